@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from runbook_lib.triage.log_summary import FailedTest, LineMatch, LogSummary, Traceback
-from runbook_lib.triage.patterns import BY_ID, TRACEBACK, FailureKind, LogPattern
+from runbook_lib.triage.patterns import BY_ID, GENERIC, TRACEBACK, FailureKind, LogPattern
 
 #: Lines that a rank prints at most after the exception that ends it.
 _DYING = 400
@@ -13,8 +13,8 @@ _TESTS = 4.5
 _TRACEBACK_CONFIDENCE = 0.8
 _WARNING = 0.3  # by which a warning is less certain
 _SPOILED_LIMIT = 1.5  # of a time limit that a process's death explains
-_GENERIC = 1.0  # the tier of rules that explain no traceback
 _ERROR = 0.05  # by which a traceback explains more than a line of the same rule
+_CONSEQUENCE = 0.9  # the tier of what follows from another rank's death, where nothing else is known
 _DEATHS = ("process-failed", "signal-of-rank", "slurm-oom")
 
 
@@ -102,7 +102,7 @@ def _of_log(log: LogSummary, logs: Sequence[LogSummary]) -> Iterator[Candidate]:
 
 def _of_traceback(log: LogSummary, trace: Traceback) -> Candidate:
     pattern = trace.pattern
-    if pattern is not None and pattern.tier <= _GENERIC:
+    if pattern is not None and pattern.tier <= GENERIC and not pattern.by_words:
         pattern = None
     kind: FailureKind = "program error"
     explained = 0.0
@@ -111,6 +111,8 @@ def _of_traceback(log: LogSummary, trace: Traceback) -> Candidate:
     elif trace.by_pytest:
         kind = "unit tests"
     if trace.consequence:
+        if pattern is None or pattern.by_words:
+            explained = min(explained, _CONSEQUENCE)
         return Candidate(log, trace, min(explained, TRACEBACK - 0.5), kind, pattern)
     tier = max(TRACEBACK, explained) + _ERROR - trace.mild
     if not ends_with(log, trace):

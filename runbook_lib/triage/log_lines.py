@@ -12,16 +12,19 @@ _CONTROL = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160), 0x2028, 0
 #: The beginnings of other output.
 _MARKS = (
     "[", "##[", "====", "----", "Root Cause", "E   ", "+ ", "W0", "E0", "I0", "WARNING", "INFO", "ERROR", "FAILED",
+    "error: ", "note: ", "srun: ", "slurmstepd: ", "fatal: ",
 )  # fmt: skip
 _STAMP = re.compile(r"\d{4}-(\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d{1,9})?)Z ?(?:\d\d[OE][+ ]?)?")
-#: Prefixes of nemo-run, torchrun, srun and Ray, of pytest-xdist, BuildKit and Docker Compose.
+#: Prefixes of nemo-run, torchrun, srun, Ray, SGLang and mpirun, of pytest-xdist, BuildKit and Docker Compose.
 _PREFIX = re.compile(
     r"\w[\w.-]{0,60}/\d{1,4} |\[([A-Za-z_]{0,20})(\d{1,6})\]: ?| {0,4}(\d{1,4}): |\[gw\d{1,4}\] |"
-    r"\(\w{1,60} pid=\d{1,9}[^)\n]{0,60}\) |#\d{1,4} \d{1,6}\.\d{1,6} |[\w.-]{1,60} {1,20}\| (?=Traceback| )"
+    r"\(\w{1,60} pid=\d{1,9}[^)\n]{0,60}\) |\[[-\d: ]{19} (?:DP\d{1,3} )?TP(\d{1,4})[^\]\n]{0,30}\] |"
+    r"\[\d{1,3},(\d{1,6})\]<std(?:err|out)>: ?|#\d{1,4} \d{1,6}\.\d{1,6} |[\w.-]{1,60} {1,20}\| (?=Traceback| )"
 )
 #: What glog and Python's logging write before a line; it is removed from the lines of a traceback only.
 _LOGGER = re.compile(
-    r"(?:\[?[EWIF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} [^\n]{1,160}?\]|"
+    r"(?:(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^]\n]{1,80}\]|"
+    r"\[?[EWIF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} [^\n]{1,160}?\]|"
     r"\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[^\n]{0,120}?(?:\]|\bERROR\b(?: -)?|:))"
     r" (?=Traceback \(most|  +\S|[A-Za-z_][\w.]{0,100}(?:Error|Exception|Interrupt|Exit)\b|$|"
     r"During handling|The above exception)"
@@ -52,8 +55,9 @@ def split(text: str) -> tuple[str, int | None, str]:
         prefix = _PREFIX.match(text)
         if prefix is None:
             break
-        if prefix[2] or prefix[3]:
-            rank = int(prefix[2] or prefix[3])
+        number = next(filter(None, prefix.groups()[1:]), None)
+        if number:
+            rank = int(number)
         text = text[prefix.end() :]
     logger = _LOGGER.match(text)
     if logger:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from runbook_lib.triage import evidence
 from runbook_lib.triage.log_lines import clean, inner_time, parts, split, without_colours
 from runbook_lib.triage.log_summary import QUOTED, FailedTest, LineMatch, LogSummary, MetricComparison
-from runbook_lib.triage.patterns import MILD, NOISE, LogPattern, literals
+from runbook_lib.triage.patterns import GENERIC, MILD, NOISE, LogPattern, by_words, literals
 from runbook_lib.triage.traceback_reader import MAX_ENTRIES, SHOWN, LogLine, TracebackReader
 
 LONGEST = 64 * 1024  # bytes of a line that are read
@@ -242,11 +242,17 @@ class Scanner:
             return
         if NOISE.search(bare):
             return
+        generic: tuple[LogPattern, re.Match[str]] | None = None
         for pattern in literals().rules_of(raw):
             match = pattern.matches(bare, self._lines_before(30) if pattern.context else ())
-            if match:
-                self._note_match(pattern, match, line._replace(bare=bare))
-                return
+            if match and pattern.tier <= GENERIC and pattern.kind == "program error":
+                generic = generic or (by_words(bare, pattern.tier) or pattern, match)
+            elif match:
+                if generic is None or pattern.tier <= 0:  # a consequence in the form of an error
+                    generic = pattern, match
+                break
+        if generic:
+            self._note_match(*generic, line._replace(bare=bare))
 
     def _is_shown_only(self, line: LogLine) -> bool:
         """Report if a line belongs to a script that GitHub shows before it runs it."""

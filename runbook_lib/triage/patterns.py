@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module, resources
 from typing import Any, Literal
@@ -23,6 +23,9 @@ RERUN: tuple[FailureKind, ...] = ("flaky infrastructure", "rate limit")
 #: How much a match explains, by the strength of its rule.  A traceback that ends its process is between the first two.
 _TIERS = {"cause": 4.0, "symptom": 2.0, "generic": 1.0, "consequence": 0.0}
 TRACEBACK = 3.0
+GENERIC = _TIERS["generic"]
+_BY_WORDS = 0.1  # by which an error with telling words explains more than another
+_WORDS_SOURCE = "https://docs.python.org/3/"
 _CONFIDENCE = {"cause": 0.95, "symptom": 0.75, "generic": 0.6, "consequence": 0.2}
 #: Below this confidence the class is "unknown".
 CONFIDENT = 0.5
@@ -57,6 +60,11 @@ class LogPattern:
         return match
 
     @property
+    def by_words(self) -> bool:
+        """Report if it is no rule, but the words of an error."""
+        return not self.literals
+
+    @property
     def explains(self) -> bool:
         """Report if a match is more than a consequence."""
         return self.confidence >= CONFIDENT
@@ -76,6 +84,15 @@ def _read_pattern(rule: Mapping[str, Any]) -> LogPattern:
         literals_of(rule["pattern"]), rule.get("advice", ""), rule.get("retry", False),
         rule.get("limit", False), re.compile(context) if context else None, tuple(rule.get("consequence_of", ())),
     )  # fmt: skip
+
+
+def _read_words(entry: Mapping[str, Any]) -> LogPattern:
+    kind = entry["class"]
+    regex = re.compile(entry["pattern"], re.IGNORECASE)
+    retry = kind in RERUN
+    return LogPattern(
+        f"words of {kind}", kind, "an error", regex, _WORDS_SOURCE, GENERIC, _CONFIDENCE["generic"], (), retry=retry
+    )
 
 
 def literals_of(pattern: str) -> tuple[bytes, ...]:
@@ -166,6 +183,13 @@ ADVICE: Mapping[str, str] = {entry["name"]: entry["advice"] for entry in _TABLE[
 #: All rules; of those that match a line, the first explains most.
 LINES = tuple(sorted(map(_read_pattern, _TABLE["rule"]), key=lambda pattern: -pattern.tier))
 BY_ID: Mapping[str, LogPattern] = {pattern.id: pattern for pattern in LINES}
+#: The class of an error that no rule explains, by its words; the first that match count.
+_WORDS = tuple(map(_read_words, _TABLE["words"]))
+#: Errors that are faults of the program, whatever their words.
+_OF_THE_PROGRAM = re.compile(
+    r"^(?:E  +)?[\w.]{0,100}\b(?:AttributeError|IndexError|KeyError|NameError|NotImplementedError|RecursionError|"
+    r"TypeError|UnboundLocalError|UnicodeDecodeError|ZeroDivisionError)\b"
+)
 
 #: Literals of lines that matter although no rule names them.
 _STRUCTURE = (
@@ -208,6 +232,14 @@ def literals() -> _Literals:
     return _Literals()
 
 
+def by_words(text: str, tier: float = GENERIC) -> LogPattern | None:
+    """Return the class of an error that no rule explains, by its words; ``tier`` is that of the form of the error."""
+    if _OF_THE_PROGRAM.search(text):
+        return None
+    words = next((words for words in _WORDS if words.regex.search(text)), None)
+    return replace(words, tier=tier + _BY_WORDS) if words else None
+
+
 def explain(text: str, before: Sequence[str] = ()) -> LogPattern | None:
     """Return the rule that explains most of the lines of an error's message; of equal ones that of the first line.
 
@@ -218,15 +250,17 @@ def explain(text: str, before: Sequence[str] = ()) -> LogPattern | None:
         pattern = next((rule for rule in literals().rules_of(line.encode()) if rule.matches(line, before)), None)
         if pattern is not None and (best is None or pattern.tier > best.tier):
             best = pattern
+    if best is None or best.kind == "program error":
+        return by_words(text) or best
     return best
 
 
 #: Lines about what a program goes on without, commands that are only shown, and uploads of reports.
 MILD = re.compile(
-    r"\bWARN(?:ING)?\b(?!  ?(?:Cuda failure|Call to|NET/|bootstrap|Duplicate))|Warning: |\[W\d{3}|\bDEBUG\b|"
+    r"(?<!NCCL )\bWARN(?:ING)?\b|Warning: |\[W\d{3}|\bDEBUG\b|"
     r"##\[(?:warning|debug|group)|[Ff]all(?:ing)?[ -]?back|[Ss]kipping|[Rr]etrying|will retry|before retry|"
     r"[Ii]gnor(?:ed|ing)|\(optional\)|^\+ (?:echo|grep)|"
-    r"^(?!##\[error\]).{0,60}(?:[Uu]pload|telemetry|usage statistics)"
+    r"^(?!##\[error\]|ERROR: ).{0,60}(?:[Uu]pload|telemetry|usage statistics)"
 )
 #: Consequences and chatter: no cause by themselves.
 NOISE = re.compile(

@@ -20,7 +20,8 @@ _MAX_LINES = 4000
 _MAX_FRAMES = 200
 _MAX_MESSAGE = 4000  # characters
 
-_HEADER = "Traceback (most recent call last):"
+#: The header, also behind a remark of the program; PyTorch's checkpoints name the rank that raised.
+_HEADER = re.compile(r"Traceback \(most recent call last\):(?: \(RANK (\d{1,6})\))?$")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,200}(?::|$)")
 _FRAME = re.compile(r'File "([^"]{1,400})", line \d{1,7}, in (\S{1,100})')
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -48,13 +49,16 @@ class _OpenTraceback:
     number: int
     time: str
     remark: str  # the line before it
+    rank: int | None = None
     last: deque[str] = field(default_factory=lambda: deque(maxlen=QUOTED - 2))
     error: str = ""
     error_line: int = 0
     message: list[str] = field(default_factory=list)
+    message_lines: list[int] = field(default_factory=list)
     in_exception: bool = False
     lines_after: int = 0
     skipping: bool = False  # a later exception of the chain
+    wrapper: bool = False  # of an exception of another process
     count: int = 1  # lines of the root
     length: int = 1
     frames: list[tuple[str, str]] = field(default_factory=list)
@@ -82,12 +86,19 @@ class _OpenTraceback:
             decisive = next(filter(_is_cause, self.later), "")
             if decisive:
                 lines, self.error, message = [*lines, decisive], decisive, decisive
+        pattern = explain(message, self.before)
+        for number, text in zip(self.message_lines, self.message[:6], strict=False):
+            if pattern and not pattern.regex.search(self.error) and pattern.regex.search(text):
+                self.error_line = number
+                break
         ignored = "Exception ignored" in self.remark
-        consequence = ignored or not self.error or CONSEQUENCE.search(self.error) or NOISE.search(message)
+        consequence = (
+            ignored or self.wrapper or not self.error or CONSEQUENCE.search(self.error) or NOISE.search(message)
+        )
         return Traceback(
             self.error[:SHOWN], message[:_MAX_MESSAGE], tuple(lines), self.number, rank, self.time,
             bool(consequence), frames=tuple(self.frames), end=end,
-            pattern=explain(message, self.before), mild="WARNING" in self.remark, error_line=self.error_line,
+            pattern=pattern, mild="WARNING" in self.remark, error_line=self.error_line,
         )  # fmt: skip
 
 
@@ -119,15 +130,22 @@ class TracebackReader:
     def take(self, line: LogLine, lines_before: LinesBefore) -> bool:
         """Take a line into the traceback of its rank; return False where it belongs to none."""
         trace = self._open.get(line.rank)
+        if trace is None and line.rank is None:
+            trace = self._adopt(line.number)
         if trace and trace.indent:
             line = line._replace(bare=line.bare.removeprefix(trace.indent))
-        if line.bare.lstrip().startswith(_HEADER):
+        header = _HEADER.search(line.bare.rstrip())
+        if header:
             if trace and trace.in_exception and trace.skipping:
                 trace.add(line.shown)
                 trace.in_exception = False
             else:
+                if trace and header[1]:  # what follows is what the exception wraps
+                    trace.wrapper = True
                 self._close(line.rank, line.number)
                 self._open[line.rank] = _begin(line, lines_before(30))
+                if header[1]:
+                    self._open[line.rank].rank = int(header[1])
             return True
         if trace is None:
             return False
@@ -147,6 +165,15 @@ class TracebackReader:
             trace.lines_after = 0
         return True
 
+    def _adopt(self, number: int) -> _OpenTraceback | None:
+        """Return the traceback whose header alone had the rank, the line before; its other lines have none."""
+        for rank, trace in self._open.items():
+            if trace.number == number - 1 and trace.count == 1:
+                trace.rank = rank
+                self._open[None] = self._open.pop(rank)
+                return trace
+        return None
+
     def _take_after_exception(self, trace: _OpenTraceback, line: LogLine) -> bool:
         """Take more of an exception's message or the remark before the next of the chain, but no other output."""
         trace.lines_after += 1
@@ -160,6 +187,7 @@ class TracebackReader:
             return False
         if line.bare.strip() and not trace.skipping:
             trace.message.append(line.bare.strip())
+            trace.message_lines.append(line.number)
         trace.add(line.shown)
         return True
 
@@ -192,7 +220,7 @@ class TracebackReader:
     def _close(self, rank: int | None, end: int) -> None:
         trace = self._open.pop(rank, None)
         if trace is not None and len(self.tracebacks) < MAX_ENTRIES:
-            self.tracebacks.append(trace.finish(rank, end))
+            self.tracebacks.append(trace.finish(trace.rank if rank is None else rank, end))
 
 
 def _begin(line: LogLine, before: list[str]) -> _OpenTraceback:

@@ -124,14 +124,19 @@ def _of_tests(
     names = ", ".join(test.name for test in tests[:20])
     root = next((candidate for candidate in possible if isinstance(candidate.entry, Traceback)), None)
     trace = root.entry if root and isinstance(root.entry, Traceback) else None
-    error = trace.error if trace else next((test.error for test in tests if test.error), "")
+    errors = [test.error for test in tests if test.error]
+    errors += [found.entry.text for found in possible if found.rule == "tests-failed"]
+    error = trace.error if trace else "".join(errors[:1])
     pattern = root.pattern if root else explain(error)
     details = {"bucket": bucket, "tests": names, "error": error, "error's class": pattern.kind if pattern else ""}
     cause = f"The test {tests[0].name} failed" if len(tests) == 1 else f"{len(tests)} tests failed: {names}"
     if error:
         cause = f"{_first_line(cause)} {'with' if len(tests) == 1 else '— the first with'} {_first_line(error)}"
     kind: FailureKind = "unit tests"
-    if pattern is not None and not bucket and pattern.kind in _BENEATH_TESTS:
+    beneath = _BENEATH_TESTS
+    if not any("::" in test.name for test in tests):  # no test has begun
+        beneath = beneath | {"import error"}
+    if pattern is not None and not bucket and pattern.kind in beneath and not pattern.by_words:
         kind = pattern.kind
     lines: Sequence[str] = trace.lines if trace else [test.text for test in tests]
     first = next((log for log in logs if log.failed_tests), logs[0])
@@ -159,7 +164,7 @@ def _of_traceback(
     if failure_kind == "hang":
         return _hang(_first_line(error), trace.lines, position, details, logs, _named_rank(pattern, trace.error))
     confidence = candidate.confidence
-    if _is_named_by_job(kind, failure_kind):
+    if _is_named_by_job(kind, candidate):
         cause = f"{job.name} failed with {error}"
         return Verdict(_BY_JOB[kind], cause, trace.lines, position, False, details, rank, confidence)
     process = "A process" if rank is None else f"Rank {rank}"
@@ -177,9 +182,12 @@ def _of_traceback(
     )
 
 
-def _is_named_by_job(kind_of_the_job: str, kind: FailureKind) -> bool:
+def _is_named_by_job(kind_of_the_job: str, candidate: Candidate) -> bool:
     """Report if the kind of the job tells more than the class of the error does."""
-    return kind_of_the_job != "test" and kind in (_OF_BUILDS if kind_of_the_job == "build" else _GENERIC)
+    if kind_of_the_job == "test":
+        return False
+    generic = _OF_BUILDS if kind_of_the_job == "build" else _GENERIC
+    return candidate.kind in generic or (candidate.pattern is not None and candidate.pattern.by_words)
 
 
 def _decisive(trace: Traceback, pattern: LogPattern | None) -> str:
@@ -239,7 +247,7 @@ def _of_line(job: FailedJob, kind: str, candidate: Candidate, match: LineMatch, 
         details |= facts.losses(logs)
         cause = f"The loss is not finite, and the log shows {_first_line(match.text)}"
         return Verdict("regression", cause, match.lines, position, False, details, rank)
-    if _is_named_by_job(kind, pattern.kind):
+    if _is_named_by_job(kind, candidate):
         cause = f"{job.name} failed: {_first_line(match.text)}"
         return Verdict(_BY_JOB[kind], cause, match.lines, position, False, details, rank, candidate.confidence)
     return Verdict(

@@ -21,10 +21,18 @@ class Case(NamedTuple):
     rank: int | None
     root: str
     log: str
+    set: str
 
     @property
-    def held_out(self) -> bool:
-        return hashlib.sha256(self.id.encode()).digest()[0] % 2 == 1
+    def group(self) -> str:
+        """The blind set, or the half of the first corpus; no rule is written for the half that is held out."""
+        if self.set.startswith("blind"):
+            return self.set
+        return "held out" if hashlib.sha256(self.id.encode()).digest()[0] % 2 else "tuned"
+
+    def quotes_root(self, failure: Failure) -> bool:
+        """Report if the cause quotes the decisive message, or an equal one."""
+        return any(root in failure.cause for root in self.root.split(" || "))
 
 
 def cases() -> Iterator[Case]:
@@ -35,7 +43,7 @@ def cases() -> Iterator[Case]:
             if line.startswith("=== ") and len(head) == 5:
                 if case:
                     yield case
-                case = Case(head[0], head[1], int(head[2]) if head[2] != "-" else None, head[3], "")
+                case = Case(head[0], head[1], int(head[2]) if head[2] != "-" else None, head[3], "", path.stem)
             elif case:
                 case = case._replace(log=case.log + line)
         if case:
@@ -56,7 +64,7 @@ def faults(case: Case, failure: Failure) -> list[str]:
     wrong = []
     if failure.kind != case.kind:
         wrong.append(f"class {failure.kind}")
-    if case.root not in failure.cause:
+    if not case.quotes_root(failure):
         wrong.append(f"cause {failure.cause}")
     if case.rank is not None and failure.rank != case.rank:
         wrong.append(f"rank {failure.rank}")
@@ -64,18 +72,16 @@ def faults(case: Case, failure: Failure) -> list[str]:
 
 
 def test_the_corpus_is_large_enough() -> None:
-    assert len(CASES) >= 100
+    assert len(CASES) >= 300
     assert len({case.id for case in CASES}) == len(CASES)
-    assert 0.4 < sum(case.held_out for case in CASES) / len(CASES) < 0.6
 
 
-@pytest.mark.parametrize("held_out", [False, True])
-def test_most_failures_have_the_right_class_root_and_rank(held_out: bool) -> None:
-    chosen = [case for case in CASES if case.held_out is held_out]
-    results = [(case, diagnosed(case.log)) for case in chosen]
+@pytest.mark.parametrize("group", sorted({case.group for case in CASES}))
+def test_most_failures_have_the_right_class_root_and_rank(group: str) -> None:
+    results = [(case, diagnosed(case.log)) for case in CASES if case.group == group]
     ranked = [(case, failure) for case, failure in results if case.rank is not None]
     right = sum(failure.kind == case.kind for case, failure in results)
-    roots = sum(case.root in failure.cause for case, failure in results)
+    roots = sum(case.quotes_root(failure) for case, failure in results)
     ranks = sum(failure.rank == case.rank for case, failure in ranked)
     assert right >= GOAL * len(results), right
     assert roots >= GOAL * len(results), roots
