@@ -92,7 +92,9 @@ def _of_log(log: LogSummary, logs: Sequence[LogSummary]) -> Iterator[Candidate]:
             if match.pattern.limit and _explains_limit(log, match, logs):
                 tier = _SPOILED_LIMIT
             yield Candidate(log, match, tier, match.pattern.kind, match.pattern)
-    has_error = any(trace.rank is not None and trace.ends_its_process for trace in log.tracebacks)
+    has_error = any(
+        trace.rank is not None and trace.ends_its_process and not trace.by_pytest for trace in log.tracebacks
+    )
     tier = _TESTS
     if has_error:
         tier = TRACEBACK - 0.5

@@ -206,9 +206,14 @@ class Scanner:
             return
         if is_candidate:
             self._note_fault(line._replace(time=time or inner_time(bare)), raw)
-            self._step_ended |= _STEP_ENDED in bare
+            if _STEP_ENDED in bare:  # what comes later follows from its failure, if that was explained
+                self._step_ended |= self._has_evidence()
         if b" iteration " in raw:
             self._note_progress(raw)
+
+    def _has_evidence(self) -> bool:
+        explained = any(match.pattern.explains for match in self._matches.values())
+        return bool(explained or self._reader.tracebacks or self._tests)
 
     def _lines_before(self, count: int) -> list[str]:
         """Return the lines before the one being read, as they are quoted."""
