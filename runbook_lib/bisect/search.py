@@ -177,6 +177,9 @@ def _search_components(problem: Problem, data: _Data, step: tuple[str, str], tag
     bad_tag = step[1]
     testable = [name for name in problem.components if Point(bad_tag, (name,)) not in data.invalid]
     suspects = tuple(name for name in problem.components if name not in testable)
+    if not testable:
+        reason = "No old component took effect in the new image."
+        return Conclusion("tag only", reason, float(tags.probabilities[tags.best]), step, suspects=suspects)
     belief = _component_belief(data, tags, bad_tag, testable)
     best = belief.best
     certainty, culprits = float(belief.probabilities[best]), belief.names[best]

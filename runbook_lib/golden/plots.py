@@ -3,7 +3,7 @@
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,22 @@ def drift(judgements: Iterable[Judgement]) -> Picture | View:
     axes.set_yticks(range(len(metrics)), metrics)
     axes.set_xlabel("|avg_rel_diff| of a file; the bar is the median")
     return _svg(figure, f"Distribution of |avg_rel_diff| for {', '.join(metrics)}")
+
+
+def values_by_group(groups: Mapping[str, Sequence[float]], label: str, highlighted: Container[str] = ()) -> Picture:
+    """Plot the single values of each group, one column per group, beside their median; ``highlighted`` in orange."""
+    figure, (axes,) = _figure(max(5.0, 1.3 * len(groups) + 1.5), 4, 1)
+    for column, (name, values) in enumerate(groups.items()):
+        color = _NEW if name in highlighted else _OLD
+        # Spread evenly to both sides, so that equal values do not hide each other.
+        places = [column + ((i * 7) % 11 - 5) / 30 for i in range(len(values))]
+        axes.plot(places, values, "s" if name in highlighted else "o", color=color, alpha=0.6, markersize=5)
+        axes.plot([column], [median(values)], "_", color="#444444", markersize=26, markeredgewidth=1.5)
+    axes.set_xticks(range(len(groups)), [f"{name}\n{len(values)} runs" for name, values in groups.items()], fontsize=8)
+    axes.set_xlim(-0.6, len(groups) - 0.4)
+    axes.set_ylabel(f"{label}; the bar is the median")
+    names = ", ".join(groups).replace("\n", " with ")
+    return _svg(figure, f"{label} of {names}")
 
 
 def times(judgements: Iterable[Judgement]) -> Picture | View:

@@ -12,7 +12,7 @@ from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.families import ALIBABA, COREWEAVE, NEMO, NGC, OTHER, AnyFamily, family_of
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.finders import BuildArg, Counted, DockerArg, Finder, UntrustedRegex, WholeFile, YamlValue
-from runbook_lib.pins.repositories import FILE, TITLE, Repository
+from runbook_lib.pins.repositories import FILE, TITLE, Repository, UserOverlay
 from runbook_lib.pins.sites import PinSite, Sites
 from runbook_lib.text import untrusted_regex, user_file
 from runbook_lib.text.user_file import Keys, UserFile, load_schema
@@ -39,9 +39,11 @@ def parse(text: str, name: str, origin: str = FILE) -> Repository:
     )
     if not any(site.lockstep for site in sites.pins):
         raise file.refusal(("pins",), "at least one pin of the kind lockstep, with which the others are compared")
+    overlays = tuple(UserOverlay(**overlay) for overlay in values.get("overlays", ()))
     return Repository(
-        name, sites, title=values.get("title", TITLE), labels=tuple(values.get("labels", ())), origin=origin
-    )
+        name, sites, title=values.get("title", TITLE), labels=tuple(values.get("labels", ())), origin=origin,
+        overlays=overlays,
+    )  # fmt: skip
 
 
 def _family(file: UserFile) -> AnyFamily:

@@ -36,6 +36,17 @@ class LaunchScripts:
 
 
 @dataclass(frozen=True)
+class UserOverlay:
+    """A component whose old version ``bisect-image`` can put into the new image, as a pins file declares it."""
+
+    name: str
+    old: str
+    new: str = ""
+    requirement: str = ""
+    module: str = ""
+
+
+@dataclass(frozen=True)
 class Repository:
     """The facts about a repository that a bump needs.  ``title`` is that of commit and pull request,
     ``lts_title`` that of an LTS bump where it differs.
@@ -44,7 +55,7 @@ class Repository:
     that must be off; ``offers`` maps optional labels to a sentence on their purpose.  ``workflow`` is the workflow that
     copy-pr-bot starts on ``pull-request/<number>``, empty without such a bot.  ``golden`` and ``recipes``: tests have
     golden values and rows in recipes, as Megatron-LM's do.  ``branches`` are patterns of branches that are bumped
-    beside the base.  ``origin`` is the pins file that declares the repository.
+    beside the base.  ``origin`` is the pins file that declares the repository, and may add ``overlays``.
     """
 
     name: str
@@ -60,6 +71,7 @@ class Repository:
     recipes: bool = False
     scripts: LaunchScripts | None = None
     origin: str = ""
+    overlays: tuple[UserOverlay, ...] = ()
 
     def wanted_labels(self, image_type: ImageType) -> tuple[frozenset[str], frozenset[str]]:
         """Return the labels that must be on a bump's pull request before CI starts, and those that must be off."""

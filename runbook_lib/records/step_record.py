@@ -114,12 +114,12 @@ class StepRecord:
 
     def table(self, name: str, rows: Table | Iterable[Mapping[str, object]]) -> None:
         """Store the rows as ``<name>.csv`` in the record."""
-        self._store(f"{_file_name(name)}.csv", _csv(rows))
+        self.store(f"{_file_name(name)}.csv", _csv(rows))
 
     def diff(self, text: str) -> None:
         """Store the diff as ``change.diff`` in the record, unless it is empty."""
         if text:
-            self._store("change.diff", text)
+            self.store("change.diff", text)
 
     def would(self, sentence: str, *, publish: bool = False) -> None:
         """Add to the plan of a preview what applying would do, such as ``change 2 lines in 1 file``.
@@ -179,7 +179,8 @@ class StepRecord:
             except OSError as error:
                 raise cannot_write(file, error) from error
 
-    def _store(self, name: str, text: str) -> None:
+    def store(self, name: str, text: str) -> None:
+        """Store a text in the record, without secrets."""
         if self.folder is not None:
             write(self.folder / name, self._redactor.text(text))
 

@@ -100,3 +100,12 @@ def test_a_search_that_was_killed_continues_as_if_it_was_not(seed: int, budget: 
     kept = data.draw(st.integers(0, len(ledger)))
     following = advance(case.problem, ledger[:kept])
     assert following == (ledger[kept].point if kept < len(ledger) else conclusion)
+
+
+def test_components_that_all_cannot_be_verified_leave_the_tag_and_suspects() -> None:
+    problem = Problem(("a", "b"), ("nccl", "cudnn"), budget=40)
+    ledger: list[Run] = []
+    while isinstance(answer := advance(problem, ledger), Point):
+        value = None if answer.restored else {"a": 1.0, "b": 0.0}[answer.tag]
+        ledger.append(Run(answer, value))
+    assert (answer.verdict, answer.suspects) == ("tag only", ("nccl", "cudnn"))

@@ -48,6 +48,7 @@ UNUSED = {
     "build-image": {"remote", "allow", "publish"},
     "work-inside": {"remote", "allow", "publish"},
     "slurm-verify": {"allow", "publish"},
+    "bisect-image": {"allow", "publish"},
 }
 #: What the head of every notebook tells, in this order.
 HEAD = ["Needs:", "Takes:", "Changes:", "You should see:", "If", "Undo:", "Next:"]

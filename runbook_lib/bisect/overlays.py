@@ -1,0 +1,167 @@
+"""The overlays of a search: how the old version of a component is put into the new image.  Pure."""
+
+import hashlib
+import re
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from runbook_lib.images.compare import Component, version_numbers
+from runbook_lib.pins.repositories import UserOverlay
+
+#: The exit status of a run whose overlay could not be put in.
+INVALID = 86
+_REPORT = re.compile(r"runbook-overlay: ([\w.-]{1,60}) (\S{1,80})\s*")
+_REFUSAL = re.compile(r"runbook-invalid: (.{1,400})")
+#: A package's version, if Python imports it from the overlay and not from the image.
+_MODULE_VERSION = """
+import importlib, importlib.metadata, sys
+module, prefix = importlib.import_module({module!r}), {prefix!r}
+if not module.__file__.startswith(prefix + "/"):
+    sys.exit(f"{{module.__file__}} is not in the overlay")
+print([package.version for package in importlib.metadata.distributions(path=[prefix])][0])
+"""
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A component with its old version, and the requirement by which pip installs that.
+
+    ``report`` is Python that prints the version in use, or ``module`` the name that Python imports.  ``numbers``: how
+    many numbers of both versions must be equal, 0 where the requirement alone names the version.
+    """
+
+    name: str
+    old: str
+    new: str
+    requirement: str
+    numbers: int = 0
+    report: str = ""
+    module: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder, another one for each requirement."""
+        return f"{self.name}-{hashlib.sha256(self.requirement.encode()).hexdigest()[:8]}"
+
+    def is_restored(self, version: str) -> bool:
+        """Return True if this version, as the container reported it, is the old one."""
+        reported, old = version_numbers(version), version_numbers(self.old)
+        if self.numbers == 0 or not old:
+            return bool(version)
+        return reported[: self.numbers] == old[: self.numbers]
+
+    def dockerfile_lines(self) -> list[str]:
+        """Return the instructions that put the old version into an image built on the new one."""
+        target = f"/opt/restored/{self.name}"
+        install = f"env -u PIP_CONSTRAINT python3 -m pip install --no-deps --no-build-isolation --target {target}"
+        run, variable = f"RUN {install} {shlex.quote(self.requirement)}", "PYTHONPATH"
+        if self.report:
+            run += f" && find {target} -name '*.so*' -exec ln -st {target} {{}} +"
+            variable = "LD_LIBRARY_PATH"
+        return [run, f"ENV {variable}={target}${{{variable}:+:${variable}}}"]
+
+
+@cache
+def _table() -> tuple[Mapping[str, Any], ...]:
+    text = files(__package__).joinpath("overlays.toml").read_text("utf-8")
+    return tuple(tomllib.loads(text)["overlay"])
+
+
+def plan_overlays(
+    changes: Iterable[Component], own: Sequence[UserOverlay] = ()
+) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
+    """Return the overlays for what changed between two images, and what cannot be swapped, with the reason.
+
+    ``own`` are those of the user's pins file; one of them replaces ours of the same name.
+    """
+    components = {component.name: component for component in changes}
+    cuda = components.get("CUDA", Component("CUDA", "", ""))
+    names = {overlay.name for overlay in own}
+    overlays, suspects = [], []
+    for row in _table():
+        component = components.pop(row.get("component", ""), None)
+        if component is None or component.old == component.new or row["name"] in names:
+            continue
+        reason = _obstacle(row, component, cuda)
+        if reason:
+            suspects.append(f"{component.name} {component.old or '?'} → {component.new or '?'}: {reason}")
+        else:
+            overlays.append(_overlay(row, component, cuda.new))
+    for overlay in own:
+        rows = [row for row in _table() if row["name"] == overlay.name]
+        row = {"wheel": {"any": overlay.requirement}, "module": overlay.module}
+        if rows and not overlay.requirement:
+            row = dict(rows[0])
+        elif not overlay.requirement or not (overlay.module or rows):
+            suspects.append(f"{overlay.name}: the pins file names no requirement and module for it")
+            continue
+        component = Component(overlay.name, overlay.old, overlay.new)
+        overlays.append(_overlay({**row, "name": overlay.name}, component, cuda.new))
+    for component in components.values():
+        if component.old != component.new:
+            suspects.append(f"{component.name} {component.old or '?'} → {component.new or '?'}: it cannot be swapped")
+    return tuple(overlays), tuple(suspects)
+
+
+def _obstacle(row: Mapping[str, Any], component: Component, cuda: Component) -> str:
+    """Return why a component cannot be swapped; empty if it can."""
+    if not component.old:
+        return "the old image does not name its version"
+    majors = {version_numbers(version)[:1] for version in (cuda.old, cuda.new)}
+    if row.get("same_cuda") and len(majors) > 1:
+        return "its library is another one for each major version of CUDA"
+    old, new = (version_numbers(version)[: row["numbers"]] for version in (component.old, component.new))
+    if old == new:
+        return "in the container the old version would report the same as the new one"
+    if "any" not in row["wheel"] and _major(cuda.new) not in row["wheel"]:
+        return f"no wheel is known for CUDA {cuda.new or 'of this image'}"
+    return ""
+
+
+def _major(version: str) -> str:
+    return str(next(iter(version_numbers(version)), ""))
+
+
+def _overlay(row: Mapping[str, Any], component: Component, cuda: str) -> Overlay:
+    wheel = row["wheel"].get(_major(cuda)) or row["wheel"]["any"]
+    numbers = list(map(str, version_numbers(component.old)))
+    values = {"version": component.old, "release": ".".join(numbers), "minor": ".".join(numbers[:2])}
+    requirement = re.sub(r"\{(version|release|minor)\}", lambda match: values[match[1]], wheel)
+    report = row.get("report", "").replace("{cuda}", _major(cuda))
+    module = row.get("module", "")
+    return Overlay(row["name"], component.old, component.new, requirement, row.get("numbers", 0), report, module)
+
+
+def script(overlays: Sequence[Overlay], folder: str) -> str:
+    """Return the shell text that puts overlays into the image that it runs in; ``folder`` keeps what was installed."""
+    if not overlays:
+        return ""
+    template = files(__package__).joinpath("overlays.sh").read_text("utf-8")
+    lines = [template.replace("@FOLDER@", shlex.quote(folder))]
+    for overlay in overlays:
+        lines.append(f"restore {shlex.quote(overlay.folder)} {shlex.quote(overlay.requirement)}")
+    for overlay in overlays:
+        program = overlay.report or _MODULE_VERSION.format(module=overlay.module, prefix=f"{folder}/{overlay.folder}")
+        numbers = map(str, version_numbers(overlay.old)[: overlay.numbers])
+        lines.append(shlex.join(["report", overlay.name, program, ".".join(numbers)]))
+    return "\n".join(lines) + "\n"
+
+
+def invalidity(overlays: Sequence[Overlay], output: Iterable[str]) -> str:
+    """Return why a run does not count, by the lines that it printed; empty if every overlay took effect."""
+    versions: dict[str, str] = {}
+    for line in output:
+        if match := _REFUSAL.match(line):
+            return match[1]
+        if match := _REPORT.match(line):
+            versions[match[1]] = match[2]
+    for overlay in overlays:
+        reported = versions.get(overlay.name, "")
+        if not overlay.is_restored(reported):
+            return f"{overlay.name} reports {reported or 'no version'} in the container, not {overlay.old}"
+    return ""

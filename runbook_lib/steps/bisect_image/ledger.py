@@ -1,0 +1,113 @@
+"""The ledger of a search: one line before a run is submitted, and one after it.
+
+A prefix of the file always continues in the same way, since the search is a function of it.  The first line has the
+images, so that a tag that moves meanwhile changes nothing; another line has the components, once the step is known.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runbook_lib.bisect.overlays import Overlay
+from runbook_lib.bisect.search import Point, Run
+from runbook_lib.errors import CannotTell
+from runbook_lib.system import atomic_files
+
+LEDGER = "ledger.jsonl"
+#: Runs of a point without a value, after which it is given up.
+MAX_LOST = 3
+
+
+@dataclass(frozen=True)
+class LedgerRun:
+    """A run with its number from 1.
+
+    ``outcome``: empty before it has ended, ``value``, ``invalid`` (its overlay did not take effect) or ``lost`` (it
+    gave no value: a node failed, or no container started).
+    """
+
+    number: int
+    point: Point
+    image: str
+    outcome: str = ""
+    value: float | None = None
+    status: int | None = None
+    node: str = ""
+    seconds: float = 0.0
+    reason: str = ""
+
+    @property
+    def row(self) -> dict[str, object]:
+        """Its row in tables."""
+        value = self.value if self.outcome == "value" else self.outcome or "submitted"
+        return {
+            "run": self.number, "tag": self.point.tag, "restored": ", ".join(self.point.restored), "value": value,
+            "exit status": self.status, "node": self.node, "seconds": round(self.seconds), "note": self.reason,
+        }  # fmt: skip
+
+
+_FIELDS = ("number", "image", "outcome", "value", "status", "node", "seconds", "reason")
+
+
+class RunLedger:
+    """The lines of a search's file.  ``images``: tag → reference; ``overlays`` are None before the step is known."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LEDGER
+        self.lines: list[str] = []
+        self.images: dict[str, str] = {}
+        self.sizes: dict[str, int] = {}
+        self.runs: dict[int, LedgerRun] = {}
+        self.overlays: tuple[Overlay, ...] | None = None
+        self.suspects: tuple[str, ...] = ()
+        try:
+            for line in self.path.read_text("utf-8").splitlines():
+                self._apply(json.loads(line))
+                self.lines.append(line)
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CannotTell(
+                f"{self.path} cannot be read ({type(error).__name__}: {error}). It lists the runs of this search: "
+                "restore it, or name another folder for results."
+            ) from error
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """Append a line, and wait until it is on the disk."""
+        line = json.dumps(entry, sort_keys=True)
+        self._apply(json.loads(line))
+        self.lines.append(line)
+        atomic_files.write(self.path, "\n".join([*self.lines, ""]), durable=True)
+
+    def _apply(self, entry: Mapping[str, Any]) -> None:
+        match entry["kind"]:
+            case "images":
+                self.images, self.sizes = dict(entry["images"]), dict(entry["sizes"])
+            case "components":
+                self.overlays = tuple(Overlay(**overlay) for overlay in entry["overlays"])
+                self.suspects = tuple(entry["suspects"])
+            case "submit" | "end":
+                point = Point(entry["tag"], tuple(entry["restored"]))
+                values = {name: entry[name] for name in _FIELDS}
+                self.runs[entry["number"]] = LedgerRun(point=point, **values)
+
+    @property
+    def pending(self) -> LedgerRun | None:
+        """The run that was submitted and has not ended."""
+        return next((run for run in self.runs.values() if not run.outcome), None)
+
+    def lost(self, point: Point) -> int:
+        """Return how many runs of a point gave no value."""
+        return sum(run.outcome == "lost" for run in self.runs.values() if run.point == point)
+
+    def counted(self) -> list[Run]:
+        """Return the runs as the search counts them; a point whose overlay never gives a value is invalid."""
+        runs = []
+        for run in self.runs.values():
+            if run.outcome == "value":
+                runs.append(Run(run.point, run.value))
+            elif run.outcome == "invalid" or (run.point.restored and self.lost(run.point) == MAX_LOST):
+                runs.append(Run(run.point, None))
+        return runs

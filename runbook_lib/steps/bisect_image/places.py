@@ -1,0 +1,276 @@
+"""The places where a run happens: this machine, in a container or by a command of the user's; or a Slurm cluster.
+
+A run that was started goes on when this process is killed, and is found again: by its claim and its lock on this
+machine, by the name of its job in Slurm's queue on a cluster.
+"""
+
+import fcntl
+import math
+import os
+import re
+import shlex
+import statistics
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Protocol
+
+from runbook_lib.bisect import overlays
+from runbook_lib.bisect.overlays import INVALID, Overlay
+from runbook_lib.containers.engine import Engine
+from runbook_lib.containers.work.container import WorkContainer, engine_command
+from runbook_lib.containers.work.image import WorkImage
+from runbook_lib.containers.work.tasks import make_step
+from runbook_lib.errors import RunbookError
+from runbook_lib.golden import values as golden_values
+from runbook_lib.golden.values import BadGoldenFile
+from runbook_lib.recipes.device_connections import Connections
+from runbook_lib.recipes.workloads import Workload
+from runbook_lib.slurm import follow, submissions
+from runbook_lib.slurm.batch_files import TREE, JobArray, arrays
+from runbook_lib.slurm.client import Slurm
+from runbook_lib.slurm.follow import Follower
+from runbook_lib.slurm.site import Site
+from runbook_lib.steps.bisect_image.ledger import LedgerRun
+from runbook_lib.steps.bisect_image.request import BisectRequest
+from runbook_lib.system import atomic_files
+from runbook_lib.system.environment import user_environment
+
+#: The first line that a container prints: without it none was started, and the exit status is not the test's.
+_STARTED = "runbook-started:"
+_NUMBER = re.compile(r"[^\n]{0,200}?(-?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][-+]?[0-9]{1,3})?)\s*$")
+_MAX_OUTPUT = 4_000_000  # bytes from the end of an output
+#: Slurm's words for a job that ended for a reason of the cluster, not of its own.
+_CLUSTER_ENDS = frozenset({"NODE_FAIL", "PREEMPTED", "CANCELLED", "BOOT_FAIL", "REVOKED", "DEADLINE", follow.GONE})
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """How a run ended, before its values are read.  ``problem``: why it gave none, by a fault of the place."""
+
+    status: int | None
+    seconds: float
+    node: str
+    output: list[str]
+    problem: str = ""
+
+
+class Place(Protocol):
+    """A place where runs happen."""
+
+    def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
+        """Return the text of the script that a run executes."""
+
+    def finish(self, run: LedgerRun, restored: tuple[Overlay, ...], say: Callable[[str], object]) -> RunEnd | None:
+        """Start a run unless that was done before, and return how it ended; None if it goes on."""
+
+
+def inside_script(request: BisectRequest, restored: tuple[Overlay, ...], folder: Path, command: str) -> str:
+    """Return what runs in the container: the overlays are put in and verified, then comes the command."""
+    lines = ["#!/bin/bash", f'echo "{_STARTED} $(hostname)"', overlays.script(restored, str(folder)), command]
+    return "\n".join(filter(None, lines)) + "\n"
+
+
+@dataclass(frozen=True)
+class LocalPlace:
+    """This machine.  ``container`` and ``engine`` are None for a command of the user's that takes an image."""
+
+    request: BisectRequest
+    folder: Path
+    checkout: Path
+    container: WorkContainer | None = None
+    engine: Engine | None = None
+    owner: tuple[int, int] | None = None
+    gpus: bool = True
+
+    def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
+        """Return the command with the image in it, or the command of the container engine."""
+        folder = self._folder(run)
+        if self.container is None or self.engine is None:
+            return _fill(self.request.command, {
+                "image": run.image, "overlay": str(folder / "overlay.sh"), "tag": run.point.tag,
+                "restored": ",".join(f"{overlay.name}={overlay.old}" for overlay in restored),
+            })  # fmt: skip
+        step = make_step(
+            "run", words=("bash", str(folder / "inside.sh")), checkout=str(self.checkout),
+            inside=self.container.inside, launch="",
+        )  # fmt: skip
+        if not self.gpus:
+            step = replace(step, gpus=False)
+        options = (f"--volume={self.folder}:{self.folder}",)
+        image = replace(self.container.image, name=run.image, options=(*self.container.image.options, *options))
+        words = engine_command(replace(self.container, image=image), self.engine, step, self.owner)
+        return f"exec {shlex.join(words)}"
+
+    def finish(self, run: LedgerRun, restored: tuple[Overlay, ...], say: Callable[[str], object]) -> RunEnd | None:
+        """Start a run unless it is claimed, and wait until it has ended."""
+        folder = self._folder(run)
+        if not (folder / "claim").exists():
+            atomic_files.make_folder(folder)
+            inside = inside_script(self.request, restored, self.folder / "overlays", self.request.command)
+            template = files(__package__).joinpath("run.sh").read_text("utf-8")
+            values = {"@FOLDER@": shlex.quote(str(folder)), "@MINUTES@": str(self.request.minutes)}
+            for name, value in values.items():
+                template = template.replace(name, value)
+            command = f"cd {shlex.quote(str(self.checkout))} || exit 1\n{self.command(run, restored)}\n"
+            texts = {"inside.sh": inside, "run.sh": template, "command.sh": command}
+            texts["overlay.sh"] = overlays.script(restored, str(self.folder / "overlays"))
+            for name, text in texts.items():
+                atomic_files.write(folder / name, text)
+            # A session of its own: the run goes on when this process is killed.
+            process = subprocess.Popen(
+                ["bash", str(folder / "run.sh")], start_new_session=True, env=user_environment(os.environ),
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            process.wait()
+        else:
+            say(f"Run {run.number} was started before: waiting for it.")
+        return self._end(folder)
+
+    def _folder(self, run: LedgerRun) -> Path:
+        return self.folder / "runs" / str(run.number)
+
+    def _end(self, folder: Path) -> RunEnd:
+        with open(folder / "lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # held by the run until it has ended
+        output = _read_lines(folder / "output.log")
+        words = _read_lines(folder / "ended")[:1]
+        if not words:
+            return RunEnd(None, 0, "", output, "it was ended before it could report its exit status")
+        code, seconds, node = (*words[0].split(), "")[:3]
+        status, problem = int(code), ""
+        if self.container is not None and not any(line.startswith(_STARTED) for line in output):
+            problem = f"the container was not started (exit status {status}): {' '.join(output[-1:])[:200]}"
+        elif status == 124:
+            problem = f"it took longer than {self.request.minutes} minutes"
+        return RunEnd(status, float(seconds), node, output, problem)
+
+
+@dataclass(frozen=True)
+class SlurmPlace:
+    """A cluster.  ``workload`` is the recipe's test, or the command as one; ``tree`` the archive of the commit."""
+
+    request: BisectRequest
+    folder: Path
+    site: Site
+    slurm: Slurm
+    workload: Workload
+    connections: Connections
+    tree: Path
+    wait: bool = True
+
+    def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
+        """Return the batch file and what each of its nodes runs."""
+        (array,) = self._arrays(run, restored)
+        return "\n".join(array.files.values())
+
+    def finish(self, run: LedgerRun, restored: tuple[Overlay, ...], say: Callable[[str], object]) -> RunEnd | None:
+        """Submit the run's job unless Slurm knows its name, and follow it."""
+        base = self.folder / "runs" / str(run.number)
+        if not submissions.read(base):
+            atomic_files.make_folder(base / "1")
+            if not (base / "1" / TREE).is_symlink() and self.tree.exists():
+                (base / "1" / TREE).symlink_to(self.tree)
+            submissions.write_round(base, 1, self._arrays(run, restored))
+        planned = submissions.read(base)
+        submitted = follow.submit(self.slurm, planned, say=say)
+        follower = Follower(self.slurm, submitted[0].entries)
+        (test,) = follow.follow(follower, wait=self.wait, say=say)
+        if not test.over:
+            return None
+        folder = test.entry.folder
+        output = _read_lines(folder / "node-0.out.log")
+        start, end = folder / "started", folder / "ended"
+        seconds = 0.0
+        if start.exists() and end.exists():
+            seconds = max(0.0, end.stat().st_mtime - start.stat().st_mtime)
+        started = [line for line in output if line.startswith(_STARTED)]
+        problem = ""
+        if test.state in _CLUSTER_ENDS or test.code is None:
+            problem = f"Slurm reports {test.word} for job {test.entry.job}"
+        elif not started:
+            error = " ".join(_read_lines(folder / "node-0.err.log")[-1:])[:200]
+            problem = f"the container was not started (exit status {test.code}): {error}"
+        elif test.state == "TIMEOUT":
+            problem = f"it took longer than {self.request.minutes} minutes"
+        node = started[0].partition(":")[2].strip() if started else ""
+        return RunEnd(test.code, seconds, node, output, problem)
+
+    def _arrays(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> tuple[JobArray, ...]:
+        base = self.folder / "runs" / str(run.number)
+        script = inside_script(self.request, restored, self.folder / "overlays", "")
+        workload = replace(
+            self.workload, script=_escape(script) + self.workload.script, time_limit=self.request.minutes * 60
+        )
+        image = run.image
+        if "@" in image and self.site.runtime != "apptainer":  # Enroot takes no digest
+            image = f"{image.partition('@')[0]}:{run.point.tag}"
+        image = WorkImage.parse(image).enroot_address if "@" not in image else image.replace("/", "#", 1)
+        mounts = (*self.site.mounts, (str(self.folder), str(self.folder)))
+        site = replace(self.site, results=str(base / "1"), image=image, images={}, mounts=mounts)
+        return arrays([(workload, self.connections)], site)
+
+
+def _escape(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _fill(command: str, values: Mapping[str, str]) -> str:
+    """Return a command with its placeholders replaced by quoted values."""
+    return re.sub(r"\{(image|overlay|tag|restored)\}", lambda match: shlex.quote(values[match[1]]), command)
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _MAX_OUTPUT))
+            return file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+
+
+def judge(
+    request: BisectRequest, run: LedgerRun, restored: tuple[Overlay, ...], end: RunEnd, folder: Path
+) -> LedgerRun:
+    """Return a run with its value, or as invalid or lost with the reason."""
+    run = replace(run, status=end.status, node=end.node[:80], seconds=end.seconds)
+    invalid = overlays.invalidity(restored, end.output)
+    if invalid and (not end.problem or end.status == INVALID):
+        return replace(run, outcome="invalid", reason=invalid[:400])
+    if end.problem:
+        return replace(run, outcome="lost", reason=end.problem)
+    if request.metric == "exit":
+        return replace(run, outcome="value", value=float(end.status == 0))
+    if end.status:
+        return replace(run, outcome="lost", reason=f"it failed with exit status {end.status}, without a value")
+    try:
+        value = _last_number(end.output) if request.metric == "value" else _golden_value(folder, request.metric)
+    except RunbookError as error:
+        return replace(run, outcome="lost", reason=str(error))
+    return replace(run, outcome="value", value=value)
+
+
+def _last_number(output: list[str]) -> float:
+    """Return the number at the end of the last line that ends with one."""
+    for line in reversed(output):
+        match = None if line.startswith("runbook-") else _NUMBER.fullmatch(line[-200:])
+        if match and math.isfinite(float(match[1])):
+            return float(match[1])
+    raise RunbookError("no line of its output ends with a number")
+
+
+def _golden_value(folder: Path, metric: str) -> float:
+    """Return the median of a metric, without the first half of its steps, over the golden files that a run wrote."""
+    values: list[float] = []
+    for path in sorted(folder.glob("1/*/0/assets/**/*.json")):
+        try:
+            series = golden_values.parse(path.read_bytes()).series.get(metric, {})
+        except (OSError, BadGoldenFile):
+            continue
+        steps = [value for _, value in sorted(series.items()) if math.isfinite(value)]
+        values += steps[len(steps) // 2 :]
+    if not values:
+        raise RunbookError(f"no golden file of it has {metric}")
+    return statistics.median(values)

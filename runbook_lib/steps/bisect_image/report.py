@@ -1,0 +1,194 @@
+"""The result of a search: what the runs prove and with what probability, a plot, the fix, and a text for upstream."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from runbook_lib import display
+from runbook_lib.bisect.overlays import Overlay
+from runbook_lib.bisect.search import Conclusion, Point
+from runbook_lib.display import Picture, View
+from runbook_lib.golden import plots
+from runbook_lib.steps.bisect_image.ledger import LedgerRun
+from runbook_lib.steps.bisect_image.plan import BisectPlan
+from runbook_lib.text import edits
+from runbook_lib.text.edits import Edit
+from runbook_lib.text.markdown import code
+
+
+@dataclass(frozen=True)
+class BisectResult:
+    """What the ledger says; ``conclusion`` is None before the search is over."""
+
+    plan: BisectPlan
+    conclusion: Conclusion | None
+
+    @property
+    def is_over(self) -> bool:
+        """True if there is nothing left to run or to compare."""
+        open_step = self.conclusion is not None and self.conclusion.verdict == "tag only"
+        return self.plan.ledger.pending is None and not (open_step and self.plan.ledger.overlays is None)
+
+    @property
+    def runs(self) -> list[LedgerRun]:
+        """The runs of the ledger."""
+        return list(self.plan.ledger.runs.values())
+
+    @property
+    def culprits(self) -> tuple[Overlay, ...]:
+        """The overlays of the culprits."""
+        names = self.conclusion.culprits if self.conclusion else ()
+        return tuple(overlay for overlay in self.plan.ledger.overlays or () if overlay.name in names)
+
+    @property
+    def suspects(self) -> tuple[str, ...]:
+        """What could not be swapped, or whose old version could not be verified in the container."""
+        invalid = [f"{name}: its old version did not take effect" for name in self._invalid()]
+        return (*self.plan.ledger.suspects, *invalid)
+
+    def _invalid(self) -> list[str]:
+        points = {run.point.restored for run in self.runs if run.outcome == "invalid"}
+        return sorted(restored[0] for restored in points if len(restored) == 1)
+
+    @property
+    def sentence(self) -> str:
+        """The result in one or two sentences, with its probability."""
+        conclusion = self.conclusion
+        if conclusion is None or not self.is_over:
+            return "The search is not over."
+        if conclusion.step is None:
+            return f"No result: {conclusion.reason}"
+        start = f"{conclusion.step[1]} is the first bad tag, {conclusion.step[0]} the last good one"
+        if conclusion.verdict != "culprit":
+            return f"{start} (probability {percent(conclusion.probability)}). {conclusion.reason}"
+        return f"{start}. {conclusion.reason} Probability: {percent(conclusion.probability)}."
+
+    @property
+    def advice(self) -> str:
+        """What to do, as a sentence."""
+        conclusion = self.conclusion
+        if conclusion is None or not self.is_over:
+            return "Run the same command again to continue."
+        if self.culprits:
+            names = " and ".join(f"{overlay.name} {overlay.old}" for overlay in self._needed())
+            return f"Put {names} on top of {conclusion.step[1] if conclusion.step else 'the image'}, as below."
+        if conclusion.step:
+            return f"Stay on {conclusion.step[0]}, and report {conclusion.step[1]} with the text below."
+        return "Give a larger budget, or a command that repeats its measurement, and run the same command again."
+
+    def _needed(self) -> tuple[Overlay, ...]:
+        """Return the overlays that make the image good: one of several that act only together, else all."""
+        assert self.conclusion is not None
+        return self.culprits if self.conclusion.together else self.culprits[:1]
+
+    def show(self) -> View:
+        """Show the result, what was ruled out, the cost, and each run."""
+        if self.plan.request is None:
+            return display.note(self.plan.idle)
+        shown = display.note(self.sentence)
+        if self.conclusion and self.is_over:
+            shown += display.note(self.advice)
+            if ruled_out := self._ruled_out():
+                shown += display.note(f"Ruled out, restored alone without effect: {', '.join(ruled_out)}.")
+            shown += display.notes(self.suspects, title="Remaining suspects")
+        hours = sum(run.seconds for run in self.runs) / 3600
+        cost = f"{display.count(len(self.runs), 'run')}, {hours:.2f} hours"
+        if self.plan.gpus:
+            cost += f", {self.plan.gpu_hours:.2f} GPU hours"
+        shown += display.note(f"Cost: {cost}.")
+        return shown + display.table([run.row for run in self.runs], empty="No run yet.")
+
+    def _ruled_out(self) -> list[str]:
+        """Return the components that were restored alone, and are not among the culprits of a conclusion."""
+        assert self.conclusion is not None
+        if self.conclusion.verdict not in ("culprit", "not a single component"):
+            return []
+        tried = {run.point.restored for run in self.runs if run.outcome == "value"}
+        names = [overlay.name for overlay in self.plan.ledger.overlays or () if (overlay.name,) in tried]
+        return [name for name in names if name not in self.conclusion.culprits]
+
+    def plot(self) -> Picture | View:
+        """Plot the values by image and restored component."""
+        groups: dict[str, list[float]] = {}
+        points = sorted({run.point for run in self.runs}, key=lambda point: (self._tag_order(point), point.restored))
+        for point in points:
+            values = [run.value for run in self.runs if run.point == point and run.value is not None]
+            if values:
+                groups["\nold ".join([point.tag, *point.restored])] = values
+        if not groups or self.plan.request is None:
+            return display.note("No run has a value yet.")
+        metric = self.plan.request.metric
+        label = "exit status 0 (1: yes)" if metric == "exit" else metric
+        known = {tag for tag, _, _ in self.plan.images}
+        restored = {name for name in groups if name not in known}
+        return plots.values_by_group(groups, label, highlighted=restored)
+
+    def _tag_order(self, point: Point) -> int:
+        return [tag for tag, _, _ in self.plan.images].index(point.tag)
+
+    def edit_diff(self) -> str:
+        """Return the proposed edit of the repository's Dockerfiles as a diff; empty without a culprit."""
+        lines = [line for overlay in self._needed() for line in overlay.dockerfile_lines()] if self.culprits else []
+        branch = self.plan.branch
+        name = f"Dockerfile.ci.{branch.bump.image_type}"
+        paths = [path for path in branch.bump.repository.sites.paths if lines and Path(path).name == name]
+        proposed = []
+        for path, text in branch.checkout.read(paths).items():
+            start = text.find("\nFROM ") if text else -1
+            end = text.find("\n", start + 1) if text else -1
+            if text and start >= 0 and end >= 0:
+                why = f"# bisect-image: {self.sentence}"
+                addition = "\n".join(["", *_wrapped(why), *lines])
+                proposed.append(Edit(path, text, text[:end] + addition + text[end:]))
+        return edits.diff(tuple(proposed))
+
+    def fix(self) -> View:
+        """Show the fix: the proposed edit, or the instructions for another Dockerfile."""
+        if not self.culprits:
+            return display.note(self.advice)
+        if diff := self.edit_diff():
+            return display.note("Proposed edit; nothing was changed:") + display.diff(diff)
+        lines = [line for overlay in self._needed() for line in overlay.dockerfile_lines()]
+        return display.code("\n".join(lines), title="After FROM in the Dockerfile")
+
+    def issue(self) -> str:
+        """Return the text of an issue for upstream; empty before the search is over, or without a step."""
+        conclusion, request = self.conclusion, self.plan.request
+        if conclusion is None or conclusion.step is None or request is None or not self.is_over:
+            return ""
+        image = self.plan.branch.bump.repository.sites.image
+        better = "higher" if request.higher_is_better else "lower"
+        what = f"the exit status of {code(request.test or request.command)}"
+        if request.metric != "exit":
+            what = f"{request.metric} ({better} is better) of {code(request.test or request.command)}"
+        lines = [f"Regression between {image}:{conclusion.step[0]} and {image}:{conclusion.step[1]}", ""]
+        lines += [f"Measured: {what}.", "", self.sentence, ""]
+        lines += ["| image | restored to the old version | values |", "| --- | --- | --- |"]
+        for point in sorted({run.point for run in self.runs}):
+            values = [f"{run.value:g}" for run in self.runs if run.point == point and run.value is not None]
+            if values:
+                restored = ", ".join(map(code, point.restored)) or "–"
+                lines.append(f"| {code(point.tag)} | {restored} | {', '.join(values)} |")
+        for overlay in self.culprits:
+            lines += ["", f"{overlay.name}: {code(overlay.old)} → {code(overlay.new or 'the version of the image')}"]
+        if self.suspects:
+            lines += ["", "Not tried, because it cannot be swapped or the swap could not be verified:", ""]
+            lines += [f"- {suspect}" for suspect in self.suspects]
+        nodes = sorted({run.node for run in self.runs if run.node})
+        return "\n".join([*lines, "", f"{len(self.runs)} runs on {display.count(len(nodes), 'node')}.", ""])
+
+    def text(self) -> View:
+        """Show the text for upstream."""
+        text = self.issue()
+        return display.code(text, title="Text for upstream") if text else display.note("There is no result to report.")
+
+
+def percent(probability: float) -> str:
+    """Return a probability as a percentage that never rounds up to certainty."""
+    return f"{min(int(probability * 1000) / 10, 99.9):.1f} %"
+
+
+def _wrapped(comment: str) -> list[str]:
+    """Return a comment of a Dockerfile in lines of readable width."""
+    import textwrap
+
+    return textwrap.wrap(comment, 110, subsequent_indent="# ")

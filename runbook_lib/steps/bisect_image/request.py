@@ -1,0 +1,109 @@
+"""The parameters of a search, checked."""
+
+import hashlib
+import json
+import re
+import shlex
+import sys
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from runbook_lib.bisect.model import MAX_RUNS
+from runbook_lib.bump import Bump
+from runbook_lib.errors import Refused
+from runbook_lib.images.families import is_older
+from runbook_lib.images.reference import Tag
+
+Where = Literal["local", "slurm", "command"]
+_BUDGET = re.compile(r"([0-9]{1,4})(?: runs?)?(?:,? +([0-9]{1,6}(?:\.[0-9]{1,3})?) GPU hours?)?")
+#: The beginning of a command of the practice environment; the name of a simulated test follows.
+PRACTICE = "practice "
+#: Metrics whose direction is known.
+_LOWER = ("iteration-time", "mem-allocated-bytes", "mem-max-allocated-bytes")
+
+
+@dataclass(frozen=True)
+class BisectRequest:
+    """A search: from the ``good`` to the ``bad`` tag, by a recipe's ``test`` or a ``command``.
+
+    ``metric`` is ``exit``, ``value`` (the last number that the command prints), or a metric of the test's golden
+    values.  ``image`` is the image of a tag, with ``{tag}`` in it; empty for the base image.  ``gpu_hours`` is None
+    without a limit; ``minutes`` are the limit of one run.
+    """
+
+    good: Tag
+    bad: Tag
+    test: str
+    command: str
+    metric: str
+    higher_is_better: bool
+    where: Where
+    image: str
+    runs: int
+    gpu_hours: float | None
+    minutes: int
+
+    @property
+    def key(self) -> str:
+        """A name for this search, whatever its budget: the same parameters continue it."""
+        facts = (str(self.good), str(self.bad), self.test, self.command, self.metric, self.where, self.image)
+        return hashlib.sha256(json.dumps([*facts, self.higher_is_better]).encode()).hexdigest()[:12]
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The parameters as the record and the ledger have them."""
+        return {name: str(value) for name, value in vars(self).items() if value not in ("", None)}
+
+
+def parse(
+    bump: Bump, *, good: str, bad: str, test: str, command: str, metric: str, where: str, image: str, budget: str,
+    minutes: str, practice: bool = False,
+) -> BisectRequest | None:  # fmt: skip
+    """Return the search that the parameters describe; None without an image to blame.  Raises Refused."""
+    if not good:
+        return None
+    family = bump.repository.sites.family
+    if not (bad or bump.tag):
+        raise Refused("A search needs two tags: good, the newest that works, and bad (or tag), the one that does not.")
+    first, last = family.read(good), family.read(bad or str(bump.tag))
+    if not is_older(first, last):
+        raise Refused(f"good={first} must be older than bad={last}, and of the same kind. Exchange or correct them.")
+    if bool(test) == bool(command):
+        raise Refused("Name either test, a recipe's model/case@platform, or command, what to run in each image.")
+    if practice and command.startswith(PRACTICE):
+        program = f"{shlex.quote(sys.executable)} -m runbook_lib.practice.workload"
+        command, where = f"{program} {command.removeprefix(PRACTICE)} {{tag}} {{restored}}", "command"
+    if where not in ("local", "slurm", "command"):
+        raise Refused(f"where={where!r} is none of local, slurm, command.")
+    if test and where != "slurm":
+        raise Refused("A recipe's test runs on a cluster: choose where=slurm, or give its command as command.")
+    if where == "command" and not any(name in command for name in ("{image}", "{tag}")):
+        raise Refused("With where=command the command names the image as {image} or {tag}, and prints the value.")
+    if image and "{tag}" not in image:
+        raise Refused(f"image={image!r} names no {{tag}}. Write such as registry.example/mcore:{{tag}}.")
+    match = _BUDGET.fullmatch(budget.strip())
+    if match is None or not 4 <= int(match[1]) <= MAX_RUNS:
+        raise Refused(f"budget={budget!r} is none of 4 to {MAX_RUNS} runs. Write such as 40, or 40 runs, 64 GPU hours.")
+    if not re.fullmatch(r"[1-9][0-9]{0,3}", minutes):
+        raise Refused(f"minutes={minutes!r} is not a number of minutes from 1 to 9999, the limit of each run.")
+    name, higher = _metric(metric, has_golden=bool(test))
+    return BisectRequest(
+        first, last, test, command, name, higher, cast(Where, where), image,
+        int(match[1]), float(match[2]) if match[2] else None, int(minutes),
+    )  # fmt: skip
+
+
+def _metric(text: str, *, has_golden: bool) -> tuple[str, bool]:
+    """Return the metric and True if higher is better."""
+    name, _, direction = text.strip().rpartition(" ")
+    if direction not in ("higher", "lower"):
+        name, direction = text.strip(), ""
+    if name in ("", "exit"):
+        return "exit", True
+    if not direction and name in _LOWER:
+        direction = "lower"
+    if not direction:
+        raise Refused(f"metric={text!r} does not say which values are better: write {name} higher, or {name} lower.")
+    if name != "value" and not has_golden:
+        raise Refused(f"metric={text!r} is a golden metric, which only a test has. For a command write value lower.")
+    return name, direction == "higher"

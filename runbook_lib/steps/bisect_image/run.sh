@@ -1,0 +1,12 @@
+#!/bin/bash
+# One run of a search.  Whoever starts it a second time changes nothing: the claim stays for ever.
+cd @FOLDER@ || exit 1
+umask 077
+exec 9>lock
+flock --nonblock 9 || exit 0
+mkdir claim 2>/dev/null || exit 0
+start=$(date +%s)
+timeout --kill-after=30s @MINUTES@m bash command.sh >output.log 2>&1 9>&- </dev/null
+code=$?
+echo "$code $(($(date +%s) - start)) $(hostname)" >ended.tmp
+mv ended.tmp ended
