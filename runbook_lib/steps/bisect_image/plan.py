@@ -25,7 +25,7 @@ from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm import selection
 from runbook_lib.slurm.client import Slurm
 from runbook_lib.slurm.site import Site
-from runbook_lib.steps.bisect_image.ledger import MAX_LOST, RunLedger, LedgerRun
+from runbook_lib.steps.bisect_image.ledger import MAX_LOST, LedgerRun, RunLedger
 from runbook_lib.steps.bisect_image.places import LocalPlace, Place, SlurmPlace
 from runbook_lib.steps.bisect_image.request import BisectRequest
 from runbook_lib.workflow.bump_branch import BumpBranch
