@@ -42,10 +42,10 @@ class ReviewReason:
 class Judgement:
     """The verdict on one file.  ``ci``: why CI would fail each metric.
 
-    ``costs`` are the logarithms of new to old of times, memory and zeros, where positive is worse: the
-    medians of all attempts, and ``measured`` those of the last.  ``group``: the
-    decision on many files that this one waits for.  ``accepted``: the reason why a person accepted it, for
-    ``accepted_metrics`` (none: for any).  ``renamed``: the old name, where it has another one.
+    ``costs`` are the logarithms of new to old of times, memory and zeros, where positive is worse: the medians of all
+    attempts, and ``measured`` those of the last.  ``curves``: each loss by step, old and new.  ``group``: the decision
+    on many files that this one waits for.  ``accepted``: the reason why a person accepted it, for ``accepted_metrics``
+    (none: for any).  ``renamed``: the old name, where it has another one.
     """
 
     file: str
@@ -59,6 +59,7 @@ class Judgement:
     renamed: str = ""
     costs: Mapping[str, float] = field(default_factory=dict)
     losses: Mapping[str, LossChange] = field(default_factory=dict)
+    curves: Mapping[str, tuple[Steps, Steps]] = field(default_factory=dict)
     measured: Mapping[str, float] = field(default_factory=dict)
     mark: int = 0
     group: str = ""
@@ -149,8 +150,9 @@ def _compare(file: str, old: GoldenValues, new: GoldenValues, config: Comparison
         return Judgement(file, "unchanged", notes=("only the formatting changed",))
     shared = [metric for metric in old.series if metric in new.series]
     measures = tuple(measure(file, metric, old.series[metric], new.series[metric]) for metric in shared)
-    losses = {}
+    losses, curves = {}, {}
     for metric in filter(is_loss, shared):
+        curves[metric] = old.series[metric], new.series[metric]
         change = loss_change(old.series[metric], new.series[metric], rl=config.kind == "rl")
         if change:
             losses[metric] = change
@@ -161,7 +163,8 @@ def _compare(file: str, old: GoldenValues, new: GoldenValues, config: Comparison
         notes.append("no model_config.yaml: judged by the form of the file")
     return Judgement(
         file, "held back" if reasons else "refresh", tuple(reasons), measures, ci_rules.ci_failures(old, new, config),
-        tuple(notes), costs=cost_changes(old, new), losses=losses, mark=fingerprint(new),
+        tuple(notes), costs=cost_changes(old, new), losses=losses, curves=curves,
+        mark=fingerprint(new),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, e
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.noise import NoiseModel, learn, probability
 from runbook_lib.golden.shifts import Deviation, Group, common_reasons, split
+from runbook_lib.golden.twins import separated
 
 #: What may be noise, whichever is more: a share of the held-back deviations, one question, or one for so many files.
 FALSE_DISCOVERIES, FILES_PER_FALSE_QUESTION = 0.1, 40
@@ -27,7 +28,9 @@ _NO_ATTEMPTS: Attempts = {}
 #: Attempts that differ by more standard deviations than this have two modes.
 _TWO_MODES = 4.0
 #: The least ratios, by metric.
-_LEAST_RATIO = {"num-zeros": 2.0, "mem": 1.08, "": 1.25}
+_LEAST_RATIO = {"num-zeros": 2.0, "mem": 1.15, "": 1.25}
+#: From so many standard deviations a smaller ratio of times is no noise either.
+_CERTAIN, _CERTAIN_RATIO = 5.0, 1.15
 
 
 @dataclass(frozen=True)
@@ -100,11 +103,17 @@ def judge_all(
         reasons[judgement.file] = [*judgement.reasons, *_losses(judgement, model, attempts)]
         for metric in judgement.costs:
             deviation = deviations[judgement.file, metric]
-            is_improbable = deviation.residual >= max(threshold * deviation.scale, least_change(metric))
-            if is_improbable and judgement.costs[metric] > 0:
+            if _is_improbable(metric, deviation, threshold) and judgement.costs[metric] > 0:
                 reason = _deviation(judgement.file, metric, deviation, model)
                 reasons[judgement.file].append(_repeated(reason, attempts.get((judgement.file, metric), ()), deviation))
     groups += common_reasons(reasons, differing)
+    trained: set[str] = set()
+    for group in groups:
+        if group.metric == "lm loss":
+            trained.update(group.files)
+    own = separated(judgement for judgement in differing if judgement.file in trained)
+    for file, reason in own.items():
+        reasons[file].append(reason)
     covered: dict[str, list[Group]] = {}
     for group in groups:
         for file in group.files:
@@ -133,6 +142,12 @@ def bound_questions(deviations: Mapping[tuple[str, str], Deviation]) -> tuple[fl
         if noise <= max(allowed, FALSE_DISCOVERIES * questions):
             return threshold, noise
         threshold += 0.25
+
+
+def _is_improbable(metric: str, deviation: Deviation, threshold: float) -> bool:
+    if metric == "iteration-time" and deviation.residual >= max(_CERTAIN * deviation.scale, math.log(_CERTAIN_RATIO)):
+        return True
+    return deviation.residual >= max(threshold * deviation.scale, least_change(metric))
 
 
 def _decide(judgement: Judgement, reasons: Sequence[ReviewReason], groups: Sequence[Group]) -> Judgement:

@@ -19,6 +19,8 @@ SHIFT_LIMIT, SIGNIFICANT = 0.05, 0.001
 #: Families differ by this much, and by this many standard errors.
 _FAMILIES_APART, _FAMILY_ERRORS, _LEAST = 0.04, 4.5, 3
 _SIGMA, _MEDIAN_ERROR = 1.4826, 1.2533
+#: The files that the tests' own noise weighs as much as, beside the spread of a commit.
+_OWN_NOISE = 20.0
 _NO_SHIFT = ("num-zeros",)
 FORM, LOSS = "form", "loss"
 #: The least share of files whose reasons of one kind are one decision.
@@ -101,14 +103,28 @@ def split(judgements: Iterable[Judgement], model: NoiseModel) -> tuple[list[Grou
             continue
         parts = _parts(changes, scales)
         for files in parts:
-            shift = median(changes[file] for file in files)
-            spread = median(abs(changes[file] - shift) / scales[file] for file in files)
             for file in files:
-                scale = scales[file] * max(1.0, _SIGMA * spread)
-                deviations[file, metric] = Deviation(changes[file] - shift, scale, shift)
+                deviations[file, metric] = _deviation(file, files, changes, scales, metric)
         if metric not in _NO_SHIFT:
             groups += _groups(platform, metric, parts, changes)
     return groups, deviations
+
+
+def _deviation(
+    file: str, files: Sequence[str], changes: Mapping[str, float], scales: Mapping[str, float], metric: str
+) -> Deviation:
+    """Return the deviation of a file from the others of its part, so that it does not hide in its own shift.
+
+    Few others say little: their shift is shrunk to none, and their spread to that of the tests' own noise.
+    """
+    others = list(files)
+    if len(files) > _LEAST:  # the median of two is not robust
+        others.remove(file)
+    centre = median(changes[name] for name in others)
+    spread = _SIGMA * median(abs(changes[name] - centre) / scales[name] for name in others)
+    weight = len(others) / (len(others) + _OWN_NOISE)
+    inflation = math.sqrt(weight * max(1.0, spread) ** 2 + 1 - weight)
+    return Deviation(changes[file] - centre, scales[file] * inflation, centre)
 
 
 def _parts(changes: Mapping[str, float], scales: Mapping[str, float]) -> list[list[str]]:

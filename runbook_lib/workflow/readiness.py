@@ -171,6 +171,8 @@ def _check_pins(branch: BumpBranch, pull: Pull) -> Requirement:
 def _check_values(branch: BumpBranch, records: Path | None) -> Requirement:
     verdicts = golden_refreshes.changed_since_fork(branch, records, golden_refreshes.read_history(branch))
     files = [judgement.file for judgement in verdicts.judgements if judgement.verdict in STOPPED]
+    # Files of a group may be committed by hand: a person must decide on it anyway.
+    files += [group.id for group in verdicts.groups if not group.accepted]
     if not files:
         return Requirement(_VALUES, True, "Nothing is held back.")
     names = display.first_names(files, 4)

@@ -156,18 +156,19 @@ def measure(clone: Path, seed: int = 1) -> bool:
         for name, (inject, _) in INJECTIONS.items():
             found.setdefault((name, refresh.later), Counter()).update(noticed(refresh, inject, chance))
     for (name, later), counts in sorted(found.items()):
-        share, least = counts["noticed"] / counts["all"], INJECTIONS[name][1]
+        share, least = counts["alone"] / counts["all"], INJECTIONS[name][1]
         met &= share >= least
-        alone = counts["alone"] / counts["all"]
+        waiting = counts["noticed"] / counts["all"]
         print(
-            f"{name}, {_when(later)}: noticed {share:.1%} of {counts['all']} (alone {alone:.1%}; at least {least:.0%})"
+            f"{name}, {_when(later)}: held back by its own verdict {share:.1%} of {counts['all']} "
+            f"(at least {least:.0%}), with its group {waiting:.1%}"
         )
     total = ordinary[False] + ordinary[True]
     for label, counts in (("before 2026", ordinary[False]), ("since 2026", ordinary[True]), ("all", total)):
         changed = sum(counts[verdict] for verdict in (*STOPPED, "refresh"))
         stopped = sum(counts[verdict] for verdict in STOPPED)
         print(f"held back in ordinary refreshes, {label}: {stopped / changed:.2%} of {changed} files {dict(counts)}")
-        met &= label != "all" or stopped / changed <= 0.05
+        met &= stopped / changed <= 0.05
     beyond = f"{series['noticed']} of {series['beyond']}"
     print(f"loss series beyond 1e-3 in the bumps: {beyond} noticed, {series['all']} changed")
     met &= series["noticed"] == series["beyond"]

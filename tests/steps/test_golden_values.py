@@ -28,6 +28,7 @@ from runbook_lib.workflow import (
     golden_refreshes,
     pull_request,
     push_round,
+    readiness,
     run_choice,
 )
 from runbook_lib.workflow.golden_comparison import GoldenComparison
@@ -573,6 +574,31 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
     text = again.plan.text
     assert "accepted: `the image is slower`" in text
     assert text.index("One decision for many files") < text.index("Held back: a person must look")
+
+
+def test_a_group_that_was_committed_by_hand_is_not_ready_before_it_is_accepted(
+    at: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, count in ((shifts, "COMMON"), (noise, "COMMON")):
+        monkeypatch.setattr(module, count, 2)
+    monkeypatch.setattr(shifts, "SIGNIFICANT", 0.05)
+
+    def requirement() -> readiness.Requirement:
+        state = readiness.check(bump_branch.find(at.checkout, bump_to()), at.github(), at.step(bump_to()).records)
+        return next(each for each in state.requirements if each.name == "golden values with nothing held back")
+
+    assert requirement().ok
+    files = [name for name in DRIFTED if "h100" in name]
+    for name in files:
+        path = at.checkout.path / FOLDER / name
+        data = json.loads(path.read_text())
+        times = data["iteration-time"]["values"]
+        data["iteration-time"]["values"] = {step: value * 1.5 for step, value in times.items()}
+        path.write_text(json.dumps(data))
+    git(at.checkout.path, "checkout", "-q", "bump/main/dev-26.04-py3")
+    git(at.checkout.path, "commit", "-q", "-a", "-m", "Refresh golden values")
+    missing = requirement()
+    assert (missing.ok, "dgx_h100/iteration-time" in missing.detail) == (False, True)
 
 
 def test_an_ambiguous_value_is_held_back_and_recorded_for_the_next_attempt(
