@@ -29,7 +29,8 @@ def command(options: argparse.Namespace) -> int:
     if not failures:
         raise RunbookError(f"{options.place} has no failed job.")
     archive = Path(options.audit) if options.audit else default()
-    documents = [_document(failure, archive) for failure in failures]
+    earlier = history.read(archive)
+    documents = [_document(earlier.add_to(failure)) for failure in failures]
     documents.sort(key=lambda document: (document["class"] == "unknown", -float(str(document["confidence"]))))
     if options.json:
         first = {"version": VERSION, **documents[0]}
@@ -53,7 +54,7 @@ def _failures(place: str, workflow: str) -> Sequence[Failure]:
         return failed_jobs.causes(github, failed_jobs.find_run(github, place, workflow))
 
 
-def _document(failure: Failure, archive: Path) -> dict[str, object]:
+def _document(failure: Failure) -> dict[str, object]:
     advice = [failure.next] if failure.next else []
     advice += [failure.details[name] for name in ("driver", "would decide it") if name in failure.details]
     document: dict[str, object] = {
@@ -62,9 +63,8 @@ def _document(failure: Failure, archive: Path) -> dict[str, object]:
         "consequences": [asdict(clue) for clue in failure.consequences],
         "advice": advice, "confidence": round(failure.confidence, 2), "rerun": failure.retry,
     }  # fmt: skip
-    seen = history.earlier(failure, archive) if archive.is_dir() else ""
-    if seen:
-        document["history"] = seen
+    if "history" in failure.details:
+        document["history"] = failure.details["history"]
     return document
 
 

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.checks import Check
@@ -16,7 +17,7 @@ from runbook_lib.git.checkout import Checkout, slug_of
 from runbook_lib.recipes.ci_selection import WORKFLOW_FILE, select_tests
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.codeowners import PLACES, owners
-from runbook_lib.triage import failed_jobs
+from runbook_lib.triage import failed_jobs, history
 from runbook_lib.triage.failed_jobs import DiagnosedJob, RequestedRun
 from runbook_lib.workflow.repository import choose
 
@@ -66,10 +67,12 @@ class Investigation:
 
 
 def look(
-    checkout: Checkout, github: GitHub | None, place: str, base: str = "main", say: Callable[[str], object] = print
+    checkout: Checkout, github: GitHub | None, place: str, base: str = "main", say: Callable[[str], object] = print, *,
+    records: Path | None = None,
 ) -> Investigation:  # fmt: skip
     """Investigate the run that ``place`` names, as ``failed_jobs.find_run`` parses it.  Changes nothing.
 
+    ``records`` is a bump's folder: earlier failures are searched for in those of its repository.
     Without a place it is that of the current branch.  A branch of an open pull request, such as
     ``bump/main/dev-26.04-py3``, stands for that.
     """
@@ -89,12 +92,19 @@ def look(
         return Investigation(None, problem=str(error))
     number = re.fullmatch(r"pull-request/([0-9]{1,18})", requested.run.head_branch)
     if number is None:
-        return Investigation(requested, failed_jobs.diagnose_run(github, requested, base, say))
+        return Investigation(requested, _with_history(failed_jobs.diagnose_run(github, requested, base, say), records))
     pull = github.pull(int(number[1]))
     change = f"#{pull.number}"
-    failures = failed_jobs.diagnose_run(github, requested, pull.base_ref, say, change)
+    failures = _with_history(failed_jobs.diagnose_run(github, requested, pull.base_ref, say, change), records)
     files = _file_rows(checkout, github.files(pull.number), failures)
     return Investigation(requested, failures, files, pull, _selection(checkout, github, pull, requested.run))
+
+
+def _with_history(jobs: tuple[DiagnosedJob, ...], records: Path | None) -> tuple[DiagnosedJob, ...]:
+    if records is None:
+        return jobs
+    earlier = history.read(records.parent.parent)
+    return tuple(replace(job, failure=earlier.add_to(job.failure)) for job in jobs)
 
 
 def _pull_of(checkout: Checkout, github: GitHub, branch: str) -> str:

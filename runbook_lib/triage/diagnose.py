@@ -3,13 +3,14 @@
 A known problem that the evidence shows is named beside the cause, and its fix is the next step.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import cache
 
 from runbook_lib.triage import evidence, facts, known_problems
 from runbook_lib.triage.failure import Clue, FailedJob, Failure
 from runbook_lib.triage.log_summary import QUOTED, LogSummary, without_secrets
-from runbook_lib.triage.patterns import ADVICE, CONFIDENT
+from runbook_lib.triage.patterns import ADVICE, CONFIDENT, RERUN
 from runbook_lib.triage.verdicts import judge, kind_of_job
 
 _MAX_CLUES = 8
@@ -27,23 +28,23 @@ def conclude(
     logs = [without_secrets(log, hide) for log in logs]
     verdict = judge(job, logs, problem)
     text = "\n".join(verdict.evidence)
+    retry = verdict.kind in RERUN  # of another failure, a second run proves nothing
     details = dict(verdict.details)
     if problem and text:
         details["problem"] = problem
     next_step = (verdict.pattern and verdict.pattern.advice) or ADVICE[verdict.kind]
     if verdict.kind == "driver mismatch":
-        details["driver"] = facts.driver_verdict(text)
-    if verdict.kind == "flaky infrastructure" and not verdict.retry:
-        next_step = "Running again will not help: report it to the operators of the machines."
+        platform = itertools.chain.from_iterable(log.platform for log in logs)
+        details["driver"] = facts.driver_verdict("\n".join([text, *platform]))
     for pitfall in known_problems.find(text)[:1]:
         details["pitfall"] = f"{pitfall.sign} {pitfall.cause}"
-        next_step = f"{next_step} Or: {pitfall.fix}" if verdict.retry else pitfall.fix
+        next_step = f"{next_step} Or: {pitfall.fix}" if retry else pitfall.fix
     cause = " ".join(verdict.cause.split())
     if not cause.endswith((".", "!", "?", "…")):
         cause = f"{cause}."
     lines = tuple(hide(text).split("\n")[:QUOTED]) if verdict.evidence else ()
     return Failure(
-        job.name, job.url, verdict.kind, hide(cause), lines, verdict.where, verdict.retry, next_step,
+        job.name, job.url, verdict.kind, hide(cause), lines, verdict.where, retry, next_step,
         {name: hide(detail) for name, detail in details.items() if detail}, verdict.rank, verdict.confidence,
         *_clues(logs),
     )  # fmt: skip

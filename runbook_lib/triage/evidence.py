@@ -42,7 +42,7 @@ class Candidate:
     def confidence(self) -> float:
         if self.pattern is None:
             return _TRACEBACK_CONFIDENCE
-        if isinstance(self.entry, Traceback):
+        if isinstance(self.entry, Traceback) and not self.pattern.by_words:
             return max(_TRACEBACK_CONFIDENCE, self.pattern.confidence)
         if isinstance(self.entry, LineMatch) and self.entry.mild:
             return self.pattern.confidence - _WARNING

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from runbook_lib.images.driver_rules import cuda_of_month
 from runbook_lib.images.drivers import DRIVER, DriverRequirement
 from runbook_lib.triage.log_summary import LogSummary, MetricComparison
 
@@ -102,11 +103,21 @@ def parallelism(logs: Sequence[LogSummary]) -> str:
 
 
 def driver_verdict(text: str) -> str:
-    """Return the verdict on the driver for the CUDA release that the lines name; empty where they name none."""
-    cuda = re.search(r"cuda ?>= ?(\d{1,2}\.\d)|\bCUDA(?:_VERSION| [Vv]ersion|)[ :=]{1,3}(\d{1,2}\.\d)", text)
-    driver = re.search(rf"[Dd]river(?: [Vv]ersion|_VERSION|)[ :=]{{1,3}}({DRIVER})", text)
-    if cuda is None:
-        return ""
-    needed = DriverRequirement(cuda[1] or cuda[2])
-    judgement = needed.judge(driver[1]) if driver else needed.summary
-    return judgement.reason
+    """Return the verdict on the driver for the image that the lines name; empty where they name none.
+
+    The image is named by its CUDA release or by the month of NGC; PyTorch reports the release that a driver supports.
+    """
+    shown = re.sub(r"Driver Version: [^\n]{0,200}", "", text)  # nvidia-smi shows the release that the driver supports
+    named = re.search(r"cuda ?>= ?(\d{1,2}\.\d)|\bCUDA(?:_VERSION| [Vv]ersion|)[ :=]{1,3}(\d{1,2}\.\d)", shown)
+    month = re.search(r"(?:NVIDIA Release |nvcr\.io/nvidia/\w{1,40}:)(\d\d\.\d\d)\b", text)
+    supported = re.search(r"driver on your system is too old \(found version (\d{1,2})0(\d)0\)", text)
+    cuda = ""
+    if month:
+        cuda = cuda_of_month(month[1])
+    if named and not cuda:
+        cuda = named[1] or named[2]
+    if not cuda:
+        return f"The node's driver supports CUDA {supported[1]}.{supported[2]} at most." if supported else ""
+    driver = re.search(rf"(?:[Dd]river(?: [Vv]ersion|_VERSION|)[ :=]{{1,3}}|but version )({DRIVER})", text)
+    needed = DriverRequirement(cuda)
+    return (needed.judge(driver[1]) if driver else needed.summary).reason

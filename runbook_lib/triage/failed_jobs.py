@@ -64,6 +64,7 @@ class DiagnosedJob:
             "cause": cause,
             "platform": self.platform,
             "on the base branch": self.comparison,
+            "history": self.failure.details.get("history", ""),
             "flaky before": self.flaky_before,
             "next": self.failure.next,
             "url": self.failure.url,
@@ -250,7 +251,7 @@ def show(jobs: Sequence[DiagnosedJob]) -> View:
             if failure.where:
                 title += f" ({failure.where.log}, line {failure.where.line})"
             view += display.code("\n".join(failure.evidence), title=title)
-        details = [f"{name}: {detail}" for name, detail in failure.details.items() if name != "error"]
+        details = [f"{name}: {detail}" for name, detail in failure.details.items() if name not in ("error", "history")]
         if details:
             view += display.note("; ".join(details))
     return view

@@ -1,30 +1,74 @@
-"""Earlier failures of the same kind and cause, from the tables of failures in an archive of records."""
+"""Earlier failures, from the tables of an archive of records: those of the same cause, and flaky ones of a job."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib.records import attachments
 from runbook_lib.triage.failure import Failure
+from runbook_lib.triage.patterns import RERUN
 
-_SAME = 120  # characters of a cause that are compared
+_COMPARED = 150  # characters of a cause, of which tables have no more than 160
+#: Of a job, the newest earlier failures that are listed.
+_MAX_LISTED = 5
 
 
-def earlier(failure: Failure, archive: Path) -> str:
-    """Return how often the archive has a failure with this class and cause, and where last; empty where it has none."""
-    signature = _signature(failure.kind, failure.cause)
-    places: dict[str, str] = {}
+@dataclass(frozen=True)
+class History:
+    """The earlier failures, oldest first, each with the place of its record."""
+
+    rows: Sequence[tuple[str, dict[str, str]]]
+
+    def add_to(self, failure: Failure) -> Failure:
+        """Add how often the archive has a failure of this class and cause, and where last; a new one stands out."""
+        if not self.rows:
+            return failure
+        signature = _signature(failure.kind, failure.cause)
+        places: dict[str, str] = {}
+        for place, row in self.rows:
+            url = row.get("url", "")
+            if _signature(row.get("class", ""), row.get("cause", "")) == signature and (url != failure.url or not url):
+                places[url or place] = place
+        sentence = "not seen before in this archive"
+        if places:
+            times = "once" if len(places) == 1 else f"{len(places)} times"
+            sentence = f"seen {times} in this archive, last in {list(places.values())[-1]}"
+        return replace(failure, details={**failure.details, "history": sentence})
+
+    def flaky_runs(self, failure: Failure, platform: str) -> str:
+        """Return the earlier runs in which infrastructure failed the job; empty where there is none."""
+        # By address, which is that of one attempt: a record that was repeated counts once.
+        runs: dict[str, str] = {}
+        for place, row in self.rows:
+            if (
+                row.get("job") == failure.job
+                and row.get("platform", "") in (platform, "")
+                and row.get("class") in RERUN
+            ):
+                runs.setdefault(row.get("url", ""), place)
+        runs.pop(failure.url, None)
+        if not runs:
+            return ""
+        history = f"{len(runs)} times: {', '.join(sorted(runs.values())[-_MAX_LISTED:])}"
+        if len(runs) > _MAX_LISTED:
+            history += f" and {len(runs) - _MAX_LISTED} earlier"
+        return history
+
+
+def read(archive: Path) -> History:
+    """Return the failures of an archive, or of a part of it."""
+    rows = []
     for table in sorted(archive.glob("**/failures.csv"), key=lambda path: path.parent.name):
+        day, bump = table.parent.name[:8], table.parent.parent.name
         for row in attachments.rows(table):
-            if _signature(row.get("class", ""), row.get("cause", "")) == signature and row.get("url") != failure.url:
-                places[row.get("url") or str(table)] = table.parent.name
-    if not places:
-        return ""
-    times = "once" if len(places) == 1 else f"{len(places)} times"
-    return f"seen {times} in this archive, last in {list(places.values())[-1]}"
+            address = f" ({row['url']})" if row.get("url") else ""
+            rows.append((f"{day[:4]}-{day[4:6]}-{day[6:]} in {bump}{address}", row))
+    return History(rows)
 
 
 def _signature(kind: str, cause: str) -> tuple[str, str]:
     """Return class and cause without ranks, numbers, addresses and folders."""
-    words = re.sub(r"Rank \d{1,6}|A process", "", cause[:1000])
+    words = re.sub(r"Rank \d{1,6}|A process", "", cause[:_COMPARED])
     words = re.sub(r"(?:/[\w.+-]{1,100})+/", "", words)
-    return kind, re.sub(r"0x[0-9a-f]{1,16}|[0-9a-f]{8,40}|\d{1,20}", "#", words).strip(" .…")[:_SAME]
+    return kind, re.sub(r"0x[0-9a-f]{1,16}|[0-9a-f]{8,40}|\d{1,20}", "#", words).strip(" .…")

@@ -33,6 +33,15 @@ _INNER = re.compile(
     r"\d{4}-(\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)|\b[EWIF](\d{1,2})(\d\d) (\d\d:\d\d:\d\d\.\d{1,9})"
 )
 
+_TEST = re.compile(
+    r"(?:\[gw\d{1,4}\] )?(?:\[ {0,2}\d{1,3}%\] )?(?:FAILED(?: CONSISTENTLY:)?|ERROR)(?: \[[\d. s]{1,14}\])? "
+    r"(?=[\w./\\-]{1,200}\.py)"
+)
+_ARGUMENT = re.compile(
+    r"\b(tensor|pipeline|context|expert)[-_](?:model[-_])?parallel(?:[-_]size|[- ]size)[ :.=]{1,80}(\d{1,5})\b"
+)
+_SHORT = {"tensor": "TP", "pipeline": "PP", "context": "CP", "expert": "EP"}
+
 
 def clean(raw: bytes) -> str:
     """Return text without colours and control characters; ``�`` stands for bytes that are not UTF-8."""
@@ -87,3 +96,22 @@ def is_other_output(bare: str) -> bool:
     """Report if a line below an exception is other output: it has a time, a bracket or a mark of its own."""
     text = bare.lstrip()
     return text.startswith(_MARKS) or " iteration " in bare[:80] or bool(_INNER.match(text))
+
+
+def failed_test(bare: str) -> tuple[str, str]:
+    """Return the id of the test that a line reports as failed, and its error; empty where it reports none."""
+    summary = _TEST.match(bare)
+    if summary:
+        name, _, error = bare[summary.end() :].strip().partition(" - ")
+        return name, error
+    before, failed, _ = bare.partition(" FAILED")
+    name = before.rpartition(" ")[2]
+    return (name, "") if failed and ".py::" in name else ("", "")
+
+
+def arguments(text: str) -> dict[str, str]:
+    """Return the sizes of the parallelism (TP, PP, CP, EP) in the arguments that rank 0 prints."""
+    sizes: dict[str, str] = {}
+    for match in _ARGUMENT.finditer(text):
+        sizes.setdefault(_SHORT[match[1]], match[2])
+    return sizes

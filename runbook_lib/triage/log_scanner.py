@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import replace
 
 from runbook_lib.triage import evidence
-from runbook_lib.triage.log_lines import clean, inner_time, parts, split, without_colours
+from runbook_lib.triage.log_lines import arguments, clean, failed_test, inner_time, parts, split, without_colours
 from runbook_lib.triage.log_summary import QUOTED, FailedTest, LineMatch, LogSummary, MetricComparison
 from runbook_lib.triage.patterns import GENERIC, MILD, NOISE, LogPattern, by_words, literals
 from runbook_lib.triage.traceback_reader import MAX_ENTRIES, SHOWN, LogLine, TracebackReader
@@ -22,26 +22,20 @@ _TAIL = 4096  # bytes
 _CONTEXT = 8192  # bytes before a line, of which the last lines are quoted
 
 _RESTART = "attempt restart"
-_TEST = re.compile(
-    r"(?:\[gw\d{1,4}\] )?(?:\[ {0,2}\d{1,3}%\] )?(?:FAILED(?: CONSISTENTLY:)?|ERROR)(?: \[[\d. s]{1,14}\])? "
-    r"(?=[\w./\\-]{1,200}\.py)"
-)
 _PYTEST_ERROR = re.compile(r"E   +(\S.{0,2000})")
 _PROGRESS = re.compile(rb" iteration +(\d{1,12})/ *\d{1,12}[^\n]{0,4000}")
 _LOSS = re.compile(rb"lm loss: +([-+\w.]{1,30})")
 _NOT_FINITE = re.compile(r"lm loss: +[-+]?[nNiI]")
-_ARGUMENT = re.compile(
-    r"\b(tensor|pipeline|context|expert)[-_](?:model[-_])?parallel(?:[-_]size|[- ]size)[ :.=]{1,80}(\d{1,5})\b"
-)
 #: Training goes on with wrong numbers.
 _NUMBERS = ("regression", "golden drift")
-_SHORT = {"tensor": "TP", "pipeline": "PP", "context": "CP", "expert": "EP"}
 _SUMMARY = "first observed failure"
 _FIRST = re.compile(r"^ *rank +: (\d{1,6}) \(local_rank: (\d{1,6})\)")
 _EXIT = re.compile(r"^ *exitcode +: (-?\d{1,6})")
 _ENQUEUED = re.compile(r"Rank (\d{1,6})\].{0,400}last enqueued (?:NCCL )?work: (-?\d{1,12})")
 _REPORTER = re.compile(r"\[Rank (\d{1,6})\].{0,120}\(SeqNum=(\d{1,12})")
 _WORLD = re.compile(r"[Ww](?:orld|ORLD)[_ ](?:size|SIZE)[ '\"]{0,3}[:=.]{0,60} ?(\d{1,6})\b")
+#: The banner of NGC's images, and nvidia-smi.
+_PLATFORM = re.compile(r"^NVIDIA Release \d\d\.\d\d|Driver Version: \d|nvcr\.io/nvidia/\w{1,40}:\d\d\.\d\d")
 _STEP_ENDED = "##[error]Process completed"
 _LONGEST_GROUP = 100  # lines of a script that GitHub shows before it runs it
 #: Lines about the comparison of a resumed run with its first run (``run_ci_test.sh``), and about any other comparison.
@@ -63,6 +57,7 @@ class Scanner:
         self._clear()
         self._earlier: LogSummary | None = None
         self._parallelism: dict[str, str] = {}
+        self._platform: list[str] = []
 
     def _clear(self) -> None:
         self._reader = TracebackReader()
@@ -113,7 +108,7 @@ class Scanner:
         tail = [clean(line)[:SHOWN] for line in self._tail.splitlines()[-QUOTED:]]
         return replace(
             summary, tail=tuple(line for line in tail if line.strip()), lines=self._number, problem=problem,
-            parallelism=self._parallelism,
+            parallelism=self._parallelism, platform=tuple(self._platform),
         )  # fmt: skip
 
     def _last_attempt(self) -> LogSummary:
@@ -314,6 +309,8 @@ class Scanner:
         resumed = _RESUME.search(bare) is not None
         if resumed or _COMPARISON.search(bare):
             self._comparison_lines.append((self._number, bool(failed_test(bare)[0]), resumed))
+        if len(self._platform) < MAX_ENTRIES and _PLATFORM.search(bare):
+            self._platform.append(bare[:SHOWN])
         self._note_comparison(bare)
 
     def _note_comparison(self, bare: str) -> None:
@@ -327,25 +324,6 @@ class Scanner:
                 comparison = MetricComparison(failure[1], self._values["Actual"], self._values["Golden"])
                 self._comparisons.append(comparison)
             self._values = {}
-
-
-def failed_test(bare: str) -> tuple[str, str]:
-    """Return the id of the test that a line reports as failed, and its error; empty where it reports none."""
-    summary = _TEST.match(bare)
-    if summary:
-        name, _, error = bare[summary.end() :].strip().partition(" - ")
-        return name, error
-    before, failed, _ = bare.partition(" FAILED")
-    name = before.rpartition(" ")[2]
-    return (name, "") if failed and ".py::" in name else ("", "")
-
-
-def arguments(text: str) -> dict[str, str]:
-    """Return the sizes of the parallelism (TP, PP, CP, EP) in the arguments that rank 0 prints."""
-    sizes: dict[str, str] = {}
-    for match in _ARGUMENT.finditer(text):
-        sizes.setdefault(_SHORT[match[1]], match[2])
-    return sizes
 
 
 def _names_a_fault(log: LogSummary) -> bool:

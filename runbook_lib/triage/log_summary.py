@@ -113,6 +113,7 @@ class LogSummary:
     tail: tuple[str, ...] = ()
     lines: int = 0
     problem: str = ""
+    platform: tuple[str, ...] = ()  # lines that name the image's month or the node's driver
     resumed: bool = False  # the failed comparison is that of a resumed run with its first run
 
 
@@ -138,4 +139,5 @@ def without_secrets(log: LogSummary, hide: Callable[[str], str]) -> LogSummary:
         comparisons=tuple(replace(comparison, metric=hide(comparison.metric)) for comparison in log.comparisons),
         progress=hide(log.progress),
         tail=hide_lines(log.tail),
+        platform=hide_lines(log.platform),
     )

@@ -27,8 +27,8 @@ from runbook_lib.transport.ranges import Address, MissingFile, NoRanges, RemoteF
 from runbook_lib.transport.remote_zip import Tail
 from runbook_lib.triage import diagnose, flight_recorder
 from runbook_lib.triage.failure import FailedJob, Failure
-from runbook_lib.triage.log_lines import clean
-from runbook_lib.triage.log_scanner import Scanner, arguments
+from runbook_lib.triage.log_lines import arguments, clean
+from runbook_lib.triage.log_scanner import Scanner
 from runbook_lib.triage.log_summary import LogSummary
 
 #: Jobs, and logs of all jobs together, that are read at a time.

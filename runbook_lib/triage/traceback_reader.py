@@ -130,7 +130,7 @@ class TracebackReader:
     def take(self, line: LogLine, lines_before: LinesBefore) -> bool:
         """Take a line into the traceback of its rank; return False where it belongs to none."""
         trace = self._open.get(line.rank)
-        if trace is None and line.rank is None:
+        if trace is None and line.rank is None and line.bare.startswith("  File "):
             trace = self._adopt(line.number)
         if trace and trace.indent:
             line = line._replace(bare=line.bare.removeprefix(trace.indent))

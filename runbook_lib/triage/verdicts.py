@@ -48,7 +48,6 @@ class Verdict:
     cause: str
     evidence: Sequence[str] = ()
     where: LogPosition | None = None
-    retry: bool = False
     details: Mapping[str, str] = field(default_factory=dict)
     rank: int | None = None
     confidence: float = 0.9
@@ -89,7 +88,7 @@ def judge(job: FailedJob, logs: Sequence[LogSummary], problem: str) -> Verdict:
     if best.entry.pattern.kind in _OF_OTHERS and best.tier < TRACEBACK and rank is not None:
         cause = f"Rank {rank} failed first, with an exception, and its log is unavailable"
         return Verdict(
-            "unknown", cause, best.entry.lines, _position(best.log, best.entry), False, {"rank": str(rank)}, rank, 0.4
+            "unknown", cause, best.entry.lines, _position(best.log, best.entry), {"rank": str(rank)}, rank, 0.4
         )
     return _of_line(job, kind, best, best.entry, logs)
 
@@ -143,8 +142,7 @@ def _of_tests(
     position = LogPosition(first.name, None, tests[0].line)
     if root and trace:
         position = _position(root.log, trace)
-    retry = pattern is not None and pattern.retry and pattern.kind == "flaky infrastructure"
-    return Verdict(kind, cause, lines, position, retry, details, None, 0.9, None)
+    return Verdict(kind, cause, lines, position, details)
 
 
 def _of_traceback(
@@ -166,7 +164,7 @@ def _of_traceback(
     confidence = candidate.confidence
     if _is_named_by_job(kind, candidate):
         cause = f"{job.name} failed with {error}"
-        return Verdict(_BY_JOB[kind], cause, trace.lines, position, False, details, rank, confidence)
+        return Verdict(_BY_JOB[kind], cause, trace.lines, position, details, rank, confidence)
     process = "A process" if rank is None else f"Rank {rank}"
     problem = "failed with"
     if failure_kind == "out of memory":
@@ -176,9 +174,8 @@ def _of_traceback(
         problem = "failed:"
     if phase and pattern is not None:
         problem = f"{problem[:-1]} in {phase}:"
-    retry = pattern is not None and pattern.retry
     return Verdict(
-        failure_kind, f"{process} {problem} {error}", trace.lines, position, retry, details, rank, confidence, pattern
+        failure_kind, f"{process} {problem} {error}", trace.lines, position, details, rank, confidence, pattern
     )
 
 
@@ -246,13 +243,11 @@ def _of_line(job: FailedJob, kind: str, candidate: Candidate, match: LineMatch, 
     if pattern.kind == "program error" and any(each.not_finite for each in logs):
         details |= facts.losses(logs)
         cause = f"The loss is not finite, and the log shows {_first_line(match.text)}"
-        return Verdict("regression", cause, match.lines, position, False, details, rank)
+        return Verdict("regression", cause, match.lines, position, details, rank)
     if _is_named_by_job(kind, candidate):
         cause = f"{job.name} failed: {_first_line(match.text)}"
-        return Verdict(_BY_JOB[kind], cause, match.lines, position, False, details, rank, candidate.confidence)
-    return Verdict(
-        pattern.kind, cause, match.lines, position, pattern.retry, details, rank, candidate.confidence, pattern
-    )
+        return Verdict(_BY_JOB[kind], cause, match.lines, position, details, rank, candidate.confidence)
+    return Verdict(pattern.kind, cause, match.lines, position, details, rank, candidate.confidence, pattern)
 
 
 def _hang(
@@ -271,7 +266,7 @@ def _hang(
         details["last progress"] = progress.progress
         cause = f"{cause}; its last iteration is {progress.iteration}"
         lines = [*list(lines)[-(QUOTED - 1) :], progress.progress]
-    return Verdict("hang", cause, lines, position, True, details, stopped)
+    return Verdict("hang", cause, lines, position, details, stopped)
 
 
 def _without_evidence(job: FailedJob, kind: str, logs: Sequence[LogSummary], problem: str) -> Verdict:

@@ -23,6 +23,16 @@ def test_most_failures_have_the_right_class_root_and_rank(group: str) -> None:
     assert ranks >= GOAL * len(ranked), ranks
 
 
+def test_a_confidence_is_the_share_of_right_classes() -> None:
+    shares: dict[float, list[bool]] = {}
+    for case in CASES:
+        failure = diagnosed(case.log)
+        shares.setdefault(failure.confidence, []).append(failure.kind == case.kind)
+        assert failure.retry <= (failure.kind in ("flaky infrastructure", "rate limit"))
+    for confidence, right in shares.items():
+        assert len(right) < 10 or sum(right) / len(right) > confidence - 0.1, confidence
+
+
 _CHATTER = "".join(f"step {number}: {number * 3} samples read, all is well\n" for number in range(2000))
 
 

@@ -47,8 +47,11 @@ PLAIN = [case for case in CASES if not _PREFIXED.search(case.log)]
 #: What these lines would explain: a cancelled step is the cause where there is no other, and a rank of another.
 _TAKES_ANY = {"cancelled", "unknown"}
 SOLID = [case for case in CASES if case.kind not in _TAKES_ANY]
+#: SGLang prints the rank before the header of a traceback alone.
 RANKED = [
-    case for case in CASES if case.rank is not None and len({split(line)[1] for line in case.log.split("\n")}) > 1
+    case
+    for case in CASES
+    if case.rank is not None and " TP" not in case.log and len({split(line)[1] for line in case.log.split("\n")}) > 1
 ]
 
 

@@ -16,10 +16,16 @@ def record(archive: Path, name: str, cause: str, url: str) -> None:
     (folder / "failures.csv").write_text(f"job,class,cause,url\njob,program error,{cause},{url}\n")
 
 
-def test_equal_failures_are_counted(tmp_path: Path) -> None:
+def sentence(cause: str, archive: Path) -> str | None:
+    return history.read(archive).add_to(failure(cause)).details.get("history")
+
+
+def test_equal_failures_are_counted_and_a_new_one_stands_out(tmp_path: Path) -> None:
+    assert sentence("Rank 0 failed with KeyError: 7.", tmp_path) is None
     record(tmp_path, "20260101-a", "Rank 3 failed with KeyError: 12.", "https://x/2")
     record(tmp_path, "20260102-b", "Rank 5 failed with KeyError: 99.", "https://x/3")
-    record(tmp_path, "20260103-c", "Rank 5 failed with ValueError: 1.", "https://x/4")
-    seen = history.earlier(failure("Rank 0 failed with KeyError: 7."), tmp_path)
-    assert seen == "seen 2 times in this archive, last in 20260102-b"
-    assert history.earlier(failure("Rank 0 failed with TypeError: 7."), tmp_path) == ""
+    record(tmp_path, "20260102-c", "Rank 5 failed with KeyError: 99.", "https://x/3")
+    record(tmp_path, "20260103-d", "Rank 5 failed with ValueError: 1.", "https://x/4")
+    last = "2026-01-02 in dev-26.04-py3 (https://x/3)"
+    assert sentence("Rank 0 failed with KeyError: 7.", tmp_path) == f"seen 2 times in this archive, last in {last}"
+    assert sentence("Rank 0 failed with TypeError: 7.", tmp_path) == "not seen before in this archive"

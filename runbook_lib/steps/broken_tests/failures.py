@@ -5,12 +5,12 @@ A failed test is *explained* by golden values that were refreshed, *decided* onc
 """
 
 import itertools
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runbook_lib import display, notebooks
+from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.display import View
@@ -19,18 +19,14 @@ from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target
-from runbook_lib.records import attachments
 from runbook_lib.steps.broken_tests.issue import open_issue
 from runbook_lib.text.edits import Edit
-from runbook_lib.triage import failed_jobs
+from runbook_lib.triage import failed_jobs, history
 from runbook_lib.triage.failed_jobs import DiagnosedJob
 from runbook_lib.triage.patterns import RERUN
 from runbook_lib.workflow import golden_comparison
 from runbook_lib.workflow.quarantines import recipe_texts, rows_of
 from runbook_lib.workflow.run_choice import ChosenRun
-
-#: Of a job, the newest earlier failures that are listed.
-_MAX_LISTED = 5
 
 
 @dataclass(frozen=True)
@@ -98,29 +94,17 @@ def _with_issue(github: GitHub, job: DiagnosedJob, bump: Bump) -> DiagnosedJob:
 
 
 def _with_history(jobs: Sequence[DiagnosedJob], records: Path | None) -> tuple[DiagnosedJob, ...]:
-    """Add to each failed job the earlier runs in which infrastructure failed it; ``records`` is the bump's folder."""
+    """Add the earlier failures of the same cause, and the runs in which infrastructure failed the job.
+
+    ``records`` is the bump's folder.
+    """
     if records is None or not jobs:
         return tuple(jobs)
-    # By job and platform, and by address, which is that of one attempt: a record that was repeated counts once.
-    earlier: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-    pattern = f"*/*/*-{notebooks.BROKEN_TESTS}-*/failures.csv"
-    for table in sorted(records.parent.parent.glob(pattern), key=lambda path: path.parent.name):
-        day, bump = table.parent.name[:8], table.parent.parent.name
-        for row in attachments.rows(table):
-            if row.get("class") in RERUN:
-                url = row.get("url", "")
-                place = f"{day[:4]}-{day[4:6]}-{day[6:]} in {bump} ({url})"
-                earlier[row.get("job", ""), row.get("platform", "")].setdefault(url, place)
+    earlier = history.read(records.parent.parent)
     listed = []
     for job in jobs:
-        runs = earlier[job.failure.job, job.platform] | earlier[job.failure.job, ""]
-        runs.pop(job.failure.url, None)
-        history = ""
-        if runs:
-            history = f"{len(runs)} times: {', '.join(sorted(runs.values())[-_MAX_LISTED:])}"
-        if len(runs) > _MAX_LISTED:
-            history += f" and {len(runs) - _MAX_LISTED} earlier"
-        listed.append(replace(job, flaky_before=history))
+        flaky = earlier.flaky_runs(job.failure, job.platform)
+        listed.append(replace(job, failure=earlier.add_to(job.failure), flaky_before=flaky))
     return tuple(listed)
 
 
