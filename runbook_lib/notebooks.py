@@ -12,6 +12,7 @@ BROKEN_TESTS = "06-broken-tests"
 SYNC_CHECK = "07-sync-check"
 AFTER_MERGE = "08-after-merge"
 INVESTIGATE_CI = "investigate-ci"
+BISECT_IMAGE = "bisect-image"
 
 #: The steps that a bump repeats while they start another round of CI.
 CI_ROUND = (RUN_CI, GOLDEN_VALUES, BROKEN_TESTS)

@@ -59,10 +59,10 @@ def values_by_group(groups: Mapping[str, Sequence[float]], label: str, highlight
     for column, (name, values) in enumerate(groups.items()):
         color = _NEW if name in highlighted else _OLD
         # Spread evenly to both sides, so that equal values do not hide each other.
-        places = [column + ((i * 7) % 11 - 5) / 30 for i in range(len(values))]
+        places = [column + ((i * 7 + 5) % 11 - 5) / 30 for i in range(len(values))]
         axes.plot(places, values, "s" if name in highlighted else "o", color=color, alpha=0.6, markersize=5)
         axes.plot([column], [median(values)], "_", color="#444444", markersize=26, markeredgewidth=1.5)
-    axes.set_xticks(range(len(groups)), [f"{name}\n{len(values)} runs" for name, values in groups.items()], fontsize=8)
+    axes.set_xticks(range(len(groups)), [f"{name}\nn = {len(values)}" for name, values in groups.items()], fontsize=8)
     axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.set_ylabel(f"{label}; the bar is the median")
     names = ", ".join(groups).replace("\n", " with ")

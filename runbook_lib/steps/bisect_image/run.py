@@ -33,7 +33,7 @@ def carry_out(step: StepRecord, plan: BisectPlan, say: Callable[[str], object] =
             raise Refused(" ".join(plan.problems))
         atomic_files.make_folder(plan.folder)
         # Another run of the same search would submit the same runs: the lock is held as long as this one goes on.
-        with locks.locked(plan.folder / "lock", doing="bisect-image", say=say):
+        with locks.locked(plan.folder / "lock", doing=notebooks.BISECT_IMAGE, say=say):
             plan = planning.reread(plan)
             atomic_files.close_to_others(plan.folder)
             if isinstance(plan.place, SlurmPlace):
@@ -108,6 +108,7 @@ def verify(step: StepRecord, result: BisectResult) -> View:
         if text := result.issue():
             step.store("upstream-issue.md", text)
         step.diff(result.edit_diff())
+        step.add_inputs(bisect_result=result.sentence)
         step.done(result.sentence, notebooks.BROKEN_TESTS)
     elif not plan.branch.bump.apply:
         if plan.problems:

@@ -19,6 +19,7 @@ from runbook_lib.steps.broken_tests.failures import Triage
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
 from runbook_lib.triage.failed_jobs import DiagnosedJob
+from runbook_lib.workflow import bisect_offer
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.quarantines import edit_recipes, is_quarantined, resolve_targets, rows_of
 from runbook_lib.workflow.run_choice import ChosenRun
@@ -142,7 +143,9 @@ class QuarantinePlan:
         decisions = []
         for test, cause in self.proposals().items():
             comparison = f" ({self._open_tests[test].comparison})" if test in self._open_tests else ""
-            decisions.append((test, f"{cause}{comparison}", cause))
+            result = bisect_offer.result_of(self.run.pull_request.records, test)
+            next_step = result or bisect_offer.offer(self.run.branch, test)
+            decisions.append((test, f"{cause}{comparison} {next_step}".rstrip(), cause))
         for test, job in self.failing_on_base().items():
             issue = f"see #{job.tracked.number}" if job.tracked else ""
             decisions.append((test, f"The new image did not break it: {job.comparison}", issue))
@@ -197,6 +200,9 @@ def _decision(
     body = tracking.body(
         target, bump, job, recipe=rows[0].recipe, scopes=tuple(scopes), old=old, new=new, run=run.url,
         pull=pull.url if pull else "", internal=internal,
+        search_result=bisect_offer.result_of(
+            run.pull_request.records, f"{target.model}/{target.case}@{target.platform}"
+        ),
     )  # fmt: skip
     issue = None
     if github and (number := issue_references.issue_of_reason(target.reason, github.repository)):

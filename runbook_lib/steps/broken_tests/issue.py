@@ -108,11 +108,13 @@ def body(
     new: str,
     run: str,
     pull: str,
+    search_result: str = "",
     internal: bool = False,
 ) -> str:
     """Return the text of a new issue; ``old`` and ``new`` are image references, ``run`` and ``pull`` addresses.
 
-    ``internal`` leaves the lines of the log out, as readers of the issue may have no access to the server of the run.
+    ``search_result`` is what bisect-image reported for the test.  ``internal`` leaves the lines of the log out, as
+    readers of the issue may have no access to the server of the run.
     """
     state, evidence = "unknown", tuple[str, ...]()
     if job is not None:
@@ -120,6 +122,8 @@ def body(
         if not internal:
             evidence = job.failure.evidence
     facts = {"environment": test.environment, "platform": test.platform, "image": f"{old} → {new}"}
+    if search_result:
+        facts["change in the image"] = search_result
     introduction = _INTRODUCTIONS[state].format(base=bump.base)
     return _text(
         test, introduction, facts, recipe, scopes, new, base=bump.base, job=job, evidence=evidence, run=run, pull=pull

@@ -1,0 +1,37 @@
+"""The offer to search for the change in the image that a test shows, and the result of an earlier search."""
+
+import contextlib
+from pathlib import Path
+
+from runbook_lib import notebooks
+from runbook_lib.errors import RunbookError
+from runbook_lib.pins.check import check_pins
+from runbook_lib.records.chain import read_predicate
+from runbook_lib.runner import command_line
+from runbook_lib.workflow.bump_branch import BumpBranch
+
+
+def offer(branch: BumpBranch, test: str, metric: str = "exit") -> str:
+    """Return a sentence with the command that previews a search; empty where the base branch names no older tag.
+
+    ``test`` is ``model/case@platform``.
+    """
+    bump, sites = branch.bump, branch.bump.repository.sites
+    verdicts = check_pins(branch.checkout.read(sites.pin_paths, branch.base_commit), sites)
+    tags = {pin.image.rpartition(":")[2] for pin in verdicts if pin.role == f"lockstep {bump.image_type}"}
+    if bump.tag is None or len(tags) != 1 or tags == {str(bump.tag)}:
+        return ""
+    command = command_line.command(
+        notebooks.BISECT_IMAGE, bump, good=tags.pop(), test=test, metric=metric, where="slurm", apply=False
+    )
+    return f"To find the change in the image: {command} -r site SITE.yaml -r results FOLDER"
+
+
+def result_of(records: Path | None, test: str) -> str:
+    """Return the result of the newest completed search for a test in the bump's records; empty without one."""
+    for file in sorted(records.glob(f"*-{notebooks.BISECT_IMAGE}-*/run.json"), reverse=True) if records else ():
+        with contextlib.suppress(RunbookError):
+            inputs = read_predicate(file.parent).get("inputs") or {}
+            if inputs.get("test") == test and inputs.get("bisect_result"):
+                return str(inputs["bisect_result"])
+    return ""
