@@ -186,6 +186,16 @@ def _losses(judgement: Judgement, model: NoiseModel, attempts: Attempts) -> Iter
         yield ReviewReason(metric, sentence, loss.excess, "loss", ambiguous)
 
 
+def without_times(judgement: Judgement) -> Judgement:
+    """Return a judgement whose values come from two clusters: their times say nothing about each other."""
+    costs = {}
+    for metric, cost in judgement.costs.items():
+        if "tim" not in metric and metric != "throughput":
+            costs[metric] = cost
+    note = "measured on another cluster than the old values: times are not compared"
+    return replace(judgement, costs=costs, notes=(*judgement.notes, note))
+
+
 def _pooled(judgement: Judgement, attempts: Attempts) -> Judgement:
     """Return a judgement with the medians of all attempts in the place of its costs."""
     costs = {}

@@ -165,7 +165,8 @@ def plan(values: GoldenComparison, *, reset: bool = False) -> RefreshPlan:
     verdicts = Verdicts()
     if source:
         records = values.ci_run.pull_request.records
-        verdicts = changed_since_fork(branch, records, values.history, values.verdicts, tuple(refreshed))
+        runners = {file.path: file.runner for file in values.collection.files}
+        verdicts = changed_since_fork(branch, records, values.history, values.verdicts, tuple(refreshed), runners)
     undone, untracked = _uncommitted(branch.checkout) if reset else ((), ())
     return RefreshPlan(values, tuple(refreshed), verdicts, undone, untracked)
 

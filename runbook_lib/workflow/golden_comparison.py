@@ -23,13 +23,13 @@ from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
 from runbook_lib.golden.form import STOPPED, Judgement, examine
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.judge import NO_HISTORY, Verdicts, judge_all
+from runbook_lib.golden.judge import NO_HISTORY, Verdicts, judge_all, without_times
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.system.temporary import TemporaryFolder
 from runbook_lib.text.redact import Redactor
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.golden_refreshes import accepted_earlier, read_attempts, read_history
+from runbook_lib.workflow.golden_refreshes import accepted_earlier, measured_elsewhere, read_attempts, read_history
 from runbook_lib.workflow.run_choice import ChosenRun
 
 if TYPE_CHECKING:
@@ -154,7 +154,8 @@ def collect(
     texts = branch.texts(_with_configs(new))
     history = read_history(branch)
     attempts = read_attempts(ci_run)
-    verdicts = _judge_since_fork(branch, texts, new, history, attempts, lint=LINT in paths)
+    runners = {file.path: file.runner for file in collection.files}
+    verdicts = _judge_since_fork(branch, texts, new, history, attempts, runners, lint=LINT in paths)
     covers = acceptance.covered(acceptances, verdicts)
     earlier = accepted_earlier(branch, ci_run.pull_request.records) if acceptances or verdicts.groups else ()
     acceptance.require_coverage(acceptances, verdicts, {entry.name for entry in earlier})
@@ -198,16 +199,25 @@ def _examine_all(texts: Mapping[str, str | None], new: Mapping[str, str], *, lin
 
 def _judge_since_fork(
     branch: BumpBranch, texts: Mapping[str, str | None], new: Mapping[str, str], history: GoldenHistory,
-    attempts: Mapping[tuple[str, str], Sequence[float]], *, lint: bool,
+    attempts: Mapping[tuple[str, str], Sequence[float]], runners: Mapping[str, str], *, lint: bool,
 ) -> Verdicts:  # fmt: skip
     """Judge the values against the branch, and by their drift since it was created, which several rounds add up to."""
-    verdicts = judge_all(_examine_all(texts, new, lint=lint), history, attempts)
+
+    def examine_since(revision: str, old: Mapping[str, str | None], names: Mapping[str, str]) -> list[Judgement]:
+        elsewhere = measured_elsewhere(branch, revision, runners)
+        judgements = []
+        for judgement in _examine_all(old, names, lint=lint and revision == branch.start):
+            path = f"{FOLDER}/{judgement.file}"
+            judgements.append(without_times(judgement) if path in elsewhere else judgement)
+        return judgements
+
+    verdicts = judge_all(examine_since(branch.start, texts, new), history, attempts)
     drifted = {file.file: new[file.file] for file in verdicts.judgements if file.verdict == "refresh"}
     before = branch.checkout.read([f"{FOLDER}/{name}" for name in drifted], branch.fork)
     if all(texts[path] == text for path, text in before.items()):
         return verdicts
     existing = {name: text for name, text in drifted.items() if before[f"{FOLDER}/{name}"] is not None}
-    totals = judge_all(_examine_all({**texts, **before}, existing, lint=False), history)
+    totals = judge_all(examine_since(branch.fork, {**texts, **before}, existing), history)
     stopped = {total.file: total for total in totals.judgements if total.verdict in ("held back", "ambiguous")}
     groups = {group.id: group for group in (*totals.groups, *verdicts.groups)}
     judgements = tuple(stopped.get(file.file, file) for file in verdicts.judgements)

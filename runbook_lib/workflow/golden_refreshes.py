@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from runbook_lib.errors import RunbookError
@@ -13,7 +14,7 @@ from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
 from runbook_lib.golden.form import STOPPED, examine
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.judge import Verdicts, judge_all
+from runbook_lib.golden.judge import Verdicts, judge_all, without_times
 from runbook_lib.records import attachments
 from runbook_lib.records.chain import read_predicate
 from runbook_lib.system.cache_folder import cache_folder
@@ -25,16 +26,19 @@ from runbook_lib.workflow.run_choice import ChosenRun
 #: The line of a commit's message under which accepted files and groups are listed.
 ACCEPTED = "Accepted although held back:"
 _NO_VERDICTS = Verdicts()
+#: The end of the line of a commit's message that names where its values were measured.
+_RUNNERS = re.compile(r", runners ([^\n]{1,500})\.$", re.MULTILINE)
+_NO_RUNNERS: Mapping[str, str] = {}
 
 
 def changed_since_fork(
     branch: BumpBranch, records: Path | None, past: GoldenHistory, new: Verdicts = _NO_VERDICTS,
-    edits: tuple[Edit, ...] = (),
+    edits: tuple[Edit, ...] = (), runners: Mapping[str, str] = _NO_RUNNERS,
 ) -> Verdicts:  # fmt: skip
     """Judge the golden files that the branch, with ``edits``, changes since it left its base.
 
     What a run's verdicts ``new`` stop or leave to a group takes their place.  ``records`` is the bump's folder in the
-    archive.
+    archive, ``runners`` are by path those on which a run measured the values of ``edits``.
     """
     checkout, fork = branch.checkout, branch.fork
     listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, branch.start, "--", FOLDER).split("\0")
@@ -47,10 +51,13 @@ def changed_since_fork(
         if judgement.accepted:
             metrics = judgement.accepted_metrics
             acceptances.append(Acceptance(judgement.file, judgement.file, metrics, judgement.accepted))
+    refreshed = "; ".join(match[1] for text in _own_messages(branch, records) for match in _RUNNERS.finditer(text))
+    elsewhere = measured_elsewhere(branch, branch.fork, dict.fromkeys(paths, refreshed) | dict(runners))
     examined = []
     for path in paths:
         name, text = path.removeprefix(f"{FOLDER}/"), after.get(path, current[path])
-        examined.append(examine(name, old[path], text, current[config_path(path)], lint=lint))
+        judgement = examine(name, old[path], text, current[config_path(path)], lint=lint)
+        examined.append(without_times(judgement) if path in elsewhere else judgement)
     bump = judge_all(examined, past)
     written = acceptance.apply_all(bump, acceptances)
     stopped = {}
@@ -106,16 +113,43 @@ def accepted_earlier(branch: BumpBranch, records: Path | None) -> tuple[Acceptan
 
     Only from commits that the runbook made or a person confirmed: anybody may write such a message.
     """
+    acceptances: dict[str, Acceptance] = {}
+    for message in _own_messages(branch, records):
+        listed = message.partition(ACCEPTED)[2]
+        for match in re.finditer(r"^- (\S+\.json(?: \[[^\]]+\])?): (.+)$", listed, re.MULTILINE):
+            acceptances[match[1]] = Acceptance.of(match[1], match[2])
+        for match in re.finditer(r"^- (\S+) ×([0-9]{1,9}\.[0-9]{2}): (.+)$", listed, re.MULTILINE):
+            acceptances[match[1]] = Acceptance(match[1], match[1], (), match[3], float(match[2]))
+    return tuple(acceptances.values())
+
+
+def _own_messages(branch: BumpBranch, records: Path | None) -> list[str]:
+    """Return the messages of the branch's refreshes that the runbook wrote or a person confirmed."""
     review = branch_history.review(branch, branch.start, records)
     ids = [commit.id for commit in review.commits if commit.id in review.trusted_messages]
     if not ids:
-        return ()
-    acceptances: dict[str, Acceptance] = {}
-    for message in branch.checkout.git("log", "-z", "--no-walk=unsorted", "--format=%B", *ids, "--").split("\0"):
-        if message.startswith(branch.bump.refresh_title):
-            listed = message.partition(ACCEPTED)[2]
-            for match in re.finditer(r"^- (\S+\.json(?: \[[^\]]+\])?): (.+)$", listed, re.MULTILINE):
-                acceptances[match[1]] = Acceptance.of(match[1], match[2])
-            for match in re.finditer(r"^- (\S+) ×([0-9]{1,9}\.[0-9]{2}): (.+)$", listed, re.MULTILINE):
-                acceptances[match[1]] = Acceptance(match[1], match[1], (), match[3], float(match[2]))
-    return tuple(acceptances.values())
+        return []
+    messages = branch.checkout.git("log", "-z", "--no-walk=unsorted", "--format=%B", *ids, "--").split("\0")
+    return [message for message in messages if message.startswith(branch.bump.refresh_title)]
+
+
+def measured_elsewhere(branch: BumpBranch, revision: str, runners: Mapping[str, str]) -> set[str]:
+    """Return the files that are known to come from other runners than their versions at a revision.
+
+    ``runners`` are those of the new values, by path; those of the old ones are in the message of the last commit.
+    """
+    known = {path for path, names in runners.items() if names}
+    if not known:
+        return set()
+    log = branch.checkout.git(
+        "log", "--first-parent", "-m", "--name-only", "-z", "--format=%x01%B%x02", revision, "--", *sorted(known)
+    )
+    elsewhere = set()
+    for entry in log.split("\1")[1:]:
+        message, _, paths = entry.partition("\2")
+        before = set("; ".join(_RUNNERS.findall(message)).split("; ")) - {"", "unknown"}
+        for path in known.intersection(paths.strip("\n\0").split("\0")):
+            known.remove(path)
+            if before and before.isdisjoint(runners[path].split("; ")):
+                elsewhere.add(path)
+    return elsewhere

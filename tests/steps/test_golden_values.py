@@ -15,6 +15,7 @@ from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import noise, shifts
 from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.practice.ci import evidence
@@ -599,6 +600,29 @@ def test_a_group_that_was_committed_by_hand_is_not_ready_before_it_is_accepted(
     git(at.checkout.path, "commit", "-q", "-a", "-m", "Refresh golden values")
     missing = requirement()
     assert (missing.ok, "dgx_h100/iteration-time" in missing.detail) == (False, True)
+
+
+@pytest.mark.parametrize(("runners", "slow"), [("other-cluster; third", False), ("unknown", True), ("", True)])
+def test_times_of_two_clusters_are_not_compared(
+    at: World, monkeypatch: pytest.MonkeyPatch, runners: str, slow: bool
+) -> None:
+    slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 2.5)
+    if runners:  # the old values, as an earlier bump has left them on the base
+        line = f"Commit {'0' * 40}, image x, runners {runners}."
+        log = at.checkout.git
+
+        def with_runners(self: Checkout, *arguments: str, **options: Any) -> str:
+            out = log(*arguments, **options)
+            return out.replace("\2", f"\n{line}\n\2") if "--format=%x01%B%x02" in arguments else out
+
+        monkeypatch.setattr(Checkout, "git", with_runners)
+    ran = step05(at, mode="preview")
+    files = [name for name in DRIFTED if name.startswith("moe")]
+    stopped = {judgement.file for judgement in ran.plan.stopped}
+    assert stopped.issuperset(files) == slow
+    assert stopped.isdisjoint(files) != slow
+    notes = " ".join(note for judgement in ran.found.judged for note in judgement.notes)
+    assert ("measured on another cluster" in notes) != slow
 
 
 def test_an_ambiguous_value_is_held_back_and_recorded_for_the_next_attempt(
