@@ -134,7 +134,7 @@ class TracebackReader:
             trace = self._adopt(line.number)
         if trace and trace.indent:
             line = line._replace(bare=line.bare.removeprefix(trace.indent))
-        header = _HEADER.search(line.bare.rstrip())
+        header = "Traceback (" in line.bare and _HEADER.search(line.bare.rstrip())
         if header:
             if trace and trace.in_exception and trace.skipping:
                 trace.add(line.shown)
