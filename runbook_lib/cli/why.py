@@ -13,7 +13,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.records.archive import default
 from runbook_lib.triage import failed_jobs, history, read_logs
 from runbook_lib.triage.failure import Failure
-from runbook_lib.triage.patterns import ADVICE, CLASSES, CONFIDENT, LINES
+from runbook_lib.triage.patterns import ADVICE, CLASSES, CONFIDENT, LINES, WORDS
 
 VERSION = 1
 
@@ -88,7 +88,7 @@ def _rules() -> dict[str, object]:
     rules = [
         {"id": rule.id, "class": rule.kind, "pattern": rule.regex.pattern, "tier": rule.tier, "source": rule.source,
          "consequence_of": list(rule.consequence_of), "advice": rule.advice or ADVICE[rule.kind]}
-        for rule in LINES
+        for rule in (*LINES, *WORDS)
     ]  # fmt: skip
     return {"version": VERSION, "confident": CONFIDENT, "classes": dict(CLASSES), "rules": rules}
 
@@ -96,6 +96,6 @@ def _rules() -> dict[str, object]:
 def _rule_lines() -> Iterator[str]:
     for name, description in CLASSES.items():
         yield f"{name}: {description}"
-        for rule in LINES:
+        for rule in (*LINES, *WORDS):
             if rule.kind == name:
                 yield f"  {rule.id}: {rule.finding} ({rule.source})"

@@ -181,7 +181,7 @@ ADVICE: Mapping[str, str] = {entry["name"]: entry["advice"] for entry in _TABLE[
 LINES = tuple(sorted(map(_read_pattern, _TABLE["rule"]), key=lambda pattern: -pattern.tier))
 BY_ID: Mapping[str, LogPattern] = {pattern.id: pattern for pattern in LINES}
 #: The class of an error that no rule explains, by its words; the first that match count.
-_WORDS = tuple(map(_read_words, _TABLE["words"]))
+WORDS = tuple(map(_read_words, _TABLE["words"]))
 #: Errors that are faults of the program, whatever their words.
 _OF_THE_PROGRAM = re.compile(
     r"^(?:E  +)?[\w.]{0,100}\b(?:AttributeError|IndexError|KeyError|NameError|NotImplementedError|RecursionError|"
@@ -234,7 +234,7 @@ def by_words(text: str, tier: float = GENERIC) -> LogPattern | None:
     """Return the class of an error that no rule explains, by its words; ``tier`` is that of the form of the error."""
     if _OF_THE_PROGRAM.search(text):
         return None
-    words = next((words for words in _WORDS if words.regex.search(text)), None)
+    words = next((words for words in WORDS if words.regex.search(text)), None)
     return replace(words, tier=tier + _BY_WORDS) if words else None
 
 
