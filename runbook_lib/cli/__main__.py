@@ -252,6 +252,9 @@ def _add_pins(commands: Commands) -> None:
     )
     discover.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone, bare or not (default: this)")
     discover.add_argument("--ref", default="", help="search this commit (default: the files of the work tree)")
+    discover.add_argument(
+        "--no-history", action="store_true", help="do not read which references past bumps moved together"
+    )
     discover.add_argument("--json", action="store_true", help="print JSON for machines")
     discover.add_argument(
         "--write", action="store_true", help="write the draft to .base-image-pins.yaml, unless there is one"
@@ -287,9 +290,11 @@ def _add_why(commands: Commands) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
+    from dataclasses import replace
+
     from runbook_lib.git.checkout import Checkout
     from runbook_lib.git.settings import refuse_fetching
-    from runbook_lib.workflow.repository import choose
+    from runbook_lib.workflow.repository import choose, is_named_by_files
     from runbook_lib.workflow.sync_survey import survey
 
     if [] in options.ref:  # argparse's value of --ref=-- before Python 3.12
@@ -306,5 +311,8 @@ def _check(options: argparse.Namespace) -> int:
         image_type=options.image_type,
         repository=repository,
     )
+    if not options.pins and is_named_by_files(checkout, repository):
+        note = f"No remote names the repository: it was taken for {repository.name} because of its files."
+        result = replace(result, notes=(*result.notes, note))
     print(json.dumps(result.as_json(), indent=2) if options.json else result.as_text())
     return _EXIT[result.outcome]

@@ -15,6 +15,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError
+from runbook_lib.git import blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
 from runbook_lib.git.settings import refuse_fetching
@@ -24,14 +25,16 @@ from runbook_lib.text.lists import join_first
 
 if TYPE_CHECKING:
     from runbook_lib.pins.discover.draft import PinsFileDraft
+    from runbook_lib.pins.discover.moves import Place
 
 FILE = ".base-image-pins.yaml"  # ``repositories`` names it too, and takes long to load
-_ROLES = ("lockstep dev", "lockstep lts", "informational", "frozen", "ignore")
+_ROLES = ("lockstep dev", "lockstep lts", "follow", "informational", "frozen", "ignore")
 _HEADS = ("call it", "place", "seems to be", "why", "image")
 #: Characters that are searched for a NUL, which makes a file binary, as git does.
 _SNIFFED = 8000
 _UNREADABLE = re.compile(r"(?m)^error: '([^'\n]*)': unable to read [0-9a-f]+$")
 _MAX_LISTED = 5  # files in one sentence
+_MAX_COMMITS, _MAX_BYTES, _PART = 3000, 2**21, 500  # of the history, of a file in it, and files read at once
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,11 @@ def _columns(classified: ClassifiedReference) -> tuple[str, ...]:
     if reference.variable and not reference.tag:
         image += ":…"
     place = f"{classified.path}:{reference.line}"
-    return classified.full_role, place, nature.kind, f"{nature.why}; {classified.reason}", image
+    return classified.full_role, place, nature.kind, _why(classified), image
+
+
+def _why(classified: ClassifiedReference) -> str:
+    return "; ".join(filter(None, (classified.nature.why, classified.reason, classified.history)))
 
 
 def _as_json(classified: ClassifiedReference) -> dict[str, object]:
@@ -108,23 +115,29 @@ def _as_json(classified: ClassifiedReference) -> dict[str, object]:
         "family": reference.family.name,
         "kind": nature.kind,
         "role": classified.full_role,
-        "why": f"{nature.why}; {classified.reason}",
+        "why": _why(classified),
+        "history": classified.history,
     }
 
 
-def survey(repository: str | Path, ref: str = "") -> Discovery:
+def survey(repository: str | Path, ref: str = "", *, history: bool = True) -> Discovery:
     """Find the references in the tracked files of a clone's work tree, or of a commit without checking it out.
 
-    HEAD is searched if nothing is checked out.  Raises RunbookError if the repository or the ref does not exist, or a
-    file of the work tree cannot be read; files of a commit whose objects are missing are listed as unreadable.
+    HEAD is searched if nothing is checked out.  With ``history``, past bumps decide too.  Raises RunbookError if the
+    repository or the ref does not exist, or a file of the work tree cannot be read; files of a commit whose objects are
+    missing are listed as unreadable.
     """
     checkout = Checkout.open(repository)
     refuse_fetching(checkout.path)
-    notes = []
+    notes = list[str]()
     if not ref and (checkout.bare or _is_not_checked_out(checkout)):
         ref = "HEAD"
         notes.append(f"{checkout.path} has no work tree or an empty one, so its HEAD was searched.")
-    commit = checkout.resolve(ref) if ref else None
+    commit = None
+    if ref:
+        full, note = blobs.branch_first(checkout.path, ref)
+        commit = checkout.resolve(full)
+        notes += [note] if note else []
     search = _Search(checkout, commit)
     from runbook_lib.pins.discover.draft import draft  # it takes as long to load as git takes to search
 
@@ -141,6 +154,8 @@ def survey(repository: str | Path, ref: str = "") -> Discovery:
         else:
             texts[path] = text
     references = discover(texts.items())
+    if history and references and checkout.has("HEAD"):
+        references = _with_history(checkout, commit or "HEAD", references, texts, notes)
     known, references = _as_known(checkout, commit, references)
     if known:
         notes.append(
@@ -170,6 +185,41 @@ def _as_known(
         if new is not old and new.role == "lockstep":
             return repository.name, renamed
     return "", references  # a file with the name of a known one has no pin of it
+
+
+def _with_history(
+    checkout: Checkout,
+    commit: str,
+    found: tuple[ClassifiedReference, ...],
+    texts: Mapping[str, str],
+    notes: list[str],
+) -> tuple[ClassifiedReference, ...]:
+    """Return the references with the roles that the past bumps show, read from git up to ``commit``."""
+    from runbook_lib.git.file_versions import file_versions
+    from runbook_lib.pins.discover.moves import MoveCounter, places
+
+    paths = {reference.path for reference in found if "\n" not in reference.path}
+    try:
+        commits = file_versions(checkout, commit, sorted(paths), _MAX_COMMITS)
+    except GitFailed as error:
+        notes.append(f"The history could not be read, so past bumps decide nothing. {error}")
+        return found
+    tags: dict[tuple[str, str], Mapping[Place, str]] = {}
+    versions = dict.fromkeys(version for _, versions in commits for version in versions if version[1])
+    blobs_of_part = list(versions)
+    for first in range(0, len(blobs_of_part), _PART):
+        part = blobs_of_part[first : first + _PART]
+        contents = blobs.read_objects(checkout.path, [blob for _, blob in part], _MAX_BYTES)
+        for path, blob in part:
+            if blob in contents:
+                text = contents[blob].decode("utf-8", "surrogateescape")
+                tags[path, blob] = {place: reference.tag for place, reference in places(path, text).items()}
+    counter = MoveCounter()
+    for name, of_commit in commits:
+        counter.add(name, [(path, tags[path, blob]) for path, blob in of_commit if (path, blob) in tags])
+    if missing := len(versions) - len(tags):
+        notes.append(f"{times(missing, 'version')} of files could not be read from the history, and count for nothing.")
+    return counter.settle(found, texts)
 
 
 def _is_not_checked_out(checkout: Checkout) -> bool:
@@ -261,7 +311,7 @@ def _write(discovery: Discovery, *, replace_known: bool) -> Path:
 
 def command(options: argparse.Namespace) -> int:
     """Print the references and the draft; return 0 if there are references, 1 if there are none."""
-    discovery = survey(options.repo, options.ref)
+    discovery = survey(options.repo, options.ref, history=not options.no_history)
     written = None
     if options.write and discovery.references:
         written = _write(discovery, replace_known=options.replace_known)

@@ -74,6 +74,31 @@ def commits(place: Path, refs: Iterable[str]) -> dict[str, str | None]:
     return {name: objects.get(f"{name}^{{commit}}", (None,))[0] for name in names}
 
 
+def branch_first(place: Path, ref: str) -> tuple[str, str]:
+    """Return the full name of the branch ``ref`` if there is one, else ``ref``; and a note if there is a tag too.
+
+    git itself would read a tag first.  Raises CannotTell for a tag that is also a branch of several remotes.
+    """
+    local, tag = f"refs/heads/{ref}", f"refs/tags/{ref}"
+    known = commits(place, [local, tag])
+    branch = local
+    if known[local] is None:
+        if known[tag] is None:
+            return ref, ""
+        remote = [full for full in branches(place) if full.split("/", 3)[3:] == [ref]]
+        if len(remote) > 1:
+            listed = ", ".join(full.removeprefix("refs/remotes/") for full in remote)
+            raise CannotTell(
+                f"{ref!r} is a tag, and a branch of several remotes: {listed}. Name one of these, or {tag}."
+            )
+        if not remote:
+            return ref, ""
+        branch = remote[0]
+    if known[tag] is None:
+        return branch, ""
+    return branch, f"{ref} is a branch and a tag: the branch was read. The tag is {tag}."
+
+
 def branches(place: Path) -> list[str]:
     """Return the full names of local and remote-tracking branches in version order, without the remotes' HEADs."""
     options = ["--sort=version:refname", "--format=%(refname) %(symref)"]

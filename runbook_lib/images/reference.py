@@ -71,9 +71,9 @@ class ImageRef:
         """Registry and repository, without tag and digest."""
         return f"{self.registry}/{self.repository}"
 
-    def with_tag(self, tag: Tag) -> "ImageRef":
-        """Return the same image with another tag, without the digest, which belongs to the old one."""
-        return ImageRef(self.registry, self.repository, str(tag))
+    def with_tag(self, tag: Tag, digest: str | None = None) -> "ImageRef":
+        """Return the same image with another tag and its digest; the old digest belongs to the old tag."""
+        return ImageRef(self.registry, self.repository, str(tag), digest)
 
     def __str__(self) -> str:
         text = self.name

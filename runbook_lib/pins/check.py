@@ -43,7 +43,7 @@ def check_pins(
         for pin in reading.pins:
             remarks[pin.path, pin.location.start] = f"This is a dead build argument: {reason}."
         readings[readings.index(reading)] = _informational(reading)
-    references = _newest(readings)
+    references, conflicts = _newest(readings), _conflicting_digests(readings)
     if expected is not None:
         references[image_type] = expected
     for reading, sentence in unpassed_defaults(readings):
@@ -51,7 +51,7 @@ def check_pins(
             remarks[pin.path, pin.location.start] = sentence
     verdicts: list[PinVerdict] = []
     for reading in readings:
-        verdicts += _verdicts(reading, references.get(reading.site.image_type), remarks)
+        verdicts += _verdicts(reading, references.get(reading.site.image_type), remarks, conflicts)
     return tuple(verdicts)
 
 
@@ -60,8 +60,8 @@ def _informational(reading: SiteReading) -> SiteReading:
     return SiteReading(site, tuple(replace(pin, site=site) for pin in reading.pins), reading.problem)
 
 
-def _newest(readings: Sequence[SiteReading]) -> dict[str, Tag]:
-    newest: dict[str, Tag] = {}
+def _newest(readings: Sequence[SiteReading]) -> dict[ImageType, Tag]:
+    newest: dict[ImageType, Tag] = {}
     for reading in readings:
         site = reading.site
         for pin in reading.pins:
@@ -70,14 +70,36 @@ def _newest(readings: Sequence[SiteReading]) -> dict[str, Tag]:
     return newest
 
 
+def _conflicting_digests(readings: Sequence[SiteReading]) -> dict[tuple[str, int], str]:
+    """Return a sentence, by path and start, for each lockstep pin that gives its tag another digest than a pin before.
+
+    Pins of different platforms may name the digests of their platforms.
+    """
+    first: dict[tuple[ImageType, str, str], Pin] = {}
+    conflicts = {}
+    for pin in (pin for reading in readings for pin in reading.pins):
+        if not pin.site.lockstep or not pin.image.digest:
+            continue
+        known = first.setdefault((pin.site.image_type, str(pin.tag), pin.location.platform), pin)
+        if known.image.digest != pin.image.digest:
+            sentence = f"{pin.name} names another digest of {pin.tag} than {known.path}:{known.line}."
+            conflicts[pin.path, pin.location.start] = sentence
+    return conflicts
+
+
 def _verdicts(
-    reading: SiteReading, reference: Tag | None, remarks: Mapping[tuple[str, int], str]
+    reading: SiteReading,
+    reference: Tag | None,
+    remarks: Mapping[tuple[str, int], str],
+    conflicts: Mapping[tuple[str, int], str],
 ) -> Iterator[PinVerdict]:
     site = reading.site
     if reading.problem:
         yield PinVerdict(site.path, 0, "", "", site.role, "cannot tell", reading.problem)
     for pin in reading.pins:
         state, sentence = _compare(pin, reference)
+        if state == "in sync" and (conflict := conflicts.get((site.path, pin.location.start))):
+            state, sentence = "out of sync", conflict
         if remark := remarks.get((site.path, pin.location.start)):
             sentence = f"{sentence or f'{pin.name} names {pin.tag}.'} {remark}"
         yield PinVerdict(site.path, pin.line, pin.location.selector, str(pin.image), site.role, state, sentence)
@@ -102,9 +124,9 @@ def outcome(
 ) -> Literal["in sync", "out of sync", "cannot tell"]:
     """Return the state of all pins: one that is out of sync decides, even if others cannot be read.
 
-    Informational sites decide nothing, unless ``strict``; a frozen one only if it cannot be read.
+    Sites that only inform or follow decide nothing, unless ``strict``; a frozen one only if it cannot be read.
     """
-    states = {verdict.state for verdict in verdicts if strict or verdict.role != "informational"}
+    states = {verdict.state for verdict in verdicts if strict or verdict.role not in ("informational", "follow")}
     if states & {"out of sync", "lagging", "ahead"}:
         return "out of sync"
     return "cannot tell" if "cannot tell" in states or not states else "in sync"

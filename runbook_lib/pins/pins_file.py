@@ -82,6 +82,7 @@ def _pin(file: UserFile, index: int) -> PinSite:
         lockstep=kind == "lockstep",
         needs="declared",
         frozen=kind == "frozen",
+        follows=kind == "follow",
         dockerfile=values.get("dockerfile", ""),
     )
 

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError
@@ -74,12 +74,20 @@ class PinPlan:
 
 
 def plan(
-    texts: Texts, sites: Sites, target: Tag, image_type: ImageType, *, allow: frozenset[str] = frozenset()
-) -> PinPlan:  # fmt: skip
+    texts: Texts,
+    sites: Sites,
+    target: Tag,
+    image_type: ImageType,
+    *,
+    allow: frozenset[str] = frozenset(),
+    digest_of_target: Callable[[], str] | None = None,
+) -> PinPlan:
     """Plan to move the pins of ``image_type`` to ``target``; those that have it already are left alone.
 
-    ``texts`` has each of ``sites.paths``.  Raises CannotTell for a site that is missing, duplicated or of an unknown
-    shape, and Refused for a target older than a pin (``older-tag`` permits it) or a value shared with the other type
+    A pin with a digest gets that of the target, for which ``digest_of_target`` is called: it returns the digest of the
+    image, or raises RunbookError.  ``texts`` has
+    each of ``sites.paths``.  Raises CannotTell for a lockstep site that is missing, duplicated or of an unknown shape,
+    and Refused for a target older than such a pin (``older-tag`` permits it) or a value shared with the other type
     (``both-types`` moves the pins of both).
     """
     moving: tuple[ImageType, ...] = (image_type,)
@@ -93,11 +101,18 @@ def plan(
         raise CannotTell(f"No {image_type} pin was found in {', '.join(sites.pin_paths)}: there is nothing to bump.")
     if "older-tag" not in allow:
         _refuse_older(chosen, target)
+    chosen += [pin for pin in pins if pin.site.follows and pin.site.image_type in moving and is_older(pin.tag, target)]
     _refuse_shared(chosen, [pin for pin in pins if pin.site.lockstep and pin.site.image_type not in moving])
     _refuse_overlap(chosen, pins)
 
-    changes, edits = _edit([pin for pin in chosen if pin.tag != target], texts, target)
-    _prove(texts, edits, sites, moving, target)
+    moved = [pin for pin in chosen if pin.tag != target]
+    digest = None
+    if pinned := [pin.name for pin in moved if pin.image.digest]:
+        if digest_of_target is None:
+            raise CannotTell(f"{pinned[0]} names a digest, and that of {target} is not known: nothing was planned.")
+        digest = digest_of_target()
+    changes, edits = _edit(moved, texts, target, digest)
+    _prove(texts, edits, sites, {(pin.path, pin.location.start) for pin in moved}, target, digest)
     platforms = tuple(dict.fromkeys(pin.location.platform for pin in chosen if pin.location.platform))
     warnings += _pin_warnings(pins, moving, target)
     for reading, reason in dead_arguments(texts, readings):
@@ -147,7 +162,7 @@ def _refuse_overlap(moving: Sequence[Pin], pins: Sequence[Pin]) -> None:
     """Raise CannotTell if a value that moves overlaps another pin; rows may share the value of an anchor."""
     for pin, second in itertools.product(moving, pins):
         first_span, second_span = pin.location.span, second.location.span
-        if pin.path != second.path or (second.site.lockstep and first_span == second_span):
+        if pin.path != second.path or pin == second or (second.site.lockstep and first_span == second_span):
             continue
         if first_span[0] < second_span[1] and second_span[0] < first_span[1]:
             raise CannotTell(
@@ -156,7 +171,13 @@ def _refuse_overlap(moving: Sequence[Pin], pins: Sequence[Pin]) -> None:
             )
 
 
-def _edit(pins: Sequence[Pin], texts: Texts, target: Tag) -> tuple[tuple[PinChange, ...], tuple[Edit, ...]]:
+def _new_image(pin: Pin, target: Tag, digest: str | None) -> str:
+    return str(pin.image.with_tag(target, digest if pin.image.digest else None))
+
+
+def _edit(
+    pins: Sequence[Pin], texts: Texts, target: Tag, digest: str | None
+) -> tuple[tuple[PinChange, ...], tuple[Edit, ...]]:
     """Return the changes of these pins, one per value, and the edits that make them, one per file."""
     pins_by_span: dict[tuple[str, tuple[int, int]], list[Pin]] = {}
     for pin in pins:
@@ -164,7 +185,7 @@ def _edit(pins: Sequence[Pin], texts: Texts, target: Tag) -> tuple[tuple[PinChan
     changes: list[PinChange] = []
     spans: dict[str, list[Span]] = {}
     for (path, (start, end)), sharing in pins_by_span.items():
-        pin, new = sharing[0], str(sharing[0].image.with_tag(target))
+        pin, new = sharing[0], _new_image(sharing[0], target, digest)
         selector = "; ".join(dict.fromkeys(pin.location.selector for pin in sharing))
         changes.append(PinChange(path, pin.line, selector, pin.location.value, new, pin.site.ci))
         spans.setdefault(path, []).append((start, end, new))
@@ -172,13 +193,15 @@ def _edit(pins: Sequence[Pin], texts: Texts, target: Tag) -> tuple[tuple[PinChan
     return tuple(changes), tuple(edits)
 
 
-def _prove(texts: Texts, edits: Sequence[Edit], sites: Sites, moving: Sequence[ImageType], target: Tag) -> None:
+def _prove(
+    texts: Texts, edits: Sequence[Edit], sites: Sites, moved: Set[tuple[str, int]], target: Tag, digest: str | None
+) -> None:
     """Read the edited texts again: moved pins must be at the target, and every other pin must be unchanged."""
     expected: list[tuple[str, str, int, str]] = []
     for pin in _all_pins(texts, sites):
         image = str(pin.image)
-        if pin.site.lockstep and pin.site.image_type in moving and pin.tag != target:
-            image = str(pin.image.with_tag(target))
+        if (pin.path, pin.location.start) in moved:
+            image = _new_image(pin, target, digest)
         expected.append((pin.path, pin.location.selector, pin.line, image))
     edited = {**texts, **{edit.path: edit.after for edit in edits}}
     actual = [(pin.path, pin.location.selector, pin.line, str(pin.image)) for pin in _all_pins(edited, sites)]
@@ -198,10 +221,8 @@ def _pin_warnings(pins: Iterable[Pin], moving: Sequence[ImageType], target: Tag)
     for pin in pins:
         if pin.site.image_type not in moving:
             continue
-        line = f"{pin.path}:{pin.line}"
-        if pin.site.lockstep and pin.image.digest and pin.tag != target:
-            yield f"{line} names its image with a digest as well ({pin.image}); the digest is removed with the old tag."
-        elif not pin.site.lockstep and not pin.site.frozen and pin.tag < target:
+        if pin.site.role == "informational" and pin.tag < target:
+            line = f"{pin.path}:{pin.line}"
             yield f"{line} names {pin.image}, older than {target}: no bump moves it; change it by hand if you want to."
 
 

@@ -21,8 +21,8 @@ class PinSite:
     """A file that names the base image of a type, and the finder of that name.
 
     A *lockstep* site must equal the target of a bump of its type, and is frozen in a bump of the other type.  Other
-    sites are informational, compared with the pins of their type and never edited; or ``frozen``, a record that must
-    not move and is compared with nothing.  ``ci`` is the reader of the file.
+    sites are informational, compared with the pins of their type and never edited; with ``follows`` a bump moves older
+    ones; or ``frozen``, a record that must not move and is compared with nothing.  ``ci`` is the reader of the file.
     ``needs``: the file must exist ``always``; if ``declared`` in a pins file; ``together`` with the other files of this
     kind, and once a matrix row distinguishes types or platforms; if ``named`` by a row of its type; or ``never``.
     ``dockerfile`` is the file that gets the build argument.
@@ -35,13 +35,16 @@ class PinSite:
     lockstep: bool = True
     needs: Literal["always", "declared", "together", "named", "never"] = "never"
     frozen: bool = False
+    follows: bool = False
     dockerfile: str = ""
 
     @property
     def role(self) -> str:
-        """``lockstep dev``, ``lockstep lts``, ``frozen`` or ``informational``."""
+        """``lockstep dev``, ``lockstep lts``, ``frozen``, ``follow`` or ``informational``."""
         if self.lockstep:
             return f"lockstep {self.image_type}"
+        if self.follows:
+            return "follow"
         return "frozen" if self.frozen else "informational"
 
 

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 from runbook_lib import display
 from runbook_lib.bump import Bump
@@ -134,8 +135,24 @@ def plan_commit(branch: BumpBranch, commit: str) -> PinPlan:
     assert bump.tag is not None
     if commit not in branch.plans:
         texts = branch.checkout.read(sites.paths, commit)
-        branch.plans[commit] = pins.plan(texts, sites, bump.tag, bump.image_type, allow=bump.allow)
+        branch.plans[commit] = pins.plan(
+            texts, sites, bump.tag, bump.image_type, allow=bump.allow, digest_of_target=partial(_digest, bump)
+        )
     return branch.plans[commit]
+
+
+def _digest(bump: Bump) -> str:
+    """Return the digest of the new image's index, for pins that name one.  Raises RunbookError where it is unknown."""
+    reference = ImageRef.parse(f"{bump.repository.sites.image}:{bump.tag}")
+    # The digest that is written must be of now; in a preview an answer of some minutes ago will do.
+    with Registry.connect(reference, max_age=0.0 if bump.publish else FRESH) as registry:
+        image = registry.image(str(bump.tag))
+    if image is None:
+        raise CannotTell(
+            f"The pins name a digest beside their tag, and the registry has no image {reference}, so there is no new "
+            "digest to write. Correct the tag."
+        )
+    return image.digest
 
 
 def _base_tag(bump: Bump, base_plan: PinPlan) -> Tag | None:

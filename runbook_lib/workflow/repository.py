@@ -62,6 +62,11 @@ def recognize(checkout: Checkout, states: Sequence[str | None]) -> Repository | 
     return None
 
 
+def is_named_by_files(checkout: Checkout, repository: Repository) -> bool:
+    """Return True if ``repository`` is one that we know, and no remote of the clone names any repository."""
+    return repository in REPOSITORIES and not _remote_names(checkout)
+
+
 def _has_all_pins(checkout: Checkout, state: str | None, repository: Repository) -> bool:
     texts = checkout.read(repository.sites.pin_paths, state)
     if not repository.sites.matches(texts):

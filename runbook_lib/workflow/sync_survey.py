@@ -17,6 +17,8 @@ from runbook_lib.pins.sites import Texts
 from runbook_lib.text.edits import Edit
 from runbook_lib.workflow import repository as recognized
 
+#: Roles whose pins are warned of where they differ.
+WARNED = ("informational", "follow")
 Outcome = Literal["in sync", "out of sync", "cannot tell"]
 
 
@@ -61,7 +63,7 @@ class Survey:
 
     def _decides(self, verdict: PinVerdict) -> bool:
         """Return whether a verdict counts: a bump of one image type does not move the lockstep pins of another."""
-        return self.image_type is None or verdict.role in ("informational", "frozen", f"lockstep {self.image_type}")
+        return self.image_type is None or verdict.role in (*WARNED, "frozen", f"lockstep {self.image_type}")
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -73,7 +75,7 @@ class Survey:
         sentences = []
         for snapshot in self.snapshots:
             for verdict in snapshot.verdicts:
-                if verdict.sentence and (verdict.role != "informational" or self.strict or not several):
+                if verdict.sentence and (verdict.role not in WARNED or self.strict or not several):
                     sentences.append(f"{snapshot.name}: {verdict.sentence}" if several else verdict.sentence)
         return tuple(sentences)
 
@@ -113,7 +115,7 @@ class Survey:
         warnings = others = 0
         for snapshot in self.snapshots:
             for verdict in snapshot.verdicts:
-                if verdict.role == "informational":
+                if verdict.role in WARNED:
                     warnings += verdict.state != "in sync"
                 elif not self._decides(verdict):
                     others += verdict.state != "in sync"
@@ -250,7 +252,8 @@ def _resolve(place: Path, refs: Sequence[str], notes: list[str]) -> list[tuple[s
                     continue
                 names.setdefault(full, (full.split("/", 2)[2], True))
         else:
-            full = _branch_first(place, ref, notes)
+            full, note = blobs.branch_first(place, ref)
+            notes += [note] if note else []
             names[full] = (names.get(full, (ref,))[0], False)
     if not names:
         raise CannotTell("The refs leave out every branch. Give one that is to be checked.")
@@ -261,31 +264,6 @@ def _resolve(place: Path, refs: Sequence[str], notes: list[str]) -> list[tuple[s
             raise CannotTell(_missing(place, name))
         resolved[name, commit] = globbed and resolved.get((name, commit), True)
     return [(name, commit, globbed) for (name, commit), globbed in resolved.items()]
-
-
-def _branch_first(place: Path, ref: str, notes: list[str]) -> str:
-    """Return the full name of the branch ``ref`` if there is one, else ``ref``; git itself would read a tag first.
-
-    Raises CannotTell for a tag that is also a branch of several remotes.
-    """
-    local, tag = f"refs/heads/{ref}", f"refs/tags/{ref}"
-    commits = blobs.commits(place, [local, tag])
-    branch = local
-    if commits[local] is None:
-        if commits[tag] is None:
-            return ref
-        remote = [full for full in blobs.branches(place) if full.split("/", 3)[3:] == [ref]]
-        if len(remote) > 1:
-            listed = ", ".join(full.removeprefix("refs/remotes/") for full in remote)
-            raise CannotTell(
-                f"{ref!r} is a tag, and a branch of several remotes: {listed}. Name one of these, or {tag}."
-            )
-        if not remote:
-            return ref
-        branch = remote[0]
-    if commits[tag] is not None:
-        notes.append(f"{ref} is a branch and a tag: the branch was read. The tag is {tag}.")
-    return branch
 
 
 def _matching(pattern: str, known: Sequence[str]) -> list[str]:

@@ -192,9 +192,23 @@ def test_the_fallback_of_an_argument_that_ci_passes_is_a_pin(dockerfile, argumen
     assert called(texts)[-1] == (f"{dockerfile}:1", "dockerfile-arg", role)
 
 
-def test_what_only_runs_in_a_newer_image_does_not_lead():
+def test_a_job_in_a_newer_image_leads():
     texts = {"Dockerfile": DOCKERFILE, ".github/workflows/x.yml": f"jobs:\n  x:\n    container: {NGC}:26.07-py3"}
-    assert [role for _, _, role in called(texts)] == ["informational", "lockstep dev"]
+    assert [role for _, _, role in called(texts)] == ["lockstep dev", "informational"]
+
+
+def test_editions_are_not_compared():
+    texts = {"Dockerfile": DOCKERFILE, "igpu.Dockerfile": f"FROM {NGC}:25.01-py3-igpu\n"}
+    assert [role for _, _, role in called(texts)] == ["lockstep dev", "informational"]
+    many = {f"{number}/Dockerfile": f"FROM {NGC}:25.01-py3-igpu\n" for number in range(3)}
+    assert [role for _, _, role in called(texts | many)] == ["lockstep dev"] * 3 + ["informational", "lockstep dev"]
+
+
+def test_rows_of_a_matrix_that_name_several_tags_need_not_move_together():
+    rows = "".join(f"          - base: {NGC}:{month}-py3\n" for month in ("24.08", "25.01", "26.06"))
+    head = "jobs:\n  x:\n    strategy:\n      matrix:\n        include:\n"
+    texts = {".github/workflows/x.yml": head + rows}
+    assert [role for _, _, role in called(texts)] == ["informational", "informational", "lockstep dev"]
 
 
 @pytest.mark.parametrize(
@@ -625,6 +639,64 @@ def test_a_ref_is_searched_without_checking_it_out(clone, run):
     assert (status, "'nosuch' names no commit" in error) == (2, True)
     status, _, error = run(clone, "--ref", "before", "--write")
     assert (status, "Leave --ref out" in error) == (2, True)
+
+
+def test_past_bumps_show_what_moves_together(clone, run):
+    """Of two bumps and another commit, the Dockerfile and the README take part in both, the script in none."""
+
+    def texts(month):
+        return {"docker/Dockerfile": f"FROM {NGC}:{month}-py3\n", "README.md": f"# x\nUse {NGC}:{month}-py3 now.\n"}
+
+    commit(clone, texts("25.01") | {"run.sh": f"docker run {NGC}:25.01-py3\n"})
+    for month in ("25.02", "25.03"):
+        commit(clone, {"docker/Dockerfile": texts(month)["docker/Dockerfile"]})
+        commit(clone, {"README.md": texts(month)["README.md"]})
+        commit(clone, {"other": month})
+    last = git(clone, "rev-parse", "HEAD~1")
+
+    def roles(*options):
+        found = json.loads(run(clone, "--json", *options)[1])
+        return {entry["path"]: (entry["role"], entry["history"]) for entry in found["references"]}
+
+    assert roles("--no-history") == {
+        "docker/Dockerfile": ("lockstep dev", ""), "README.md": ("informational", ""), "run.sh": ("informational", ""),
+    }  # fmt: skip
+    assert roles() == {
+        "docker/Dockerfile": ("lockstep dev", f"moved in 2 of 2 bumps, last {git(clone, 'rev-parse', 'HEAD~2')[:10]}"),
+        "README.md": ("follow", f"moved in 2 of 2 bumps, last {last[:10]}"),
+        "run.sh": ("informational", "moved in 0 of 2 bumps"),
+    }
+    draft = json.loads(run(clone, "--json")[1])["draft"]
+    assert "kind: follow" in draft
+    assert f"# line 2; moved in 2 of 2 bumps, last {last[:10]}" in draft
+    sites_of_draft = pins_file.parse(draft, "x/y").sites
+    assert [site.role for site in sites_of_draft.pins] == ["lockstep dev", "follow", "informational"]
+
+
+def test_a_pin_that_bumps_left_behind_is_informational(clone, run):
+    """A row that moved in one bump of three has reasons of its own."""
+    for month in ("25.01", "25.02", "25.03", "25.04"):
+        images = f"A={NGC}:{month}-py3\nB={NGC}:{min(month, '25.02')}-py3\n"
+        commit(
+            clone,
+            {
+                "docker/Dockerfile": "FROM x\n",
+                "README.md": "",
+                ".gitlab-ci.yml": "",
+                "Dockerfile": "".join(f"ARG {line}\n" for line in images.split()),
+            },
+        )
+    found = json.loads(run(clone, "--json")[1])["references"]
+    assert [(entry["line"], entry["role"]) for entry in found] == [(1, "lockstep dev"), (2, "informational")]
+
+
+def test_of_a_branch_and_a_tag_with_one_name_the_branch_is_searched(clone, run):
+    git(clone, "branch", "v1", "main")
+    commit(clone, {"docker/Dockerfile": "FROM python:3.12"})
+    git(clone, "tag", "v1")
+    found = json.loads(run(clone, "--json", "--ref", "v1")[1])
+    assert found["commit"] == git(clone, "rev-parse", "refs/heads/v1")
+    assert "refs/tags/v1" in found["notes"][0]
 
 
 def test_a_bare_and_a_shallow_clone(clone, run, tmp_path):

@@ -16,7 +16,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import COREWEAVE, NEMO, NGC, OTHER
 from runbook_lib.pins import pins_file
 from runbook_lib.pins import plan as pins
-from runbook_lib.pins.check import check_pins
+from runbook_lib.pins.check import check_pins, outcome
 from runbook_lib.pins.pins_file import parse
 from runbook_lib.pins.repositories import TITLE, Repository
 
@@ -166,7 +166,7 @@ BAD = [
     (f"{TOP}pins:\n  - path: a\n", "pins.yaml:4: a pin lacks find."),
     (f"{TOP}{PIN}    kinds: frozen\n", "pins.yaml:6: a pin has the unknown key 'kinds'"),
     (f"{TOP}{PIN}    kind: frozen\n", "at least one pin of the kind lockstep"),
-    (f"{TOP}{PIN}    kind: lock\n", "expected lockstep or informational or frozen (did you mean lockstep?)."),
+    (f"{TOP}{PIN}    kind: lock\n", "expected lockstep or follow or informational or frozen (did you mean lockstep?)."),
     (f"{TOP}{PIN}    type: prod\n", "expected dev or lts."),
     (f"{TOP}{PIN}    read-by: jenkins\n", "expected github or gitlab or people."),
     (f"{TOP}{PIN}    count: 0\n", "count is 0; expected a number from 1 to 1000."),
@@ -231,3 +231,35 @@ NESTED = st.recursive(
 def test_any_text_is_read_or_refused_in_words(text: str) -> None:
     with contextlib.suppress(RunbookError):
         assert isinstance(parse(text, "a/b"), Repository)
+
+
+FOLLOWING = """\
+version: 1
+image: nvcr.io/nvidia/pytorch
+pins:
+  - path: Dockerfile
+    find: {arg: BASE}
+  - path: README.md
+    find: {regex: '(?P<image>nvcr\\.io/nvidia/pytorch:[\\w.-]+)'}
+    kind: follow
+    count: 3
+"""
+
+
+def test_what_follows_moves_forward_only_and_fails_no_check() -> None:
+    sites = parse(FOLLOWING, "a/b").sites
+    name = "nvcr.io/nvidia/pytorch"
+    texts = {
+        "Dockerfile": f"ARG BASE={name}:26.02-py3\nFROM $BASE\n",
+        "README.md": f"{name}:25.01-py3 {name}:26.08-py3 {name}:25.01-py3-igpu\n",
+    }
+    assert outcome(check_pins(texts, sites)) == "in sync"
+    assert outcome(check_pins(texts, sites), strict=True) == "out of sync"
+    made = pins.plan(texts, sites, NGC.read("26.04-py3"), "dev")
+    assert {edit.path: edit.after for edit in made.edits} == {
+        "Dockerfile": f"ARG BASE={name}:26.04-py3\nFROM $BASE\n",
+        "README.md": f"{name}:26.04-py3 {name}:26.08-py3 {name}:25.01-py3-igpu\n",
+    }
+    missing = pins.plan(texts | {"README.md": "nothing"}, sites, NGC.read("26.04-py3"), "dev")
+    assert [edit.path for edit in missing.edits] == ["Dockerfile"]
+    assert "README.md" in missing.warnings[0]

@@ -280,14 +280,19 @@ def test_informational_sites_that_lag_are_warned_of():
     assert plan(texts, "25.11-py3", "lts").warnings == ()
 
 
-def test_a_digest_that_is_removed_with_its_tag_is_warned_of():
+def test_a_digest_moves_with_its_tag():
     old = f"{image('26.02-py3')}@sha256:{'0' * 64}"
     texts = layout(2) | {DEV: old, INSTALL_TEST: None, INSTALL_GUIDE: None}
-    made = plan(texts)
-    assert applied(texts, made)[DEV] == image("26.04-py3")
-    (warning,) = made.warnings
-    assert warning.startswith(f"{DEV}:1 ")
-    assert old in warning
+    made = plan(texts, digest_of_target=lambda: f"sha256:{'1' * 64}")
+    assert applied(texts, made)[DEV] == f"{image('26.04-py3')}@sha256:{'1' * 64}"
+    assert all("@" not in change.new for change in made.changes if change.path != DEV)
+    assert made.warnings == ()
+
+
+def test_a_digest_is_never_dropped_where_the_new_one_is_unknown():
+    texts = layout(2) | {DEV: f"{image('26.02-py3')}@sha256:{'0' * 64}"}
+    with pytest.raises(CannotTell, match=DEV):
+        plan(texts)
 
 
 def test_a_digest_beside_the_target_stays():
@@ -352,6 +357,14 @@ def test_pins_that_agree_are_in_sync_type_by_type(number):
     assert {verdict.sentence for verdict in verdicts} == {""}
     assert outcome(verdicts) == outcome(verdicts, strict=True) == "in sync"
     assert sum(verdict.role == "lockstep lts" for verdict in verdicts) == {1: 1, 2: 2, 3: 3, 4: 3}[number]
+
+
+def test_two_digests_of_one_tag_are_out_of_sync():
+    first, second = (f"{image('26.02-py3')}@sha256:{digit * 64}" for digit in "01")
+    dockerfile_with = dockerfile("26.02-py3").replace(image("26.02-py3"), second)
+    assert wrong({**layout(4), DEV: first, DOCKERFILE: dockerfile_with}) == [(f"{DOCKERFILE}:3", "out of sync")]
+    same = dockerfile_with.replace(second, first)
+    assert wrong({**layout(4), DEV: first, DOCKERFILE: same}) == []
 
 
 @pytest.mark.parametrize(

@@ -280,6 +280,17 @@ def test_a_preview_judges_the_planned_state_of_a_base_that_is_out_of_sync(
     assert state(checkout) == before
 
 
+def test_a_digest_is_that_of_the_registry(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    pin(checkout, "docker/.ngc_version.dev", "26.02-py3", f"26.02-py3@sha256:{'0' * 64}")
+    planned = bump_plan.plan_bump(branch(checkout))
+    assert planned.image
+    written = {change.path: change.new for change in planned.plan.changes}
+    assert written["docker/.ngc_version.dev"].endswith(f":{TAG}@{planned.image.digest}")
+    monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
+    with pytest.raises(RunbookError, match=r"127\.0\.0\.1:9"):
+        bump_plan.plan_bump(branch(checkout))
+
+
 def test_a_branch_without_a_pin_of_the_step_is_not_called_done(
     checkout: Checkout, step: step_record.StepRecord
 ) -> None:

@@ -21,6 +21,7 @@ _PLAIN = re.compile(r"(?!(?:y|n|yes|no|true|false|on|off|null)$)[A-Za-z_][\w./-]
 _HEADS = {
     "lockstep dev": "A bump of the dev image moves these.",
     "lockstep lts": "A bump of the LTS image moves these, and a bump of the dev image leaves them.",
+    "follow": "A bump moves these, and a check does not fail on them.",
     "informational": "These are compared and never moved. Remove those that need not follow.",
 }
 _MAX_REGEX, _MAX_LOCATIONS = 1000, 1000  # characters of a regular expression, locations of a pin: limits of the format
@@ -47,10 +48,13 @@ class _DraftEntry:
     reader: str
     locations: Sequence[PinLocation]
     dockerfile: str = ""
+    history: str = ""
 
     def lines(self) -> Iterator[str]:
         kind, _, image_type = self.role.partition(" ")
-        yield f"  - path: {_scalar(self.path)}  # line {', '.join(str(location.line) for location in self.locations)}"
+        lines = ", ".join(str(location.line) for location in self.locations)
+        history = f"; {self.history}" if self.history else ""
+        yield f"  - path: {_scalar(self.path)}  # line {lines}{history}"
         yield f"    find: {self.find}"
         yield f"    kind: {kind}"
         yield f"    type: {image_type or 'dev'}"
@@ -155,7 +159,7 @@ def _entry(
             dockerfile = ""
             if find.startswith("{build-arg:") and reference.nature.dockerfile in texts:
                 dockerfile = reference.nature.dockerfile
-            return _DraftEntry(path, find, reference.full_role, reader, locations, dockerfile)
+            return _DraftEntry(path, find, reference.full_role, reader, locations, dockerfile, reference.history)
     return None
 
 

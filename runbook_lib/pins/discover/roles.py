@@ -6,23 +6,21 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal, TypeAlias
 
-from runbook_lib.images.families import is_older
+from runbook_lib.images.families import edition, is_older
 from runbook_lib.images.reference import ImageType, Tag
 from runbook_lib.pins.discover.classify import Kind, Nature, SourceFile
 from runbook_lib.pins.discover.references import Reference, references
 from runbook_lib.pins.sites import Sites, Texts, dead_arguments, read
 from runbook_lib.text.lists import shorten
 
-#: ``lockstep``: a bump must move it.  ``informational``: compared, and never moved.  ``frozen``: a record of the past.
-#: ``ignore``: it names no fixed image, or nothing reads it.
-Role: TypeAlias = Literal["lockstep", "informational", "frozen", "ignore"]
+#: ``lockstep``: a bump must move it.  ``follow``: a bump moves it, for people.  ``informational``: compared, and never
+#: moved.  ``frozen``: a record of the past.  ``ignore``: it names no fixed image, or nothing reads it.
+Role: TypeAlias = Literal["lockstep", "follow", "informational", "frozen", "ignore"]
 
 _READ: frozenset[Kind] = frozenset({"whole-file", "dockerfile-arg", "dockerfile-from"})
 _READ_IN_CI: frozenset[Kind] = frozenset(
     {"build-arg", "container-image", "matrix-row", "ci-variable", "workflow-input", "configuration", "script"}
 )
-# The image is a base of a build, not only of a run.
-_BUILT: frozenset[Kind] = _READ | {"build-arg", "matrix-row", "workflow-input", "configuration"}
 # These are made to be pins: one that lags was forgotten.
 _PINS: frozenset[Kind] = frozenset({"whole-file", "matrix-row"})
 # Values whose neighbours may say that they are of the LTS image.
@@ -39,7 +37,8 @@ class ClassifiedReference:
     """A reference in a file, its nature, and its role in a pins file.
 
     ``type`` is the image type, if CI or a build reads it; ``reason`` is a sentence without the full stop.  ``reader``,
-    if it is known, is ``github``, ``gitlab`` or ``people``.
+    if it is known, is ``github``, ``gitlab`` or ``people``; ``is_read``: CI or a build reads it.  ``history``: in how
+    many past bumps it moved, if that is known.
     """
 
     path: str
@@ -49,6 +48,8 @@ class ClassifiedReference:
     type: ImageType
     reason: str
     reader: str = ""
+    is_read: bool = False
+    history: str = ""
 
     @property
     def full_role(self) -> str:
@@ -64,9 +65,10 @@ class _Occurrence:
     type: ImageType
 
     @property
-    def image(self) -> tuple[str, ImageType]:
-        """Name and type of the image."""
-        return self.reference.image, self.type
+    def image(self) -> tuple[str, ...]:
+        """Name, type and edition of the image: references with the same are compared."""
+        tag = self.reference.read_tag
+        return self.reference.image, self.type, edition(tag) if tag else ""
 
     @property
     def is_read(self) -> bool:
@@ -85,12 +87,26 @@ def discover(texts: Iterable[tuple[str, str]]) -> tuple[ClassifiedReference, ...
             nature = file.nature(reference)
             is_lts = file.names_lts(reference.start, beside=nature.kind in _NAMED_BESIDE)
             occurrences.append(_Occurrence(file, reference, nature, "lts" if is_lts else "dev"))
-    by_image: defaultdict[tuple[str, ImageType], list[_Occurrence]] = defaultdict(list)
+    by_image: defaultdict[tuple[str, ...], list[_Occurrence]] = defaultdict(list)
     for occurrence in occurrences:
         if occurrence.is_read:
             by_image[occurrence.image].append(occurrence)
     leading = {image: _leading(group) for image, group in by_image.items()}
-    classified = [_classify(occurrence, leading.get(occurrence.image)) for occurrence in occurrences]
+    # A pins file holds one edition, that of most references.
+    editions: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for image in sorted(by_image, key=lambda image: (-len(by_image[image]), image)):
+        editions.setdefault(image[:2], image)
+    for image in leading.keys() - set(editions.values()):
+        leading[image] = leading[editions[image[:2]]]
+    row_tags: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    for occurrence in occurrences:
+        if occurrence.nature.kind == "matrix-row":
+            row_tags[occurrence.file.path, *occurrence.image].add(occurrence.reference.tag)
+    differing = {rows for rows, tags in row_tags.items() if len(tags) > 1}
+    classified = []
+    for occurrence in occurrences:
+        differs = (occurrence.file.path, *occurrence.image) in differing
+        classified.append(_classify(occurrence, leading.get(occurrence.image), differs=differs))
     passed: dict[tuple[str, ...], ClassifiedReference] = {}
     for pin in classified:
         if pin.role == "lockstep":
@@ -145,17 +161,20 @@ def _argument(pin: ClassifiedReference) -> str:
     return name.replace("-", "_").lower()
 
 
-def _classify(occurrence: _Occurrence, leading: Tag | None) -> ClassifiedReference:
-    role, reason = _role(occurrence, leading)
+def _classify(occurrence: _Occurrence, leading: Tag | None, *, differs: bool) -> ClassifiedReference:
+    role, reason = _role(occurrence, leading, differs=differs)
     nature = occurrence.nature
     reader: str = nature.ci if nature.ci in ("github", "gitlab") else ""
     if role == "informational" and not nature.ci and not occurrence.is_read:
         reader = "people"
     path = occurrence.file.path
-    return ClassifiedReference(path, occurrence.reference, nature, role, occurrence.type, reason, reader)
+    return ClassifiedReference(
+        path, occurrence.reference, nature, role, occurrence.type, reason, reader, occurrence.is_read
+    )
 
 
-def _role(occurrence: _Occurrence, leading: Tag | None) -> tuple[Role, str]:
+def _role(occurrence: _Occurrence, leading: Tag | None, *, differs: bool) -> tuple[Role, str]:
+    """Return the role and the reason; ``differs``: rows of its file name several tags, so they may do so on purpose."""
     kind = occurrence.nature.kind
     if kind == "comment":
         return "ignore", "nothing reads it"
@@ -171,7 +190,7 @@ def _role(occurrence: _Occurrence, leading: Tag | None) -> tuple[Role, str]:
     reader = "CI reads it" if occurrence.nature.ci else "a build reads it"
     if occurrence.reference.tag == str(leading):
         return "lockstep", reader
-    if kind in _PINS:
+    if kind in _PINS and not (kind == "matrix-row" and differs):
         return "lockstep", f"{reader}, though the newest that is read is {newest}"
     return "informational", f"{reader}, but the newest that is read is {newest}"
 
@@ -192,13 +211,9 @@ def _incomparable(reference: Reference) -> str:
 
 
 def _leading(group: Sequence[_Occurrence]) -> Tag:
-    """Return the newest release among tags that something is built on, else among all that are read.
-
-    Of two that are equally new it is the more frequent one.
-    """
-    built = [occurrence for occurrence in group if occurrence.nature.kind in _BUILT] or group
-    counted = Counter(occurrence.reference.tag for occurrence in built)
-    known = [tag for occurrence in built if (tag := occurrence.reference.read_tag) is not None]
+    """Return the newest release among the tags that are read; of two that are equally new, the more frequent one."""
+    counted = Counter(occurrence.reference.tag for occurrence in group)
+    known = [tag for occurrence in group if (tag := occurrence.reference.read_tag) is not None]
     candidates = [tag for tag in known if tag.kind == "release"] or known
     candidates.sort(key=lambda tag: (-counted[str(tag)], str(tag)))
     newest = candidates[0]

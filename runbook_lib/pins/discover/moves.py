@@ -1,0 +1,106 @@
+"""How often past bumps moved a reference together with the others, by the versions of its file.
+
+A bump is a tag to which CI's references to an image were moved, in one commit or in several.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from runbook_lib.images.families import edition
+from runbook_lib.pins.discover.references import Reference, references
+from runbook_lib.pins.discover.roles import ClassifiedReference, Role
+
+#: Fewer bumps prove nothing; one that moved so often before the last bump was forgotten there.
+_ENOUGH, _OFTEN = 2, 3
+
+
+class Place(NamedTuple):
+    """A reference in any version of its file: the text before it on its line, and its number among equal ones."""
+
+    path: str
+    before: str
+    image: str
+    number: int
+
+
+@dataclass
+class MoveCounter:
+    """The moves of references, counted version by version, the oldest first."""
+
+    order: int = 0
+    tags: dict[str, Mapping[Place, str]] = field(default_factory=dict)
+    born: dict[Place, int] = field(default_factory=dict)
+    moves: defaultdict[Place, dict[str, tuple[int, str]]] = field(default_factory=lambda: defaultdict(dict))
+
+    def add(self, commit: str, files: Iterable[tuple[str, Mapping[Place, str]]]) -> None:
+        """Add a commit: the path of each file that it changes, and the tags of its references."""
+        self.order += 1
+        for path, tags in files:
+            before = self.tags.get(path, {})
+            for place, tag in tags.items():
+                self.born.setdefault(place, self.order)
+                if before.get(place, tag) != tag:
+                    self.moves[place].setdefault(tag, (self.order, commit))
+            self.tags[path] = tags
+
+    def settle(
+        self, discovered: Sequence[ClassifiedReference], texts: Mapping[str, str]
+    ) -> tuple[ClassifiedReference, ...]:
+        """Return the references with the roles that past bumps show, and the evidence as ``history``."""
+        by_start: dict[tuple[str, int], Place] = {}
+        for path, text in texts.items():
+            by_start |= {(path, reference.start): place for place, reference in places(path, text).items()}
+        bumps: defaultdict[tuple[str, ...], dict[str, int]] = defaultdict(dict)
+        for entry in discovered:
+            place = by_start.get((entry.path, entry.reference.start))
+            if place and entry.is_read:
+                group = bumps[group_of(entry)]
+                for tag, (order, _) in self.moves[place].items():
+                    group[tag] = min(order, group.get(tag, order))
+        settled = []
+        for entry in discovered:
+            place = by_start.get((entry.path, entry.reference.start))
+            if place in self.born:
+                entry = _settle(entry, bumps[group_of(entry)], self.born[place], self.moves[place])
+            settled.append(entry)
+        return tuple(settled)
+
+
+def group_of(entry: ClassifiedReference) -> tuple[str, ...]:
+    """Return what the references of one bump have in common: the image, its type and its edition."""
+    tag = entry.reference.read_tag
+    return entry.reference.image, entry.type, edition(tag) if tag else ""
+
+
+def places(path: str, text: str) -> dict[Place, Reference]:
+    """Return the references of a version of a file by their places."""
+    counted: Counter[tuple[str, str]] = Counter()
+    result = {}
+    for reference in references(text):
+        before = text[reference.start - reference.column : reference.start].strip()
+        result[Place(path, before, reference.image, counted[before, reference.image])] = reference
+        counted[before, reference.image] += 1
+    return result
+
+
+def _settle(
+    entry: ClassifiedReference, bumps: Mapping[str, int], born: int, moves: Mapping[str, tuple[int, str]]
+) -> ClassifiedReference:
+    """Return the reference with the role that its part in the ``bumps`` (tag → order) since it was ``born`` shows."""
+    tags = [tag for tag, order in bumps.items() if order > born]
+    taken = [moves[tag] for tag in tags if tag in moves]
+    if len(tags) < _ENOUGH or entry.role in ("frozen", "ignore"):
+        return entry
+    history = f"moved in {len(taken)} of {len(tags)} bumps"
+    if taken:
+        history += f", last {max(taken)[1][:10]}"
+    lags = entry.reference.tag != max(bumps, key=lambda tag: bumps[tag])
+    always = len(taken) == len(tags) or (lags and len(taken) >= max(len(tags) - 1, _OFTEN))
+    role: Role = entry.role
+    if role == "lockstep" and lags and 2 * len(taken) < len(tags):
+        role = "informational"
+    elif role == "informational" and always:
+        role = "lockstep" if entry.is_read else "follow"
+    return replace(entry, role=role, history=history)
