@@ -16,6 +16,8 @@ from slurm_cluster import Cluster, cluster
 
 from runbook_lib.bisect.search import Conclusion
 from runbook_lib.bump import Bump
+from runbook_lib.containers.engine import Engine
+from runbook_lib.containers.work.machine import Machine
 from runbook_lib.errors import CannotTell
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.practice.registry.server import RegistryServer
@@ -287,3 +289,33 @@ def test_on_slurm_each_run_is_one_job(
     again, _ = world.go(world.plan(site=site, budget="30", **changes))
     assert (tmp_path / "jobs").read_text().split() == jobs
     assert again.sentence == result.sentence
+
+
+#: Executes the words after the image, and knows its name.
+DOCKER = """\
+#!/bin/bash
+while [ $# -gt 0 ]; do case $1 in bash) break ;; registry.example/*) export IMAGE=$1 ;; esac; shift; done
+exec "$@"
+"""
+
+
+def test_a_container_of_this_machine_runs_the_command_and_verifies_overlays(
+    registry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in {"docker": DOCKER, "python3": PYTHON}.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    machine = Machine(engine=Engine("docker"), uid=os.getuid(), gid=os.getgid())
+    monkeypatch.setattr("runbook_lib.steps.bisect_image.plan.detect_machine", lambda: machine)
+    command = "case $IMAGE$LD_LIBRARY_PATH in *26.0[56]*nccl-*) ;; *26.0[56]*) exit 1 ;; esac"
+    plan = world.plan(where="local", command=command, metric="exit", image="registry.example/a:{tag}")
+    assert plan.problems == ()
+    assert "docker" in plan.show().text
+    result, _ = world.go(plan)
+    assert result.conclusion is not None
+    assert result.conclusion.culprits == ("nccl",)
+    assert [run.outcome for run in result.runs if run.point.restored == ("cudnn",)] == ["invalid"]
