@@ -40,7 +40,7 @@ from runbook_lib.system.environment import user_environment
 
 #: The first line that a container prints: without it none was started, and the exit status is not the test's.
 _STARTED = "runbook-started:"
-_NUMBER = re.compile(r"[^\n]{0,200}?(?<![\w.-])(-?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][-+]?[0-9]{1,3})?)\s*$")
+_NUMBER = re.compile(r"-?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][-+]?[0-9]{1,3})?")
 _MAX_OUTPUT = 4_000_000  # bytes from the end of an output
 #: Slurm's words for a job that ended for a reason of the cluster, not of its own.
 _CLUSTER_ENDS = frozenset({"NODE_FAIL", "PREEMPTED", "CANCELLED", "BOOT_FAIL", "REVOKED", "DEADLINE", follow.GONE})
@@ -256,9 +256,10 @@ def judge(
 def _last_number(output: list[str]) -> float:
     """Return the number at the end of the last line that ends with one."""
     for line in reversed(output):
-        match = None if line.startswith("runbook-") else _NUMBER.fullmatch(line[-200:])
-        if match and math.isfinite(float(match[1])):
-            return float(match[1])
+        last = re.split(r"[\s:=]", line[-200:].strip())[-1]
+        match = None if line.startswith("runbook-") else _NUMBER.fullmatch(last)
+        if match and math.isfinite(float(match[0])):
+            return float(match[0])
     raise RunbookError("no line of its output ends with a number")
 
 
