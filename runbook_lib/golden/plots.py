@@ -216,6 +216,8 @@ def calibration(history: GoldenHistory) -> Picture | View:
     axes.plot(points, [probability(point) for point in points], "-", color=_OLD, label="expected of noise")
     axes.plot(points, observed, "o", color=_NEW, label=f"past changes ({len(sizes)})")
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
+    axes.yaxis.set_minor_formatter("")
     axes.set_xlabel("standard deviations slower than the platform's shift")
     axes.set_ylabel("share of changes beyond")
     axes.legend(frameon=False, fontsize=8)
