@@ -57,7 +57,7 @@ class RunEnd:
     problem: str = ""
 
 
-class Place(Protocol):
+class RunPlace(Protocol):
     """A place where runs happen."""
 
     def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:

@@ -26,7 +26,7 @@ from runbook_lib.slurm import selection
 from runbook_lib.slurm.client import Slurm
 from runbook_lib.slurm.site import Site
 from runbook_lib.steps.bisect_image.ledger import MAX_LOST, LedgerRun, RunLedger
-from runbook_lib.steps.bisect_image.places import LocalPlace, Place, SlurmPlace
+from runbook_lib.steps.bisect_image.places import LocalPlace, RunPlace, SlurmPlace
 from runbook_lib.steps.bisect_image.request import BisectRequest
 from runbook_lib.workflow.bump_branch import BumpBranch
 
@@ -48,7 +48,7 @@ class BisectPlan:
     ledger: RunLedger = field(default_factory=lambda: RunLedger(Path("/nonexistent")))
     images: tuple[tuple[str, str, int], ...] = ()
     gpus: int = 0
-    place: Place | None = None
+    place: RunPlace | None = None
     problems: tuple[str, ...] = ()
     idle: str = ""
 
