@@ -24,6 +24,7 @@ class PinLocation:
     """A value in a text: ``text[start:end] == value``; ``line`` counts from 1.
 
     ``selector`` describes it to a person; ``platform`` is the one that the file builds the image for, or empty.
+    ``part``: the value is not an image, but its ``tag`` alone, or the ``month`` of that.
     """
 
     start: int
@@ -32,6 +33,7 @@ class PinLocation:
     line: int
     selector: str
     platform: str = ""
+    part: str = ""
 
     @property
     def span(self) -> tuple[int, int]:
@@ -59,13 +61,15 @@ class WholeFile:
 
 @dataclass(frozen=True)
 class RegexMatches:
-    """Every match of a regular expression; its group ``image`` is the value."""
+    """Every match of a regular expression; its group ``image``, or ``tag``, is the value."""
 
     regex: re.Pattern[str]
     selector: str
 
     def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
-        return _locations(text, (match.span("image") for match in self.regex.finditer(text)), self.selector)
+        group = "tag" if "tag" in self.regex.groupindex else "image"
+        spans = (match.span(group) for match in self.regex.finditer(text))
+        return _locations(text, spans, self.selector, "tag" if group == "tag" else "")
 
 
 @dataclass(frozen=True)
@@ -215,12 +219,14 @@ class YamlValue:
 
 @dataclass(frozen=True)
 class UntrustedRegex:
-    """Every match of a regular expression that a user wrote; its group ``image`` is the value."""
+    """Every match of a regular expression that a user wrote; its group ``image``, ``tag`` or ``month`` is the value."""
 
     pattern: str
 
     def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
-        return _locations(text, untrusted_regex.spans(self.pattern, text), f"regex {_short(self.pattern)}")
+        spans = untrusted_regex.spans(self.pattern, text)
+        group = untrusted_regex.validate(self.pattern)
+        return _locations(text, spans, f"regex {_short(self.pattern)}", "" if group == "image" else group)
 
 
 @dataclass(frozen=True)
@@ -260,14 +266,14 @@ def _described(shape: Mapping[str, str | None]) -> str:
     return ", ".join(f"{key}: {value or '(absent)'}" for key, value in shape.items())
 
 
-def _locations(text: str, spans: Iterable[tuple[int, int]], selector: str) -> tuple[PinLocation, ...]:
+def _locations(text: str, spans: Iterable[tuple[int, int]], selector: str, part: str = "") -> tuple[PinLocation, ...]:
     """Return locations in the order of the text, for which its lines are counted once."""
     locations: list[PinLocation] = []
     line, counted = 1, 0
     for start, end in spans:
         line += text.count("\n", counted, start) - text.count("\n", start, counted)  # a group may be further left
         counted = start
-        locations.append(PinLocation(start, end, text[start:end], line, selector))
+        locations.append(PinLocation(start, end, text[start:end], line, selector, part=part))
     return tuple(locations)
 
 

@@ -187,8 +187,9 @@ def _edit(
     for (path, (start, end)), sharing in pins_by_span.items():
         pin, new = sharing[0], _new_image(sharing[0], target, digest)
         selector = "; ".join(dict.fromkeys(pin.location.selector for pin in sharing))
-        changes.append(PinChange(path, pin.line, selector, pin.location.value, new, pin.site.ci))
-        spans.setdefault(path, []).append((start, end, new))
+        changes.append(PinChange(path, pin.line, selector, str(pin.image), new, pin.site.ci))
+        written = {"": new, "tag": str(target), "month": str(target).partition("-")[0]}[pin.location.part]
+        spans.setdefault(path, []).append((start, end, written))
     edits = (Edit(path, texts[path], splice(texts[path] or "", spans[path])) for path in spans)
     return tuple(changes), tuple(edits)
 

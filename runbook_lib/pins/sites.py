@@ -159,10 +159,13 @@ def read(texts: Texts, sites: Sites) -> tuple[SiteReading, ...]:
 def _pins(site: PinSite, text: str, sites: Sites) -> Iterator[Pin]:
     name = sites.image
     for location in site.finder.find(text, name):
-        if not site.lockstep and not re.match(rf"{re.escape(name)}(?![\w./-])", location.value):
+        value = location.value
+        if location.part:
+            value = f"{name}:{value}{'-py3' if location.part == 'month' else ''}"
+        if not site.lockstep and not re.match(rf"{re.escape(name)}(?![\w./-])", value):
             continue  # an informational site may name another image
         try:
-            image = ImageRef.parse(location.value)
+            image = ImageRef.parse(value)
             if image.name != name:
                 raise CannotTell(f"it names the image {image.name}; expected {name}.")
             pin = Pin(site, location, image, sites.family.read(image.tag or ""))

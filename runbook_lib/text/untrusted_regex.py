@@ -11,6 +11,8 @@ import re
 from runbook_lib.errors import CannotTell
 from runbook_lib.text.lists import shorten
 
+#: The groups of a pattern, of which it has one: around an image reference, or around a part of its tag.
+GROUPS = frozenset({"image", "tag", "month"})
 #: Seconds of processor time for all matches in one text.
 LIMIT = 10.0
 _MAX_PATTERN = 1000  # characters
@@ -21,16 +23,20 @@ _MAX_REPEATED = 1000  # the required repetitions of a pattern, multiplied
 _TOKEN = re.compile(r"(?s)\\.|(?P<group>\()|(?P<brace>\{(?:(?P<least>[0-9]{0,9})(?:,[0-9]{0,9})?\})?)")
 
 
-def validate(pattern: str) -> None:
-    """Raise CannotTell, with a clause on the pattern, unless it is one of Python's and within the limits."""
+def validate(pattern: str) -> str:
+    """Return the group of GROUPS that a pattern has.
+
+    Raises CannotTell, with a clause on the pattern, unless it is one of Python's and within the limits.
+    """
     if len(pattern) > _MAX_PATTERN:
         raise CannotTell(f"it has {len(pattern)} characters, and at most {_MAX_PATTERN} are allowed")
     try:
         groups = re.compile(pattern, re.MULTILINE).groupindex
     except (re.error, RecursionError, OverflowError) as error:
         raise CannotTell(f"it is not a valid Python regular expression: {error}") from error
-    if "image" not in groups:
-        raise CannotTell("it has no group (?P<image>…) around the image reference")
+    chosen = [group for group in groups if group in GROUPS]
+    if len(chosen) != 1:
+        raise CannotTell("it has no group (?P<image>…) around the image reference, nor (?P<tag>…) or (?P<month>…)")
     tokens = list(_TOKEN.finditer(pattern))
     if any(token["brace"] and token["least"] is None for token in tokens):
         raise CannotTell("it has a { that begins no repetition such as {2,5}: write \\{ for the character")
@@ -38,10 +44,11 @@ def validate(pattern: str) -> None:
         raise CannotTell(f"it has more than {_MAX_GROUPS} groups: write \\( for the character")
     if math.prod(int(token["least"] or 1) or 1 for token in tokens) > _MAX_REPEATED:
         raise CannotTell(f"its repetitions require more than {_MAX_REPEATED} characters: write + or {{1,}} instead")
+    return chosen[0]
 
 
 def spans(pattern: str, text: str) -> tuple[tuple[int, int], ...]:
-    """Return the span of the group ``image`` in each match; ``^`` and ``$`` match at the ends of each line.
+    """Return the span of the group of GROUPS in each match; ``^`` and ``$`` match at the ends of each line.
 
     Raises CannotTell, with a sentence, for a pattern that ``validate`` refuses, for a search that takes longer than
     ``LIMIT``, needs too much memory or has more than 10,000 matches, and for a text of more than 1,000,000 characters.
@@ -50,7 +57,7 @@ def spans(pattern: str, text: str) -> tuple[tuple[int, int], ...]:
     if len(text) > _MAX_TEXT:
         raise CannotTell(f"the file has {len(text)} characters; a pattern is tried on at most {_MAX_TEXT}.")
     try:
-        validate(pattern)
+        group = validate(pattern)
     except CannotTell as error:
         raise CannotTell(f"the pattern {shown} cannot be used: {error}.") from error
     import regex  # 15 ms, which only a pins file with a pattern needs
@@ -58,8 +65,8 @@ def spans(pattern: str, text: str) -> tuple[tuple[int, int], ...]:
     result: list[tuple[int, int]] = []
     try:
         for match in regex.finditer(pattern, text, regex.MULTILINE, timeout=LIMIT):
-            if match.start("image") >= 0:
-                result.append(match.span("image"))
+            if match.start(group) >= 0:
+                result.append(match.span(group))
             if len(result) > _MAX_MATCHES:
                 raise CannotTell(f"the pattern {shown} matches more than {_MAX_MATCHES} times in this file.")
     except regex.error as error:

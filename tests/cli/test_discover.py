@@ -19,6 +19,7 @@ from runbook_lib.pins import pins_file, repositories, sites
 from runbook_lib.pins.discover.draft import draft
 from runbook_lib.pins.discover.roles import discover as sorted_out
 from runbook_lib.pins.finders import RegexMatches, UntrustedRegex
+from runbook_lib.pins.plan import plan
 from runbook_lib.system import atomic_files
 
 NGC = "nvcr.io/nvidia/pytorch"
@@ -195,6 +196,24 @@ def test_the_fallback_of_an_argument_that_ci_passes_is_a_pin(dockerfile, argumen
 def test_a_job_in_a_newer_image_leads():
     texts = {"Dockerfile": DOCKERFILE, ".github/workflows/x.yml": f"jobs:\n  x:\n    container: {NGC}:26.07-py3"}
     assert [role for _, _, role in called(texts)] == ["lockstep dev", "informational"]
+
+
+def test_what_a_jenkinsfile_runs_is_a_pin():
+    assert called({"Jenkinsfile": f"docker {{ image '{NEW}' }}"}) == [("Jenkinsfile:1", "script", "lockstep dev")]
+
+
+def test_a_tag_on_its_own_is_drafted_where_its_file_names_the_image():
+    """As in a template, or in the name of an image made from it."""
+    text = f"FROM {NGC}:26.06-py3\nARG TAG=26.06-py3\nENV X=own/images:pytorch26.06-py3-small Y=tensorrt:26.06-py3\n"
+    assert called({"Dockerfile": text.replace(f"FROM {NGC}:26.06-py3", "")}) == []
+    places = called({"Dockerfile": text})
+    assert [place for place, _, _ in places] == ["Dockerfile:1", "Dockerfile:2", "Dockerfile:3"]
+    discovered = sorted_out([("Dockerfile", text)])
+    repository = pins_file.parse(draft(discovered, {"Dockerfile": text}).text, "x/y")
+    made = plan({"Dockerfile": text}, repository.sites, repository.sites.family.read("26.08-py3"), "dev")
+    moving = [reference for reference in discovered if reference.role == "lockstep"]
+    assert made.edits[0].after.count("26.08-py3") == len(moving)
+    assert "tensorrt:26.06-py3" in made.edits[0].after
 
 
 def test_editions_are_not_compared():

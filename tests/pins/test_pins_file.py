@@ -263,3 +263,24 @@ def test_what_follows_moves_forward_only_and_fails_no_check() -> None:
     missing = pins.plan(texts | {"README.md": "nothing"}, sites, NGC.read("26.04-py3"), "dev")
     assert [edit.path for edit in missing.edits] == ["Dockerfile"]
     assert "README.md" in missing.warnings[0]
+
+
+def test_a_part_of_a_tag_is_a_pin() -> None:
+    """A template holds the tag, or the month of it, apart from the image."""
+    pins_text = (
+        "version: 1\nimage: nvcr.io/nvidia/pytorch\npins:\n"
+        "  - {path: Dockerfile, find: {regex: '^ARG TAG=(?P<tag>[\\w.-]+)'}}\n"
+        "  - {path: job.sh, find: {regex: 'pytorch(?P<month>[0-9]{2}\\.[0-9]{2})-py3'}}\n"
+    )
+    sites = parse(pins_text, "a/b").sites
+    texts = {
+        "Dockerfile": "ARG TAG=26.02-py3\nFROM nvcr.io/nvidia/pytorch:${TAG}\n",
+        "job.sh": "run own:pytorch26.02-py3-x\n",
+    }
+    assert outcome(check_pins(texts, sites)) == "in sync"
+    made = pins.plan(texts, sites, NGC.read("26.04-py3"), "dev")
+    assert {edit.path: edit.after for edit in made.edits} == {
+        path: text.replace("26.02", "26.04") for path, text in texts.items()
+    }
+    assert {change.new for change in made.changes} == {"nvcr.io/nvidia/pytorch:26.04-py3"}
+    assert outcome(check_pins(texts | {"job.sh": "pytorch25.12-py3"}, sites)) == "out of sync"

@@ -70,7 +70,8 @@ def draft(discovered: Sequence[ClassifiedReference], texts: Mapping[str, str]) -
     if not pins:
         return PinsFileDraft("", ("Nothing is drafted: no reference names a tag and is read by CI or a build.",))
     counts = Counter(reference.reference.image for reference in discovered)
-    image = max(pins, key=lambda name: (pins[name], counts[name], name))
+    read = Counter(pin.reference.image for pin in discovered if pin.role == "lockstep" and pin.is_read)
+    image = max(pins, key=lambda name: (read[name], pins[name], counts[name], name))
     references = [reference for reference in discovered if reference.reference.image == image]
     entries, left_out = _entries(references, texts, {reference.nature.ci for reference in discovered})
     if not any(entry.role.startswith("lockstep") for entry in entries):
@@ -199,9 +200,10 @@ class _DraftedFile:
 def _finders(classified: ClassifiedReference, text: str) -> Iterator[tuple[str, Finder]]:
     """Yield the finders that may suit the reference, each with its value of ``find``, the simplest first."""
     reference = classified.reference
-    if text[reference.start : reference.end] != str(reference):
-        return  # enroot's spelling, which is no reference by the OCI specifications
-    yield from _finders_by_kind(classified.nature)
+    if not reference.partial:
+        if text[reference.start : reference.end] != str(reference):
+            return  # enroot's spelling, which is no reference by the OCI specifications
+        yield from _finders_by_kind(classified.nature)
     for pattern in _patterns(classified, text):
         if pattern.isprintable() and len(pattern) <= _MAX_REGEX:
             yield f"{{regex: {_quoted(pattern)}}}", RegexMatches(re.compile(pattern, re.MULTILINE), "regex")
@@ -211,7 +213,9 @@ def _patterns(classified: ClassifiedReference, text: str) -> Iterator[str]:
     """Yield regular expressions for a reference, by the text before it and after it."""
     reference = classified.reference
     value = rf"(?P<image>{_literal(reference.image)}:[\w.-]*\w(?:@\w+:\w+)?)"
-    if classified.nature.kind in ("documentation", "code"):
+    if reference.partial:
+        value = r"(?P<tag>[0-9]{2}\.[0-9]{2}-py3)"
+    elif classified.nature.kind in ("documentation", "code"):
         yield value
     begin = reference.start - reference.column
     end = text.find("\n", reference.end)

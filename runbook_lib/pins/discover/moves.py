@@ -12,6 +12,7 @@ from runbook_lib.images.families import edition
 from runbook_lib.pins.discover.references import Reference, references
 from runbook_lib.pins.discover.roles import ClassifiedReference, Role
 
+_FOR_PEOPLE = frozenset({"documentation", "comment", "test", "record"})
 #: Fewer bumps prove nothing; one that moved so often before the last bump was forgotten there.
 _ENOUGH, _OFTEN = 2, 3
 
@@ -55,7 +56,7 @@ class MoveCounter:
         bumps: defaultdict[tuple[str, ...], dict[str, int]] = defaultdict(dict)
         for entry in discovered:
             place = by_start.get((entry.path, entry.reference.start))
-            if place and entry.is_read:
+            if place and is_live(entry):
                 group = bumps[group_of(entry)]
                 for tag, (order, _) in self.moves[place].items():
                     group[tag] = min(order, group.get(tag, order))
@@ -66,6 +67,11 @@ class MoveCounter:
                 entry = _settle(entry, bumps[group_of(entry)], self.born[place], self.moves[place])
             settled.append(entry)
         return tuple(settled)
+
+
+def is_live(entry: ClassifiedReference) -> bool:
+    """Return True for a value that a program may read: no document, comment, test or record of the past."""
+    return entry.nature.kind not in _FOR_PEOPLE and not entry.nature.for_people
 
 
 def group_of(entry: ClassifiedReference) -> tuple[str, ...]:
@@ -91,7 +97,7 @@ def _settle(
     """Return the reference with the role that its part in the ``bumps`` (tag → order) since it was ``born`` shows."""
     tags = [tag for tag, order in bumps.items() if order > born]
     taken = [moves[tag] for tag in tags if tag in moves]
-    if len(tags) < _ENOUGH or entry.role in ("frozen", "ignore"):
+    if len(tags) < _ENOUGH or entry.role == "frozen" or not entry.reference.complete:
         return entry
     history = f"moved in {len(taken)} of {len(tags)} bumps"
     if taken:
@@ -101,6 +107,7 @@ def _settle(
     role: Role = entry.role
     if role == "lockstep" and lags and 2 * len(taken) < len(tags):
         role = "informational"
-    elif role == "informational" and always:
-        role = "lockstep" if entry.is_read else "follow"
+    elif role in ("informational", "ignore") and always:
+        is_pin = entry.is_read or (is_live(entry) and entry.nature.kind == "configuration")
+        role = "lockstep" if is_pin else "follow"
     return replace(entry, role=role, history=history)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.families import FAMILIES, AnyFamily
+from runbook_lib.images.families import FAMILIES, NGC, AnyFamily
 from runbook_lib.images.reference import ImageRef, Tag
 
 #: Path → host and family.
@@ -35,6 +35,8 @@ _REGISTRY = re.compile(
     rf"(?:(?P<scheme>[a-z][a-z0-9+.-]*):(?=//))?(?:(?<!:)//|(?<=:)//|(?<![\w.$#/:-]))"
     rf"(?P<registry>{_HOST}|(?:(?:{_LABEL}\.)+{_VARIABLE}(?:\.{_LABEL})+|{_VARIABLE}))(?P<middle>(?:[/#][A-Za-z0-9][A-Za-z0-9._-]*)*)[/#]$"
 )
+# The tag of a monthly image on its own, or within the name of an image that was made from it.
+_PART = re.compile(r"(?<![0-9.])[0-9]{2}\.(?:0[1-9]|1[0-2])-py3(?![A-Za-z0-9_.]|-(?:igpu|min)\b)")
 _BEFORE = 255  # characters of registry and path, by the reference package of distribution
 _OF_IMAGES = frozenset({None, "docker", "oci", "oras", "dockerd", "docker-daemon"})
 _OF_CODE = frozenset({"github.com", "gitlab.com", "huggingface.co", "hf.co", "bitbucket.org"})
@@ -45,7 +47,7 @@ class Reference:
     """An image of a family named at ``text[start:end]``; ``line`` counts from 1, ``column`` from 0.
 
     ``image``: registry and path, or the path alone; ``tag`` and ``digest`` may be empty; ``variable``: a variable or a
-    placeholder stands in place of the tag.
+    placeholder stands in place of the tag.  ``partial``: the text is the tag alone, in a file that names the image too.
     """
 
     start: int
@@ -57,6 +59,7 @@ class Reference:
     digest: str
     variable: bool
     family: AnyFamily
+    partial: bool = False
 
     @cached_property
     def read_tag(self) -> Tag | None:
@@ -83,6 +86,31 @@ class Reference:
 def references(text: str) -> Iterator[Reference]:
     """Yield all references in a text, in order.  Lines end at line feeds alone, as they do for git."""
     line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+    named = list(_named(text, line_starts))
+    if not any(reference.family is NGC for reference in named):
+        yield from named
+        return
+    parts = _parts(text, line_starts, [(reference.start, reference.end) for reference in named])
+    yield from sorted([*named, *parts], key=lambda reference: reference.start)
+
+
+def _parts(text: str, line_starts: list[int], spans: list[tuple[int, int]]) -> Iterator[Reference]:
+    """Yield the tags of NGC's image outside of ``spans``, the spans of the references that name it."""
+    for match in _PART.finditer(text):
+        index = bisect_right(spans, (match.start(), len(text))) - 1
+        if index >= 0 and match.start() < spans[index][1]:
+            continue
+        line = bisect_right(line_starts, match.start())
+        before = text[max(line_starts[line - 1], match.start() - _BEFORE) : match.start()]
+        if before.endswith(":") and "pytorch" not in re.split(r"[^\w./-]", before[:-1])[-1]:
+            continue  # the tag of another image
+        column = match.start() - line_starts[line - 1]
+        yield Reference(
+            *match.span(), line, column, NGC.images[0], match[0], "", variable=False, family=NGC, partial=True
+        )
+
+
+def _named(text: str, line_starts: list[int]) -> Iterator[Reference]:
     previous_end = 0  # the registry of a reference is not part of the reference before it
     for match in _PATH.finditer(text):
         host, family = _KNOWN[match["path"]]
