@@ -25,7 +25,7 @@ from runbook_lib.text.lists import join_first
 
 if TYPE_CHECKING:
     from runbook_lib.pins.discover.draft import PinsFileDraft
-    from runbook_lib.pins.discover.moves import Place
+    from runbook_lib.pins.discover.moves import ReferencePlace
 
 FILE = ".base-image-pins.yaml"  # ``repositories`` names it too, and takes long to load
 _ROLES = ("lockstep dev", "lockstep lts", "follow", "informational", "frozen", "ignore")
@@ -204,7 +204,7 @@ def _with_history(
     except GitFailed as error:
         notes.append(f"The history could not be read, so past bumps decide nothing. {error}")
         return found
-    tags: dict[tuple[str, str], Mapping[Place, str]] = {}
+    tags: dict[tuple[str, str], Mapping[ReferencePlace, str]] = {}
     versions = dict.fromkeys(version for _, versions in commits for version in versions if version[1])
     blobs_of_part = list(versions)
     for first in range(0, len(blobs_of_part), _PART):

@@ -17,7 +17,7 @@ _FOR_PEOPLE = frozenset({"documentation", "comment", "test", "record"})
 _ENOUGH, _OFTEN = 2, 3
 
 
-class Place(NamedTuple):
+class ReferencePlace(NamedTuple):
     """A reference in any version of its file: the text before it on its line, and its number among equal ones."""
 
     path: str
@@ -31,11 +31,11 @@ class MoveCounter:
     """The moves of references, counted version by version, the oldest first."""
 
     order: int = 0
-    tags: dict[str, Mapping[Place, str]] = field(default_factory=dict)
-    born: dict[Place, int] = field(default_factory=dict)
-    moves: defaultdict[Place, dict[str, tuple[int, str]]] = field(default_factory=lambda: defaultdict(dict))
+    tags: dict[str, Mapping[ReferencePlace, str]] = field(default_factory=dict)
+    born: dict[ReferencePlace, int] = field(default_factory=dict)
+    moves: defaultdict[ReferencePlace, dict[str, tuple[int, str]]] = field(default_factory=lambda: defaultdict(dict))
 
-    def add(self, commit: str, files: Iterable[tuple[str, Mapping[Place, str]]]) -> None:
+    def add(self, commit: str, files: Iterable[tuple[str, Mapping[ReferencePlace, str]]]) -> None:
         """Add a commit: the path of each file that it changes, and the tags of its references."""
         self.order += 1
         for path, tags in files:
@@ -50,7 +50,7 @@ class MoveCounter:
         self, discovered: Sequence[ClassifiedReference], texts: Mapping[str, str]
     ) -> tuple[ClassifiedReference, ...]:
         """Return the references with the roles that past bumps show, and the evidence as ``history``."""
-        by_start: dict[tuple[str, int], Place] = {}
+        by_start: dict[tuple[str, int], ReferencePlace] = {}
         for path, text in texts.items():
             by_start |= {(path, reference.start): place for place, reference in places(path, text).items()}
         bumps: defaultdict[tuple[str, ...], dict[str, int]] = defaultdict(dict)
@@ -80,13 +80,13 @@ def group_of(entry: ClassifiedReference) -> tuple[str, ...]:
     return entry.reference.image, entry.type, edition(tag) if tag else ""
 
 
-def places(path: str, text: str) -> dict[Place, Reference]:
+def places(path: str, text: str) -> dict[ReferencePlace, Reference]:
     """Return the references of a version of a file by their places."""
     counted: Counter[tuple[str, str]] = Counter()
     result = {}
     for reference in references(text):
         before = text[reference.start - reference.column : reference.start].strip()
-        result[Place(path, before, reference.image, counted[before, reference.image])] = reference
+        result[ReferencePlace(path, before, reference.image, counted[before, reference.image])] = reference
         counted[before, reference.image] += 1
     return result
 
