@@ -90,7 +90,8 @@ def judge_all(
 ) -> Verdicts:
     """Add what the values say to files whose form was examined; the history is that of the old revision.
 
-    ``attempts`` are what earlier attempts of the same run gave: the median of all is judged.
+    ``attempts`` are what earlier attempts of the same run gave: the median of all is judged, or where they have two
+    modes the worst.
     """
     judgements = tuple(_pooled(judgement, attempts) for judgement in examined)
     differing = [judgement for judgement in judgements if judgement.verdict != "unchanged"]
@@ -103,9 +104,12 @@ def judge_all(
         reasons[judgement.file] = [*judgement.reasons, *_losses(judgement, model, attempts)]
         for metric in judgement.costs:
             deviation = deviations[judgement.file, metric]
-            if _is_improbable(metric, deviation, threshold) and judgement.costs[metric] > 0:
+            earlier = attempts.get((judgement.file, metric), ())
+            if _have_two_modes(values := [judgement.measured[metric], *earlier], deviation):
+                deviation = replace(deviation, residual=max(values) - deviation.shift)
+            if _is_improbable(metric, deviation, threshold) and deviation.residual + deviation.shift > 0:
                 reason = _deviation(judgement.file, metric, deviation, model)
-                reasons[judgement.file].append(_repeated(reason, attempts.get((judgement.file, metric), ()), deviation))
+                reasons[judgement.file].append(_repeated(reason, values, deviation))
     groups += common_reasons(reasons, differing)
     trained: set[str] = set()
     for group in groups:
@@ -204,13 +208,17 @@ def _pooled(judgement: Judgement, attempts: Attempts) -> Judgement:
     return replace(judgement, costs=costs, measured=judgement.costs)
 
 
-def _repeated(reason: ReviewReason, earlier: Sequence[float], deviation: Deviation) -> ReviewReason:
-    """Return a reason as earlier attempts leave it: they gave the same, or another value."""
-    if not earlier:
+def _have_two_modes(values: Sequence[float], deviation: Deviation) -> bool:
+    return max(values) - min(values) > _TWO_MODES * deviation.scale
+
+
+def _repeated(reason: ReviewReason, values: Sequence[float], deviation: Deviation) -> ReviewReason:
+    """Return a reason as all attempts leave it: they gave the same, or have two modes, whichever the last shows."""
+    if len(values) == 1:
         return reason
-    sentence = f"{reason.sentence}; the same in {len(earlier) + 1} attempts"
-    if max(earlier) - min(earlier) > _TWO_MODES * deviation.scale:
-        sentence = f"{reason.sentence}; {len(earlier) + 1} attempts have two modes: flaky, not drift"
+    sentence = f"{reason.sentence}; the same in {len(values)} attempts"
+    if _have_two_modes(values, deviation):
+        sentence = f"{reason.sentence}; {len(values)} attempts have two modes: flaky, not drift"
     return replace(reason, sentence=sentence, ambiguous=False)
 
 

@@ -217,8 +217,15 @@ def _judge_since_fork(
     if all(texts[path] == text for path, text in before.items()):
         return verdicts
     existing = {name: text for name, text in drifted.items() if before[f"{FOLDER}/{name}"] is not None}
-    totals = judge_all(examine_since(branch.fork, {**texts, **before}, existing), history)
-    stopped = {total.file: total for total in totals.judgements if total.verdict in ("held back", "ambiguous")}
+    unchanged = {name for name in existing if before[f"{FOLDER}/{name}"] == texts[f"{FOLDER}/{name}"]}
+    pooled = {key: values for key, values in attempts.items() if key[0] in unchanged}  # of the same old values
+    totals = judge_all(examine_since(branch.fork, {**texts, **before}, existing), history, pooled)
+    stopped = {}
+    for total in totals.judgements:
+        if total.verdict == "ambiguous" and total.file not in unchanged:  # no attempt decides what rounds add up to
+            total = replace(total, verdict="held back")
+        if total.verdict in ("held back", "ambiguous"):
+            stopped[total.file] = total
     groups = {group.id: group for group in (*totals.groups, *verdicts.groups)}
     judgements = tuple(stopped.get(file.file, file) for file in verdicts.judgements)
     return verdicts.with_changes(judgements, tuple(groups.values()))

@@ -131,7 +131,13 @@ def test_a_renamed_test_keeps_its_history():
 
 @pytest.mark.parametrize(
     ("attempts", "verdict", "word"),
-    [((), "ambiguous", "earlier level"), ((0.41,), "held back", "the same in 2"), ((0.0, 0.0), "refresh", "")],
+    [
+        ((), "ambiguous", "earlier level"),
+        ((0.41,), "held back", "the same in 2"),
+        ((0.0, 0.0), "held back", "3 attempts have two modes: flaky, not drift"),  # the last shows the rare one
+        ((0.0,), "held back", "2 attempts have two modes: flaky, not drift"),
+        ((0.41, 0.4), "held back", "the same in 3 attempts"),
+    ],
 )
 def test_attempts_are_judged_together(attempts, verdict, word):
     history = past([1.01, 0.99, 1.5, 1.01, 0.98, 0.66, 1.01])
