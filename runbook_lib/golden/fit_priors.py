@@ -17,7 +17,16 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import history
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.losses import is_loss
-from runbook_lib.golden.noise import COMMON, SIGMA, calibrate, family_of, is_other_training, learn, platform_of
+from runbook_lib.golden.noise import (
+    COMMON,
+    SIGMA,
+    TAIL_STEP,
+    calibrate,
+    family_of,
+    is_other_training,
+    learn,
+    platform_of,
+)
 from runbook_lib.golden.priors import PRIORS
 from runbook_lib.golden.shifts import SHIFT_LIMIT
 
@@ -62,6 +71,7 @@ def fit(past: GoldenHistory) -> dict[str, object]:
         "scales": {"": 0.06, "throughput": 0.15} | dict(sorted(scales.items())),
         "families": families,
         "degrees": _degrees(past),
+        "tails": {metric.removeprefix("iteration-time"): _tail(past, metric) for metric in sorted(scales)},
         "moved": {"": 0.1} | dict(sorted(moved.items())),
         "shift": {"": 0.05} | _shifts(past, scales),
         "stopped": PRIORS.stopped,
@@ -87,6 +97,16 @@ def _degrees(past: GoldenHistory) -> int:
     # The ratio of these percentiles of Student's t.
     ratios = {3: 2.13, 5: 1.87, 7: 1.78, 9: 1.73}
     return min(ratios, key=lambda degrees: abs(ratios[degrees] - steps[97] / steps[89]))
+
+
+def _tail(past: GoldenHistory, metric: str) -> list[float]:
+    """Return the share of changes beyond each half standard deviation, either way halved, at least that of one."""
+    sizes = [abs(size) for size in calibrate(past, metric)]
+    shares = []
+    for position in range(41):
+        beyond = sum(size >= position * TAIL_STEP for size in sizes)
+        shares.append(_rounded(max(beyond, 1) / (2 * len(sizes))))
+    return shares
 
 
 def _shifts(past: GoldenHistory, scales: Mapping[str, float]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from statistics import fmean, median
 
 from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, examine
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.noise import NoiseModel, learn, probability
+from runbook_lib.golden.noise import NoiseModel, learn, observed_tail, probability
 from runbook_lib.golden.shifts import Deviation, Group, common_reasons, split
 from runbook_lib.golden.twins import separated
 
@@ -69,13 +69,18 @@ class Verdicts:
 
     @property
     def error_rates(self) -> dict[str, float | None]:
-        """The expected number of questions from noise alone, and the share of tests ×1.5 slower that are noticed."""
-        times = [item for (_, metric), item in self.deviations.items() if metric == "iteration-time"]
-        noticed = None
-        if times:
-            slower = math.log(1.5)
-            noticed = fmean(probability(self.threshold - slower / item.scale) for item in times)
-        return {"false questions": self.noise, "threshold": self.threshold, "noticed of ×1.5 slower": noticed}
+        """The expected number of questions from noise alone, and the share of tests ×1.5 slower that are noticed.
+
+        Both follow from the share of past changes that were as large, whose tails are heavier than those that decide.
+        """
+        false, noticed = 0.0, []
+        for (_, metric), item in self.deviations.items():
+            limit = least_deviation(metric, item.scale, self.threshold)
+            false += observed_tail(limit / item.scale, metric)
+            if metric == "iteration-time":
+                noticed.append(observed_tail((limit - math.log(1.5)) / item.scale, metric))
+        share = min(fmean(noticed), 0.99) if noticed else None
+        return {"false questions": false, "threshold": self.threshold, "noticed of ×1.5 slower": share}
 
 
 def judge(
@@ -107,7 +112,8 @@ def judge_all(
             earlier = attempts.get((judgement.file, metric), ())
             if _have_two_modes(values := [judgement.measured[metric], *earlier], deviation):
                 deviation = replace(deviation, residual=max(values) - deviation.shift)
-            if _is_improbable(metric, deviation, threshold) and deviation.residual + deviation.shift > 0:
+            limit = least_deviation(metric, deviation.scale, threshold)
+            if deviation.residual >= limit and deviation.residual + deviation.shift > 0:
                 reason = _deviation(judgement.file, metric, deviation, model)
                 reasons[judgement.file].append(_repeated(reason, values, deviation))
     groups += common_reasons(reasons, differing)
@@ -133,25 +139,25 @@ def judge_all(
 
 def bound_questions(deviations: Mapping[tuple[str, str], Deviation]) -> tuple[float, float]:
     """Return the least threshold, in standard deviations, whose false discoveries are bounded, and their number."""
-    sizes, least = [], []
     allowed = max(1.0, len({file for file, _ in deviations}) / FILES_PER_FALSE_QUESTION)
-    for (_, metric), deviation in deviations.items():
-        least.append(least_change(metric) / deviation.scale)
-        if deviation.residual >= least_change(metric):
-            sizes.append(deviation.residual / deviation.scale)
     threshold = _LEAST_DEVIATIONS
-    while True:
-        noise = sum(probability(max(threshold, size)) for size in least)
-        questions = sum(size >= threshold for size in sizes)
+    while True:  # ends: noise beyond _CERTAIN is rarer than one for FILES_PER_FALSE_QUESTION
+        noise, questions = 0.0, 0
+        for (_, metric), deviation in deviations.items():
+            limit = least_deviation(metric, deviation.scale, threshold)
+            noise += probability(limit / deviation.scale)
+            questions += deviation.residual >= limit
         if noise <= max(allowed, FALSE_DISCOVERIES * questions):
             return threshold, noise
         threshold += 0.25
 
 
-def _is_improbable(metric: str, deviation: Deviation, threshold: float) -> bool:
-    if metric == "iteration-time" and deviation.residual >= max(_CERTAIN * deviation.scale, math.log(_CERTAIN_RATIO)):
-        return True
-    return deviation.residual >= max(threshold * deviation.scale, least_change(metric))
+def least_deviation(metric: str, scale: float, threshold: float) -> float:
+    """Return the least deviation that is held back: improbable, or where a time is that far off certain."""
+    limit = max(threshold * scale, least_change(metric))
+    if metric == "iteration-time":
+        limit = min(limit, max(_CERTAIN * scale, math.log(_CERTAIN_RATIO)))
+    return limit
 
 
 def _decide(judgement: Judgement, reasons: Sequence[ReviewReason], groups: Sequence[Group]) -> Judgement:

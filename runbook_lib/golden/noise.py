@@ -19,6 +19,8 @@ from runbook_lib.golden.priors import PRIORS
 
 #: The least files of a platform that have a common shift, and the normal distribution's sigma for a median deviation.
 COMMON, SIGMA = 4, 1.4826
+#: The standard deviations between two entries of PRIORS.tails.
+TAIL_STEP = 0.5
 #: Changes that the family's estimate weighs as much as, and the prior of a family.
 _OF_FAMILY, _OF_PRIOR = 3.0, 20.0
 #: A loss that moved this many limits is another training, whose times say nothing about noise.
@@ -146,6 +148,16 @@ def probability(z: float) -> float:
         term *= (factor - 1) / factor * math.cos(angle) ** 2
         total += term
     return max(0.5 - (angle + math.sin(angle) * total) / math.pi, sys.float_info.min)
+
+
+def observed_tail(z: float, metric: str) -> float:
+    """Return the share of past changes beyond z standard deviations, one way, as the priors have observed it."""
+    shares = PRIORS.tails.get(metric, PRIORS.tails[""])
+    position = abs(z) / TAIL_STEP
+    index = min(int(position), len(shares) - 2)
+    fraction = min(position - index, 1.0)
+    share: float = shares[index] ** (1 - fraction) * shares[index + 1] ** fraction
+    return share if z >= 0 else 1 - share
 
 
 def calibrate(history: GoldenHistory, metric: str = "iteration-time") -> list[float]:

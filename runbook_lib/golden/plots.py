@@ -12,7 +12,7 @@ from runbook_lib.golden import summary
 from runbook_lib.golden.form import Judgement
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import Verdicts
-from runbook_lib.golden.noise import calibrate, probability
+from runbook_lib.golden.noise import calibrate, observed_tail
 from runbook_lib.golden.values import GoldenValues
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def calibration(history: GoldenHistory) -> Picture | View:
     figure, (axes,) = _figure(9, 3, 1)
     points = [0.5 * position for position in range(1, 17)]
     observed = [sum(size >= point for size in sizes) / len(sizes) for point in points]
-    axes.plot(points, [probability(point) for point in points], "-", color=_OLD, label="expected of noise")
+    axes.plot(points, [observed_tail(point, "iteration-time") for point in points], "-", color=_OLD, label="stated")
     axes.plot(points, observed, "o", color=_NEW, label=f"past changes ({len(sizes)})")
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")

@@ -4,7 +4,7 @@ They decide where a test and its family have too few versions of their own.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -14,13 +14,16 @@ class Priors:
     """``scales``: the usual standard deviation of a test's change by metric; ``families``: by metric and model.
 
     ``shift`` is the standard deviation of a platform's common shift, by metric.  ``degrees`` are those of Student's t
-    that fits the tails.  ``moved``: the share of changes beyond the limit of a group, by metric.  ``stopped``: the
-    share of files that are held back alone.  ``first_loss``, ``loss``, ``window_loss``: limits of relative changes.
+    that decides.  ``tails``: by metric the share of past changes beyond each half standard deviation, one way, from
+    which the stated error rates follow.  ``moved``: the share of changes beyond the limit of a group, by metric.
+    ``stopped``: the share of files that are held back alone.  ``first_loss``, ``loss``, ``window_loss``: limits of
+    relative changes.
     """
 
     scales: Mapping[str, float]
     families: Mapping[str, Mapping[str, float]]
     degrees: int
+    tails: Mapping[str, Sequence[float]]
     moved: Mapping[str, float]
     shift: Mapping[str, float]
     stopped: float

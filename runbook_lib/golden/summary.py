@@ -169,7 +169,7 @@ def _error_rates(verdicts: Verdicts) -> str:
     noticed = rates["noticed of ×1.5 slower"]
     lines = f"Times and memory were judged by {source}. Noise alone would give {rates['false questions']:.1f} questions"
     if noticed is not None:
-        lines += f"; of tests that became ×1.5 slower, {noticed:.0%} would be noticed"
+        lines += f"; of tests that became ×1.5 slower, about {noticed:.0%} would be noticed"
     return f"{lines}."
 
 

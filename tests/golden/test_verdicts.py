@@ -13,7 +13,7 @@ from runbook_lib.golden.history import GoldenHistory, PastChange
 from runbook_lib.golden.judge import judge_all
 from runbook_lib.golden.losses import loss_change
 from runbook_lib.golden.measure import Measure
-from runbook_lib.golden.noise import learn, probability
+from runbook_lib.golden.noise import learn, observed_tail, probability
 from runbook_lib.golden.shifts import binomial_tail
 
 TIME, MEMORY = "iteration-time", "mem-max-allocated-bytes"
@@ -145,6 +145,30 @@ def test_attempts_are_judged_together(attempts, verdict, word):
     judgement = judge_all(judged, history, {(name(0), TIME): attempts}).judgements[0]
     assert judgement.verdict == verdict
     assert word in " ".join(reason.sentence for reason in judgement.reasons)
+
+
+@pytest.mark.parametrize(
+    ("count", "history", "false", "noticed"),
+    [
+        (40, [], (0.2, 1.5), (0.9, 0.99)),
+        (40, [1.0, 1.01, 0.99] * 9, (0.2, 1.5), (0.9, 0.99)),
+        (1, [1.0, 1.01, 0.99] * 9, (0.0, 0.1), (0.9, 0.99)),
+        (1, [1.9, 0.5, 2.1, 0.5, 1.8, 0.6], (0.0, 0.1), (0.0, 0.2)),  # so noisy that little is noticed
+    ],
+)
+def test_the_stated_error_rates_are_those_of_past_changes(count, history, false, noticed):
+    rates = judge_all(files(near(1.0, count)), past(history)).error_rates
+    assert false[0] <= rates["false questions"] <= false[1]
+    assert noticed[0] <= rates["noticed of ×1.5 slower"] <= noticed[1]
+    assert judge_all([]).error_rates["noticed of ×1.5 slower"] is None
+
+
+@pytest.mark.parametrize(
+    ("z", "share"), [(0, 0.5), (1, 0.175), (3, 0.04), (4, 0.027), (8, 0.01), (1e9, 0.0018), (-4, 0.973)]
+)
+def test_the_stated_tails_are_those_that_were_observed(z, share):
+    assert observed_tail(z, TIME) == pytest.approx(share, rel=0.1)
+    assert observed_tail(z, "another") == observed_tail(z, TIME)
 
 
 def loss(factor, start=1, steps=100, noise=1e-5):
