@@ -157,3 +157,36 @@ def test_links_are_not_followed(tmp_path, sides):
     secret.write_text(series(9.0))
     (tmp_path / "new" / "gpt/case/golden_values_dev.json").symlink_to(secret)
     assert main(["golden", "diff", old, new]) == 0
+
+
+def shifted(factor):
+    data = json.loads(series(1.0))
+    data["iteration-time"] = {"values": {str(step): factor for step in range(1, 51)}}
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize("shallow", [False, True])
+def test_a_file_that_only_its_group_holds_back_names_the_group(tmp_path, capsys, shallow):
+    names = [f"{FOLDER}/gpt/case{number}/golden_values_dev_dgx_h100.json" for number in range(8)]
+    states = [dict.fromkeys(names, shifted(factor)) for factor in (1.0, 1.01, 1.5)]
+    (tmp_path / "full").mkdir()
+    root = clone(tmp_path / "full", *states)
+    if shallow:
+        git(tmp_path, "clone", "-q", "--depth", "2", root.as_uri(), "shallow")
+        root = tmp_path / "shallow"
+    arguments = ["golden", "diff", "HEAD~1", "HEAD", "--history", "HEAD~1", "--repo", str(root), "--json"]
+    assert main(arguments) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert (report["version"], report["outcome"]) == (2, "held back")
+    assert ("--unshallow" in report["history"]) == shallow
+    (group,) = report["groups"]
+    names = [name.removeprefix(f"{FOLDER}/") for name in names]
+    assert (group["id"], group["platform"], group["family"]) == ("dgx_h100/iteration-time", "dgx_h100", None)
+    assert (group["files"], group["verdict"], group["metric"]) == (names, "held back", "iteration-time")
+    assert group["ratio"] == pytest.approx(1.5 / 1.01)
+    assert 0 < group["p_value"] < 1e-3
+    assert [(row["file"], row["verdict"], row["group"]) for row in report["files"]] == [
+        (name, "refresh", group["id"]) for name in names
+    ]
+    assert main([*arguments[:4], "--history", "nosuch", *arguments[6:]]) == 2
+    assert "--history names 'nosuch'" in capsys.readouterr().err
