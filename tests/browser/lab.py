@@ -9,7 +9,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -85,7 +85,7 @@ class Lab:
             store = Store(self.home / "forge.sqlite")
             with store.transaction():
                 for run in store.all(RunRecord):
-                    store.save(replace(run, seconds=1.0))
+                    store.change(run, seconds=1.0)
                     # The forge plans the jobs of a run that has none, with the run's time as it is then.
                     for job in store.all(JobRecord, run.id):
                         store.remove(job)
