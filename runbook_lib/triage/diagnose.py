@@ -10,7 +10,7 @@ from functools import cache
 from runbook_lib.triage import evidence, facts, known_problems
 from runbook_lib.triage.failure import Clue, FailedJob, Failure
 from runbook_lib.triage.log_summary import QUOTED, LogSummary, without_secrets
-from runbook_lib.triage.patterns import ADVICE, CONFIDENT, RERUN
+from runbook_lib.triage.patterns import ADVICE, CONFIDENT, RERUN, SYMPTOM
 from runbook_lib.triage.verdicts import judge, kind_of_job
 
 _MAX_CLUES = 8
@@ -53,10 +53,13 @@ def conclude(
 def _clues(logs: Sequence[LogSummary]) -> tuple[tuple[Clue, ...], tuple[Clue, ...]]:
     """Return the lines that explain the failure, the most decisive first, and those that only follow from it."""
     clues: dict[Clue, None] = {}
-    for candidate in evidence.candidates(logs):
-        entry = candidate.entry
-        clues[Clue(candidate.log.name, entry.decisive_line, entry.text, candidate.rule)] = None
     consequences: dict[Clue, None] = {}
+    possible = evidence.candidates(logs)
+    for candidate in possible:
+        entry = candidate.entry
+        clue = Clue(candidate.log.name, entry.decisive_line, entry.text, candidate.rule)
+        is_symptom = candidate.tier <= SYMPTOM and candidate.kind != possible[0].kind  # such as a watchdog's report
+        (consequences if is_symptom else clues)[clue] = None
     for log in logs:
         for match in log.matches:
             if match.tier <= 0:

@@ -24,6 +24,7 @@ RERUN: tuple[FailureKind, ...] = ("flaky infrastructure", "rate limit")
 _TIERS = {"cause": 4.0, "symptom": 2.0, "generic": 1.0, "consequence": 0.0}
 TRACEBACK = 3.0
 GENERIC = _TIERS["generic"]
+SYMPTOM = _TIERS["symptom"]
 _BY_WORDS = 0.1  # by which an error with telling words explains more than another
 _WORDS_SOURCE = "https://docs.python.org/3/"
 #: Measured: of failures diagnosed for the first time, the share whose class was right, by the evidence.
