@@ -77,7 +77,7 @@ class World:
     @property
     def records(self) -> Path:
         """The bump's folder in the archive."""
-        return self.home / "records"
+        return self.home / "audit" / "practice-Megatron-LM" / "main" / "records"
 
     def step(self, bump: Bump) -> StepRecord:
         """Begin a run, with a record that later runs can read."""

@@ -91,7 +91,7 @@ def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setattr(pull_request, "DELAYS", (0, 0))
     monkeypatch.setenv("GITHUB_REPOSITORY", REPOSITORY)
     home = tmp_path / "home"
-    shutil.copytree(prepared, home, ignore=shutil.ignore_patterns("records", "outside-contributor"))
+    shutil.copytree(prepared, home, ignore=shutil.ignore_patterns("audit", "outside-contributor"))
     for config in (home / "checkout/.git/config", home / "gitlab.git/config"):
         config.write_text(config.read_text().replace(str(prepared), str(home)))
     now = [START]
