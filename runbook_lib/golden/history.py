@@ -6,7 +6,6 @@ keeps the result by commit.  Without a complete history there is none, with the 
 
 import contextlib
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.blobs import read_objects
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.git.file_versions import file_versions
 from runbook_lib.git.settings import refuse_fetching
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName
 from runbook_lib.golden.losses import fingerprint, is_loss, loss_change
@@ -27,7 +27,6 @@ from runbook_lib.system import atomic_files
 _FORMAT = 1
 #: The newest commits that are read, and the bytes of one file from which it is left out.
 _MAX_COMMITS, _MAX_BYTES = 2000, 8 * 2**20
-_NO_BLOB = re.compile("0+")
 
 
 @dataclass(frozen=True)
@@ -160,17 +159,13 @@ def with_values(
 
 def list_versions(checkout: Checkout, commit: str) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the commits that change golden files, the oldest first: for each file its blob, "" for a removed one."""
-    log = ["log", "--first-parent", "-m", "--raw", "--no-abbrev", "--no-renames", f"--max-count={_MAX_COMMITS}"]
-    listed = checkout.git(*log, "-z", "--format=%x00%H", commit, "--", FOLDER)
-    commits: list[tuple[str, list[tuple[str, str]]]] = []
-    fields = iter(listed.split("\0"))
-    for entry in fields:
-        words = entry.split()
-        if len(words) == 1:
-            commits.append((words[0], []))
-        elif len(words) == 5 and words[0].startswith(":"):
-            path = next(fields)
-            if GoldenFileName.of_path(path) and path.startswith(f"{FOLDER}/"):
-                blob = "" if _NO_BLOB.fullmatch(words[3]) else words[3]
-                commits[-1][1].append((path.removeprefix(f"{FOLDER}/"), blob))
-    return [(name, versions) for name, versions in reversed(commits) if versions]
+    commits = []
+    for name, changed in file_versions(checkout, commit, [FOLDER], _MAX_COMMITS):
+        versions = [
+            (path.removeprefix(f"{FOLDER}/"), blob)
+            for path, blob in changed
+            if path.startswith(f"{FOLDER}/") and GoldenFileName.of_path(path)
+        ]
+        if versions:
+            commits.append((name, versions))
+    return commits

@@ -1,4 +1,4 @@
-"""How often past bumps moved a reference together with the others, by the versions of its file.
+"""The share of past bumps that moved a reference with the others, counted from the versions of its file.
 
 A bump is a tag to which CI's references to an image were moved, in one commit or in several.
 """

@@ -48,7 +48,7 @@ _CLUSTER_ENDS = frozenset({"NODE_FAIL", "PREEMPTED", "CANCELLED", "BOOT_FAIL", "
 
 @dataclass(frozen=True)
 class RunEnd:
-    """How a run ended, before its values are read.  ``problem``: why it gave none, by a fault of the place."""
+    """The end of a run, before its values are read.  ``problem``: why it gave none, by a fault of the place."""
 
     status: int | None
     seconds: float

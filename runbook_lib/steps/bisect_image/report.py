@@ -17,7 +17,7 @@ from runbook_lib.text.markdown import code
 
 @dataclass(frozen=True)
 class BisectResult:
-    """What the ledger says; ``conclusion`` is None before the search is over."""
+    """The ledger's result; ``conclusion`` is None before the search is over."""
 
     plan: BisectPlan
     conclusion: Conclusion | None
@@ -41,7 +41,7 @@ class BisectResult:
 
     @property
     def suspects(self) -> tuple[str, ...]:
-        """What could not be swapped, or whose old version could not be verified in the container."""
+        """The components that could not be swapped, or whose old version was not verified in the container."""
         invalid = [f"{name}: its old version did not take effect" for name in self._invalid()]
         return (*self.plan.ledger.suspects, *invalid)
 
@@ -64,7 +64,7 @@ class BisectResult:
 
     @property
     def advice(self) -> str:
-        """What to do, as a sentence."""
+        """The next action, as a sentence."""
         conclusion = self.conclusion
         if conclusion is None or not self.is_over:
             return "Run the same command again to continue."
