@@ -159,6 +159,14 @@ class Cluster:
             process.kill()
             process.wait()
 
+    def end_processes(self, node: str) -> None:
+        """Kill what runs on a node, as a power failure does."""
+        for pid in _children(self.folder):
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                if process.environ().get("SLURMD_NODENAME") == node or f"-N {node}" in " ".join(process.cmdline()):
+                    process.kill()
+
     def down(self) -> None:
         """End everything."""
         with contextlib.suppress(subprocess.SubprocessError, OSError):

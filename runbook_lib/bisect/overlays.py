@@ -32,7 +32,8 @@ class Overlay:
     """A component with its old version, and the requirement by which pip installs that.
 
     ``report`` is Python that prints the version in use, or ``module`` the name that Python imports.  ``numbers``: how
-    many numbers of both versions must be equal, 0 where the requirement alone names the version.
+    many numbers of both versions must be equal, 0 where the requirement alone names the version.  ``variables``: what
+    its build needs, as ``NAME=value``.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Overlay:
     numbers: int = 0
     report: str = ""
     module: str = ""
+    variables: tuple[str, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -58,7 +60,8 @@ class Overlay:
     def dockerfile_lines(self) -> list[str]:
         """Return the instructions that put the old version into an image built on the new one."""
         target = f"/opt/restored/{self.name}"
-        install = f"env -u PIP_CONSTRAINT python3 -m pip install --no-deps --no-build-isolation --target {target}"
+        env = shlex.join(["env", "-u", "PIP_CONSTRAINT", *self.variables])
+        install = f"{env} python3 -m pip install --no-deps --no-build-isolation --target {target}"
         run, variable = f"RUN {install} {shlex.quote(self.requirement)}", "PYTHONPATH"
         if self.report:
             run += f" && find {target} -name '*.so*' -exec ln -st {target} {{}} +"
@@ -70,6 +73,11 @@ class Overlay:
 def _table() -> tuple[Mapping[str, Any], ...]:
     text = files(__package__).joinpath("overlays.toml").read_text("utf-8")
     return tuple(tomllib.loads(text)["overlay"])
+
+
+def known_names() -> tuple[str, ...]:
+    """Return the names of the components that have an overlay."""
+    return tuple(row["name"] for row in _table())
 
 
 def plan_overlays(
@@ -133,8 +141,10 @@ def _overlay(row: Mapping[str, Any], component: Component, cuda: str) -> Overlay
     values = {"version": component.old, "release": ".".join(numbers), "minor": ".".join(numbers[:2])}
     requirement = re.sub(r"\{(version|release|minor)\}", lambda match: values[match[1]], wheel)
     report = row.get("report", "").replace("{cuda}", _major(cuda))
-    module = row.get("module", "")
-    return Overlay(row["name"], component.old, component.new, requirement, row.get("numbers", 0), report, module)
+    return Overlay(
+        row["name"], component.old, component.new, requirement, row.get("numbers", 0), report, row.get("module", ""),
+        tuple(row.get("variables", ())),
+    )  # fmt: skip
 
 
 def script(overlays: Sequence[Overlay], folder: str) -> str:
@@ -144,7 +154,7 @@ def script(overlays: Sequence[Overlay], folder: str) -> str:
     template = files(__package__).joinpath("overlays.sh").read_text("utf-8")
     lines = [template.replace("@FOLDER@", shlex.quote(folder))]
     for overlay in overlays:
-        lines.append(f"restore {shlex.quote(overlay.folder)} {shlex.quote(overlay.requirement)}")
+        lines.append(shlex.join(["restore", overlay.folder, overlay.requirement, *overlay.variables]))
     for overlay in overlays:
         program = overlay.report or _MODULE_VERSION.format(module=overlay.module, prefix=f"{folder}/{overlay.folder}")
         numbers = map(str, version_numbers(overlay.old)[: overlay.numbers])

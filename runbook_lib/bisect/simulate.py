@@ -7,7 +7,7 @@ import random
 import statistics
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,44 @@ from runbook_lib.bisect.search import Conclusion, Point, Problem, Run, advance
 from runbook_lib.errors import RunbookError
 
 Outcome = Literal["right", "wrong", "undecided"]
+_DEFAULTS = {"components": [], "culprits": [], "higher_is_better": True, "budget": 40}
+
+
+def _are_names(value: object) -> bool:
+    return (
+        isinstance(value, list | tuple) and all(isinstance(name, str) for name in value) and len({*value}) == len(value)
+    )
+
+
+def _are_numbers(values: Sequence[object]) -> bool:
+    return all(type(value) in (int, float) and abs(value) < 1e100 for value in values)  # type: ignore[arg-type]
+
+
+def _is_mode(value: object) -> bool:
+    return (
+        isinstance(value, list | tuple) and len(value) == 3 and _are_numbers(value) and value[1] >= 0 and value[2] > 0
+    )
+
+
+def _is_good(value: object) -> bool:
+    return isinstance(value, dict) and _is_mode([value.get("mean"), value.get("cv"), 1])
+
+
+def _is_bad(value: object) -> bool:
+    modes = value.get("modes") if isinstance(value, dict) else None
+    return isinstance(modes, list | tuple) and bool(modes) and all(map(_is_mode, modes))
+
+
+_KEYS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "tags": (lambda value: _are_names(value) and len(value) > 1, "two or more different tags, the oldest first"),
+    "components": (_are_names, "a list of different names"),
+    "culprits": (_are_names, "a list of different names"),
+    "changed_at": (lambda value: isinstance(value, str), "the first tag that has the change"),
+    "higher_is_better": (lambda value: isinstance(value, bool), "true or false"),
+    "budget": (lambda value: type(value) is int and 1 <= value <= MAX_RUNS, f"1 to {MAX_RUNS} runs"),
+    "good": (_is_good, "{mean = …, cv = …}, with a cv of at least 0"),
+    "bad": (_is_bad, "{modes = [[mean, cv, weight], …]}, with cvs of at least 0 and weights above 0"),
+}
 
 
 @dataclass(frozen=True)
@@ -32,28 +70,22 @@ class Scenario:
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> "Scenario":
         """Read a scenario; unknown keys are ignored.  Raises RunbookError for a key that is missing or invalid."""
-        try:
-            tags, components = tuple(map(str, data["tags"])), tuple(map(str, data.get("components", ())))
-            culprits = tuple(map(str, data.get("culprits", ())))
-            problem = Problem(tags, components, bool(data.get("higher_is_better", True)), int(data.get("budget", 40)))
-            good = (float(data["good"]["mean"]), float(data["good"]["cv"]), 1.0)
-            bad = tuple((float(mean), float(cv), float(weight)) for mean, cv, weight in data["bad"]["modes"])
-            changed = tags.index(str(data["changed_at"]))
-        except KeyError as error:
-            raise RunbookError(f"The scenario has no {error}.") from None
-        except (TypeError, ValueError) as error:
-            raise RunbookError(f"The scenario is invalid: {error}.") from None
-        numbers = [number for mode in (good, *bad) for number in mode]
-        if not all(map(math.isfinite, numbers)) or min(weight for _, _, weight in [good, *bad]) <= 0:
-            raise RunbookError("The scenario is invalid: means and noise must be finite, and weights positive.")
-        if len({*tags}) < len(tags) or len({*components}) < len(components):
-            raise RunbookError("The scenario is invalid: it names a tag or component twice.")
-        if changed == 0 or not bad or not 1 <= problem.budget <= MAX_RUNS or set(culprits) - set(components):
-            raise RunbookError(
-                "The scenario is invalid: changed_at must not be the first tag, bad needs a mode, budget must be "
-                f"1 to {MAX_RUNS}, and culprits must be among the components."
-            )
-        return cls(problem, culprits, changed, (good,), bad)
+        values = {**_DEFAULTS, **data}
+        for key, (is_valid, expected) in _KEYS.items():
+            if key not in values:
+                raise RunbookError(f"The scenario has no {key}; expected {expected}.")
+            if not is_valid(values[key]):
+                raise RunbookError(f"{key} is {str(values[key])[:80]!r}; expected {expected}.")
+        tags, components, culprits = (tuple(values[key]) for key in ("tags", "components", "culprits"))
+        if values["changed_at"] not in tags[1:]:
+            raise RunbookError(f"changed_at is {values['changed_at']!r}; expected one of the tags after the first.")
+        if unknown := sorted(set(culprits) - set(components)):
+            raise RunbookError(f"culprits has {', '.join(unknown)}, which components does not have.")
+        problem = Problem(tags, components, values["higher_is_better"], values["budget"])
+        good = (values["good"]["mean"], values["good"]["cv"], 1.0)
+        return cls(
+            problem, culprits, tags.index(values["changed_at"]), (good,), tuple(map(tuple, values["bad"]["modes"]))
+        )
 
     def run(self, point: Point, generator: random.Random) -> float:
         """Return one simulated value of a point."""

@@ -10,6 +10,9 @@ from runbook_lib.records.chain import read_predicate
 from runbook_lib.runner import command_line
 from runbook_lib.workflow.bump_branch import BumpBranch
 
+#: Begins an offer, before its command.
+PREFIX = "To find the change in the image: "
+
 
 def offer(branch: BumpBranch, test: str, metric: str = "exit") -> str:
     """Return a sentence with the command that previews a search; empty where the base branch names no older tag.
@@ -24,7 +27,7 @@ def offer(branch: BumpBranch, test: str, metric: str = "exit") -> str:
     command = command_line.command(
         notebooks.BISECT_IMAGE, bump, good=tags.pop(), test=test, metric=metric, where="slurm", apply=False
     )
-    return f"To find the change in the image: {command} -r site SITE.yaml -r results FOLDER"
+    return f"{PREFIX}{command} -r site SITE.yaml -r results FOLDER"
 
 
 def result_of(records: Path | None, test: str) -> str:

@@ -23,6 +23,17 @@ SOME = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", 3, "print
         ([CUDA, NCCL], ["nvidia-nccl-cu13==2.29.7"], ["CUDA"]),
         ([Component("CUDA", "13.1.1", "13.2.0"), NCCL], ["nvidia-cuda-runtime==13.1.*"], []),
         ([CUDA, Component("NCCL", "2.29.7+cuda13.2", "2.30.4")], ["nvidia-nccl-cu13==2.29.7"], ["CUDA"]),
+        # As the CUDA images on which CoreWeave's are built name them.
+        (
+            [
+                Component("CUDA", "12.9.1", "12.9.2"),
+                Component("NCCL", "2.29.2-1+cuda12.9", "2.30.4-1+cuda12.9"),
+                Component("cuBLAS", "12.9.1.4-1", "12.9.2.10-1"),
+                Component("cuDNN", "9.20.0.48-1", "9.21.0.82-1"),
+            ],
+            ["nvidia-nccl-cu12==2.29.2", "nvidia-cublas-cu12==12.9.1.4", "nvidia-cudnn-cu12==9.20.0.48"],
+            ["CUDA"],
+        ),
         ([CUDA, Component("NCCL", "", "2.30.4")], [], ["CUDA", "NCCL"]),
         ([Component("CUDA", "12.9.1", "13.0.0"), Component("cuBLAS", "12.9.1.4", "13.0.0.19")], [], ["cuBLAS", "CUDA"]),
         ([Component("CUDA", "14.0", "14.1"), NCCL], [], ["NCCL", "CUDA"]),
@@ -46,12 +57,16 @@ def test_what_changed_has_an_overlay_or_is_a_suspect(
 def test_a_pins_file_adds_overlays_and_replaces_ours() -> None:
     own = (
         UserOverlay("flash-attn", "2.7.4"),
+        UserOverlay("apex", "25.04"),
         UserOverlay("nccl", "2.28.9", requirement="own-nccl=={version}", module="x"),
         UserOverlay("unknown", "1"),
     )
     overlays, suspects = plan_overlays([CUDA, NCCL], own)
     by_name = {overlay.name: overlay.requirement for overlay in overlays}
     assert by_name["flash-attn"] == "flash-attn==2.7.4"
+    assert by_name["apex"] == "git+https://github.com/NVIDIA/apex.git@25.04"
+    for text in (script(overlays, "/x"), "\n".join(line for each in overlays for line in each.dockerfile_lines())):
+        assert "APEX_CUDA_EXT=1" in text
     assert by_name["nccl"] == "own-nccl==2.28.9"
     assert [sentence for sentence in suspects if "unknown" in sentence] != []
 

@@ -54,6 +54,12 @@ def test_a_break_without_noise_between_twelve_tags_takes_few_runs() -> None:
     ("old", "new"),
     [
         ('culprits = ["nccl"]', 'culprits = ["driver"]'),
+        ('culprits = ["nccl"]', 'culprits = "nccl"'),
+        ('tags = ["26.04-py3", "26.05-py3"]', "tags = ["),
+        ("higher_is_better = true", 'higher_is_better = "false"'),
+        ("budget = 40", "budget = 40.5"),
+        ("[4.16, 0.02, 0.4]", "[4.16, -0.02, 0.4]"),
+        ("[4.16, 0.02, 0.4]", "[4.16, 0.02]"),
         ('changed_at = "26.05-py3"', 'changed_at = "26.04-py3"'),
         ('changed_at = "26.05-py3"', 'changed_at = "27.01-py3"'),
         ('changed_at = "26.05-py3"', ""),

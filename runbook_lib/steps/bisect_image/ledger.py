@@ -86,7 +86,8 @@ class RunLedger:
             case "images":
                 self.images, self.sizes = dict(entry["images"]), dict(entry["sizes"])
             case "components":
-                self.overlays = tuple(Overlay(**overlay) for overlay in entry["overlays"])
+                overlays = [{**data, "variables": tuple(data.get("variables", ()))} for data in entry["overlays"]]
+                self.overlays = tuple(Overlay(**data) for data in overlays)
                 self.suspects = tuple(entry["suspects"])
             case "submit" | "end":
                 point = Point(entry["tag"], tuple(entry["restored"]))

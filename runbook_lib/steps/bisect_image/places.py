@@ -1,7 +1,7 @@
-"""The places where a run happens: this machine, in a container or by a command of the user's; or a Slurm cluster.
+"""The places where a run happens, and what it counts for: this machine, in a container or by a command of the user's.
 
-A run that was started goes on when this process is killed, and is found again: by its claim and its lock on this
-machine, by the name of its job in Slurm's queue on a cluster.
+A run that was started goes on when this process is killed, and is found again by its claim and its lock.
+``allocations`` has the other place, a cluster.
 """
 
 import fcntl
@@ -21,18 +21,10 @@ from runbook_lib.bisect import overlays
 from runbook_lib.bisect.overlays import INVALID, Overlay
 from runbook_lib.containers.engine import Engine
 from runbook_lib.containers.work.container import WorkContainer, engine_command
-from runbook_lib.containers.work.image import WorkImage
 from runbook_lib.containers.work.tasks import make_step
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import values as golden_values
 from runbook_lib.golden.values import BadGoldenFile
-from runbook_lib.recipes.device_connections import Connections
-from runbook_lib.recipes.workloads import Workload
-from runbook_lib.slurm import follow, submissions
-from runbook_lib.slurm.batch_files import TREE, JobArray, arrays
-from runbook_lib.slurm.client import Slurm
-from runbook_lib.slurm.follow import Follower
-from runbook_lib.slurm.site import Site
 from runbook_lib.steps.bisect_image.ledger import LedgerRun
 from runbook_lib.steps.bisect_image.request import BisectRequest
 from runbook_lib.system import atomic_files
@@ -42,19 +34,21 @@ from runbook_lib.system.environment import user_environment
 _STARTED = "runbook-started:"
 _NUMBER = re.compile(r"-?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][-+]?[0-9]{1,3})?")
 _MAX_OUTPUT = 4_000_000  # bytes from the end of an output
-#: Slurm's words for a job that ended for a reason of the cluster, not of its own.
-_CLUSTER_ENDS = frozenset({"NODE_FAIL", "PREEMPTED", "CANCELLED", "BOOT_FAIL", "REVOKED", "DEADLINE", follow.GONE})
 
 
 @dataclass(frozen=True)
 class RunEnd:
-    """The end of a run, before its values are read.  ``problem``: why it gave none, by a fault of the place."""
+    """The end of a run, before its values are read.
+
+    ``problem``: why it gave none, by a fault of the place.  ``error``: the last line on standard error.
+    """
 
     status: int | None
     seconds: float
     node: str
     output: list[str]
     problem: str = ""
+    error: str = ""
 
 
 class RunPlace(Protocol):
@@ -89,7 +83,7 @@ class LocalPlace:
         """Return the command with the image in it, or the command of the container engine."""
         folder = self._folder(run)
         if self.container is None or self.engine is None:
-            return _fill(self.request.command, {
+            return _fill(self.request.program or self.request.command, {
                 "image": run.image, "overlay": str(folder / "overlay.sh"), "tag": run.point.tag,
                 "restored": ",".join(f"{overlay.name}={overlay.old}" for overlay in restored),
             })  # fmt: skip
@@ -135,86 +129,17 @@ class LocalPlace:
     def _end(self, folder: Path) -> RunEnd:
         with open(folder / "lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # held by the run until it has ended
-        output = _read_lines(folder / "output.log")
-        words = _read_lines(folder / "ended")[:1]
-        if not words:
+        output = read_lines(folder / "output.log")
+        end = read_end(folder)
+        if end is None:
             return RunEnd(None, 0, "", output, "it was ended before it could report its exit status")
-        code, seconds, node = (*words[0].split(), "")[:3]
-        status, problem = int(code), ""
-        if self.container is not None and not any(line.startswith(_STARTED) for line in output):
-            problem = f"the container was not started (exit status {status}): {' '.join(output[-1:])[:200]}"
-        elif status == 124:
+        status, seconds, node = end
+        problem, error = "", last_line(folder / "errors.log")
+        if self.container is not None:
+            problem = container_problem(status, output, error)
+        if status == 124 and not problem:
             problem = f"it took longer than {self.request.minutes} minutes"
-        return RunEnd(status, float(seconds), node, output, problem)
-
-
-@dataclass(frozen=True)
-class SlurmPlace:
-    """A cluster.  ``workload`` is the recipe's test, or the command as one; ``tree`` the archive of the commit."""
-
-    request: BisectRequest
-    folder: Path
-    site: Site
-    slurm: Slurm
-    workload: Workload
-    connections: Connections
-    tree: Path
-    wait: bool = True
-
-    def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
-        """Return the batch file and what each of its nodes runs."""
-        (array,) = self._arrays(run, restored)
-        return "\n".join(array.files.values())
-
-    def finish(self, run: LedgerRun, restored: tuple[Overlay, ...], say: Callable[[str], object]) -> RunEnd | None:
-        """Submit the run's job unless Slurm knows its name, and follow it."""
-        base = self.folder / "runs" / str(run.number)
-        if not submissions.read(base):
-            atomic_files.make_folder(base / "1")
-            if not (base / "1" / TREE).is_symlink() and self.tree.exists():
-                (base / "1" / TREE).symlink_to(self.tree)
-            submissions.write_round(base, 1, self._arrays(run, restored))
-        planned = submissions.read(base)
-        submitted = follow.submit(self.slurm, planned, say=say)
-        follower = Follower(self.slurm, submitted[0].entries)
-        (test,) = follow.follow(follower, wait=self.wait, say=say)
-        if not test.over:
-            return None
-        folder = test.entry.folder
-        output = _read_lines(folder / "node-0.out.log")
-        start, end = folder / "started", folder / "ended"
-        seconds = 0.0
-        if start.exists() and end.exists():
-            seconds = max(0.0, end.stat().st_mtime - start.stat().st_mtime)
-        started = [line for line in output if line.startswith(_STARTED)]
-        problem = ""
-        if test.state in _CLUSTER_ENDS or test.code is None:
-            problem = f"Slurm reports {test.word} for job {test.entry.job}"
-        elif not started:
-            error = " ".join(_read_lines(folder / "node-0.err.log")[-1:])[:200]
-            problem = f"the container was not started (exit status {test.code}): {error}"
-        elif test.state == "TIMEOUT":
-            problem = f"it took longer than {self.request.minutes} minutes"
-        node = started[0].partition(":")[2].strip() if started else ""
-        return RunEnd(test.code, seconds, node, output, problem)
-
-    def _arrays(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> tuple[JobArray, ...]:
-        base = self.folder / "runs" / str(run.number)
-        script = inside_script(self.request, restored, self.folder / "overlays", "")
-        workload = replace(
-            self.workload, script=_escape(script) + self.workload.script, time_limit=self.request.minutes * 60
-        )
-        image = run.image
-        if "@" in image and self.site.runtime != "apptainer":  # Enroot takes no digest
-            image = f"{image.partition('@')[0]}:{run.point.tag}"
-        image = WorkImage.parse(image).enroot_address if "@" not in image else image.replace("/", "#", 1)
-        mounts = (*self.site.mounts, (str(self.folder), str(self.folder)))
-        site = replace(self.site, results=str(base / "1"), image=image, images={}, mounts=mounts)
-        return arrays([(workload, self.connections)], site)
-
-
-def _escape(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
+        return RunEnd(status, seconds, node, output, problem, error)
 
 
 def _fill(command: str, values: Mapping[str, str]) -> str:
@@ -222,7 +147,29 @@ def _fill(command: str, values: Mapping[str, str]) -> str:
     return re.sub(r"\{(image|overlay|tag|restored)\}", lambda match: shlex.quote(values[match[1]]), command)
 
 
-def _read_lines(path: Path) -> list[str]:
+def read_end(folder: Path) -> tuple[int, float, str] | None:
+    """Return exit status, seconds and node of a run that has ended."""
+    lines = read_lines(folder / "ended")
+    if not lines:
+        return None
+    code, seconds, node = lines[0].split()
+    return int(code), float(seconds), node
+
+
+def container_problem(status: int | None, output: list[str], error: str) -> str:
+    """Return why the container was not started; empty if it was."""
+    if any(line.startswith(_STARTED) for line in output):
+        return ""
+    return f"the container was not started (exit status {status}): {error}"
+
+
+def last_line(path: Path) -> str:
+    """Return the last line of a file, shortened; empty without one."""
+    return " ".join(read_lines(path)[-1:])[:200]
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines at the end of a file; none if it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _MAX_OUTPUT))
@@ -245,7 +192,8 @@ def judge(
         return replace(run, outcome="value", value=float(end.status == 0))
     # A test whose golden values drifted fails, and has measured them anyway.
     if end.status and request.metric == "value":
-        return replace(run, outcome="lost", reason=f"it failed with exit status {end.status}, without a value")
+        reason = f"it failed with exit status {end.status}, without a value: {end.error}"
+        return replace(run, outcome="lost", reason=reason.removesuffix(": "))
     try:
         value = _last_number(end.output) if request.metric == "value" else _golden_value(folder, request.metric)
     except RunbookError as error:

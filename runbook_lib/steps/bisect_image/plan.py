@@ -25,8 +25,9 @@ from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm import selection
 from runbook_lib.slurm.client import Slurm
 from runbook_lib.slurm.site import Site
+from runbook_lib.steps.bisect_image.allocations import SlurmPlace
 from runbook_lib.steps.bisect_image.ledger import MAX_LOST, LedgerRun, RunLedger
-from runbook_lib.steps.bisect_image.places import LocalPlace, RunPlace, SlurmPlace
+from runbook_lib.steps.bisect_image.places import LocalPlace, RunPlace
 from runbook_lib.steps.bisect_image.request import BisectRequest
 from runbook_lib.workflow.bump_branch import BumpBranch
 
@@ -111,7 +112,7 @@ class BisectPlan:
         if sizes:
             pulled += f", {sizes / 1e9:.1f} GB compressed"
         shown = display.facts(
-            what=request.test or request.command, metric=f"{request.metric}, {self._direction}", where=request.where,
+            what=request.test or request.command, metric=f"{request.metric}, {self.direction}", where=request.where,
             results=self.folder, **{name.replace(" ", "_"): value for name, value in cost.items()}, images=pulled,
         )  # fmt: skip
         shown += display.notes(self.problems, title="Nothing can be run")
@@ -123,7 +124,8 @@ class BisectPlan:
         return shown + self._next()
 
     @property
-    def _direction(self) -> str:
+    def direction(self) -> str:
+        """The direction of the metric, in words."""
         assert self.request is not None
         if self.request.metric == "exit":
             return "0 is good"
@@ -199,14 +201,17 @@ def _images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) -> tu
     return tuple((tag, image, ledger.sizes.get(tag, 0)) for tag, image in ledger.images.items())
 
 
-def compare_neighbours(branch: BumpBranch, step: tuple[str, str]) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
+def compare_neighbours(plan: BisectPlan, step: tuple[str, str]) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
     """Return the overlays for what the two images of a step do not share, and what cannot be swapped."""
-    sites = branch.bump.repository.sites
+    assert plan.request is not None
+    repository = plan.branch.bump.repository
+    sites = repository.sites
     with Registry.connect(ImageRef.parse(f"{sites.image}:{step[1]}")) as registry:
         old, new = (registry.image(tag) for tag in step)
     if old is None or new is None:
         raise CannotTell(f"{registry.name} has no longer both {step[0]} and {step[1]}.")
-    return plan_overlays(_components(old, new), branch.bump.repository.overlays)
+    own = {overlay.name: overlay for overlay in (*repository.overlays, *plan.request.components)}
+    return plan_overlays(_components(old, new), tuple(own.values()))
 
 
 def _components(old: Image, new: Image) -> list[Component]:
@@ -225,10 +230,10 @@ def _in_container(branch: BumpBranch, plan: BisectPlan, gpus: int) -> BisectPlan
     assert plan.request is not None
     problems = []
     if machine.engine is None:
-        problems.append(
-            "Neither docker nor podman works on this machine. Run this where one does, or choose slurm or command as "
-            "where."
-        )
+        reason = "Neither docker nor podman works on this machine."
+        if machine.container:
+            reason = f"This machine is a container itself ({machine.container}), which starts no others."
+        problems.append(f"{reason} Run this where docker or podman works, or choose slurm or command as where.")
     place = LocalPlace(
         plan.request, plan.folder, branch.checkout.path, container, machine.engine or Engine("docker"),
         (machine.uid, machine.gid), gpus=gpus > 0,

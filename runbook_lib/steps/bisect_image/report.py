@@ -14,6 +14,9 @@ from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.markdown import code
 
+#: Labels of a plot, by metric.
+_LABELS = {"exit": "passed (1) or failed (0)", "iteration-time": "iteration-time in seconds, lower is better"}
+
 
 @dataclass(frozen=True)
 class BisectResult:
@@ -70,10 +73,13 @@ class BisectResult:
             return "Run the same command again to continue."
         if self.culprits:
             names = " and ".join(f"{overlay.name} {overlay.old}" for overlay in self._needed())
-            return f"Put {names} on top of {conclusion.step[1] if conclusion.step else 'the image'}, as below."
+            return f"Put {names} on top of the new image, as below."
         if conclusion.step:
             return f"Stay on {conclusion.step[0]}, and report {conclusion.step[1]} with the text below."
-        return "Give a larger budget, or a command that repeats its measurement, and run the same command again."
+        return (
+            "Give a larger budget, or a command that repeats its measurement, and run the same command again. If the "
+            f"runs themselves were at fault, remove {self.plan.folder} first, which forgets them."
+        )
 
     def _needed(self) -> tuple[Overlay, ...]:
         """Return the overlays that make the image good: one of several that act only together, else all."""
@@ -117,7 +123,7 @@ class BisectResult:
         if not groups or self.plan.request is None:
             return display.note("No run has a value yet.")
         metric = self.plan.request.metric
-        label = "exit status 0 (1: yes)" if metric == "exit" else metric
+        label = _LABELS.get(metric, f"{metric}, {self.plan.direction}")
         known = {tag for tag, _, _ in self.plan.images}
         restored = {name for name in groups if name not in known}
         return plots.values_by_group(groups, label, highlighted=restored)

@@ -5,14 +5,17 @@ import json
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from runbook_lib.bisect.model import MAX_RUNS
+from runbook_lib.bisect.overlays import known_names
 from runbook_lib.bump import Bump
 from runbook_lib.errors import Refused
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import Tag
+from runbook_lib.pins.repositories import UserOverlay
 
 Where = Literal["local", "slurm", "command"]
 _BUDGET = re.compile(r"([0-9]{1,4})(?: runs?)?(?:,? +([0-9]{1,6}(?:\.[0-9]{1,3})?) GPU hours?)?")
@@ -28,7 +31,8 @@ class BisectRequest:
 
     ``metric`` is ``exit``, ``value`` (the last number that the command prints), or a metric of the test's golden
     values.  ``image`` is the image of a tag, with ``{tag}`` in it; empty for the base image.  ``gpu_hours`` is None
-    without a limit; ``minutes`` are the limit of one run.
+    without a limit; ``minutes`` are the limit of one run.  ``components`` are put in too, beside those that the images
+    name.  ``program`` is what runs for a ``command`` of the practice environment.
     """
 
     good: Tag
@@ -42,22 +46,30 @@ class BisectRequest:
     runs: int
     gpu_hours: float | None
     minutes: int
+    components: tuple[UserOverlay, ...] = ()
+    program: str = ""
 
     @property
     def key(self) -> str:
         """A name for this search, whatever its budget: the same parameters continue it."""
-        facts = (str(self.good), str(self.bad), self.test, self.command, self.metric, self.where, self.image)
+        facts = [str(self.good), str(self.bad), self.test, self.command, self.metric, self.where, self.image]
+        facts += [f"{component.name}={component.old}" for component in self.components]
         return hashlib.sha256(json.dumps([*facts, self.higher_is_better]).encode()).hexdigest()[:12]
 
     @property
     def inputs(self) -> dict[str, Any]:
         """The parameters as the record and the ledger have them."""
-        return {name: str(value) for name, value in vars(self).items() if value not in ("", None)}
+        facts = {
+            **vars(self),
+            "program": "",
+            "components": ", ".join(f"{each.name}={each.old}" for each in self.components),
+        }
+        return {name: str(value) for name, value in facts.items() if value not in ("", None)}
 
 
 def parse(
     bump: Bump, *, good: str, bad: str, test: str, command: str, metric: str, where: str, image: str, budget: str,
-    minutes: str, practice: bool = False,
+    minutes: str, components: str = "", practice: bool = False,
 ) -> BisectRequest | None:  # fmt: skip
     """Return the search that the parameters describe; None without an image to blame.  Raises Refused."""
     if not good:
@@ -70,14 +82,16 @@ def parse(
         raise Refused(f"good={first} must be older than bad={last}, and of the same kind. Exchange or correct them.")
     if bool(test) == bool(command):
         raise Refused("Name either test, a recipe's model/case@platform, or command, what to run in each image.")
+    program = ""
     if practice and command.startswith(PRACTICE):
-        program = f"{shlex.quote(sys.executable)} -m runbook_lib.practice.workload"
-        command, where = f"{program} {command.removeprefix(PRACTICE)} {{tag}} {{restored}}", "command"
+        name = command.removeprefix(PRACTICE)
+        where = "command"
+        program = f"{shlex.quote(sys.executable)} -m runbook_lib.practice.workload {name} {{tag}} {{restored}}"
     if where not in ("local", "slurm", "command"):
         raise Refused(f"where={where!r} is none of local, slurm, command.")
     if test and where != "slurm":
         raise Refused("A recipe's test runs on a cluster: choose where=slurm, or give its command as command.")
-    if where == "command" and not any(name in command for name in ("{image}", "{tag}")):
+    if where == "command" and not any(name in (program or command) for name in ("{image}", "{tag}")):
         raise Refused("With where=command the command names the image as {image} or {tag}, and prints the value.")
     if image and "{tag}" not in image:
         raise Refused(f"image={image!r} names no {{tag}}. Write such as registry.example/mcore:{{tag}}.")
@@ -90,7 +104,20 @@ def parse(
     return BisectRequest(
         first, last, test, command, name, higher, cast(Where, where), image,
         int(match[1]), float(match[2]) if match[2] else None, int(minutes),
+        tuple(_components(components)), program,
     )  # fmt: skip
+
+
+def _components(text: str) -> Iterator[UserOverlay]:
+    """Yield the components that ``name=version`` name, comma-separated."""
+    for word in filter(None, re.split(r"[,\s]+", text)):
+        name, _, version = word.partition("=")
+        if name not in known_names() or not re.fullmatch(r"[A-Za-z0-9][\w.+-]{0,60}", version):
+            raise Refused(
+                f"components has {word[:80]!r}. Write name=version with the version of the good image, and as name one "
+                f"of {', '.join(known_names())}; a pins file can add others (docs/bisect.md)."
+            )
+        yield UserOverlay(name, version)
 
 
 def _metric(text: str, *, has_golden: bool) -> tuple[str, bool]:
@@ -100,10 +127,13 @@ def _metric(text: str, *, has_golden: bool) -> tuple[str, bool]:
         name, direction = text.strip(), ""
     if name in ("", "exit"):
         return "exit", True
+    if name != "value" and not has_golden:
+        raise Refused(
+            f"metric={text!r} is a golden metric, which only a test has. For a command write exit, value higher or "
+            "value lower."
+        )
     if not direction and name in _LOWER:
         direction = "lower"
     if not direction:
         raise Refused(f"metric={text!r} does not say which values are better: write {name} higher, or {name} lower.")
-    if name != "value" and not has_golden:
-        raise Refused(f"metric={text!r} is a golden metric, which only a test has. For a command write value lower.")
     return name, direction == "higher"

@@ -10,8 +10,9 @@ from runbook_lib.errors import Refused
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import command_line
 from runbook_lib.steps.bisect_image import plan as planning
+from runbook_lib.steps.bisect_image.allocations import SlurmPlace
 from runbook_lib.steps.bisect_image.ledger import LEDGER, LedgerRun
-from runbook_lib.steps.bisect_image.places import SlurmPlace, judge
+from runbook_lib.steps.bisect_image.places import judge
 from runbook_lib.steps.bisect_image.plan import BisectPlan
 from runbook_lib.steps.bisect_image.report import BisectResult
 from runbook_lib.system import atomic_files, locks
@@ -44,6 +45,8 @@ def carry_out(step: StepRecord, plan: BisectPlan, say: Callable[[str], object] =
                 plan.ledger.add({"kind": "images", "version": 1, "images": images, "sizes": sizes})
             while _advance(step, plan, say):
                 pass
+            if isinstance(plan.place, SlurmPlace) and plan.ledger.pending is None:
+                plan.place.release()
     answer = plan.advance()
     return BisectResult(plan, answer if isinstance(answer, Conclusion) else None)
 
@@ -61,7 +64,7 @@ def _advance(step: StepRecord, plan: BisectPlan, say: Callable[[str], object]) -
             plan.ledger.add({"kind": "submit", "at": stamp(now()), "overlay": put_in, **_line(pending)})
             step.effect("run", f"{pending.number}: {_name(answer)}", "", pending.image)
         elif answer.verdict == "tag only" and plan.ledger.overlays is None and answer.step:
-            overlays, suspects = planning.compare_neighbours(plan.branch, answer.step)
+            overlays, suspects = planning.compare_neighbours(plan, answer.step)
             listed = [vars(overlay) for overlay in overlays]
             plan.ledger.add({"kind": "components", "overlays": listed, "suspects": suspects})
             return True
@@ -109,7 +112,7 @@ def verify(step: StepRecord, result: BisectResult) -> View:
             step.store("upstream-issue.md", text)
         step.diff(result.edit_diff())
         step.add_inputs(bisect_result=result.sentence)
-        step.done(result.sentence, notebooks.BROKEN_TESTS)
+        step.done(result.sentence, notebooks.BROKEN_TESTS if result.conclusion.step else again)
     elif not plan.branch.bump.apply:
         if plan.problems:
             step.warn(*plan.problems)

@@ -58,6 +58,9 @@ def test_a_budget_has_runs_and_gpu_hours(budget: str, expected: tuple[int, float
         {"good": "26.05-py3"},
         {"good": "26.04-py3-igpu"},
         {"good": "yesterday"},
+        {"components": "flash-attn"},
+        {"components": "flash-attn=2.7, driver=595"},
+        {"components": "apex=25.04; id"},
         {"command": ""},
         {"test": "gpt/a"},
         {"test": "gpt/a", "command": ""},
@@ -75,3 +78,14 @@ def test_a_budget_has_runs_and_gpu_hours(budget: str, expected: tuple[int, float
 def test_a_request_that_cannot_be_searched_is_refused(changes: dict[str, str]) -> None:
     with pytest.raises(RunbookError):
         read(**changes)
+
+
+def test_further_components_have_a_version_and_make_another_search() -> None:
+    request = read(components="flash-attn=2.7.4.post1, apex=25.04")
+    assert request is not None
+    assert [(component.name, component.old) for component in request.components] == [
+        ("flash-attn", "2.7.4.post1"),
+        ("apex", "25.04"),
+    ]
+    assert request.inputs["components"] == "flash-attn=2.7.4.post1, apex=25.04"
+    assert request.key != read().key  # type: ignore[union-attr]

@@ -1,0 +1,125 @@
+"""A checkout, a test and the folder of results of a search, for the tests of bisect-image."""
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import slurm_repository
+
+from runbook_lib.bump import Bump
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.records.step_record import StepRecord
+from runbook_lib.runner.parameters import NotebookSource
+from runbook_lib.slurm.site import Site
+from runbook_lib.steps.bisect_image import run as bisect
+from runbook_lib.steps.bisect_image.plan import BisectPlan, plan_search
+from runbook_lib.steps.bisect_image.report import BisectResult
+from runbook_lib.steps.bisect_image.request import BisectRequest, parse
+from runbook_lib.workflow import bump_branch
+
+#: A test that counts its starts, and is as good as its image: NCCL of 26.05 breaks it.
+TEST = """\
+echo "$1 $2" >>'{folder}/starts'
+{reports}
+case "$1/$2" in 26.05*/*nccl=*) echo 4.1 ;; 26.05*|26.06*) echo 2.5 ;; *) echo 4.0 ;; esac
+"""
+REPORTS = 'IFS=,; for part in $2; do echo "runbook-overlay: ${part%%=*} ${part#*=}"; done'
+
+#: Runs the last words, and gives the test the name of its image.
+APPTAINER = """\
+#!/bin/bash
+for word; do case $word in docker://*) export IMAGE=$word ;; esac; done
+while [ "$1" != bash ]; do shift; done
+exec "$@"
+"""
+#: The image's Python: pip installs a library, and each reports the old version.
+PYTHON = """\
+#!/bin/bash
+case "$*" in
+*"-m pip"*) while [ "$1" != --target ]; do shift; done; mkdir -p "$2/x/lib" && touch "$2/x/lib/libx.so" ;;
+*ncclGetVersion*) echo 2.29.7 ;;
+*cublasGetProperty*) echo 13.3.0 ;;
+*cudnnGetVersion*) echo 9.21.0 ;;
+*transformer_engine*) echo 2.14.0 ;;
+esac
+"""
+
+
+class World:
+    """A checkout, a test and the folder of results."""
+
+    def __init__(self, folder: Path, test: str = TEST, reports: str = REPORTS) -> None:
+        self.folder = folder
+        self.checkout = Checkout.open(slurm_repository.create(folder / "checkout"))
+        (folder / "test.sh").write_text(test.replace("{folder}", str(folder)).replace("{reports}", reports))
+
+    def plan(self, *, apply: bool = True, site: Site | None = None, **changes: str) -> BisectPlan:
+        bump = Bump.parse(tag="26.06-py3", apply=apply)
+        given = {
+            "good": "26.01-py3", "bad": "", "test": "", "command": f"bash {self.folder}/test.sh {{tag}} {{restored}}",
+            "metric": "value higher", "where": "command", "image": "", "budget": "40", "minutes": "1",
+        }  # fmt: skip
+        request = parse(bump, **{**given, **changes})  # type: ignore[arg-type]
+        options = {"slurm": "nodes=1 gpus=2", "gpus": "0"}
+        branch = bump_branch.find(self.checkout, bump)
+        return plan_search(branch, request, results=str(self.folder / "results"), site=site, **options)
+
+    def go(self, plan: BisectPlan) -> tuple[BisectResult, list[dict[str, Any]]]:
+        folder = Path(tempfile.mkdtemp(prefix="record-", dir=self.folder))
+        step = StepRecord("bisect-image", plan.branch.bump, "o/n", folder)
+        result = bisect.carry_out(step, plan, say=lambda _: None)
+        bisect.verify(step, result)
+        lines = (folder / "contributions.jsonl").read_text().splitlines()
+        return result, [json.loads(line) for line in lines]
+
+    @property
+    def starts(self) -> list[str]:
+        path = self.folder / "starts"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+def kill_search(search: Callable[[], object], seconds: float = 30, until: Callable[[], bool] = lambda: False) -> bool:
+    """Search in a child, and kill it after some seconds or on an event; return False if it ended before."""
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            search()
+        os._exit(0)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not until():
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return False
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    """Wait for an event, some minutes at most."""
+    deadline = time.monotonic() + 120
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def read_offer(text: str) -> BisectRequest:
+    """Return the search that an offered command describes; its parameters must be those of the notebook."""
+    words = shlex.split(text[text.index("environment/run papermill") :])
+    notebook = NotebookSource.read(Path(__file__).parents[1] / words[2])
+    parameters = {parameter.name: parameter.default for parameter in notebook.parameters}
+    given = dict(zip(words[4::3], words[5::3], strict=True))
+    assert set(words[3::3]) == {"-r"}
+    assert given.keys() <= parameters.keys()
+    assert (given["site"], given["results"]) == ("SITE.yaml", "FOLDER")
+    names = ("good", "bad", "test", "command", "metric", "where", "image", "budget", "minutes")
+    values = {name: str({**parameters, **given}[name]) for name in names}
+    request = parse(Bump.parse(tag=given["tag"]), **values)  # type: ignore[arg-type]
+    assert request is not None
+    return request
