@@ -11,6 +11,7 @@ from runbook_lib.images.tags.alibaba import AlibabaTag
 from runbook_lib.images.tags.coreweave import CoreWeaveTag
 from runbook_lib.images.tags.nemo import NemoTag
 from runbook_lib.images.tags.ngc import NgcTag
+from runbook_lib.images.tags.numbered import NumberedTag
 
 T = TypeVar("T", bound=Tag)
 
@@ -109,9 +110,19 @@ ALIBABA = Family(
     ("egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/egslingjun/training-nv-pytorch",),
     AlibabaTag.parse,
 )
+#: NGC's other images, whatever their names.
+NUMBERED = Family("NGC", (), NumberedTag.parse)
+NGC_HOST = "nvcr.io"
 #: Images of an unknown family.
 OTHER = Family("other", (), OtherTag.parse)
-AnyFamily = Family[NgcTag] | Family[NemoTag] | Family[CoreWeaveTag] | Family[AlibabaTag] | Family[OtherTag]
+AnyFamily = (
+    Family[NgcTag]
+    | Family[NemoTag]
+    | Family[CoreWeaveTag]
+    | Family[AlibabaTag]
+    | Family[NumberedTag]
+    | Family[OtherTag]
+)
 FAMILIES: tuple[AnyFamily, ...] = (NGC, NEMO, COREWEAVE, ALIBABA)
 
 
@@ -122,7 +133,7 @@ def family_of(ref: ImageRef) -> AnyFamily | None:
             path = image.partition("/")[2]
             if ref.name == image or ref.repository == path or ref.repository.endswith(f"/{path}"):
                 return family
-    return None
+    return NUMBERED if ref.registry == NGC_HOST else None
 
 
 def named_image(text: str) -> ImageRef | None:
@@ -141,7 +152,7 @@ def edition(tag: Tag) -> str:
         return tag.variant
     if isinstance(tag, NemoTag):
         return tag.name
-    return tag.edition if isinstance(tag, CoreWeaveTag | AlibabaTag) else ""
+    return tag.edition if isinstance(tag, CoreWeaveTag | AlibabaTag | NumberedTag) else ""
 
 
 def is_older(tag: Tag, than: Tag) -> bool:

@@ -1,4 +1,4 @@
-"""The pins that a repository declares in its file ``.base-image-pins.yaml``, as the README describes it.
+"""The pins that a repository declares in ``.base-image-pins.yaml``; docs/other-repositories.md describes it.
 
 The format is declared by ``base-image-pins.schema.json`` beside this module, for editors and for this reader.  All keys
 of a pin but ``path`` and ``find`` have defaults: lockstep, dev, github (gitlab for its own files, people for what is
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.images.families import ALIBABA, COREWEAVE, NEMO, NGC, OTHER, AnyFamily, family_of
+from runbook_lib.images.families import ALIBABA, COREWEAVE, NEMO, NGC, NUMBERED, OTHER, AnyFamily, family_of
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.finders import BuildArg, Counted, DockerArg, Finder, UntrustedRegex, WholeFile, YamlValue
 from runbook_lib.pins.repositories import FILE, TITLE, Repository, UserOverlay
@@ -20,7 +20,8 @@ from runbook_lib.text.user_file import Keys, UserFile, load_schema
 SCHEMA = "base-image-pins.schema.json"
 
 FAMILIES: Mapping[str, AnyFamily] = {
-    "ngc": NGC, "nemo": NEMO, "coreweave": COREWEAVE, "alibaba": ALIBABA, "other": OTHER
+    "ngc": NGC, "nemo": NEMO, "coreweave": COREWEAVE, "alibaba": ALIBABA, "numbered": NUMBERED,
+    "other": OTHER,
 }  # fmt: skip
 
 

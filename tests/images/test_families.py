@@ -13,8 +13,10 @@ from runbook_lib.images.families import (
     FAMILIES,
     NEMO,
     NGC,
+    NUMBERED,
     OTHER,
     OtherTag,
+    edition,
     family_of,
     is_older,
     named_image,
@@ -132,8 +134,9 @@ def test_variants_of_ngc_are_set_apart():
         ("nvcr.io/nvidian/nemo:nightly", NEMO),
         ("ghcr.io/coreweave/ml-containers/nightly-torch-extras", COREWEAVE),
         ("acs-registry-vpc.cn-beijing.cr.aliyuncs.com/egslingjun/training-nv-pytorch:25.05", ALIBABA),
-        ("nvcr.io/nvidia/pytorch-extra", None),
-        ("nvcr.io/other-nvidia/pytorch", None),
+        ("nvcr.io/nvidia/pytorch-extra", NUMBERED),
+        ("nvcr.io/other-nvidia/pytorch", NUMBERED),
+        ("docker.io/nvidia/cuda", None),
         ("ghcr.io/coreweave/nccl-tests:1", None),
     ],
 )
@@ -383,6 +386,14 @@ _RELEASE = "17ad6db-base-cuda12.9.1-ubuntu22.04-torch{}-vision0.25.0-audio2.10.0
         (COREWEAVE.read, _NIGHTLY, _NIGHTLY.replace("25080505", "25080605")),
         (ALIBABA.read, "25.04-serverless", "25.05-serverless"),
         (NGC.read, "26.04-py3-igpu", "26.05-py3-igpu"),
+        (NUMBERED.read, "26.03-cuda13.1-devel-ubuntu22.04", "26.04-cuda13.2-devel-ubuntu24.04"),
+        (NUMBERED.read, "26.04-cuda13.1-devel-ubuntu24.04", "26.04-cuda13.2-devel-ubuntu24.04"),
+        (NUMBERED.read, "12.9.1-devel-ubuntu22.04", "12.10.0-devel-ubuntu22.04"),
+        (NUMBERED.read, "v1.2.0rc5", "v1.2.0rc10"),
+        (NUMBERED.read, "1.2.0rc5", "1.2.0"),
+        (NUMBERED.read, "25.02.rc2", "25.02"),
+        (NUMBERED.read, "2.0.0", "2.0.0.post1"),
+        (NUMBERED.read, "25.12-tf2-py3", "26.01-tf2-py3"),
     ],
 )
 def test_a_nightly_build_is_older_than_a_release_of_a_higher_version(read, older, newer):
@@ -399,9 +410,33 @@ def test_a_nightly_build_is_older_than_a_release_of_a_higher_version(read, older
         (NGC.read, "26.04-py3", "26.04-py3-igpu"),
         (NEMO.read, "26.02.nemotron_3_super", "26.04"),
         (NEMO.read, "nightly", "26.04"),
+        (NUMBERED.read, "25.12-tf1-py3", "26.01-tf2-py3"),
+        (NUMBERED.read, "26.04-py3-igpu", "26.05-py3"),
+        (NUMBERED.read, "24.04-trtllm-python-py3", "24.05-vllm-python-py3"),
+        (NUMBERED.read, "13.0.2-cudnn-devel-ubuntu24.04", "13.1.0-devel-ubuntu24.04"),
         (COREWEAVE.read, "17ad6db-base-cuda13.0.0-torch2.9.0", "17ad6db-nccl-cuda13.0.0-nccl2.29.2-1-torch2.10.0"),
     ],
 )
 def test_of_two_editions_neither_is_older(read, one, two):
     assert not is_older(read(one), read(two))
     assert not is_older(read(two), read(one))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "latest", "26", "v", "devel-12.0", "1.2_", "1..2", "1.2--x", "x" * 40_000, "1." * 60]
+)
+def test_a_tag_without_a_version_in_front_is_none_of_ngc(text):
+    with pytest.raises(RunbookError):
+        NUMBERED.read(text)
+
+
+@given(st.from_regex(r"v?[0-9]{1,3}(\.[0-9]{1,3}){1,3}(rc[0-9]{1,2})?(-[a-z0-9.]{1,9}){0,3}", fullmatch=True))
+def test_any_tag_with_a_version_prints_as_it_was_read_or_is_refused(text):
+    try:
+        tag = NUMBERED.read(text)
+    except RunbookError:
+        return
+    assert str(tag) == text
+    assert not tag < tag
+    assert tag.kind in ("release", "candidate")
+    assert not edition(tag).startswith("-")

@@ -103,11 +103,12 @@ def _settle(
     if taken:
         history += f", last {max(taken)[1][:10]}"
     lags = entry.reference.tag != max(bumps, key=lambda tag: bumps[tag])
-    always = len(taken) == len(tags) or (lags and len(taken) >= max(len(tags) - 1, _OFTEN))
+    is_pin = entry.is_read or (is_live(entry) and entry.nature.kind == "configuration")
+    forgotten = is_pin and lags and len(taken) >= max(len(tags) - 1, _OFTEN)
+    always = len(taken) == len(tags) or forgotten
     role: Role = entry.role
     if role == "lockstep" and lags and 2 * len(taken) < len(tags):
         role = "informational"
     elif role in ("informational", "ignore") and always:
-        is_pin = entry.is_read or (is_live(entry) and entry.nature.kind == "configuration")
         role = "lockstep" if is_pin else "follow"
     return replace(entry, role=role, history=history)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.families import FAMILIES, NGC, AnyFamily
+from runbook_lib.images.families import FAMILIES, NGC, NGC_HOST, NUMBERED, AnyFamily
 from runbook_lib.images.reference import ImageRef, Tag
 
 #: Path → host and family.
@@ -21,9 +21,11 @@ for _family in FAMILIES:
         _host, _, _path = _image.partition("/")
         _KNOWN[_path] = _host, _family
 #: Texts to search for: every reference has one of these, none of which contains another.
-SEARCHED = tuple(path for path in _KNOWN if not any(shorter in path for shorter in _KNOWN if shorter != path))
+SEARCHED = (NGC_HOST, *(path for path in _KNOWN if not any(part in path for part in _KNOWN if part != path)))
+_AT_NGC = rf"(?<={re.escape(NGC_HOST)}[/#])(?P<unknown>[a-z0-9]+(?:[._/-]+[a-z0-9]+){{0,20}})"
 _PATH = re.compile(
-    rf"(?P<path>{'|'.join(map(re.escape, sorted(_KNOWN, key=len, reverse=True)))})(?!/?[A-Za-z0-9_]|[.-]+[A-Za-z0-9_])"
+    rf"(?:(?P<path>{'|'.join(map(re.escape, sorted(_KNOWN, key=len, reverse=True)))})|{_AT_NGC})"
+    r"(?!/?[A-Za-z0-9_]|[.-]+[A-Za-z0-9_])"
     r"(?::(?:(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127})(?![A-Za-z0-9_/-]|\.[A-Za-z0-9_])(?P<more>[${<]?)|(?P<variable>[$<{\\%\[*+'\"&|(])))?"
     r"(?:@(?P<digest>sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}))?"
 )
@@ -113,13 +115,14 @@ def _parts(text: str, line_starts: list[int], spans: list[tuple[int, int]]) -> I
 def _named(text: str, line_starts: list[int]) -> Iterator[Reference]:
     previous_end = 0  # the registry of a reference is not part of the reference before it
     for match in _PATH.finditer(text):
-        host, family = _KNOWN[match["path"]]
+        path = match["path"] or match["unknown"]
+        host, family = _KNOWN.get(path, (NGC_HOST, NUMBERED))
         begin = max(text.rfind("\n", previous_end, match.start()) + 1, match.start() - _BEFORE, previous_end)
         registry = _registry(text[begin : match.start()], host)
-        if registry is None:
+        if registry is None or (match["unknown"] and not f"/{registry[:-1]}".endswith(f"/{NGC_HOST}")):
             continue
         tag = (match["tag"] or "").rstrip(".-")
-        end = match.end("path")
+        end = match.start() + len(path)
         if match["digest"]:
             end = match.end("digest")
         elif tag:
@@ -131,13 +134,13 @@ def _named(text: str, line_starts: list[int]) -> Iterator[Reference]:
             end=end,
             line=line,
             column=start - line_starts[line - 1],
-            image=registry.replace("#", "/") + match["path"],
+            image=registry.replace("#", "/") + path,
             tag=tag,
             digest=match["digest"] or "",
             variable=bool(match["more"] or match["variable"]),
             family=family,
         )
-        if registry or reference.read_tag is not None:
+        if reference.read_tag is not None or (registry and match["path"]) or (match["unknown"] and match["tag"]):
             previous_end = reference.end
             yield reference
 

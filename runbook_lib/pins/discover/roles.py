@@ -1,7 +1,8 @@
 """The role of each reference in a pins file, decided for all of them together."""
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal, TypeAlias
@@ -27,6 +28,12 @@ _PINS: frozenset[Kind] = frozenset({"whole-file", "matrix-row"})
 _NAMED_BESIDE: frozenset[Kind] = frozenset(
     {"matrix-row", "ci-variable", "configuration", "container-image", "build-arg"}
 )
+_MAY_BE_READ: frozenset[Kind] = frozenset({"configuration", "script"})
+_READS = re.compile(
+    r"\b(?:cat|jq|yq|tomlq|dasel|source|grep|sed|awk|cut|head|python3?|include|fromJSON|[Rr]ead\w*|load\w*|open|"
+    r"env[-_]file)\b|\s-f\s|(?<!\S)\.\s|<"
+)
+_LONGEST_LINE = 2000  # characters of a line that are searched
 _LONGEST_TAG = 30  # characters in a sentence
 # Tags whose image changes.
 _MOVING = frozenset({"latest", "nightly", "dev", "main", "master", "edge", "stable", "devel"})
@@ -78,8 +85,13 @@ class _Occurrence:
         return is_live and not self.nature.for_people and not _incomparable(self.reference)
 
 
-def discover(texts: Iterable[tuple[str, str]]) -> tuple[ClassifiedReference, ...]:
-    """Classify every reference in files, which are pairs of path and text: by path, then in the order of the file."""
+def discover(
+    texts: Iterable[tuple[str, str]], naming_lines: Callable[[Iterable[str]], Iterable[str]] = lambda _: ()
+) -> tuple[ClassifiedReference, ...]:
+    """Classify every reference in files, which are pairs of path and text: by path, then in the order of the file.
+
+    ``naming_lines`` returns the lines of CI's files and builds that contain one of the given names of files.
+    """
     occurrences: list[_Occurrence] = []
     for path, text in sorted(texts):
         file = SourceFile(path, text)
@@ -87,6 +99,7 @@ def discover(texts: Iterable[tuple[str, str]]) -> tuple[ClassifiedReference, ...
             nature = file.nature(reference)
             is_lts = file.names_lts(reference.start, beside=nature.kind in _NAMED_BESIDE)
             occurrences.append(_Occurrence(file, reference, nature, "lts" if is_lts else "dev"))
+    occurrences = list(_with_readers(occurrences, naming_lines))
     by_image: defaultdict[tuple[str, ...], list[_Occurrence]] = defaultdict(list)
     for occurrence in occurrences:
         if occurrence.is_read:
@@ -113,6 +126,31 @@ def discover(texts: Iterable[tuple[str, str]]) -> tuple[ClassifiedReference, ...
             for location in (f"in {pin.nature.dockerfile}", f"like {PurePosixPath(pin.path).stem}"):
                 passed.setdefault((pin.reference.image, pin.type, _argument(pin), location), pin)
     return tuple(_with_passed_role(reference, passed) for reference in classified)
+
+
+def _with_readers(
+    occurrences: Sequence[_Occurrence], naming_lines: Callable[[Iterable[str]], Iterable[str]]
+) -> Iterator[_Occurrence]:
+    """Yield the occurrences; those in files that a command of CI or of a build reads belong to it."""
+    data = set()
+    for occurrence in occurrences:
+        if occurrence.nature.kind in _MAY_BE_READ and not occurrence.file.ci:
+            data.add(occurrence.file.path)
+    lines = list(naming_lines(sorted({PurePosixPath(path).name for path in data}))) if data else []
+    commands = [line for line in lines if _READS.search(line)]
+    read = {path for path in data if any(_names(line, path) for line in commands)}
+    for occurrence in occurrences:
+        if occurrence.file.path in read and occurrence.nature.kind in _MAY_BE_READ:
+            why = f"{occurrence.nature.why}, in a file that CI or a build reads"
+            occurrence = replace(occurrence, nature=replace(occurrence.nature, ci="other", why=why))
+        yield occurrence
+
+
+def _names(line: str, path: str) -> bool:
+    """Return True if the line names the path, or its last part below a folder that a variable names."""
+    name = re.escape(PurePosixPath(path).name)
+    places = rf"(?<![\w./-])(?:\./)?{re.escape(path)}|\$\S{{1,200}}/{name}"
+    return bool(re.search(rf"(?:{places})(?![\w/-]|\.\w)", line[:_LONGEST_LINE]))
 
 
 def as_known(
