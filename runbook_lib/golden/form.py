@@ -20,6 +20,8 @@ from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
 Verdict = Literal["unchanged", "refresh", "ambiguous", "held back", "refused"]
 #: Verdicts with which a file is not written before a person, or another run, has decided.
 STOPPED = ("ambiguous", "held back", "refused")
+#: What nobody should accept by a single key.
+DIVERGENCE, LOST_METRIC = "divergence", "lost metric"
 #: Weights of reasons that have no limit.
 _MISSING, _CHANGED = 2.0, 1.5
 
@@ -63,6 +65,14 @@ class Judgement:
     measured: Mapping[str, float] = field(default_factory=dict)
     mark: int = 0
     group: str = ""
+
+    @property
+    def danger(self) -> str:
+        """The danger of accepting the file: its loss diverges, or a metric or steps of it are lost; else empty."""
+        if any(change.diverges and change.excess > 1 for change in self.losses.values()):
+            return DIVERGENCE
+        is_lost = any(reason.kind in ("gone", "steps") or "gone" in reason.sentence for reason in self.reasons)
+        return LOST_METRIC if is_lost else ""
 
     @property
     def weight(self) -> float:
@@ -188,7 +198,7 @@ def _lost_series(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]
     for metric in new.unobserved.keys() - old.series.keys():
         last, end = max(_observed(new.series[metric]), default=0), max(new.series[metric])
         if "loss" in metric and last < end:
-            yield ReviewReason(metric, f"the run ended early: no value after step {last} of {end}", _MISSING)
+            yield ReviewReason(metric, f"the run ended early: no value after step {last} of {end}", _MISSING, "steps")
     if old.series and not new.series and not new.empty:
         yield ReviewReason("", "values by step became something else", _MISSING)
 

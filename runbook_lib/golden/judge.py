@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
-from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, examine
+from runbook_lib.golden.common_losses import split_common
+from runbook_lib.golden.form import DIVERGENCE, LOST_METRIC, STOPPED, Judgement, ReviewReason, Verdict, examine
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.noise import NoiseModel, learn, observed_tail, probability
-from runbook_lib.golden.shifts import Deviation, Group, common_reasons, split
-from runbook_lib.golden.twins import separated
+from runbook_lib.golden.shifts import SHIFT_LIMIT, Deviation, Group, common_reasons, split
 
 #: What may be noise, whichever is more: a share of the held-back deviations, one question, or one for so many files.
 FALSE_DISCOVERIES, FILES_PER_FALSE_QUESTION = 0.1, 40
@@ -29,6 +29,8 @@ _NO_ATTEMPTS: Attempts = {}
 _TWO_MODES = 4.0
 #: The least ratios, by metric.
 _LEAST_RATIO = {"num-zeros": 2.0, "mem": 1.15, "": 1.25}
+#: A test that is hardly worse than before concerns nobody, although its platform became better.
+_LEAST_RISE = math.log1p(SHIFT_LIMIT)
 #: From so many standard deviations a smaller ratio of times is no noise either.
 _CERTAIN, _CERTAIN_RATIO = 5.0, 1.15
 
@@ -57,6 +59,20 @@ class Verdicts:
                 for file in group.files:
                     groups[file] = (*groups.get(file, ()), group)
         return groups
+
+    def danger(self, group: Group) -> str:
+        """Return the danger of accepting a group, that of its files; empty without any."""
+        if group.ratio is None:
+            return LOST_METRIC
+        dangers = {judgement.danger for judgement in self.judgements if judgement.file in group.files}
+        return DIVERGENCE if "loss" in group.metric and DIVERGENCE in dangers else ""
+
+    @property
+    def accepted_dangers(self) -> tuple[str, ...]:
+        """A sentence for each divergence and each lost metric that a person has accepted, by name."""
+        accepted = [(file.file, file.danger, file.accepted) for file in self.judgements if file.accepted]
+        accepted += [(group.id, self.danger(group), group.accepted) for group in self.groups if group.accepted]
+        return tuple(f"{name}, a {danger} ({reason})" for name, danger, reason in accepted if danger)
 
     def with_changes(self, judgements: tuple[Judgement, ...], groups: tuple[Group, ...]) -> "Verdicts":
         """Return the verdicts with other judgements and groups."""
@@ -113,17 +129,17 @@ def judge_all(
             if _have_two_modes(values := [judgement.measured[metric], *earlier], deviation):
                 deviation = replace(deviation, residual=max(values) - deviation.shift)
             limit = least_deviation(metric, deviation.scale, threshold)
-            if deviation.residual >= limit and deviation.residual + deviation.shift > 0:
+            if deviation.residual >= limit and deviation.residual + deviation.shift > _LEAST_RISE:
                 reason = _deviation(judgement.file, metric, deviation, model)
                 reasons[judgement.file].append(_repeated(reason, values, deviation))
-    groups += common_reasons(reasons, differing)
-    trained: set[str] = set()
-    for group in groups:
+    for group in common_reasons(reasons, differing):
         if group.metric == "lm loss":
-            trained.update(group.files)
-    own = separated(judgement for judgement in differing if judgement.file in trained)
-    for file, reason in own.items():
-        reasons[file].append(reason)
+            is_common, own = split_common([judgement for judgement in differing if judgement.file in group.files])
+            if not is_common:
+                continue
+            for file, reason in own.items():
+                reasons[file].append(reason)
+        groups.append(group)
     covered: dict[str, list[Group]] = {}
     for group in groups:
         for file in group.files:

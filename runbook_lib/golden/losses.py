@@ -8,7 +8,7 @@ where it differs from zero by a paired test.
 
 import math
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
 from runbook_lib.golden.ci_rules import RL_LOSS
@@ -18,6 +18,8 @@ from runbook_lib.golden.values import GoldenValues, Steps
 _FIRST_STEPS, _STABLE_STEPS = 5, 100
 #: Steps of a window, and the standard errors by which its mean must differ from zero.
 _WINDOW, _ERRORS = 25, 4.0
+#: The last steps that must all be outside of the band for a loss to have diverged.
+_DIVERGED = 3
 #: Changes beyond this count as this: sums of them stay finite.
 _LARGEST = 1e6
 
@@ -27,6 +29,8 @@ class LossChange:
     """``excess``: the largest multiple of a limit, reached at ``step``, where the loss changed by ``size`` (relative).
 
     ``tail``: the mean change over the last tenth of the steps (at least 5), and ``error`` its standard error.
+    ``limits`` are by step.  The loss ``leaves`` its band at that step, 0 if it never does, and ``diverges`` if it does
+    not return.
     """
 
     excess: float
@@ -34,6 +38,9 @@ class LossChange:
     size: float
     tail: float
     error: float
+    limits: Steps = field(default_factory=dict)
+    leaves: int = 0
+    diverges: bool = False
 
 
 def is_loss(metric: str) -> bool:
@@ -50,11 +57,18 @@ def loss_change(old: Steps, new: Steps, *, rl: bool = False) -> LossChange | Non
     if not steps:
         return None
     worst = (0.0, steps[0], 0.0)
+    limits: dict[int, float] = {}
+    outside: list[int] = []
+    last_run = 0  # the number of steps up to the current one that are outside without a break
     for position, (step, change) in enumerate(zip(steps, changes, strict=True)):
         limit = RL_LOSS
         if not rl:
             limit = PRIORS.first_loss if position < _FIRST_STEPS else PRIORS.loss * math.sqrt(max(1.0, step / 100))
+        limits[step] = limit
         worst = max(worst, (abs(change) / limit, step, change), key=lambda candidate: candidate[0])
+        last_run = last_run + 1 if abs(change) > limit else 0
+        if last_run:
+            outside.append(step)
     if steps[-1] > _STABLE_STEPS and not rl:
         for start in range(0, len(steps) - _WINDOW + 1, _WINDOW // 2):
             window = changes[start : start + _WINDOW]
@@ -63,7 +77,9 @@ def loss_change(old: Steps, new: Steps, *, rl: bool = False) -> LossChange | Non
                 worst = max(worst, (abs(mean) / PRIORS.window_loss, steps[start], mean), key=lambda item: item[0])
     tail = changes[-max(5, len(changes) // 10) :]
     error = stdev(tail) / math.sqrt(len(tail)) if len(tail) > 1 else 0.0
-    return LossChange(*worst, fmean(tail), error)
+    diverges = last_run >= min(_DIVERGED, len(steps))
+    leaves = outside[-last_run if diverges else 0] if outside else 0
+    return LossChange(*worst, fmean(tail), error, limits, leaves, diverges)
 
 
 def _changes(old: Steps, new: Steps) -> tuple[list[int], list[float]]:

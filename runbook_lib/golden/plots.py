@@ -13,16 +13,20 @@ from runbook_lib.golden.form import Judgement
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.noise import calibrate, observed_tail
-from runbook_lib.golden.values import GoldenValues
+from runbook_lib.golden.values import GoldenValues, Steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Everybody can distinguish blue and orange, and the line styles and marks differ as well.
-_OLD, _NEW = "#0072b2", "#d55e00"
+_OLD, _NEW, _INK, _GRID, _PAPER = "#0072b2", "#d55e00", "#24292f", "#dddddd", "#fffffe"
+#: The same colours on a dark page.
+_DARK = {_OLD: "#56b4e9", _NEW: "#ff9e4a", _INK: "#e6edf3", _GRID: "#444c56", _PAPER: "none"}
 _FLOOR = 1e-9
 _GIB = 2.0**30
+#: The units of metrics, by their name or its first word.
+_UNITS = {"iteration": " (s)", "mem": " (GiB)", "throughput": " (tokens/s)", "latency": " (s)"}
 
 
 def drift(judgements: Iterable[Judgement]) -> Picture | View:
@@ -61,8 +65,8 @@ def values_by_group(groups: Mapping[str, Sequence[float]], label: str, highlight
         # Spread evenly to both sides, so that equal values do not hide each other.
         places = [column + ((i * 7 + 5) % 11 - 5) / 30 for i in range(len(values))]
         axes.plot(places, values, "s" if name in highlighted else "o", color=color, alpha=0.6, markersize=5)
-        axes.plot([column], [median(values)], "_", color="#444444", markersize=26, markeredgewidth=1.5)
-    axes.set_xticks(range(len(groups)), [f"{name}\nn = {len(values)}" for name, values in groups.items()], fontsize=8)
+        axes.plot([column], [median(values)], "_", color=_INK, markersize=26, markeredgewidth=1.5)
+    axes.set_xticks(range(len(groups)), [f"{name}\nn = {len(values)}" for name, values in groups.items()], fontsize=9)
     axes.set_xlim(-0.6, len(groups) - 0.4)
     axes.set_ylabel(f"{label}; the bar is the median")
     names = ", ".join(groups).replace("\n", " with ")
@@ -80,13 +84,13 @@ def times(judgements: Iterable[Judgement]) -> Picture | View:
         return note("No iteration time could be compared.")
     ratios.sort()
     figure, (axes,) = _figure(9, 3.4, 1)
-    axes.axhline(1, color="#888888", linewidth=1)
+    axes.axhline(1, color=_INK, linewidth=1)
     axes.plot(range(1, len(ratios) + 1), [ratio for ratio, _ in ratios], "o", color=_OLD, markersize=4)
     slowest, file = ratios[-1]
     if slowest > summary.SLOWER:
         axes.annotate(
             f"{_test_name(file)}: {slowest:.2f} times", (len(ratios), slowest), xytext=(-8, 0),
-            textcoords="offset points", ha="right", va="center", fontsize=8,
+            textcoords="offset points", ha="right", va="center", fontsize=9, color=_INK,
         )  # fmt: skip
     axes.set_yscale("log")
     low, high = min(ratios[0][0] / 1.15, 0.8), max(slowest * 1.25, 1.25)
@@ -113,24 +117,52 @@ def worst(
         return note("No file has steps to show.")
     figure, panels = _figure(9, 2.5 * len(chosen), len(chosen))
     for axes, (file, metric) in zip(panels, chosen, strict=True):
-        _plot_steps(axes, metric, old[file], "old", _OLD, "-")
-        _plot_steps(axes, metric, new[file], "new", _NEW, "--")
+        _plot_steps(axes, metric, old[file].series.get(metric, {}), "old", _OLD, "-")
+        _plot_steps(axes, metric, new[file].series.get(metric, {}), "new", _NEW, "--")
         title = f"{metric} (GiB)" if metric.startswith("mem-") else metric
-        axes.set_title(f"{_test_name(file)}\n{title}", fontsize=9, loc="left")
+        axes.set_title(f"{_test_name(file)}\n{title}", fontsize=9, loc="left", color=_INK)
         if "time" in metric and axes.get_ylim()[1] > 0:
             # The first steps warm up, and would press all others flat.
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.yaxis.set_minor_formatter("")
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
     panels[-1].set_xlabel("step")
     return _svg(figure, "; ".join(f"{metric} of {file}, old and new" for file, metric in chosen))
 
 
-def _plot_steps(axes: "Axes", metric: str, golden: GoldenValues, label: str, colour: str, style: str) -> None:
+def decision(
+    title: str, metric: str, old: Steps, new: Steps, band: Mapping[int, tuple[float, float]], leaves: int = 0
+) -> Picture:
+    """Plot one metric, old and new, with the ``band`` of what is expected by step, and the step where it leaves it."""
+    figure, (axes,) = _figure(7.2, 2.7, 1)
+    unit = _GIB if metric.startswith("mem-") else 1.0
+    steps = sorted(band)
+    if steps:
+        low, high = zip(*(band[step] for step in steps), strict=True)
+        axes.fill_between(
+            steps, [value / unit for value in low], [value / unit for value in high], color=_OLD, alpha=0.18,
+            linewidth=0, label="expected",
+        )  # fmt: skip
+    _plot_steps(axes, metric, old, "old", _OLD, "-")
+    _plot_steps(axes, metric, new, "new", _NEW, "--")
+    if leaves:
+        axes.axvline(leaves, color=_INK, linewidth=1, linestyle=":", label=f"leaves it at step {leaves}")
+    axes.set_xlabel("step")
+    axes.set_ylabel(f"{metric}{_UNITS.get(metric.partition('-')[0], _UNITS.get(metric, ''))}")
+    axes.set_title(title, fontsize=9, loc="left", color=_INK)
+    if "time" in metric:
+        shown = [value for steps in (old, new) for step, value in steps.items() if step > min(steps)]
+        if finite := [value for value in shown if math.isfinite(value)]:  # the first step warms up
+            axes.set_ylim(min(0.9 * min(finite), *axes.get_ylim()), 1.15 * max(finite))
+    axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
+    return _svg(figure, f"{metric} of {title}, old and new, with what is expected")
+
+
+def _plot_steps(axes: "Axes", metric: str, series: Steps, label: str, colour: str, style: str) -> None:
     unit = _GIB if metric.startswith("mem-") else 1.0
     steps, values = [], []
-    for step, value in sorted(golden.series.get(metric, {}).items()):
+    for step, value in sorted(series.items()):
         if math.isfinite(value):
             steps.append(step)
             values.append(value / unit)
@@ -164,11 +196,15 @@ def _figure(width: float, height: float, rows: int) -> "tuple[Figure, Sequence[A
     # Without pyplot: it keeps every figure alive, and asks for a display.
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-    panels: list[Axes] = [figure.add_subplot(rows, 1, row + 1) for row in range(rows)]
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor=_PAPER)
+    panels: list[Axes] = [figure.add_subplot(rows, 1, row + 1, facecolor="none") for row in range(rows)]
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(visible=True, color="#dddddd", linewidth=0.6)
+        axes.spines[["left", "bottom"]].set_color(_INK)
+        axes.tick_params(colors=_INK, which="both", labelsize=9)
+        axes.xaxis.label.set_color(_INK)
+        axes.yaxis.label.set_color(_INK)
+        axes.grid(visible=True, color=_GRID, linewidth=0.6)
         axes.set_axisbelow(True)
     return figure, panels
 
@@ -183,8 +219,14 @@ def _svg(figure: "Figure", description: str) -> Picture:
     with mpl.rc_context({"svg.hashsalt": "golden", "text.parse_math": False}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     drawing = re.sub(r"^.*?(?=<svg)", "", out.getvalue(), count=1, flags=re.DOTALL)
-    attributes = f'role="img" aria-label="{html.escape(description)}" style="max-width:100%"'
-    return Picture(drawing.replace("<svg ", f"<svg {attributes} ", 1), description)
+    colours = ""
+    for number, (light, dark) in enumerate(_DARK.items()):
+        drawing = drawing.replace(light, f"var(--c{number}, {light})")
+        colours += f"--c{number}:{dark};"
+    theme = f"<style>@media (prefers-color-scheme: dark) {{ svg.golden {{ {colours} }} }}</style>"
+    attributes = f'class="golden" role="img" aria-label="{html.escape(description)}" style="max-width:100%"'
+    drawing = drawing.replace("<svg ", f"<svg {attributes} ", 1)
+    return Picture(re.sub(r"(<svg [^>]*>)", lambda match: match[1] + theme, drawing, count=1), description)
 
 
 def shifts(verdicts: Verdicts) -> Picture | View:
@@ -196,10 +238,10 @@ def shifts(verdicts: Verdicts) -> Picture | View:
     for axes, group in zip(panels, groups, strict=True):
         costs = {judgement.file: judgement.costs.get(group.metric, 0.0) for judgement in verdicts.judgements}
         ratios = sorted(math.exp(costs[file]) for file in group.files if file in costs)
-        axes.axhline(1, color="#888888", linewidth=1)
+        axes.axhline(1, color=_INK, linewidth=1)
         axes.plot(range(1, len(ratios) + 1), ratios, "o", color=_OLD, markersize=4)
         axes.axhline(group.ratio or 1.0, color=_NEW, linewidth=1.5, linestyle="--")
-        axes.set_title(group.sentence, fontsize=9, loc="left")
+        axes.set_title(group.sentence, fontsize=9, loc="left", color=_INK)
         axes.set_ylabel("new / old")
     panels[-1].set_xlabel("files, sorted; the dashed line is the median")
     return _svg(figure, "; ".join(group.sentence for group in groups))
@@ -220,5 +262,5 @@ def calibration(history: GoldenHistory) -> Picture | View:
     axes.yaxis.set_minor_formatter("")
     axes.set_xlabel("standard deviations slower than the platform's shift")
     axes.set_ylabel("share of changes beyond")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
     return _svg(figure, f"Calibration: {len(sizes)} past changes of iteration times against the expected share")

@@ -16,8 +16,8 @@ class Priors:
     ``shift`` is the standard deviation of a platform's common shift, by metric.  ``degrees`` are those of Student's t
     that decides.  ``tails``: by metric the share of past changes beyond each half standard deviation, one way, from
     which the stated error rates follow.  ``moved``: the share of changes beyond the limit of a group, by metric.
-    ``stopped``: the share of files that are held back alone.  ``first_loss``, ``loss``, ``window_loss``: limits of
-    relative changes.
+    ``stopped``: the share of files that are held back alone, by the kind of the reason.  ``first_loss``, ``loss``,
+    ``window_loss``: limits of relative changes.
     """
 
     scales: Mapping[str, float]
@@ -26,7 +26,7 @@ class Priors:
     tails: Mapping[str, Sequence[float]]
     moved: Mapping[str, float]
     shift: Mapping[str, float]
-    stopped: float
+    stopped: Mapping[str, float]
     first_loss: float
     loss: float
     window_loss: float

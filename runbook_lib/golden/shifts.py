@@ -23,8 +23,8 @@ _SIGMA, _MEDIAN_ERROR = 1.4826, 1.2533
 _OWN_NOISE = 20.0
 _NO_SHIFT = ("num-zeros",)
 FORM, LOSS = "form", "loss"
-#: The least share of files whose reasons of one kind are one decision.
-_FORM_SHARE, _LOSS_SHARE = 0.25, 0.5
+#: The least share of files whose losses changed that are one decision.
+_LOSS_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -199,11 +199,12 @@ def common_reasons(reasons: Mapping[str, Sequence[ReviewReason]], judgements: Se
             by_kind[platform, kind].append(judgement.file)
     groups = []
     for (platform, kind), files in sorted(by_kind.items()):
-        total, share = compared[platform, FORM], _FORM_SHARE
+        total, least = compared[platform, FORM], COMMON
         if kind == LOSS:
-            total, share = max(compared[platform, LOSS], len(files)), _LOSS_SHARE
-        p_value = binomial_tail(len(files), total, PRIORS.stopped)
-        if len(files) >= COMMON and len(files) >= share * total and p_value < SIGNIFICANT:
+            total = max(compared[platform, LOSS], len(files))
+            least = max(COMMON, math.ceil(_LOSS_SHARE * total))
+        p_value = binomial_tail(len(files), total, PRIORS.stopped.get(kind, PRIORS.stopped[""]))
+        if len(files) >= least and p_value < SIGNIFICANT:
             metric, ratio = FORM if kind != LOSS else "lm loss", None
             if kind == LOSS:
                 sizes = []

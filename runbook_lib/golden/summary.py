@@ -143,6 +143,7 @@ def markdown(verdicts: Verdicts) -> str:
         _files("Refused: NaN, infinity or not readable", by_verdict["refused"]),
         _files("Held back: a person must look", by_verdict["held back"]),
         _files("Ambiguous: another run decides", by_verdict["ambiguous"]),
+        _dangers(verdicts),
         _files("Accepted", [judgement for judgement in judgements if judgement.accepted]),
         _files("Renamed", [judgement for judgement in judgements if judgement.renamed]),
     ]
@@ -159,6 +160,11 @@ def _groups(groups: Sequence[Group]) -> str:
         line = f"- {code(group.id)} {code(group.sentence)}, {probability}"
         lines.append(line + (f" accepted: {code(group.accepted[:200])}" if group.accepted else ": held back"))
     return "\n".join(lines) if groups else ""
+
+
+def _dangers(verdicts: Verdicts) -> str:
+    lines = [f"- {code(sentence[:400])}" for sentence in verdicts.accepted_dangers]
+    return "\n".join([f"**Accepted although dangerous: read these first** ({len(lines)})", "", *lines]) if lines else ""
 
 
 def _error_rates(verdicts: Verdicts) -> str:

@@ -21,7 +21,7 @@ from runbook_lib.runner.command_line import command
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit, edited_paths
 from runbook_lib.text.markdown import address, code, unlinked
-from runbook_lib.workflow import bisect_offer, branch_history, push_round
+from runbook_lib.workflow import branch_history, golden_decisions, push_round
 from runbook_lib.workflow.golden_comparison import GoldenComparison, coverage_rows
 from runbook_lib.workflow.golden_refreshes import ACCEPTED, attempt_rows, changed_since_fork, image_digest
 from runbook_lib.workflow.push_round import PushOutcome
@@ -238,24 +238,9 @@ def verify(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> View:
     step.check(*_checks(refresh))
     if sum(len(edit.after) for edit in refresh.edits) < 100_000:
         step.diff(edits.diff(refresh.edits))
-    for group in refresh.waiting:
-        step.decide("accept", group.id, f"{group.sentence}. {_search_offer(refresh, group)}".rstrip())
-    for file in refresh.stopped:
-        if file.verdict != "refused":
-            step.decide("accept", file.file, " ".join(reason.sentence for reason in file.reasons))
+    golden_decisions.request(step, refresh.values, refresh.waiting, refresh.stopped)
     _conclude(step, refresh, push)
     return display.note("The record below lists the checks.")
-
-
-def _search_offer(refresh: RefreshPlan, group: Group) -> str:
-    """Return what bisect-image found for a test of a group that became worse, else the command that searches."""
-    file = GoldenFileName.of_path(group.files[0]) if group.files else None
-    if file is None or group.ratio is None or group.ratio <= 1 or "loss" in group.metric:
-        return ""
-    model, case = group.files[0].split("/")[-3:-1]
-    test = f"{model}/{case}@{file.platform}"
-    result = bisect_offer.result_of(refresh.run.pull_request.records, test)
-    return result or bisect_offer.offer(refresh.run.branch, test, f"{group.metric} lower")
 
 
 def _checks(refresh: RefreshPlan) -> list[Check]:
@@ -324,6 +309,8 @@ def _wait_for_decision(step: StepRecord, refresh: RefreshPlan, push: PushOutcome
 
 def _plan_effects(step: StepRecord, refresh: RefreshPlan, files: str) -> None:
     """Record what applying would do."""
+    for danger in refresh.verdicts.accepted_dangers:
+        step.would(f"accept {danger}")
     if refresh.edits:
         step.would(f"refresh {files} in one commit on the branch {refresh.run.bump.branch}")
     if (

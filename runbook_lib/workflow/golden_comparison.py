@@ -120,7 +120,7 @@ class GoldenComparison:
 
     def worst(self) -> Picture | View:
         """Plot old against new, step by step, for the files that a person must see first."""
-        return plots.worst(self.judged, _parse_all(self.old), _parse_all(self.new))
+        return plots.worst(self.judged, parse_all(self.old), parse_all(self.new))
 
     def covered(self) -> View:
         """Show how many golden files of this image type the run covered, and why not the rest, with what to do."""
@@ -250,10 +250,11 @@ def _short(path: str) -> str:
     return path.removeprefix(f"{FOLDER}/")
 
 
-def _parse_all(texts: Mapping[str, str | None]) -> dict[str, GoldenValues]:
+def parse_all(texts: Mapping[str, str | None]) -> dict[str, GoldenValues]:
+    """Return the golden values that can be parsed, by name; the others are reported by their judgement."""
     values = {}
     for name, text in texts.items():
-        with contextlib.suppress(BadGoldenFile):  # reported by its judgement
+        with contextlib.suppress(BadGoldenFile):
             values[name] = parse(text or "")
     return values
 

@@ -17,7 +17,7 @@ from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import Verdicts, judge_all, without_times
 from runbook_lib.records import attachments
 from runbook_lib.records.chain import read_predicate
-from runbook_lib.system.cache_folder import cache_folder
+from runbook_lib.system.user_folders import cache_folder
 from runbook_lib.text.edits import Edit
 from runbook_lib.workflow import branch_history
 from runbook_lib.workflow.bump_branch import BumpBranch

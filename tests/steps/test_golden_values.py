@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bisect_world import read_offer
 from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
 
 from runbook_lib.clients.github.client import GitHub
@@ -252,7 +253,8 @@ def test_what_cannot_be_accepted_is_refused_before_there_is_a_run(tmp_path: Path
     [
         (False, "", ["refresh 4 golden files in one commit on the branch bump/main/dev-26.04-py3", push_round.PUSH]),
         (True, "", [push_round.PUSH]),  # what an earlier run committed and did not push
-        (True, f"{REGRESSION}: right", ["refresh 1 golden file in one commit on the branch bump/main/dev-26.04-py3",
+        (True, f"{REGRESSION}: right", [f"accept {REGRESSION}, a divergence (right)",
+                                        "refresh 1 golden file in one commit on the branch bump/main/dev-26.04-py3",
                                         push_round.PUSH]),
     ],
 )  # fmt: skip
@@ -572,6 +574,10 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
     assert exception["exception"] == "accept dgx_h100/iteration-time"
     again = step05(at, mode="preview")
     assert [group.id for group in again.plan.waiting] == ["dgx_gb200/iteration-time"]
+    (decision,) = [entry for entry in at.said("decision") if entry["name"] == "dgx_gb200/iteration-time"][-1:]
+    search = read_offer(decision["why"])
+    assert (search.metric, search.higher_is_better, search.where) == ("iteration-time", False, "slurm")
+    assert search.test.endswith("@dgx_gb200")
     text = again.plan.text
     assert "accepted: `the image is slower`" in text
     assert text.index("One decision for many files") < text.index("Held back: a person must look")

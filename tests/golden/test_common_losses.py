@@ -37,7 +37,7 @@ COMMON = [(number, 1.05, 1.0, 1) for number in (0, 0, 0, 1, 1, 1, 1, 1)]
         ((0, 1.05, 1.0004, 20), "refresh"),
         ((0, 1.05, 1.003, 20), "held back"),
         ((0, 1.05, 0.997, 40), "held back"),
-        ((9, 1.05, 1.003, 20), "refresh"),  # it never agreed with another test: the decision on all files covers it
+        ((9, 1.05, 1.003, 20), "held back"),  # it never agreed with another test, but all others changed alike
     ],
 )
 def test_a_test_that_no_longer_agrees_with_its_twins_is_held_back_beside_the_group(last, verdict):
@@ -46,4 +46,33 @@ def test_a_test_that_no_longer_agrees_with_its_twins_is_held_back_beside_the_gro
     assert [judgement.verdict for judgement in judged.judgements] == ["refresh"] * len(COMMON) + [verdict]
     assert judged.judgements[-1].file in judged.waiting
     reasons = " ".join(reason.sentence for reason in judged.judgements[-1].reasons)
-    assert ("it agreed with gpt/case" in reasons) == (verdict == "held back")
+    assert ("gpt/case" in reasons) == (verdict == "held back")
+
+
+@pytest.mark.parametrize(
+    ("factors", "groups"),
+    [
+        ((1.05, 1.05, 1.05, 1.05), ["lm loss"]),
+        ((1.05, 1.05, 1.02, 0.97), ["lm loss"]),
+        ((1.05, 1.02, 0.97, 0.9), []),
+    ],
+)
+def test_losses_that_changed_in_ways_of_their_own_are_no_common_decision(factors, groups):
+    judged = verdicts([(number, factor, 1.0, 1) for number, factor in enumerate(factors)])
+    assert [group.metric for group in judged.groups] == groups
+    assert {judgement.verdict for judgement in judged.judgements} == ({"refresh"} if groups else {"held back"})
+
+
+def test_a_second_run_of_the_same_test_makes_no_change_common():
+    examined = []
+    for number, factor in enumerate((1.05, 1.02)):
+        for run in ("", "_2nd"):
+            file = f"gpt/case{number}/golden_values_dev_dgx_h100{run}.json"
+            examined.append(examine(file, losses(number), losses(number, factor)))
+    assert judge_all(examined).groups == ()
+
+
+def test_nearly_all_must_change_alike_before_one_that_did_not_is_apart():
+    changes = [(number, 1.05, 1.0, 1) for number in range(3)]
+    judged = verdicts([*changes, (3, 1.02, 1.0, 1), (4, 1.07, 1.0, 1)])
+    assert {judgement.verdict for judgement in judged.judgements} == {"refresh"}

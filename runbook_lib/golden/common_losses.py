@@ -1,0 +1,91 @@
+"""Losses that changed alike: what makes a change common, and which tests it does not explain.
+
+A change of the model or its data moves the losses of most tests.  That is one decision only where it moves them alike:
+by the same factors at the same steps.  Where nearly all changed alike, a test that did not has a reason of its own; so
+has one that no longer agrees with those that trained exactly as it did before.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+
+from runbook_lib.golden.form import Judgement, ReviewReason
+from runbook_lib.golden.losses import LossChange, loss_change
+from runbook_lib.golden.values import Steps
+
+#: The share of the limits within which two losses agreed before, and the least steps that are compared.
+_AGREED, _LEAST_STEPS = 0.5, 5
+#: The share of tests that changed alike from which a change is common, and from which it explains all others.
+_COMMON, _EXPLAINS_ALL = 0.25, 0.8
+#: Factors that differ by more at the last step are not alike, whatever they are before.
+_FAR_APART = 0.02
+
+
+def split_common(judgements: Sequence[Judgement]) -> tuple[bool, Mapping[str, ReviewReason]]:
+    """Report if the losses of these tests changed alike; return the reasons, by file, of those that did not."""
+    unlike = []
+    for judgement in judgements:
+        folder = PurePath(judgement.file).parent  # the second run of a test says nothing of other tests
+        elsewhere = (other for other in judgements if PurePath(other.file).parent != folder)
+        if not any(_is_alike(judgement, other) for other in elsewhere):
+            unlike.append(judgement)
+    alike = len(judgements) - len(unlike)
+    reasons = {}
+    for judgement in unlike:
+        others = [other for other in judgements if other is not judgement]
+        twins = [other for other in others if _agreed(judgement, other)]
+        if twins or alike >= _EXPLAINS_ALL * len(others):
+            reason = _reason(judgement, twins or others, trained_alike=bool(twins))
+            if reason:
+                reasons[judgement.file] = reason
+    return alike >= _COMMON * len(judgements), reasons
+
+
+def _reason(judgement: Judgement, others: Sequence[Judgement], *, trained_alike: bool) -> ReviewReason | None:
+    """Return how a test differs from the nearest of others, None where it is alike or nothing can be compared."""
+    nearest: tuple[float, str, str, LossChange] | None = None
+    for other in others:
+        for metric, change in _differences(judgement, other):
+            if nearest is None or change.excess < nearest[0]:
+                nearest = change.excess, other.file, metric, change
+    if nearest is None or nearest[0] <= 1:
+        return None
+    excess, file, metric, change = nearest
+    before = f"it agreed with {file} before" if trained_alike else f"the others changed alike, as {file} did"
+    sentence = f"{before}; it differs by {change.size:+.2%} at step {change.step}"
+    return ReviewReason(metric, sentence, excess)
+
+
+def _is_alike(judgement: Judgement, other: Judgement) -> bool:
+    for metric, (old, new) in judgement.curves.items():
+        other_old, other_new = other.curves.get(metric, ({}, {}))
+        shared = old.keys() & new.keys() & other_old.keys() & other_new.keys()
+        last = max(shared, default=0)  # where losses that differ are most likely to
+        if shared and not math.isclose(new[last] * other_old[last], old[last] * other_new[last], rel_tol=_FAR_APART):
+            return False
+    differences = [change.excess for _, change in _differences(judgement, other)]
+    return bool(differences) and max(differences) <= 1
+
+
+def _differences(judgement: Judgement, other: Judgement) -> Iterator[tuple[str, LossChange]]:
+    """Yield by metric how the new loss differs from the old one with the other test's factors."""
+    for metric, (old, new) in judgement.curves.items():
+        other_old, other_new = other.curves.get(metric, ({}, {}))
+        expected = {}
+        for step in old.keys() & other_old.keys() & other_new.keys():
+            if other_old[step]:
+                expected[step] = old[step] * other_new[step] / other_old[step]
+        if len(expected.keys() & new.keys()) >= _LEAST_STEPS and (change := loss_change(expected, new)):
+            yield metric, change
+
+
+def _agreed(judgement: Judgement, other: Judgement) -> bool:
+    for metric, (old, _) in judgement.curves.items():
+        other_old: Steps = other.curves.get(metric, ({}, {}))[0]
+        shared = old.keys() & other_old.keys()
+        if len(shared) < _LEAST_STEPS or not math.isclose(old[max(shared)], other_old[max(shared)], rel_tol=0.01):
+            return False
+        change = loss_change(old, other_old)
+        if change is None or change.excess > _AGREED:
+            return False
+    return bool(judgement.curves)

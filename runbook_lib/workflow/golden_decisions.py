@@ -1,0 +1,68 @@
+"""The decisions on golden values that only a person can take, with what their cards show."""
+
+from collections.abc import Iterable
+
+from runbook_lib.golden import decision_facts
+from runbook_lib.golden.file_names import GoldenFileName
+from runbook_lib.golden.form import Judgement
+from runbook_lib.golden.shifts import Group
+from runbook_lib.golden.summary import sentence
+from runbook_lib.records.step_record import StepRecord
+from runbook_lib.workflow import bisect_offer
+from runbook_lib.workflow.golden_comparison import GoldenComparison, parse_all
+
+#: Plots of one run; drawing one takes a fifth of a second.
+_MOST_PLOTS = 20
+
+
+def request(step: StepRecord, values: GoldenComparison, groups: Iterable[Group], stopped: Iterable[Judgement]) -> None:
+    """Record a decision for each group and each file that waits for a person; nobody can accept a refused file."""
+    for group in groups:
+        offer = _search(values, group)
+        facts: dict[str, object] = {
+            "numbers": group.sentence,
+            "danger": values.verdicts.danger(group),
+            "files": list(group.files),
+            "key": decision_facts.fingerprint(group.id, f"{group.ratio or 0:.2f}", len(group.files)),
+            "search": offer.removeprefix(bisect_offer.PREFIX) if offer.startswith(bisect_offer.PREFIX) else "",
+        }
+        suggestion = "" if facts["danger"] else group.sentence
+        step.decide("accept", group.id, f"{group.sentence}. {offer}".rstrip(), suggestion, facts)
+    plots = 0
+    old, new = parse_all(values.old), parse_all(values.new)
+    for file in stopped:
+        if file.verdict == "refused":
+            continue
+        facts = {"danger": file.danger, "test": test_of(file.file)}
+        facts["key"] = decision_facts.fingerprint(values.old.get(file.file), values.new.get(file.file))
+        numbers = ""
+        if file.file in old and file.file in new:
+            numbers = decision_facts.numbers(file, old[file.file], new[file.file])
+            picture = None
+            if step.folder is not None and plots < _MOST_PLOTS:
+                picture = decision_facts.plot(file, values.verdicts, old[file.file], new[file.file])
+            if picture is not None:
+                plots += 1
+                facts["plot"] = f"plot-{plots}.svg"
+                step.store(f"plot-{plots}.svg", picture.svg)
+        facts["numbers"] = numbers
+        step.decide("accept", file.file, sentence(file), "" if facts["danger"] else numbers, facts)
+
+
+def test_of(file: str) -> str:
+    """Return the test of a golden file as ``model/case@platform``; empty where its name does not say."""
+    name = GoldenFileName.of_path(file)
+    if name is None or not name.platform:
+        return ""
+    model, case = file.split("/")[-3:-1]
+    return f"{model}/{case}@{name.platform}"
+
+
+def _search(values: GoldenComparison, group: Group) -> str:
+    """Return what bisect-image found for a test of a group that became worse, else the command that searches."""
+    test = test_of(group.files[0]) if group.files else ""
+    if not test or group.ratio is None or group.ratio <= 1 or "loss" in group.metric:
+        return ""
+    run = values.ci_run
+    result = bisect_offer.result_of(run.pull_request.records, test)
+    return result or bisect_offer.offer(run.branch, test, f"{group.metric} lower")
