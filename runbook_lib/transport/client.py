@@ -18,7 +18,7 @@ from runbook_lib.transport.retries import NoReply, Retries, Temporary, TooSlow, 
 from runbook_lib.transport.urls import may_redirect
 
 USER_AGENT = "base-image-runbook"
-DEFAULTS = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
+DEFAULTS = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
 _REDIRECTS = 5
 
 
@@ -83,14 +83,14 @@ class Client:
     ) -> None:  # fmt: skip
         self.home = home
         retries = Retries(pauses, patience, sleep)
-        bounded = BoundedTransport(deadline=deadline, largest=largest, retries=retries, transport=transport)
-        self._http = httpx.Client(timeout=timeout, transport=bounded)
+        self._timeout = timeout
+        self._transport = BoundedTransport(deadline=deadline, largest=largest, retries=retries, transport=transport)
         # Not every user closes a client of GitLab, which lives as long as its step.
-        weakref.finalize(self, self._http.close)
+        weakref.finalize(self, self._transport.close)
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._transport.close()
 
     def request(
         self, method: str, url: httpx.URL, headers: Mapping[str, str], *, secret: Mapping[str, str] | None = None,
@@ -100,8 +100,8 @@ class Client:
         headers = {**DEFAULTS, **headers}
         try:
             with send(
-                self._http, url, headers, method=method, content=content, source=self.home, origin=url,
-                secret=secret or {}, follow=follow,
+                self._transport, self._timeout, url, headers, method=method, content=content, source=self.home,
+                origin=url, secret=secret or {}, follow=follow,
             ) as response:  # fmt: skip
                 return response
         except httpx.RequestError as error:
@@ -110,8 +110,9 @@ class Client:
 
 @contextmanager
 def send(
-    http: httpx.Client, url: httpx.URL, headers: Mapping[str, str], *, source: httpx.URL, origin: httpx.URL,
-    secret: Mapping[str, str], method: str = "GET", content: Any = None, follow: bool = True,
+    transport: httpx.BaseTransport, timeout: httpx.Timeout, url: httpx.URL, headers: Mapping[str, str], *,
+    source: httpx.URL, origin: httpx.URL, secret: Mapping[str, str], method: str = "GET", content: Any = None,
+    follow: bool = True,
 ) -> Iterator[httpx.Response]:  # fmt: skip
     """Yield the reply to a request, at the end of its redirects.
 
@@ -121,8 +122,12 @@ def send(
     for _ in range(_REDIRECTS + 1):
         _require_allowed(source, url)
         own = secret if is_same_origin(url, origin) else {}
-        request = http.build_request(method, url, headers={**headers, **own}, json=content)
-        with closing(http.send(request, stream=True, follow_redirects=False)) as response:
+        # Not a client of httpx: it would keep cookies, at as much of the processor's time as the rest of a request.
+        request = httpx.Request(
+            method, url, headers={**headers, **own}, json=content, extensions={"timeout": timeout.as_dict()}
+        )
+        with closing(transport.handle_request(request)) as response:
+            response.request = request
             if not (follow and response.has_redirect_location):
                 yield response
                 return

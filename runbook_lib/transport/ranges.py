@@ -74,11 +74,8 @@ class Web:
     ) -> None:
         connections = 2 * min(workers, 2 * _THREADS_PER_POOL)
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-        self._clients = [
-            httpx.Client(timeout=TIMEOUT, transport=transport or open_transport(limits))
-            for _ in range(max(1, workers // _THREADS_PER_POOL))
-        ]
-        self._next_client = itertools.cycle(self._clients)
+        self._pools = [transport or open_transport(limits) for _ in range(max(1, workers // _THREADS_PER_POOL))]
+        self._next_pool = itertools.cycle(self._pools)
         self._retries = Retries(PAUSES, _PATIENCE, sleep, clock)
         self._lock = threading.Lock()
         self._stopped = False
@@ -90,16 +87,16 @@ class Web:
 
     def __exit__(self, *_: object) -> None:
         self._stopped = True
-        for client in self._clients:
-            client.close()
+        for pool in self._pools:
+            pool.close()
 
     @property
-    def client(self) -> httpx.Client:
+    def connections(self) -> httpx.BaseTransport:
         """The connections of this thread."""
-        if not hasattr(self._of_thread, "client"):
-            self._of_thread.client = next(self._next_client)
-        client: httpx.Client = self._of_thread.client
-        return client
+        if not hasattr(self._of_thread, "pool"):
+            self._of_thread.pool = next(self._next_pool)
+        pool: httpx.BaseTransport = self._of_thread.pool
+        return pool
 
     def each(
         self, pool: Executor, work: Callable[[T], R], items: Sequence[T], name: Callable[[T], str],
@@ -214,8 +211,8 @@ class RemoteFile:
         """Yield the reply of the last hop, its body not yet read."""
         address = self._stored
         redirected = send(
-            self._web.client, address, {**DEFAULTS, **headers}, source=self._origin, origin=self._origin,
-            secret=self._headers,
+            self._web.connections, TIMEOUT, address, {**DEFAULTS, **headers}, source=self._origin,
+            origin=self._origin, secret=self._headers,
         )  # fmt: skip
         with ExitStack() as stack:
             try:

@@ -242,6 +242,15 @@ def _artifacts(github: GitHub, run_id: int, jobs: Sequence[WorkflowJob]) -> dict
     return artifacts
 
 
+def evidence_rows(jobs: Iterable[DiagnosedJob]) -> list[dict[str, object]]:
+    """Return the lines of the logs that show the causes, with their job."""
+    rows: list[dict[str, object]] = []
+    for job in jobs:
+        for line in job.failure.evidence:
+            rows.append({"job": job.failure.job, "platform": job.platform, "text": line})
+    return rows
+
+
 def show(jobs: Sequence[DiagnosedJob]) -> View:
     """Show each failed job with its cause, then the evidence, verbatim."""
     view = display.table((job.row for job in jobs), empty="No job failed.")

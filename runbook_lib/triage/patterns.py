@@ -4,7 +4,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module, resources
 from typing import Any, Literal
 
@@ -43,15 +43,31 @@ class LogPattern:
     id: str
     kind: FailureKind
     finding: str
-    regex: re.Pattern[str]
+    pattern: str
     source: str
     tier: float
     confidence: float
-    literals: tuple[bytes, ...]
     advice: str = ""
     limit: bool = False
-    context: re.Pattern[str] | None = None
+    context_pattern: str = ""
     consequence_of: tuple[str, ...] = ()
+    by_words: bool = False  # no rule, but the words of an error, in upper or lower case
+
+    # Compiled on first use: a notebook that reads no log would wait for all rules.
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        """The expression of its lines."""
+        return re.compile(self.pattern, re.IGNORECASE if self.by_words else re.NOFLAG)
+
+    @cached_property
+    def context(self) -> re.Pattern[str] | None:
+        """The expression that one of the lines before must match."""
+        return re.compile(self.context_pattern) if self.context_pattern else None
+
+    @cached_property
+    def literals(self) -> tuple[bytes, ...]:
+        """Strings of which every line of the rule has one."""
+        return literals_of(self.pattern)
 
     def matches(self, line: str, before: Iterable[str]) -> re.Match[str] | None:
         """Return the match in a line, where the lines before it have the context that the rule asks for."""
@@ -59,11 +75,6 @@ class LogPattern:
         if match and self.context and not any(map(self.context.search, before)):
             return None
         return match
-
-    @property
-    def by_words(self) -> bool:
-        """Report if it is no rule, but the words of an error."""
-        return not self.literals
 
     @property
     def explains(self) -> bool:
@@ -78,19 +89,20 @@ def read_table(name: str) -> dict[str, Any]:
 
 def _read_pattern(rule: Mapping[str, Any]) -> LogPattern:
     strength = rule.get("strength", "cause")
-    context = rule.get("context")
     return LogPattern(
-        rule["id"], rule["class"], rule["finding"], re.compile(rule["pattern"]), rule["source"],
+        rule["id"], rule["class"], rule["finding"], rule["pattern"], rule["source"],
         float(rule.get("tier", _TIERS[strength])), rule.get("conf", _CONFIDENCE[strength]),
-        literals_of(rule["pattern"]), rule.get("advice", ""),
-        rule.get("limit", False), re.compile(context) if context else None, tuple(rule.get("consequence_of", ())),
+        rule.get("advice", ""), rule.get("limit", False), rule.get("context", ""),
+        tuple(rule.get("consequence_of", ())),
     )  # fmt: skip
 
 
 def _read_words(entry: Mapping[str, Any]) -> LogPattern:
     kind = entry["class"]
-    regex = re.compile(entry["pattern"], re.IGNORECASE)
-    return LogPattern(f"words of {kind}", kind, "an error", regex, _WORDS_SOURCE, GENERIC, _CONFIDENCE["generic"], ())
+    return LogPattern(
+        f"words of {kind}", kind, "an error", entry["pattern"], _WORDS_SOURCE, GENERIC, _CONFIDENCE["generic"],
+        by_words=True,
+    )  # fmt: skip
 
 
 def literals_of(pattern: str) -> tuple[bytes, ...]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -73,11 +73,11 @@ class _Log:
     changed: float
     stream: Callable[[int], Iterator[bytes]] = field(repr=False)
 
-    @property
+    @cached_property
     def parts(self) -> re.Match[str] | None:
         return _MEMBER.fullmatch(self.name)
 
-    @property
+    @cached_property
     def rank(self) -> int | None:
         if self.parts:
             return int(self.parts["rank"])

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.system import atomic_files
-from runbook_lib.system.cache_folder import cache_folder
+from runbook_lib.system.user_folders import cache_folder
 
 
 @dataclass(frozen=True)
