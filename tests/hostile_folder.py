@@ -6,7 +6,7 @@ from pathlib import Path
 #: Modules that are imported before the locked environment is there, within it, or by Python itself.
 MODULES = (
     *("ensurepip", "venv", "ast", "fcntl", "functools", "os", "pathlib", "shutil", "subprocess", "time", "runpy"),
-    *("pkgutil", "encodings", "site", "sitecustomize", "usercustomize", "pip", "uv", "flit_core", "setuptools"),
+    *("pkgutil", "encodings", "site", "sitecustomize", "usercustomize", "pip", "uv", "hatchling", "setuptools"),
     *("runbook_lib", "yaml", "json", "typing", "conftest", "papermill", "ipykernel", "ipykernel_launcher", "IPython"),
     *("jupyter_core", "jupyter_config", "jupyter_lab_config", "jupyter_server_config", "ipython_config"),
     *("ipython_kernel_config", "nbformat", "psutil", "matplotlib"),

@@ -21,14 +21,18 @@ _MODULES = {
     "audit verify": ("runbook_lib.cli.audit", "command_verify"),
     "audit replay": ("runbook_lib.cli.audit", "command_replay"),
     "add-test": ("runbook_lib.cli.add_test", "command"),
+    "fleet": ("runbook_lib.cli.fleet", "command"),
     "golden": ("runbook_lib.cli.golden", "command"),
     "image diff": ("runbook_lib.cli.image", "command_diff"),
     "image driver": ("runbook_lib.cli.image", "command_driver"),
     "image facts": ("runbook_lib.cli.image", "command_facts"),
     "image list": ("runbook_lib.cli.image", "command_list"),
+    "lab": ("runbook_lib.cli.notebooks", "command_lab"),
     "labels": ("runbook_lib.cli.labels", "command"),
     "pins": ("runbook_lib.cli.discover", "command"),
     "practice": ("runbook_lib.cli.practice", "command"),
+    "run": ("runbook_lib.cli.notebooks", "command_run"),
+    "review": ("runbook_lib.cli.review", "command"),
     "why": ("runbook_lib.cli.why", "command"),
 }
 
@@ -40,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     startup.restore()
     try:
         with safe_output():
-            return _run(_parser().parse_args(arguments))
+            return _run(parser().parse_args(arguments))
     except BrokenPipeError:
         # The reader has closed the pipe (`runbook check | head`): keep the interpreter from reporting that at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -62,11 +66,20 @@ def _run(options: argparse.Namespace) -> int:
             print(json.dumps({"format": 1, "outcome": "cannot tell", "error": str(error)}, indent=2))
         is_verdict = getattr(options, "action", "") == "replay"
         return 2 if is_verdict or options.command in ("check", "golden", "image", "pins", "why") else 1
+    except ModuleNotFoundError as error:
+        if not error.name or error.name.startswith("runbook_lib"):
+            raise
+        print(
+            f"runbook {options.command}: This command needs {error.name}, which `runbook check` does not: "
+            "pip install 'base-image-runbook[runbooks]'",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         return 130  # the status of a program that SIGINT ended
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="runbook",
         description="Move a repository's pins of its base image to a new one, and show the status.",
@@ -75,7 +88,8 @@ def _parser() -> argparse.ArgumentParser:
         "--version", action=_VersionAction, nargs=0, help="show the version, and the commit of a checkout"
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_check, _add_archive, _add_golden, _add_image, _add_changes, _add_pins, _add_practice, _add_why):
+    parts = (_add_check, _add_notebooks, _add_archive, _add_golden, _add_image, _add_changes, _add_pins, _add_practice)
+    for add in (*parts, _add_why, _add_fleet):
         add(commands)
     commands.metavar = f"{{{','.join(commands.choices)}}}"  # also for the error that one is missing
     return parser
@@ -122,10 +136,45 @@ def _add_check(commands: Commands) -> None:
     check.add_argument("--json", action="store_true", help="print JSON for machines")
 
 
+def _add_notebooks(commands: Commands) -> None:
+    run = commands.add_parser(
+        "run",
+        help="run a notebook headlessly",
+        description="Run a notebook headlessly, as papermill does: runbook run bump -p tag 26.04-py3. Exit status: 0 "
+        "done, waiting or previewed, 1 failed, 2 wrong usage.",
+    )
+    run.add_argument(
+        "notebook", nargs="?", default="", metavar="NOTEBOOK", help="its name, or its path (default: list the names)"
+    )
+    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="options and parameters of papermill")
+
+    lab = commands.add_parser(
+        "lab",
+        help="open the notebooks in JupyterLab",
+        description="Open the notebooks in JupyterLab. Those of an installed package are first copied to a folder.",
+    )
+    lab.add_argument(
+        "folder", nargs="?", default="", metavar="DIR", help="the folder (default: one of the user's data)"
+    )
+    lab.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="options of JupyterLab")
+
+
 def _add_archive(commands: Commands) -> None:
     status = commands.add_parser("status", help="show the status of each bump")
     status.add_argument("--json", action="store_true", help="print JSON for machines")
     status.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
+
+    review = commands.add_parser(
+        "review",
+        help="decide what a bump waits for, card by card",
+        description="Show each decision that a bump waits for, take the answers, and run the bump with them. Exit "
+        "status: 0 all decided, 1 something is open.",
+        epilog="Example: runbook review 26.05-py3",
+    )
+    review.add_argument(
+        "tag", nargs="?", default="", metavar="TAG", help="of the bump (default: the newest that waits)"
+    )
+    review.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
 
     audit = commands.add_parser("audit", help="verify an archive of records, or replay a record")
     actions = audit.add_subparsers(dest="action", required=True, metavar="{verify,replay}")
@@ -287,6 +336,18 @@ def _add_why(commands: Commands) -> None:
     why.add_argument("--audit", default="", metavar="DIR", help="the archive that is searched for the same failure")
     why.add_argument("--rules", action="store_true", help="list the classes and the rules")
     why.add_argument("--json", action="store_true", help="print JSON for machines")
+
+
+def _add_fleet(commands: Commands) -> None:
+    fleet = commands.add_parser(
+        "fleet",
+        help="show the base images of several repositories",
+        description="Show for each repository and branch which image it is on, since when, what is newest, and its "
+        "open bumps and quarantines. Exit status: 0 shown, 2 something cannot be told.",
+    )
+    fleet.add_argument("file", metavar="FILE", help="a YAML file that lists clones and their branches")
+    fleet.add_argument("--html", default="", metavar="PAGE", help="also write a page that needs no network")
+    fleet.add_argument("--json", action="store_true", help="print JSON for machines")
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from runbook_lib.cli.evidence import naming_lines, with_history
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git import blobs
 from runbook_lib.git.checkout import Checkout
@@ -25,7 +26,6 @@ from runbook_lib.text.lists import join_first
 
 if TYPE_CHECKING:
     from runbook_lib.pins.discover.draft import PinsFileDraft
-    from runbook_lib.pins.discover.moves import ReferencePlace
 
 FILE = ".base-image-pins.yaml"  # ``repositories`` names it too, and takes long to load
 _ROLES = ("lockstep dev", "lockstep lts", "follow", "informational", "frozen", "ignore")
@@ -34,7 +34,6 @@ _HEADS = ("call it", "place", "seems to be", "why", "image")
 _SNIFFED = 8000
 _UNREADABLE = re.compile(r"(?m)^error: '([^'\n]*)': unable to read [0-9a-f]+$")
 _MAX_LISTED = 5  # files in one sentence
-_MAX_COMMITS, _MAX_BYTES, _PART = 3000, 2**21, 500  # of the history, of a file in it, and files read at once
 
 
 @dataclass(frozen=True)
@@ -153,9 +152,9 @@ def survey(repository: str | Path, ref: str = "", *, history: bool = True) -> Di
             notes.append(f"{path} is a binary file that contains the name of an image; it was not searched.")
         else:
             texts[path] = text
-    references = discover(texts.items())
+    references = discover(texts.items(), lambda names: naming_lines(checkout, commit, names))
     if history and references and checkout.has("HEAD"):
-        references = _with_history(checkout, commit or "HEAD", references, texts, notes)
+        references = with_history(checkout, commit or "HEAD", references, texts, notes)
     known, references = _as_known(checkout, commit, references)
     if known:
         notes.append(
@@ -185,41 +184,6 @@ def _as_known(
         if new is not old and new.role == "lockstep":
             return repository.name, renamed
     return "", references  # a file with the name of a known one has no pin of it
-
-
-def _with_history(
-    checkout: Checkout,
-    commit: str,
-    found: tuple[ClassifiedReference, ...],
-    texts: Mapping[str, str],
-    notes: list[str],
-) -> tuple[ClassifiedReference, ...]:
-    """Return the references with the roles that the past bumps show, read from git up to ``commit``."""
-    from runbook_lib.git.file_versions import file_versions
-    from runbook_lib.pins.discover.moves import MoveCounter, places
-
-    paths = {reference.path for reference in found if "\n" not in reference.path}
-    try:
-        commits = file_versions(checkout, commit, sorted(paths), _MAX_COMMITS)
-    except GitFailed as error:
-        notes.append(f"The history could not be read, so past bumps decide nothing. {error}")
-        return found
-    tags: dict[tuple[str, str], Mapping[ReferencePlace, str]] = {}
-    versions = dict.fromkeys(version for _, versions in commits for version in versions if version[1])
-    blobs_of_part = list(versions)
-    for first in range(0, len(blobs_of_part), _PART):
-        part = blobs_of_part[first : first + _PART]
-        contents = blobs.read_objects(checkout.path, [blob for _, blob in part], _MAX_BYTES)
-        for path, blob in part:
-            if blob in contents:
-                text = contents[blob].decode("utf-8", "surrogateescape")
-                tags[path, blob] = {place: reference.tag for place, reference in places(path, text).items()}
-    counter = MoveCounter()
-    for name, of_commit in commits:
-        counter.add(name, [(path, tags[path, blob]) for path, blob in of_commit if (path, blob) in tags])
-    if missing := len(versions) - len(tags):
-        notes.append(f"{times(missing, 'version')} of files could not be read from the history, and count for nothing.")
-    return counter.settle(found, texts)
 
 
 def _is_not_checked_out(checkout: Checkout) -> bool:

@@ -11,7 +11,7 @@ from runbook_lib.golden import history, summary
 from runbook_lib.golden.diff import GoldenFiles, as_csv, as_json, compare, of_folder, of_revision
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.system.atomic_files import write
-from runbook_lib.system.cache_folder import cache_folder
+from runbook_lib.system.user_folders import cache_folder
 
 
 def command(options: argparse.Namespace) -> int:

@@ -86,7 +86,7 @@ def _lines(document: dict[str, object]) -> Iterator[str]:
 
 def _rules() -> dict[str, object]:
     rules = [
-        {"id": rule.id, "class": rule.kind, "pattern": rule.regex.pattern, "tier": rule.tier, "source": rule.source,
+        {"id": rule.id, "class": rule.kind, "pattern": rule.pattern, "tier": rule.tier, "source": rule.source,
          "consequence_of": list(rule.consequence_of), "advice": rule.advice or ADVICE[rule.kind]}
         for rule in (*LINES, *WORDS)
     ]  # fmt: skip

@@ -1,10 +1,9 @@
-"""The choices of a form: the registry's tags, the pull request's CI runs, and the decisions that are left."""
+"""The choices of a form: the registry's tags, and the pull request's CI runs."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runbook_lib import notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.clients.github.client import GitHub
@@ -16,7 +15,7 @@ from runbook_lib.images.families import edition
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.repositories import Repository
-from runbook_lib.records import archive, run_view
+from runbook_lib.records import archive
 from runbook_lib.workflow import bump_branch, pull_request
 
 #: Tags and CI runs that are offered; an older one can still be typed.
@@ -108,19 +107,3 @@ def in_flight(root: Path, repository: str, values: Mapping[str, object]) -> str:
         if bump.tag and bump.state != "ready":
             return bump.tag
     return ""
-
-
-def undecided(bump: Path) -> tuple[list[Mapping[str, str]], str]:
-    """Return the decisions that the newest run of each step requests, and the plots of values that are held back.
-
-    ``bump`` is the bump's folder in the archive.
-    """
-    newest = run_view.newest(bump)
-    decisions: list[Mapping[str, str]] = []
-    for name, run in newest.items():
-        if name != notebooks.BUMP:
-            decisions += run.decisions
-    golden = newest.get(notebooks.GOLDEN_VALUES)
-    if golden is None or not golden.decisions:
-        return decisions, ""
-    return decisions, golden.plan_html(run_view.HELD_BACK)

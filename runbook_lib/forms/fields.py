@@ -20,7 +20,8 @@ LABELS = {
     "tag": "Tag", "repo": "Checkout", "image_type": "Image type", "base": "Base branch", "remote": "Push to",
     "audit": "Archive", "allow": "Exceptions", "pins": "Whose pins", "publish": "Publish", "wait": "Wait for CI",
     "run_id": "CI run", "source": "Source", "only_failing": "Failed jobs only", "accept": "Accept", "broken": "Broken",
-    "reenable": "Re-enable", "soft": "Soft", "reset": "Reset", "refs": "Branches", "place": "Where",
+    "reenable": "Re-enable", "rerun": "Run again", "hold": "Hold", "soft": "Soft", "reset": "Reset",
+    "refs": "Branches", "place": "Where",
     "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests", "install": "Extras and groups",
     "package": "Package", "extra": "Into", "cache": "uv's cache", "folder": "Folder", "slurm": "Slurm",
     "region": "Region", "env": "Variables", "command": "Command",
@@ -35,8 +36,8 @@ LABELS = {
 #: Seldom needed, so hidden at first.
 SELDOM = (
     "remote", "audit", "allow", "pins", "source", "only_failing", "reset", "soft", "accept", "broken", "reenable",
-    "cache", "folder", "slurm", "target", "dockerfile", "arguments", "name", "secrets", "train", "mounts", "again",
-    "repeats", "early", "cancel", "gitlab", "nodes", "gpus",
+    "rerun", "hold", "cache", "folder", "slurm", "target", "dockerfile", "arguments", "name", "secrets", "train",
+    "mounts", "again", "repeats", "early", "cancel", "gitlab", "nodes", "gpus",
 )  # fmt: skip
 #: The values of fields that have few, and their labels.
 CHOICES: Mapping[str, Mapping[str, str]] = {
@@ -58,6 +59,8 @@ DECISIONS = {
     "accept": "model/case/golden_values_….json: reason",
     "broken": "case@platform: reason",
     "reenable": "case@platform: reason",
+    "rerun": "case@platform: reason",
+    "hold": "name: reason",
 }
 _COMMON = ("tag", "image_type", "base", "remote", "allow")
 _LTS = "LTS pins seldom move, and a maintainer decides when. Do you mean the LTS image?"
@@ -132,14 +135,3 @@ def _path_problem(value: str) -> str:
     except RuntimeError:
         return f"{value!r} starts with the home folder of a user whom this machine does not know."
     return ""
-
-
-def format_decisions(reasons: Mapping[str, str]) -> str:
-    """Return the value of a parameter for decisions by name.  A ``;`` in a reason becomes ``,``: it ends an entry."""
-    return "; ".join(f"{name}: {' '.join(reason.replace(';', ',').split())}" for name, reason in reasons.items())
-
-
-def missing_reasons(reasons: Mapping[str, str]) -> str:
-    """Return a sentence that names the decisions without a reason; empty if all have one."""
-    names = [name for name, reason in reasons.items() if not reason.replace(";", " ").split()]
-    return f"Give a reason for {', '.join(names)}." if names else ""

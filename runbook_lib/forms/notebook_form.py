@@ -19,6 +19,8 @@ from runbook_lib.forms.followed_run import FollowedRun, StartedRun, find_run
 from runbook_lib.forms.form_target import FormTarget, Values
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.practice import environment
+from runbook_lib.records import cards
+from runbook_lib.records.cards import Card
 from runbook_lib.records.run_view import RunView
 from runbook_lib.runner import background
 from runbook_lib.runner.parameters import NotebookSource
@@ -112,8 +114,7 @@ class Form:
 
     def _query_later(self, query: Callable[[int], None]) -> None:
         """Run a query once no field has changed for a moment."""
-        self._query += 1
-        number = self._query
+        number = self._query = self._query + 1
 
         def wait() -> None:
             time.sleep(_PAUSE)
@@ -140,10 +141,13 @@ class Form:
 
     def _offer_decisions(self, query: int, *, keep: bool = True) -> None:
         with suppress(RunbookError):
-            decisions, plots = choices.undecided(self.target().folder())
+            cards = self._cards()
             if query == self._query:
-                self.view.offer_decisions(decisions, plots, keep=keep)
+                self.view.offer_decisions(cards, keep=keep)
         self._offer_runs(query)
+
+    def _cards(self) -> tuple[Card, ...]:  # those that this notebook can carry out; raises RunbookError
+        return cards.read(self.target().folder(), [field.name for field in self.fields])
 
     def _offer_runs(self, query: int) -> None:
         target = self.target()
@@ -164,8 +168,9 @@ class Form:
 
     def _changed(self, name: str) -> None:
         values = self.view.values()
-        problems = self.view.missing_reasons()
-        invalid = {}
+        invalid, problems = {}, {}
+        if incomplete := self.view.incomplete_decision:
+            problems["decisions"] = incomplete
         for field, value in values.items():
             problem = fields.problem(field, value, self._repository)
             if problem:
@@ -305,7 +310,7 @@ class Form:
         view, target = self.view, self.target()
         with suppress(RunbookError):  # before the result, which refers to the decisions
             is_done = apply and run is not None and run.state in _SUCCESS
-            view.offer_decisions(*choices.undecided(target.folder()), keep=not is_done)
+            view.offer_decisions(self._cards(), keep=not is_done)
         if run is None:
             view.show_error(failure)
         elif run.state not in _SUCCESS:
@@ -319,6 +324,15 @@ class Form:
         else:
             self._plan = ShownPlan(values, run) if self._has_subject(values) else None
             view.show_plan(html.plan(run, publish=target.publishes, practice=target.practice))
+        view.reveal(self._part_to_reveal(run, apply=apply))
+
+    def _part_to_reveal(self, run: RunView | None, *, apply: bool) -> str:
+        """Return the part of the form that a person reads next."""
+        if run is None or run.state not in _SUCCESS:
+            return "error"
+        if apply:
+            return "cards" if self.view.cards else "result"
+        return "plan" if self.applies else "result"
 
     def _in_background(self, work: Callable[[], None]) -> None:
         def run() -> None:

@@ -2,13 +2,17 @@
 
 import html
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from runbook_lib.forms import fields
 from runbook_lib.forms import html as form_views
 from runbook_lib.forms.choices import Choices
 from runbook_lib.forms.fields import Field
+from runbook_lib.records import cards as decision_cards
+from runbook_lib.records.cards import Card
 
 _WIDE = {"width": "min(46rem, 100%)"}
 _STYLE = {"description_width": "8.5rem"}
@@ -16,18 +20,26 @@ _PROMINENT = {"button_color": "#9a3412", "text_color": "#ffffff", "font_weight":
 _OTHER_TAG = "(another …)"
 #: The first option of a field without a value.
 _EMPTY = {"tag": "(choose)", "run_id": "(the newest)"}
-_TO_DECIDE = "<strong>For you to decide</strong>: select your decisions and give a reason for each."
 _FALLBACK = "Run this notebook in JupyterLab to have its form here."
-_DECISION_LABELS = {"accept": "Accept", "broken": "Broken", "reenable": "Re-enable", "allow": "Confirm"}
 
 
-@dataclass(frozen=True, eq=False)
-class DecisionRow:
-    """A decision: a box to select, a reason, and the ``container`` of both."""
+@cache
+def _cards_widget() -> Any:
+    """Return the class of the cards: their script and style, and the cards and answers that both sides know."""
+    import anywidget
+    import traitlets
 
-    box: Any
-    reason: Any
-    container: Any
+    static = files(__package__).joinpath("static")
+    return type(
+        "DecisionCards",
+        (anywidget.AnyWidget,),
+        {
+            "_esm": static.joinpath("cards.js").read_text("utf-8"),
+            "_css": static.joinpath("cards.css").read_text("utf-8"),
+            "cards": traitlets.List().tag(sync=True),
+            "answers": traitlets.Dict().tag(sync=True),
+        },
+    )
 
 
 def show(root: Any) -> None:
@@ -55,11 +67,15 @@ class Widgets:
             self.messages[field.name] = self._html("runbook-message")
         self.other_tag = self._text("Other tag")
         self._set_visible(self.other_tag, visible=False)
-        self.decisions: dict[tuple[str, str], DecisionRow] = {}
+        #: The decisions that are requested, and by their ids what the user answers.
+        self.cards: tuple[Card, ...] = ()
+        self.answers: decision_cards.Answers = {}
+        self.cards_view = _cards_widget()(cards=[], answers={})
         self.problems: dict[str, str] = {}
         self._notify: Callable[[str], None] = lambda _: None
         self._muted = False
         self.preview = widgets.Button(description="Preview" if applies else "Run", button_style="primary")
+        self.preview.add_class("runbook-preview")
         self.apply = widgets.Button(description="Apply", disabled=True, style=_PROMINENT)
         # Never disabled: disabling a button that has the focus would throw a keyboard user out of the form.
         self.cancel = widgets.Button(description="Cancel")
@@ -69,15 +85,13 @@ class Widgets:
         self._result = self._html("runbook-result")
         self._error, self._warning = self._html("runbook-error"), self._html("runbook-warning")
         self._status, self._announced = self._html("runbook-status"), ""
-        self._heading, self._plots = widgets.HTML(_TO_DECIDE), widgets.HTML()
-        self._missing_reasons = self._html("runbook-message")
-        self._decision_box = widgets.VBox([])
         self._more = widgets.ToggleButton(description="More options", value=False)
         self.root = self._layout(form_fields, applies=applies)
         for name, widget in self.inputs.items():
             widget.observe(lambda _, name=name: self._changed(name), names="value")
         self.other_tag.observe(lambda _: self._changed("tag"), names="value")
         self.confirmation.observe(lambda _: self._notify(""), names="value")
+        self.cards_view.on_msg(lambda _, content, __: self.answer(content.get("answers", {})))
 
     def _layout(self, form_fields: Sequence[Field], *, applies: bool) -> Any:
         vertical = self._widgets.VBox
@@ -88,7 +102,7 @@ class Widgets:
             self._set_visible(hidden, visible=False)
             self._more.observe(lambda change: self._unfold(hidden, unfold=change["new"]), names="value")
             blocks += [self._more, hidden]
-        blocks += [self._decision_box, self._widgets.HBox([self.preview, self.cancel]), self._error, self._status]
+        blocks += [self.cards_view, self._widgets.HBox([self.preview, self.cancel]), self._error, self._status]
         blocks += [self._progress, self._plan, self._warning, self.confirmation]
         if applies:
             blocks.append(self.apply)
@@ -106,23 +120,16 @@ class Widgets:
             values[name] = value if isinstance(value, bool) else str(value or "")
         if values.get("tag") == _OTHER_TAG:
             values["tag"] = self.other_tag.value
-        for name in fields.DECISIONS:
-            if name in values:
-                entries = [str(values[name]), fields.format_decisions(self._selected(name))]
-                values[name] = "; ".join(filter(None, entries))
-        if "allow" in values:
-            values["allow"] = ", ".join(filter(None, [str(values["allow"]), *self._selected("allow")]))
+        for name, decided in decision_cards.parameters(self.cards, self.answers).items():
+            separator = "; " if name in fields.DECISIONS else ", "
+            values[name] = separator.join(filter(None, [str(values.get(name, "")), decided]))
         return values
 
-    def missing_reasons(self) -> dict[str, str]:
-        """Return a sentence for each parameter with a decision that has no reason."""
-        problems = {name: fields.missing_reasons(self._selected(name)) for name in fields.DECISIONS}
-        return {name: problem for name, problem in problems.items() if problem}
-
-    def _selected(self, parameter: str) -> dict[str, str]:
-        """Return the selected decisions of a parameter with their reasons."""
-        rows = self.decisions.items()
-        return {name: row.reason.value for (owner, name), row in rows if owner == parameter and row.box.value}
+    @property
+    def incomplete_decision(self) -> str:
+        """What the first incomplete decision lacks, as a sentence; empty if all are complete.  Its card shows it."""
+        problems = (decision_cards.problem(card, self.answers.get(card.id, {})) for card in self.cards)
+        return next(filter(None, problems), "")
 
     @property
     def typed(self) -> str:
@@ -163,49 +170,31 @@ class Widgets:
         self._muted = False
         self.show_hint(name, choices.note)
 
-    def offer_decisions(self, decisions: Sequence[Mapping[str, str]], plots: str = "", *, keep: bool = True) -> None:
-        """Offer decisions, one row each.
+    def answer(self, answers: decision_cards.Answers) -> None:
+        """Take the user's answers by the ids of the cards."""
+        self.answers = answers
+        self._notify("decisions")
 
-        With ``keep`` a selected decision stays, because a run that was given it does not request it again.
+    def offer_decisions(self, cards: Sequence[Card], *, keep: bool = True) -> None:
+        """Offer decisions.
+
+        With ``keep`` an answered one stays, because a run that was given it does not request it again.
         """
-        previous = self.decisions
-        self.decisions = {}
-        requested = {}
-        for decision in decisions:
-            if decision["parameter"] in self.inputs:
-                requested[decision["parameter"], decision["name"]] = decision
+        answers = {}
         if keep:
-            for key, row in previous.items():
-                if row.box.value and key not in requested:
-                    self.decisions[key] = row
-        for key, decision in requested.items():
-            if keep and key in previous:
-                self.decisions[key] = previous[key]
-            else:
-                self.decisions[key] = self._decision_row(decision)
-        if plots or not keep:
-            self._plots.value = form_views.folded("How the values that are held back moved, step by step", plots)
-        children = []
-        if self.decisions:
-            rows = [row.container for row in self.decisions.values()]
-            children = [self._heading, self._plots, *rows, self._missing_reasons]
-        self._decision_box.children = children
-        for row in previous.values():
-            if row not in self.decisions.values():
-                for widget in (row.container, *row.container.children):
-                    widget.close()
+            requested = {card.id for card in cards}
+            answers = {name: answer for name, answer in self.answers.items() if answer.get("choice")}
+            cards = [*cards, *(card for card in self.cards if card.id in answers and card.id not in requested)]
+        self.cards = tuple(cards)
+        shown = [asdict(card) for card in self.cards]
+        if shown != self.cards_view.cards:
+            self.cards_view.cards = shown
+        if answers.keys() != self.answers.keys():
+            self.answers = self.cards_view.answers = answers
 
-    def _decision_row(self, decision: Mapping[str, str]) -> DecisionRow:
-        parameter, name = decision["parameter"], decision["name"]
-        label = f"{_DECISION_LABELS[parameter]}: {name}"
-        box = self._widgets.Checkbox(value=False, description=label, indent=False, layout=_WIDE)
-        reason = self._text("Reason", value=decision["suggestion"], placeholder="why")
-        reason.tooltip = f"Reason for {name}"
-        self._set_visible(reason, visible=parameter in fields.DECISIONS)  # an exception has only a name
-        for widget in (box, reason):
-            widget.observe(lambda _: self._notify(parameter), names="value")
-        hint = self._widgets.HTML(form_views.hint(decision["why"]))
-        return DecisionRow(box, reason, self._widgets.VBox([box, hint, reason]))
+    def reveal(self, part: str) -> None:
+        """Scroll a part of the form into view, and give it the focus."""
+        self.cards_view.send({"reveal": part})
 
     # -- messages ------------------------------------------------------------------------------------------------
 
@@ -222,9 +211,7 @@ class Widgets:
                 message.value = form_views.problem(problems[name])
             elif name in self.problems or advice.get(name):
                 message.value = form_views.hint(advice.get(name, ""))
-        missing = self.missing_reasons()
-        self._missing_reasons.value = form_views.problem(" ".join(missing.values()))
-        if any(self._fields[name].seldom and name not in missing for name in problems):
+        if any(name in self._fields and self._fields[name].seldom for name in problems):
             self._more.value = True  # unfolded, because a problem must be visible
         self.problems = dict(problems)
 

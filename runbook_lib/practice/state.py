@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
@@ -135,9 +135,14 @@ class Store:
         # SQLite gives the same mode to the files that it creates beside it.
         os.close(private(str(path), os.O_RDWR | os.O_CREAT))
         self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
+        with ExitStack() as on_failure:
+            on_failure.callback(self._db.close)
+            self._prepare(path)
+            on_failure.pop_all()
+
+    def _prepare(self, path: Path) -> None:
         version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
         if version not in (0, FORMAT):
-            self._db.close()
             raise RunbookError(
                 f"The practice forge's state in {path} was written by another version of the runbook. "
                 "Start again with `runbook practice reset`."

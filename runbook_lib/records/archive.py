@@ -15,15 +15,22 @@ from runbook_lib.records.statement import RUN, Contributions, Identity, State, c
 from runbook_lib.records.status import BumpStatus, bump_status, outcome_sentence
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
+from runbook_lib.system.user_folders import data_folder
 
 _KILLED = "The run ended without reporting a result: its process was killed, or the machine went down."
 
 
 def default(notebook: Path | None = None) -> Path:
-    """Return the archive to use when no parameter names one: $RUNBOOK_AUDIT, else ``audit/`` in the project."""
+    """Return the archive to use when no parameter names one.
+
+    $RUNBOOK_AUDIT, else ``audit/`` of the clone that the notebooks are in, else a folder of the user's data: never a
+    folder of an installed package.
+    """
     if variable := os.environ.get("RUNBOOK_AUDIT"):
         return Path(variable).expanduser().absolute()
     root = notebook.absolute().parent.parent if notebook else provenance.ROOT
+    if provenance.IS_INSTALLED and not (root / "pyproject.toml").is_file():
+        root = data_folder(os.environ)
     return root / "audit"
 
 

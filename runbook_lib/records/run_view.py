@@ -33,7 +33,7 @@ class RunView:
     sentence: str
     next: str
     planned: tuple[Mapping[str, Any], ...]
-    decisions: tuple[Mapping[str, str], ...]
+    decisions: tuple[Mapping[str, Any], ...]
     links: Mapping[str, str]
     parameters: Mapping[str, Any]
     process: Mapping[str, Any]

@@ -176,8 +176,10 @@ def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
         case "planned":
             fields["planned"].append({"sentence": str(entry["sentence"]), "publish": bool(entry["publish"])})
         case "decision":
-            names = ("parameter", "name", "why", "suggestion")
-            fields["decisions"].append({name: str(entry[name]) for name in names})
+            decision: dict[str, Any] = {name: str(entry[name]) for name in ("parameter", "name", "why", "suggestion")}
+            if entry.get("facts"):
+                decision["facts"] = dict(entry["facts"])
+            fields["decisions"].append(decision)
         case "effect" | "exception":
             fields[f"{kind}s"].append(dict(entry))
 

@@ -128,9 +128,14 @@ class StepRecord:
         """
         self._add("planned", sentence=sentence, publish=publish)
 
-    def decide(self, parameter: str, name: str, why: str, suggestion: str = "") -> None:
-        """Add a decision that only a person can take, by an entry ``name: reason`` of this parameter."""
-        self._add("decision", parameter=parameter, name=name, why=why, suggestion=suggestion)
+    def decide(
+        self, parameter: str, name: str, why: str, suggestion: str = "", facts: Mapping[str, object] | None = None
+    ) -> None:
+        """Add a decision that only a person can take, by an entry ``name: reason`` of this parameter.
+
+        ``facts`` are what its card shows (``cards``).
+        """
+        self._add("decision", parameter=parameter, name=name, why=why, suggestion=suggestion, facts=facts or {})
 
     def waiting(self, sentence: str, next: str = "") -> None:
         """Report a step that is waiting: what for, and the command or action that continues it."""

@@ -96,7 +96,7 @@ def decisions(runs: Sequence[Predicate]) -> list[RecordedDecision]:
                 issues[str(effect.get("target"))] = str(effect.get("url"))
     unique: dict[tuple[str, str], RecordedDecision] = {}
     for run in runs:
-        for decision in (*_exceptions(run), *_broken(run, issues), *_reenabled(run)):
+        for decision in (*_exceptions(run), *_broken(run, issues), *_reenabled(run), *_holds(run)):
             unique.setdefault((decision.decision, decision.reason), decision)
     return list(unique.values())
 
@@ -143,6 +143,16 @@ def _reenabled(run: Predicate) -> list[RecordedDecision]:
         test, _, reason = map(str.strip, entry.partition(":"))
         if test:
             decided.append(RecordedDecision(f"re-enabled {test}", reason, person(run), str(run["started"])))
+    return decided
+
+
+def _holds(run: Predicate) -> list[RecordedDecision]:
+    """Return what a person holds back from the merge."""
+    decided = []
+    for entry in str(((run.get("parameters") or {}).get("resolved") or {}).get("hold") or "").split(";"):
+        name, _, reason = map(str.strip, entry.partition(":"))
+        if name and not is_preview(run):
+            decided.append(RecordedDecision(f"put {name} on hold", reason, person(run), str(run["started"])))
     return decided
 
 

@@ -18,11 +18,14 @@ FOLDER = "runbooks"
 
 
 def papermill(notebook: str, parameters: Mapping[str, object] | None = None, folder: str = FOLDER) -> str:
-    """Return the command that runs a notebook with these parameters, to be pasted in the project's root.
+    """Return the command that runs a notebook with these parameters, to be pasted in the root of a clone.
 
-    Text is passed with ``-r``, which does not convert ``26.10`` to a number; empty values are omitted.
+    An installed package has a command that works in any folder.  Text is passed with ``-r``, which does not convert
+    ``26.10`` to a number; empty values are omitted.
     """
     words = ["environment/run", "papermill", f"{folder}/{notebook}.ipynb"]
+    if provenance.IS_INSTALLED:
+        words = ["runbook", "run", notebook if folder == FOLDER else f"{folder}/{notebook}.ipynb"]
     for name, value in (parameters or {}).items():
         if value not in ("", None):
             words += ["-r" if isinstance(value, str) else "-p", name, str(value)]

@@ -53,7 +53,7 @@ class StepResult:
     #: True if it started a round of CI, by a push or by a rerun of tests.
     started_ci: bool = False
     planned: tuple[dict[str, Any], ...] = ()
-    decisions: tuple[dict[str, str], ...] = ()
+    decisions: tuple[dict[str, Any], ...] = ()
 
     @property
     def ok(self) -> bool:

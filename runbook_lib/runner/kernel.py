@@ -99,7 +99,7 @@ class Kernel:
 
         self._wait(self._started)
         code = f"import runbook_lib.runner.kernel_main as _m; _m.begin_notebook({dict(env)!r}, {str(cwd)!r})"
-        preparation = new_notebook(cells=[new_code_cell(code)])  # type: ignore[no-untyped-call]
+        preparation = new_notebook(cells=[new_code_cell(code)])
         try:
             self.run(preparation, limit=_READY, on_output=lambda _name, _text: None, cell_done=lambda _: None)
         except CellTooSlow:

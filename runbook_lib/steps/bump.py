@@ -13,14 +13,16 @@ from runbook_lib.workflow import bump_branch, golden_comparison, quarantines, re
 
 _PARAMETERS = (
     "tag", "repo", "image_type", "base", "remote", "audit", "allow", "pins", "apply", "publish", "wait", "run_id",
-    "source", "only_failing", "accept", "broken", "refs",
+    "source", "only_failing", "accept", "broken", "rerun", "refs",
 )  # fmt: skip
 
 
-def require(run: Context, *, accept: str, broken: str) -> None:
+def require(run: Context, *, accept: str, broken: str, rerun: str = "", hold: str = "") -> None:
     """Raise Refused for decisions on files or tests that the branch does not have, before any step changes anything."""
     golden_comparison.require_known_files(run.branch, accept)
     quarantines.resolve_targets(run.branch, broken, "broken")
+    quarantines.resolve_targets(run.branch, rerun, "rerun")
+    readiness.holds(hold)
 
 
 def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[StepResult, ...]:
@@ -32,8 +34,8 @@ def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[StepResult, 
     return sequence.run_notebooks(STEPS, ci_round=CI_ROUND, **values)
 
 
-def finish(run: Context, results: tuple[StepResult, ...], *, wait: bool) -> View:
-    """Read the bump's branch again, and record and show what is missing before the merge."""
+def finish(run: Context, results: tuple[StepResult, ...], *, wait: bool, hold: str = "") -> View:
+    """Read the bump's branch again, and record and show what is missing before the merge: also what is on ``hold``."""
     github = run.forge if results else None
-    state = readiness.check(bump_branch.find(run.checkout, run.bump), github, run.record.records)
+    state = readiness.check(bump_branch.find(run.checkout, run.bump), github, run.record.records, hold)
     return readiness.finish(run.record, results, state, wait=wait)

@@ -16,6 +16,7 @@ from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.records import archive
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.statement import Identity, record_id
 from runbook_lib.records.step_record import StepRecord, close_incomplete
@@ -93,7 +94,7 @@ def open_record(name: str, bump: Bump, *, repository: str, audit: str = "") -> S
     if folder := os.environ.get("RUNBOOK_RECORD"):
         return StepRecord(name, bump, repository, Path(folder))
     identity = _identity(bump, repository)
-    root = Path(audit or os.environ.get("RUNBOOK_AUDIT") or provenance.ROOT / "audit").expanduser().absolute()
+    root = Path(audit).expanduser().absolute() if audit else archive.default()
     records = root.joinpath(*identity.parts)
     incomplete = None if session.interactive() else _open_incomplete(name, records, identity)
     return StepRecord(name, bump, repository, incomplete, records)

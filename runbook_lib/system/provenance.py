@@ -12,7 +12,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).resolve().parents[1]
+IS_INSTALLED = not (_PACKAGE.parent / "pyproject.toml").is_file()
+#: The folder of the notebooks and documents: a clone of this project, or what a wheel has of it.
+ROOT = _PACKAGE / "installed" if IS_INSTALLED else _PACKAGE.parent
 
 #: Two readings of one process's start may differ by this many seconds, as clocks are adjusted.
 _START_TOLERANCE = 2.0

@@ -20,6 +20,8 @@ from runbook_lib.records.status import BEFORE_MERGE
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.runner.sequence import ROUNDS, conclude
+from runbook_lib.text.decisions import entries
+from runbook_lib.text.redact import Redactor
 from runbook_lib.triage.failed_jobs import failed
 from runbook_lib.workflow import (
     branch_history,
@@ -42,6 +44,8 @@ _VALUES = "golden values with nothing held back"
 _ISSUES = "an open issue for every broken test"
 _GITLAB = "a green pipeline on GitLab"
 _PUSHED = "a push of what is here"
+_ACCEPTED = "A person accepted"
+_HOLD = "nothing that a person has put on hold"
 
 
 @dataclass(frozen=True)
@@ -84,10 +88,15 @@ class Readiness:
         return display.table(rows) + display.notes(self.people, title="Left to people")
 
 
-def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None) -> Readiness:
+def holds(hold: str) -> dict[str, str]:
+    """Return the reasons why a person holds the merge, by name.  Raises Refused for an entry of another form."""
+    return entries(hold, "hold", "name: reason", Redactor(os.environ))
+
+
+def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None, hold: str = "") -> Readiness:
     """Check the CI run of the head commit, its pins, golden values, issues and GitLab.  Changes nothing.
 
-    ``records`` is the bump's folder in the archive.
+    ``records`` is the bump's folder in the archive, ``hold`` the parameter: what a person does not let pass.
     """
     bump = branch.bump
     if bump.tag is None or github is None or not bump.apply:
@@ -109,6 +118,8 @@ def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None
         _PUSHED: ("", lambda: [_check_pushed(branch, pull)]),
     }
     requirements: list[Requirement] = []
+    for name, reason in holds(hold).items():
+        requirements.append(Requirement(_HOLD, False, f"Do not merge: {name}: {reason}", "Run bump without this hold."))
     for name, (step, check_requirement) in checks.items():
         if reason := bump.repository.inapplicable(step):
             requirements.append(Requirement(name, None, reason))
@@ -118,7 +129,9 @@ def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None
         except RunbookError as error:  # one answer that is unavailable hides no other
             requirements.append(Requirement(name, False, str(error), "Run bump again."))
     follows_ci = not bump.repository.inapplicable(notebooks.RUN_CI)
-    return Readiness(tuple(requirements), tuple(_left_to_people(state, pull)), follows_ci=follows_ci)
+    people = [each.detail for each in requirements if each.name == _VALUES and each.detail.startswith(_ACCEPTED)]
+    people = [f"Reviewers: {sentence[0].lower()}{sentence[1:]} Read its plot before the merge." for sentence in people]
+    return Readiness(tuple(requirements), (*people, *_left_to_people(state, pull)), follows_ci=follows_ci)
 
 
 def _check_ci(state: PullRequestState, github: GitHub, pull: Pull) -> Iterator[Requirement]:
@@ -174,7 +187,9 @@ def _check_values(branch: BumpBranch, records: Path | None) -> Requirement:
     # Files of a group may be committed by hand: a person must decide on it anyway.
     files += [group.id for group in verdicts.groups if not group.accepted]
     if not files:
-        return Requirement(_VALUES, True, "Nothing is held back.")
+        dangers = "; ".join(verdicts.accepted_dangers)
+        detail = f"{_ACCEPTED} {dangers}." if dangers else "Nothing is held back."
+        return Requirement(_VALUES, True, detail)
     names = display.first_names(files, 4)
     return Requirement(
         _VALUES, False, f"{names} {display.be(len(files))} held back.", f"{notebooks.GOLDEN_VALUES}, with accept"
@@ -268,6 +283,8 @@ def finish(step: StepRecord, results: tuple[StepResult, ...], readiness: Readine
 
 def _not_ready(missing: Sequence[Requirement], results: Sequence[StepResult]) -> tuple[str, str]:
     """Return the sentence on what is missing, and the next action."""
+    if held := [each.detail for each in missing if each.name == _HOLD]:
+        return f"{'; '.join(held)[0].lower()}{'; '.join(held)[1:]}", missing[0].next
     names = ", ".join(each.name for each in missing)
     if len(missing) == 1:  # the table has the details of each; of a single one there is room for it here
         names += f" ({missing[0].detail.rstrip('.')})"

@@ -9,8 +9,8 @@ from pathlib import Path
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.blobs import read_blobs
 from runbook_lib.git.checkout import Checkout, slug_of
-from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, REPOSITORIES, Repository
+from runbook_lib.pins.sites import read
 from runbook_lib.system.atomic_files import read_named
 
 _ON_HOST = re.compile(r"(?!file:)[a-z+]+://|[^/:@]+@[^/:@]+:")  # an address, or user@host:path
@@ -71,7 +71,11 @@ def _has_all_pins(checkout: Checkout, state: str | None, repository: Repository)
     texts = checkout.read(repository.sites.pin_paths, state)
     if not repository.sites.matches(texts):
         return False
-    return all(verdict.state != "cannot tell" for verdict in check_pins(texts, repository.sites))
+    readings = read(texts, repository.sites)
+    lockstep = sum(len(reading.pins) for reading in readings if reading.site.lockstep)
+    # One Dockerfile with the name and argument of a known one proves nothing.
+    enough = min(2, sum(site.lockstep for site in repository.sites.pins))
+    return lockstep >= enough and not any(reading.problem for reading in readings)
 
 
 def _remote_names(checkout: Checkout) -> set[str]:

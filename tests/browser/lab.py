@@ -159,6 +159,10 @@ class Tab:
         option.first.wait_for(state="attached")
         field.select_option(label=option.first.evaluate("it => it.label"))
 
+    def card(self, name: str) -> Locator:
+        """The card of a decision, by a part of its title."""
+        return self.form.locator(".rb-card").filter(has=self.page.locator("h4", has_text=name)).first
+
     def button(self, name: str) -> Locator:
         """A button of the form."""
         return self.form.get_by_role("button", name=name, exact=True)

@@ -28,17 +28,12 @@ def test_from_the_start_page_to_ready_to_merge(lab: Lab, tab: Tab) -> None:
     assert f"… waiting ({TAG}): not ready to merge" in tab.press("Apply", "result")
     # What only a person can decide.
     tab.shot("decide", tab.form)
-    tab.form.get_by_role("checkbox", name="Broken: ").first.wait_for()
-    for box in tab.form.get_by_role("checkbox", name="Broken: ").all():
-        box.check()
-    tab.form.get_by_role("checkbox", name="Accept: hybrid").check()
-    tab.form.get_by_text("Give a reason for hybrid").wait_for()
-    assert tab.button("Preview").is_disabled()
-    reasons = tab.form.get_by_label("Reason")
-    empty = [it for it in reasons.all() if not it.input_value() and it.is_visible()]
-    assert empty
-    for reason in empty:
-        reason.fill("known, and right")
+    for name in ("gpt3_mcore_te_tp4_pp1_long", "gpt3_moe_mcore_tp2_ep4_memory"):
+        tab.card(name).get_by_role("button", name="Broken").click()
+    tab.card("hybrid").get_by_role("button", name="Accept").click()
+    tab.card("hybrid").get_by_label("Reason").fill("known, and right")
+    tab.page.wait_for_function("document.querySelector('.runbook-preview').disabled")
+    tab.card("hybrid").get_by_label("Type diverges").fill("diverges")
     plan = tab.press("Preview", "plan", says="Apply will")
     assert "file an issue for 2 tests" in plan
     tab.confirm()
@@ -162,13 +157,13 @@ def test_a_commit_that_somebody_else_pushed_is_confirmed_in_the_form(lab: Lab, t
     git(clone, "push", "-q")
     pushed = git(clone, "rev-parse", "HEAD")
     tab.press("Preview", "plan", says="Apply will")
-    row = tab.form.get_by_role("checkbox", name="Confirm: ").first
+    row = tab.card("foreign-commit").get_by_role("button", name="Confirm")
     row.wait_for()
     tab.shot("foreign", tab.form)
     shown = tab.form.inner_text()
     assert pushed in shown
     assert "curl https://example.org" in shown
     assert "authorize CI" not in tab.part("plan").inner_text()
-    row.check()
+    row.click()
     tab.press("Preview", "plan", says=f"authorize CI for {pushed[:10]}")
     assert tab.lab.records("bump")[-1]["parameters"]["resolved"]["allow"] == f"foreign-commit:{pushed}"

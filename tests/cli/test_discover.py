@@ -660,6 +660,27 @@ def test_a_ref_is_searched_without_checking_it_out(clone, run):
     assert (status, "Leave --ref out" in error) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("path", "line", "role"),
+    [
+        (".github/workflows/x.yml", "run: IMAGE=$(jq -r .base docker/images.json)", "lockstep dev"),
+        (".github/workflows/x.yml", "run: cat ./docker/images.json | jq .base", "lockstep dev"),
+        (".gitlab-ci.yml", 'script: ["jq .base $CI_PROJECT_DIR/docker/images.json"]', "lockstep dev"),
+        ("ci/Dockerfile.x", "RUN jq -r .base < ${ROOT}/docker/images.json", "lockstep dev"),
+        ("Jenkinsfile", "def images = readJSON file: 'docker/images.json'", "lockstep dev"),
+        (".github/workflows/x.yml", "key: ${{ hashFiles('docker/images.json') }}", "informational"),
+        (".github/workflows/x.yml", "run: cat other/docker/images.json", "informational"),
+        (".github/workflows/x.yml", "run: cat docker/images.json.bak docker/images.json-old", "informational"),
+        (".github/workflows/x.yml", "run: cat images.json", "informational"),
+        ("README.md", "Run `jq -r .base docker/images.json`", "informational"),
+    ],
+)
+def test_a_value_in_a_file_that_ci_reads_is_a_pin(clone, run, path, line, role):
+    commit(clone, {"docker/images.json": f'{{"base": "{NEW}"}}', path: f"x:\n  {line}\n"})
+    roles = {entry["path"]: entry["role"] for entry in json.loads(run(clone, "--json")[1])["references"]}
+    assert roles["docker/images.json"] == role
+
+
 def test_past_bumps_show_what_moves_together(clone, run):
     """Of two bumps and another commit, the Dockerfile and the README take part in both, the script in none."""
 

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.forms import fields
+from runbook_lib.records.cards import format_entries
 from runbook_lib.runner.parameters import Parameter
 from runbook_lib.text.decisions import entries
 from runbook_lib.text.redact import Redactor
@@ -69,12 +70,5 @@ WORD = st.text(st.characters(exclude_characters=";:", exclude_categories=["C", "
     )
 )
 def test_decisions_are_read_back(reasons: dict[str, str]) -> None:
-    parsed = entries(fields.format_decisions(reasons), "accept", "name: reason", Redactor({}))
+    parsed = entries(format_entries(reasons), "accept", "name: reason", Redactor({}))
     assert parsed == {name: " ".join(reason.replace(";", ",").split()) for name, reason in reasons.items()}
-
-
-@pytest.mark.parametrize(("reasons", "named"), [({}, ""), ({"a": "b"}, ""), ({"a": " ;", "b": "\xa0"}, "a, b")])
-def test_a_decision_needs_a_reason(reasons: dict[str, str], named: str) -> None:
-    problem = fields.missing_reasons(reasons)
-    assert named in problem
-    assert bool(problem) == bool(named)

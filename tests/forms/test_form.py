@@ -19,6 +19,7 @@ from runbook_lib.forms.form import offer
 from runbook_lib.forms.notebook_form import Form
 from runbook_lib.practice import World
 from runbook_lib.records import run_view
+from runbook_lib.records.cards import from_decisions
 from runbook_lib.runner import background, execute, session
 
 pytestmark = pytest.mark.slow
@@ -60,6 +61,10 @@ def previewed(form: Form) -> Form:
     form.view.preview.click()
     until(lambda: not form.busy)
     return form
+
+
+def answer(form: Form, card: str, choice: str, reason: str = "", typed: str = "") -> None:
+    form.view.answer({**form.view.answers, card: {"choice": choice, "reason": reason, "typed": typed}})
 
 
 def shown(form: Form, name: str) -> str:
@@ -168,28 +173,41 @@ def test_an_outdated_plan_is_not_applied(world: World, tmp_path: Path) -> None:
 def test_a_decision_about_one_image_does_not_hold_for_another(world: World) -> None:
     form = create("06-broken-tests", tag=TAG)
     decision = {"parameter": "broken", "name": "gpt/a@dgx_h100", "why": "It failed.", "suggestion": "it fails"}
-    form.view.offer_decisions([decision])
-    (row,) = form.view.decisions.values()
-    row.box.value = True
+    form.view.offer_decisions(from_decisions([decision], ["broken"]))
+    answer(form, "broken:gpt/a@dgx_h100", "broken", "it fails")
     assert form.view.values()["broken"] == "gpt/a@dgx_h100: it fails"
-    form.view.offer_decisions([])  # no longer requested, but selected
+    form.view.offer_decisions([])  # no longer requested, but answered
     assert form.view.values()["broken"]
     field(form, "base").value = "dev"
     assert form.view.values()["broken"] == ""
-    assert row.container.comm is None  # closed, so that rows do not pile up
+    assert form.view.cards_view.cards == []
 
 
 def test_a_foreign_commit_is_confirmed_by_its_row(world: World) -> None:
     form = create("04-run-ci", tag=TAG)
     field(form, "allow").value = "merge-base"
     name = f"foreign-commit:{'a' * 40}"
-    form.view.offer_decisions([{"parameter": "allow", "name": name, "why": "Read its diff.", "suggestion": ""}])
-    (row,) = form.view.decisions.values()
+    decision = {"parameter": "allow", "name": name, "why": "Read its diff.", "suggestion": ""}
+    form.view.offer_decisions(from_decisions([decision], ["allow"]))
     assert form.view.values()["allow"] == "merge-base"
-    row.box.value = True
+    answer(form, f"allow:{name}", "allow")
     assert form.view.values()["allow"] == f"merge-base, {name}"
-    assert form.view.missing_reasons() == {}
     assert form.view.problems == {}
+
+
+def test_a_divergence_is_accepted_only_with_a_reason_and_its_word(world: World) -> None:
+    form = create("05-golden-values", tag=TAG)
+    decision = {"parameter": "accept", "name": "a/b/golden_values_x.json", "why": "", "facts": {"danger": "divergence"}}
+    form.view.offer_decisions(from_decisions([decision], ["accept"]))
+    for reason, typed, problem in (
+        ("", "", "reason"),
+        ("ok", "", "Type"),
+        ("ok", "yes", "Type"),
+        ("ok", "Diverges", ""),
+    ):
+        answer(form, "accept:a/b/golden_values_x.json", "accept", reason, typed)
+        assert form.view.preview.disabled is bool(problem)
+        assert problem in form.view.problems.get("decisions", "")
 
 
 def test_a_headless_kernel_does_not_load_the_form() -> None:
@@ -288,9 +306,8 @@ def test_a_failed_run_is_shown_in_the_form(world: World) -> None:
 def test_a_quarantined_test_is_re_enabled_without_a_tag(world: World) -> None:
     form = previewed(create("06-broken-tests", tag="", broken="", reenable=""))
     assert form.view.apply.disabled
-    (decision,) = [row for (parameter, _), row in form.view.decisions.items() if parameter == "reenable"]
-    decision.reason.value = "fixed on main"
-    decision.box.value = True
+    (card,) = [card for card in form.view.cards if card.id.startswith("reenable:")]
+    answer(form, card.id, "reenable", "fixed on main")
     previewed(form)
     assert "quarantine/main/" in shown(form, "runbook-plan")
     assert form.view.apply.disabled

@@ -7,6 +7,7 @@ import sqlite3
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -661,7 +662,7 @@ def test_a_state_that_is_none(world: World, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database, and long enough to be seen as such" * 20)
     with pytest.raises(sqlite3.DatabaseError):
         ControlledForge(tmp_path / "text", world.remote)
-    with sqlite3.connect(tmp_path / "newer") as db:
+    with closing(sqlite3.connect(tmp_path / "newer")) as db:
         db.execute("PRAGMA user_version = 99")
     with pytest.raises(RunbookError, match="another version"):
         ControlledForge(tmp_path / "newer", world.remote)

@@ -88,6 +88,7 @@ def main(folder: Path) -> None:
 #: What stands for values from outside in patterns that are made of them, by function.
 SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "workflow.pull_request_body.compose_body": {"name": "base-image-runbook:golden-values:"},
+    "pins.discover.roles._names": {"places": r"(?<![\w./-])(?:\./)?ci/base\.env|\$\S{1,200}/base\.env"},
     "pins.sites._pins": {"name": "nvcr.io/nvidia/pytorch"},
     "records.timeline._broken": {"case": "gpt3_tp1"},
     "steps.broken_tests.issue.choose": {"test": SimpleNamespace(case="gpt3_tp1")},
@@ -114,6 +115,15 @@ def _labels() -> None:
     for table, key in ((labels.SCOPE, "_scope"), (labels.ADDITIONAL, "_additional")):
         for *_, form in table:
             _note(f"steps.labels.{key}: form", form, re.DOTALL)
+
+
+def _rules() -> None:
+    """All rules for lines of logs, each of which is compiled when a line needs it."""
+    patterns = _module("triage.patterns")
+    for rule in (*patterns.LINES, *patterns.WORDS):
+        _note("triage.patterns.LogPattern.regex: self.pattern", rule.regex, 0)
+        if rule.context:
+            _note("triage.patterns.LogPattern.context: self.context_pattern", rule.context, 0)
 
 
 def _secrets() -> None:
@@ -168,7 +178,7 @@ def _bucket() -> None:
 
 #: What must run for patterns that functions compute to be compiled.
 RUN: tuple[Callable[[], None], ...] = (
-    _build_arguments, _labels, _secrets, _drafts, _redactor, _dockerfile, _bucket, _schemas,
+    _build_arguments, _labels, _rules, _secrets, _drafts, _redactor, _dockerfile, _bucket, _schemas,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ from figures import Figures
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = ROOT / "environment"
 UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv") or "uv"
+#: What the library itself is built with.
+BUILD = ("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove_classifiers")
 
 
 def wheel(folder: Path, name: str, version: str, files: Mapping[str, str], needs: str = "") -> str:
@@ -75,8 +77,8 @@ class Place:
 
     def lock(self, *entries: str) -> None:
         """Lock these, and what the library itself is built with."""
-        core = f"flit_core=={importlib.metadata.version('flit_core')} {self.hashes['flit_core']}"
-        self.requirements.write_text("\n".join((core, *entries)) + "\n")
+        build = [f"{name}=={importlib.metadata.version(name)} {self.hashes[name]}" for name in BUILD]
+        self.requirements.write_text("\n".join((*build, *entries)) + "\n")
 
     def run(self, cwd: Path | None = None, **env: str) -> "subprocess.CompletedProcess[str]":
         """A command in the environment, which is built or brought up to date for it."""
@@ -103,12 +105,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Place:
     (home / "python/python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     (home / "python/python3").chmod(0o755)
     place.folder.mkdir()
-    core = importlib.metadata.distribution("flit_core")
-    record = f"flit_core-{core.version}.dist-info/RECORD"
-    files = [it for it in core.files or () if it.suffix != ".pyc"]
-    kept = [it for it in files if ".dist-info" not in str(it) or it.name in ("METADATA", "WHEEL")]
-    content = {str(it): it.read_text() for it in kept}
-    place.hashes["flit_core"] = packed(place.folder / f"flit_core-{core.version}-py3-none-any.whl", record, content)
+    for name in BUILD:
+        distribution = importlib.metadata.distribution(name)
+        about = f"{name}-{distribution.version}.dist-info"
+        content = {}
+        for file in distribution.files or ():
+            if file.name in ("METADATA", "WHEEL") or (file.suffix != ".pyc" and str(file).startswith(f"{name}/")):
+                content[str(file)] = file.read_text()
+        place.hashes[name] = packed(
+            place.folder / f"{name}-{distribution.version}-py3-none-any.whl", f"{about}/RECORD", content
+        )
     uv = {"uv-1.data/scripts/uv": f'#!/bin/sh\nexec "{UV}" "$@"\n'}
     place.hashes["uv"] = wheel(place.folder, "uv", "1", uv)
     (place.checkout / "environment/uv.txt").write_text(f"uv==1 {place.hashes['uv']}\n")

@@ -9,11 +9,13 @@ import random
 from typing import Any, Literal
 
 #: ``same``: only timings differ, within tolerance.  ``drift``: as a new CUDA and cuBLAS move them.
-#: ``regression``: the loss diverges from the middle of the run on.
-Kind = Literal["same", "drift", "regression"]
+#: ``regression``: the loss diverges from the middle of the run on.  ``slower``: drift, and each step takes longer.
+Kind = Literal["same", "drift", "regression", "slower"]
 
 #: Metrics that CI compares within a tolerance, which no image exceeds here; all others must be equal.
 _APPROXIMATE = ("iteration-time", "mem-allocated-bytes", "mem-max-allocated-bytes", "throughput", "latency")
+#: How much longer a step takes in an image that is slower.
+_SLOWER = 1.55
 
 
 def remeasure(text: str, kind: Kind, seed: str) -> str:
@@ -44,7 +46,7 @@ def _series(name: str, values: dict[str, Any], kind: Kind, chance: random.Random
             continue
         factor = 1.0
         if name == "iteration-time":
-            factor = level * (1 + chance.uniform(-0.01, 0.01))
+            factor = level * (1 + chance.uniform(-0.01, 0.01)) * (_SLOWER if kind == "slower" else 1.0)
         elif name.startswith("mem-"):
             factor = level
         elif kind == "regression" and "loss" in name:

@@ -23,7 +23,7 @@ TEST_CASES = file_names.FOLDER
 #: Tier of a run → the scope of its rows in the recipes; a tier does not include lower ones.
 _SCOPES = {"L0": ("mr-github-slim",), "L1": ("mr-github",)}
 
-Cause = Literal["", "drift", "hang", "memory", "nccl", "regression", "refused", "broken", "needs"]
+Cause = Literal["", "drift", "hang", "memory", "nccl", "regression", "slower", "refused", "broken", "needs"]
 Conclusion = Literal["success", "failure", "cancelled", "skipped"]
 
 #: The effect of a new base image on a test.  Every other test passes without a change that CI checks.
@@ -37,6 +37,8 @@ FATES: Mapping[str, Cause] = {
     "hybrid/hybrid_mr_tp2_cp2": "regression",
     "mimo/mimo_vlm_tp1": "nccl",
 }
+#: The image in which a loss diverges; in the others the same test only became slower.
+DIVERGING = "26.04-py3"
 #: Tests that fail for reasons other than the image: they fail on the base branch, too.
 FAIL_ON_MAIN_TOO = frozenset({"moe/gpt3_moe_mcore_tp2_ep4_memory"})
 
@@ -95,7 +97,7 @@ class Planned:
     @property
     def measures(self) -> bool:
         """True if the job leaves golden values behind; one that hangs has those of the previous repeat."""
-        return self.compares and self.cause in ("", "drift", "regression", "hang")
+        return self.compares and self.cause in ("", "drift", "regression", "slower", "hang")
 
 
 #: Kind → name, and when the job is listed, starts and ends, as fractions of the duration of the run.
@@ -219,7 +221,10 @@ def _fate(at: Situation, job: Planned) -> Cause:
     name = f"{job.model}/{job.test_case}"
     if at.image == at.base_image and name not in FAIL_ON_MAIN_TOO:
         return ""
-    return FATES.get(name, "")
+    cause = FATES.get(name, "")
+    if cause == "regression" and not at.image.endswith(f":{DIVERGING}"):
+        cause = "slower"
+    return cause
 
 
 def compared_paths(changed: Iterable[str]) -> list[str]:
@@ -239,8 +244,8 @@ def measured(at: Situation, job: Planned) -> dict[str, str]:
     kind: measure.Kind = "same"
     if at.selection.image == "lts" or cause in ("drift", "hang"):
         kind = "drift"
-    elif cause == "regression":
-        kind = "regression"
+    elif cause in ("regression", "slower"):
+        kind = cause
     return {
         path: measure.remeasure(text, kind, f"{path} {at.image}")
         for path, text in {**at.golden, **at.base_golden}.items()

@@ -63,7 +63,7 @@ def errors(job: Planned, rank: int) -> list[str]:
     if job.cause == "broken":
         return _lines("failure-broken") if rank == 0 else []
     lines = _lines("rank-start", rank=rank)
-    if job.cause in ("", "drift", "regression"):
+    if job.cause in ("", "drift", "regression", "slower"):
         return lines + _lines("rank-end", rank=rank)
     if rank == CULPRIT[job.cause]:
         return lines + _lines(f"failure-{job.cause}")
@@ -95,8 +95,9 @@ def _functional_end(cause: str) -> list[str]:
         return []
     if cause == "hang":
         return _lines("harness-hang")
-    if cause in ("drift", "regression"):
-        return [*_lines(f"harness-{cause}"), _RESTART, _EXIT.format(1)]
+    if cause in ("drift", "regression", "slower"):
+        name = "regression" if cause == "regression" else "drift"
+        return [*_lines(f"harness-{name}"), _RESTART, _EXIT.format(1)]
     report = _lines("harness-child-failed", rank=CULPRIT.get(cause, 0))
     # The harness also mistakes the messages of the other ranks for a flaky failure.
     if cause in ("nccl", "memory"):

@@ -4,12 +4,14 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from runbook_lib import display
 from runbook_lib.clients.github import issues as github_issues
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.display import View
 from runbook_lib.errors import Refused
+from runbook_lib.golden.decision_facts import fingerprint
 from runbook_lib.pins.check import check_pins
 from runbook_lib.recipes import issue_references, quarantine
 from runbook_lib.recipes.rows import RecipeRow
@@ -45,7 +47,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class QuarantinePlan:
-    """The tests to quarantine and to re-enable; ``quarantined`` are named ones that the branch quarantines already."""
+    """The tests to quarantine, to re-enable and to run again; ``quarantined`` are named ones that already are."""
 
     triage: Triage
     decisions: tuple[Decision, ...] = ()
@@ -53,6 +55,7 @@ class QuarantinePlan:
     reenabled: tuple[Target, ...] = ()
     soft: bool = False
     warnings: tuple[str, ...] = ()
+    rerun: tuple[Target, ...] = ()
 
     @property
     def run(self) -> ChosenRun:
@@ -124,7 +127,8 @@ class QuarantinePlan:
 
     @cached_property
     def _open_tests(self) -> dict[str, DiagnosedJob]:
-        named = {f"{target.model}/{target.case}" for target in (*self.known_issues, *self.quarantined)}
+        decided = (*self.known_issues, *self.quarantined, *self.rerun)
+        named = {f"{target.model}/{target.case}" for target in decided}
         jobs: dict[str, list[DiagnosedJob]] = {}
         for job in self.triage.jobs:
             if "/" in job.test and job.failure.kind in _PROPOSED and job.test not in named:
@@ -138,18 +142,33 @@ class QuarantinePlan:
                     tests |= {f"{test}@{name}": job for name in row.platforms if job.platform in ("", name)}
         return tests
 
-    def open_decisions(self) -> list[tuple[str, str, str]]:
-        """Return each open test with its cause and the comparison with the base branch, and the reason suggested."""
+    def open_decisions(self) -> list[dict[str, Any]]:
+        """Return the decision on each open test, as ``StepRecord.decide`` takes it: the reason suggested is its cause.
+
+        Of a test that fails on the base branch too, that is the reason, and its issue.
+        """
         decisions = []
         for test, cause in self.proposals().items():
-            comparison = f" ({self._open_tests[test].comparison})" if test in self._open_tests else ""
+            job = self._open_tests[test]
             result = bisect_offer.result_of(self.run.pull_request.records, test)
             next_step = result or bisect_offer.offer(self.run.branch, test)
-            decisions.append((test, f"{cause}{comparison} {next_step}".rstrip(), cause))
+            why = f"{cause} ({job.comparison}) {next_step}".rstrip()
+            search = next_step.partition(bisect_offer.PREFIX)[2]
+            decisions.append(_open_decision(test, job, why, cause, search))
         for test, job in self.failing_on_base().items():
-            issue = f"see #{job.tracked.number}" if job.tracked else ""
-            decisions.append((test, f"The new image did not break it: {job.comparison}", issue))
+            reason = f"see #{job.tracked.number}" if job.tracked else job.on_base.sentence.replace(";", ",")
+            decisions.append(_open_decision(test, job, f"The new image did not break it: {job.comparison}", reason))
         return decisions
+
+
+def _open_decision(test: str, job: DiagnosedJob, why: str, suggestion: str, search: str = "") -> dict[str, Any]:
+    facts = {
+        "test": test,
+        "numbers": job.failure.cause,
+        "key": fingerprint(job.failure.kind, job.failure.cause, job.on_base.state),
+        "search": search,
+    }
+    return {"name": test, "why": why, "suggestion": suggestion, "facts": facts}
 
 
 def as_parameter(proposals: Mapping[str, str]) -> str:
@@ -157,7 +176,9 @@ def as_parameter(proposals: Mapping[str, str]) -> str:
     return "; ".join(map(": ".join, proposals.items()))
 
 
-def plan(failures: Triage, *, broken: str = "", reenable: str = "", soft: bool = False) -> QuarantinePlan:
+def plan(
+    failures: Triage, *, broken: str = "", reenable: str = "", rerun: str = "", soft: bool = False
+) -> QuarantinePlan:
     """Plan the quarantine of the tests in ``broken`` and the return of those in ``reenable`` (``parse_targets``).
 
     Checks the names even without a run, and searches for each test's issue.  Raises Refused for a test that no recipe
@@ -167,6 +188,7 @@ def plan(failures: Triage, *, broken: str = "", reenable: str = "", soft: bool =
     branch, source = run.branch, run.source
     targets, rows = resolve_targets(branch, broken, "broken")
     reenabled, _ = resolve_targets(branch, reenable, "reenable")
+    again, _ = resolve_targets(branch, rerun, "rerun")
     if source is None or run.bump.tag is None:  # without a bump ``survey`` plans
         return QuarantinePlan(failures)
     decisions, quarantined, warnings = [], [], []
@@ -185,7 +207,7 @@ def plan(failures: Triage, *, broken: str = "", reenable: str = "", soft: bool =
         if job is not None and job.on_base.state == "failing":
             warnings.append(f"The new image did not break {target}: {job.comparison}.")
         decisions.append(_decision(run, target, target_rows, job, internal=source.gitlab))
-    return QuarantinePlan(failures, tuple(decisions), tuple(quarantined), reenabled, soft, tuple(warnings))
+    return QuarantinePlan(failures, tuple(decisions), tuple(quarantined), reenabled, soft, tuple(warnings), again)
 
 
 def _decision(

@@ -6,7 +6,7 @@ A failed test is *explained* by golden values that were refreshed, *decided* onc
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -108,18 +108,21 @@ def _with_history(jobs: Sequence[DiagnosedJob], records: Path | None) -> tuple[D
     return tuple(listed)
 
 
-def open_jobs(failures: Triage, edited: Iterable[Edit] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def open_jobs(
+    failures: Triage, edited: Iterable[Edit] = (), rerun: Collection[Target] = ()
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the jobs that block the push, and of the flaky ones that are only to run again.
 
-    ``edited`` are the recipes that change before the push.
+    ``edited`` are the recipes that change before the push; a person wants the tests in ``rerun`` to run again.
     """
+    requested = {(f"{target.model}/{target.case}", target.platform) for target in rerun}
     stopped = _stopped_tests(failures, edited)
     # Jobs of one test have the same name on all platforms, and may fail for different causes: they are counted.
     decided: dict[str, int] = {}
     infrastructure: Counter[str] = Counter()
     for job in failures.jobs:
         decided[job.failure.job] = stopped[job.test]
-        if job.failure.kind in RERUN:
+        if job.failure.kind in RERUN or (job.test, job.platform) in requested:
             infrastructure[job.failure.job] += 1
     unexplained = Counter(failures.undecided) - Counter(decided)
     flaky = unexplained & (infrastructure | Counter(failures.ambiguous))

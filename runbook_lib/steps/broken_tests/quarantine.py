@@ -19,6 +19,7 @@ from runbook_lib.steps.broken_tests.decide import QuarantinePlan
 from runbook_lib.steps.broken_tests.failures import Triage, open_jobs
 from runbook_lib.text import edits
 from runbook_lib.text.lists import capitalized
+from runbook_lib.triage import failed_jobs
 from runbook_lib.workflow import branch_history, bump_branch, markdown_texts, push_round, quarantines
 from runbook_lib.workflow.proposal import is_mine
 from runbook_lib.workflow.push_round import PushOutcome
@@ -60,7 +61,7 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
     # Refuses before anything is filed.  A killed run may have filed issues and left their rows uncommitted.
     planned = plan.edits(plan.known_issues)
     if not bump.apply:
-        blocking, flaky = open_jobs(failures, planned)
+        blocking, flaky = open_jobs(failures, planned, plan.rerun)
         return QuarantineResult(plan, open=blocking, flaky=flaky)
     if plan.decisions or plan.reenabled:
         push_round.require_own_branch(state)
@@ -78,7 +79,7 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
         step.report(f"{_changes(len(issues), plan)}.")
         for name in bump.allow & {"whole-row", "unseen-failure"}:
             step.allowed(name, "; ".join(map(str, issues)) or "It was not needed.")
-    blocking, flaky = open_jobs(failures, edited)
+    blocking, flaky = open_jobs(failures, edited, plan.rerun)
     push, rerun = PushOutcome(), False
     if not run.older:  # an older run says nothing about the failures of the newest
         push = push_round.push_answers(step, state, blocking)
@@ -146,13 +147,14 @@ def verify(step: StepRecord, result: QuarantineResult) -> None:
     step.warn(*branch.warnings, *plan.triage.warnings, *plan.warnings)
     if run.source is not None:
         run.record_inputs(step)
-        step.table("failures", [job.row for job in plan.triage.jobs])
+        step.table("failures", [job.row | {"test": job.test} for job in plan.triage.jobs])
+        step.table("evidence", failed_jobs.evidence_rows(plan.triage.jobs))
     if run.source is not None and run.bump.tag is not None:
         step.check(*_checks(result))
         filed = {target: issue.number for target, issue in result.issues.items()}
         step.diff(edits.diff(plan.edits(plan.known_issues | filed)))
-        for test, why, suggestion in plan.open_decisions():
-            step.decide("broken", test, why, suggestion)
+        for decision in plan.open_decisions():
+            step.decide("broken", **decision)
     _conclude(step, result)
 
 

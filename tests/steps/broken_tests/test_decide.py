@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bisect_world import read_offer
 from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
 from test_golden_values import REGRESSION, after_first_run, step05
 
@@ -155,7 +156,13 @@ def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at:
     memory = decisions[f"moe/{MEMORY}@dgx_h100"]
     assert memory["why"].startswith("The new image did not break it: already failing on main since")
     assert memory["suggestion"] == f"see #{tracked.number}"
-    assert "(new with this image: the job passes on main" in decisions[f"gpt/{HANG}@dgx_h100"]["why"]
+    hang = decisions[f"gpt/{HANG}@dgx_h100"]["why"]
+    assert "(new with this image: the job passes on main" in hang
+    # The image is searched for what it broke, and for nothing else.
+    search = read_offer(hang)
+    assert (search.test, search.metric, search.where) == (f"gpt/{HANG}@dgx_h100", "exit", "slurm")
+    assert (str(search.good), str(search.bad)) == ("26.02-py3", "26.04-py3")
+    assert "bisect-image" not in memory["why"]
     body = at.github().pulls()[0].body
     assert ["already failing on main since" in body, "new with this image" in body] == [True, True]
 
@@ -474,6 +481,7 @@ def test_a_row_without_an_issue_does_not_borrow_the_next_ones(at: World) -> None
 def test_a_cause_from_a_log_is_quoted_for_the_shell(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     hostile = '"$(touch pwned)"'
     monkeypatch.setattr(decide.QuarantinePlan, "proposals", lambda _: {"case@platform": hostile})
+    monkeypatch.setattr(decide.QuarantinePlan, "open_decisions", lambda _: [])
     step06(at)
     following = at.said("waiting")[-1]["next"]
     argument = following.partition("-r broken ")[2]

@@ -29,6 +29,7 @@ ROOT = HERE.parents[2]
 SOURCES = ("runbook_lib", "environment", ".dockerignore")
 #: Seconds for one test.  A fault that makes it hang is caught too, but should be planted so that it does not.
 TIMEOUT = 600
+_LIBRARY = "_base_image_runbook.pth"  # names the folder of the library that an environment imports
 _VENV = Path("environment/.venv")
 #: Not tracked, but needed by tests that are marked with the component that it belongs to.
 _COMPONENTS = Path("environment/.components")
@@ -152,9 +153,9 @@ class Scratch:
             (target / folder).symlink_to(source / folder)
         shutil.copy(source / "pyvenv.cfg", target / "pyvenv.cfg")
         for package in (source / packages).iterdir():
-            if package.name != "runbook_lib.pth":
+            if package.name != _LIBRARY:
                 (target / packages / package.name).symlink_to(package)
-        (target / packages / "runbook_lib.pth").write_text(f"{self.root}\n")
+        (target / packages / _LIBRARY).write_text(f"{self.root}\n")
         for command in (source / "bin").iterdir():
             _copy_command(command, target / "bin" / command.name, str(source), str(target))
         locked = [self.root / name for name in ("environment/uv.txt", "environment/requirements.txt", "pyproject.toml")]

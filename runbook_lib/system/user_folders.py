@@ -1,4 +1,4 @@
-"""The folders of the user's cache, which only save time."""
+"""The user's folders: the cache, which only saves time, and the data."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,3 +16,11 @@ def cache_folder(env: Mapping[str, str], name: str) -> Path | None:
     if not parent or not Path(parent).is_absolute():
         return None
     return Path(parent, "base-image-runbook", name)
+
+
+def data_folder(env: Mapping[str, str]) -> Path:
+    """Return the folder below XDG_DATA_HOME, or that of the user's home."""
+    data = Path(env.get("XDG_DATA_HOME", ""))
+    if not data.is_absolute():  # the specification says to ignore it
+        data = Path.home() / ".local/share"
+    return data / "base-image-runbook"

@@ -1,0 +1,79 @@
+"""``runbook run`` and ``runbook lab``: the notebooks, headless or in JupyterLab, from any folder."""
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.runner import papermill
+from runbook_lib.system import provenance
+from runbook_lib.system.user_folders import data_folder
+from runbook_lib.text.lists import join_first
+
+_NOTEBOOKS = "runbooks"
+
+
+def command_run(options: argparse.Namespace) -> int:
+    """Run a notebook headlessly, by its name or path; the other arguments are papermill's."""
+    shipped = provenance.ROOT / _NOTEBOOKS
+    if not options.notebook:
+        print("\n".join(sorted(path.stem for path in shipped.glob("*.ipynb"))))
+        return 0
+    notebook = options.notebook
+    if os.sep not in notebook and not notebook.endswith(".ipynb"):
+        notebook = str(shipped / f"{notebook}.ipynb")
+    _prefer_this_environment()
+    return papermill.main([notebook, *options.arguments])
+
+
+def command_lab(options: argparse.Namespace) -> int:
+    """Open JupyterLab on the notebooks; those of an installed package are copied first."""
+    import_module("jupyterlab")  # before anything is copied
+    if not provenance.IS_INSTALLED and not options.folder:
+        folder = provenance.ROOT
+    else:
+        folder = Path(options.folder or data_folder(os.environ) / provenance.library()["version"]).expanduser()
+        _copy_notebooks(folder)
+    _prefer_this_environment()
+    arguments = [sys.executable, "-m", "jupyterlab", *options.arguments]
+    os.chdir(folder)
+    os.execv(sys.executable, arguments)
+
+
+def _copy_notebooks(folder: Path) -> None:
+    """Copy the notebooks and documents that the folder does not have; report those that differ."""
+    different = []
+    try:
+        for source in _shipped_files():
+            target = folder / source.relative_to(provenance.ROOT)
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
+            elif target.read_bytes() != source.read_bytes():
+                different.append(target.name)
+    except OSError as error:
+        raise RunbookError(
+            f"The notebooks could not be copied to {folder} ({error.strerror or error}). Name another folder: "
+            "runbook lab DIR"
+        ) from error
+    if different:
+        note = f"{folder} has other versions of {join_first(different, 3)}, which stay as they are."
+        print(note, file=sys.stderr, flush=True)  # JupyterLab takes the place of this process
+
+
+def _shipped_files() -> Iterator[Path]:
+    for name in (_NOTEBOOKS, "docs"):
+        for source in sorted((provenance.ROOT / name).rglob("*")):
+            if source.is_file() and ".ipynb_checkpoints" not in source.parts:
+                yield source
+
+
+def _prefer_this_environment() -> None:
+    """Make Jupyter use the kernel of this environment, and the settings that are shipped beside the notebooks."""
+    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
+    settings = [str(provenance.ROOT / "environment" / "jupyter"), os.environ.get("JUPYTER_CONFIG_PATH", "")]
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))

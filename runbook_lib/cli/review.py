@@ -1,0 +1,130 @@
+"""``runbook review``: the decisions of a bump, card by card in the terminal, as the form shows them."""
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from runbook_lib import notebooks
+from runbook_lib.cli import style
+from runbook_lib.errors import RunbookError
+from runbook_lib.records import archive, cards
+from runbook_lib.records.archive import read_records
+from runbook_lib.records.cards import Card
+from runbook_lib.records.status import BumpStatus
+from runbook_lib.runner import command_line, papermill
+from runbook_lib.runner.parameters import NotebookSource
+from runbook_lib.system import provenance
+
+_WIDTH = 100
+_MOVES = {"j": 1, "": 1, "k": -1}
+
+
+def command(options: argparse.Namespace) -> int:
+    """Ask for each decision, and run the bump with the answers; return 0 if nothing is left open, 1 if something is."""
+    root = Path(options.audit).expanduser().absolute() if options.audit else archive.default()
+    source = NotebookSource.read(provenance.ROOT / command_line.FOLDER / f"{notebooks.BUMP}.ipynb")
+    names = [parameter.name for parameter in source.parameters]
+    bump, open_cards = _bump(root, options.tag, names)
+    if not open_cards:
+        print("Nothing is left to decide.")
+        return 0
+    print(style.paint(f"{bump.repository} {bump.base} {bump.image_type} {bump.tag}", "bold"))
+    answers = _ask_all(open_cards)
+    missing = [card for card in open_cards if not answers.get(card.id) or cards.problem(card, answers[card.id])]
+    given = _given(Path(bump.story).parent) | cards.parameters(open_cards, answers)
+    print(f"\n{len(open_cards) - len(missing)} of {len(open_cards)} decided.")
+    if not answers:
+        return 1
+    print(f"The command that carries this out:\n\n{command_line.papermill(notebooks.BUMP, given)}\n")
+    if _read(f"Type {bump.tag} to run it now, or press Enter to stop: ") != bump.tag:
+        return int(bool(missing))
+    arguments = [str(source.path)]
+    for name, value in given.items():
+        arguments += ["-r" if isinstance(value, str) else "-p", name, str(value)]
+    return papermill.main(arguments) or int(bool(missing))
+
+
+def _bump(root: Path, tag: str, names: list[str]) -> tuple[BumpStatus, tuple[Card, ...]]:
+    """Return the bump of a tag, or the newest with something to decide, and its cards."""
+    bumps = [bump for bump in archive.status(root) if bump.is_started] if root.is_dir() else []
+    bumps = [bump for bump in bumps if tag in ("", bump.tag)]
+    if not bumps:
+        raise RunbookError(
+            f"There is no bump{f' to {tag}' if tag else ''} in {root}. `runbook status` lists them; --audit names "
+            "another archive."
+        )
+    bumps.sort(key=lambda bump: bump.active, reverse=True)
+    for bump in bumps:
+        if open_cards := cards.read(Path(bump.story).parent, names):
+            return bump, open_cards
+    return bumps[0], ()
+
+
+def _given(folder: Path) -> dict[str, Any]:
+    """Return the parameters of the newest run of the bump, without the decisions that it carried out."""
+    for run in reversed(read_records(folder).readable):
+        parameters = run.get("parameters") or {}
+        if run["notebook"]["name"] == notebooks.BUMP and parameters.get("given"):
+            kept = {name: parameters["resolved"].get(name) for name in parameters["given"]}
+            return {name: value for name, value in kept.items() if name not in ("apply", "run_id")}
+    raise RunbookError(f"No run of bump was found in {folder}. Run it once: it asks for the decisions.")
+
+
+def _ask_all(open_cards: tuple[Card, ...]) -> dict[str, Mapping[str, str]]:
+    answers: dict[str, Mapping[str, str]] = {}
+    position = 0
+    while 0 <= position < len(open_cards):
+        card = open_cards[position]
+        print(f"\n[{position + 1}/{len(open_cards)}] " + "\n".join(_lines(card)))
+        key = _read("> ")
+        if key in (None, "q"):
+            break
+        option = next((option for option in card.options if option.key == key), None)
+        if option is not None:
+            answer = {"choice": option.choice, "reason": option.reason}
+            if option.parameter in cards.PARAMETERS:
+                typed = _read(f"Reason [{option.reason}]: " if option.reason else "Reason: ")
+                answer["reason"] = typed or option.reason
+            if option.choice == "accept" and card.word:
+                answer["typed"] = _read(f"Type {card.word} to accept the {card.danger}: ") or ""
+        elif key == "c" and card.earlier:
+            answer = dict(card.earlier)
+        elif key in _MOVES:
+            position = max(0, position + _MOVES[key])
+            continue
+        else:
+            print("That is none of the keys.")
+            continue
+        if problem := cards.problem(card, answer):
+            print(style.paint(f"✗ {problem}", "red"))
+            continue
+        answers[card.id] = answer
+        position += 1
+    return answers
+
+
+def _lines(card: Card) -> Iterator[str]:
+    danger = style.paint(f"  ⚠ {card.danger}", "yellow") if card.danger else ""
+    yield style.paint(card.title, "bold") + danger
+    yield textwrap.fill(card.headline, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+    for label, text in card.details:
+        yield textwrap.fill(f"{label}: {text}", _WIDTH, initial_indent="  ", subsequent_indent="    ")
+    yield from (f"  | {line[:_WIDTH]}" for line in card.lines)
+    if card.log:
+        yield f"  Log: {card.log}"
+    if card.files:
+        yield f"  {len(card.files)} files, such as {card.files[0]}"
+    if card.earlier:
+        yield f"  c  as before (the value is the same): {card.earlier['choice']}, {card.earlier['reason']}"
+    yield "  " + "   ".join(f"{style.paint(option.key, 'bold')} {option.label}" for option in card.options)
+    yield "  j next   k previous   q stop"
+
+
+def _read(prompt: str) -> str | None:
+    """Return a line of standard input without its spaces; None at its end."""
+    print(prompt, end="", flush=True)
+    line = sys.stdin.readline()
+    return line.strip() if line else None

@@ -1,0 +1,227 @@
+"""Decision cards: what only a person can decide about a bump, each with what the records know about it.
+
+The forms and ``runbook review`` show the same cards, and turn the answers into the same parameters of the next run.
+"""
+
+import base64
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from runbook_lib import notebooks
+from runbook_lib.records import attachments, run_view
+from runbook_lib.records.archive import read_records
+from runbook_lib.records.run_view import RunView
+
+#: The parameters that take ``name: reason; …``, and so hold decisions.
+PARAMETERS = ("accept", "broken", "reenable", "rerun", "hold")
+#: What a person types before a dangerous value can be accepted.
+WORDS = {"divergence": "diverges", "lost metric": "lost"}
+_LABELS = {
+    "accept": "Accept", "broken": "Broken: issue and quarantine", "rerun": "Run again", "hold": "Hold: do not merge",
+    "search": "Search the cause (bisect-image)", "reenable": "Re-enable", "allow": "Confirm",
+}  # fmt: skip
+#: The choices by the parameter of the decision, and the key of each.
+_CHOICES = {
+    "accept": ("accept", "broken", "rerun", "hold", "search"),
+    "broken": ("broken", "rerun", "hold", "search"),
+    "reenable": ("reenable",),
+    "allow": ("allow", "hold"),
+}
+_KEYS = {"accept": "a", "allow": "a", "broken": "b", "rerun": "r", "hold": "h", "search": "s", "reenable": "e"}
+_PLOT = re.compile(r"plot-[0-9]{1,3}\.svg")
+_MOST_LINES, _MOST_FILES = 12, 200
+
+
+@dataclass(frozen=True)
+class Option:
+    """A choice, and the entry ``name: reason`` of a parameter that it becomes; ``reason`` is prefilled from facts."""
+
+    choice: str
+    key: str
+    label: str
+    parameter: str
+    name: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A decision.  ``word`` must be typed to accept it; ``earlier`` is what was decided before on the same value.
+
+    ``plot`` is an SVG in base64, ``files`` are those of a group, and ``lines`` those of the log that matter.
+    """
+
+    id: str
+    title: str
+    headline: str
+    details: tuple[tuple[str, str], ...]
+    options: tuple[Option, ...]
+    danger: str = ""
+    word: str = ""
+    lines: tuple[str, ...] = ()
+    log: str = ""
+    plot: str = ""
+    files: tuple[str, ...] = ()
+    command: str = ""
+    key: str = ""
+    earlier: Mapping[str, str] | None = None
+
+    def option(self, choice: str) -> Option | None:
+        """Return the option of a choice, None where there is none."""
+        return next((option for option in self.options if option.choice == choice), None)
+
+
+#: By the id of a card: its ``choice``, the ``reason``, and the word ``typed`` to confirm it.
+Answers = Mapping[str, Mapping[str, str]]
+
+
+def entries(cards: Iterable[Card], answers: Answers) -> dict[str, dict[str, str]]:
+    """Return the reasons that the answers give, by parameter and name."""
+    result: dict[str, dict[str, str]] = {}
+    for card in cards:
+        answer = answers.get(card.id, {})
+        if option := card.option(answer.get("choice", "")):
+            result.setdefault(option.parameter, {})[option.name] = answer.get("reason", "")
+    return result
+
+
+def problem(card: Card, answer: Mapping[str, str]) -> str:
+    """Return what an answer lacks, as a sentence; empty for one that is complete, and for none."""
+    option = card.option(answer.get("choice", ""))
+    if option is None:
+        return ""
+    if option.parameter in PARAMETERS and not answer.get("reason", "").replace(";", " ").split():
+        return f"Give a reason for {option.name}."
+    if option.choice == "accept" and card.word and answer.get("typed", "").strip().lower() != card.word:
+        return f"Type {card.word} to accept the {card.danger} of {option.name}."
+    return ""
+
+
+def from_decisions(
+    decisions: Iterable[Mapping[str, Any]], parameters: Iterable[str], folder: Path | None = None
+) -> tuple[Card, ...]:
+    """Return the card of each decision that a notebook with these parameters can take.
+
+    ``folder`` is that of the record with the plots.
+    """
+    taken = {*parameters, "search"}
+    result = []
+    for decision in decisions:
+        card = _card(decision, folder)
+        options = [option for option in card.options if option.choice in taken and option.parameter in taken]
+        if options and decision["parameter"] in taken:
+            result.append(replace(card, options=tuple(options)))
+    return tuple(result)
+
+
+def read(bump: Path, parameters: Iterable[str]) -> tuple[Card, ...]:
+    """Return the cards of a bump's folder: the decisions that the newest run of each step requests.
+
+    Those with a danger come first, then groups, values and tests.
+    """
+    newest = run_view.newest(bump)
+    taken = list(parameters)
+    result: list[Card] = []
+    for name, run in newest.items():
+        if name != notebooks.BUMP:
+            result += from_decisions(run.decisions, taken, run.folder)
+    triage = newest.get(notebooks.BROKEN_TESTS)
+    earlier = _earlier(bump)
+    result = [replace(_with_triage(card, triage), earlier=earlier.get((card.id, card.key))) for card in result]
+    return tuple(sorted(result, key=lambda card: (not card.danger, not card.files, card.id)))
+
+
+def _card(decision: Mapping[str, Any], folder: Path | None) -> Card:
+    parameter, name = str(decision["parameter"]), str(decision["name"])
+    facts: Mapping[str, Any] = decision.get("facts") or {}
+    suggestion = str(decision.get("suggestion", ""))
+    test = name if parameter == "broken" else str(facts.get("test", ""))
+    command, danger = str(facts.get("search", "")), str(facts.get("danger", ""))
+    names = {"broken": test, "rerun": test}
+    options = []
+    for choice in _CHOICES.get(parameter, (parameter,)):
+        entry = names.get(choice, name) or (name if choice == parameter else "")
+        reason = suggestion if choice == parameter else ""
+        if choice == "search":
+            reason = "the cause is searched with bisect-image" if command else ""
+        if entry and (choice != "search" or command):
+            target = "hold" if choice == "search" else choice
+            options.append(Option(choice, _KEYS.get(choice, "x"), _LABELS.get(choice, choice), target, entry, reason))
+    plot = ""
+    if folder is not None and _PLOT.fullmatch(str(facts.get("plot", ""))):
+        plot = base64.b64encode(attachments.text(folder / facts["plot"]).encode()).decode()
+    return Card(
+        f"{parameter}:{name}", name, str(facts.get("numbers") or decision.get("why", "")),
+        tuple(_details(facts, str(decision.get("why", "")))), tuple(options), danger, WORDS.get(danger, ""),
+        plot=plot, files=tuple(map(str, facts.get("files", ())))[:_MOST_FILES], command=command,
+        key=str(facts.get("key", "")),
+    )  # fmt: skip
+
+
+def _details(facts: Mapping[str, Any], why: str) -> Iterator[tuple[str, str]]:
+    if facts.get("numbers"):
+        yield "Judged", why
+    for label in ("history", "advice"):
+        if facts.get(label):
+            yield label.capitalize(), str(facts[label])
+
+
+def _with_triage(card: Card, triage: RunView | None) -> Card:
+    """Add what triage says of the card's test: class, advice, base branch, history and the lines of its log."""
+    tests = {option.name for option in card.options if option.choice in ("broken", "rerun")}
+    if triage is None or not tests:
+        return card
+    for row in attachments.rows(triage.folder / "failures.csv"):
+        test = f"{row.get('test') or row.get('job', '').partition(' - ')[0]}@{row.get('platform', '')}"
+        if test not in tests:
+            continue
+        labels = {
+            "class": "Class", "on the base branch": "On the base branch", "history": "History",
+            "flaky before": "Flaky before", "next": "Advice",
+        }  # fmt: skip
+        details = [(label, row[column]) for column, label in labels.items() if row.get(column)]
+        evidence = attachments.rows(triage.folder / "evidence.csv")
+        job = (row.get("job"), row.get("platform"))
+        lines = [line["text"] for line in evidence if (line.get("job"), line.get("platform")) == job]
+        known = {text for _, text in details}
+        own = [(label, text) for label, text in card.details if text not in known]
+        return replace(card, details=(*own, *details), lines=tuple(lines[:_MOST_LINES]), log=row.get("url", ""))
+    return card
+
+
+def _earlier(bump: Path) -> dict[tuple[str, str], Mapping[str, str]]:
+    """Return what was decided in earlier runs, by the id of a card and the fingerprint of its value."""
+    keys: dict[str, str] = {}
+    options: dict[tuple[str, str], tuple[str, str]] = {}
+    result: dict[tuple[str, str], Mapping[str, str]] = {}
+    for run in read_records(bump).readable if bump.is_dir() else ():
+        given = (run.get("parameters") or {}).get("resolved") or {}
+        for parameter in PARAMETERS:
+            for entry in str(given.get(parameter) or "").split(";"):
+                name, _, reason = map(str.strip, entry.partition(":"))
+                if (parameter, name) in options:
+                    owner, choice = options[parameter, name]
+                    result[owner, keys[owner]] = {"choice": choice, "reason": reason}
+        for card in from_decisions([each for each in run.get("decisions", ()) if "parameter" in each], PARAMETERS):
+            if card.key:
+                keys[card.id] = card.key
+                for option in card.options:
+                    if option.choice != "search":
+                        options[option.parameter, option.name] = (card.id, option.choice)
+    return result
+
+
+def format_entries(reasons: Mapping[str, str]) -> str:
+    """Return the value of a parameter for decisions by name.  A ``;`` in a reason becomes ``,``: it ends an entry."""
+    return "; ".join(f"{name}: {' '.join(reason.replace(';', ',').split())}" for name, reason in reasons.items())
+
+
+def parameters(cards: Sequence[Card], answers: Answers) -> dict[str, str]:
+    """Return the parameters of the next run that carry out the answers."""
+    values = {}
+    for parameter, reasons in entries(cards, answers).items():
+        values[parameter] = format_entries(reasons) if parameter in PARAMETERS else ", ".join(reasons)
+    return values

@@ -1,0 +1,190 @@
+"""The base images of several repositories and branches, from clones, records and registries: one row per branch.
+
+Clones are read as last fetched; nothing is changed in them.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from runbook_lib.clients.registry.client import Registry
+from runbook_lib.errors import RunbookError
+from runbook_lib.git import blobs
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.git.file_versions import file_versions
+from runbook_lib.images.families import OTHER, edition, family_of
+from runbook_lib.images.reference import ImageRef, ImageType, Tag
+from runbook_lib.pins.check import PinVerdict, check_pins
+from runbook_lib.pins.sites import Sites
+from runbook_lib.recipes import rows as recipes
+from runbook_lib.recipes.quarantine import quarantined_rows
+from runbook_lib.records import archive
+from runbook_lib.records.status import BumpStatus
+from runbook_lib.text import user_file
+from runbook_lib.text.lists import join_first
+from runbook_lib.text.user_file import load_schema
+from runbook_lib.workflow import repository as recognized
+from runbook_lib.workflow.sync_survey import survey
+
+#: Commits that change a pin file and are searched for the one that moved the pins.
+_SEARCHED = 200
+_ReadTags = Callable[[str], tuple[tuple[str, ...], str]]
+
+
+@dataclass(frozen=True)
+class FleetRow:
+    """The base image of one branch, for one image type.
+
+    ``since`` is the date of the commit that moved the pins there, with ``…`` before it where the history that is known
+    begins later.  ``behind``: releases of the same edition that are newer; None where the registry cannot be read.
+    ``problem``: the reason why something is unknown.
+    """
+
+    repository: str
+    ref: str
+    image_type: str = ""
+    tags: tuple[str, ...] = ()
+    since: str = ""
+    commit: str = ""
+    newest: str = ""
+    behind: int | None = None
+    quarantined: int = 0
+    bumps: tuple[BumpStatus, ...] = ()
+    problem: str = ""
+
+    @property
+    def state(self) -> str:
+        """The state in two words."""
+        if len(self.tags) > 1:
+            return "out of sync"
+        if not self.tags or self.behind is None:
+            return "cannot tell"
+        return f"{self.behind} behind" if self.behind else "newest"
+
+
+def read(text: str, origin: Path) -> list[FleetRow]:
+    """Return the rows of the repositories that a fleet file lists; its paths are relative to the file.
+
+    Raises RunbookError, with the line, for a file that does not fit its schema.
+    """
+    values = user_file.read(text, load_schema("runbook_lib.workflow", "fleet.schema.json"), "fleet file", str(origin))
+    folder = origin.absolute().parent
+    audit = values.values.get("audit")
+    bumps = archive.status(folder / Path(audit).expanduser() if audit else archive.default())
+    rows = []
+    read_tags = cache(_tags)  # a registry that does not answer is waited for once
+    for entry in values.values["repositories"]:
+        clone = folder / Path(entry["clone"]).expanduser()
+        try:
+            rows += list(_rows(clone, entry.get("refs", ["HEAD"]), entry.get("pins", ""), bumps, read_tags))
+        except RunbookError as error:
+            rows.append(FleetRow(str(entry["clone"]), ", ".join(entry.get("refs", [])), problem=str(error)))
+    return rows
+
+
+def problems(rows: Sequence[FleetRow]) -> list[str]:
+    """Return each reason why something is unknown once, with the branches that have it."""
+    branches: dict[str, list[str]] = {}
+    for row in rows:
+        if row.problem:
+            branches.setdefault(row.problem, []).append(f"{row.repository} {row.ref}".strip())
+    return [f"{join_first(list(dict.fromkeys(names)), 3)}: {problem}" for problem, names in branches.items()]
+
+
+def _rows(
+    clone: Path, refs: Sequence[str], pins: str, bumps: Sequence[BumpStatus], read_tags: _ReadTags
+) -> Iterator[FleetRow]:
+    checkout = Checkout.open(clone)
+    repository = recognized.choose(checkout, pins, refs)
+    try:
+        name = checkout.repository()
+    except RunbookError:  # a clone of a mirror without owner and name
+        name = clone.name
+    for snapshot in survey(clone, refs, repository=repository).snapshots:
+        assert snapshot.commit
+        by_type = _images(snapshot.verdicts)
+        if not by_type:
+            yield FleetRow(name, snapshot.name, problem="It has no known pin site, or none of them can be read.")
+        branch = snapshot.name.removeprefix("origin/")
+        for image_type, images in by_type.items():
+            open_bumps = []
+            for bump in bumps:
+                if (bump.repository, bump.base, bump.image_type) == (name, branch, image_type) and bump.is_started:
+                    open_bumps.append(bump)
+            row = FleetRow(
+                name, snapshot.name, image_type, tuple(sorted(image.tag or "" for image in images)),
+                bumps=tuple(open_bumps), quarantined=_count_quarantined(checkout, snapshot.commit, name),
+            )  # fmt: skip
+            since, commit = _since(checkout, snapshot.commit, repository.sites, image_type, images)
+            row = replace(row, since=since, commit=commit)
+            yield _with_newest(row, min(images, key=str), read_tags) if len(images) == 1 else row
+
+
+def _images(verdicts: Sequence[PinVerdict]) -> dict[ImageType, set[ImageRef]]:
+    """Return the images that the lockstep pins of each type name."""
+    by_type: dict[ImageType, set[ImageRef]] = {}
+    for verdict in verdicts:
+        kind, _, image_type = verdict.role.partition(" ")
+        if kind == "lockstep" and verdict.image:
+            ref = ImageRef.parse(verdict.image)
+            by_type.setdefault(image_type, set()).add(replace(ref, digest=None))  # type: ignore[arg-type]
+    return by_type
+
+
+def _since(
+    checkout: Checkout, commit: str, sites: Sites, image_type: ImageType, images: set[ImageRef]
+) -> tuple[str, str]:
+    """Return the date and the commit from which on the branch has these images."""
+    versions = file_versions(checkout, commit, sites.pin_paths, _SEARCHED)
+    names = [name for name, _ in reversed(versions)]
+    stored = blobs.read_blobs(checkout.path, [(name, path) for name in names for path in sites.pin_paths])
+    first, known = "", False
+    for name in names:
+        texts = {}
+        for path in sites.pin_paths:
+            blob = stored[name, path]
+            texts[path] = blob[1] if blob else None
+        if _images(check_pins(texts, sites)).get(image_type) != images:
+            known = True
+            break
+        first = name
+    if not first:
+        return "", ""
+    date = checkout.git("show", "-s", "--format=%cs", first).strip()
+    is_complete = known or (len(names) < _SEARCHED and not _is_shallow(checkout))
+    return date if is_complete else f"…{date}", first
+
+
+def _is_shallow(checkout: Checkout) -> bool:
+    return checkout.git("rev-parse", "--is-shallow-repository").strip() == "true"
+
+
+def _count_quarantined(checkout: Checkout, commit: str, name: str) -> int:
+    listed = checkout.git("ls-tree", "-r", "--name-only", "-z", commit, "--", recipes.FOLDER)
+    paths = [path for path in listed.split("\0") if path.endswith((".yaml", ".yml"))]
+    return len(quarantined_rows(checkout.read(paths, commit), name)[0]) if paths else 0
+
+
+def _with_newest(row: FleetRow, image: ImageRef, read_tags: _ReadTags) -> FleetRow:
+    """Add the newest release of the image's edition, and the number of newer ones."""
+    family = family_of(image) or OTHER
+    names, problem = read_tags(image.name)
+    if problem:
+        return replace(row, problem=problem)
+    tag: Tag = family.read(image.tag or "")
+    newer = []
+    for release in family.listed(names).releases:
+        if edition(release) == edition(tag) and tag < release:
+            newer.append(release)
+    return replace(row, newest=str(max([tag, *newer])), behind=len(newer))
+
+
+def _tags(repository: str) -> tuple[tuple[str, ...], str]:
+    """Return the tags of an image, or the reason why they cannot be read."""
+    try:
+        with Registry.connect(ImageRef.parse(repository), os.environ) as registry:
+            return registry.known_tags().names, ""
+    except RunbookError as error:
+        return (), str(error)

@@ -1,0 +1,52 @@
+"""``runbook review``: decisions in the terminal become the parameters of the next run."""
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from archives import record
+
+from runbook_lib.cli.__main__ import main
+from runbook_lib.runner import papermill
+
+FILE = "gpt/a/golden_values_dev_dgx_h100.json"
+ASKED = [
+    {"parameter": "accept", "name": FILE, "why": "w", "suggestion": "", "facts": {"danger": "divergence", "key": "k"}},
+    {"parameter": "broken", "name": "gpt/b@dgx_h100", "why": "w", "suggestion": "it hangs"},
+]
+GIVEN = {"given": {"tag": "26.04-py3", "apply": True}, "resolved": {"tag": "26.04-py3", "apply": True}}
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected", "status"),
+    [
+        ("", None, 1),
+        ("q\n", None, 1),
+        ("j\nb\n\n", {"broken": "gpt/b@dgx_h100: it hangs"}, 1),
+        ("h\nask\nb\nit crashes\n", {"hold": f"{FILE}: ask", "broken": "gpt/b@dgx_h100: it crashes"}, 0),
+        ("a\nfine\nno\nj\n", None, 1),  # a divergence needs its word
+        ("a\nfine\ndiverges\nk\nx\nj\nb\n\n", {"accept": f"{FILE}: fine", "broken": "gpt/b@dgx_h100: it hangs"}, 0),
+    ],
+)
+def test_answers_become_the_parameters_of_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, expected: dict[str, str] | None, status: int
+) -> None:
+    record(tmp_path, "bump", "waiting", parameters=GIVEN, inputs={"a": "b"})
+    record(tmp_path, "05-golden-values", "waiting", at=1, decisions=ASKED, inputs={"a": "b"})
+    runs: list[list[str]] = []
+    monkeypatch.setattr(papermill, "main", lambda arguments: runs.append(arguments) or 0)
+    confirmation = "26.04-py3\n" if expected else ""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed + confirmation))
+    assert main(["review", "--audit", str(tmp_path)]) == status
+    if expected is None:
+        assert runs == []
+        return
+    ((_, *arguments),) = runs
+    values = dict(zip(arguments[1::3], arguments[2::3], strict=True))
+    assert values == {"tag": "26.04-py3"} | expected
+
+
+def test_an_archive_without_a_bump_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["review", "--audit", str(tmp_path / "none")]) == 1
+    assert "There is no bump in" in capsys.readouterr().err
