@@ -37,7 +37,9 @@ def _cards_widget() -> Any:
             "_esm": static.joinpath("cards.js").read_text("utf-8"),
             "_css": static.joinpath("cards.css").read_text("utf-8"),
             "cards": traitlets.List().tag(sync=True),
-            "answers": traitlets.Dict().tag(sync=True),
+            #: The answers, and the number of the page's message that they came with: the page holds a click until its
+            #: last message is confirmed, because the kernel may take a click before an earlier message.
+            "confirmed": traitlets.Dict().tag(sync=True),
         },
     )
 
@@ -70,13 +72,14 @@ class Widgets:
         #: The decisions that are requested, and by their ids what the user answers.
         self.cards: tuple[Card, ...] = ()
         self.answers: decision_cards.Answers = {}
-        self.cards_view = _cards_widget()(cards=[], answers={})
+        self.cards_view = _cards_widget()(cards=[], confirmed={"number": 0, "answers": {}})
         self.problems: dict[str, str] = {}
         self._notify: Callable[[str], None] = lambda _: None
         self._muted = False
         self.preview = widgets.Button(description="Preview" if applies else "Run", button_style="primary")
         self.preview.add_class("runbook-preview")
         self.apply = widgets.Button(description="Apply", disabled=True, style=_PROMINENT)
+        self.apply.add_class("runbook-apply")
         # Never disabled: disabling a button that has the focus would throw a keyboard user out of the form.
         self.cancel = widgets.Button(description="Cancel")
         self.confirmation = self._text("Type to confirm", style={"description_width": "initial"})
@@ -91,7 +94,7 @@ class Widgets:
             widget.observe(lambda _, name=name: self._changed(name), names="value")
         self.other_tag.observe(lambda _: self._changed("tag"), names="value")
         self.confirmation.observe(lambda _: self._notify(""), names="value")
-        self.cards_view.on_msg(lambda _, content, __: self.answer(content.get("answers", {})))
+        self.cards_view.on_msg(lambda _, content, __: self._receive(content))
 
     def _layout(self, form_fields: Sequence[Field], *, applies: bool) -> Any:
         vertical = self._widgets.VBox
@@ -175,22 +178,28 @@ class Widgets:
         self.answers = answers
         self._notify("decisions")
 
+    def _receive(self, message: Mapping[str, Any]) -> None:
+        """Take the answers of a message from the page, and confirm it."""
+        self.answer(message["answers"])
+        self.cards_view.confirmed = dict(message)
+
     def offer_decisions(self, cards: Sequence[Card], *, keep: bool = True) -> None:
         """Offer decisions.
 
         With ``keep`` an answered one stays, because a run that was given it does not request it again.
         """
-        answers = {}
         if keep:
-            requested = {card.id for card in cards}
-            answers = {name: answer for name, answer in self.answers.items() if answer.get("choice")}
-            cards = [*cards, *(card for card in self.cards if card.id in answers and card.id not in requested)]
+            # The answers themselves are left alone: the user may be giving one at this moment.
+            requested, answers = {card.id for card in cards}, self.answers
+            kept = (card for card in self.cards if card.id not in requested and answers.get(card.id, {}).get("choice"))
+            cards = [*cards, *kept]
+        else:
+            self.answers = {}
+            self.cards_view.confirmed = {**self.cards_view.confirmed, "answers": {}}
         self.cards = tuple(cards)
         shown = [asdict(card) for card in self.cards]
         if shown != self.cards_view.cards:
             self.cards_view.cards = shown
-        if answers.keys() != self.answers.keys():
-            self.answers = self.cards_view.answers = answers
 
     def reveal(self, part: str) -> None:
         """Scroll a part of the form into view, and give it the focus."""

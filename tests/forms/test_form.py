@@ -64,7 +64,10 @@ def previewed(form: Form) -> Form:
 
 
 def answer(form: Form, card: str, choice: str, reason: str = "", typed: str = "") -> None:
-    form.view.answer({**form.view.answers, card: {"choice": choice, "reason": reason, "typed": typed}})
+    """Send what the page sends when a card is answered."""
+    cards = form.view.cards_view
+    answers = {**form.view.answers, card: {"choice": choice, "reason": reason, "typed": typed}}
+    cards._handle_custom_msg({"number": cards.confirmed["number"] + 1, "answers": answers}, [])
 
 
 def shown(form: Form, name: str) -> str:
@@ -181,6 +184,23 @@ def test_a_decision_about_one_image_does_not_hold_for_another(world: World) -> N
     field(form, "base").value = "dev"
     assert form.view.values()["broken"] == ""
     assert form.view.cards_view.cards == []
+
+
+def test_answers_are_confirmed_and_outlive_a_new_request(world: World) -> None:
+    form = create("06-broken-tests", tag=TAG)
+    decisions = [
+        {"parameter": "broken", "name": f"gpt/{name}@dgx_h100", "why": "It failed.", "suggestion": "it fails"}
+        for name in ("a", "b")
+    ]
+    form.view.offer_decisions(from_decisions(decisions, ["broken"]))
+    answer(form, "broken:gpt/a@dgx_h100", "broken", "it fails")
+    answer(form, "broken:gpt/b@dgx_h100", "", "half typ")
+    given = form.view.answers
+    assert form.view.cards_view.confirmed == {"number": 2, "answers": given}
+    form.view.offer_decisions(from_decisions(decisions[1:], ["broken"]))
+    assert form.view.answers is given
+    form.view.offer_decisions([], keep=False)
+    assert form.view.cards_view.confirmed == {"number": 2, "answers": {}}
 
 
 def test_a_foreign_commit_is_confirmed_by_its_row(world: World) -> None:

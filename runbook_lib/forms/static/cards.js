@@ -60,14 +60,36 @@ function render({ model, el }) {
   el.classList.add("rb-cards");
   el.dataset.lmSuppressShortcuts = "true"; // or JupyterLab would take j and k
   let nodes = [];
-  // The answers are kept here, and sent as messages: unlike the state of a widget, these arrive before a later click.
-  let answers = model.get("answers");
+  // The answers are kept here, and sent in numbered messages that the kernel confirms.
+  let { number: sent, answers } = model.get("confirmed");
+  let heldButton = null;
   const answer = (card) => answers[card.id] || {};
 
   function store(card, changes) {
     answers = { ...answers, [card.id]: { ...answer(card), ...changes } };
-    model.send({ answers });
+    sent += 1;
+    model.send({ number: sent, answers });
     refresh();
+  }
+
+  // The kernel handles clicks in another thread than messages: a click waits until the answers before it are known there.
+  function holdClick(event) {
+    const button = event.target.closest?.(".runbook-preview, .runbook-apply");
+    if (!button || model.get("confirmed").number >= sent || !el.closest(".runbook-form")?.contains(button)) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    heldButton = button;
+  }
+
+  function confirmed() {
+    const { number, answers: known } = model.get("confirmed");
+    if (number < sent) return;
+    sent = number;
+    answers = known;
+    refresh();
+    const button = heldButton;
+    heldButton = null;
+    button?.click();
   }
 
   function choose(card, option) {
@@ -82,10 +104,19 @@ function render({ model, el }) {
     return Boolean(answer(card).choice) && !missing(card, answer(card));
   }
 
+  // Decided cards fold once the focus is elsewhere, but never between pressing the mouse and letting go: what is clicked
+  // would move away.
+  function fold() {
+    for (const { card, root } of nodes) {
+      root.classList.toggle("rb-folded", decided(card) && !root.contains(document.activeElement));
+    }
+  }
+
   function focus(index) {
     const node = nodes[Math.max(0, Math.min(index, nodes.length - 1))];
     if (!node) return;
     node.root.focus({ preventScroll: true });
+    fold();
     node.root.scrollIntoView({ block: "nearest" });
   }
 
@@ -141,6 +172,7 @@ function render({ model, el }) {
     };
     reason.addEventListener("keydown", enter);
     typed.addEventListener("keydown", enter);
+    root.addEventListener("focus", () => root.classList.remove("rb-folded"));
     root.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const onButton = event.target.tagName === "BUTTON" || event.target.tagName === "SUMMARY" || event.target.tagName === "A";
@@ -174,6 +206,7 @@ function render({ model, el }) {
       if (document.activeElement !== typed) typed.value = current.typed || "";
       reason.setAttribute("aria-invalid", String(Boolean(problem && !(current.reason || "").trim())));
       root.classList.toggle("rb-decided", decided(card));
+      if (!decided(card)) root.classList.remove("rb-folded");
       const summary = decided(card) ? `✓ ${option.label}${current.reason ? `: ${current.reason}` : ""}` : "open";
       const text = problem ? `✗ ${problem}` : summary;
       if (state.textContent !== text) state.textContent = text;
@@ -194,12 +227,8 @@ function render({ model, el }) {
     el.style.display = nodes.length ? "" : "none";
     if (nodes.length) el.append(element("div", { class: "rb-head" }, count, help), ...nodes.map((node) => node.root));
     refresh();
+    fold();
     if (focused >= 0 && nodes.length) focus(focused);
-  }
-
-  function reset() {
-    answers = model.get("answers");
-    refresh();
   }
 
   function reveal(name) {
@@ -217,13 +246,16 @@ function render({ model, el }) {
     if (message.reveal) requestAnimationFrame(() => setTimeout(() => reveal(message.reveal), 50));
   };
   model.on("change:cards", rebuild);
-  model.on("change:answers", reset);
+  model.on("change:confirmed", confirmed);
   model.on("msg:custom", receive);
+  document.addEventListener("click", holdClick, true);
+  el.addEventListener("click", fold);
   rebuild();
   requestAnimationFrame(() => setTimeout(() => reveal("form"), 50));
   return () => {
     model.off("change:cards", rebuild);
-    model.off("change:answers", reset);
+    model.off("change:confirmed", confirmed);
+    document.removeEventListener("click", holdClick, true);
     model.off("msg:custom", receive);
   };
 }
