@@ -200,8 +200,11 @@ class Tab:
             (of or self.page).screenshot(path=path)
 
     def violations(self, selector: str) -> list[str]:
-        """What axe-core finds wrong within these elements."""
-        return violations(self.page, selector)
+        """What axe-core finds wrong within these elements once JupyterLab has laid them out."""
+        deadline = time.monotonic() + 5
+        while (problems := violations(self.page, selector)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return problems
 
     def saved(self, name: str) -> str:
         """Save the notebook, and return what stands in its file."""
