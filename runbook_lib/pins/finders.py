@@ -13,10 +13,14 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins import gitlab_matrix
 from runbook_lib.pins.gitlab_matrix import MatrixRow
+from runbook_lib.pins.tag_parts import PARTS
 from runbook_lib.text import untrusted_regex
 from runbook_lib.text.dockerfile_syntax import Instruction, instructions
 from runbook_lib.text.lists import shorten
 from runbook_lib.text.yaml_spans import Text
+
+_IN_BRACES = re.compile(r"\{(image|tag|month|version)\}")
+_IMAGE = r"[A-Za-z0-9](?:[\w.:/@+-]{0,500}\w)?"
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class PinLocation:
     """A value in a text: ``text[start:end] == value``; ``line`` counts from 1.
 
     ``selector`` describes it to a person; ``platform`` is the one that the file builds the image for, or empty.
-    ``part``: the value is not an image, but its ``tag`` alone, or the ``month`` of that.
+    ``part``: the value is not an image, but a part of its tag, one of ``tag_parts.PARTS``.
     """
 
     start: int
@@ -61,15 +65,15 @@ class WholeFile:
 
 @dataclass(frozen=True)
 class RegexMatches:
-    """Every match of a regular expression; its group ``image``, or ``tag``, is the value."""
+    """Every match of a regular expression; its group ``image``, or one named like a part of a tag, is the value."""
 
     regex: re.Pattern[str]
     selector: str
 
     def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
-        group = "tag" if "tag" in self.regex.groupindex else "image"
-        spans = (match.span(group) for match in self.regex.finditer(text))
-        return _locations(text, spans, self.selector, "tag" if group == "tag" else "")
+        part = next((name for name in self.regex.groupindex if name in PARTS), "")
+        spans = (match.span(part or "image") for match in self.regex.finditer(text))
+        return _locations(text, spans, self.selector, part)
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class DockerArg:
         spans: list[tuple[int, int]] = []
         for instruction in instructions(text):
             if instruction.keyword == "FROM":
-                if image in instruction.text:
+                if image in instruction.text and not re.search(rf"\$\{{?{self.name}\b", instruction.text):
                     raise CannotTell(
                         f"expected FROM to take its image from ARG {self.name}, found {_short(instruction.text)} "
                         f"in line {instruction.line(text)}."
@@ -217,9 +221,17 @@ class YamlValue:
         return tuple(locations)
 
 
+def literal_text(template: str) -> RegexMatches:
+    """Return a finder of a text with the image, or a part of its tag, in braces: ``pytorch{month}-py3-squashed``."""
+    before, name, after = _IN_BRACES.split(template, maxsplit=1)
+    value = PARTS.get(name, _IMAGE)
+    pattern = re.compile(rf"{re.escape(before)}(?P<{name}>{value})(?![0-9]){re.escape(after)}")
+    return RegexMatches(pattern, f"text {_short(template)}")
+
+
 @dataclass(frozen=True)
 class UntrustedRegex:
-    """Every match of a regular expression that a user wrote; its group ``image``, ``tag`` or ``month`` is the value."""
+    """Every match of a regular expression that a user wrote; its group ``image``, or a part of a tag, is the value."""
 
     pattern: str
 

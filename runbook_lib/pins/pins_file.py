@@ -11,7 +11,16 @@ from typing import Any
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.families import ALIBABA, COREWEAVE, NEMO, NGC, NUMBERED, OTHER, AnyFamily, family_of
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.pins.finders import BuildArg, Counted, DockerArg, Finder, UntrustedRegex, WholeFile, YamlValue
+from runbook_lib.pins.finders import (
+    BuildArg,
+    Counted,
+    DockerArg,
+    Finder,
+    UntrustedRegex,
+    WholeFile,
+    YamlValue,
+    literal_text,
+)
 from runbook_lib.pins.repositories import FILE, TITLE, Repository, UserOverlay
 from runbook_lib.pins.sites import PinSite, Sites
 from runbook_lib.text import untrusted_regex, user_file
@@ -85,6 +94,7 @@ def _pin(file: UserFile, index: int) -> PinSite:
         frozen=kind == "frozen",
         follows=kind == "follow",
         dockerfile=values.get("dockerfile", ""),
+        tag_form=values.get("tag", ""),
     )
 
 
@@ -93,6 +103,8 @@ def _finder(file: UserFile, keys: Keys, way: str, value: Any) -> Finder:
         return DockerArg(value) if way == "arg" else BuildArg(value)
     if way == "file":
         return WholeFile()
+    if way == "text":
+        return literal_text(value)
     if way == "yaml":
         parts = value.split(".") if isinstance(value, str) else value
         return YamlValue(tuple(map(str, parts)))

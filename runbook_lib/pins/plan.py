@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import ImageType, Tag
+from runbook_lib.pins import tag_parts
 from runbook_lib.pins.sites import Pin, SiteReading, Sites, Texts, dead_arguments, read
 from runbook_lib.text.edits import Edit, Span, edited_paths, splice
 
@@ -188,7 +189,12 @@ def _edit(
         pin, new = sharing[0], _new_image(sharing[0], target, digest)
         selector = "; ".join(dict.fromkeys(pin.location.selector for pin in sharing))
         changes.append(PinChange(path, pin.line, selector, str(pin.image), new, pin.site.ci))
-        written = {"": new, "tag": str(target), "month": str(target).partition("-")[0]}[pin.location.part]
+        written = new
+        if pin.tag_form:
+            try:
+                written = tag_parts.extract(pin.tag_form, str(target))
+            except CannotTell as error:
+                raise CannotTell(f"{pin.name}: {error}") from error
         spans.setdefault(path, []).append((start, end, written))
     edits = (Edit(path, texts[path], splice(texts[path] or "", spans[path])) for path in spans)
     return tuple(changes), tuple(edits)

@@ -9,6 +9,7 @@ from typing import Literal
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.families import NGC, AnyFamily
 from runbook_lib.images.reference import ImageRef, ImageType, Tag
+from runbook_lib.pins import tag_parts
 from runbook_lib.pins.finders import BuildArg, Counted, DockerArg, Finder, MatrixRows, PinLocation
 from runbook_lib.pins.gitlab_matrix import MatrixRow, rows
 from runbook_lib.text.dockerfile import arguments
@@ -25,7 +26,8 @@ class PinSite:
     ones; or ``frozen``, a record that must not move and is compared with nothing.  ``ci`` is the reader of the file.
     ``needs``: the file must exist ``always``; if ``declared`` in a pins file; ``together`` with the other files of this
     kind, and once a matrix row distinguishes types or platforms; if ``named`` by a row of its type; or ``never``.
-    ``dockerfile`` is the file that gets the build argument.
+    ``dockerfile`` is the file that gets the build argument.  ``tag_form``: the file names only a part of the tag, which
+    is in braces in this form.
     """
 
     path: str
@@ -37,6 +39,7 @@ class PinSite:
     frozen: bool = False
     follows: bool = False
     dockerfile: str = ""
+    tag_form: str = ""
 
     @property
     def role(self) -> str:
@@ -99,12 +102,16 @@ class Sites:
 
 @dataclass(frozen=True)
 class Pin:
-    """An image named in a file; ``tag`` as its family reads it."""
+    """An image named in a file; ``tag`` as its family reads it.
+
+    ``tag_form``: the file names only a part of the tag, which is in braces in this form.
+    """
 
     site: PinSite
     location: PinLocation
     image: ImageRef
     tag: Tag
+    tag_form: str = ""
 
     @property
     def path(self) -> str:
@@ -159,16 +166,18 @@ def read(texts: Texts, sites: Sites) -> tuple[SiteReading, ...]:
 def _pins(site: PinSite, text: str, sites: Sites) -> Iterator[Pin]:
     name = sites.image
     for location in site.finder.find(text, name):
-        value = location.value
-        if location.part:
-            value = f"{name}:{value}{'-py3' if location.part == 'month' else ''}"
+        value, form = location.value, site.tag_form
+        if location.part and not form:
+            form = tag_parts.default_form(location.part)
+        if form:
+            value = f"{name}:{tag_parts.compose(form, value)}"
         if not site.lockstep and not re.match(rf"{re.escape(name)}(?![\w./-])", value):
             continue  # an informational site may name another image
         try:
             image = ImageRef.parse(value)
             if image.name != name:
                 raise CannotTell(f"it names the image {image.name}; expected {name}.")
-            pin = Pin(site, location, image, sites.family.read(image.tag or ""))
+            pin = Pin(site, location, image, sites.family.read(image.tag or ""), form)
         except RunbookError as error:
             raise CannotTell(f"line {location.line}, {location.selector}: {error}") from error
         yield pin

@@ -12,7 +12,7 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.text.lists import shorten
 
 #: The groups of a pattern, of which it has one: around an image reference, or around a part of its tag.
-GROUPS = frozenset({"image", "tag", "month"})
+GROUPS = frozenset({"image", "tag", "month", "version"})
 #: Seconds of processor time for all matches in one text.
 LIMIT = 10.0
 _MAX_PATTERN = 1000  # characters
@@ -36,7 +36,9 @@ def validate(pattern: str) -> str:
         raise CannotTell(f"it is not a valid Python regular expression: {error}") from error
     chosen = [group for group in groups if group in GROUPS]
     if len(chosen) != 1:
-        raise CannotTell("it has no group (?P<image>…) around the image reference, nor (?P<tag>…) or (?P<month>…)")
+        raise CannotTell(
+            "it has no group (?P<image>…) around the image reference, nor (?P<tag>…), (?P<month>…) or (?P<version>…)"
+        )
     tokens = list(_TOKEN.finditer(pattern))
     if any(token["brace"] and token["least"] is None for token in tokens):
         raise CannotTell("it has a { that begins no repetition such as {2,5}: write \\{ for the character")

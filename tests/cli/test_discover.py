@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from elsewhere import bridge, ml_containers
@@ -214,6 +215,25 @@ def test_a_tag_on_its_own_is_drafted_where_its_file_names_the_image():
     moving = [reference for reference in discovered if reference.role == "lockstep"]
     assert made.edits[0].after.count("26.08-py3") == len(moving)
     assert "tensorrt:26.06-py3" in made.edits[0].after
+
+
+SPLIT = [
+    {"Dockerfile": f"ARG TAG=26.06-py3\nFROM {NGC}:${{TAG}}\n"},
+    {"Dockerfile": f"ARG VER=26.06\nFROM {NGC}:${{VER}}-py3\n"},
+    {"build.sh": "REG=nvcr.io/nvidia\nVER=26.06\nrun $REG/pytorch:${VER}-py3\n", "Dockerfile": f"FROM {NEW}\n"},
+    {"deploy/values.yaml": f"image:\n  repository: {NGC}\n  tag: 26.06-py3\n", "Dockerfile": f"FROM {NEW}\n"},
+    {"deploy/kustomization.yaml": f"images:\n- name: {NGC}\n  newTag: '26.06-py3'\n", "Dockerfile": f"FROM {NEW}\n"},
+    {".github/workflows/ci.yml": f"env:\n  VER: '26.06'\njobs:\n  a:\n    container: {NGC}:${{{{ env.VER }}}}-py3\n"},
+]
+
+
+@pytest.mark.parametrize("texts", SPLIT, ids=[next(iter(texts)) for texts in SPLIT])
+def test_a_tag_apart_from_its_repository_is_drafted_and_moves(texts):
+    found = [replace(one, role="lockstep") for one in sorted_out(texts.items()) if one.reference.read_tag]
+    repository = pins_file.parse(draft(found, texts).text, "x/y")
+    made = plan(texts, repository.sites, repository.sites.family.read("26.08-py3"), "dev")
+    after = {edit.path: edit.after for edit in made.edits}
+    assert after == {path: text.replace("26.06", "26.08") for path, text in texts.items()}
 
 
 def test_editions_are_not_compared():

@@ -186,6 +186,9 @@ BAD = [
     (SMALLEST.replace("{arg: X}", "X"), "find is 'X'; expected exactly one of the ways arg, file, yaml"),
     (SMALLEST.replace("{arg: X}", "{args: X}"), "find has the unknown key 'args'"),
     (SMALLEST.replace("{arg: X}", "{arg: a-b}"), "arg is 'a-b'; expected the name of a build argument"),
+    (SMALLEST.replace("{arg: X}", "{text: 'a'}"), "text is 'a'; expected a text with one of {image}, {tag}"),
+    (SMALLEST.replace("{arg: X}", "{text: '{tag} {month}'}"), "expected a text with one of {image}, {tag}"),
+    (f"{TOP}{PIN}    tag: 26.04-py3\n", "tag is '26.04-py3'; expected the form of the tag with {tag}"),
     (SMALLEST.replace("{arg: X}", "{file: all}"), "file is 'all'; expected whole."),
     (SMALLEST.replace("{arg: X}", "{yaml: a..b}"), "yaml is 'a..b'; expected keys and indexes"),
     (SMALLEST.replace("{arg: X}", "{regex: '(?P<image>x'}"), "missing ), unterminated"),
@@ -284,3 +287,34 @@ def test_a_part_of_a_tag_is_a_pin() -> None:
     }
     assert {change.new for change in made.changes} == {"nvcr.io/nvidia/pytorch:26.04-py3"}
     assert outcome(check_pins(texts | {"job.sh": "pytorch25.12-py3"}, sites)) == "out of sync"
+
+
+@pytest.mark.parametrize(
+    ("find", "before", "family"),
+    [
+        ("find: {arg: TAG}\n    tag: '{tag}'", "ARG TAG=26.02-py3\nFROM nvcr.io/nvidia/pytorch:$TAG\n", "ngc"),
+        ("find: {arg: VER}\n    tag: '{month}-py3'", "ARG VER=26.02\nFROM ${REG}/pytorch:${VER}-py3\n", "ngc"),
+        ("find: {yaml: image.tag}\n    tag: '{tag}'", "image:\n  repository: nvcr.io/x\n  tag: 26.02-py3\n", "ngc"),
+        ("find: {text: 'newTag: {tag}'}", "- name: nvcr.io/nvidia/pytorch\n  newTag: 26.02-py3\n", "ngc"),
+        ("find: {text: 'pytorch{month}-py3-squashed'}", "/images/pytorch26.02-py3-squashed.sqsh\n", "ngc"),
+        ("find: {text: '{image} is used'}", "As nvcr.io/nvidia/pytorch:26.02-py3 is used.\n", "ngc"),
+        ("find: {text: 'CUDA {version}'}\n    tag: '{version}-devel-ubuntu24.04'", "CUDA 26.02.\n", "numbered"),
+        ("find: {regex: 'CUDA (?P<version>\\d[\\d.]+\\d)'}\n    tag: '{version}-py3'", "CUDA 26.02.\n", "ngc"),
+    ],
+)  # fmt: skip
+def test_a_pin_may_name_a_part_of_the_tag(find: str, before: str, family: str) -> None:
+    text = f"version: 1\nimage: nvcr.io/nvidia/pytorch\nfamily: {family}\npins:\n  - path: a\n    {find}\n"
+    assert valid(text)
+    sites = parse(text, "a/b").sites
+    tag = "26.04-devel-ubuntu24.04" if family == "numbered" else "26.04-py3"
+    made = pins.plan({"a": before}, sites, sites.family.read(tag), "dev")
+    assert [edit.after for edit in made.edits] == [before.replace("26.02", "26.04")]
+    assert outcome(check_pins({"a": before}, sites, sites.family.read(tag))) == "out of sync"
+    assert outcome(check_pins({"a": made.edits[0].after or ""}, sites, sites.family.read(tag))) == "in sync"
+
+
+def test_a_tag_of_another_form_is_not_written() -> None:
+    text = f"{TOP}pins:\n  - path: a\n    find: {{arg: VER}}\n    tag: '{{month}}-py3'\n"
+    sites = parse(text, "a/b").sites
+    with pytest.raises(RunbookError, match="does not have the form"):
+        pins.plan({"a": "ARG VER=26.02\n"}, sites, NGC.read("26.04-py3-igpu"), "dev")

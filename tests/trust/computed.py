@@ -106,7 +106,17 @@ def _module(name: str) -> Any:
 def _build_arguments() -> None:
     """The expressions of `locate` for a build argument."""
     for kind in ("DockerArg", "BuildArg"):
-        getattr(_module("pins.finders"), kind)("NAME").find('ARG NAME="image:1"\nFROM a\n', "image")
+        getattr(_module("pins.finders"), kind)("NAME").find('ARG NAME="image:1"\nFROM image:$NAME\n', "image")
+
+
+def _tag_parts() -> None:
+    """Each part of a tag, in a text and on its own."""
+    parts = _module("pins.tag_parts")
+    for part, value in {"image": "a/b:1", "tag": "26.04-py3", "month": "26.04", "version": "1.2"}.items():
+        _module("pins.finders").literal_text(f"a {{{part}}} b").find(f"a {value} b", "image")
+        if part in parts.PARTS:
+            parts.extract(f"{{{part}}}-x", f"{value}-x")
+            parts.form_around("", value, "-x")
 
 
 def _labels() -> None:
@@ -136,7 +146,7 @@ def _secrets() -> None:
 def _drafts() -> None:
     """Patterns for a reference, of each kind that gets some."""
     text = "above: 1\n  before o/image:26.04 behind\nbelow: 2\n"
-    reference = SimpleNamespace(image="o/image", start=18, end=31, column=9, partial=False)
+    reference = SimpleNamespace(image="o/image", start=18, end=31, column=9, form="")
     for kind in ("documentation", "workflow-input"):
         one = SimpleNamespace(reference=reference, nature=SimpleNamespace(kind=kind))
         for pattern in _module("pins.discover.draft")._patterns(one, text):
@@ -178,7 +188,7 @@ def _bucket() -> None:
 
 #: What must run for patterns that functions compute to be compiled.
 RUN: tuple[Callable[[], None], ...] = (
-    _build_arguments, _labels, _rules, _secrets, _drafts, _redactor, _dockerfile, _bucket, _schemas,
+    _build_arguments, _tag_parts, _labels, _rules, _secrets, _drafts, _redactor, _dockerfile, _bucket, _schemas,
 )  # fmt: skip
 
 if __name__ == "__main__":

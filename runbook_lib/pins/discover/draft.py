@@ -14,6 +14,7 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.pins.discover.classify import Nature
 from runbook_lib.pins.discover.roles import ClassifiedReference, shown, times
 from runbook_lib.pins.finders import BuildArg, DockerArg, Finder, PinLocation, RegexMatches, WholeFile, YamlValue
+from runbook_lib.pins.tag_parts import PARTS, default_form, part_of
 from runbook_lib.text.yaml_spans import Text
 
 # Plain scalars of YAML that every reader takes for text.
@@ -49,6 +50,7 @@ class _DraftEntry:
     locations: Sequence[PinLocation]
     dockerfile: str = ""
     history: str = ""
+    form: str = ""
 
     def lines(self) -> Iterator[str]:
         kind, _, image_type = self.role.partition(" ")
@@ -56,6 +58,10 @@ class _DraftEntry:
         history = f"; {self.history}" if self.history else ""
         yield f"  - path: {_scalar(self.path)}  # line {lines}{history}"
         yield f"    find: {self.find}"
+        # A group of a regular expression needs none, if it is of the usual form.
+        usual = self.find.startswith("{regex:") and self.form == default_form(part_of(self.form))
+        if self.form and not usual:
+            yield f"    tag: {_quoted(self.form)}"
         yield f"    kind: {kind}"
         yield f"    type: {image_type or 'dev'}"
         yield f"    read-by: {self.reader}"
@@ -160,13 +166,16 @@ def _entry(
             dockerfile = ""
             if find.startswith("{build-arg:") and reference.nature.dockerfile in texts:
                 dockerfile = reference.nature.dockerfile
-            return _DraftEntry(path, find, reference.full_role, reader, locations, dockerfile, reference.history)
+            form = reference.reference.form
+            return _DraftEntry(path, find, reference.full_role, reader, locations, dockerfile, reference.history, form)
     return None
 
 
 def _fits(match: ClassifiedReference | None, location: PinLocation, reference: ClassifiedReference) -> bool:
     role = reference.full_role
-    return match is not None and match.full_role == role and match.reference.end == location.end
+    if match is None or match.full_role != role or match.reference.form != reference.reference.form:
+        return False
+    return match.reference.end == location.end
 
 
 @dataclass(frozen=True)
@@ -200,10 +209,9 @@ class _DraftedFile:
 def _finders(classified: ClassifiedReference, text: str) -> Iterator[tuple[str, Finder]]:
     """Yield the finders that may suit the reference, each with its value of ``find``, the simplest first."""
     reference = classified.reference
-    if not reference.partial:
-        if text[reference.start : reference.end] != str(reference):
-            return  # enroot's spelling, which is no reference by the OCI specifications
-        yield from _finders_by_kind(classified.nature)
+    if not reference.form and text[reference.start : reference.end] != str(reference):
+        return  # enroot's spelling, which is no reference by the OCI specifications
+    yield from _finders_by_kind(classified.nature)
     for pattern in _patterns(classified, text):
         if pattern.isprintable() and len(pattern) <= _MAX_REGEX:
             yield f"{{regex: {_quoted(pattern)}}}", RegexMatches(re.compile(pattern, re.MULTILINE), "regex")
@@ -213,8 +221,8 @@ def _patterns(classified: ClassifiedReference, text: str) -> Iterator[str]:
     """Yield regular expressions for a reference, by the text before it and after it."""
     reference = classified.reference
     value = rf"(?P<image>{_literal(reference.image)}:[\w.-]*\w(?:@\w+:\w+)?)"
-    if reference.partial:
-        value = r"(?P<tag>[0-9]{2}\.[0-9]{2}-py3)"
+    if part := part_of(reference.form):
+        value = f"(?P<{part}>{PARTS[part]})"
     elif classified.nature.kind in ("documentation", "code"):
         yield value
     begin = reference.start - reference.column

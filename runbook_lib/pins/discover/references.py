@@ -13,6 +13,7 @@ from functools import cached_property
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import FAMILIES, NGC, NGC_HOST, NUMBERED, AnyFamily
 from runbook_lib.images.reference import ImageRef, Tag
+from runbook_lib.pins.discover.split_tags import of_keys, of_variables
 
 #: Path → host and family.
 _KNOWN: dict[str, tuple[str, AnyFamily]] = {}
@@ -49,7 +50,8 @@ class Reference:
     """An image of a family named at ``text[start:end]``; ``line`` counts from 1, ``column`` from 0.
 
     ``image``: registry and path, or the path alone; ``tag`` and ``digest`` may be empty; ``variable``: a variable or a
-    placeholder stands in place of the tag.  ``partial``: the text is the tag alone, in a file that names the image too.
+    placeholder stands in place of the tag.  ``form``: the text is only a part of the tag, which is in braces in this
+    form; the file names the image elsewhere.
     """
 
     start: int
@@ -61,7 +63,7 @@ class Reference:
     digest: str
     variable: bool
     family: AnyFamily
-    partial: bool = False
+    form: str = ""
 
     @cached_property
     def read_tag(self) -> Tag | None:
@@ -88,12 +90,47 @@ class Reference:
 def references(text: str) -> Iterator[Reference]:
     """Yield all references in a text, in order.  Lines end at line feeds alone, as they do for git."""
     line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
-    named = list(_named(text, line_starts))
-    if not any(reference.family is NGC for reference in named):
-        yield from named
-        return
-    parts = _parts(text, line_starts, [(reference.start, reference.end) for reference in named])
-    yield from sorted([*named, *parts], key=lambda reference: reference.start)
+    found = list(_named(text, line_starts))
+    found += _split(text, line_starts, found)
+    # The bare name of an image that we do not know says nothing on its own.
+    found = [reference for reference in found if reference.tag or reference.family is not NUMBERED]
+    if any(reference.family is NGC for reference in found):
+        found += _parts(text, line_starts, sorted((reference.start, reference.end) for reference in found))
+    yield from sorted(found, key=lambda reference: reference.start)
+
+
+def _split(text: str, line_starts: list[int], named: list[Reference]) -> Iterator[Reference]:
+    """Yield the parts of tags outside of the ``named`` references, each once."""
+    untagged = [(one.start, one.end, one.image) for one in named if not one.tag and not one.digest and not one.variable]
+    taken = sorted((reference.start, reference.end) for reference in named)
+    seen = set[int]()
+    for split in (*of_variables(text), *of_keys(text, untagged)):
+        path = split.image.partition("/")[2]
+        host, family = _KNOWN.get(path, (NGC_HOST, NUMBERED))
+        index = bisect_right(taken, (split.start, len(text))) - 1
+        if (
+            not split.image.startswith(f"{host}/")
+            or split.start in seen
+            or (index >= 0 and split.start < taken[index][1])
+        ):
+            continue
+        line = bisect_right(line_starts, split.start)
+        column = split.start - line_starts[line - 1]
+        reference = Reference(
+            split.start,
+            split.end,
+            line,
+            column,
+            split.image,
+            split.tag,
+            "",
+            variable=False,
+            family=family,
+            form=split.form,
+        )
+        if reference.read_tag is not None:
+            seen.add(split.start)
+            yield reference
 
 
 def _parts(text: str, line_starts: list[int], spans: list[tuple[int, int]]) -> Iterator[Reference]:
@@ -108,7 +145,7 @@ def _parts(text: str, line_starts: list[int], spans: list[tuple[int, int]]) -> I
             continue  # the tag of another image
         column = match.start() - line_starts[line - 1]
         yield Reference(
-            *match.span(), line, column, NGC.images[0], match[0], "", variable=False, family=NGC, partial=True
+            *match.span(), line, column, NGC.images[0], match[0], "", variable=False, family=NGC, form="{tag}"
         )
 
 
@@ -140,7 +177,7 @@ def _named(text: str, line_starts: list[int]) -> Iterator[Reference]:
             variable=bool(match["more"] or match["variable"]),
             family=family,
         )
-        if reference.read_tag is not None or (registry and match["path"]) or (match["unknown"] and match["tag"]):
+        if reference.read_tag is not None or (registry and match["path"]) or match["unknown"]:
             previous_end = reference.end
             yield reference
 

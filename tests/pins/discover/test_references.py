@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from runbook_lib.images.families import FAMILIES
 from runbook_lib.pins.discover.references import references
 from runbook_lib.pins.discover.yaml_path import YamlPaths
+from runbook_lib.pins.tag_parts import compose
 
 LONG = "bc8c66e-nccl-cuda13.2.1-ubuntu24.04-nccl2.30.4-1-torch2.11.0-vision0.26.0-audio2.11.0-abi1"
 
@@ -150,7 +151,10 @@ def test_any_text_has_references_in_order_where_they_say(text):
     for one in references(text):
         assert end <= one.start < one.end
         end = one.end
-        assert text[one.start : one.end].replace("#", "/") == str(one)
+        named = text[one.start : one.end]
+        if one.form:
+            named = f"{one.image}:{compose(one.form, named)}"
+        assert named.replace("#", "/") == str(one)
         assert text.split("\n")[one.line - 1][one.column :].startswith(text[one.start : one.end])
 
 
@@ -281,3 +285,45 @@ def test_the_path_is_what_a_parser_says(tree, data, sort):
 def test_any_text_has_some_path(text, place):
     path = YamlPaths(text).at(place)
     assert path.siblings[0] <= path.siblings[1] <= len(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ARG VER=26.04\nFROM example.com/team/pytorch:${VER}-py3\n",  # no image that we know
+        "FROM nvcr.io/nvidia/pytorch:${VER}-py3\nRUN VER 26.04\n",
+        "ARG VER=latest\nFROM nvcr.io/nvidia/pytorch:${VER}\n",
+        "image: nvcr.io/nvidia/pytorch\n",
+        "image: nvcr.io/nvidia/pytorch\nother:\n  tag: 26.04\n",
+        "a:\n  image: nvcr.io/nvidia/tritonserver\nb:\n  tag: 26.04-py3-sdk\n",
+        "- name: nvcr.io/nvidia/tritonserver\n- newTag: 26.04-py3\n",
+        "see nvcr.io/nvidia/tritonserver\ntag: 26.04-py3\n",
+        "$" * 5000 + ":",
+    ],
+)
+def test_a_number_that_is_no_tag_of_an_image_is_no_reference(text):
+    assert not [one for one in references(text) if one.form]
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "image", "form"),
+    [
+        ("ARG TAG=26.04-py3\nFROM nvcr.io/nvidia/pytorch:${TAG}\n", "26.04-py3", "pytorch", "{tag}"),
+        ("ARG VER=26.04\nFROM nvcr.io/nvidia/pytorch:$VER-py3\n", "26.04", "pytorch", "{month}-py3"),
+        ("REG=nvcr.io/nvidia\nVER='26.04'\nrun ${REG}/pytorch:${VER}-py3\n", "26.04", "pytorch", "{month}-py3"),
+        ("CUDA=${CUDA:-13.0.2}\nrun nvcr.io/nvidia/cuda:${CUDA}-devel-ubuntu24.04\n", "13.0.2", "cuda",
+         "{version}-devel-ubuntu24.04"),
+        ("env:\n  VER: 26.04\nimage: nvcr.io/nvidia/tritonserver:${{ env.VER }}-py3\n", "26.04", "tritonserver",
+         "{month}-py3"),
+        ("a:\n  repository: nvcr.io/nvidia/triton\n  tag: '26.04-py3'\n", "26.04-py3", "triton", "{tag}"),
+        ("image:\n  tag: 26.04-py3-sdk # the SDK\n  pullPolicy: Always\n  repository: nvcr.io/nvidia/tritonserver\n",
+         "26.04-py3-sdk", "tritonserver", "{tag}"),
+        ("images:\n- name: x\n  newName: nvcr.io/nvidia/cuda\n  newTag: 13.0.2-base\n", "13.0.2-base", "cuda", "{tag}"),
+        ("- name: nvcr.io/nvidia/cuda\n  newTag: 13.0.2-base\n", "13.0.2-base", "cuda", "{tag}"),
+        ('{\n  "repository": "nvcr.io/nvidia/cuda",\n  "tag": "13.0.2-base"\n}\n', "13.0.2-base", "cuda", "{tag}"),
+    ],
+)  # fmt: skip
+def test_a_tag_apart_from_its_image_is_found(text, value, image, form):
+    (one,) = [one for one in references(text) if one.form]
+    assert (text[one.start : one.end], one.image, one.form) == (value, f"nvcr.io/nvidia/{image}", form)
+    assert one.tag == compose(form, value)

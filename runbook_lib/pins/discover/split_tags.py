@@ -1,0 +1,113 @@
+"""Tags that stand apart from their image: the value of a variable, or of a key beside the repository's."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from runbook_lib.pins.tag_parts import compose, form_around
+
+_LONGEST = 400  # characters of a word with variables
+_NEAR = 6  # lines between the keys of an image and of its tag
+_VARIABLE = r"(?:\$\{\{[^{}\n]{0,100}\}\}|\$\{[^{}\n]{0,100}\}|\$[A-Za-z_]\w{0,60}|\$\(\w{1,60}\))"
+_WORD = re.compile(
+    rf"(?<![\w./$#}})-])(?:[\w./#-]|{_VARIABLE}){{1,{_LONGEST}}}+:(?=[\w.-]{{0,60}}\$)(?:[\w.-]|{_VARIABLE}){{1,100}}+"
+)
+_NAME = re.compile(r"([A-Za-z_]\w{0,60})(?::?[-+?=][^{}\n]{0,100})?[\s)}]*$")
+_EACH_VARIABLE = re.compile(_VARIABLE)
+_ASSIGNED = re.compile(
+    r"(?m)^[ \t]*(?:-[ \t]+)?(?:(?:ARG|ENV|export|readonly|local|set)[ \t]+)?[\"']?(?P<name>[A-Za-z_]\w{0,60})[\"']?"
+    r"[ \t]{0,20}[:?]?[=:][ \t]{0,20}[\"']?(?:\$\{\w{1,60}:?-)?(?P<value>[A-Za-z0-9][\w./:#-]{0,200})"
+)
+_KEY = re.compile(
+    r"(?m)^(?P<indent>[ \t]*(?:-[ \t]+)?)[\"']?(?P<key>[A-Za-z_][\w-]{0,40})[\"']?[ \t]{0,20}[:=][ \t]{0,20}"
+)
+_TAG_KEY = re.compile(r"(?i)(?:new|image|docker|container)?[_-]?(?:tag|version)")
+_TAG_VALUE = re.compile(
+    r"[\"']?(?P<value>[A-Za-z0-9_][\w.-]{0,126}\w)(?=[\"']?[ \t]*(?:,[ \t]*)?(?:#[^\n]{0,200})?$)", re.MULTILINE
+)
+
+
+class SplitTag(NamedTuple):
+    """A value that is a part of a tag, ``text[start:end]``; ``form`` is that of the tag around it."""
+
+    start: int
+    end: int
+    image: str
+    tag: str
+    form: str
+
+
+def of_variables(text: str) -> Iterator[SplitTag]:
+    """Yield the values of variables from which an image's tag is composed in the same file."""
+    words = [match for match in _WORD.finditer(text) if "$" in match[0]]
+    if not words:
+        return
+    assigned: dict[str, list[re.Match[str]]] = {}
+    for assignment in _ASSIGNED.finditer(text):
+        assigned.setdefault(assignment["name"], []).append(assignment)
+    for word in words:
+        image, _, tag = word[0].rpartition(":")
+        name = _expand(image, assigned)
+        pieces = _EACH_VARIABLE.split(tag)
+        variables = [_NAME.search(variable) for variable in _EACH_VARIABLE.findall(tag)]
+        if "$" in name or len(variables) != 1 or variables[0] is None:
+            continue
+        for assignment in assigned.get(variables[0][1], ()):
+            form = form_around(pieces[0], assignment["value"], pieces[1])
+            yield SplitTag(*assignment.span("value"), name, compose(form, assignment["value"]), form)
+
+
+def _expand(image: str, assigned: dict[str, list[re.Match[str]]]) -> str:
+    """Return the name of an image with the first value of each variable in it, as far as the file has them."""
+
+    def value(match: re.Match[str]) -> str:
+        name = _NAME.search(match[0])
+        values = assigned.get(name[1], ()) if name else ()
+        return values[0]["value"].rstrip("/") if values else match[0]
+
+    return _EACH_VARIABLE.sub(value, image).replace("#", "/")
+
+
+def of_keys(text: str, untagged: Sequence[tuple[int, int, str]]) -> Iterator[SplitTag]:
+    """Yield the values of keys like ``tag`` and ``newTag`` beside a key with an image that has no tag.
+
+    ``untagged`` are start, end and name of the images without a tag.
+    """
+    for start, end, image in untagged:
+        begin = text.rfind("\n", 0, start) + 1
+        own = _KEY.match(text, begin)
+        if (
+            own is None
+            or text[own.end() : start].strip("\"'")
+            or text[end : end + 1] not in ("", "\n", "\r", '"', "'", " ", ",")
+        ):
+            continue
+        column = len(own["indent"])
+        for key in _neighbours(text, begin, column):
+            value = _TAG_VALUE.match(text, key.end())
+            if value and _TAG_KEY.fullmatch(key["key"]):
+                yield SplitTag(*value.span("value"), image, value["value"], "{tag}")
+                break
+
+
+def _neighbours(text: str, begin: int, column: int) -> Iterator[re.Match[str]]:
+    """Yield the keys of the same mapping on the lines after that at ``begin``, then on those before it."""
+    position = text.find("\n", begin) + 1
+    for _ in range(_NEAR):
+        key = _KEY.match(text, position) if position else None
+        if key is None or len(key["indent"]) < column or "-" in key["indent"]:
+            break
+        if len(key["indent"]) == column:
+            yield key
+        position = text.find("\n", position) + 1
+    position = begin
+    for _ in range(_NEAR):
+        own = _KEY.match(text, position)
+        if position == 0 or own is None or "-" in own["indent"]:
+            break
+        position = text.rfind("\n", 0, position - 1) + 1
+        key = _KEY.match(text, position)
+        if key is None or len(key["indent"]) < column:
+            break
+        if len(key["indent"]) == column:
+            yield key
