@@ -166,7 +166,8 @@ class Kernel:
         # Cells print by messages, which are redacted.  The process itself writes only when it crashes.
         await self._manager.start_kernel(env=self._env, cwd=str(self._cwd), stdout=self._stderr, stderr=self._stderr)
         self._client = self._manager.client()
-        self._client.start_channels()
+        # No heartbeat: the manager knows whether its process lives, and the thread could start after the end.
+        self._client.start_channels(hb=False)
         self._client.allow_stdin = False
         await self._wait_until_ready(self._manager, self._client)
 
