@@ -33,6 +33,7 @@ _MODULES = {
     "practice": ("runbook_lib.cli.practice", "command"),
     "run": ("runbook_lib.cli.notebooks", "command_run"),
     "review": ("runbook_lib.cli.review", "command"),
+    "watch": ("runbook_lib.cli.watch", "command_watch"),
     "why": ("runbook_lib.cli.why", "command"),
 }
 
@@ -65,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.command in ("check", "pins") and options.json:
             print(json.dumps({"format": 1, "outcome": "cannot tell", "error": str(error)}, indent=2))
         is_verdict = getattr(options, "action", "") == "replay"
-        return 2 if is_verdict or options.command in ("check", "golden", "image", "pins", "why") else 1
+        return 2 if is_verdict or options.command in ("check", "golden", "image", "pins", "watch", "why") else 1
     except ModuleNotFoundError as error:
         if not error.name or error.name.startswith("runbook_lib"):
             raise
@@ -89,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     parts = (_add_check, _add_notebooks, _add_archive, _add_golden, _add_image, _add_changes, _add_pins, _add_practice)
-    for add in (*parts, _add_why, _add_fleet):
+    for add in (*parts, _add_why, _add_fleet, _add_watch):
         add(commands)
     commands.metavar = f"{{{','.join(commands.choices)}}}"  # also for the error that one is missing
     return parser
@@ -348,6 +349,32 @@ def _add_fleet(commands: Commands) -> None:
     fleet.add_argument("file", metavar="FILE", help="a YAML file that lists clones and their branches")
     fleet.add_argument("--html", default="", metavar="PAGE", help="also write a page that needs no network")
     fleet.add_argument("--json", action="store_true", help="print JSON for machines")
+
+
+def _add_watch(commands: Commands) -> None:
+    watch = commands.add_parser(
+        "watch",
+        help="propose a newer tag than that of the pins",
+        description="Compare the pins of a branch with the registry, and propose the newest tag that nothing holds "
+        "back. Exit status: 0 up to date, proposed or waiting, 1 a person is needed, 2 cannot tell.",
+    )
+    _add_bump_options(watch)
+    watch.add_argument(
+        "--cool-down", type=int, default=None, metavar="DAYS", help="days after its build in which an image is left"
+    )
+    watch.add_argument("--json", action="store_true", help="print JSON for machines")
+
+
+def _add_bump_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone (default: this one)")
+    command.add_argument("--base", default="main", help="the branch that is bumped (default: main)")
+    command.add_argument("--remote", default="origin", help="where branches are pushed to (default: origin)")
+    command.add_argument("--image-type", choices=("dev", "lts"), default="dev", help="default: dev")
+    command.add_argument("--pins", default="", metavar="WHOSE", help="as for check")
+    command.add_argument(
+        "--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)"
+    )
+    command.add_argument("--publish", action="store_true", help="push, and open or update (default: a preview)")
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -30,7 +30,9 @@ _OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 #: Set by a git hook that runs us; they would bind every call to another repository's index.
 _BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
 #: What a run that is killed may leave behind at work.
-_CHANGING = frozenset({"add", "branch", "commit", "fetch", "merge", "push", "restore", "rm", "switch", "update-ref"})
+_CHANGING = frozenset(
+    {"add", "branch", "commit", "fetch", "merge", "push", "restore", "revert", "rm", "switch", "update-ref", "worktree"}
+)
 #: Seconds to let a command that stays on this machine come to its own end: cut short, `git switch` leaves half a tree.
 _LAST_MOMENTS = 3.0
 #: With these, neither git nor what it starts asks or waits for a person.

@@ -155,6 +155,15 @@ def edition(tag: Tag) -> str:
     return tag.edition if isinstance(tag, CoreWeaveTag | AlibabaTag | NumberedTag) else ""
 
 
+def newer_releases(family: AnyFamily, tag: Tag, names: Iterable[str]) -> list[Tag]:
+    """Return the releases of a tag's edition that are newer, the newest first; ``names`` are all tags of the image."""
+    newer: list[Tag] = []
+    for release in family.listed(names).releases:
+        if edition(release) == edition(tag) and tag < release:
+            newer.append(release)
+    return newer
+
+
 def is_older(tag: Tag, than: Tag) -> bool:
     """Return True if a tag is older than another of its family and edition.
 

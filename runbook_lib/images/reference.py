@@ -6,6 +6,7 @@ The tags of each family are in ``tags``.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, Literal, Protocol, Self
 
 from runbook_lib.errors import RunbookError
@@ -21,6 +22,7 @@ _REFERENCE = re.compile(
 )
 _LONGEST_NAME = 255  # characters of registry and repository: the limit of the reference package
 LONGEST_TAG = 128  # characters
+_EARLIEST = date(2013, 1, 1)  # before there were container images
 
 #: A candidate is not final: a release candidate or nightly build.  A special image has one purpose: a variant for other
 #: hardware, an image for one model, a build of a branch, a tag that moves.
@@ -108,13 +110,14 @@ def _describe_problem(text: str) -> str:
 class PlatformImage:
     """The image for one platform: the digest of its manifest, and its environment variables and labels.
 
-    ``size``: bytes to download, config and layers.
+    ``size``: bytes to download, config and layers.  ``created``: the time of the build, as its config writes it.
     """
 
     digest: str
     size: int
     env: Mapping[str, str]
     labels: Mapping[str, str] = field(default_factory=dict)
+    created: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,3 +129,15 @@ class Image:
 
     digest: str
     platforms: Mapping[str, PlatformImage]
+
+    @property
+    def built(self) -> date | None:
+        """The day on which the newest of its platforms was built; None if a config gives no credible one."""
+        days = []
+        for platform in self.platforms.values():
+            try:
+                days.append(date.fromisoformat(platform.created[:10]))
+            except ValueError:
+                return None
+        # Reproducible builds state the beginning of an epoch.
+        return max(days) if days and min(days) > _EARLIEST else None

@@ -11,6 +11,7 @@ from typing import Any
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.families import ALIBABA, COREWEAVE, NEMO, NGC, NUMBERED, OTHER, AnyFamily, family_of
 from runbook_lib.images.reference import ImageRef
+from runbook_lib.pins import watch_rules
 from runbook_lib.pins.finders import (
     BuildArg,
     Counted,
@@ -52,7 +53,7 @@ def parse(text: str, name: str, origin: str = FILE) -> Repository:
     overlays = tuple(UserOverlay(**overlay) for overlay in values.get("overlays", ()))
     return Repository(
         name, sites, title=values.get("title", TITLE), labels=tuple(values.get("labels", ())), origin=origin,
-        overlays=overlays,
+        overlays=overlays, watch=watch_rules.of(file, ("watch",)),
     )  # fmt: skip
 
 

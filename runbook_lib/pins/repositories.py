@@ -13,6 +13,7 @@ from runbook_lib import notebooks
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins import known_sites
 from runbook_lib.pins.sites import Sites
+from runbook_lib.pins.watch_rules import WatchRules
 
 #: The file in which a repository declares its own pins.
 FILE = ".base-image-pins.yaml"
@@ -55,7 +56,7 @@ class Repository:
     that must be off; ``offers`` maps optional labels to a sentence on their purpose.  ``workflow`` is the workflow that
     copy-pr-bot starts on ``pull-request/<number>``, empty without such a bot.  ``golden`` and ``recipes``: tests have
     golden values and rows in recipes, as Megatron-LM's do.  ``branches`` are patterns of branches that are bumped
-    beside the base.  ``origin`` is the pins file that declares the repository, and may add ``overlays``.
+    beside the base.  ``origin`` is the pins file that declares the repository, and may add ``overlays`` and ``watch``.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Repository:
     scripts: LaunchScripts | None = None
     origin: str = ""
     overlays: tuple[UserOverlay, ...] = ()
+    watch: WatchRules = field(default_factory=WatchRules)
 
     def wanted_labels(self, image_type: ImageType) -> tuple[frozenset[str], frozenset[str]]:
         """Return the labels that must be on a bump's pull request before CI starts, and those that must be off."""

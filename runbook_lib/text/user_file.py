@@ -1,9 +1,9 @@
 """A YAML file that a user writes, checked against the JSON schema that declares its format.
 
 Editors use the schema too. Of JSON schema's draft 7 it may have: ``$ref`` to a definition, ``type``, ``enum``,
-``const``, ``pattern``, ``maxLength``, ``minimum``, ``maximum``, ``items``, ``minItems``, ``properties``,
-``additionalProperties``, ``required``, ``maxProperties`` and ``oneOf`` of different types. ``errorMessage`` names the
-expected value.
+``const``, ``format`` date, ``pattern``, ``maxLength``, ``minimum``, ``maximum``, ``items``, ``minItems``,
+``properties``, ``additionalProperties``, ``required``, ``maxProperties`` and ``oneOf`` of different types.
+``errorMessage`` names the expected value.
 """
 
 import json
@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -115,6 +116,8 @@ def _check(file: UserFile, value: Any, schema: Schema, definitions: Mapping[str,
     """Raise RunbookError for the first value that does not fit the schema."""
     if "$ref" in schema:
         schema = {**definitions[schema["$ref"].rpartition("/")[2]], **schema}
+    if schema.get("format") == "date" and type(value) is date:  # YAML's own type of a day without quotes
+        return
     for alternative in schema.get("oneOf", ()):
         if _has_type(value, alternative["type"]):
             schema = {**schema, **alternative}

@@ -14,8 +14,8 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.git import blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.file_versions import file_versions
-from runbook_lib.images.families import OTHER, edition, family_of
-from runbook_lib.images.reference import ImageRef, ImageType, Tag
+from runbook_lib.images.families import AnyFamily, newer_releases
+from runbook_lib.images.reference import ImageRef, ImageType
 from runbook_lib.pins.check import PinVerdict, check_pins
 from runbook_lib.pins.sites import Sites
 from runbook_lib.recipes import rows as recipes
@@ -104,7 +104,7 @@ def _rows(
         name = clone.name
     for snapshot in survey(clone, refs, repository=repository).snapshots:
         assert snapshot.commit
-        by_type = _images(snapshot.verdicts)
+        by_type = lockstep_images(snapshot.verdicts)
         if not by_type:
             yield FleetRow(name, snapshot.name, problem="It has no known pin site, or none of them can be read.")
         branch = snapshot.name.removeprefix("origin/")
@@ -117,12 +117,14 @@ def _rows(
                 name, snapshot.name, image_type, tuple(sorted(image.tag or "" for image in images)),
                 bumps=tuple(open_bumps), quarantined=_count_quarantined(checkout, snapshot.commit, name),
             )  # fmt: skip
-            since, commit = _since(checkout, snapshot.commit, repository.sites, image_type, images)
+            since, commit = moved_since(checkout, snapshot.commit, repository.sites, image_type, images)
             row = replace(row, since=since, commit=commit)
-            yield _with_newest(row, min(images, key=str), read_tags) if len(images) == 1 else row
+            if len(images) == 1:
+                row = _with_newest(row, min(images, key=str), repository.sites.family, read_tags)
+            yield row
 
 
-def _images(verdicts: Sequence[PinVerdict]) -> dict[ImageType, set[ImageRef]]:
+def lockstep_images(verdicts: Sequence[PinVerdict]) -> dict[ImageType, set[ImageRef]]:
     """Return the images that the lockstep pins of each type name."""
     by_type: dict[ImageType, set[ImageRef]] = {}
     for verdict in verdicts:
@@ -133,7 +135,7 @@ def _images(verdicts: Sequence[PinVerdict]) -> dict[ImageType, set[ImageRef]]:
     return by_type
 
 
-def _since(
+def moved_since(
     checkout: Checkout, commit: str, sites: Sites, image_type: ImageType, images: set[ImageRef]
 ) -> tuple[str, str]:
     """Return the date and the commit from which on the branch has these images."""
@@ -146,7 +148,7 @@ def _since(
         for path in sites.pin_paths:
             blob = stored[name, path]
             texts[path] = blob[1] if blob else None
-        if _images(check_pins(texts, sites)).get(image_type) != images:
+        if lockstep_images(check_pins(texts, sites)).get(image_type) != images:
             known = True
             break
         first = name
@@ -167,18 +169,13 @@ def _count_quarantined(checkout: Checkout, commit: str, name: str) -> int:
     return len(quarantined_rows(checkout.read(paths, commit), name)[0]) if paths else 0
 
 
-def _with_newest(row: FleetRow, image: ImageRef, read_tags: _ReadTags) -> FleetRow:
+def _with_newest(row: FleetRow, image: ImageRef, family: AnyFamily, read_tags: _ReadTags) -> FleetRow:
     """Add the newest release of the image's edition, and the number of newer ones."""
-    family = family_of(image) or OTHER
     names, problem = read_tags(image.name)
     if problem:
         return replace(row, problem=problem)
-    tag: Tag = family.read(image.tag or "")
-    newer = []
-    for release in family.listed(names).releases:
-        if edition(release) == edition(tag) and tag < release:
-            newer.append(release)
-    return replace(row, newest=str(max([tag, *newer])), behind=len(newer))
+    newer = newer_releases(family, family.read(image.tag or ""), names)
+    return replace(row, newest=str(newer[0]) if newer else image.tag or "", behind=len(newer))
 
 
 def _tags(repository: str) -> tuple[tuple[str, ...], str]:

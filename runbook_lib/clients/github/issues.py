@@ -18,9 +18,14 @@ def search(github: GitHub, words: str) -> tuple[Issue, ...]:
     return tuple(sorted(issues, key=lambda issue: issue.number))
 
 
-def listed(github: GitHub, creator: str = "") -> tuple[Issue, ...]:
-    """Return the open issues, or those of one author, without pull requests; the oldest first."""
+def listed(github: GitHub, creator: str = "", label: str = "") -> tuple[Issue, ...]:
+    """Return the open issues, or those of one author, without pull requests; the oldest first.
+
+    With a ``label`` those that have it, the closed ones too.
+    """
     params = {"state": "open"} | ({"creator": creator} if creator else {})
+    if label:
+        params |= {"state": "all", "labels": label}
     issues = github.pages("list the issues", github.path("/issues"), _unless_pull, params=params)
     return tuple(sorted((issue for issue in issues if issue), key=lambda issue: issue.number))
 
@@ -45,6 +50,12 @@ def file(github: GitHub, title: str, body: str, labels: Collection[str] = (), as
     if assignee:
         fields["assignees"] = [assignee]
     return github.send(f"file the issue {title!r}", "POST", github.path("/issues"), fields, Issue.of)
+
+
+def update(github: GitHub, issue: Issue, body: str) -> Issue:
+    """Change the body of an issue."""
+    path = github.path(f"/issues/{issue.number}")
+    return github.send(f"edit issue #{issue.number}", "PATCH", path, {"body": body}, Issue.of)
 
 
 def withdraw(github: GitHub, issue: Issue) -> None:

@@ -225,6 +225,7 @@ class Registry:
                 sum(map(self._size, parts)),
                 {name: value for name, _, value in (str(entry).partition("=") for entry in env)},
                 {str(name): str(value) for name, value in labels.items()},
+                self._take(config, "created", str, default=""),
             ),
         )
 

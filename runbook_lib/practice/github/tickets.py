@@ -40,9 +40,10 @@ def _list_issues(call: ApiCall) -> Response:
     query, tickets = call.request.args, call.hub.tickets()
     state = query.get("state", "open")
     creator = query.get("creator")
+    labels = set(filter(None, query.get("labels", "").split(",")))
     matches = []
     for ticket in tickets:
-        if state in ("all", ticket.state) and creator in (None, ticket.author):
+        if state in ("all", ticket.state) and creator in (None, ticket.author) and labels <= set(ticket.labels):
             matches.append(ticket)
     return call.page(matches, lambda ticket: shapes.issue(call.hub, ticket))
 
@@ -147,6 +148,27 @@ def _create_comment(call: ApiCall, issue_number: int) -> Response:
     return call.created(shapes.comment(call.hub, comment))
 
 
+def _update_comment(call: ApiCall, comment_id: int) -> Response:
+    actor = call.require_account()
+    comment = call.hub.store.find(CommentRecord, comment_id)
+    if comment is None:
+        raise not_found()
+    if actor.login != comment.author:
+        call.require_write()
+    comment = call.hub.store.change(comment, body=text_field(call.fields(), "body", "IssueComment") or "")
+    return json_response(shapes.comment(call.hub, comment))
+
+
+def _show_permission(call: ApiCall, username: str) -> Response:
+    call.require_write()
+    account = ACCOUNTS.get(username)
+    if account is None:
+        raise not_found()
+    permission = "write" if account.may_write else "read"
+    user = shapes.user(call.hub, username) | {"role_name": permission}
+    return json_response({"permission": permission, "role_name": permission, "user": user})
+
+
 def _delete_comment(call: ApiCall, comment_id: int) -> Response:
     actor = call.require_account()
     comment = call.hub.store.find(CommentRecord, comment_id)
@@ -193,6 +215,8 @@ ROUTES = (
     Route("GET", f"{_ISSUE}/comments", _list_comments),
     Route("POST", f"{_ISSUE}/comments", _create_comment),
     Route("DELETE", f"{_REPOSITORY}/issues/comments/<number:comment_id>", _delete_comment),
+    Route("PATCH", f"{_REPOSITORY}/issues/comments/<number:comment_id>", _update_comment),
+    Route("GET", f"{_REPOSITORY}/collaborators/<username>/permission", _show_permission),
     Route("GET", f"{_ISSUE}/events", _list_events),
     Route("GET", "/search/issues", _search),
 )

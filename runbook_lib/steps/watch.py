@@ -1,0 +1,319 @@
+"""``runbook watch``: a newer tag than that of the pins is proposed once, as a draft pull request or as an issue."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from typing import Any, Literal
+
+from runbook_lib import notebooks
+from runbook_lib.bump import Bump
+from runbook_lib.clients.github import issues
+from runbook_lib.clients.github.client import GitHub, once
+from runbook_lib.clients.github.models import Issue
+from runbook_lib.clients.github.people import may_write
+from runbook_lib.clients.registry.client import Registry
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.git.linked_work_tree import linked_work_tree
+from runbook_lib.images import driver_check
+from runbook_lib.images.families import newer_releases
+from runbook_lib.images.reference import ImageRef, Tag
+from runbook_lib.pins import watch_rules
+from runbook_lib.pins.check import check_pins
+from runbook_lib.pins.pins_file import SCHEMA
+from runbook_lib.pins.repositories import Repository
+from runbook_lib.pins.watch_rules import WatchRules
+from runbook_lib.runner import execute
+from runbook_lib.system import provenance
+from runbook_lib.text.user_file import load_schema
+from runbook_lib.workflow import bump_branch, bump_plan, holds, markdown_texts, repository
+from runbook_lib.workflow.fleet import lockstep_images
+from runbook_lib.workflow.forge import connect_github
+from runbook_lib.workflow.proposal import Proposal, find_pull, head_of, propose
+from runbook_lib.workflow.pull_request_body import compose_body, marked, name_of, named_in
+
+#: The label by which the issues on new tags are listed.
+LABEL = "base-image"
+_EXIT = {"up to date": 0, "waiting": 0, "open": 0, "new": 1, "needs a person": 1}
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """``cool_down`` replaces that of the rules; ``today`` is the day on which holds are judged."""
+
+    today: date
+    image_type: str = "dev"
+    base: str = "main"
+    remote: str = "origin"
+    pins: str = ""
+    audit: str = ""
+    cool_down: int | None = None
+    publish: bool = False
+
+
+@dataclass(frozen=True)
+class PassedTag:
+    """A newer tag that is not proposed now, and when it is tried again, if that is known."""
+
+    tag: str
+    reason: str
+    until: str = ""
+    needs_person: bool = False
+
+
+@dataclass(frozen=True)
+class WatchResult:
+    """The pins' tag, the newer ``tag`` that is proposed, and the state of that proposal.
+
+    *new*: not proposed yet, as nothing was to be published.  ``text`` is what the pull request or the issue says.
+    """
+
+    repository: str
+    base: str
+    image_type: str
+    current: str
+    state: Literal["up to date", "waiting", "open", "new", "needs a person"]
+    sentence: str
+    tag: str = ""
+    url: str = ""
+    drivers: str = ""
+    text: str = ""
+    passed: tuple[PassedTag, ...] = ()
+
+    @property
+    def exit_status(self) -> int:
+        """0 for up to date, proposed or waiting, 1 if a person is needed."""
+        return _EXIT[self.state]
+
+
+def watch(checkout: Checkout, options: WatchOptions) -> WatchResult:
+    """Compare the pins of the base branch with the registry, and propose the newest tag that nothing holds back.
+
+    Changes nothing without ``publish``.  Raises RunbookError where the registry or the forge does not answer.
+    """
+    known = repository.choose(checkout, options.pins)
+    rules = _rules(checkout, known)
+    if options.cool_down is not None:
+        rules = replace(rules, cool_down=options.cool_down)
+    bump = _bump(options, known)
+    branch = bump_branch.find(checkout, bump)
+    verdicts = check_pins(checkout.read(known.sites.pin_paths, branch.base_commit), known.sites)
+    images = lockstep_images(verdicts).get(bump.image_type, set())
+    if not images:
+        raise CannotTell(f"{bump.base} has no {bump.image_type} pin that can be read, so nothing can be compared.")
+    current = ", ".join(sorted(image.tag or "" for image in images))
+    result = WatchResult(checkout.repository(), bump.base, bump.image_type, current, "up to date", "")
+    if len(images) > 1:
+        sentence = f"The pins of {bump.base} do not agree ({current}): `runbook check` shows them. Fix them first."
+        return replace(result, state="needs a person", sentence=sentence)
+    image = images.pop()
+    newer = _newer(image, known)
+    if not newer:
+        return replace(result, sentence=f"{current} is the newest release of {image.name}.")
+    github = connect_github(result.repository, bump)
+    passed: list[PassedTag] = []
+    for tag in newer:
+        wanted = _bump(options, known, str(tag))
+        if obstacle := _obstacle(checkout, github, image.with_tag(tag), wanted, rules, options.today):
+            passed.append(obstacle)
+            continue
+        proposed = _propose(checkout, github, wanted, rules, options)
+        if isinstance(proposed, PassedTag):
+            passed.append(proposed)
+            continue
+        return replace(result, **{**proposed, "tag": str(tag), "passed": tuple(passed)})
+    sentence = f"{current} stays: " + " ".join(f"{each.tag}: {each.reason}" for each in passed)
+    needs_person = any(each.needs_person for each in passed)
+    return replace(
+        result, state="needs a person" if needs_person else "waiting", sentence=sentence, passed=tuple(passed)
+    )
+
+
+def _bump(options: WatchOptions, known: Repository, tag: str = "") -> Bump:
+    return Bump.parse(
+        tag=tag, image_type=options.image_type, base=options.base, remote=options.remote, apply=options.publish,
+        publish=options.publish, repository=known,
+    )  # fmt: skip
+
+
+def _rules(checkout: Checkout, known: Repository) -> WatchRules:
+    """Return the rules of the pins file; for pins that are built in, those of the watch file."""
+    if known.origin:
+        return known.watch
+    text = checkout.read([watch_rules.FILE], "HEAD" if checkout.bare else None)[watch_rules.FILE]
+    return watch_rules.parse(text or "", load_schema("runbook_lib.pins", SCHEMA))
+
+
+def _newer(image: ImageRef, known: Repository) -> Sequence[Tag]:
+    with Registry.connect(image, max_age=0.0) as registry:
+        tags = registry.known_tags()
+    if tags.problem:
+        raise CannotTell(f"{tags.problem} The newest tag is not known, and nothing was proposed.")
+    family = known.sites.family
+    return newer_releases(family, family.read(image.tag or ""), tags.names)
+
+
+def _obstacle(
+    checkout: Checkout, github: GitHub | None, image: ImageRef, bump: Bump, rules: WatchRules, today: date
+) -> PassedTag | None:
+    """Return why a tag is not to be proposed today: a hold, the cool-down, or what people did with its pull request."""
+    tag = str(bump.tag)
+    if hold := watch_rules.active(rules.holds, tag, today):
+        return PassedTag(tag, hold.sentence, str(hold.until or ""))
+    if rules.cool_down:
+        with Registry.connect(image) as registry:
+            described = registry.image(tag)
+        if described is None or described.built is None:
+            raise CannotTell(
+                f"{image} does not say when it was built, so its cool-down cannot be judged. Set a hold for it, or "
+                "cool-down 0."
+            )
+        end = described.built + timedelta(days=rules.cool_down)
+        if today < end:
+            reason = f"It was built on {described.built}, and the cool-down of {rules.cool_down} days ends on {end}."
+            return PassedTag(tag, reason, str(end))
+    return _past(checkout, github, bump, today) if github else None
+
+
+def _past(checkout: Checkout, github: GitHub, bump: Bump, today: date) -> PassedTag | None:
+    """Return what earlier pull requests for the tag say against another one."""
+    tag = str(bump.tag)
+    last = next(iter(github.pulls(head=head_of(checkout, bump), base=bump.base, state="all")), None)
+    if last is None:
+        return None
+    if last.merged:
+        revert = holds.find_revert(github, checkout, bump)
+        hold = holds.read(revert.body) if revert and revert.number > last.number else None
+        if revert is None or hold is None:
+            reason = f"#{last.number} was merged, and {bump.base} no longer has it. Set a hold that says why."
+            return PassedTag(tag, reason, needs_person=True)
+        reason = f"#{revert.number} reverted it. {hold.sentence}"
+    elif last.state == "open":
+        comment = holds.status_comment(github, last.number)
+        hold = holds.read(comment.body) if comment else None
+        reason = f"#{last.number} waits. {hold.sentence}" if hold else ""
+    else:
+        return PassedTag(tag, f"#{last.number} was closed without a merge. Reopen it to try again.")
+    if hold is None or not hold.concerns(tag, today):
+        return None
+    return PassedTag(tag, reason, str(hold.until or ""))
+
+
+def _propose(
+    checkout: Checkout, github: GitHub | None, bump: Bump, rules: WatchRules, options: WatchOptions
+) -> dict[str, Any] | PassedTag:
+    """Return the fields of the result for a tag that is proposed; why not, for one that cannot be used yet."""
+    branch = bump_branch.find(checkout, bump)
+    planned = bump_plan.plan_bump(branch)
+    if planned.check.status == "failed":
+        return PassedTag(str(bump.tag), planned.check.detail)
+    if planned.check.status == "skipped":
+        raise CannotTell(f"{bump.tag} could not be verified: {planned.check.detail}")
+    drivers = os.environ.get(driver_check.VARIABLE, "")
+    verdict = driver_check.check(planned.image, drivers)
+    rows = driver_check.rows(planned.image, drivers) if drivers.strip() else []
+    section = marked(markdown_texts.render("watch", drivers=rows, verdict=verdict.detail), bump, "watch")
+    proposal = propose(branch, planned, github)
+    if rules.report == "issue":
+        fields = _issue(github, proposal, section, publish=options.publish)
+    else:
+        fields = _pull_request(github, proposal, section, options)
+    fields["drivers"] = verdict.detail
+    if verdict.status == "failed":
+        fields |= {"state": "needs a person", "sentence": f"{fields['sentence']} {verdict.detail}"}
+    return fields
+
+
+def _pull_request(github: GitHub | None, proposal: Proposal, section: str, options: WatchOptions) -> dict[str, Any]:
+    bump, pull = proposal.bump, proposal.pull
+    if pull and not proposal.mine:
+        return _fields("open", f"#{pull.number} by {pull.author} is open for {bump.tag}.", pull.url, pull.body)
+    text = compose_body(proposal.body, section, "watch")
+    is_complete = _is_complete(proposal)
+    if pull and is_complete and text == pull.body:
+        return _fields("open", f"#{pull.number} is open for {bump.tag}, and up to date.", pull.url, text)
+    if not options.publish or github is None:
+        action = f"update #{pull.number}" if pull else "open a draft pull request"
+        return _fields("new", f"Would {action}: {bump.title!r} into {bump.base}. Add --publish.", "", text)
+    if not is_complete:
+        _run_notebook(proposal, options)
+        pull = find_pull(github, bump, proposal.head)
+    if pull is None:
+        raise CannotTell(f"The pull request for {bump.tag} was opened, and GitHub does not list it yet. Run again.")
+    body = compose_body(compose_body(pull.body, proposal.part), section, "watch")
+    if body != pull.body:
+        github.update_pull(pull.number, body)
+    return _fields("open", f"#{pull.number} is open for {bump.tag}: a person continues with bump.", pull.url, body)
+
+
+def _is_complete(proposal: Proposal) -> bool:
+    """Return whether branch, pull request and labels are as the bump needs them."""
+    if proposal.pull is None or proposal.remaining.edits:
+        return False
+    on, off = proposal.bump.labels
+    return on <= proposal.pull.labels and not off & proposal.pull.labels
+
+
+def _run_notebook(proposal: Proposal, options: WatchOptions) -> None:
+    """Run 03-open-pr with its record, in a work tree of its own."""
+    bump, branch = proposal.bump, proposal.branch
+    with linked_work_tree(branch.checkout, branch.base_commit, bump.branch) as tree:
+        parameters: Mapping[str, Any] = {
+            "tag": str(bump.tag), "repo": str(tree.path), "image_type": bump.image_type, "base": bump.base,
+            "remote": bump.remote, "pins": options.pins, "audit": options.audit, "apply": True, "publish": True,
+        }  # fmt: skip
+        source = provenance.ROOT / "runbooks" / f"{notebooks.OPEN_PR}.ipynb"
+        result = execute.execute(source, parameters)
+    if not result.ok:
+        raise RunbookError(f"{result.line} Record: {result.record}")
+
+
+def _issue(github: GitHub | None, proposal: Proposal, section: str, *, publish: bool) -> dict[str, Any]:
+    bump = proposal.bump
+    title = f"Base image {bump.tag} is available for {bump.base}"
+    body = compose_body(f"{proposal.part}\n", section, "watch")
+    issue = _find_issue(github, bump) if github else None
+    if issue and issue.state != "open":
+        return _fields("waiting", f"Issue #{issue.number} on {bump.tag} is closed.", issue.url, issue.body)
+    if issue and compose_body(compose_body(issue.body, proposal.part), section, "watch") == issue.body:
+        return _fields("open", f"Issue #{issue.number} is open for {bump.tag}, and up to date.", issue.url, body)
+    if not publish or github is None:
+        return _fields("new", f"Would file or update the issue {title!r}. Add --publish.", "", body)
+    if issue:
+        issues.update(github, issue, compose_body(compose_body(issue.body, proposal.part), section, "watch"))
+    else:
+        forge = github
+        issue = once(
+            lambda: _find_issue(forge, bump),
+            lambda: issues.file(forge, title, body, [LABEL]),
+            lambda extra: issues.withdraw(forge, extra),
+        )
+    return _fields("open", f"Issue #{issue.number} is open for {bump.tag}.", issue.url, body)
+
+
+def _find_issue(github: GitHub, bump: Bump) -> Issue | None:
+    """Return the issue on a tag, filed by an app or by an account that may write."""
+    for issue in issues.listed(github, label=LABEL):
+        is_ours = named_in(issue.body) == name_of(bump)
+        if is_ours and (issue.author.endswith("[bot]") or may_write(github, issue.author)):
+            return issue
+    return None
+
+
+def _fields(state: str, sentence: str, url: str, text: str) -> dict[str, Any]:
+    return {"state": state, "sentence": sentence, "url": url, "text": text}
+
+
+def as_lines(result: WatchResult) -> Iterator[str]:
+    """Yield the result for a terminal."""
+    yield f"{result.repository} {result.base} ({result.image_type}): {result.state}. {result.sentence}"
+    if result.url:
+        yield result.url
+    for each in result.passed:
+        if each.reason not in result.sentence:
+            yield f"{each.tag}: {each.reason}"
+    if result.drivers:
+        yield f"Drivers: {result.drivers}"
+    if result.state == "new":
+        yield f"\n{result.text}"

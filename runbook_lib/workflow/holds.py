@@ -1,0 +1,65 @@
+"""Holds that stand on the forge: in the pull request that reverts a bump, and in the status comment of an open one.
+
+Each is written for people, and as an HTML comment for `runbook watch`.
+"""
+
+import json
+import re
+from datetime import date
+
+from runbook_lib.bump import Bump
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import Comment, Pull
+from runbook_lib.clients.github.people import may_write
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.watch_rules import Hold
+from runbook_lib.workflow.proposal import head_of
+
+_MARK = re.compile(r"<!-- base-image-runbook:hold (\{[^<>\n]{1,4000}\}) -->")
+#: The first line of the status comment.
+STATUS = "<!-- base-image-runbook:status -->"
+
+
+def mark(hold: Hold) -> str:
+    """Return the hold for machines, which nobody sees on the page."""
+    fields = {"format": 1, "tag": hold.tag, "reason": hold.reason, "until": str(hold.until or "")}
+    text = json.dumps(fields).replace("<", "\\u003c").replace(">", "\\u003e")
+    return f"<!-- base-image-runbook:hold {text} -->"
+
+
+def read(text: str) -> Hold | None:
+    """Return the hold that a text of ours has; None without one."""
+    match = _MARK.search(text)
+    if match is None:
+        return None
+    try:
+        fields = json.loads(match[1])
+        until = str(fields["until"])
+        return Hold(str(fields["tag"]), str(fields["reason"]), date.fromisoformat(until) if until else None)
+    except (ValueError, KeyError, TypeError):  # somebody edited it
+        return None
+
+
+def status_comment(github: GitHub, number: int) -> Comment | None:
+    """Return the status comment of a pull request: that of an app, or of an account that may write."""
+    for comment in github.comments(number):
+        if comment.body.startswith(STATUS) and (comment.bot or may_write(github, comment.author)):
+            return comment
+    return None
+
+
+def revert_branch(bump: Bump) -> str:
+    """Return the branch of the pull request that reverts a bump."""
+    return f"revert/{bump.base}/{bump.image_type}-{bump.tag}"
+
+
+def find_revert(github: GitHub, checkout: Checkout, bump: Bump) -> Pull | None:
+    """Return the newest pull request that reverts the bump, unless it was closed without a merge.
+
+    Only an account that may write to our branch can have opened it.
+    """
+    owner = head_of(checkout, bump).partition(":")[0]
+    for pull in github.pulls(head=f"{owner}:{revert_branch(bump)}", base=bump.base, state="all"):
+        if pull.merged or pull.state == "open":
+            return pull
+    return None

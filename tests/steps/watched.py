@@ -1,0 +1,80 @@
+"""A practice repository whose registry gets new months, for `runbook watch`, `revert` and `follow`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bumping import World, git, world
+
+from runbook_lib.clients.github.models import Pull
+from runbook_lib.practice.registry import images
+from runbook_lib.practice.registry.server import RegistryServer
+from runbook_lib.steps import watch
+from runbook_lib.steps.watch import WatchOptions, WatchResult
+
+TODAY = date(2026, 6, 1)
+
+
+class Watched:
+    """The world, its registry, and ``runbook watch`` on a day."""
+
+    def __init__(self, world: World, undo: ExitStack, patch: pytest.MonkeyPatch) -> None:
+        self.world, self._undo, self._patch = world, undo, patch
+        patch.setenv("GITHUB_API_URL", world.forge.url)
+        patch.setenv("GITHUB_TOKEN", "practice-token")
+        patch.setenv("RUNBOOK_CACHE", "off")
+        patch.setenv("RUNBOOK_AUDIT", str(world.home / "audit"))
+        patch.delenv("RUNBOOK_DRIVERS", raising=False)
+        self.registry = ""
+        self.offer("26.02", "26.04")
+
+    def offer(self, *months: str) -> None:
+        """Serve the images of these months, those of 2026 and any later one."""
+        known: dict[str, images.Month] = {}
+        for month in months:
+            known[month] = images.MONTHS.get(month) or images.MONTHS["26.04"]
+        server = RegistryServer(stored=images.content(known))
+        self._undo.callback(server.close)
+        self._patch.setenv("RUNBOOK_REGISTRY", server.url)
+
+    def watch(self, day: date = TODAY, *, publish: bool = True, **options: Any) -> WatchResult:
+        return watch.watch(self.world.checkout, WatchOptions(day, publish=publish, **options))
+
+    def rules(self, text: str) -> None:
+        (self.world.home / "checkout/.base-image-watch.yaml").write_text(text)
+
+    def pulls(self) -> list[Pull]:
+        return sorted(self.world.github().pulls(state="all"), key=lambda pull: pull.number)
+
+    def merge(self, number: int) -> None:
+        """Merge a pull request as a squash, and delete its branch, as repositories with a merge queue do."""
+        pull = self.world.github().pull(number)
+        other = self.world.home / "merging"
+        if not other.exists():
+            git(self.world.home, "clone", "-q", str(self.world.remote), str(other))
+        git(other, "fetch", "-q")
+        git(other, "switch", "-q", "-C", pull.base_ref, f"origin/{pull.base_ref}")
+        self.world.forge.merge(number)
+        self.world.github().pull(number)
+        git(other, "push", "-q", "origin", f":{pull.head_ref}")
+
+    def close(self, number: int) -> None:
+        with self.world.forge.hub.store.transaction():
+            self.world.forge.hub.close(self.world.forge.hub.ticket(number))
+
+
+@contextmanager
+def watched(home: Path) -> Iterator[Watched]:
+    with ExitStack() as undo:
+        patch = undo.enter_context(pytest.MonkeyPatch.context())
+        made = undo.enter_context(world(home))
+        yield Watched(made, undo, patch)
+
+
+def event(path: Path, document: Mapping[str, Any]) -> Path:
+    path.write_text(json.dumps(document))
+    return path
