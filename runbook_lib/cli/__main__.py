@@ -32,6 +32,7 @@ _MODULES = {
     "pins": ("runbook_lib.cli.discover", "command"),
     "practice": ("runbook_lib.cli.practice", "command"),
     "run": ("runbook_lib.cli.notebooks", "command_run"),
+    "revert": ("runbook_lib.cli.watch", "command_revert"),
     "review": ("runbook_lib.cli.review", "command"),
     "watch": ("runbook_lib.cli.watch", "command_watch"),
     "why": ("runbook_lib.cli.why", "command"),
@@ -362,7 +363,21 @@ def _add_watch(commands: Commands) -> None:
     watch.add_argument(
         "--cool-down", type=int, default=None, metavar="DAYS", help="days after its build in which an image is left"
     )
+    watch.add_argument("--audit", default="", metavar="DIR", help="the archive of the records")
     watch.add_argument("--json", action="store_true", help="print JSON for machines")
+
+    revert = commands.add_parser(
+        "revert",
+        help="take a merged bump back",
+        description="Open the pull request that reverts a merged bump. It says why and what would make the tag worth "
+        "trying again, which watch honours. Exit status: 0 opened, open already or previewed, 1 it cannot be.",
+    )
+    _add_bump_options(revert)
+    revert.add_argument("--tag", required=True, help="the tag that the base branch names")
+    revert.add_argument("--reason", required=True, metavar="TEXT", help="why it is taken back")
+    revert.add_argument(
+        "--until", default="", metavar="DAY|TEXT", help="the day from which on, or the condition on which, to try again"
+    )
 
 
 def _add_bump_options(command: argparse.ArgumentParser) -> None:
@@ -371,9 +386,6 @@ def _add_bump_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--remote", default="origin", help="where branches are pushed to (default: origin)")
     command.add_argument("--image-type", choices=("dev", "lts"), default="dev", help="default: dev")
     command.add_argument("--pins", default="", metavar="WHOSE", help="as for check")
-    command.add_argument(
-        "--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)"
-    )
     command.add_argument("--publish", action="store_true", help="push, and open or update (default: a preview)")
 
 

@@ -16,8 +16,8 @@ from runbook_lib.workflow import markdown_texts
 
 _BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")
 #: Our parts of a text, in the order in which they are made: the pins, the golden values, the quarantined tests,
-#: the verdict of `runbook watch`.
-Section = Literal["", "golden-values", "broken-tests", "watch"]
+#: the verdict of `runbook watch`; and the reason of a revert.
+Section = Literal["", "golden-values", "broken-tests", "watch", "revert"]
 #: The paths at which GitHub searches for a pull request's template, in this order.
 TEMPLATES = tuple(
     f"{folder}{name}"

@@ -13,7 +13,8 @@ from bumping import World, git, world
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry.server import RegistryServer
-from runbook_lib.steps import watch
+from runbook_lib.steps import revert, watch
+from runbook_lib.steps.revert import RevertOptions, RevertResult
 from runbook_lib.steps.watch import WatchOptions, WatchResult
 
 TODAY = date(2026, 6, 1)
@@ -51,16 +52,14 @@ class Watched:
         return sorted(self.world.github().pulls(state="all"), key=lambda pull: pull.number)
 
     def merge(self, number: int) -> None:
-        """Merge a pull request as a squash, and delete its branch, as repositories with a merge queue do."""
-        pull = self.world.github().pull(number)
-        other = self.world.home / "merging"
-        if not other.exists():
-            git(self.world.home, "clone", "-q", str(self.world.remote), str(other))
-        git(other, "fetch", "-q")
-        git(other, "switch", "-q", "-C", pull.base_ref, f"origin/{pull.base_ref}")
+        """Merge a pull request and delete its branch."""
+        head = self.world.github().pull(number).head_ref
         self.world.forge.merge(number)
-        self.world.github().pull(number)
-        git(other, "push", "-q", "origin", f":{pull.head_ref}")
+        assert self.world.github().pull(number).merged
+        git(self.world.home / "checkout", "push", "-q", "origin", f":{head}")
+
+    def revert(self, reason: str = "NCCL hangs", until: str = "", *, publish: bool = True) -> RevertResult:
+        return revert.revert(self.world.checkout, RevertOptions("26.04-py3", reason, until, publish=publish))
 
     def close(self, number: int) -> None:
         with self.world.forge.hub.store.transaction():
