@@ -29,7 +29,8 @@ FOREIGN = "foreign-commit"
 class Bump:
     """A requested bump.  ``tag`` is None where a notebook only shows the current state.
 
-    ``repository`` declares the pins to move and the family of image tags.  ``current_branch`` is where a change without
+    ``repository`` declares the pins to move and the family of image tags; ``group`` names the group of pins that was
+    requested, empty for all that the tag fits.  ``current_branch`` is where a change without
     a bump is committed, with ``change_title`` as its title where it has a pull request of its own.
     """
 
@@ -41,6 +42,7 @@ class Bump:
     apply: bool
     publish: bool
     repository: Repository = MEGATRON_LM
+    group: str = ""
     current_branch: str = ""
     change_title: str = ""
 
@@ -56,13 +58,14 @@ class Bump:
         apply: bool = False,
         publish: bool = False,
         practice: bool = False,
+        group: str = "",
         repository: Repository = MEGATRON_LM,
     ) -> Self:
         """Check the common parameters of a notebook.  The practice environment publishes whenever it applies.
 
         Raises RunbookError for an invalid value, and Refused for ``publish`` without ``apply``.
         """
-        texts = {"tag": tag, "image_type": image_type, "base": base, "remote": remote, "allow": allow}
+        texts = {"tag": tag, "image_type": image_type, "base": base, "remote": remote, "allow": allow, "group": group}
         for name, value in texts.items():
             _require_type(str, name, value)
         for name, flag in {"apply": apply, "publish": publish}.items():
@@ -76,7 +79,8 @@ class Bump:
             raise RunbookError(f"The image type {image_type!r} is unknown. Choose dev or lts.")
         names = frozenset(name for name in re.split(r"[,\s]+", allow) if name)
         _require_known_exceptions(names)
-        target = repository.sites.family.read(tag) if tag else None
+        repository = repository.of_group(group, tag)
+        target = repository.sites.groups[0].target(tag) if tag else None
         if target is not None:
             _branch_name("tag", tag)  # the bump's branch is named after it
         return cls(
@@ -88,6 +92,7 @@ class Bump:
             apply=apply,
             publish=apply and (publish or practice),
             repository=repository,
+            group=group,
         )
 
     @property
@@ -95,7 +100,8 @@ class Bump:
         """The branch of this bump, which depends on nothing but its parameters."""
         if self.current_branch:
             return self.current_branch
-        return f"bump/{self.base}/{self.image_type}-{self.tag}"
+        group = f"{self.group}-" if self.group else ""
+        return f"bump/{self.base}/{group}{self.image_type}-{self.tag}"
 
     @property
     def title(self) -> str:

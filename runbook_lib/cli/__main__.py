@@ -127,6 +127,7 @@ def _add_check(commands: Commands) -> None:
     )
     check.add_argument("--strict", action="store_true", help="informational pins that lag are failures too")
     check.add_argument("--tag", default="", help="the tag that the pins should have, such as 26.04-py3")
+    check.add_argument("--group", default="", help="check this group of a pins file alone (default: all)")
     check.add_argument("--image-type", choices=("dev", "lts"), default="dev", help="whose pins --tag is for")
     check.add_argument(
         "--pins",
@@ -402,7 +403,11 @@ def _check(options: argparse.Namespace) -> int:
     checkout = Checkout.open(options.repo)
     refuse_fetching(checkout.path)
     repository = choose(checkout, options.pins, options.ref)
-    expected = repository.sites.family.read(options.tag) if options.tag else None
+    expected = None
+    if options.group:
+        repository = repository.of_group(options.group)
+    if options.tag:
+        expected = repository.of_group("", options.tag).sites.groups[0].target(options.tag)
     result = survey(
         options.repo,
         options.ref,

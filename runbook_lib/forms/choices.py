@@ -44,7 +44,8 @@ def pinned_tags(checkout: Checkout, bump: Bump) -> tuple[str, ...]:
     sites = bump.repository.sites
     pins = check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites)
     role = f"lockstep {bump.image_type}"
-    images = dict.fromkeys(pin.image for pin in pins if pin.role == role and pin.image)
+    group = sites.groups[0].name
+    images = dict.fromkeys(pin.image for pin in pins if (pin.role, pin.group) == (role, group) and pin.image)
     return tuple(ImageRef.parse(image).tag or "" for image in images)
 
 

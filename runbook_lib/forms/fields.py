@@ -18,7 +18,8 @@ from runbook_lib.text.redact import Redactor
 #: Labels by parameter; any other parameter has its name as label.
 LABELS = {
     "tag": "Tag", "repo": "Checkout", "image_type": "Image type", "base": "Base branch", "remote": "Push to",
-    "audit": "Archive", "allow": "Exceptions", "pins": "Whose pins", "publish": "Publish", "wait": "Wait for CI",
+    "audit": "Archive", "allow": "Exceptions", "pins": "Whose pins", "group": "Group of pins",
+    "publish": "Publish", "wait": "Wait for CI",
     "run_id": "CI run", "source": "Source", "only_failing": "Failed jobs only", "accept": "Accept", "broken": "Broken",
     "reenable": "Re-enable", "rerun": "Run again", "hold": "Hold", "soft": "Soft", "reset": "Reset",
     "refs": "Branches", "place": "Where",
@@ -35,7 +36,8 @@ LABELS = {
 }  # fmt: skip
 #: Seldom needed, so hidden at first.
 SELDOM = (
-    "remote", "audit", "allow", "pins", "source", "only_failing", "reset", "soft", "accept", "broken", "reenable",
+    "remote", "audit", "allow", "pins", "group", "source",
+    "only_failing", "reset", "soft", "accept", "broken", "reenable",
     "rerun", "hold", "cache", "folder", "slurm", "target", "dockerfile", "arguments", "name", "secrets", "train",
     "mounts", "again", "repeats", "early", "cancel", "gitlab", "nodes", "gpus",
 )  # fmt: skip
@@ -62,7 +64,7 @@ DECISIONS = {
     "rerun": "case@platform: reason",
     "hold": "name: reason",
 }
-_COMMON = ("tag", "image_type", "base", "remote", "allow")
+_COMMON = ("tag", "image_type", "base", "remote", "allow", "group")
 _LTS = "LTS pins seldom move, and a maintainer decides when. Do you mean the LTS image?"
 
 

@@ -39,7 +39,7 @@ class FormTarget:
 
     def bump(self, *, tag: bool = True) -> Bump:
         """Return the checked parameters, with ``tag=False`` those that hold for any tag.  Raises RunbookError."""
-        names = ["image_type", "base", "remote"]
+        names = ["image_type", "base", "remote", "group"]
         if tag:
             names += ["tag", "allow"]
         parameters: Any = {name: self.values[name] for name in names if name in self.values}
@@ -55,5 +55,6 @@ class FormTarget:
     def folder(self) -> Path:
         """Return the bump's folder in the archive.  Raises RunbookError."""
         bump, owner = self.bump(), self.checkout().repository()
-        identity = Identity(owner, bump.base, bump.image_type, str(bump.tag or ""), practice=self.practice)
+        tag = str(bump.tag or "")
+        identity = Identity(owner, bump.base, bump.image_type, tag, practice=self.practice, group=bump.group)
         return self.archive().joinpath(*identity.parts)

@@ -22,6 +22,7 @@ class PinVerdict:
     role: str
     state: PinState
     sentence: str
+    group: str = ""
 
     @property
     def site(self) -> str:
@@ -32,7 +33,9 @@ class PinVerdict:
 def check_pins(
     texts: Texts, sites: Sites, expected: Tag | None = None, image_type: ImageType = "dev"
 ) -> tuple[PinVerdict, ...]:
-    """Compare the pins of each type with the newest of them, or those of ``image_type`` with an ``expected`` tag.
+    """Compare the pins of each group and type with the newest of them, or with an ``expected`` tag.
+
+    That is for the pins of ``image_type`` in the groups that accept it.
 
     Pins of sites that are not lockstep are *lagging* or *ahead* if they differ; so is a build argument without effect.
     A site that cannot be read is one verdict, and does not hide the others.  ``texts`` has each of ``sites.pin_paths``.
@@ -44,14 +47,16 @@ def check_pins(
             remarks[pin.path, pin.location.start] = f"This is a dead build argument: {reason}."
         readings[readings.index(reading)] = _informational(reading)
     references, conflicts = _newest(readings), _conflicting_digests(readings)
-    if expected is not None:
-        references[image_type] = expected
+    for group in sites.groups:
+        if expected is not None and group.accepts(str(expected)):
+            references[group.name, image_type] = group.target(str(expected))
     for reading, sentence in unpassed_defaults(readings):
         for pin in reading.pins:
             remarks[pin.path, pin.location.start] = sentence
     verdicts: list[PinVerdict] = []
     for reading in readings:
-        verdicts += _verdicts(reading, references.get(reading.site.image_type), remarks, conflicts)
+        site = reading.site
+        verdicts += _verdicts(reading, references.get((site.group, site.image_type)), remarks, conflicts)
     return tuple(verdicts)
 
 
@@ -60,13 +65,14 @@ def _informational(reading: SiteReading) -> SiteReading:
     return SiteReading(site, tuple(replace(pin, site=site) for pin in reading.pins), reading.problem)
 
 
-def _newest(readings: Sequence[SiteReading]) -> dict[ImageType, Tag]:
-    newest: dict[ImageType, Tag] = {}
+def _newest(readings: Sequence[SiteReading]) -> dict[tuple[str, ImageType], Tag]:
+    newest: dict[tuple[str, ImageType], Tag] = {}
     for reading in readings:
         site = reading.site
+        key = site.group, site.image_type
         for pin in reading.pins:
-            if site.lockstep and (site.image_type not in newest or newest[site.image_type] < pin.tag):
-                newest[site.image_type] = pin.tag
+            if site.lockstep and (key not in newest or newest[key] < pin.tag):
+                newest[key] = pin.tag
     return newest
 
 
@@ -75,12 +81,13 @@ def _conflicting_digests(readings: Sequence[SiteReading]) -> dict[tuple[str, int
 
     Pins of different platforms may name the digests of their platforms.
     """
-    first: dict[tuple[ImageType, str, str], Pin] = {}
+    first: dict[tuple[str, ImageType, str, str], Pin] = {}
     conflicts = {}
     for pin in (pin for reading in readings for pin in reading.pins):
         if not pin.site.lockstep or not pin.image.digest:
             continue
-        known = first.setdefault((pin.site.image_type, str(pin.tag), pin.location.platform), pin)
+        key = pin.image.name, pin.site.image_type, str(pin.tag), pin.location.platform
+        known = first.setdefault(key, pin)
         if known.image.digest != pin.image.digest:
             sentence = f"{pin.name} names another digest of {pin.tag} than {known.path}:{known.line}."
             conflicts[pin.path, pin.location.start] = sentence
@@ -95,14 +102,16 @@ def _verdicts(
 ) -> Iterator[PinVerdict]:
     site = reading.site
     if reading.problem:
-        yield PinVerdict(site.path, 0, "", "", site.role, "cannot tell", reading.problem)
+        yield PinVerdict(site.path, 0, "", "", site.role, "cannot tell", reading.problem, site.group)
     for pin in reading.pins:
         state, sentence = _compare(pin, reference)
         if state == "in sync" and (conflict := conflicts.get((site.path, pin.location.start))):
             state, sentence = "out of sync", conflict
         if remark := remarks.get((site.path, pin.location.start)):
             sentence = f"{sentence or f'{pin.name} names {pin.tag}.'} {remark}"
-        yield PinVerdict(site.path, pin.line, pin.location.selector, str(pin.image), site.role, state, sentence)
+        yield PinVerdict(
+            site.path, pin.line, pin.location.selector, str(pin.image), site.role, state, sentence, site.group
+        )
 
 
 def _compare(pin: Pin, reference: Tag | None) -> tuple[PinState, str]:

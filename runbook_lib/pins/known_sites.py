@@ -21,7 +21,7 @@ import re
 from runbook_lib.images.families import COREWEAVE
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.finders import BuildArg, Counted, DockerArg, MatrixRows, RegexMatches, WholeFile
-from runbook_lib.pins.sites import Coupling, PinSite, Sites
+from runbook_lib.pins.sites import Coupling, PinGroup, PinSite, Sites
 
 _IMAGE = "nvcr.io/nvidia/pytorch"
 _GITLAB = ".gitlab/stages/01.build.yml"
@@ -58,7 +58,7 @@ def _coupling(path: str, image_type: ImageType, what: str, version: str) -> Coup
 _DEV_ROWS = _rows(_DEV, ("Dockerfile.ci.dev", None), ("Dockerfile.ci.dev", "dev"))
 _LTS_ROWS = _rows(_LTS, ("Dockerfile.ci.lts", None), ("Dockerfile.ci.dev", "lts"))
 MEGATRON_LM = Sites(
-    image=_IMAGE,
+    groups=(PinGroup(_IMAGE),),
     since_keys=("IMAGE_TYPE", "PLATFORM"),
     file_key="FILE",
     pins=(
@@ -97,7 +97,7 @@ MEGATRON_LM = Sites(
 # that it passes is declared nowhere in it.  The README's commands and the other workflows were never moved by a bump.
 _BRIDGE_CI = "docker/Dockerfile.ci"
 MEGATRON_BRIDGE = Sites(
-    image=_IMAGE,
+    groups=(PinGroup(_IMAGE),),
     platforms=("amd64", "arm64"),
     pins=(
         PinSite(_BRIDGE_CI, _once(DockerArg("BASE_IMAGE")), "dev", "github", needs="always"),
@@ -111,8 +111,7 @@ MEGATRON_BRIDGE = Sites(
 # coreweave/ml-containers, at 71a115d.  Each workload has its own base image; this is Megatron's.
 _MEGATRON = _once(BuildArg("BASE_IMAGE"))
 ML_CONTAINERS = Sites(
-    image="ghcr.io/coreweave/ml-containers/torch-extras",
-    family=COREWEAVE,
+    groups=(PinGroup("ghcr.io/coreweave/ml-containers/torch-extras", COREWEAVE),),
     pins=(
         PinSite(
             ".github/workflows/megatron.yml",

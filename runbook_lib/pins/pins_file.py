@@ -6,6 +6,7 @@ not lockstep), and a count of 1.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from runbook_lib.errors import CannotTell, RunbookError
@@ -23,7 +24,7 @@ from runbook_lib.pins.finders import (
     literal_text,
 )
 from runbook_lib.pins.repositories import FILE, TITLE, Repository, UserOverlay
-from runbook_lib.pins.sites import PinSite, Sites
+from runbook_lib.pins.sites import PinGroup, PinSite, Sites
 from runbook_lib.text import untrusted_regex, user_file
 from runbook_lib.text.user_file import Keys, UserFile, load_schema
 
@@ -42,14 +43,19 @@ def parse(text: str, name: str, origin: str = FILE) -> Repository:
     """
     file = user_file.read(text, load_schema("runbook_lib.pins", SCHEMA), "pins file", origin)
     values = file.values
-    sites = Sites(
-        image=values["image"],
-        pins=tuple(_pin(file, index) for index in range(len(values["pins"]))),
-        family=_family(file),
-        platforms=tuple(values.get("platforms", ())),
-    )
-    if not any(site.lockstep for site in sites.pins):
-        raise file.refusal(("pins",), "at least one pin of the kind lockstep, with which the others are compared")
+    groups: list[PinGroup] = []
+    pins: list[PinSite] = []
+    for keys in _groups(file):
+        group = _group(file, keys)
+        sites_of_group = [_pin(file, (*keys, "pins", index)) for index in range(len(file.value((*keys, "pins"))))]
+        if group.name in {other.name for other in groups}:
+            raise file.refusal((*keys, "name"), "a name that no group before has")
+        if not any(site.lockstep for site in sites_of_group):
+            expected = "at least one pin of the kind lockstep, with which the others are compared"
+            raise file.refusal((*keys, "pins"), expected)
+        groups.append(group)
+        pins += [replace(site, group=group.name) for site in sites_of_group]
+    sites = Sites(tuple(groups), tuple(pins), platforms=tuple(values.get("platforms", ())))
     overlays = tuple(UserOverlay(**overlay) for overlay in values.get("overlays", ()))
     return Repository(
         name, sites, title=values.get("title", TITLE), labels=tuple(values.get("labels", ())), origin=origin,
@@ -57,24 +63,39 @@ def parse(text: str, name: str, origin: str = FILE) -> Repository:
     )  # fmt: skip
 
 
-def _family(file: UserFile) -> AnyFamily:
-    try:
-        reference = ImageRef.parse(file.values["image"])
-    except RunbookError:
-        raise file.refusal(("image",), "registry and repository, such as nvcr.io/nvidia/pytorch") from None
-    if reference.tag or reference.digest:
-        raise file.refusal(("image",), f"{reference.name}, without tag and digest")
-    if name := file.values.get("family"):
-        return FAMILIES[name]
-    family = family_of(reference)
+def _groups(file: UserFile) -> list[Keys]:
+    """Return the keys of each group; a file without groups is one."""
+    if "groups" not in file.values:
+        return [()]
+    for name in ("image", "family", "edition", "pins"):
+        if name in file.values:
+            raise file.refusal((name,), f"no {name} beside groups: each group has its own")
+    return [("groups", index) for index in range(len(file.values["groups"]))]
+
+
+def _group(file: UserFile, keys: Keys) -> PinGroup:
+    values = file.value(keys)
+    reference = _image(file, (*keys, "image"))
+    family = FAMILIES.get(values.get("family", "")) or family_of(reference)
     if family is None:
-        raise file.refusal(("image",), f"an image of a known family, or the key family ({', '.join(FAMILIES)})")
-    return family
+        expected = f"an image of a known family, or the key family ({', '.join(FAMILIES)})"
+        raise file.refusal((*keys, "image"), expected)
+    title = values.get("title", "") if keys else ""
+    return PinGroup(values["image"], family, values.get("name", ""), values.get("edition", ""), title)
 
 
-def _pin(file: UserFile, index: int) -> PinSite:
-    keys: Keys = ("pins", index)
-    values = file.values["pins"][index]
+def _image(file: UserFile, keys: Keys) -> ImageRef:
+    try:
+        reference = ImageRef.parse(file.value(keys))
+    except RunbookError:
+        raise file.refusal(keys, "registry and repository, such as nvcr.io/nvidia/pytorch") from None
+    if reference.tag or reference.digest:
+        raise file.refusal(keys, f"{reference.name}, without tag and digest")
+    return reference
+
+
+def _pin(file: UserFile, keys: Keys) -> PinSite:
+    values = file.value(keys)
     ((way, value),) = values["find"].items()
     if "dockerfile" in values and way != "build-arg":
         raise file.refusal((*keys, "dockerfile"), f"no dockerfile with find: {{{way}: …}}, only with build-arg")
@@ -96,6 +117,7 @@ def _pin(file: UserFile, index: int) -> PinSite:
         follows=kind == "follow",
         dockerfile=values.get("dockerfile", ""),
         tag_form=values.get("tag", ""),
+        image=_image(file, (*keys, "image")).name if "image" in values else "",
     )
 
 

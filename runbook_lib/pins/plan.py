@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError
@@ -39,7 +39,8 @@ class CudaBoundVersion:
 class PinPlan:
     """The changes of a bump to the files; none if it is done already.  ``warnings`` are complete sentences.
 
-    ``ci`` names the CI of a part of the plan, and is empty for the complete plan.
+    ``ci`` names the CI of a part of the plan, and is empty for the complete plan.  ``images`` are the names of those
+    that need the target.
     """
 
     changes: tuple[PinChange, ...]
@@ -49,6 +50,7 @@ class PinPlan:
     ci: str = ""
     target: str = ""
     cuda_bound: tuple[CudaBoundVersion, ...] = ()
+    images: tuple[str, ...] = ()
 
     def for_cuda(self, cuda: str | None) -> "PinPlan":
         """Return the plan with a warning for each version that does not fit the new image's CUDA, such as ``13.3``.
@@ -81,19 +83,23 @@ def plan(
     image_type: ImageType,
     *,
     allow: frozenset[str] = frozenset(),
-    digest_of_target: Callable[[], str] | None = None,
+    digest_of_target: Callable[[str], str] | None = None,
 ) -> PinPlan:
     """Plan to move the pins of ``image_type`` to ``target``; those that have it already are left alone.
 
-    A pin with a digest gets that of the target, for which ``digest_of_target`` is called: it returns the digest of the
-    image, or raises RunbookError.  ``texts`` has
-    each of ``sites.paths``.  Raises CannotTell for a lockstep site that is missing, duplicated or of an unknown shape,
-    and Refused for a target older than such a pin (``older-tag`` permits it) or a value shared with the other type
-    (``both-types`` moves the pins of both).
+    Of several groups, those that do not accept the target or are ahead of it are left out.  A pin with a digest gets
+    that of the target, for which ``digest_of_target`` is called with the name of the image: it returns the digest, or
+    raises RunbookError.  ``texts`` has each of ``sites.paths``.
+
+    Raises CannotTell for a lockstep site that is missing, duplicated or of an unknown shape, and Refused for a
+    target older than such a pin (``older-tag`` permits it) or a value shared with the other type (``both-types`` moves
+    the pins of both).
     """
     moving: tuple[ImageType, ...] = (image_type,)
     if "both-types" in allow:
         moving = ("dev", "lts")
+    accepting = [group for group in sites.groups if group.accepts(str(target))] or sites.groups[:1]
+    sites = sites.only(accepting)
     readings = read(texts, sites)
     warnings = _stop_or_warn(readings, moving)
     pins = [pin for reading in readings for pin in reading.pins]
@@ -101,26 +107,31 @@ def plan(
     if not chosen:
         raise CannotTell(f"No {image_type} pin was found in {', '.join(sites.pin_paths)}: there is nothing to bump.")
     if "older-tag" not in allow:
-        _refuse_older(chosen, target)
-    chosen += [pin for pin in pins if pin.site.follows and pin.site.image_type in moving and is_older(pin.tag, target)]
+        chosen = _without_older(chosen, target, warnings)
+    groups = {pin.group for pin in chosen}
+    for pin in pins:
+        if pin.group in groups and pin.site.follows and pin.site.image_type in moving and _is_behind(pin, target):
+            chosen.append(pin)
     _refuse_shared(chosen, [pin for pin in pins if pin.site.lockstep and pin.site.image_type not in moving])
     _refuse_overlap(chosen, pins)
 
-    moved = [pin for pin in chosen if pin.tag != target]
-    digest = None
-    if pinned := [pin.name for pin in moved if pin.image.digest]:
-        if digest_of_target is None:
-            raise CannotTell(f"{pinned[0]} names a digest, and that of {target} is not known: nothing was planned.")
-        digest = digest_of_target()
-    changes, edits = _edit(moved, texts, target, digest)
-    _prove(texts, edits, sites, {(pin.path, pin.location.start) for pin in moved}, target, digest)
+    moved = [pin for pin in chosen if str(pin.tag) != str(target)]
+    digests: dict[str, str] = {}
+    for pin in moved:
+        if pin.image.digest and pin.image.name not in digests:
+            if digest_of_target is None:
+                raise CannotTell(f"{pin.name} names a digest, and that of {target} is not known: nothing was planned.")
+            digests[pin.image.name] = digest_of_target(pin.image.name)
+    changes, edits = _edit(moved, texts, target, digests)
+    _prove(texts, edits, sites, {(pin.path, pin.location.start) for pin in moved}, target, digests)
     platforms = tuple(dict.fromkeys(pin.location.platform for pin in chosen if pin.location.platform))
     warnings += _pin_warnings(pins, moving, target)
     for reading, reason in dead_arguments(texts, readings):
         for pin in reading.pins:
             warnings.append(f"{pin.name}: This is a dead build argument: {reason}. Moving it changes no image.")
     cuda_bound = tuple(_cuda_bound(sites, texts, moving))
-    return PinPlan(changes, edits, tuple(warnings), platforms or sites.platforms, "", str(target), cuda_bound)
+    images = tuple(dict.fromkeys(pin.image.name for pin in chosen))
+    return PinPlan(changes, edits, tuple(warnings), platforms or sites.platforms, "", str(target), cuda_bound, images)
 
 
 def _stop_or_warn(readings: Sequence[SiteReading], moving: Sequence[ImageType]) -> list[str]:
@@ -141,10 +152,22 @@ def _stop_or_warn(readings: Sequence[SiteReading], moving: Sequence[ImageType]) 
     return warnings
 
 
-def _refuse_older(pins: Sequence[Pin], target: Tag) -> None:
-    if newer := [f"{pin.path}:{pin.line} ({pin.tag})" for pin in pins if is_older(target, pin.tag)]:
-        message = f"The tag {target} is older than the pin in {', '.join(newer)}, so nothing was planned."
-        raise Refused(message, "older-tag")
+def _without_older(pins: Sequence[Pin], target: Tag, warnings: list[str]) -> list[Pin]:
+    """Return the pins of groups that are not ahead of the target; raise Refused if that leaves no group."""
+    ahead = [pin for pin in pins if is_older(pin.group.target(str(target)), pin.tag)]
+    groups_ahead = {pin.group for pin in ahead}
+    newer = ", ".join(f"{pin.path}:{pin.line} ({pin.tag})" for pin in ahead)
+    rest = [pin for pin in pins if pin.group not in groups_ahead]
+    if not rest:
+        raise Refused(f"The tag {target} is older than the pin in {newer}, so nothing was planned.", "older-tag")
+    if ahead:
+        names = ", ".join(sorted(group.name for group in groups_ahead))
+        warnings.append(f"The tag {target} is older than the pin in {newer}: the group {names} is left as it is.")
+    return rest
+
+
+def _is_behind(pin: Pin, target: Tag) -> bool:
+    return is_older(pin.tag, pin.group.target(str(target)))
 
 
 def _refuse_shared(moving: Sequence[Pin], fixed: Sequence[Pin]) -> None:
@@ -172,12 +195,12 @@ def _refuse_overlap(moving: Sequence[Pin], pins: Sequence[Pin]) -> None:
             )
 
 
-def _new_image(pin: Pin, target: Tag, digest: str | None) -> str:
-    return str(pin.image.with_tag(target, digest if pin.image.digest else None))
+def _new_image(pin: Pin, target: Tag, digests: Mapping[str, str]) -> str:
+    return str(pin.image.with_tag(target, digests[pin.image.name] if pin.image.digest else None))
 
 
 def _edit(
-    pins: Sequence[Pin], texts: Texts, target: Tag, digest: str | None
+    pins: Sequence[Pin], texts: Texts, target: Tag, digests: Mapping[str, str]
 ) -> tuple[tuple[PinChange, ...], tuple[Edit, ...]]:
     """Return the changes of these pins, one per value, and the edits that make them, one per file."""
     pins_by_span: dict[tuple[str, tuple[int, int]], list[Pin]] = {}
@@ -186,7 +209,7 @@ def _edit(
     changes: list[PinChange] = []
     spans: dict[str, list[Span]] = {}
     for (path, (start, end)), sharing in pins_by_span.items():
-        pin, new = sharing[0], _new_image(sharing[0], target, digest)
+        pin, new = sharing[0], _new_image(sharing[0], target, digests)
         selector = "; ".join(dict.fromkeys(pin.location.selector for pin in sharing))
         changes.append(PinChange(path, pin.line, selector, str(pin.image), new, pin.site.ci))
         written = new
@@ -201,14 +224,19 @@ def _edit(
 
 
 def _prove(
-    texts: Texts, edits: Sequence[Edit], sites: Sites, moved: Set[tuple[str, int]], target: Tag, digest: str | None
+    texts: Texts,
+    edits: Sequence[Edit],
+    sites: Sites,
+    moved: Set[tuple[str, int]],
+    target: Tag,
+    digests: Mapping[str, str],
 ) -> None:
     """Read the edited texts again: moved pins must be at the target, and every other pin must be unchanged."""
     expected: list[tuple[str, str, int, str]] = []
     for pin in _all_pins(texts, sites):
         image = str(pin.image)
         if (pin.path, pin.location.start) in moved:
-            image = _new_image(pin, target, digest)
+            image = _new_image(pin, target, digests)
         expected.append((pin.path, pin.location.selector, pin.line, image))
     edited = {**texts, **{edit.path: edit.after for edit in edits}}
     actual = [(pin.path, pin.location.selector, pin.line, str(pin.image)) for pin in _all_pins(edited, sites)]
@@ -228,7 +256,7 @@ def _pin_warnings(pins: Iterable[Pin], moving: Sequence[ImageType], target: Tag)
     for pin in pins:
         if pin.site.image_type not in moving:
             continue
-        if pin.site.role == "informational" and pin.tag < target:
+        if pin.site.role == "informational" and pin.tag < pin.group.target(str(target)):
             line = f"{pin.path}:{pin.line}"
             yield f"{line} names {pin.image}, older than {target}: no bump moves it; change it by hand if you want to."
 

@@ -7,9 +7,10 @@ as its CONTRIBUTING.md requires since #4100.  coreweave/ml-containers: c684e31 a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from runbook_lib import notebooks
+from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins import known_sites
 from runbook_lib.pins.sites import Sites
@@ -97,6 +98,29 @@ class Repository:
             if scripts := self.scripts:
                 missing += f"; move its launch script below {scripts.folder} from {scripts.gating}/ to {scripts.flaky}/"
         return f"Not applicable: {self.name} has {missing}." if missing else ""
+
+    def of_group(self, name: str, tag: str = "") -> "Repository":
+        """Return the repository with the group ``name`` alone; with an empty name, with those that a tag fits.
+
+        Raises RunbookError for a name that is unknown, and for a tag that fits no group.
+        """
+        groups = self.sites.groups
+        if name:
+            groups = tuple(group for group in groups if group.name == name)
+        if not groups:
+            names = [group.name for group in self.sites.groups if group.name]
+            known = f"choose one of {', '.join(names)}" if names else "its pins are one group, so leave it empty"
+            raise RunbookError(f"{self.name} has no group of pins {name!r}: {known}.")
+        if tag and not any(group.accepts(tag) for group in groups):
+            if len(groups) == 1:
+                groups[0].target(tag)
+            images = ", ".join(f"{group.image} ({group.name})" for group in groups)
+            raise RunbookError(f"{tag!r} fits none of the images of {self.name}: {images}.")
+        chosen = tuple(group for group in groups if not tag or group.accepts(tag))
+        title = self.title
+        if len(chosen) == 1:
+            title = chosen[0].title or title
+        return replace(self, sites=self.sites.only(chosen), title=title)
 
     def other_type(self, image_type: ImageType) -> ImageType | None:
         """Return the image type that a bump must not touch; None if the repository has one type."""

@@ -1,13 +1,13 @@
 """The pin sites of a repository, and the pins that its files have at these sites."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.images.families import NGC, AnyFamily
+from runbook_lib.images.families import NGC, AnyFamily, edition
 from runbook_lib.images.reference import ImageRef, ImageType, Tag
 from runbook_lib.pins import tag_parts
 from runbook_lib.pins.finders import BuildArg, Counted, DockerArg, Finder, MatrixRows, PinLocation
@@ -27,7 +27,7 @@ class PinSite:
     ``needs``: the file must exist ``always``; if ``declared`` in a pins file; ``together`` with the other files of this
     kind, and once a matrix row distinguishes types or platforms; if ``named`` by a row of its type; or ``never``.
     ``dockerfile`` is the file that gets the build argument.  ``tag_form``: the file names only a part of the tag, which
-    is in braces in this form.
+    is in braces in this form.  ``group`` is the name of its group, and ``image`` the name of an image of its own.
     """
 
     path: str
@@ -40,6 +40,8 @@ class PinSite:
     follows: bool = False
     dockerfile: str = ""
     tag_form: str = ""
+    group: str = ""
+    image: str = ""
 
     @property
     def role(self) -> str:
@@ -62,20 +64,72 @@ class Coupling:
 
 
 @dataclass(frozen=True)
-class Sites:
-    """The pin sites and couplings of a repository, and ``image``, the name of every pin's image.
+class PinGroup:
+    """Pins that move together: the name of their ``image``, and the ``family`` that reads their tags.
 
-    A matrix row with one of ``since_keys`` shows that the ``together`` files exist; ``file_key`` names the file that
-    the row builds.  ``family`` reads the tags; ``platforms`` are those that a build needs if no row names them.
+    ``edition``: a bump to a tag of another edition leaves the group; empty for any.  ``title`` of a bump of this group
+    alone; empty for that of the repository.
     """
 
     image: str
+    family: AnyFamily = NGC
+    name: str = ""
+    edition: str = ""
+    title: str = ""
+
+    def target(self, text: str) -> Tag:
+        """Parse a tag to move to.  Raises RunbookError for one that is none of the family or of another edition."""
+        tag = self.family.read(text)
+        if self.edition and edition(tag) != self.edition:
+            raise RunbookError(
+                f"{text!r} is a tag of the edition {edition(tag) or '(plain)'}, and the pins of {self.image} are of "
+                f"{self.edition}."
+            )
+        return tag
+
+    def accepts(self, text: str) -> bool:
+        """Return True if a bump to this tag moves the group."""
+        try:
+            self.target(text)
+        except RunbookError:
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class Sites:
+    """The pin sites and couplings of a repository, and the groups of pins, the first of which is the main one.
+
+    A matrix row with one of ``since_keys`` shows that the ``together`` files exist; ``file_key`` names the file that
+    the row builds.  ``platforms`` are those that a build needs if no row names them.
+    """
+
+    groups: tuple[PinGroup, ...]
     pins: tuple[PinSite, ...]
     couplings: tuple[Coupling, ...] = ()
     since_keys: tuple[str, ...] = ()
     file_key: str = ""
-    family: AnyFamily = NGC
     platforms: tuple[str, ...] = ()
+
+    @property
+    def image(self) -> str:
+        """The name of the main group's image."""
+        return self.groups[0].image
+
+    @property
+    def family(self) -> AnyFamily:
+        """The family of the main group."""
+        return self.groups[0].family
+
+    def group_of(self, site: PinSite) -> PinGroup:
+        """Return the group of a site."""
+        return next(group for group in self.groups if group.name == site.group)
+
+    def only(self, groups: Iterable[PinGroup]) -> "Sites":
+        """Return the sites of these groups alone."""
+        chosen = tuple(groups)
+        names = {group.name for group in chosen}
+        return replace(self, groups=chosen, pins=tuple(site for site in self.pins if site.group in names))
 
     @property
     def pin_paths(self) -> tuple[str, ...]:
@@ -112,6 +166,7 @@ class Pin:
     image: ImageRef
     tag: Tag
     tag_form: str = ""
+    group: PinGroup = field(kw_only=True)
 
     @property
     def path(self) -> str:
@@ -164,7 +219,8 @@ def read(texts: Texts, sites: Sites) -> tuple[SiteReading, ...]:
 
 
 def _pins(site: PinSite, text: str, sites: Sites) -> Iterator[Pin]:
-    name = sites.image
+    group = sites.group_of(site)
+    name = site.image or group.image
     for location in site.finder.find(text, name):
         value, form = location.value, site.tag_form
         if location.part and not form:
@@ -177,7 +233,7 @@ def _pins(site: PinSite, text: str, sites: Sites) -> Iterator[Pin]:
             image = ImageRef.parse(value)
             if image.name != name:
                 raise CannotTell(f"it names the image {image.name}; expected {name}.")
-            pin = Pin(site, location, image, sites.family.read(image.tag or ""), form)
+            pin = Pin(site, location, image, group.family.read(image.tag or ""), form, group=group)
         except RunbookError as error:
             raise CannotTell(f"line {location.line}, {location.selector}: {error}") from error
         yield pin

@@ -50,6 +50,7 @@ class BumpStatus:
     last: str = ""
     active: str = ""
     warning: str = ""
+    group: str = ""
 
     @property
     def is_started(self) -> bool:

@@ -38,7 +38,12 @@ def command(notebook: str, bump: "Bump", **changes: object) -> str:
     Omits parameters that the notebook does not take and values that are its defaults.  Without a record of the current
     run, the parameters are those of ``bump``.
     """
-    parameters: dict[str, object] = {"tag": str(bump.tag or ""), "base": bump.base, "image_type": bump.image_type}
+    parameters: dict[str, object] = {
+        "tag": str(bump.tag or ""),
+        "base": bump.base,
+        "image_type": bump.image_type,
+        "group": bump.group,
+    }
     folder, displayed_folder = provenance.ROOT / FOLDER, FOLDER
     record = Path(os.environ.get("RUNBOOK_RECORD") or os.devnull, RUN)
     run = predicate_of(record.read_bytes()) if record.is_file() else {}

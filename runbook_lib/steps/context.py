@@ -35,7 +35,7 @@ _MODES = {
     "publish": "publish: the checkout is changed, and changes are pushed and published",
 }
 #: Parameters of `Bump.parse`; a notebook has only those that it uses.
-_BUMP_PARAMETERS = ("tag", "image_type", "base", "remote", "allow")
+_BUMP_PARAMETERS = ("tag", "image_type", "base", "remote", "allow", "group")
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,9 @@ def open_record(name: str, bump: Bump, *, repository: str, audit: str = "") -> S
 
 def _identity(bump: Bump, repository: str) -> Identity:
     identity = Identity(
-        repository, bump.base, bump.image_type, str(bump.tag or ""), practice=bool(os.environ.get("RUNBOOK_PRACTICE"))
-    )
+        repository, bump.base, bump.image_type, str(bump.tag or ""),
+        practice=bool(os.environ.get("RUNBOOK_PRACTICE")), group=bump.group,
+    )  # fmt: skip
     return Identity.from_json(Redactor(os.environ).data(identity.as_json()))
 
 
@@ -141,6 +142,7 @@ def _inputs(bump: Bump, checkout: Path, repository: str, *, practice: bool) -> V
         checkout=checkout,
         repository=repository,
         pins_of=bump.repository.origin or bump.repository.name,
+        group=bump.group,
         allowed=bump.allow,
         mode=_MODES[bump.mode if bump.tag else "preview"],
     )

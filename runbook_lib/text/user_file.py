@@ -2,8 +2,8 @@
 
 Editors use the schema too. Of JSON schema's draft 7 it may have: ``$ref`` to a definition, ``type``, ``enum``,
 ``const``, ``format`` date, ``pattern``, ``maxLength``, ``minimum``, ``maximum``, ``items``, ``minItems``,
-``properties``, ``additionalProperties``, ``required``, ``maxProperties`` and ``oneOf`` of different types.
-``errorMessage`` names the expected value.
+``properties``, ``additionalProperties``, ``required``, ``maxProperties``, ``oneOf`` of different types, and ``else``
+with further ``required`` ones, where ``if`` requires some. ``errorMessage`` names the expected value.
 """
 
 import json
@@ -36,6 +36,13 @@ class UserFile:
     origin: str
     values: Mapping[str, Any]
 
+    def value(self, keys: Keys) -> Any:
+        """Return the value at ``keys``."""
+        value: Any = self.values
+        for key in keys:
+            value = value[key]
+        return value
+
     def line(self, keys: Keys) -> int:
         """Return the line of the value at ``keys``, counted from 1; of a merged one, that of its mapping."""
         node: Any = self.values
@@ -53,9 +60,7 @@ class UserFile:
 
     def refusal(self, keys: Keys, expected: str) -> RunbookError:
         """Return an error with the value at ``keys`` and what is expected instead."""
-        value: Any = self.values
-        for key in keys:
-            value = value[key]
+        value = self.value(keys)
         names = [key for key in keys if isinstance(key, str)]
         shown = "empty"
         if value is not None:
@@ -171,7 +176,10 @@ def _check_keys(file: UserFile, mapping: Mapping[Any, Any], schema: Schema, keys
             raise file.error((*keys, key), f"{title} has the unknown key {name!r}; known are {listed}.")
         if not isinstance(key, str):
             raise file.refusal(keys, schema["errorMessage"])
-    if missing := [key for key in schema.get("required", ()) if key not in mapping]:
+    required = list(schema.get("required", ()))
+    if "else" in schema and not set(schema["if"]["required"]) <= set(mapping):
+        required += schema["else"]["required"]
+    if missing := [key for key in required if key not in mapping]:
         raise file.error(keys, f"{title} lacks {' and '.join(missing)}.")
     if not schema.get("minProperties", 0) <= len(mapping) <= schema.get("maxProperties", len(mapping)):
         raise file.refusal(keys, schema["errorMessage"])

@@ -119,6 +119,10 @@ def plan_bump(branch: BumpBranch) -> PlannedBump:
     with connection as registry, ThreadPoolExecutor(1) as pool:  # side by side: a distant registry is waited for once
         old_image = pool.submit(_base_image, registry.copy(), base_tag)
         check, image = verify_tag(registry, bump.tag, plan.platforms, sites.family)
+    for name in plan.images:
+        if name != sites.image and check.status == "passed":
+            with Registry.connect(ImageRef.parse(f"{name}:{bump.tag}"), max_age=age) as registry:
+                check, _ = verify_tag(registry, bump.tag, plan.platforms, sites.family)
     changes, old = None, old_image.result()
     if old and image:
         changes = compare(old, image, (str(base_tag), str(bump.tag)))
@@ -141,9 +145,12 @@ def plan_commit(branch: BumpBranch, commit: str) -> PinPlan:
     return branch.plans[commit]
 
 
-def _digest(bump: Bump) -> str:
-    """Return the digest of the new image's index, for pins that name one.  Raises RunbookError where it is unknown."""
-    reference = ImageRef.parse(f"{bump.repository.sites.image}:{bump.tag}")
+def _digest(bump: Bump, name: str) -> str:
+    """Return the digest of the new index of an image, for pins that name one.
+
+    Raises RunbookError where it is unknown.
+    """
+    reference = ImageRef.parse(f"{name}:{bump.tag}")
     # The digest that is written must be of now; in a preview an answer of some minutes ago will do.
     with Registry.connect(reference, max_age=0.0 if bump.publish else FRESH) as registry:
         image = registry.image(str(bump.tag))
@@ -157,7 +164,10 @@ def _digest(bump: Bump) -> str:
 
 def _base_tag(bump: Bump, base_plan: PinPlan) -> Tag | None:
     """Return the tag that the bump moves away from; None where the pins of the base name several, or the new one."""
-    tags = {_tag(bump, change.old) for change in base_plan.changes}
+    main = [
+        change.old for change in base_plan.changes if ImageRef.parse(change.old).name == bump.repository.sites.image
+    ]
+    tags = {_tag(bump, old) for old in main}
     if len(tags) != 1:
         return None
     return tags.pop()
@@ -207,7 +217,9 @@ def base_has_tag(branch: BumpBranch) -> bool:
 
 
 def _tag(bump: Bump, image: str) -> Tag:
-    return bump.repository.sites.family.read(ImageRef.parse(image).tag or "")
+    reference, sites = ImageRef.parse(image), bump.repository.sites
+    groups = [group for group in sites.groups if group.image == reference.name]
+    return (groups or sites.groups)[0].family.read(reference.tag or "")
 
 
 def _goes_back(bump: Bump, change: PinChange) -> bool:

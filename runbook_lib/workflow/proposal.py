@@ -237,4 +237,5 @@ def _base_moved(bump: Bump, commits: int, fork: str) -> str:
 
 def _record_folder(checkout: Checkout, bump: Bump) -> str:
     """Return the bump's folder in the archive: of the bump, not of this run, so that a second run changes no text."""
-    return "/".join(Identity(checkout.repository(), bump.base, bump.image_type, str(bump.tag), practice=False).parts)
+    owner, tag = checkout.repository(), str(bump.tag)
+    return "/".join(Identity(owner, bump.base, bump.image_type, tag, practice=False, group=bump.group).parts)

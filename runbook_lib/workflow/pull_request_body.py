@@ -28,7 +28,8 @@ TEMPLATES = tuple(
 
 def name_of(bump: Bump) -> str:
     """Return the name of the bump in a marker."""
-    return f"{bump.base}/{bump.image_type}-{bump.tag}"
+    group = f"{bump.group}-" if bump.group else ""
+    return f"{bump.base}/{group}{bump.image_type}-{bump.tag}"
 
 
 def named_in(body: str) -> str:

@@ -86,7 +86,10 @@ class Survey:
             ref = {"ref": snapshot.name} if len(self.snapshots) > 1 else {}
             for verdict in snapshot.verdicts:
                 image = verdict.image or "–"
-                rows.append(ref | {"site": verdict.site, "pin": verdict.role, "image": image, "verdict": verdict.state})
+                group = {"group": verdict.group} if verdict.group else {}
+                rows.append(
+                    ref | group | {"site": verdict.site, "pin": verdict.role, "image": image, "verdict": verdict.state}
+                )
         return rows
 
     def as_text(self) -> str:
@@ -160,6 +163,7 @@ class Survey:
                             "selector": verdict.selector,
                             "image": verdict.image,
                             "role": verdict.role,
+                            "group": verdict.group,
                             "verdict": verdict.state,
                             "detail": verdict.sentence,
                         }

@@ -28,7 +28,7 @@ from runbook_lib.pins import plan as pins
 from runbook_lib.pins.check import PinVerdict, check_pins, outcome
 from runbook_lib.pins.finders import BuildArg
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, REPOSITORIES, Repository
-from runbook_lib.pins.sites import PinSite
+from runbook_lib.pins.sites import PinGroup, PinSite
 from runbook_lib.practice.ci import plan as ci
 from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry import server as registry
@@ -177,7 +177,7 @@ def test_a_bump_takes_title_labels_and_tags_from_its_repository() -> None:
     assert (str(torch.tag), torch.labels) == (NEW_TORCH, (frozenset(), frozenset()))
     with pytest.raises(RunbookError, match="not a tag of CoreWeave's"):
         Bump.parse(tag="26.04-py3", repository=ML_CONTAINERS)
-    ours = dataclasses.replace(ML_CONTAINERS, sites=dataclasses.replace(ML_CONTAINERS.sites, family=OTHER))
+    ours = dataclasses.replace(ML_CONTAINERS, sites=ML_CONTAINERS.sites.only([PinGroup("a.b/c", OTHER)]))
     with pytest.raises(RunbookError, match=r"tag='1\.\.2'"):
         Bump.parse(tag="1..2", repository=ours)
 

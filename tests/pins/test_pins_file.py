@@ -12,6 +12,7 @@ from elsewhere import PINS_FILE, own
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runbook_lib.bump import Bump
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import COREWEAVE, NEMO, NGC, OTHER
 from runbook_lib.pins import pins_file
@@ -24,6 +25,8 @@ SCHEMA = json.loads((Path(pins_file.__file__).parent / "base-image-pins.schema.j
 SMALLEST = "version: 1\nimage: nvcr.io/nvidia/pytorch\npins:\n  - path: a/b\n    find: {arg: X}\n"
 FIELDS = SCHEMA["definitions"]["pin"]["properties"]
 TOP, PIN = "version: 1\nimage: nvcr.io/nvidia/pytorch\n", "pins:\n  - path: a\n    find: {arg: X}\n"
+
+GROUP = "groups:\n  - name: a\n    image: nvcr.io/nvidia/pytorch\n    pins: [{path: a, find: {arg: X}}]\n"
 
 
 def valid(text: str) -> bool:
@@ -160,6 +163,12 @@ BAD = [
     (f"{TOP}pins:\n  - path: .GIT/config\n    find: {{file: whole}}\n", "path is '.GIT/config'; expected one file"),
     (f'{TOP}pins:\n  - path: "a\\u2028b"\n    find: {{file: whole}}\n', "expected one file"),
     (f"{TOP}platforms: [arm]\n{PIN}", "expected amd64 or arm64 (did you mean arm64?)."),
+    (f"version: 1\nimage: nvcr.io/nvidia/pytorch\n{GROUP}", "expected no image beside groups"),
+    (f"version: 1\n{GROUP}{PIN}", "expected no pins beside groups"),
+    ("version: 1\ngroups: []\n", "groups is []; expected a list with at least one group"),
+    (f"version: 1\n{GROUP}".replace("name: a", "name: A b"), "expected at most 40 lowercase letters"),
+    (f"version: 1\n{GROUP}".replace("    image: nvcr.io/nvidia/pytorch\n", ""), "a group lacks image."),
+    (f"version: 1\n{GROUP}{GROUP[8:]}", "name is 'a'; expected a name that no group before has"),
     (f"{TOP}pins: []\n", "expected a list with at least one pin."),
     (f"{TOP}pins: {{a: b}}\n", "expected a list with at least one pin."),
     (f"{TOP}pins: [a]\n", "expected a mapping with path and find."),
@@ -205,7 +214,7 @@ def test_an_invalid_file_is_refused_with_line_and_key(text: str, says: str) -> N
 
 #: What only a reader of the file itself can tell: the form of a tag, of a regular expression, of the YAML.
 BEYOND = ("YAML", "stream", "is not a mapping", "duplicate", "without tag", "registry and repository", "key family",
-          "regular expression", "unterminated")  # fmt: skip
+          "regular expression", "unterminated", "no group before")  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "says"), [it for it in BAD if not any(word in it[1] for word in BEYOND)])
@@ -220,7 +229,7 @@ def test_a_line_feed_at_the_end_of_a_path_is_refused() -> None:
 
 def test_the_schema_is_one() -> None:
     jsonschema.Draft7Validator.check_schema(SCHEMA)
-    assert tuple(SCHEMA["properties"]["family"]["enum"]) == tuple(pins_file.FAMILIES)
+    assert tuple(SCHEMA["definitions"]["family"]["enum"]) == tuple(pins_file.FAMILIES)
     assert SCHEMA["properties"]["title"]["default"] == TITLE
 
 
@@ -318,3 +327,116 @@ def test_a_tag_of_another_form_is_not_written() -> None:
     sites = parse(text, "a/b").sites
     with pytest.raises(RunbookError, match="does not have the form"):
         pins.plan({"a": "ARG VER=26.02\n"}, sites, NGC.read("26.04-py3-igpu"), "dev")
+
+
+GROUPS = """\
+version: 1
+title: "build: images {tag}"
+groups:
+  - name: torch
+    image: nvcr.io/nvidia/pytorch
+    edition: py3
+    title: "build: PyTorch {tag}"
+    pins:
+      - {path: Dockerfile, find: {arg: TORCH}}
+      - {path: mirror.env, find: {file: whole}, image: mirror.example.com/pytorch}
+  - name: triton
+    image: nvcr.io/nvidia/tritonserver
+    edition: py3
+    pins:
+      - {path: Dockerfile, find: {arg: TRITON}}
+  - name: cuda
+    image: nvcr.io/nvidia/cuda-dl-base
+    edition: cuda-devel-ubuntu
+    pins:
+      - {path: Dockerfile, find: {arg: CUDA}}
+"""
+
+
+def grouped(torch: str, triton: str, cuda: str) -> dict[str, str]:
+    """The files with these tags."""
+    return {
+        "Dockerfile": f"ARG TORCH=nvcr.io/nvidia/pytorch:{torch}\nARG TRITON=nvcr.io/nvidia/tritonserver:{triton}\n"
+        f"ARG CUDA=nvcr.io/nvidia/cuda-dl-base:{cuda}\nFROM $TORCH\n",
+        "mirror.env": f"mirror.example.com/pytorch:{torch}\n",
+    }
+
+
+OLD_CUDA, NEW_CUDA = "26.01-cuda13.1-devel-ubuntu24.04", "26.03-cuda13.2-devel-ubuntu24.04"
+
+
+@pytest.mark.parametrize(
+    ("group", "tag", "after", "title"),
+    [
+        ("torch", "26.04-py3", ("26.04-py3", "26.02-py3", OLD_CUDA), "build: PyTorch 26.04-py3"),
+        ("triton", "26.04-py3", ("26.02-py3", "26.04-py3", OLD_CUDA), "build: images 26.04-py3"),
+        ("cuda", NEW_CUDA, ("26.02-py3", "26.02-py3", NEW_CUDA), f"build: images {NEW_CUDA}"),
+        ("", "26.04-py3", ("26.04-py3", "26.04-py3", OLD_CUDA), "build: images 26.04-py3"),
+        ("", NEW_CUDA, ("26.02-py3", "26.02-py3", NEW_CUDA), f"build: images {NEW_CUDA}"),
+    ],
+)
+def test_a_bump_moves_one_group_or_all_that_the_tag_fits(
+    group: str, tag: str, after: tuple[str, str, str], title: str
+) -> None:
+    assert valid(GROUPS)
+    repository = parse(GROUPS, "a/b")
+    bump = Bump.parse(tag=tag, group=group, repository=repository)
+    texts = grouped("26.02-py3", "26.02-py3", OLD_CUDA)
+    assert bump.tag is not None
+    made = pins.plan(texts, bump.repository.sites, bump.tag, "dev")
+    moved = {**texts, **{edit.path: edit.after or "" for edit in made.edits}}
+    assert moved == grouped(*after)
+    assert bump.title == title
+    assert pins.plan(moved, bump.repository.sites, bump.tag, "dev").edits == ()
+    assert outcome(check_pins(moved, repository.sites)) == "in sync"
+    assert outcome(check_pins(moved, bump.repository.sites, bump.tag)) == "in sync"
+    assert outcome(check_pins(texts, bump.repository.sites, bump.tag)) == "out of sync"
+
+
+def test_each_group_is_compared_with_its_own_newest() -> None:
+    repository = parse(GROUPS, "a/b")
+    texts = grouped("26.04-py3", "25.01-py3", OLD_CUDA)
+    assert outcome(check_pins(texts, repository.sites)) == "in sync"
+    texts["mirror.env"] = "mirror.example.com/pytorch:26.02-py3"
+    states = {(verdict.group, verdict.path, verdict.state) for verdict in check_pins(texts, repository.sites)}
+    assert ("torch", "mirror.env", "out of sync") in states
+    assert len([state for state in states if state[2] != "in sync"]) == 1
+
+
+def test_a_group_that_is_ahead_is_left_unless_it_is_alone() -> None:
+    sites = parse(GROUPS, "a/b").sites
+    texts = grouped("26.06-py3", "26.02-py3", OLD_CUDA)
+    made = pins.plan(texts, sites, NGC.read("26.04-py3"), "dev")
+    assert [change.new for change in made.changes] == ["nvcr.io/nvidia/tritonserver:26.04-py3"]
+    assert "the group torch is left" in made.warnings[0]
+    alone = parse(GROUPS, "a/b").of_group("torch").sites
+    with pytest.raises(RunbookError, match="older than the pin"):
+        pins.plan(texts, alone, NGC.read("26.04-py3"), "dev")
+
+
+def test_the_branch_of_a_group_is_its_own() -> None:
+    repository = parse(GROUPS, "a/b")
+    branches = {
+        Bump.parse(tag="26.04-py3", group=group, repository=repository).branch for group in ("", "torch", "triton")
+    }
+    assert len(branches) == 3
+
+
+@pytest.mark.parametrize(
+    ("group", "tag", "says"),
+    [
+        ("x", "26.04-py3", "no group of pins 'x': choose one of torch, triton, cuda"),
+        ("torch", NEW_CUDA, "not a tag of the monthly"),
+        (
+            "triton",
+            NEW_CUDA,
+            "of the edition cuda-devel-ubuntu, and the pins of nvcr.io/nvidia/tritonserver are of py3",
+        ),
+        ("", "latest", "fits none of the images of a/b: nvcr.io/nvidia/pytorch"),
+    ],
+)
+def test_a_group_or_a_tag_that_fits_none_is_refused(group: str, tag: str, says: str) -> None:
+    with pytest.raises(RunbookError, match=re.escape(says)):
+        Bump.parse(tag=tag, group=group, repository=parse(GROUPS, "a/b"))
+    with pytest.raises(RunbookError, match="its pins are one group"):
+        Bump.parse(tag="26.04-py3", group="x", repository=parse(SMALLEST, "a/b"))

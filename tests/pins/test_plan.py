@@ -283,7 +283,7 @@ def test_informational_sites_that_lag_are_warned_of():
 def test_a_digest_moves_with_its_tag():
     old = f"{image('26.02-py3')}@sha256:{'0' * 64}"
     texts = layout(2) | {DEV: old, INSTALL_TEST: None, INSTALL_GUIDE: None}
-    made = plan(texts, digest_of_target=lambda: f"sha256:{'1' * 64}")
+    made = plan(texts, digest_of_target=lambda _: f"sha256:{'1' * 64}")
     assert applied(texts, made)[DEV] == f"{image('26.04-py3')}@sha256:{'1' * 64}"
     assert all("@" not in change.new for change in made.changes if change.path != DEV)
     assert made.warnings == ()

@@ -37,6 +37,7 @@ COMMON = {
     "audit": "",
     "allow": "",
     "pins": "",
+    "group": "",
     "apply": False,
     "publish": False,
 }
@@ -44,7 +45,7 @@ COMMON = {
 UNUSED = {
     "00-start": {"apply", "publish"},
     "08-after-merge": {"allow", "apply", "publish"},
-    "investigate-ci": {"remote", "allow", "pins", "apply", "publish"},
+    "investigate-ci": {"remote", "allow", "pins", "group", "apply", "publish"},
     "build-image": {"remote", "allow", "publish"},
     "work-inside": {"remote", "allow", "publish"},
     "slurm-verify": {"allow", "publish"},

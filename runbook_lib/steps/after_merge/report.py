@@ -203,7 +203,8 @@ def branch_rows(branch: BumpBranch, refs: str) -> tuple[list[dict[str, object]],
         if not sites.matches(texts):
             without_pins.append(name)
             continue
-        pins = [pin for pin in check_pins(texts, sites) if pin.role == f"lockstep {bump.image_type}" and pin.image]
+        role, group = f"lockstep {bump.image_type}", sites.groups[0].name
+        pins = [pin for pin in check_pins(texts, sites) if (pin.role, pin.group) == (role, group) and pin.image]
         tags = sorted({sites.family.read(ImageRef.parse(pin.image).tag or "") for pin in pins})
         state, fix = image_state(tags, bump, name)
         rows.append({"branch": name, "image": ", ".join(map(str, tags)) or "–", "state": state, "next": fix})
