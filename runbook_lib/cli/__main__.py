@@ -6,11 +6,14 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.system import startup
 from runbook_lib.system.output import safe_output
+
+if TYPE_CHECKING:
+    from runbook_lib.workflow.sync_survey import Survey
 
 _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
 
@@ -137,6 +140,9 @@ def _add_check(commands: Commands) -> None:
         "(default: the clone's own file, else what its remote is)",
     )
     check.add_argument("--json", action="store_true", help="print JSON for machines")
+    check.add_argument(
+        "--github", action="store_true", help="also annotate the lines in GitHub Actions, and write the job's summary"
+    )
 
 
 def _add_notebooks(commands: Commands) -> None:
@@ -420,4 +426,17 @@ def _check(options: argparse.Namespace) -> int:
         note = f"No remote names the repository: it was taken for {repository.name} because of its files."
         result = replace(result, notes=(*result.notes, note))
     print(json.dumps(result.as_json(), indent=2) if options.json else result.as_text())
+    if options.github:
+        _annotate(result)
     return _EXIT[result.outcome]
+
+
+def _annotate(result: "Survey") -> None:
+    """Print the annotations for GitHub, and add the table to the summary of the job."""
+    from runbook_lib.workflow.annotations import annotations, summary
+
+    for line in annotations(result):
+        print(line)
+    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with open(path, "a", encoding="utf-8", errors="replace") as file:
+            file.write(summary(result))

@@ -14,9 +14,10 @@ from runbook_lib.records import archive, run_view, step_record
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.statement import CELL_REFERENCE, EXECUTED, Identity, State, collect
 from runbook_lib.records.status import RERUN
+from runbook_lib.runner import notification
 from runbook_lib.runner.job import NotebookJob
 from runbook_lib.runner.parameters import NotebookSource
-from runbook_lib.system import startup
+from runbook_lib.system import notify, startup
 from runbook_lib.system.atomic_files import make_folder
 from runbook_lib.text.redact import Redactor
 
@@ -253,6 +254,8 @@ def _close_record(
         from runbook_lib.records.pages.index import write_index
 
         write_index(job.audit)
+        if os.environ.get(notify.VARIABLE) and (warning := notification.after_run(folder)):
+            print(warning, file=sys.stderr)
     outcome = final["outcome"]
     return StepResult(
         notebook=job.source.name,

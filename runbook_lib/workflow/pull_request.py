@@ -9,6 +9,7 @@ from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.copy_pr_bot import command, commands, refusals
+from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Comment, LabelEvent, Pull
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError, Unreachable
@@ -154,11 +155,19 @@ def review_commits(state: PullRequestState, records: Path | None) -> Review | No
     return branch_history.review(branch, pull.head_sha, records) if branch.checkout.has(pull.head_sha) else None
 
 
+def _login(github: GitHub) -> str:
+    """Return the login of the token; empty for the token of a workflow's job, which has none."""
+    try:
+        return github.me()
+    except NotAllowed:
+        return ""
+
+
 def refresh(state: PullRequestState, github: GitHub, number: int, head: str | None = None) -> PullRequestState:
     """Return the state with all that GitHub reports of the pull request now; ``head`` as in ``read_state``."""
     pull = wait_for_head(github, number, head)
     behind = github.behind(pull.base_ref, pull.head_sha)
     comments, labellings = github.comments(number), github.labellings(number)
-    me = state.me or github.me()
+    me = state.me or _login(github)
     refused = bool(refusals(comments, pull.head_sha)) or github.deployment_failed(pull.head_sha)
     return replace(state, pull=pull, comments=comments, labellings=labellings, behind=behind, me=me, refused=refused)

@@ -50,12 +50,16 @@ _HOLD = "nothing that a person has put on hold"
 
 @dataclass(frozen=True)
 class Requirement:
-    """A condition of the merge.  ``ok`` is None where it does not apply, and ``detail`` the evidence or the reason."""
+    """A condition of the merge.  ``ok`` is None where it does not apply, and ``detail`` the evidence or the reason.
+
+    ``running``: CI decides it without anybody.
+    """
 
     name: str
     ok: bool | None
     detail: str
     next: str = ""
+    running: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ def _check_ci(state: PullRequestState, github: GitHub, pull: Pull) -> Iterator[R
     if passed:
         moved = f", which has moved by {state.behind} commits since." if state.behind else " as it is."
         detail += f" It tested the merge with {pull.base_ref}{moved}"
-    yield Requirement(_CI, passed, detail, status.next)
+    yield Requirement(_CI, passed, detail, status.next, running=status.run is not None and not status.is_over)
 
 
 def _check_commits(state: PullRequestState, pull: Pull, records: Path | None) -> Requirement:

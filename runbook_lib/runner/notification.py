@@ -1,0 +1,39 @@
+"""The notification that a run of a bump has changed its state."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from runbook_lib.records.archive import read_records
+from runbook_lib.records.statement import Identity
+from runbook_lib.records.status import BumpStatus, bump_status
+from runbook_lib.system.notify import Event, notify
+
+_EVENTS: Mapping[str, Event] = {"waiting": "waiting", "ready": "ready", "failed": "failed", "killed": "failed"}
+#: Begins the sentence of a bump that goes on by itself, once CI has ended.
+_CI = re.compile(r"waiting for (?:a )?CI run")
+
+
+def after_run(folder: Path) -> str:
+    """Notify if the run with this record has brought its bump into another state; return a warning, if any."""
+    runs = read_records(folder.parent).readable
+    earlier = [run for run in runs if folder.name not in (run["id"], run.get("parent"))]
+    status = bump_status(folder.parent, runs)
+    event = _event(status)
+    if status is None or event is None or event == _event(_status(folder.parent, earlier)):
+        return ""
+    identity = Identity(status.repository, status.base, status.image_type, status.tag, status.practice)
+    return notify(event, asdict(identity), status.sentence, next_action=status.next, links=status.links)
+
+
+def _status(bump: Path, runs: Sequence[Mapping[str, Any]]) -> BumpStatus | None:
+    return bump_status(bump, runs) if runs else None
+
+
+def _event(status: BumpStatus | None) -> Event | None:
+    """Return the event that a state stands for; None for a state in which nobody has to do anything."""
+    if status is None or not status.tag or (status.state == "waiting" and _CI.search(status.sentence)):
+        return None
+    return _EVENTS.get(status.state)
