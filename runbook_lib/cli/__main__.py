@@ -25,6 +25,7 @@ _MODULES = {
     "audit replay": ("runbook_lib.cli.audit", "command_replay"),
     "add-test": ("runbook_lib.cli.add_test", "command"),
     "fleet": ("runbook_lib.cli.fleet", "command"),
+    "follow": ("runbook_lib.cli.watch", "command_follow"),
     "golden": ("runbook_lib.cli.golden", "command"),
     "image diff": ("runbook_lib.cli.image", "command_diff"),
     "image driver": ("runbook_lib.cli.image", "command_driver"),
@@ -40,6 +41,9 @@ _MODULES = {
     "watch": ("runbook_lib.cli.watch", "command_watch"),
     "why": ("runbook_lib.cli.why", "command"),
 }
+
+#: The commands whose exit status is 2 where an error leaves nothing to tell.
+_VERDICTS = ("check", "follow", "golden", "image", "pins", "watch", "why")
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -70,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.command in ("check", "pins") and options.json:
             print(json.dumps({"format": 1, "outcome": "cannot tell", "error": str(error)}, indent=2))
         is_verdict = getattr(options, "action", "") == "replay"
-        return 2 if is_verdict or options.command in ("check", "golden", "image", "pins", "watch", "why") else 1
+        return 2 if is_verdict or options.command in _VERDICTS else 1
     except ModuleNotFoundError as error:
         if not error.name or error.name.startswith("runbook_lib"):
             raise
@@ -385,6 +389,18 @@ def _add_watch(commands: Commands) -> None:
     revert.add_argument(
         "--until", default="", metavar="DAY|TEXT", help="the day from which on, or the condition on which, to try again"
     )
+
+    follow = commands.add_parser(
+        "follow",
+        help="write on its pull request what a bump waits for",
+        description="Read an event of GitHub's (issue_comment or workflow_run). Update one comment that says what the "
+        "bump waits for, and carry out /bump commands of people with write access.",
+    )
+    follow.add_argument("event", metavar="EVENT_FILE", help="the file that GITHUB_EVENT_PATH names")
+    follow.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone (default: this one)")
+    follow.add_argument("--remote", default="origin", help="where branches are pushed to (default: origin)")
+    follow.add_argument("--pins", default="", metavar="WHOSE", help="as for check")
+    follow.add_argument("--publish", action="store_true", help="act, and comment (default: a preview)")
 
 
 def _add_bump_options(command: argparse.ArgumentParser) -> None:

@@ -130,6 +130,14 @@ def watch(checkout: Checkout, options: WatchOptions) -> WatchResult:
     )
 
 
+def refresh(checkout: Checkout, bump: Bump, options: WatchOptions) -> str:
+    """Update the pull request of one tag, whatever holds it back, and return a sentence on it."""
+    known = bump.repository
+    wanted = _bump(options, known, str(bump.tag))
+    proposed = _propose(checkout, connect_github(checkout.repository(), wanted), wanted, WatchRules(), options)
+    return proposed.reason if isinstance(proposed, PassedTag) else str(proposed["sentence"])
+
+
 def _bump(options: WatchOptions, known: Repository, tag: str = "") -> Bump:
     return Bump.parse(
         tag=tag, image_type=options.image_type, base=options.base, remote=options.remote, apply=options.publish,

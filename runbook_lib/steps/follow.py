@@ -1,0 +1,184 @@
+"""``runbook follow``: what a bump waits for, as one comment that is edited in place, and its commands."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+
+from runbook_lib.bump import Bump
+from runbook_lib.clients.github.client import GitHub, once
+from runbook_lib.clients.github.models import Comment, Pull
+from runbook_lib.clients.github.people import may_write, update_comment
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.repositories import Repository
+from runbook_lib.pins.watch_rules import Hold
+from runbook_lib.records import archive
+from runbook_lib.records.statement import Identity
+from runbook_lib.system.clock import now
+from runbook_lib.system.notify import Event, notify
+from runbook_lib.workflow import bump_branch, holds, markdown_texts, readiness, repository
+from runbook_lib.workflow.events import CommandName, CommentCommand, ForgeEvent
+from runbook_lib.workflow.readiness import Readiness
+
+_HEAD = re.compile(r"bump/(?P<base>.{1,200})/(?P<type>dev|lts)-(?P<tag>[^/]{1,128})")
+_STATE = re.compile(r"<!-- base-image-runbook:state (?P<state>[a-z ]{1,40}) -->")
+_UNTIL = re.compile(r" until (?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})\Z")
+_EVENTS: Mapping[str, Event] = {"waits for a person": "waiting", "ready to merge": "ready", "held": "waiting"}
+
+#: Carries out a command on a bump and returns a sentence on it; the text is the reason that was given.
+CommandAction = Callable[[Bump, str], str]
+
+
+@dataclass(frozen=True)
+class FollowResult:
+    """The pull request's number (0 for an event of no bump) and state, and a sentence on what was done."""
+
+    number: int
+    state: str
+    sentence: str
+    text: str = ""
+    warning: str = ""
+
+
+def follow(
+    checkout: Checkout,
+    github: GitHub,
+    event: ForgeEvent | None,
+    actions: Mapping[CommandName, CommandAction],
+    *,
+    pins: str = "",
+    remote: str = "origin",
+    publish: bool = False,
+) -> FollowResult:
+    """Carry out the command of an event, if there is one, and update the status comment.
+
+    Changes nothing without ``publish``, for a pull request that is no bump, and for a command of somebody who may not
+    write.
+    """
+    known = repository.choose(checkout, pins)
+    pull = _find(github, event)
+    bump = _bump_of(pull, known, remote) if pull else None
+    if event is None or pull is None or bump is None:
+        return FollowResult(0, "", "The event concerns no bump, or has no command: nothing was done.")
+    command = event.command
+    if command and not may_write(github, command.author):
+        return FollowResult(0, "", f"{command.author} may not write in the repository: nothing was done.")
+    comment = holds.status_comment(github, pull.number)
+    hold = holds.read(comment.body) if comment else None
+    if hold and not hold.concerns(str(bump.tag), now().date()):
+        hold = None
+    answer = ""
+    if command:
+        hold = _hold(command, bump) if command.name == "hold" else hold
+        if command.name == "refresh":
+            hold = None
+        answer = _carry_out(command, bump, pull, actions, publish=publish)
+        pull = github.pull(pull.number)
+    elif comment is None and pull.state != "open":
+        return FollowResult(pull.number, pull.state, f"#{pull.number} is {pull.state}: nothing was done.")
+    return _update(checkout, github, pull, bump, comment, hold, answer, publish=publish)
+
+
+def _find(github: GitHub, event: ForgeEvent | None) -> Pull | None:
+    if event is None:
+        return None
+    if event.number:
+        return github.pull(event.number)
+    return next(iter(github.pulls(head=event.head)), None)
+
+
+def _bump_of(pull: Pull, known: Repository, remote: str) -> Bump | None:
+    """Return the bump that the branch of a pull request is named after."""
+    match = _HEAD.fullmatch(pull.head_ref)
+    if match is None or match["base"] != pull.base_ref:
+        return None
+    try:
+        # It applies nothing: only so does readiness check everything.
+        return Bump.parse(
+            tag=match["tag"], image_type=match["type"], base=match["base"], remote=remote, apply=True, repository=known
+        )
+    except RunbookError:
+        return None
+
+
+def _hold(command: CommentCommand, bump: Bump) -> Hold:
+    """Return the hold of a command, with its end where the text names a day: ``no driver yet until 2026-06-15``."""
+    text, until = command.text, None
+    if match := _UNTIL.search(text):
+        try:
+            until = date.fromisoformat(match["day"])
+            text = text[: match.start()]
+        except ValueError:
+            pass  # no day of the calendar: a part of the reason
+    return Hold(str(bump.tag), f"{text} ({command.author})", until)
+
+
+def _carry_out(
+    command: CommentCommand, bump: Bump, pull: Pull, actions: Mapping[CommandName, CommandAction], *, publish: bool
+) -> str:
+    """Carry out a command, and return the answer to it."""
+    sentence = f"{command.author} asked for it."
+    if command.name == "revert" and not pull.merged:
+        sentence = f"#{pull.number} is not merged, so there is nothing to revert."
+    elif command.name == "refresh" and pull.state != "open":
+        sentence = f"#{pull.number} is closed, so there is nothing to refresh."
+    elif action := actions.get(command.name):
+        reason = command.text or f"{command.author} asked for it in {command.url}"
+        try:
+            sentence = action(bump, reason) if publish else f"Would carry out {command.name}."
+        except Refused as error:  # the answer says so; anything else fails the job
+            sentence = str(error)
+    return f"{command.name}: {sentence}"
+
+
+def _update(
+    checkout: Checkout, github: GitHub, pull: Pull, bump: Bump, comment: Comment | None, hold: Hold | None,
+    answer: str, *, publish: bool,
+) -> FollowResult:  # fmt: skip
+    ready = Readiness()
+    if pull.state == "open":
+        ready = readiness.check(bump_branch.find(checkout, bump), github, _records(checkout, bump))
+    state = _state(pull, ready, hold)
+    text = markdown_texts.render(
+        "status", bump=bump, state=state, hold=hold, problem=ready.problem, missing=ready.missing, answer=answer
+    )
+    text = f"{holds.STATUS}\n<!-- base-image-runbook:state {state} -->\n{holds.mark(hold) if hold else ''}\n{text}\n"
+    before = _STATE.search(comment.body) if comment else None
+    if not publish:
+        return FollowResult(pull.number, state, f"Would write the status of #{pull.number}. Add --publish.", text)
+    if comment is None:
+        once(
+            lambda: holds.status_comment(github, pull.number),
+            lambda: github.comment(pull.number, text),
+            github.remove_comment,
+        )
+    elif comment.body != github.public(text):
+        update_comment(github, comment, text)
+    warning = ""
+    event = _EVENTS.get(state)
+    if event and (before is None or event != _EVENTS.get(before["state"])):
+        identity = Identity(github.repository, bump.base, bump.image_type, str(bump.tag), practice=False)
+        sentence = f"{state}: {'; '.join(each.name for each in ready.missing)}".rstrip(": ")
+        warning = notify(event, asdict(identity), sentence, links={"pull request": pull.url})
+    return FollowResult(pull.number, state, f"#{pull.number}: {state}. {answer}".rstrip(), text, warning)
+
+
+def _records(checkout: Checkout, bump: Bump) -> Path | None:
+    """Return the bump's folder in the archive, if the archive is here."""
+    identity = Identity(checkout.repository(), bump.base, bump.image_type, str(bump.tag), practice=False)
+    folder = archive.default().joinpath(*identity.parts)
+    return folder if folder.is_dir() else None
+
+
+def _state(pull: Pull, ready: Readiness, hold: Hold | None) -> str:
+    if pull.merged or pull.state != "open":
+        return "merged" if pull.merged else "closed"
+    if hold:
+        return "held"
+    if ready.problem:
+        return "unknown"
+    if not ready.missing:
+        return "ready to merge"
+    return "waits for CI" if all(each.running for each in ready.missing) else "waits for a person"
