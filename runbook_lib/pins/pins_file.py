@@ -80,8 +80,8 @@ def _group(file: UserFile, keys: Keys) -> PinGroup:
     if family is None:
         expected = f"an image of a known family, or the key family ({', '.join(FAMILIES)})"
         raise file.refusal((*keys, "image"), expected)
-    title = values.get("title", "") if keys else ""
-    return PinGroup(values["image"], family, values.get("name", ""), values.get("edition", ""), title)
+    title, alone = values.get("title", "") if keys else "", values.get("alone", False)
+    return PinGroup(values["image"], family, values.get("name", ""), values.get("edition"), title, alone)
 
 
 def _image(file: UserFile, keys: Keys) -> ImageRef:

@@ -117,6 +117,11 @@ class Repository:
             images = ", ".join(f"{group.image} ({group.name})" for group in groups)
             raise RunbookError(f"{tag!r} fits none of the images of {self.name}: {images}.")
         chosen = tuple(group for group in groups if not tag or group.accepts(tag))
+        if tag and not name and len(chosen) > 1:
+            chosen = tuple(group for group in chosen if not group.alone) or chosen
+            if all(group.alone for group in chosen):
+                listed = ", ".join(group.name for group in chosen)
+                raise RunbookError(f"{tag!r} fits several groups that move alone: name one of {listed} as group.")
         title = self.title
         if len(chosen) == 1:
             title = chosen[0].title or title

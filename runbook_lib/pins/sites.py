@@ -67,23 +67,24 @@ class Coupling:
 class PinGroup:
     """Pins that move together: the name of their ``image``, and the ``family`` that reads their tags.
 
-    ``edition``: a bump to a tag of another edition leaves the group; empty for any.  ``title`` of a bump of this group
-    alone; empty for that of the repository.
+    ``edition``: a bump to a tag of another edition leaves the group; None for any.  ``title`` of a bump of this group
+    alone; empty for that of the repository.  ``alone``: a bump moves it only if it names it.
     """
 
     image: str
     family: AnyFamily = NGC
     name: str = ""
-    edition: str = ""
+    edition: str | None = None
     title: str = ""
+    alone: bool = False
 
     def target(self, text: str) -> Tag:
         """Parse a tag to move to.  Raises RunbookError for one that is none of the family or of another edition."""
         tag = self.family.read(text)
-        if self.edition and edition(tag) != self.edition:
+        if self.edition is not None and edition(tag) != self.edition:
             raise RunbookError(
                 f"{text!r} is a tag of the edition {edition(tag) or '(plain)'}, and the pins of {self.image} are of "
-                f"{self.edition}."
+                f"{self.edition or '(plain)'}."
             )
         return tag
 

@@ -23,6 +23,7 @@ from runbook_lib.pins import pins_file
 from runbook_lib.pins.discover.classify import SourceFile
 from runbook_lib.pins.discover.moves import places
 from runbook_lib.pins.plan import plan
+from runbook_lib.text.lists import shorten
 
 _COMMITS, _BYTES = 5000, 2**21
 Line = tuple[str, int]
@@ -76,19 +77,28 @@ def interesting(checkout: Checkout, ref: str) -> set[str]:
     return {reference.path for reference in discover.survey(checkout.path, ref, history=False).references}
 
 
-def planned(checkout: Checkout, bump: Bump) -> frozenset[Line]:
-    """Return the lines that a bump with the drafted file of the parent would move."""
+def planned(checkout: Checkout, bump: Bump, *, named: bool) -> frozenset[Line]:
+    """Return the lines that a bump with the drafted file of the parent would move.
+
+    ``named``: the bump names the group of its image that fits the commit best, as a person does who wants that bump.
+    """
     found = discover.survey(checkout.path, f"{bump.commit}^")
+    results = []
     try:
         repository = pins_file.parse(found.draft.text, "x/y")
-        if repository.sites.image != bump.image:
-            return frozenset()
-        texts = checkout.read(repository.sites.paths, found.commit)
-        changes = plan(texts, repository.sites, repository.sites.family.read(bump.tag), "dev").changes
+        names = [group.name for group in repository.sites.groups if group.image == bump.image] if named else [""]
     except RunbookError as error:
-        print(f"    {bump.commit[:10]}: {error}")
+        print(f"    {bump.commit[:10]}: {shorten(str(error), 200)}")
         return frozenset()
-    return frozenset((change.path, change.line) for change in changes)
+    for name in names:
+        try:
+            sites = repository.of_group(name, bump.tag).sites
+            texts = checkout.read(sites.paths, found.commit)
+            changes = plan(texts, sites, sites.groups[0].target(bump.tag), "dev").changes
+            results.append(frozenset((change.path, change.line) for change in changes))
+        except RunbookError as error:
+            print(f"    {bump.commit[:10]}: {shorten(str(error), 200)}")
+    return max(results, default=frozenset(), key=lambda lines: len(lines & bump.lines) - len(lines - bump.lines))
 
 
 def main() -> int:
@@ -96,17 +106,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("clones", nargs="+")
     parser.add_argument("--newest", type=int, default=12, help="bumps of each clone (default: 12)")
+    parser.add_argument("--group", action="store_true", help="name the group of each bump")
     options = parser.parse_args()
     hits = made = wanted = exact = count = 0
     for clone in options.clones:
         checkout = Checkout.open(clone)
         for bump in bumps(checkout)[-options.newest :]:
-            lines = planned(checkout, bump)
+            lines = planned(checkout, bump, named=options.group)
             common = len(lines & bump.lines)
-            print(
-                f"{checkout.path.parent.name} {bump.commit[:10]} {bump.tag}: {common} of {len(lines)} planned, "
-                f"of {len(bump.lines)} moved"
-            )
+            name = checkout.path.parent.name if checkout.path.name in (".git", "repo") else checkout.path.name
+            print(f"{name} {bump.commit[:10]} {bump.tag}: {common} of {len(lines)} planned, of {len(bump.lines)} moved")
             for sign, rest in (("+", lines - bump.lines), ("-", bump.lines - lines)):
                 for path, line in sorted(rest):
                     print(f"    {sign} {path}:{line}")

@@ -238,9 +238,11 @@ def test_a_tag_apart_from_its_repository_is_drafted_and_moves(texts):
 
 def test_editions_are_not_compared():
     texts = {"Dockerfile": DOCKERFILE, "igpu.Dockerfile": f"FROM {NGC}:25.01-py3-igpu\n"}
-    assert [role for _, _, role in called(texts)] == ["lockstep dev", "informational"]
-    many = {f"{number}/Dockerfile": f"FROM {NGC}:25.01-py3-igpu\n" for number in range(3)}
-    assert [role for _, _, role in called(texts | many)] == ["lockstep dev"] * 3 + ["informational", "lockstep dev"]
+    assert [role for _, _, role in called(texts)] == ["lockstep dev"] * 2
+    groups = drafted(texts)[2].sites.groups
+    assert [(group.name, group.edition, group.alone) for group in groups] == [
+        ("pytorch-py3-igpu", "py3-igpu", False), ("pytorch-py3", "py3", False),
+    ]  # fmt: skip
 
 
 def test_rows_of_a_matrix_that_name_several_tags_need_not_move_together():
@@ -367,8 +369,11 @@ def test_the_draft_is_for_the_image_that_most_pins_name():
     }
     assert drafted(texts)[2].sites.image == "nvcr.io/nvidia/nemo"
     _, made, repository = drafted(texts | {"b/Dockerfile": f"FROM {NEW}", "c/Dockerfile": f"FROM {NEW}"})
-    assert repository.sites.image == NGC
-    assert "nvcr.io/nvidia/nemo (3 references, 1 pin)" in made.chosen[1]
+    assert [group.image for group in repository.sites.groups] == [NGC, "nvcr.io/nvidia/nemo"]
+    assert [(pin.path, pin.group) for pin in repository.sites.pins if pin.lockstep] == [
+        ("b/Dockerfile", "pytorch"), ("c/Dockerfile", "pytorch"), ("a/Dockerfile", "nemo"),
+    ]  # fmt: skip
+    assert made.chosen[1].startswith("Drafted for nvcr.io/nvidia/nemo: 1 pin of 3")
 
 
 def test_nothing_is_drafted_where_nothing_reads_an_image():
@@ -488,10 +493,10 @@ def test_every_draft_is_a_pins_file_that_finds_what_it_says(texts):
         count += site.finder.count
         if isinstance(finder, UntrustedRegex):  # it would start a process for each
             finder = RegexMatches(re.compile(finder.pattern, re.MULTILINE), "")
-        places = finder.find(texts[site.path], repository.sites.image)
+        places = finder.find(texts[site.path], repository.sites.group_of(site).image)
         assert len(places) == site.finder.count
         listed |= {(site.path, place.start, site.role) for place in places}
-    wanted = expected(texts, repository.sites.image)
+    wanted = set().union(*(expected(texts, group.image) for group in repository.sites.groups))
     assert listed <= wanted
     assert len(listed) == count
     assert len(wanted - listed) == len(made.left_out)

@@ -440,3 +440,15 @@ def test_a_group_or_a_tag_that_fits_none_is_refused(group: str, tag: str, says: 
         Bump.parse(tag=tag, group=group, repository=parse(GROUPS, "a/b"))
     with pytest.raises(RunbookError, match="its pins are one group"):
         Bump.parse(tag="26.04-py3", group="x", repository=parse(SMALLEST, "a/b"))
+
+
+def test_a_group_that_moves_alone_is_moved_by_name_only() -> None:
+    text = GROUPS.replace("  - name: triton\n", "  - name: triton\n    alone: true\n")
+    assert valid(text)
+    repository = parse(text, "a/b")
+    assert [group.name for group in repository.of_group("", "26.04-py3").sites.groups] == ["torch"]
+    assert [group.name for group in repository.of_group("triton", "26.04-py3").sites.groups] == ["triton"]
+    both = parse(text.replace("  - name: torch\n", "  - name: torch\n    alone: true\n"), "a/b")
+    with pytest.raises(RunbookError, match="name one of torch, triton as group"):
+        both.of_group("", "26.04-py3")
+    assert [group.name for group in both.of_group("", NEW_CUDA).sites.groups] == ["cuda"]

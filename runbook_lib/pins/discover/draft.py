@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from runbook_lib.errors import CannotTell
+from runbook_lib.images.families import edition
 from runbook_lib.pins.discover.classify import Nature
 from runbook_lib.pins.discover.roles import ClassifiedReference, shown, times
 from runbook_lib.pins.finders import BuildArg, DockerArg, Finder, PinLocation, RegexMatches, WholeFile, YamlValue
@@ -26,6 +27,7 @@ _HEADS = {
     "informational": "These are compared and never moved. Remove those that need not follow.",
 }
 _MAX_REGEX, _MAX_LOCATIONS = 1000, 1000  # characters of a regular expression, locations of a pin: limits of the format
+_LONGEST_NAME = 40  # characters of a group's name: the limit of the format
 _MAX_ENTRIES = 50  # of one file; nobody reads more
 
 
@@ -70,35 +72,106 @@ class _DraftEntry:
             yield f"    dockerfile: {_scalar(self.dockerfile)}"
 
 
+GroupKey = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class _DraftGroup:
+    """The pins of one image and edition.
+
+    ``alone``: past bumps did not move them with a group that fits the same tags.
+    """
+
+    name: str
+    image: str
+    edition: str
+    entries: Sequence[_DraftEntry]
+    alone: bool = False
+
+    def lines(self) -> Iterator[str]:
+        yield f"  - name: {self.name}"
+        yield f"    image: {self.image}"
+        yield f"    edition: {_scalar(self.edition)}"
+        if self.alone:
+            yield "    alone: true  # moves only when the parameter group names it"
+        yield "    pins:"
+        yield from (f"    {line}" for line in _entry_lines(self.entries))
+
+
 def draft(discovered: Sequence[ClassifiedReference], texts: Mapping[str, str]) -> PinsFileDraft:
-    """Draft a pins file for the image that most pins name, which CI or a build reads.  ``texts`` by path."""
-    pins = Counter(reference.reference.image for reference in discovered if reference.role == "lockstep")
+    """Draft a pins file for the images that CI or a build reads, each a group.  ``texts`` by path."""
+    pins = Counter(_key(reference) for reference in discovered if reference.role == "lockstep")
     if not pins:
         return PinsFileDraft("", ("Nothing is drafted: no reference names a tag and is read by CI or a build.",))
     counts = Counter(reference.reference.image for reference in discovered)
-    read = Counter(pin.reference.image for pin in discovered if pin.role == "lockstep" and pin.is_read)
-    image = max(pins, key=lambda name: (read[name], pins[name], counts[name], name))
-    references = [reference for reference in discovered if reference.reference.image == image]
-    entries, left_out = _entries(references, texts, {reference.nature.ci for reference in discovered})
-    if not any(entry.role.startswith("lockstep") for entry in entries):
+    read = Counter(_key(pin) for pin in discovered if pin.role == "lockstep" and pin.is_read)
+    moves = Counter[GroupKey]()
+    for reference in discovered:
+        moves[_key(reference)] += len(reference.commits)
+    keys = sorted(pins, key=lambda key: (read[key], pins[key], moves[key], counts[key[0]], key), reverse=True)
+    by_key: dict[GroupKey, list[ClassifiedReference]] = {key: [] for key in keys}
+    for reference in discovered:
+        # Those of an edition without a pin are compared with the first edition of their image.
+        own = [key for key in keys if key[0] == reference.reference.image]
+        if own:
+            by_key[_key(reference) if _key(reference) in own else own[0]].append(reference)
+    files = {reference.path: _DraftedFile(reference.path, texts[reference.path]) for reference in discovered}
+    cis = {reference.nature.ci for reference in discovered}
+    groups, left_out = list[_DraftGroup](), list[str]()
+    for key, references in by_key.items():
+        entries, without = _entries(references, files, texts, cis)
+        left_out += without
+        if any(entry.role.startswith("lockstep") for entry in entries):
+            # Which of the groups that fit the same tags a bump moves is only known of those that moved together.
+            similar = [by_key[group.image, group.edition] for group in groups if group.edition == key[1]]
+            alone = bool(similar) and not any(_moved_together(other, references) for other in similar)
+            groups.append(_DraftGroup(_name(key, keys), *key, entries, alone))
+    if not groups:
         reason = "Nothing is drafted: a pins file has no way to find the references that matter."
         return PinsFileDraft("", (reason,), tuple(left_out))
-    chosen = [f"Drafted for {image}: {times(pins[image], 'pin')} of {sum(pins.values())} that CI or a build reads."]
-    del counts[image]
-    if counts:
-        listed = ", ".join(
-            shown(f"{name} ({times(counts[name], 'reference')}, {times(pins[name], 'pin')})") for name in sorted(counts)
+    chosen = []
+    for key in keys:
+        chosen.append(
+            f"Drafted for {key[0]}: {times(pins[key], 'pin')} of {sum(pins.values())} that CI or a build reads."
         )
-        chosen.append(f"A pins file holds one image, so this one leaves out {listed}.")
-    text = _text(image, chosen, entries, left_out, references)
-    return PinsFileDraft(text, tuple(chosen), tuple(left_out))
+    if others := sorted(counts.keys() - {group.image for group in groups}):
+        listed = ", ".join(shown(f"{name} ({times(counts[name], 'reference')})") for name in others)
+        chosen.append(f"Left out, as no pin of theirs can be moved: {listed}.")
+    return PinsFileDraft(_text(groups, chosen, left_out, discovered), tuple(chosen), tuple(left_out))
+
+
+def _key(classified: ClassifiedReference) -> GroupKey:
+    """Return the group of a reference: its image, and the edition of its tag."""
+    tag = classified.reference.read_tag
+    return classified.reference.image, edition(tag) if tag else ""
+
+
+def _name(key: GroupKey, keys: Sequence[GroupKey]) -> str:
+    """Return the name of a group: the last part of its image, with more where another group has that too."""
+    image, own_edition = key
+    name = image.rpartition("/")[2]
+    if sum(other[0].rpartition("/")[2] == name for other in keys) > 1:
+        name = f"{name}-{own_edition}" if sum(other[0] == image for other in keys) > 1 else image
+    names = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[-_LONGEST_NAME:].strip("-")
+    return names or "image"
+
+
+def _moved_together(main: Sequence[ClassifiedReference], others: Sequence[ClassifiedReference]) -> bool:
+    """Return True if at least half of the commits that moved the others moved the main group too."""
+    commits = frozenset[str]().union(*(reference.commits for reference in others))
+    together = commits & frozenset[str]().union(*(reference.commits for reference in main))
+    return bool(commits) and 2 * len(together) >= len(commits)
 
 
 def _entries(
-    references: Sequence[ClassifiedReference], texts: Mapping[str, str], cis: Set[str]
+    references: Sequence[ClassifiedReference],
+    files: Mapping[str, "_DraftedFile"],
+    texts: Mapping[str, str],
+    cis: Set[str],
 ) -> tuple[list[_DraftEntry], list[str]]:
     """Return the entries, those that matter most first, and sentences on references that none of them finds."""
-    files = {path: _DraftedFile(path, texts[path]) for path in {reference.path for reference in references}}
+    for file in files.values():
+        file.remaining.clear()
     for reference in references:
         files[reference.path].remaining[reference.reference.start] = reference
     entries: list[_DraftEntry] = []
@@ -127,27 +200,34 @@ def _entries(
 
 
 def _text(
-    image: str, chosen: Sequence[str], entries: Sequence[_DraftEntry], left_out: Sequence[str],
+    groups: Sequence[_DraftGroup], chosen: Sequence[str], left_out: Sequence[str],
     references: Sequence[ClassifiedReference],
 ) -> str:  # fmt: skip
     lines = [
         "# Drafted by `runbook pins discover`. Read every entry: one that lags behind may be a forgotten pin.",
         *(f"# {sentence}" for sentence in chosen),
         "version: 1",
-        f"image: {image}",
-        "pins:",
     ]
-    for role, head in _HEADS.items():
-        of_role = [entry for entry in entries if entry.role == role]
-        if of_role:
-            lines.append(f"  # {head}")
-        for entry in of_role:
-            lines += entry.lines()
+    if len(groups) == 1:
+        lines += [f"image: {groups[0].image}", "pins:", *_entry_lines(groups[0].entries)]
+    else:
+        lines.append("groups:")
+        for group in groups:
+            lines += group.lines()
     if records := sorted({reference.path for reference in references if reference.role == "frozen"}):
         lines.append("# Records, which must not move; nothing compares them, so they need no entry:")
         lines += [f"#   {shown(path)}" for path in records]
     lines += [f"# Left out: {sentence}" for sentence in left_out]
     return "\n".join(lines) + "\n"
+
+
+def _entry_lines(entries: Sequence[_DraftEntry]) -> Iterator[str]:
+    for role, head in _HEADS.items():
+        of_role = [entry for entry in entries if entry.role == role]
+        if of_role:
+            yield f"  # {head}"
+        for entry in of_role:
+            yield from entry.lines()
 
 
 def _entry(
@@ -185,18 +265,19 @@ class _DraftedFile:
     path: str
     text: str
     remaining: dict[int, ClassifiedReference] = field(default_factory=dict)
-    _tried: dict[str, tuple[PinLocation, ...]] = field(default_factory=dict)
+    _tried: dict[tuple[str, str], tuple[PinLocation, ...]] = field(default_factory=dict)
 
     def locations(self, find: str, finder: Finder, image: str) -> tuple[PinLocation, ...]:
         """Return the locations that a finder finds; none if it fails.  No finder is tried twice."""
-        if find not in self._tried:
-            self._tried[find] = ()
+        key = find, image
+        if key not in self._tried:
+            self._tried[key] = ()
             with suppress(CannotTell):
                 if not isinstance(finder, YamlValue):
-                    self._tried[find] = finder.find(self.text, image)
+                    self._tried[key] = finder.find(self.text, image)
                 elif self._parsed:
-                    self._tried[find] = finder.find_parsed(self._parsed)
-        return self._tried[find]
+                    self._tried[key] = finder.find_parsed(self._parsed)
+        return self._tried[key]
 
     @cached_property
     def _parsed(self) -> Text | None:

@@ -64,6 +64,7 @@ class MoveCounter:
         for entry in discovered:
             place = by_start.get((entry.path, entry.reference.start))
             if place in self.born:
+                entry = replace(entry, commits=frozenset(commit for _, commit in self.moves[place].values()))
                 entry = _settle(entry, bumps[group_of(entry)], self.born[place], self.moves[place])
             settled.append(entry)
         return tuple(settled)

@@ -45,7 +45,7 @@ class ClassifiedReference:
 
     ``type`` is the image type, if CI or a build reads it; ``reason`` is a sentence without the full stop.  ``reader``,
     if it is known, is ``github``, ``gitlab`` or ``people``; ``is_read``: CI or a build reads it.  ``history``: in how
-    many past bumps it moved, if that is known.
+    many past bumps it moved, if that is known, and ``commits``: those that moved it.
     """
 
     path: str
@@ -57,6 +57,7 @@ class ClassifiedReference:
     reader: str = ""
     is_read: bool = False
     history: str = ""
+    commits: frozenset[str] = frozenset()
 
     @property
     def full_role(self) -> str:
@@ -105,12 +106,6 @@ def discover(
         if occurrence.is_read:
             by_image[occurrence.image].append(occurrence)
     leading = {image: _leading(group) for image, group in by_image.items()}
-    # A pins file holds one edition, that of most references.
-    editions: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for image in sorted(by_image, key=lambda image: (-len(by_image[image]), image)):
-        editions.setdefault(image[:2], image)
-    for image in leading.keys() - set(editions.values()):
-        leading[image] = leading[editions[image[:2]]]
     row_tags: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for occurrence in occurrences:
         if occurrence.nature.kind == "matrix-row":
