@@ -118,3 +118,13 @@ def single_sign_on_required(organization: str) -> ApiError:
         headers={"X-GitHub-SSO": f"required; url={url}"},
         docs=_SSO_HELP,
     )
+
+
+def least(sets: set[tuple[str, ...]]) -> set[str]:
+    """The fewest permissions that hold one of each set; writing includes reading."""
+    found = {it for (it,) in (each for each in sets if len(each) == 1)}
+    for each in sorted((each for each in sets if len(each) > 1), key=lambda it: it[0].endswith("=read")):
+        if not {*each, *(it.replace("=read", "=write") for it in each)} & found:
+            found.add(max(each))  # of a pull request's conversation, which is an issue's too
+    found -= {it for it in found if it.replace("=read", "=write") in found - {it}}
+    return found if found == {"metadata=read"} else found - {"metadata=read"}

@@ -1,57 +1,19 @@
 """`runbook follow` from event files in GitHub's published form: one status comment, commands of those who may."""
 
-import copy
 import json
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bumping import git
-from watched import TODAY, Watched, watched
+from watched import ENGINEER, TODAY, Watched, comment_event, run_event, watched
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.clients.github.models import Comment
 from runbook_lib.workflow import holds
 
-EXAMPLES = (
-    Path(__file__).resolve().parents[2]
-    / "environment/.components/github-payloads/node_modules/@octokit/webhooks-examples/api.github.com/index.json"
-)
 pytestmark = [pytest.mark.component("github-payloads"), pytest.mark.slow]
-ENGINEER = {"login": "release-engineer", "type": "User"}
 STRANGER = {"login": "outside-contributor", "type": "User"}
-
-
-@cache
-def examples(name: str) -> list[dict[str, Any]]:
-    """GitHub's published examples of an event."""
-    listed = json.loads(EXAMPLES.read_text())
-    return next(each["examples"] for each in listed if each["name"] == name)
-
-
-def comment_event(place: Watched, body: str, user: dict[str, str] | None = None, action: str = "created") -> Path:
-    """The file of an event for a comment on the newest pull request."""
-    event = copy.deepcopy(next(each for each in examples("issue_comment") if each["action"] == "created"))
-    pull = place.pulls()[-1]
-    account = event["comment"]["user"] | (user or ENGINEER)
-    event["comment"] |= {"body": body, "user": account}
-    event["issue"] |= {"number": pull.number, "pull_request": {"url": pull.url}}
-    return write(place, event | {"action": action, "sender": account})
-
-
-def run_event(place: Watched) -> Path:
-    event = copy.deepcopy(examples("workflow_run")[0])
-    event["workflow_run"] |= {"head_branch": f"pull-request/{place.pulls()[-1].number}", "pull_requests": []}
-    return write(place, event)
-
-
-def write(place: Watched, event: dict[str, Any]) -> Path:
-    event["repository"]["full_name"] = "practice/Megatron-LM"
-    path = place.world.home / "event.json"
-    path.write_text(json.dumps(event))
-    return path
 
 
 def follow(place: Watched, event: Path, *options: str) -> int:

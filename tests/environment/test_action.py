@@ -1,0 +1,221 @@
+"""The action, the workflows that the documents show and GitLab's template: their form, their scripts, their rights.
+
+The steps run against the practice forge, from event files in GitHub's published form, which records what they ask for.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import gitlab_reader
+import pytest
+import token_rights
+import yaml
+from bumping import git
+from watched import Watched, comment_event, run_event, watched
+
+from runbook_lib.practice.github.server import match_route
+
+ROOT = Path(__file__).resolve().parents[2]
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+BLOCKS = re.findall(
+    r"```yaml\n(# \.github/workflows/base-image-(\w+)\.yml\n.*?)```", (ROOT / "docs/ci.md").read_text(), re.S
+)
+WORKFLOWS: Mapping[str, Any] = {mode: yaml.safe_load(text) for text, mode in BLOCKS}
+MODES = ("check", "watch", "follow")
+
+
+def valid(schema: str, *files: Path) -> subprocess.CompletedProcess[str]:
+    """Judge files by a schema that check-jsonschema brings, without any network."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *map(str, files)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_the_action_and_the_workflows_have_the_form_that_github_reads(tmp_path: Path) -> None:
+    files = []
+    for text, mode in BLOCKS:
+        files.append(tmp_path / f"{mode}.yml")
+        files[-1].write_text(text)
+    assert [path.stem for path in files] == list(MODES)
+    judged = valid("vendor.github-workflows", *files)
+    assert judged.returncode == 0, judged.stdout
+    judged = valid("vendor.github-actions", ROOT / "action.yml")
+    assert judged.returncode == 0, judged.stdout
+    (tmp_path / "wrong.yml").write_text((ROOT / "action.yml").read_text().replace("shell:", "shel:"))
+    assert valid("vendor.github-actions", tmp_path / "wrong.yml").returncode == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_workflow_names_actions_by_commit_and_inputs_that_exist(mode: str) -> None:
+    for job in WORKFLOWS[mode]["jobs"].values():
+        used = [step for step in job["steps"] if "uses" in step]
+        assert all(re.search(r"@[0-9a-f]{40}$", step["uses"]) for step in used)
+        (own,) = [step["with"] for step in used if "base-image-runbook" in step["uses"]]
+        assert own["mode"] == mode
+        assert own.keys() <= ACTION["inputs"].keys()
+    assert not [step for step in ACTION["runs"]["steps"] if "uses" in step]
+
+
+def test_no_value_from_outside_is_part_of_a_script() -> None:
+    for step in ACTION["runs"]["steps"]:
+        assert "${{" not in step["run"]
+    for text, _ in BLOCKS:
+        assert not re.search(r"^\W*run:", text, re.M)
+
+
+@pytest.mark.component("shellcheck")
+def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
+    template = yaml.safe_load((ROOT / "templates/gitlab-ci.yml").read_text())
+    scripts = {f"action{number}": ("bash", step["run"]) for number, step in enumerate(ACTION["runs"]["steps"])}
+    for name, job in template.items():
+        for key in ("before_script", "script"):
+            scripts[f"{name}-{key}".lstrip(".")] = ("sh", "\n".join(job.get(key, [])))
+    notify = re.search(r"```sh\n(#!/bin/sh\n.*?)```", (ROOT / "docs/ci.md").read_text(), re.S)
+    assert notify
+    scripts["notify"] = ("sh", notify[1])
+    files = [ROOT / "environment/action"]
+    for name, (shell, text) in scripts.items():
+        files.append(tmp_path / f"{name}.sh")
+        files[-1].write_text(text if text.startswith("#!") else f"#!/bin/{shell}\n{text}\n")
+    program = shutil.which("shellcheck") or "shellcheck"
+    done = subprocess.run([program, *map(str, files)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.component("gitlab-ci-local")
+def test_gitlab_reads_the_template(tmp_path: Path) -> None:
+    template = (ROOT / "templates/gitlab-ci.yml").read_text()
+    jobs = gitlab_reader.jobs(tmp_path / "good", {".gitlab/stages/base-image.yml": template})
+    assert {"base-image-check", "base-image-watch"} <= set(jobs)
+    broken = template.replace("script:", "scrip:")
+    with pytest.raises(gitlab_reader.NotValid):
+        gitlab_reader.jobs(tmp_path / "bad", {".gitlab/stages/base-image.yml": broken})
+
+
+def test_a_check_installs_four_packages_by_hash() -> None:
+    script = (ROOT / "environment/action").read_text()
+    program = re.search(r"awk '([^']+)'", script)
+    assert program
+    command = ["awk", program[1], str(ROOT / "environment/requirements.txt")]
+    locked = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    entries = re.split(r"\n(?=[a-z])", locked.strip())
+    assert [entry.partition("==")[0] for entry in entries] == ["packaging", "pyyaml", "regex", "ruamel-yaml"]
+    assert all("--hash=sha256:" in entry for entry in entries)
+
+
+# -- the modes, run -------------------------------------------------------------------------------------------------
+
+
+class Recorded:
+    """A practice repository, on which modes run as the action runs them, and the permissions that they use."""
+
+    def __init__(self, place: Watched, patch: pytest.MonkeyPatch) -> None:
+        self.place, self.asked = place, set[tuple[str, ...]]()
+        self._answer = place.world.forge.answer_api
+        patch.setattr(place.world.forge, "answer_api", self._record)
+        self._recording = False
+
+    def _record(self, request: Any) -> Any:
+        route, _ = match_route(request.method, request.path) or (None, {})
+        if self._recording and route and (needs := token_rights.needs(route)):
+            self.asked.add(needs)
+        return self._answer(request)
+
+    def run(self, mode: str, event: Path | None = None, **inputs: str) -> subprocess.CompletedProcess[str]:
+        """Run the steps of the action with these inputs, the others being their defaults."""
+        values = {name: str(given.get("default", "")) for name, given in ACTION["inputs"].items()}
+        values |= {"mode": mode, "path": str(self.place.world.home / "checkout"), **inputs}
+        (step,) = ACTION["runs"]["steps"]
+        env = {**os.environ, "GITHUB_ACTION_PATH": str(ROOT), "GITHUB_ACTIONS": "true"}
+        env["GITHUB_STEP_SUMMARY"] = str(self.place.world.home / "summary.md")
+        for name, text in step["env"].items():
+            if match := re.fullmatch(r"\$\{\{ inputs\.([\w-]+) \}\}", text):
+                env[name] = values[match[1]]
+        env["GITHUB_TOKEN"] = "" if mode == "check" else "practice-token"
+        if event:
+            env["GITHUB_EVENT_PATH"] = str(event)
+        before = git(self.place.world.remote, "for-each-ref", "refs/heads")
+        self._recording = True
+        done = subprocess.run(["bash", "-c", step["run"]], env=env, cwd="/", capture_output=True, text=True)
+        self._recording = False
+        pushed = git(self.place.world.remote, "for-each-ref", "refs/heads") != before
+        self.asked.add(("contents=write" if pushed else "contents=read",))
+        return done
+
+    @property
+    def permissions(self) -> dict[str, str]:
+        """The least permissions for what was asked for, as a workflow names them."""
+        least = token_rights.least(self.asked)
+        return {name.replace("_", "-"): access for name, _, access in (each.partition("=") for each in least)}
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
+    with watched(tmp_path) as place:
+        yield Recorded(place, monkeypatch)
+
+
+@pytest.mark.slow
+def test_check_uses_what_its_workflow_permits(recorded: Recorded) -> None:
+    assert recorded.run("check").returncode == 0
+    home = recorded.place.world.home
+    (home / "checkout/docker/.ngc_version.dev").write_text("nvcr.io/nvidia/pytorch:26.04-py3\n")
+    done = recorded.run("check")
+    assert done.returncode == 1
+    assert "\n::error file=" in done.stdout
+    assert "26.04-py3" in (home / "summary.md").read_text()
+    assert recorded.permissions == WORKFLOWS["check"]["permissions"]
+
+
+@pytest.mark.slow
+def test_watch_uses_what_its_workflow_permits(recorded: Recorded) -> None:
+    preview = recorded.run("watch", publish="false")
+    assert (preview.returncode, "state" in preview.stderr) == (1, False), preview.stderr
+    assert not recorded.place.pulls()
+    for _ in range(2):
+        done = recorded.run("watch", drivers="610.10")
+        assert done.returncode == 0, done.stderr
+    (pull,) = recorded.place.pulls()
+    assert "610.10" in pull.body
+    assert pull.url in (recorded.place.world.home / "summary.md").read_text()
+    assert recorded.permissions == WORKFLOWS["watch"]["permissions"]
+
+
+@pytest.mark.slow
+def test_watch_files_issues_with_one_permission_more(recorded: Recorded) -> None:
+    recorded.place.rules("report: issue")
+    assert recorded.run("watch").returncode == 0
+    assert recorded.permissions["issues"] == "write"
+
+
+@pytest.mark.slow
+@pytest.mark.component("github-payloads")
+def test_follow_uses_what_its_workflow_permits(recorded: Recorded) -> None:
+    place = recorded.place
+    place.watch()
+    head = place.pulls()[0].head_sha
+    place.world.github().comment(place.pulls()[0].number, f"/ok to test {head}")
+    place.world.now[0] += 1000
+    events = [run_event(place)]
+    for command in ("/bump status", "/bump hold no driver", "/bump refresh"):
+        events.append(comment_event(place, command, name=command.split()[1]))
+    events.append(comment_event(place, "/bump revert slow", name="revert"))
+    for event in events:
+        done = recorded.run("follow", event)
+        assert done.returncode == 0, done.stderr
+    place.merge(place.pulls()[0].number)
+    assert recorded.run("follow", events[-1]).returncode == 0
+    assert len(place.pulls()) == 2
+    assert recorded.permissions == WORKFLOWS["follow"]["permissions"]
+
+
+@pytest.mark.parametrize("mode", ["", "Check", "watch; true"])
+def test_another_mode_is_refused(recorded: Recorded, mode: str) -> None:
+    done = recorded.run(mode)
+    assert (done.returncode, "must be check, watch or follow" in done.stderr) == (2, True)
