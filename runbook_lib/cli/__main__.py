@@ -22,6 +22,7 @@ _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
 _MODULES = {
     "status": ("runbook_lib.cli.audit", "command_status"),
     "audit verify": ("runbook_lib.cli.audit", "command_verify"),
+    "audit attest": ("runbook_lib.cli.audit", "command_attest"),
     "audit replay": ("runbook_lib.cli.audit", "command_replay"),
     "add-test": ("runbook_lib.cli.add_test", "command"),
     "fleet": ("runbook_lib.cli.fleet", "command"),
@@ -190,7 +191,7 @@ def _add_archive(commands: Commands) -> None:
     review.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
 
     audit = commands.add_parser("audit", help="verify an archive of records, or replay a record")
-    actions = audit.add_subparsers(dest="action", required=True, metavar="{verify,replay}")
+    actions = audit.add_subparsers(dest="action", required=True, metavar="{verify,replay,attest}")
     verify = actions.add_parser("verify", help="check every record against its hashes")
     verify.add_argument("dir", nargs="?", default="", metavar="DIR", help="the archive or a part of it")
     verify.add_argument(
@@ -207,6 +208,23 @@ def _add_archive(commands: Commands) -> None:
     )
     replay.add_argument("record", metavar="RECORD", help="the folder of the record")
     replay.add_argument("--json", action="store_true", help="print JSON for machines")
+    attest = actions.add_parser(
+        "attest",
+        help="sign that a bump was ready to merge",
+        description="Verify the records of a bump, and print the in-toto statement that it was ready to merge; with "
+        "--sign the signed DSSE envelope of it. Exit status: 0 attested, 1 the bump is not proven to be ready.",
+        epilog="Example: runbook audit attest audit/…/20261123T150158Z-bump-60551546 "
+        "--sign 'ssh-keygen -Y sign -n in-toto -f ~/.ssh/id_ed25519' --output ready.dsse.json",
+    )
+    attest.add_argument("record", metavar="RECORD", help="the folder of the record of bump")
+    attest.add_argument(
+        "--sign",
+        default="",
+        metavar="COMMAND",
+        help="gets what is to be signed (DSSE's encoding) on its standard input, and prints the signature",
+    )
+    attest.add_argument("--key-id", default="", metavar="ID", help="a hint for verifiers, such as the fingerprint")
+    attest.add_argument("--output", default="", metavar="FILE", help="where to write it (default: standard output)")
 
 
 def _add_golden(commands: Commands) -> None:

@@ -17,6 +17,8 @@ State = Literal["running", "previewed", "done", "waiting", "failed", "killed", "
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:base-image-runbook:run:v1"
 RUN, EXECUTED, REPORT, CONTRIBUTIONS = "run.json", "executed.ipynb", "report.html", "contributions.jsonl"
+#: The input of a record that names the commit of which every requirement of the merge was met.
+READY_COMMIT = "ready_commit"
 #: In a bump's folder, beside its records.
 STORY = "story.html"
 

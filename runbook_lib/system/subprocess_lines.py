@@ -3,6 +3,7 @@
 import math
 import os
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -49,6 +50,23 @@ def capture(
     if process.returncode == 0:
         return out
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def filter_through(command: str, data: bytes, limit: float = QUERY_LIMIT) -> bytes:
+    """Return what a command of the user's prints for this input.
+
+    It may use the terminal, to request a passphrase for example.  Raises RunbookError if it fails.
+    """
+    try:
+        arguments = shlex.split(command)
+        done = subprocess.run(arguments, input=data, stdout=subprocess.PIPE, timeout=limit, check=False)
+    except (OSError, ValueError, IndexError) as error:
+        raise RunbookError(f"The command {command!r} could not be run: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise RunbookError(f"The command {command!r} did not end within {limit:.0f} seconds.") from error
+    if done.returncode:
+        raise RunbookError(f"The command {command!r} ended with exit status {done.returncode}.")
+    return done.stdout
 
 
 def run_logged(

@@ -16,6 +16,7 @@ from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden.form import STOPPED
+from runbook_lib.records.statement import READY_COMMIT
 from runbook_lib.records.status import BEFORE_MERGE
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.execute import StepResult
@@ -67,13 +68,14 @@ class Readiness:
     """The requirements of the merge, and ``people``: what is left to people once all are met.
 
     ``problem`` is the reason why nothing was checked.  ``follows_ci`` is False where the repository's CI cannot be
-    followed here.
+    followed here.  ``commit`` is the head commit that was checked.
     """
 
     requirements: tuple[Requirement, ...] = ()
     people: tuple[str, ...] = ()
     problem: str = ""
     follows_ci: bool = True
+    commit: str = ""
 
     @property
     def missing(self) -> tuple[Requirement, ...]:
@@ -135,7 +137,8 @@ def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None
     follows_ci = not bump.repository.inapplicable(notebooks.RUN_CI)
     people = [each.detail for each in requirements if each.name == _VALUES and each.detail.startswith(_ACCEPTED)]
     people = [f"Reviewers: {sentence[0].lower()}{sentence[1:]} Read its plot before the merge." for sentence in people]
-    return Readiness(tuple(requirements), (*people, *_left_to_people(state, pull)), follows_ci=follows_ci)
+    left = (*people, *_left_to_people(state, pull))
+    return Readiness(tuple(requirements), left, follows_ci=follows_ci, commit=pull.head_sha)
 
 
 def _check_ci(state: PullRequestState, github: GitHub, pull: Pull) -> Iterator[Requirement]:
@@ -280,6 +283,8 @@ def finish(step: StepRecord, results: tuple[StepResult, ...], readiness: Readine
     if readiness.missing:
         step.waiting(*_not_ready(readiness.missing, results))
     else:
+        if readiness.follows_ci:
+            step.add_inputs(**{READY_COMMIT: readiness.commit})
         limit = "" if readiness.follows_ci else ", but for CI, which is not followed here"
         step.done(f"Ready to merge{limit}: every requirement was checked and is met.", " ".join(readiness.people))
     return readiness.show()
