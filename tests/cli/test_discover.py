@@ -236,6 +236,29 @@ def test_a_tag_apart_from_its_repository_is_drafted_and_moves(texts):
     assert after == {path: text.replace("26.06", "26.08") for path, text in texts.items()}
 
 
+@pytest.mark.parametrize(
+    ("comment", "role"),
+    [
+        (f"# as {NEW}", "follow"),
+        (f"# as {OLD}", "ignore"),
+        ("# squashed from pytorch:26.06-py3", "follow"),
+        ("# nvcr.io/nvidia/nemo:26.06", "ignore"),
+    ],
+)
+def test_a_comment_follows_the_pin_that_it_repeats(comment, role):
+    texts = {"Dockerfile": f"{comment}\nFROM {NEW}\n", "other/Dockerfile": f"{comment}\nFROM {NGC}:25.01-py3\n"}
+    assert [role for path, _, role in called(texts)] == [role, "lockstep dev", "ignore", "informational"]
+
+
+def test_a_constant_in_a_script_of_ci_is_a_pin():
+    texts = {"ci/local.py": f'IMAGE = "{NEW}"\n', "tools/local.py": f'IMAGE = "{NEW}"\n'}
+    assert [role for _, _, role in called(texts)] == ["lockstep dev", "informational"]
+
+
+def test_an_issue_template_is_for_people():
+    assert called({".github/ISSUE_TEMPLATE/bug.yml": f"image: {NEW}\n"})[0][2] == "informational"
+
+
 def test_editions_are_not_compared():
     texts = {"Dockerfile": DOCKERFILE, "igpu.Dockerfile": f"FROM {NGC}:25.01-py3-igpu\n"}
     assert [role for _, _, role in called(texts)] == ["lockstep dev"] * 2
@@ -301,7 +324,7 @@ def expected(texts, image=NGC):
     return {
         (one.path, one.reference.start, one.full_role)
         for one in sorted_out(texts.items())
-        if one.reference.image == image and one.role in ("lockstep", "informational")
+        if one.reference.image == image and one.role in ("lockstep", "follow", "informational")
     }
 
 
@@ -852,3 +875,30 @@ def test_a_file_that_may_not_be_read(clone, run, monkeypatch):
 
 def test_the_file_has_one_name():
     assert discover.FILE == repositories.FILE
+
+
+def test_pins_that_bumps_of_their_own_move_are_a_group(clone, run):
+    """A Dockerfile and a workflow that never moved together, though they may name the same tag for a while."""
+    workflow = ".github/workflows/ci.yml"
+    for build, job_month in (
+        ("24.01", "24.02"),
+        ("24.05", "24.02"),
+        ("24.05", "24.07"),
+        ("24.09", "24.07"),
+        ("25.01", "24.07"),
+    ):
+        texts = {"Dockerfile": f"FROM {NGC}:{build}-py3\n", "a.Dockerfile": f"FROM {NGC}:{build}-py3\n"}
+        job = f"jobs:\n  a:\n    container:\n      image: {NGC}:{job_month}-py3\n"
+        commit(clone, texts | {workflow: job})
+    draft_text = json.loads(run(clone, "--json")[1])["draft"]
+    repository = pins_file.parse(draft_text, "x/y")
+    groups = {site.path: site.group for site in repository.sites.pins if site.lockstep}
+    assert groups == {"Dockerfile": "pytorch", "a.Dockerfile": "pytorch", workflow: "pytorch-ci"}
+    assert [group.alone for group in repository.sites.groups] == [False, True]
+
+
+def test_a_tag_twice_on_one_line_moves_twice():
+    texts = {"Dockerfile": f"# squashed from {NEW} to own:pytorch26.06-py3-small\nFROM {NEW}\n"}
+    _, _, repository = drafted(texts)
+    made = plan(texts, repository.sites, repository.sites.family.read("26.08-py3"), "dev")
+    assert made.edits[0].after == texts["Dockerfile"].replace("26.06", "26.08")

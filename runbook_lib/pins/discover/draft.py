@@ -13,6 +13,7 @@ from functools import cached_property
 from runbook_lib.errors import CannotTell
 from runbook_lib.images.families import edition
 from runbook_lib.pins.discover.classify import Nature
+from runbook_lib.pins.discover.references import Reference
 from runbook_lib.pins.discover.roles import ClassifiedReference, shown, times
 from runbook_lib.pins.finders import BuildArg, DockerArg, Finder, PinLocation, RegexMatches, WholeFile, YamlValue
 from runbook_lib.pins.tag_parts import PARTS, default_form, part_of
@@ -27,6 +28,7 @@ _HEADS = {
     "informational": "These are compared and never moved. Remove those that need not follow.",
 }
 _MAX_REGEX, _MAX_LOCATIONS = 1000, 1000  # characters of a regular expression, locations of a pin: limits of the format
+_ANY_TAG = r"[\w.-]+"
 _LONGEST_NAME = 40  # characters of a group's name: the limit of the format
 _MAX_ENTRIES = 50  # of one file; nobody reads more
 
@@ -72,7 +74,7 @@ class _DraftEntry:
             yield f"    dockerfile: {_scalar(self.dockerfile)}"
 
 
-GroupKey = tuple[str, str]
+GroupKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -117,15 +119,16 @@ def draft(discovered: Sequence[ClassifiedReference], texts: Mapping[str, str]) -
             by_key[_key(reference) if _key(reference) in own else own[0]].append(reference)
     files = {reference.path: _DraftedFile(reference.path, texts[reference.path]) for reference in discovered}
     cis = {reference.nature.ci for reference in discovered}
-    groups, left_out = list[_DraftGroup](), list[str]()
+    groups, left_out, drafted = list[_DraftGroup](), list[str](), list[GroupKey]()
     for key, references in by_key.items():
         entries, without = _entries(references, files, texts, cis)
         left_out += without
         if any(entry.role.startswith("lockstep") for entry in entries):
             # Which of the groups that fit the same tags a bump moves is only known of those that moved together.
-            similar = [by_key[group.image, group.edition] for group in groups if group.edition == key[1]]
+            similar = [by_key[other] for other in drafted if other[1] == key[1]]
             alone = bool(similar) and not any(_moved_together(other, references) for other in similar)
-            groups.append(_DraftGroup(_name(key, keys), *key, entries, alone))
+            groups.append(_DraftGroup(_name(key, keys), *key[:2], entries, alone))
+            drafted.append(key)
     if not groups:
         reason = "Nothing is drafted: a pins file has no way to find the references that matter."
         return PinsFileDraft("", (reason,), tuple(left_out))
@@ -141,17 +144,21 @@ def draft(discovered: Sequence[ClassifiedReference], texts: Mapping[str, str]) -
 
 
 def _key(classified: ClassifiedReference) -> GroupKey:
-    """Return the group of a reference: its image, and the edition of its tag."""
+    """Return the group of a reference: its image, the edition of its tag, and its cadence."""
     tag = classified.reference.read_tag
-    return classified.reference.image, edition(tag) if tag else ""
+    return classified.reference.image, edition(tag) if tag else "", classified.cadence
 
 
 def _name(key: GroupKey, keys: Sequence[GroupKey]) -> str:
     """Return the name of a group: the last part of its image, with more where another group has that too."""
-    image, own_edition = key
+    image, own_edition, cadence = key
     name = image.rpartition("/")[2]
-    if sum(other[0].rpartition("/")[2] == name for other in keys) > 1:
-        name = f"{name}-{own_edition}" if sum(other[0] == image for other in keys) > 1 else image
+    if len({other[0] for other in keys if other[0].rpartition("/")[2] == name}) > 1:
+        name = image
+    if len({other[1] for other in keys if other[0] == image}) > 1:
+        name = f"{name}-{own_edition}"
+    if cadence:
+        name = f"{name}-{cadence}"
     names = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[-_LONGEST_NAME:].strip("-")
     return names or "image"
 
@@ -312,9 +319,9 @@ def _patterns(classified: ClassifiedReference, text: str) -> Iterator[str]:
         end = len(text)
     if end - begin > _MAX_REGEX:
         return
-    anchored = f"^{_literal(text[begin : reference.start])}{value}"
+    anchored = f"^{_around(text[begin : reference.start], reference)}{value}"
     yield anchored
-    yield f"{anchored}{_literal(text[reference.end : end])}$"
+    yield f"{anchored}{_around(text[reference.end : end], reference)}$"
 
 
 def _finders_by_kind(nature: Nature) -> Iterator[tuple[str, Finder]]:
@@ -332,6 +339,11 @@ def _finders_by_kind(nature: Nature) -> Iterator[tuple[str, Finder]]:
         if any("." in key for key in keys):
             path = f"[{', '.join(map(_quoted, keys))}]"
         yield f"{{yaml: {path}}}", YamlValue(keys)
+
+
+def _around(text: str, reference: Reference) -> str:
+    """Return a regular expression for the text beside a reference, in which the same tag may have moved."""
+    return _ANY_TAG.join(_literal(part) for part in text.split(reference.tag))
 
 
 def _literal(text: str) -> str:

@@ -6,6 +6,7 @@ A bump is a tag to which CI's references to an image were moved, in one commit o
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from runbook_lib.images.families import edition
@@ -53,21 +54,67 @@ class MoveCounter:
         by_start: dict[tuple[str, int], ReferencePlace] = {}
         for path, text in texts.items():
             by_start |= {(path, reference.start): place for place, reference in places(path, text).items()}
+        known = [by_start.get((entry.path, entry.reference.start)) for entry in discovered]
+        by_group: defaultdict[tuple[str, ...], list[ReferencePlace]] = defaultdict(list)
+        live = set[ReferencePlace]()
+        for entry, place in zip(discovered, known, strict=True):
+            if place and entry.nature.kind != "record":
+                by_group[group_of(entry)].append(place)
+                if is_live(entry):
+                    live.add(place)
+        cadences: dict[ReferencePlace, str] = {}
+        for of_group in by_group.values():
+            cadences |= self._cadences(of_group, live)
         bumps: defaultdict[tuple[str, ...], dict[str, int]] = defaultdict(dict)
-        for entry in discovered:
-            place = by_start.get((entry.path, entry.reference.start))
-            if place and is_live(entry):
-                group = bumps[group_of(entry)]
+        for group_key, of_group in by_group.items():
+            for place in live.intersection(of_group):
+                group = bumps[*group_key, cadences.get(place, "")]
                 for tag, (order, _) in self.moves[place].items():
                     group[tag] = min(order, group.get(tag, order))
         settled = []
-        for entry in discovered:
-            place = by_start.get((entry.path, entry.reference.start))
-            if place in self.born:
-                entry = replace(entry, commits=frozenset(commit for _, commit in self.moves[place].values()))
-                entry = _settle(entry, bumps[group_of(entry)], self.born[place], self.moves[place])
+        for entry, found in zip(discovered, known, strict=True):
+            if found in self.born:
+                commits = frozenset(commit for _, commit in self.moves[found].values())
+                entry = replace(entry, commits=commits, cadence=cadences.get(found, ""))
+                of_cadence = bumps[*group_of(entry), entry.cadence]
+                entry = _settle(_leading(entry, of_cadence), of_cadence, self.born[found], self.moves[found])
             settled.append(entry)
         return tuple(settled)
+
+    def _cadences(self, of_group: Sequence[ReferencePlace], live: set[ReferencePlace]) -> dict[ReferencePlace, str]:
+        """Return the name of the cadence of each place that bumps of its own move, never one that moves the main ones.
+
+        A cadence has moved at least once to a tag that nothing else named before; one that only catches up has none.
+        """
+        components: list[tuple[set[int], list[ReferencePlace]]] = []
+        for place in of_group:
+            orders, members = {order for order, _ in self.moves[place].values()}, [place]
+            for other in [other for other in components if other[0] & orders]:
+                components.remove(other)
+                orders, members = orders | other[0], [*other[1], *members]
+            components.append((orders, members))
+        first: dict[str, int] = {}
+        for place in live.intersection(of_group):
+            for tag, (order, _) in self.moves[place].items():
+                first[tag] = min(order, first.get(tag, order))
+        # The main ones moved most; what has not moved belongs to those that name the same tag.
+        components.sort(key=lambda component: -sum(len(self.moves[place]) for place in live.intersection(component[1])))
+        cadences: dict[ReferencePlace, str] = {}
+        newest: dict[str, str] = {}
+        for orders, members in components:
+            name = ""
+            if newest and orders.intersection(first.values()):
+                name = min(PurePosixPath(place.path).stem for place in members)
+            if not orders:
+                name = newest.get(self.tags.get(members[0].path, {}).get(members[0], ""), "")
+            else:
+                newest.setdefault(max(self._latest(place) for place in members)[1], name)
+            cadences |= dict.fromkeys(members, name)
+        return cadences
+
+    def _latest(self, place: ReferencePlace) -> tuple[int, str]:
+        """Return the order and the tag of the last move of a place; 0 for none."""
+        return max(((order, tag) for tag, (order, _) in self.moves[place].items()), default=(0, ""))
 
 
 def is_live(entry: ClassifiedReference) -> bool:
@@ -92,6 +139,14 @@ def places(path: str, text: str) -> dict[ReferencePlace, Reference]:
     return result
 
 
+def _leading(entry: ClassifiedReference, bumps: Mapping[str, int]) -> ClassifiedReference:
+    """Return a reference of a cadence of its own as lockstep, if it has the newest tag of that."""
+    newest = bumps and entry.reference.tag == max(bumps, key=lambda tag: bumps[tag])
+    if entry.cadence and newest and entry.is_read and entry.role == "informational":
+        return replace(entry, role="lockstep", reason="bumps of its own move it")
+    return entry
+
+
 def _settle(
     entry: ClassifiedReference, bumps: Mapping[str, int], born: int, moves: Mapping[str, tuple[int, str]]
 ) -> ClassifiedReference:
@@ -110,6 +165,8 @@ def _settle(
     role: Role = entry.role
     if role == "lockstep" and lags and 2 * len(taken) < len(tags):
         role = "informational"
+    elif role == "follow" and 2 * len(taken) < len(tags):
+        role = "ignore"
     elif role in ("informational", "ignore") and always:
         role = "lockstep" if is_pin else "follow"
     return replace(entry, role=role, history=history)

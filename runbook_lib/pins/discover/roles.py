@@ -20,7 +20,7 @@ Role: TypeAlias = Literal["lockstep", "follow", "informational", "frozen", "igno
 
 _READ: frozenset[Kind] = frozenset({"whole-file", "dockerfile-arg", "dockerfile-from"})
 _READ_IN_CI: frozenset[Kind] = frozenset(
-    {"build-arg", "container-image", "matrix-row", "ci-variable", "workflow-input", "configuration", "script"}
+    {"build-arg", "container-image", "matrix-row", "ci-variable", "workflow-input", "configuration", "script", "code"}
 )
 # These are made to be pins: one that lags was forgotten.
 _PINS: frozenset[Kind] = frozenset({"whole-file", "matrix-row"})
@@ -45,7 +45,8 @@ class ClassifiedReference:
 
     ``type`` is the image type, if CI or a build reads it; ``reason`` is a sentence without the full stop.  ``reader``,
     if it is known, is ``github``, ``gitlab`` or ``people``; ``is_read``: CI or a build reads it.  ``history``: in how
-    many past bumps it moved, if that is known, and ``commits``: those that moved it.
+    many past bumps it moved, if that is known, and ``commits``: those that moved it.  ``cadence`` names
+    references that bumps of their own move; empty for the main ones.
     """
 
     path: str
@@ -58,6 +59,7 @@ class ClassifiedReference:
     is_read: bool = False
     history: str = ""
     commits: frozenset[str] = frozenset()
+    cadence: str = ""
 
     @property
     def full_role(self) -> str:
@@ -116,11 +118,22 @@ def discover(
         differs = (occurrence.file.path, *occurrence.image) in differing
         classified.append(_classify(occurrence, leading.get(occurrence.image), differs=differs))
     passed: dict[tuple[str, ...], ClassifiedReference] = {}
+    pinned = set()
     for pin in classified:
         if pin.role == "lockstep":
+            pinned.add(_named_by(pin))
             for location in (f"in {pin.nature.dockerfile}", f"like {PurePosixPath(pin.path).stem}"):
                 passed.setdefault((pin.reference.image, pin.type, _argument(pin), location), pin)
-    return tuple(_with_passed_role(reference, passed) for reference in classified)
+    result = []
+    for entry in classified:
+        if entry.nature.kind == "comment" and not entry.nature.for_people and _named_by(entry) in pinned:
+            entry = replace(entry, role="follow", reason="it repeats a pin of its file")
+        result.append(_with_passed_role(entry, passed))
+    return tuple(result)
+
+
+def _named_by(classified: ClassifiedReference) -> tuple[str, str, str]:
+    return classified.path, classified.reference.image, classified.reference.tag
 
 
 def _with_readers(
