@@ -34,7 +34,8 @@ _MODULES = {
     "image list": ("runbook_lib.cli.image", "command_list"),
     "lab": ("runbook_lib.cli.notebooks", "command_lab"),
     "labels": ("runbook_lib.cli.labels", "command"),
-    "pins": ("runbook_lib.cli.discover", "command"),
+    "pins discover": ("runbook_lib.cli.discover", "command"),
+    "pins validate": ("runbook_lib.cli.validate_pins", "command"),
     "practice": ("runbook_lib.cli.practice", "command"),
     "run": ("runbook_lib.cli.notebooks", "command_run"),
     "revert": ("runbook_lib.cli.watch", "command_revert"),
@@ -72,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
         return status
     except RunbookError as error:
         print(f"runbook {options.command}: {error}", file=sys.stderr)
-        if options.command in ("check", "pins") and options.json:
+        if options.command in ("check", "pins") and getattr(options, "json", False):
             print(json.dumps({"format": 1, "outcome": "cannot tell", "error": str(error)}, indent=2))
         is_verdict = getattr(options, "action", "") == "replay"
         return 2 if is_verdict or options.command in _VERDICTS else 1
@@ -322,7 +323,13 @@ def _add_changes(commands: Commands) -> None:
 
 def _add_pins(commands: Commands) -> None:
     pins = commands.add_parser("pins", help="find the places that name an image")
-    actions = pins.add_subparsers(dest="action", required=True, metavar="{discover}")
+    actions = pins.add_subparsers(dest="action", required=True, metavar="{discover,validate}")
+    validate = actions.add_parser(
+        "validate",
+        help="read a pins file, and report its first mistake",
+        description="Read a pins file and show its groups. Exit status: 0 valid, 1 invalid, 2 cannot be read.",
+    )
+    validate.add_argument("file", nargs="?", default=".base-image-pins.yaml", metavar="FILE", help="a pins file")
     discover = actions.add_parser(
         "discover",
         help="list every reference to an image, and draft a pins file",

@@ -1,0 +1,28 @@
+"""``runbook pins validate``: read a pins file, and show its groups."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.pins import pins_file
+from runbook_lib.system.atomic_files import read_named
+
+
+def command(options: argparse.Namespace) -> int:
+    """Print the groups of a pins file; return 1 for one that is invalid.  Raises RunbookError if it cannot be read."""
+    name = str(options.file)
+    try:
+        text = read_named(Path(name).expanduser()).decode("utf-8")
+    except (OSError, ValueError) as error:  # not UTF-8, or a name that no file can have
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise RunbookError(f"The pins file {name} cannot be read: {reason}. Correct the path.") from error
+    try:
+        sites = pins_file.parse(text, name, name).sites
+    except RunbookError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for group in sites.groups:
+        count = sum(site.group == group.name for site in sites.pins)
+        print(f"{group.name or 'all pins'}: {count} declared for {group.image}, tags of {group.family.name}.")
+    return 0
