@@ -145,6 +145,9 @@ def _add_check(commands: Commands) -> None:
         help="whose pins: megatron-lm, megatron-bridge, ml-containers, or the path of a pins file "
         "(default: the clone's own file, else what its remote is)",
     )
+    amount = check.add_mutually_exclusive_group()
+    amount.add_argument("-q", "--quiet", action="store_true", help="print nothing if the pins are in sync")
+    amount.add_argument("-v", "--verbose", action="store_true", help="print the table of all pins in any case")
     check.add_argument("--json", action="store_true", help="print JSON for machines")
     check.add_argument(
         "--github", action="store_true", help="also annotate the lines in GitHub Actions, and write the job's summary"
@@ -247,6 +250,7 @@ def _add_golden(commands: Commands) -> None:
     )
     compared.add_argument("--csv", default="", metavar="FILE", help="write the measures of every file and metric there")
     compared.add_argument("--json", action="store_true", help="print JSON for machines")
+    compared.add_argument("--markdown", action="store_true", help="print Markdown, for a pull request")
 
 
 def _add_image(commands: Commands) -> None:
@@ -466,7 +470,11 @@ def _check(options: argparse.Namespace) -> int:
     if not options.pins and is_named_by_files(checkout, repository):
         note = f"No remote names the repository: it was taken for {repository.name} because of its files."
         result = replace(result, notes=(*result.notes, note))
-    print(json.dumps(result.as_json(), indent=2) if options.json else result.as_text())
+    in_sync = result.outcome == "in sync"
+    if options.json:
+        print(json.dumps(result.as_json(), indent=2))
+    elif not (options.quiet and in_sync):
+        print(result.as_text(table=options.verbose or not in_sync))
     if options.github:
         _annotate(result)
     return _EXIT[result.outcome]

@@ -12,6 +12,7 @@ from runbook_lib.golden.diff import GoldenFiles, as_csv, as_json, compare, of_fo
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.system.atomic_files import write
 from runbook_lib.system.user_folders import cache_folder
+from runbook_lib.text.plain_text import plain
 
 
 def command(options: argparse.Namespace) -> int:
@@ -28,7 +29,8 @@ def command(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(as_json(verdicts), indent=2, allow_nan=False))
     else:
-        print(summary.markdown(verdicts).rstrip("\n"))
+        text = summary.markdown(verdicts).rstrip("\n")
+        print(text if options.markdown else plain(text))
     return int(verdicts.open)
 
 

@@ -15,6 +15,7 @@ from runbook_lib.pins.check import PinVerdict, check_pins, outcome
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, Repository
 from runbook_lib.pins.sites import Texts
 from runbook_lib.text.edits import Edit
+from runbook_lib.text.plain_text import aligned
 from runbook_lib.workflow import repository as recognized
 
 #: Roles whose pins are warned of where they differ.
@@ -92,24 +93,27 @@ class Survey:
                 )
         return rows
 
-    def as_text(self) -> str:
-        """Return the table, the problems in complete sentences, and the outcome as the last line."""
-        rows = self.rows()
-        lines = [list(rows[0]), *(list(row.values()) for row in rows)]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = []
-        for line in lines:
-            text.append("  ".join(map(str.ljust, line, widths)).rstrip())
-        text += ["", *self.notes]
+    def as_text(self, *, table: bool = True) -> str:
+        """Return the table, the problems in complete sentences, and the outcome as the last line.
+
+        Without ``table`` it is left out, and so the text is one line if all is well.
+        """
+        text = self._table() if table else []
+        text += self.notes
         for snapshot in self.snapshots:
             if not snapshot.verdicts:
                 text.append(f"{snapshot.name} has no known pin site. Leave it out by name: --ref '^{snapshot.name}'.")
         text += self.sentences
-        if text[-1]:
+        if text and text[-1]:
             text.append("")
         text.append(self.summary)
         # A value from a repository must not control the terminal.
         return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in "\n".join(text))
+
+    def _table(self) -> list[str]:
+        """Return the lines of the table, and an empty one."""
+        rows = self.rows()
+        return [*aligned([list(rows[0]), *(list(row.values()) for row in rows)]), ""]
 
     @property
     def summary(self) -> str:

@@ -61,8 +61,14 @@ def check(capsys):
 # -- the work tree ---------------------------------------------------------------------------------------------------
 
 
-def test_pins_in_sync_are_a_table_and_exit_status_0(clone, check):
-    status, out, err = check(clone)
+@pytest.mark.parametrize(("options", "lines"), [((), ["In sync: 7 of 7 pins agree."]), (("--quiet",), [])])
+def test_pins_in_sync_are_one_line(clone, check, options, lines):
+    status, out, err = check(clone, "--pins", "megatron-lm", *options)
+    assert (status, out.splitlines(), err) == (0, lines, "")
+
+
+def test_the_verbose_table_of_pins_in_sync(clone, check):
+    status, out, err = check(clone, "--verbose")
     assert (status, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].split() == ["site", "pin", "image", "verdict"]
@@ -160,7 +166,7 @@ def branches(clone):
 
 def test_refs_are_checked_without_being_checked_out(branches, check):
     write(branches, {DEV: "being edited"})
-    status, out, _ = check(branches, "--ref", "main", "--ref", "core_r0.9.0")
+    status, out, _ = check(branches, "--ref", "main", "--ref", "core_r0.9.0", "--verbose")
     assert status == 0
     assert out.splitlines()[0].split()[0] == "ref"
     table = out.splitlines()[1 : out.splitlines().index("")]
@@ -170,7 +176,7 @@ def test_refs_are_checked_without_being_checked_out(branches, check):
 
 
 def test_one_ref_out_of_sync_decides(branches, check):
-    status, out, _ = check(branches, "--ref", "main", "--ref", "dev")
+    status, out, _ = check(branches, "--ref", "main", "--ref", "dev", "--quiet")
     assert status == 1
     assert f"dev: {GITLAB}:32 (BASE_IMAGE where" in out
     assert "main: " not in out

@@ -72,8 +72,8 @@ def test_folders(sides, capsys, old, new, status, told):
 @pytest.mark.parametrize(
     ("content", "refreshed", "status", "output"),
     [
-        (series(1.0), series(1.0), 0, "**Renamed** (1)"),
-        (json.dumps(json.loads(series(1.0)), indent=4), series(1.0), 0, "**Renamed** (1)"),
+        (series(1.0), series(1.0), 0, "Renamed (1)"),
+        (json.dumps(json.loads(series(1.0)), indent=4), series(1.0), 0, "Renamed (1)"),
         (series(1.0, "nan"), series(1.0), 0, "1 refreshed"),
         (series(1.0), series(2.0), 1, "1 refreshed, 1 held back"),
     ],

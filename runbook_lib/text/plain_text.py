@@ -1,0 +1,28 @@
+"""Tables and Markdown as plain text, for a terminal."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
+    """Yield the rows of a table as lines with aligned columns; those that are ``right`` are aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = []
+        for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            to_the_right = index < len(right) and right[index]
+            cells.append(cell.rjust(width) if to_the_right else cell.ljust(width))
+        yield "  ".join(cells).rstrip()
+
+
+def plain(markdown: str) -> str:
+    """Return Markdown that we wrote as plain text: tables aligned, headings and code without their marks."""
+    lines: list[str] = []
+    for is_table, group in groupby(markdown.splitlines(), key=lambda line: line.startswith("|")):
+        if not is_table:
+            lines += (re.sub(r"^#+ |`|\*\*", "", line) for line in group)
+            continue
+        head, marks, *rows = ([cell.strip(" `") for cell in line.strip("|").split("|")] for line in group)
+        lines += aligned([head, *rows], [mark.endswith(":") for mark in marks])
+    return "\n".join(lines)
