@@ -39,5 +39,6 @@ def test_the_newest_is_that_of_the_pinned_edition(monkeypatch, family, names, pi
             return Tags(tuple(names))
 
     monkeypatch.setattr(Registry, "connect", lambda ref: contextlib.nullcontext(Known()))
-    repository = replace(MEGATRON_LM, sites=replace(MEGATRON_LM.sites, family=family))
+    group = replace(MEGATRON_LM.sites.groups[0], family=family)
+    repository = replace(MEGATRON_LM, sites=replace(MEGATRON_LM.sites, groups=(group,)))
     assert [choice.label for choice in choices.tags(repository, pinned).choices] == offered
