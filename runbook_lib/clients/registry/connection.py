@@ -21,6 +21,7 @@ from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.transport import urls
 from runbook_lib.transport.client import Client, is_same_origin
 from runbook_lib.transport.limits import TooLarge, parse_json
+from runbook_lib.transport.ranges import Address, MissingFile, Web
 from runbook_lib.transport.retries import NoReply, is_temporary, request_of, retry_after
 
 _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
@@ -85,10 +86,31 @@ class Connection:
         self._authorization: dict[str, str] = {}
         self._signing = threading.Lock()
         self._prepared = False
+        self._transport = transport
+        self._sleep = sleep
+        self.received = 0  # bytes of the replies
         self._client = Client(
             address, timeout=TIMEOUT, deadline=DEADLINE, largest=_LARGEST, pauses=_PAUSES, patience=_PATIENCE,
             transport=transport, sleep=sleep,
         )  # fmt: skip
+
+    def download(self, path: str, write: Callable[[bytes], object], restart: Callable[[], object], limit: int) -> None:
+        """Pass a file of at most ``limit`` bytes to ``write`` in pieces; call ``restart`` before each attempt.
+
+        Raises Unreachable, and CannotTell if the registry does not have the file.
+        """
+        url = self.address.join(f"/v2/{self.repository}/{path}")
+        if not is_private(url):
+            raise Unreachable(f"{self.name} uses plain HTTP, from which no layer is read: use an https:// address.")
+        # A small request signs in, where the registry wants that.
+        self._signed_in(self.address.join(f"/v2/{self.repository}/tags/list?n=1"), {"Accept": "application/json"})
+        with Web(1, transport=self._transport, sleep=self._sleep) as web:
+            try:
+                web.file(Address(str(url), self._authorization)).download(write, restart, limit)
+            except MissingFile as error:
+                raise CannotTell(f"{self.name}: {error}") from error
+            finally:
+                self.received += web.received
 
     @property
     def name(self) -> str:
@@ -246,6 +268,7 @@ class Connection:
         if is_temporary(response.status_code):
             problem = f"it answers HTTP {response.status_code}"
             raise self._unreachable(url, problem, retry_after(response.headers))
+        self.received += len(response.content)
         return RegistryAnswer(response.status_code, response.url, response.headers, response.content)
 
     def _unreachable(self, url: httpx.URL, problem: str, pause: float = 0.0) -> Unreachable:

@@ -1,0 +1,249 @@
+"""The pip and dpkg packages of an image, and how those of two images differ.
+
+They come from an SBOM (SPDX, CycloneDX or syft's JSON) or from the package databases of the layers.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+from runbook_lib.errors import CannotTell
+from runbook_lib.text.lists import shorten
+from runbook_lib.text.markdown import code
+
+#: Kind (``pip`` or ``dpkg``) and name → the versions, sorted: several environments may each have one.
+Inventory: TypeAlias = Mapping[tuple[str, str], tuple[str, ...]]
+
+DPKG_STATUS = "var/lib/dpkg/status"
+_KINDS = {"pypi": "pip", "deb": "dpkg"}  # the type in a package URL → kind
+_SYFT_TYPES = {"python": "pip", "deb": "dpkg"}
+_METADATA = re.compile(r"(?:[^/]+/)*(?:dist|site)-packages/[^/]+\.(?:dist-info/METADATA|egg-info/PKG-INFO)")
+_MOST = 200_000  # packages in one SBOM
+_MAX_TEXT = 120  # characters of a name or a version
+_DEPTH = 20  # components inside components, as CycloneDX allows
+
+
+@dataclass(frozen=True)
+class LayerDatabase:
+    """The package databases in one layer, and the paths that the layer removes from those below it.
+
+    ``dpkg``: name → version, None if the layer does not have that database.  ``pip``: path → name and version.
+    ``opaque``: the folders of which nothing below is left.
+    """
+
+    dpkg: Mapping[str, str] | None = None
+    pip: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    removed: frozenset[str] = frozenset()
+    opaque: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class PackageSource:
+    """The packages of one image, and where they were read.
+
+    ``unread``: why each layer that was not read was not; ``layers``: the number of all layers, 0 for an SBOM.
+    """
+
+    image: str
+    origin: str
+    packages: Inventory
+    layers: int = 0
+    unread: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PackageComparison:
+    """Two images' packages.  ``received``: bytes read from the registry, ``size``: those of both images."""
+
+    old: PackageSource
+    new: PackageSource
+    received: int = 0
+    size: int = 0
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return one row per package that differs.
+
+        A package that only one image shows is ``new`` or ``gone`` if the other was read completely, else ``unclear``.
+        """
+        rows = []
+        for key in sorted(self.old.packages.keys() | self.new.packages.keys()):
+            old, new = (", ".join(side.packages.get(key, ())) for side in (self.old, self.new))
+            if old != new:
+                rows.append(
+                    {"kind": key[0], "package": key[1], "old": old, "new": new, "change": self._change(old, new)}
+                )
+        return rows
+
+    def _change(self, old: str, new: str) -> str:
+        if old and new:
+            return "changed"
+        if old:
+            return "unclear" if self.new.unread else "gone"
+        return "unclear" if self.old.unread else "new"
+
+    def as_json(self) -> dict[str, object]:
+        """Return the comparison for machines."""
+        document: dict[str, object] = {"bytes_read": self.received, "bytes_of_images": self.size}
+        for name, side in (("old", self.old), ("new", self.new)):
+            document[name] = {
+                "image": side.image, "source": side.origin, "packages": len(side.packages),
+                "layers": side.layers, "unread": list(side.unread),
+            }  # fmt: skip
+        return document | {"differences": self.rows()}
+
+    def markdown(self) -> str:
+        """Return the table of differences, and what was not read."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        rows = self.rows()
+        if rows:
+            yield f"| package | {code(self.old.image)} | {code(self.new.image)} | |"
+            yield "| --- | --- | --- | --- |"
+        for row in rows:
+            old, new = (code(shorten(row[side], _MAX_TEXT)) if row[side] else "" for side in ("old", "new"))
+            yield f"| {code(row['package'])} ({row['kind']}) | {old} | {new} | {row['change']} |"
+        if not rows:
+            yield "No difference between the packages that were read."
+        yield ""
+        for side in (self.old, self.new):
+            yield f"- {code(side.image)}: {len(side.packages)} packages from {side.origin}."
+            if side.unread:
+                yield f"- {len(side.unread)} of {side.layers} layers of {code(side.image)} were not read: "
+                yield from (f"  - {reason}" for reason in sorted(set(side.unread)))
+        if self.size:
+            share = f"{self.received / self.size:.1%}"
+            yield f"- {self.received:,} bytes were read from the registry, {share} of the images."
+        if any(row["change"] == "unclear" for row in rows):
+            yield "- *unclear*: the other image may have it in a layer that was not read; `--all` reads every layer."
+
+
+def normalized(name: str) -> str:
+    """Return the name of a pip package as PyPI compares names."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def is_metadata(path: str) -> bool:
+    """Report if the path is that of a pip package's metadata."""
+    return _METADATA.fullmatch(path) is not None
+
+
+def parse_metadata(text: str) -> tuple[str, str] | None:
+    """Return name and version in a pip package's metadata, or None."""
+    values = _fields(text)
+    if not values.get("name") or not values.get("version"):
+        return None
+    return normalized(values["name"]), values["version"]
+
+
+def parse_dpkg(text: str) -> dict[str, str]:
+    """Return name → version of the installed packages in dpkg's database."""
+    packages = {}
+    for paragraph in text.split("\n\n"):
+        values = _fields(paragraph)
+        if values.get("package") and values.get("version") and values.get("status", "").endswith(" installed"):
+            packages[values["package"]] = values["version"]
+    return packages
+
+
+def _fields(text: str) -> dict[str, str]:
+    """Return the first value of each field until the first empty line."""
+    values: dict[str, str] = {}
+    for line in text.lstrip("\n").split("\n"):
+        if not line.strip():
+            break
+        name, colon, value = line.partition(":")
+        if colon and not line[0].isspace():
+            values.setdefault(name.lower(), value.strip()[:_MAX_TEXT])
+    return values
+
+
+def merge(layers: Iterable[LayerDatabase]) -> Inventory:
+    """Return the packages of an image whose layers are given from the lowest to the highest."""
+    dpkg: Mapping[str, str] = {}
+    pip: dict[str, tuple[str, str]] = {}
+    for layer in layers:
+        pip = {path: package for path, package in pip.items() if not _hides(layer, path)}
+        pip |= layer.pip
+        if _hides(layer, DPKG_STATUS):
+            dpkg = {}
+        if layer.dpkg is not None:
+            dpkg = layer.dpkg
+    pairs = [(("pip", name), version) for name, version in pip.values()]
+    return _inventory([*pairs, *((("dpkg", name), version) for name, version in dpkg.items())])
+
+
+def _hides(layer: LayerDatabase, path: str) -> bool:
+    """Report if the layer removes a path of the layers below it."""
+    parts = path.split("/")
+    folders = ["/".join(parts[:length]) for length in range(len(parts))]
+    return not layer.opaque.isdisjoint(folders) or not layer.removed.isdisjoint([*folders, path])
+
+
+def of_document(document: object) -> Inventory:
+    """Return the packages of an SBOM: SPDX or CycloneDX, also in an in-toto statement, or syft's JSON.
+
+    Raises CannotTell for any other document.
+    """
+    if isinstance(document, dict) and isinstance(document.get("predicate"), dict):
+        document = document["predicate"]
+    if isinstance(document, dict) and isinstance(document.get("packages"), list):
+        return _inventory(_spdx(document["packages"]))
+    if isinstance(document, dict) and isinstance(document.get("artifacts"), list):
+        return _inventory(_syft(document["artifacts"]))
+    if isinstance(document, dict) and document.get("bomFormat") == "CycloneDX":
+        return _inventory(_cyclonedx(document.get("components"), _DEPTH))
+    raise CannotTell("This is no SBOM that can be read: expected JSON of SPDX 2, CycloneDX or syft.")
+
+
+def _spdx(packages: Sequence[Any]) -> Iterator[tuple[tuple[str, str], str]]:
+    for package in _objects(packages):
+        for reference in _objects(package.get("externalRefs")):
+            yield from _purl(reference.get("referenceLocator"), package.get("versionInfo"))
+
+
+def _syft(artifacts: Sequence[Any]) -> Iterator[tuple[tuple[str, str], str]]:
+    for artifact in _objects(artifacts):
+        kind = _SYFT_TYPES.get(str(artifact.get("type")))
+        name, version = artifact.get("name"), artifact.get("version")
+        if kind and isinstance(name, str) and isinstance(version, str):
+            yield (kind, normalized(name) if kind == "pip" else name), version
+
+
+def _cyclonedx(components: object, depth: int) -> Iterator[tuple[tuple[str, str], str]]:
+    for component in _objects(components):
+        yield from _purl(component.get("purl"), component.get("version"))
+        if depth:
+            yield from _cyclonedx(component.get("components"), depth - 1)
+
+
+def _objects(values: object) -> list[dict[str, Any]]:
+    if not isinstance(values, list):
+        return []
+    return [value for value in values if isinstance(value, dict)]
+
+
+def _purl(text: object, version: object) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield the package of a package URL, such as pkg:deb/ubuntu/libc6@2.39?arch=amd64, if it is of a known kind."""
+    if not isinstance(text, str) or not text.startswith("pkg:"):
+        return
+    path = text.removeprefix("pkg:").partition("#")[0].partition("?")[0]
+    path, _, in_url = path.partition("@")
+    kind = _KINDS.get(path.partition("/")[0])
+    name = unquote(path.rpartition("/")[2])
+    known = unquote(in_url)
+    if not known and isinstance(version, str):
+        known = version
+    if kind and name and known:
+        yield (kind, normalized(name) if kind == "pip" else name), known
+
+
+def _inventory(pairs: Iterable[tuple[tuple[str, str], str]]) -> Inventory:
+    versions: dict[tuple[str, str], set[str]] = {}
+    for number, ((kind, name), version) in enumerate(pairs):
+        if number >= _MOST:
+            raise CannotTell(f"There are more than {_MOST:,} packages, which no image has.")
+        versions.setdefault((kind, name[:_MAX_TEXT]), set()).add(version[:_MAX_TEXT])
+    return {key: tuple(sorted(values)) for key, values in versions.items()}
