@@ -146,7 +146,7 @@ def _secrets() -> None:
 def _drafts() -> None:
     """Patterns for a reference, of each kind that gets some."""
     text = "above: 1\n  before o/image:26.04 behind\nbelow: 2\n"
-    reference = SimpleNamespace(image="o/image", start=18, end=31, column=9, form="")
+    reference = SimpleNamespace(image="o/image", start=18, end=31, column=9, form="", tag="26.04")
     for kind in ("documentation", "workflow-input"):
         one = SimpleNamespace(reference=reference, nature=SimpleNamespace(kind=kind))
         for pattern in _module("pins.discover.draft")._patterns(one, text):
