@@ -23,7 +23,9 @@ STATUS = "<!-- base-image-runbook:status -->"
 def mark(hold: Hold) -> str:
     """Return the hold for machines, which nobody sees on the page."""
     fields = {"format": 1, "tag": hold.tag, "reason": hold.reason, "until": str(hold.until or "")}
-    text = json.dumps(fields).replace("<", "\\u003c").replace(">", "\\u003e")
+    text = json.dumps(fields)
+    for sign in "<>#@/":  # what would end the comment, or be a command or a reference in a squashed commit's message
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
     return f"<!-- base-image-runbook:hold {text} -->"
 
 

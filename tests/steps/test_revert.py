@@ -24,12 +24,14 @@ def place(tmp_path: Path) -> Iterator[Watched]:
     "hold",
     [
         Hold("26.04-py3", "NCCL hangs", date(2026, 6, 15)),
+        Hold("26.04-py3", "closes #1, @team, /ok to test"),
         Hold("26.04-py3", '--> <!-- base-image-runbook:hold {} --> "quoted" \\u003c ünï\u2028', None),
     ],
 )
 def test_a_hold_is_read_as_it_was_written(hold: Hold) -> None:
     assert holds.read(f"text {holds.mark(hold)} more") == hold
     assert holds.mark(hold).count("-->") == 1
+    assert not set("#@/") & set(holds.mark(hold))
 
 
 @pytest.mark.parametrize(
