@@ -25,6 +25,7 @@ _MODULES = {
     "audit attest": ("runbook_lib.cli.audit", "command_attest"),
     "audit replay": ("runbook_lib.cli.audit", "command_replay"),
     "add-test": ("runbook_lib.cli.add_test", "command"),
+    "completion": ("runbook_lib.cli.completion", "command"),
     "fleet": ("runbook_lib.cli.fleet", "command"),
     "follow": ("runbook_lib.cli.watch", "command_follow"),
     "golden": ("runbook_lib.cli.golden", "command"),
@@ -46,6 +47,23 @@ _MODULES = {
 
 #: The commands whose exit status is 2 where an error leaves nothing to tell.
 _VERDICTS = ("check", "follow", "golden", "image", "pins", "watch", "why")
+
+_EXAMPLES = {
+    "check": "runbook check ~/Megatron-LM --ref main --ref 'core_r*'",
+    "run": "runbook run bump -p tag 26.04-py3 -p wait True",
+    "lab": "runbook lab ~/runbooks",
+    "status": "runbook status --audit ~/audit",
+    "review": "runbook review 26.05-py3",
+    "audit": "runbook audit verify ~/audit",
+    "golden": "runbook golden diff main my-branch --repo ~/Megatron-LM",
+    "image": "runbook image diff 26.02-py3 26.04-py3",
+    "labels": "runbook labels main..my-branch --repo ~/Megatron-LM",
+    "pins": "runbook pins discover . > base-image-pins.yaml",
+    "watch": "runbook watch ~/Megatron-LM --cool-down 7",
+    "why": "runbook why job.log",
+    "fleet": "runbook fleet fleet.yaml --html fleet.html",
+    "completion": "source <(runbook completion bash)",
+}
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -102,6 +120,9 @@ def parser() -> argparse.ArgumentParser:
     parts = (_add_check, _add_notebooks, _add_archive, _add_golden, _add_image, _add_changes, _add_pins, _add_practice)
     for add in (*parts, _add_why, _add_fleet, _add_watch):
         add(commands)
+    _add_completion(commands)
+    for name, example in _EXAMPLES.items():
+        commands.choices[name].epilog = f"Example: {example}"
     commands.metavar = f"{{{','.join(commands.choices)}}}"  # also for the error that one is missing
     return parser
 
@@ -118,6 +139,15 @@ class _VersionAction(argparse.Action):
             version += f" (commit {about['commit'][:12]}{', changed' if about['dirty'] else ''})"
         print(f"{version}, Python {about['python']}")
         parser.exit()
+
+
+def _add_completion(commands: Commands) -> None:
+    completion = commands.add_parser(
+        "completion",
+        help="print the completion script of a shell",
+        description="Print a script that completes this command's names and options in a shell.",
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="the shell")
 
 
 def _add_check(commands: Commands) -> None:

@@ -2,7 +2,6 @@
 
 import io
 import math
-import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
@@ -218,15 +217,15 @@ def _svg(figure: "Figure", description: str) -> Picture:
     # The same data give the same bytes: no date, no random ids.  "$" in a name is no formula.
     with mpl.rc_context({"svg.hashsalt": "golden", "text.parse_math": False}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    drawing = re.sub(r"^.*?(?=<svg)", "", out.getvalue(), count=1, flags=re.DOTALL)
+    _, _, content = out.getvalue().partition("<svg ")
     colours = ""
     for number, (light, dark) in enumerate(_DARK.items()):
-        drawing = drawing.replace(light, f"var(--c{number}, {light})")
+        content = content.replace(light, f"var(--c{number}, {light})")
         colours += f"--c{number}:{dark};"
     theme = f"<style>@media (prefers-color-scheme: dark) {{ svg.golden {{ {colours} }} }}</style>"
     attributes = f'class="golden" role="img" aria-label="{html.escape(description)}" style="max-width:100%"'
-    drawing = drawing.replace("<svg ", f"<svg {attributes} ", 1)
-    return Picture(re.sub(r"(<svg [^>]*>)", lambda match: match[1] + theme, drawing, count=1), description)
+    own_attributes, _, shapes = content.partition(">")
+    return Picture(f"<svg {attributes} {own_attributes}>{theme}{shapes}", description)
 
 
 def shifts(verdicts: Verdicts) -> Picture | View:
