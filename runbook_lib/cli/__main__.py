@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
+from runbook_lib.cli.style import paint
 from runbook_lib.errors import RunbookError
 from runbook_lib.system import startup
 from runbook_lib.system.output import safe_output
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from runbook_lib.workflow.sync_survey import Survey
 
 _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
+_COLOURS = {"in sync": "green", "out of sync": "red", "cannot tell": "yellow"}
 
 #: The module and the function of each subcommand or action.  The function takes the parsed options and returns the
 #: exit status.
@@ -57,9 +59,13 @@ _EXAMPLES = {
     "audit": "runbook audit verify ~/audit",
     "golden": "runbook golden diff main my-branch --repo ~/Megatron-LM",
     "image": "runbook image diff 26.02-py3 26.04-py3",
+    "add-test": "runbook add-test gpt/gpt3_mcore_te_tp2_pp2 --repo ~/Megatron-LM --apply",
     "labels": "runbook labels main..my-branch --repo ~/Megatron-LM",
     "pins": "runbook pins discover . > base-image-pins.yaml",
     "watch": "runbook watch ~/Megatron-LM --cool-down 7",
+    "practice": "runbook practice start",
+    "revert": "runbook revert ~/Megatron-LM --tag 26.04-py3 --reason 'NCCL hangs on H100' --until 2026-12-01",
+    "follow": "runbook follow event.json ~/Megatron-LM",
     "why": "runbook why job.log",
     "fleet": "runbook fleet fleet.yaml --html fleet.html",
     "completion": "source <(runbook completion bash)",
@@ -269,6 +275,7 @@ def _add_golden(commands: Commands) -> None:
         help="compare the golden values of two commits, or of two folders",
         description="Compare the golden values of two commits, or of two folders. Exit status: 0 when all of it is "
         "expected drift, 1 when a file would be held back or refused, 2 cannot tell.",
+        epilog="Example: runbook golden diff main HEAD --csv measures.csv",
     )
     compared.add_argument("old", metavar="OLD", help="a folder, or a commit of --repo")
     compared.add_argument("new", metavar="NEW", help="a folder, or a commit of --repo")
@@ -313,6 +320,7 @@ def _add_image(commands: Commands) -> None:
         help="list the tags of an image, newest first",
         description="List the tags of an image, newest first; of CoreWeave's ml-containers those that satisfy all "
         "constraints. Exit status: 0 found, 1 there is none, 2 cannot tell.",
+        epilog="Example: runbook image list ghcr.io/coreweave/ml-containers/torch 'cuda>=12.9' edition=nccl",
     )
     lister.add_argument("image", metavar="REPOSITORY", help="registry and repository, such as nvcr.io/nvidia/nemo")
     lister.add_argument(
@@ -323,6 +331,7 @@ def _add_image(commands: Commands) -> None:
         help="check that drivers run an image",
         description="Show which driver an image needs, and whether the given ones run it. Exit status: 0 all run, "
         "also if the compatibility package is needed, 1 one does not run, 2 cannot tell.",
+        epilog="Example: runbook image driver 26.04-py3 --driver 535.104.05",
     )
     driver.add_argument("image", metavar="TAG", help="an image, or a tag of nvcr.io/nvidia/pytorch such as 26.04-py3")
     driver.add_argument(
@@ -518,7 +527,8 @@ def _check(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(result.as_json(), indent=2))
     elif not (options.quiet and in_sync):
-        print(result.as_text(table=options.verbose or not in_sync))
+        details, newline, summary = result.as_text(table=options.verbose or not in_sync).rpartition("\n")
+        print(f"{details}{newline}{paint(summary, _COLOURS[result.outcome])}")
     if options.github:
         _annotate(result)
     return _EXIT[result.outcome]

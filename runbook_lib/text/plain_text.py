@@ -23,6 +23,12 @@ def plain(markdown: str) -> str:
         if not is_table:
             lines += (re.sub(r"^#+ |`|\*\*", "", line) for line in group)
             continue
-        head, marks, *rows = ([cell.strip(" `") for cell in line.strip("|").split("|")] for line in group)
+        head, marks, *rows = map(_cells, group)
         lines += aligned([head, *rows], [mark.endswith(":") for mark in marks])
     return "\n".join(lines)
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of a table's row; a bar with a backslash before it belongs to its cell."""
+    cells = re.split(r"(?<!\\)\|", line.removeprefix("|").removesuffix("|"))
+    return [cell.strip(" `").replace("\\|", "|") for cell in cells]

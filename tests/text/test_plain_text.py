@@ -2,6 +2,7 @@
 
 import pytest
 
+from runbook_lib.text.markdown import code
 from runbook_lib.text.plain_text import aligned, plain
 
 
@@ -24,3 +25,10 @@ def test_removes_the_marks_and_aligns_tables(markdown: str, expected: str) -> No
 
 def test_aligns_columns_by_their_longest_cell() -> None:
     assert list(aligned([("a", "b", ""), ("longer", "c", "d")])) == ["a       b", "longer  c  d"]
+
+
+@pytest.mark.parametrize("name", ["a|b", "|", "a\\|b", "a\\", "`a`|"])
+def test_a_bar_in_a_name_is_no_end_of_its_cell(name: str) -> None:
+    (_, row) = plain(f"| metric | n |\n|---|---:|\n| {code(name)} | 1 |").splitlines()
+    assert row.endswith(" 1")
+    assert row.count("|") == name.count("|")
