@@ -14,13 +14,14 @@ from runbook_lib.records.statement import to_bytes
 
 #: What pages are made of, with the attributes that each may have.
 OURS: Mapping[str, set[str]] = {
-    "meta": {"charset", "http-equiv", "content", "name"}, "html": {"lang"}, "a": {"href", "class"}, "time": set(),
+    "meta": {"charset", "http-equiv", "content", "name"}, "html": {"lang"}, "a": {"href", "class"}, "time": {"title"},
     "div": {"class", "role", "aria-label", "tabindex", "hidden", "style"}, "section": {"class"},
     "table": {"class", "style"}, "th": {"scope", "style"}, "td": {"class", "style", "colspan"}, "tr": {"style"},
     "p": {"class"}, "dl": {"class"},
-    "ul": {"class"}, "li": {"class", "data-state", "data-repository", "data-world"}, "h2": {"class"}, "pre": {"class"},
+    "ul": {"class"}, "li": {"class", "style", "aria-current", "data-state", "data-repository", "data-world"},
+    "h2": {"class"}, "pre": {"class"},
     "img": {"alt", "src"}, "input": {"type", "name", "autocomplete"}, "select": {"name"}, "option": {"value"},
-    "output": {"aria-live"}, "blockquote": set(), "ol": set(),
+    "output": {"aria-live"}, "blockquote": set(), "ol": {"style"}, "small": set(),
 } | {name: set() for name in ("head", "title", "style", "body", "main", "script", "h1", "h3", "h4", "hr", "br", "em",
                               "strong", "code", "span", "dt", "dd", "thead", "tbody", "label", "figure",
                               "figcaption")}  # fmt: skip

@@ -216,6 +216,7 @@ def _add_notebooks(commands: Commands) -> None:
 def _add_archive(commands: Commands) -> None:
     status = commands.add_parser("status", help="show the status of each bump")
     status.add_argument("--json", action="store_true", help="print JSON for machines")
+    status.add_argument("--dismiss", default="", metavar="TAG", help="take the bumps to this tag off the board")
     status.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
 
     review = commands.add_parser(

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from runbook_lib import display, notebooks
 from runbook_lib.errors import RunbookError
+from runbook_lib.records import dismissal
 from runbook_lib.records.archive import default, status
 from runbook_lib.records.statement import parse_time
 from runbook_lib.records.status import BumpStatus
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import command_line
 from runbook_lib.system import atomic_files
-from runbook_lib.system.clock import now
+from runbook_lib.system.clock import ago
 from runbook_lib.system.subprocess_lines import filter_through
 
 _REPLAY_EXIT = {"holds": 0, "changed": 1, "cannot tell": 2}
@@ -32,10 +33,16 @@ def command_status(options: argparse.Namespace) -> int:
             f"There is no archive {archive}. Give the folder of the records: runbook status --audit DIR."
         )
     bumps = status(archive) if os.path.isdir(archive) else []
+    if options.dismiss:
+        return _dismiss(archive, bumps, options.dismiss)
     if options.json:
         print(json.dumps([asdict(bump) for bump in bumps], indent=2))
         return 0
-    if not any(bump.is_started for bump in bumps):
+    dismissed = [bump for bump in bumps if bump.dismissed]
+    bumps = [bump for bump in bumps if not bump.dismissed]
+    if dismissed:
+        print(f"Not shown, because dismissed: {', '.join(map(_name, dismissed))}.")
+    elif not any(bump.is_started for bump in bumps):
         print(
             f"There is no bump in {archive}. Start one: {command_line.papermill(notebooks.BUMP, {'tag': '26.04-py3'})}"
         )
@@ -53,6 +60,17 @@ def command_status(options: argparse.Namespace) -> int:
     return 0
 
 
+def _dismiss(archive: Path, bumps: list[BumpStatus], tag: str) -> int:
+    """Take the bumps to a tag off the board; return 0.  Raises RunbookError without any."""
+    chosen = [bump for bump in bumps if bump.tag == tag]
+    if not chosen:
+        raise RunbookError(f"There is no bump to {tag} in {archive}. See the bumps: runbook status.")
+    dismissal.dismiss(archive, chosen)
+    for bump in chosen:
+        print(f"Dismissed until it runs again: {_name(bump)}. Its records are kept.")
+    return 0
+
+
 def _name(bump: BumpStatus) -> str:
     practice = " (practice)" if bump.practice else ""
     return f"{bump.repository} {bump.base} {bump.image_type} {bump.tag or 'no tag'}{practice}"
@@ -65,7 +83,7 @@ def _lines(bump: BumpStatus) -> Iterator[str]:
     else:
         yield f"  {bump.sentence}"
     if bump.since:
-        yield f"  since {_ago(bump.since)}"
+        yield f"  since {parse_time(bump.since):%Y-%m-%d %H:%M} UTC ({ago(bump.since)})"
     if bump.next:
         yield f"  next: {bump.next}"
     yield from (f"  {name}: {url}" for name, url in bump.links.items())
@@ -137,11 +155,3 @@ def _existing(name: str) -> Path:
     if not name:
         return default()
     return Path(name).expanduser().absolute()
-
-
-def _ago(since: str) -> str:
-    seconds = (now() - parse_time(since)).total_seconds()
-    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"{since} ({seconds / size:.0f} {unit} ago)"
-    return f"{since} (just now)"

@@ -97,7 +97,7 @@ def runs(checkout: Checkout, bump: Bump, github: GitHub | None) -> Choices:
 
 
 def in_flight(root: Path, repository: str, values: Mapping[str, object]) -> str:
-    """Return the tag of the newest bump in the archive ``root`` that is not ready; empty if there is none.
+    """Return the tag of the newest bump in flight in the archive ``root``; empty if there is none.
 
     ``values`` are those of the form.
     """
@@ -105,6 +105,6 @@ def in_flight(root: Path, repository: str, values: Mapping[str, object]) -> str:
     for bump in archive.status(root):
         if (bump.repository, bump.base, bump.image_type, bump.practice) != key:
             continue
-        if bump.tag and bump.state != "ready":
+        if bump.is_in_flight:
             return bump.tag
     return ""

@@ -59,9 +59,16 @@ class ShownPlan:
 class Form:
     """A form: its widgets, and the actions of its buttons.  Slow work is done in threads."""
 
-    def __init__(self, notebook: Path, namespace: Mapping[str, object], *, applies: bool) -> None:
+    def __init__(
+        self,
+        notebook: Path,
+        namespace: Mapping[str, object],
+        *,
+        applies: bool,
+        after_run: Callable[[str], None] | None = None,
+    ) -> None:
         source = NotebookSource.read(notebook)
-        self.notebook, self.applies = notebook, applies
+        self.notebook, self.applies, self._after_run = notebook, applies, after_run
         self.fields = fields.fields(source.parameters)
         #: True if the notebook requires the destination of a push as confirmation.
         self._confirms_destination = any(parameter.name == "confirm" for parameter in source.parameters)
@@ -205,6 +212,7 @@ class Form:
         view.request_confirmation(word)
         view.preview.disabled = blocked
         view.apply.disabled = blocked or not is_current or unconfirmed
+        view.dim_plan(dim=plan is not None and not is_current)
         if blocked or not self.applies:
             view.show_warning("")
         elif plan is None:
@@ -287,6 +295,8 @@ class Form:
             followed.close()
             self._running = None
             self._refresh()
+        if self._after_run is not None:
+            self._after_run(str(self.view.values().get("audit", "")))
         self._offer_runs(self._query)
 
     def _watch(self, followed: FollowedRun) -> RunView | None:

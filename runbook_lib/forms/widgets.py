@@ -262,6 +262,11 @@ class Widgets:
         self.show_progress("")
         self._plan.value = markup
 
+    def dim_plan(self, *, dim: bool) -> None:
+        """Dim the plan while the values are no longer those that it is for."""
+        change = self._plan.add_class if dim else self._plan.remove_class
+        change("runbook-stale")
+
     def show_result(self, markup: str) -> None:
         """Show the result of a run instead of its plan and progress."""
         self.show_plan("")

@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.records import step_record, timeline
+from runbook_lib.records import dismissal, step_record, timeline
 from runbook_lib.records.chain import CHECKPOINTS, HEAD, LOCK, OPENING, Ledger, read_predicate
 from runbook_lib.records.pages import run
 from runbook_lib.records.statement import RUN, Contributions, Identity, State, collect, parse_time
@@ -192,9 +192,11 @@ def _require_valid(predicate: Mapping[str, Any], folder: Path) -> None:
 def status(archive: Path) -> list[BumpStatus]:
     """Return the status of each bump of the archive, the most recently active first."""
     statuses = []
+    dismissed = dismissal.read(archive)
     for bump in bump_folders(archive.absolute()):
         records = read_records(bump)
         bump_state = bump_status(bump, records.readable, records.unreadable)
         if bump_state is not None:
-            statuses.append(bump_state)
+            is_dismissed = dismissed.get(dismissal.folder_name(archive, bump_state)) == bump_state.active
+            statuses.append(replace(bump_state, dismissed=is_dismissed))
     return sorted(statuses, key=lambda bump: bump.active, reverse=True)

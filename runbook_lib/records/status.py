@@ -30,7 +30,8 @@ class BumpStatus:
     ``started`` is the start of the first run and ``active`` that of the last, ``since`` the time at which ``state`` was
     reached, and ``last`` the end of the last run, empty while one is running.  ``links`` maps names, such as ``CI run``
     and ``issue #12``, to addresses.  ``record`` is the folder of the record that decides the state, ``story`` the page
-    of the bump; both are absolute paths.  ``warning`` names records that cannot be read.
+    of the bump; both are absolute paths.  ``warning`` names records that cannot be read.  ``dismissed`` is True for a
+    bump that a person took off the board and that has not run since.
     """
 
     repository: str
@@ -51,11 +52,17 @@ class BumpStatus:
     active: str = ""
     warning: str = ""
     group: str = ""
+    dismissed: bool = False
 
     @property
     def is_started(self) -> bool:
         """True for a bump that can be continued: it has a tag, and a run got past its inputs."""
         return bool(self.tag) and self.state != "not begun"
+
+    @property
+    def is_in_flight(self) -> bool:
+        """True for a bump that something was applied to and that is not ready, unless a person dismissed it."""
+        return self.is_started and not self.dismissed and self.state not in ("ready", "previewed")
 
 
 def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[str] = ()) -> BumpStatus | None:

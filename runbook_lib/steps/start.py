@@ -4,6 +4,9 @@ import html
 from pathlib import Path
 from urllib.parse import quote
 
+from IPython.display import display as display_output
+from IPython.display import update_display
+
 from runbook_lib import display, notebooks
 from runbook_lib.display import View
 from runbook_lib.records import archive, run_view
@@ -11,6 +14,7 @@ from runbook_lib.records.pages.html import link
 from runbook_lib.records.status import BumpStatus
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import session
+from runbook_lib.system.clock import ago
 
 #: The steps of a bump as the board names them.
 _TITLES = dict(
@@ -21,23 +25,40 @@ _TITLES = dict(
     )
 )
 _READY = "ready"
+_BOARD = "runbook-board"
+_STEPPER = "list-style:none;display:flex;flex-wrap:wrap;gap:.4rem 1.4rem;padding:0;margin:.4rem 0"
+_STEP = "margin:0"
 _CARD = "border:1px solid rgba(128,128,128,.4);border-radius:.4rem;padding:.4rem 1rem;margin:.6rem 0"
 
 
-def show(audit: str) -> View:
+def show_board(audit: str) -> None:
     """Show every bump of the archive, those in flight first; ``audit`` is the notebook's parameter."""
+    display_output(board(audit), display_id=_BOARD)
+
+
+def refresh_board(audit: str) -> None:
+    """Show the board as it is now, in the place where it was shown."""
+    update_display(board(audit), display_id=_BOARD)
+
+
+def board(audit: str) -> View:
+    """Return the board: the bumps in flight, then those that are ready, then those that were only previewed."""
     bumps = _bumps(audit)
     if not bumps:
-        return display.note(f"No bump yet in {_root(audit)}. Start one below.")
-    in_flight = [bump for bump in bumps if bump.state != _READY]
+        return display.note("No bump yet. Start one below.")
+    in_flight = [bump for bump in bumps if bump.is_in_flight]
     ready = [bump for bump in bumps if bump.state == _READY]
+    previewed = [title(bump) for bump in bumps if bump.state == "previewed"]
     shown = display.note(f"{display.count(len(in_flight), 'bump')} in flight, {len(ready)} ready to merge or merged.")
     for bump in in_flight:
         shown += _card(bump)
     if ready:
         shown += display.table(
-            {"bump": title(bump), "state": bump.state, "since": bump.since, "what": bump.sentence} for bump in ready
+            {"bump": title(bump), "state": bump.state, "since": ago(bump.since), "what": bump.sentence}
+            for bump in ready
         )
+    if previewed:
+        shown += display.note(f"Only previewed, nothing changed: {', '.join(previewed)}.")
     return shown
 
 
@@ -47,7 +68,7 @@ def conclude(step: StepRecord, audit: str) -> None:
     in_flight = []
     for bump in _bumps(audit):
         rows.append({"bump": title(bump), "state": bump.state, "what": bump.sentence, "next": bump.next})
-        if bump.state != _READY:
+        if bump.is_in_flight:
             in_flight.append(f"{title(bump)} is {bump.state}")
     step.table("bumps", rows)
     step.done(f"In flight: {'; '.join(in_flight)}." if in_flight else "No bump is in flight.")
@@ -57,7 +78,7 @@ def _bumps(audit: str) -> list[BumpStatus]:
     root = _root(audit)
     if not root.is_dir():
         return []
-    return [bump for bump in archive.status(root) if bump.is_started]
+    return [bump for bump in archive.status(root) if bump.is_started and not bump.dismissed]
 
 
 def _root(audit: str) -> Path:
@@ -74,27 +95,51 @@ def title(bump: BumpStatus) -> str:
 
 def _card(bump: BumpStatus) -> View:
     newest = run_view.newest(Path(bump.story).parent)
-    steps = []
+    labels = []
+    items = []
     for name, label in _TITLES.items():
         state = newest[name].state if name in newest else "not run"
-        steps.append(f"{label} {display.MARKS.get(state, state)}")
-    line = " → ".join(steps)
-    text = [title(bump), f"  {line}", f"  {bump.state} since {bump.since}: {bump.sentence}"]
+        mark = display.MARKS.get(state, state)
+        labels.append(f"{label} {mark}")
+        items.append(_stepper_item(name, label, mark, is_current=name == bump.step))
+    state = display.MARKS.get(bump.state, bump.state)
+    text = [title(bump), f"  {' → '.join(labels)}", f"  {bump.state}, {ago(bump.since)}: {bump.sentence}"]
     if bump.next:
         text.append(f"  next: {bump.next}")
-    links = [_notebook_link(notebooks.BUMP, "Continue: open bump")]
+    links = [_notebook_link(notebooks.BUMP, "Open bump")]
     if bump.step != notebooks.BUMP:  # the step that blocks the bump
         links.append(_notebook_link(bump.step, f"open {bump.step}"))
     links += [link(name, url) for name, url in bump.links.items()]
-    heading, state = html.escape(title(bump)), html.escape(display.MARKS.get(bump.state, bump.state))
     paragraphs = [
-        f"<strong>{heading}</strong>: {state}, since <time>{html.escape(bump.since)}</time>",
-        html.escape(line),
+        f"<strong>{html.escape(title(bump))}</strong>: {html.escape(state)}, "
+        f'<time title="{html.escape(bump.since)}">{html.escape(ago(bump.since))}</time>',
         display.linked(bump.sentence),
+        f"Next: {_next_action(bump)}",
         " · ".join(links),
     ]
-    body = "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs)
-    return View(f'<div style="{_CARD}">{body}</div>', "\n".join(text))
+    body = "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs if paragraph)
+    stepper = f'<ol style="{_STEPPER}">{"".join(items)}</ol>'
+    dismiss = html.escape(f"runbook status --dismiss {bump.tag}")
+    hint = f"<p><small>Abandoned? <code>{dismiss}</code> takes it off this board.</small></p>"
+    return View(f'<div style="{_CARD}">{stepper}{body}{hint}</div>', "\n".join(text))
+
+
+def _stepper_item(notebook: str, label: str, mark: str, *, is_current: bool) -> str:
+    """Return a step with its icon and its state in words, as a link to its notebook."""
+    icon, _, word = mark.partition(" ")
+    current = ' aria-current="step"' if is_current else ""
+    weight = ";font-weight:bold" if is_current else ""
+    return (
+        f'<li style="{_STEP}{weight}"{current}>{icon} {_notebook_link(notebook, label)}<br>'
+        f"<small>{html.escape(word)}</small></li>"
+    )
+
+
+def _next_action(bump: BumpStatus) -> str:
+    """Return the one next action, in the words of the form."""
+    if bump.state == "running":
+        return "nothing; it is running."
+    return f"choose {html.escape(bump.tag)} in the form below and press <em>Preview</em>, then <em>Apply</em>."
 
 
 def _notebook_link(notebook: str, label: str) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bumping import git
 from lab import TAG, Lab, Tab, until
+from playwright.sync_api import expect
 from practice_state import read_forge
 
 from runbook_lib.records.verify import verify
@@ -13,6 +14,7 @@ from runbook_lib.records.verify import verify
 def test_from_the_start_page_to_ready_to_merge(lab: Lab, tab: Tab) -> None:
     tab.open("00-start").run_all()
     assert "No bump yet" in tab.text
+    expect(tab.form).to_be_in_viewport()
     tab.shot("start")
     tab.choose("Tag", TAG)
     plan = tab.press("Preview", "plan", says="Apply will")
@@ -39,6 +41,8 @@ def test_from_the_start_page_to_ready_to_merge(lab: Lab, tab: Tab) -> None:
     tab.confirm()
     assert "Ready to merge" in tab.press("Apply", "result")
     tab.shot("ready", tab.form)
+    expect(tab.part("result")).to_be_in_viewport()
+    tab.page.get_by_text("1 ready to merge or merged").wait_for()  # the board follows the form's runs
     # The start page knows, and the evidence is that of a headless run.
     tab.open("00-start").run_all()
     assert "1 ready to merge or merged" in tab.text

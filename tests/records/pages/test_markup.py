@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markup import a_notebook, a_run, changed, files, require_ours
 
+from runbook_lib.notebooks import STEPS
 from runbook_lib.records import archive
 from runbook_lib.records.pages import index, run
 from runbook_lib.records.statement import Identity
@@ -36,7 +37,7 @@ def test_any_text_of_a_record_is_escaped(tmp_path_factory: pytest.TempPathFactor
     index.write_index(audit)
     require_ours((audit / "index.html").read_text(), audit)
     require_ours((folder / "story.html").read_text(), folder)
-    require_ours(start.show(str(audit)).html)
+    require_ours(start.board(str(audit)).html)
 
 
 @pytest.mark.parametrize("name", ["//evil.example/x", "../../x", "20260401T000000Z-other-1"])
@@ -49,9 +50,9 @@ def test_start_page_links_only_to_notebooks_and_the_web(tmp_path: Path) -> None:
     links = {"PR": "https://x/1", "bad": "javascript:alert(1)", "other": "//evil.example"}
     made = record(tmp_path, "01-pin", "failed", "It failed.", inputs={"a": 1}, links=links)
     changed(tmp_path.joinpath(*BUMP.parts, made), notebook={"name": "../<b>#"})
-    page = start.show(str(tmp_path)).html
+    page = start.board(str(tmp_path)).html
     found = [attributes["href"] for tag, attributes in elements(page) if tag == "a"]
-    assert found == ["bump.ipynb", "..%2F%3Cb%3E%23.ipynb", "https://x/1"]
+    assert found[len(STEPS) :] == ["bump.ipynb", "..%2F%3Cb%3E%23.ipynb", "https://x/1"]
     assert "bad · other" in page
 
 
