@@ -4,6 +4,7 @@ Nothing here knows about manifests.  Standards: the OCI distribution specificati
 challenge of the distribution project, which nvcr.io and most others give.
 """
 
+import math
 import re
 import threading
 import time
@@ -30,6 +31,7 @@ DEADLINE = 30.0  # seconds for a complete reply
 _PAUSES = (0.5, 1.5)  # seconds before each further attempt
 _PATIENCE = 10.0  # seconds; a registry that asks for more is asked again by the person, not by us
 _CACHED_HEADERS = ("Content-Type", "Docker-Content-Digest", "ETag", "Link")
+_TRUSTED = 60.0  # seconds for which a token is taken to be valid; registries give them for minutes
 _CHALLENGE_AGE = 24 * 3600.0  # seconds for which a cached challenge is used
 
 
@@ -88,6 +90,7 @@ class Connection:
         self._prepared = False
         self._transport = transport
         self._sleep = sleep
+        self._tried = -math.inf  # when the authorization was last seen to be valid
         self.received = 0  # bytes of the replies
         self._client = Client(
             address, timeout=TIMEOUT, deadline=DEADLINE, largest=_LARGEST, pauses=_PAUSES, patience=_PATIENCE,
@@ -102,8 +105,10 @@ class Connection:
         url = self.address.join(f"/v2/{self.repository}/{path}")
         if not is_private(url):
             raise Unreachable(f"{self.name} uses plain HTTP, from which no layer is read: use an https:// address.")
-        # A small request signs in, where the registry wants that.
-        self._signed_in(self.address.join(f"/v2/{self.repository}/tags/list?n=1"), {"Accept": "application/json"})
+        if time.monotonic() > self._tried + _TRUSTED:
+            # A small request signs in, where the registry wants that.
+            self._signed_in(self.address.join(f"/v2/{self.repository}/tags/list?n=1"), {"Accept": "application/json"})
+            self._tried = time.monotonic()
         with Web(1, transport=self._transport, sleep=self._sleep) as web:
             try:
                 web.file(Address(str(url), self._authorization)).download(write, restart, limit)
