@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from runbook_lib.records.run_view import RunView
 
 #: Lines up to which a diff is shown unfolded, and lines that are shown at all.
 _SHORT_DIFF, _LONGEST_DIFF = 120, 2000
-#: Lines of output that are shown while a run is in progress.
-_LAST_LINES = 12
+#: The jobs of CI in a line of output.
+_JOBS = re.compile(r"\b(\d{1,6}) of (\d{1,6}) jobs done")
 
 
 def error(sentence: str) -> str:
@@ -41,10 +42,16 @@ def plan(run: RunView, *, publish: bool, practice: bool) -> str:
     """Return what *Apply* will do, the files' changes line by line, and the results of each step."""
     local = [str(effect["sentence"]) for effect in run.planned if not effect["publish"]]
     public = [str(effect["sentence"]) for effect in run.planned if effect["publish"]]
-    diffs = [_diff(text) for text in run.diffs]
+    diffs = []
+    data: list[str] = []
+    for text in run.diffs:
+        files = _split_files(text)
+        data += [_summary(file) for file in files if _is_data(file)]
+        if code := "".join(file for file in files if not _is_data(file)):
+            diffs.append(_diff(code))
     steps = [(step, _trusted(step.plan_html())) for step in run.steps]
     outputs = "" if run.steps else _trusted(run.plan_html())
-    return _markup("plan", run, publish, practice, local, public, diffs, steps, outputs)
+    return _markup("plan", run, publish, practice, local, public, diffs, data, steps, outputs)
 
 
 def progress_label(run: RunView | None, total: int) -> str:
@@ -56,13 +63,21 @@ def progress_label(run: RunView | None, total: int) -> str:
 
 
 def progress(run: RunView | None, output: str, seconds: float, total: int = 0) -> str:
-    """Return the steps so far, a bar if their total is known, and the last lines of the output."""
+    """Return the steps so far, one bar, and the last line of the output.
+
+    The bar counts the jobs of CI while the last line names them, else the steps if their total is known.
+    """
     steps = run.steps if run else ()
     # The lines that name the result of a step repeat the list of steps.
     listed = tuple(f"{mark}  {step.notebook}:" for step in steps for mark in display.MARKS.values())
     lines = [line for line in output.splitlines() if not line.startswith(listed)]
-    last = "\n".join(lines[-_LAST_LINES:])
-    return _markup("progress", steps, _ended_steps(run), total, f"{seconds:.0f}", last)
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    ended, unit = _ended_steps(run), "steps"
+    if jobs := _JOBS.search(last):
+        ended, total, unit = int(jobs[1]), int(jobs[2]), "jobs"
+    minutes, rest = divmod(int(seconds), 60)
+    elapsed = f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return _markup("progress", steps, ended, total, unit, elapsed, last)
 
 
 def result(run: RunView) -> str:
@@ -105,6 +120,38 @@ def _trusted(markup: str) -> str:
 
 def _ended_steps(run: RunView | None) -> int:
     return sum(step.is_closed for step in run.steps) if run else 0
+
+
+def _split_files(text: str) -> list[str]:
+    """Return the parts of a diff, each of one file."""
+    parts: list[list[str]] = [[]]
+    lines = text.splitlines(keepends=True)
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if line.startswith("--- ") and following.startswith("+++ "):
+            parts.append([])
+        parts[-1].append(line)
+    return ["".join(part) for part in parts if part]
+
+
+def _is_data(file_diff: str) -> bool:
+    """Return True for the diff of a golden file: a person reads its verdict, not thousands of its numbers."""
+    name = _file_name(file_diff)
+    return name.endswith(".json") and Path(name).name.startswith("golden_values")
+
+
+def _summary(file_diff: str) -> str:
+    """Return the file of a diff, and how many of its lines change."""
+    lines = file_diff.splitlines()[2:]
+    added = sum(line.startswith("+") for line in lines)
+    removed = sum(line.startswith("-") for line in lines)
+    return f"{_file_name(file_diff)}: {display.count(added, 'line')} added, {removed} removed"
+
+
+def _file_name(file_diff: str) -> str:
+    """Return the file after the change; of a removed one, that before it."""
+    names = [line[4:].partition("\t")[0].strip() for line in file_diff.splitlines()[:2]]
+    name = next((name for name in reversed(names) if name != "/dev/null"), "")
+    return name.removeprefix("a/").removeprefix("b/")
 
 
 def _diff(text: str) -> Mapping[str, Any]:

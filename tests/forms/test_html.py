@@ -43,7 +43,10 @@ def test_plan_without_changes_shows_the_reason() -> None:
 def test_progress_is_shown_in_words() -> None:
     steps = (run("done", sentence="ok"), run("running", sentence=""))
     shown = words(html.progress(run("running", steps=steps), "one\n✓ done  bump: ok\ntwo\n", 3.2, 3))
-    assert shown == "3 s ✓ done bump: ok ▸ running bump: one two"
+    assert shown == "1 of 3 steps, 3 s ✓ done bump: ok ▸ running bump: two"
+    shown = html.progress(run("running", steps=steps), "one\nCI run 5: 3 of 7 jobs done\n", 83, 3)
+    assert shown.count("<progress") == 1
+    assert words(shown).startswith("3 of 7 jobs, 1 min 23 s")
     assert html.progress_label(None, 3) == "0 of 3 steps done"
     assert html.progress_label(run("running", steps=steps), 3) == "1 of 3 steps done"
     assert html.progress_label(run("running", steps=steps), 0) == "running"
@@ -55,6 +58,15 @@ def test_long_diff_is_truncated(tmp_path: Path) -> None:
     shown = html.plan(replace(run(), folder=tmp_path), publish=True, practice=True)
     assert shown.count("line") < 2100
     assert "1003 more lines" in shown
+
+
+def test_golden_files_are_summarized_and_code_is_shown(tmp_path: Path) -> None:
+    golden = "--- a/x/golden_values_dev.json\n+++ b/x/golden_values_dev.json\n@@ -1,2 +1,1 @@\n-10.5\n-10.6\n+20.5\n"
+    (tmp_path / "change.diff").write_text(golden + "--- a/y\n+++ b/y\n@@ -1 +1 @@\n-old\n+new\n")
+    shown = words(html.plan(replace(run(), folder=tmp_path), publish=True, practice=True))
+    assert "20.5" not in shown
+    assert "x/golden_values_dev.json: 1 line added, 2 removed" in shown
+    assert "-old" in shown
 
 
 def test_result_names_the_record_and_the_next_action() -> None:
