@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from runbook_lib import display
+from runbook_lib.records import status
 from runbook_lib.records.pages.html import macros
 from runbook_lib.records.run_view import RunView
 
@@ -82,7 +83,7 @@ def progress(run: RunView | None, output: str, seconds: float, total: int = 0) -
 
 def result(run: RunView) -> str:
     """Return how a run ended: its sentence, what is next, links, each step, and where the record is."""
-    following = "Make the decisions listed above, then preview again." if run.decisions else run.next
+    following = _next_in_form(run)
     newest = {step.notebook: step for step in run.steps}  # a step may run once per round of CI
     steps = display.table(
         {"step": step.notebook, "outcome": display.MARKS.get(step.state, step.state), "result": step.sentence}
@@ -90,6 +91,13 @@ def result(run: RunView) -> str:
     )
     table = _trusted(steps.html) if run.steps else ""
     return _markup("result", run, following, table, _raw_address(run.report))
+
+
+def _next_in_form(run: RunView) -> str:
+    """Return the next action, with the form's buttons instead of a command that runs the same notebook again."""
+    if run.decisions and run.state != "done":
+        return "Make the decisions listed above, then preview again."
+    return run.next.replace(status.RERUN, "Press Preview, then Apply: completed work is detected and kept.")
 
 
 def _raw_address(file: Path) -> str:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from runbook_lib.forms import html
 from runbook_lib.records.run_view import RunView
+from runbook_lib.records.status import RERUN
 
 PLANNED = ({"sentence": "change 2 lines", "publish": False}, {"sentence": "push the branch", "publish": True})
 
@@ -67,6 +68,13 @@ def test_golden_files_are_summarized_and_code_is_shown(tmp_path: Path) -> None:
     assert "20.5" not in shown
     assert "x/golden_values_dev.json: 1 line added, 2 removed" in shown
     assert "-old" in shown
+
+
+def test_next_action_fits_the_form() -> None:
+    decisions = ({"parameter": "hold", "name": "x"},)
+    assert "decisions listed above" in words(html.result(run("waiting", decisions=decisions, next="Merge it.")))
+    assert "Next: Merge it." in words(html.result(run("done", decisions=decisions, next="Merge it.")))
+    assert "Next: Fix it. Press Preview" in words(html.result(run("failed", next=f"Fix it. {RERUN}")))
 
 
 def test_result_names_the_record_and_the_next_action() -> None:
