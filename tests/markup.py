@@ -19,11 +19,11 @@ OURS: Mapping[str, set[str]] = {
     "table": {"class", "style"}, "th": {"scope", "style"}, "td": {"class", "style", "colspan"}, "tr": {"style"},
     "p": {"class"}, "dl": {"class"},
     "ul": {"class"}, "li": {"class", "style", "aria-current", "data-state", "data-repository", "data-world"},
-    "h2": {"class"}, "pre": {"class"},
+    "h2": {"class", "id"}, "pre": {"class"}, "nav": {"aria-label"}, "details": {"class", "id", "open"},
     "img": {"alt", "src"}, "input": {"type", "name", "autocomplete"}, "select": {"name"}, "option": {"value"},
     "output": {"aria-live"}, "blockquote": set(), "ol": {"style"}, "small": set(),
 } | {name: set() for name in ("head", "title", "style", "body", "main", "script", "h1", "h3", "h4", "hr", "br", "em",
-                              "strong", "code", "span", "dt", "dd", "thead", "tbody", "label", "figure",
+                              "summary", "strong", "code", "span", "dt", "dd", "thead", "tbody", "label", "figure",
                               "figcaption")}  # fmt: skip
 
 
@@ -77,7 +77,9 @@ def require_ours(page: str, folder: Path | None = None) -> None:
     for tag, attributes in elements(page):
         assert attributes.keys() <= OURS[tag], (tag, attributes)
         address = attributes.get("href", "https://x")
-        if folder is not None and not address.startswith(("https://", "http://")):
+        if address.startswith("#"):
+            assert f'id="{address[1:]}"' in page, address
+        elif folder is not None and not address.startswith(("https://", "http://")):
             assert (folder / unquote(address)).is_file(), address
         assert not address.lower().startswith(("javascript:", "//", "data:"))
         assert attributes.get("src", "data:image/").startswith("data:image/")

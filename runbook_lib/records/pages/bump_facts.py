@@ -17,7 +17,10 @@ _NEWEST = 50
 
 @dataclass(frozen=True)
 class TableSection:
-    """A table with a heading; ``source`` is where a reader finds the rows that are omitted."""
+    """A table with a heading; ``source`` is where a reader finds the rows that are omitted.
+
+    ``is_open``: it belongs to the summary, the others are folded.
+    """
 
     title: str
     label: str
@@ -26,6 +29,7 @@ class TableSection:
     source: str
     introduction: str = ""
     remark: str = ""
+    is_open: bool = False
 
 
 def bump_facts(folder: Path, status: BumpStatus, runs: Sequence[Predicate]) -> dict[str, object]:
@@ -109,7 +113,7 @@ def _pin_section(pins: Sequence[Mapping[str, str]]) -> TableSection:
         for pin in pins
     ]
     columns = ("pin", "where", "from", "to")
-    return TableSection("What moves", "pins that move", columns, rows, "changes.csv of the records")
+    return TableSection("What moves", "pins that move", columns, rows, "changes.csv of the records", is_open=True)
 
 
 def _image_section(changes: Iterable[Mapping[str, str]]) -> TableSection:
@@ -136,7 +140,7 @@ def _decision_section(decisions: Sequence[timeline.RecordedDecision]) -> TableSe
     columns = ("decision", "reason", "when (UTC)", "by")
     older = len(decisions) - len(rows)
     remark = f"… and {older} older: see the records." if older else ""
-    return TableSection("What people decided", "decisions", columns, rows, "the records", remark=remark)
+    return TableSection("What people decided", "decisions", columns, rows, "the records", remark=remark, is_open=True)
 
 
 def _merge_section(runs: Sequence[Predicate]) -> TableSection:
@@ -150,7 +154,8 @@ def _merge_section(runs: Sequence[Predicate]) -> TableSection:
             introduction = f"As checked by the run that started at {format_time(run['started'])}."
     columns = ("condition", "outcome", "detail")
     source = f"{RUN} of that run's record"
-    return TableSection("Before the merge", "what must hold before the merge", columns, rows, source, introduction)
+    label = "what must hold before the merge"
+    return TableSection("Before the merge", label, columns, rows, source, introduction, is_open=True)
 
 
 def _merge_condition(check: Mapping[str, Any]) -> dict[str, object]:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _PAGE, _ABOVE = 995_000, 120_000
 #: Bytes of all plots, of all diffs, of the runs that are reduced to their outcome, and of the sentence on omitted runs.
 _PLOTS, _DIFFS, _HEADS, _LAST_SENTENCE = 450_000, 120_000, 60_000, 1_000
+#: The facts that are shown first.
+_SUMMARY = ("pull request", "CI run", "people", "from first to last", "time in runs")
 #: Values of one fact; rows of a table, fewer where they are long; rows of a table of a run.
 _VALUES, _ROWS, _RUN_ROWS = 50, (200, 50, 10), 40
 #: Characters of an address, of a value, and of a part of the title or the name of a fact.
@@ -62,6 +64,7 @@ def render(folder: Path, status: BumpStatus, runs: Sequence[Predicate], made_of:
         "as_of": max((str(run.get("ended") or run["started"]) for run in runs), default=""),
         "records": len(runs),
         "facts": facts,
+        "summary": {name: facts[name] for name in _SUMMARY if name in facts},
         "omitted_facts": omitted_facts,
         "sections": [_fitting_table(section, budget) for section in table_sections(folder, runs, pins)],
         "statement": RUN,

@@ -82,13 +82,14 @@ def test_complete_bump_is_shown_in_order(tmp_path: Path) -> None:
     expected = [
         "Base image 26.02-py3 → 26.04-py3 (dev) on main",
         "✓ ready since 2026-04-01 00:00:30 UTC: Ready to merge.",
-        "o/r, branch main", "26.04-py3 (dev) sha256:abc", "CI run https://ci/5", "issue #11 https://x/11", "c0ffee",
-        "Ada <ada@x>", "What moves", "docker/.ngc_version.dev:1 whole file nvcr.io/nvidia/pytorch:26.02-py3",
+        "CI run https://ci/5", "Ada <ada@x>", "What moves",
+        "docker/.ngc_version.dev:1 whole file nvcr.io/nvidia/pytorch:26.02-py3",
         "What people decided",
         "quarantined gpt_long@dgx_h100 as broken, with the issue #11 it hangs 2026-04-01 00:03:00",
         "re-enabled gpt_short@dgx_h100 fixed in #12 2026-04-01 00:03:00",
         "accepted the new values of a/b.json known 2026-04-01 00:04:10",
         "Before the merge", "a green CI run ✓ met Run 5.",
+        "All facts", "o/r, branch main", "26.04-py3 (dev) sha256:abc", "issue #11 https://x/11", "c0ffee",
         "What happened", "1. bump", "01-github-pin: ✓ done", "Moved 1 value.",
         "Edited docker/.ngc_version.dev: sha256:1 → sha256:2.", "docker/x lags.", "+new:26.04-py3",
         "04-run-ci: … waiting", "waiting for a person: CI run 5 failed",
@@ -97,6 +98,16 @@ def test_complete_bump_is_shown_in_order(tmp_path: Path) -> None:
         "05-golden-values: ✓ done", "a/b.json refresh up to 0.9 known", "A plot",
         "✓ done: Ready to merge.",
     ]  # fmt: skip
+    # What folds is closed, but for the summary; no link leads to a file that is not attached with the page.
+    folds = [attributes for tag, attributes in elements(text) if tag == "details"]
+    assert [attributes.get("id") for attributes in folds if "open" in attributes] == [
+        "section-1",
+        "section-2",
+        "section-3",
+    ]
+    assert len(folds) == 5
+    links = [attributes["href"] for tag, attributes in elements(text) if tag == "a"]
+    assert all(link.startswith(("#", "https://")) for link in links)
     position = 0
     for part in expected:
         found = told.find(part, position)
@@ -160,7 +171,7 @@ def test_unchanged_steps_are_only_named(tmp_path: Path) -> None:
         record(tmp_path, "04-run-ci", "waiting", f"CI {at}.", at=at + 2, parent=parent)
     told = words(page(tmp_path))
     assert told.count("All is well.") == 1
-    assert "04-run-ci: … waiting 00:12:00 UTC, 30.0 s · report CI 10. Unchanged: 00-preflight." in told
+    assert "04-run-ci-00000012/report.html CI 10. Unchanged: 00-preflight." in told
 
 
 def test_previews_show_only_their_outcome(tmp_path: Path) -> None:
@@ -213,8 +224,8 @@ def test_story_stays_below_a_megabyte_and_names_what_it_omits(tmp_path: Path) ->
     text = page(tmp_path)
     assert len(text.encode()) < 1_000_000
     told = words(text)
-    assert "2 plots omitted: see executed.ipynb." in told
-    assert "The change (1 file, 303 lines: change.diff):" in told
+    assert "2 plots omitted: see 20260401" in told
+    assert "The change (1 file, 303 lines: 20260401" in told
     assert "… and 263 more lines." in told
     assert "Details omitted: see the record." in told
     assert [told.count(f"Round {at}.") > 0 for at in (0, 39)] == [True, True]
