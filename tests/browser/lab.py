@@ -1,5 +1,6 @@
 """JupyterLab in a browser, as a person uses it: a page object for the notebooks and their forms."""
 
+import io
 import json
 import os
 import random
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from PIL import Image
 from playwright.sync_api import Locator, Page, Route
 
 from runbook_lib import practice
@@ -105,6 +107,7 @@ class Tab:
         page.set_default_timeout(PATIENCE)
         #: Addresses that the page asked for and must not.
         self.away: list[str] = []
+        self._frames: list[bytes] = []
         page.route(re.compile(r"^https?://(?!127\.0\.0\.1[:/])"), self._refuse)
 
     def _refuse(self, route: Route) -> None:
@@ -188,9 +191,9 @@ class Tab:
         )
         return self.button(name)
 
-    def confirm(self) -> None:
+    def confirm(self, tag: str = TAG) -> None:
         """Type the tag."""
-        self.form.get_by_label("Type to confirm").fill(TAG)
+        self.form.get_by_label("Type to confirm").fill(tag)
 
     def shot(self, name: str, of: Locator | None = None) -> None:
         """Keep a picture, if SHOTS names a folder for them."""
@@ -198,6 +201,13 @@ class Tab:
             path = Path(folder).absolute() / f"{name}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             (of or self.page).screenshot(path=path)
+            self._frames.append(self.page.screenshot())
+
+    def film(self, name: str) -> None:
+        """Keep what the page looked like at each picture as one that moves, if SHOTS names a folder."""
+        if folder := os.environ.get("SHOTS"):
+            first, *others = (Image.open(io.BytesIO(frame)).convert("RGB") for frame in self._frames)
+            first.save(Path(folder, f"{name}.webp"), save_all=True, append_images=others, duration=2500, loop=0)
 
     def violations(self, selector: str) -> list[str]:
         """What axe-core finds wrong within these elements once JupyterLab has laid them out."""
