@@ -153,7 +153,7 @@ def decision(
     if "time" in metric:
         shown = [value for steps in (old, new) for step, value in steps.items() if step > min(steps)]
         if finite := [value for value in shown if math.isfinite(value)]:  # the first step warms up
-            axes.set_ylim(min(0.9 * min(finite), *axes.get_ylim()), 1.15 * max(finite))
+            axes.set_ylim(min(0.0, *finite), 1.15 * max(finite))
     axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
     return _svg(figure, f"{metric} of {title}, old and new, with what is expected")
 
