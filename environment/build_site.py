@@ -25,7 +25,7 @@ from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
 
 from runbook_lib import notebooks
-from runbook_lib.cli.__main__ import parser
+from runbook_lib.cli.parser import parser
 from runbook_lib.runner.parameters import NotebookSource
 
 ROOT = Path(__file__).resolve().parent.parent

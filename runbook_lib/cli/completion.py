@@ -4,7 +4,7 @@ import argparse
 
 import shtab
 
-from runbook_lib.cli.__main__ import parser
+from runbook_lib.cli.parser import parser
 
 
 def command(options: argparse.Namespace) -> int:

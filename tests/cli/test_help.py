@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from runbook_lib.cli.__main__ import main, parser
+from runbook_lib.cli.__main__ import main
+from runbook_lib.cli.parser import parser
 
 
 def _commands(of: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -12,7 +12,7 @@ from bumping import git
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.cli import __main__
+from runbook_lib.cli import check as checking
 from runbook_lib.cli.__main__ import main
 from runbook_lib.practice.accounts import GITLAB_TOKEN, TOKEN
 from runbook_lib.system import output
@@ -66,7 +66,7 @@ def printing(monkeypatch: pytest.MonkeyPatch, *texts: str, error: bool = False) 
             print(text, end="", file=sys.stderr if error else sys.stdout)
         return 0
 
-    monkeypatch.setattr(__main__, "_check", check)
+    monkeypatch.setattr(checking, "command", check)
 
 
 @pytest.mark.parametrize("error", [False, True])
@@ -150,9 +150,9 @@ def test_the_order_of_both_streams(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_traceback_is_without_secrets() -> None:
     program = (
-        "from runbook_lib.cli import __main__\n"
+        "from runbook_lib.cli import __main__, check as checking\n"
         "def check(options): raise LookupError('the key ' + __import__('os').environ['MY_TOKEN'] + chr(27))\n"
-        "__main__._check = check\n"
+        "checking.command = check\n"
         "__main__.main(['check'])\n"
     )
     env = dict(os.environ) | {"MY_TOKEN": "hunter2-hunter2"}

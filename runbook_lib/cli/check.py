@@ -1,0 +1,61 @@
+"""``runbook check``: whether all pins of the base image agree."""
+
+import argparse
+import json
+import os
+from dataclasses import replace
+
+from runbook_lib.cli.style import paint
+from runbook_lib.errors import RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.git.settings import refuse_fetching
+from runbook_lib.workflow import sync_survey
+from runbook_lib.workflow.annotations import annotations, summary
+from runbook_lib.workflow.repository import choose, is_named_by_files
+from runbook_lib.workflow.sync_survey import Survey
+
+_EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
+_COLOURS = {"in sync": "green", "out of sync": "red", "cannot tell": "yellow"}
+
+
+def command(options: argparse.Namespace) -> int:
+    """Print whether the pins agree, and return the exit status."""
+    if [] in options.ref:  # argparse's value of --ref=-- before Python 3.12
+        raise RunbookError("--ref=-- names no commit. Give a branch, a tag or a commit.")
+    checkout = Checkout.open(options.repo)
+    refuse_fetching(checkout.path)
+    repository = choose(checkout, options.pins, options.ref)
+    expected = None
+    if options.group:
+        repository = repository.of_group(options.group)
+    if options.tag:
+        expected = repository.of_group("", options.tag).sites.groups[0].target(options.tag)
+    result = sync_survey.survey(
+        options.repo,
+        options.ref,
+        strict=options.strict,
+        expected=expected,
+        image_type=options.image_type,
+        repository=repository,
+    )
+    if not options.pins and is_named_by_files(checkout, repository):
+        note = f"No remote names the repository: it was taken for {repository.name} because of its files."
+        result = replace(result, notes=(*result.notes, note))
+    in_sync = result.outcome == "in sync"
+    if options.json:
+        print(json.dumps(result.as_json(), indent=2))
+    elif not (options.quiet and in_sync):
+        details, newline, summary = result.as_text(table=options.verbose or not in_sync).rpartition("\n")
+        print(f"{details}{newline}{paint(summary, _COLOURS[result.outcome])}")
+    if options.github:
+        _annotate(result)
+    return _EXIT[result.outcome]
+
+
+def _annotate(result: Survey) -> None:
+    """Print the annotations for GitHub, and add the table to the summary of the job."""
+    for line in annotations(result):
+        print(line)
+    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with open(path, "a", encoding="utf-8", errors="replace") as file:
+            file.write(summary(result))
