@@ -268,7 +268,7 @@ def test_an_argument_lives_where_any_stage_declares_it(dockerfile: str | None, s
 def test_check_answers_by_its_status(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], texts: dict[str, str], status: int, says: list[str]
 ) -> None:
-    assert main(["check", str(clone(tmp_path, texts))]) == status
+    assert main(["check", "--verbose", str(clone(tmp_path, texts))]) == status
     out = "".join(capsys.readouterr())
     assert [it for it in says if it not in out] == []
 
