@@ -325,7 +325,9 @@ def kill(world: World, point: Point, draw: random.Random) -> tuple[bool, int, st
         if point.later is not None:
             moments.released.set()
             time.sleep(point.later)
-        found = kernels(driver.pid)
+        # A kernel that runs no cell yet ignores an interrupt, or dies of it: as it happens.
+        starting = point.signal == signal.SIGINT and moments.now[0] == "start"
+        found = [] if starting else kernels(driver.pid)
         chosen = [draw.choice(found)] if found and point.target == "kernel" else found if point.target == "both" else []
         # Of a run that has no kernel yet there is but the driver to stop.
         whom = [*([] if point.target == "kernel" and found else [driver.pid]), *(it.pid for it in chosen)]
