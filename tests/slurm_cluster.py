@@ -43,10 +43,10 @@ SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=1,batch_sched_delay=0,defer_batch
 ReturnToService=2
-SlurmdTimeout=3
+SlurmdTimeout={lost_after}
 SlurmctldTimeout=30
-MessageTimeout=2
-TCPTimeout=1
+MessageTimeout={patience}
+TCPTimeout=2
 KillWait=1
 MinJobAge={age}
 GresTypes=gpu
@@ -63,7 +63,9 @@ PartitionName=urgent Nodes=node1,node2 MaxTime=INFINITE State=UP PriorityTier=10
 class Cluster:
     """Its folder and its processes by name.  ``environment`` makes the commands of Slurm talk to it."""
 
-    def __init__(self, folder: Path, age: int, accounts: bool = False, urgent: bool = False) -> None:
+    def __init__(
+        self, folder: Path, age: int, accounts: bool = False, urgent: bool = False, lost_after: int = 60
+    ) -> None:
         self.folder, self.accounts = folder, accounts
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf")}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -71,8 +73,9 @@ class Cluster:
         if accounts:
             self._accounts_conf()
         conf = _CONF.format(
-            host=socket.gethostname(), controller=controller, folder=folder, user=getpass.getuser(), age=age
-        )
+            host=socket.gethostname(), controller=controller, folder=folder, user=getpass.getuser(), age=age,
+            lost_after=lost_after, patience=min(lost_after - 1, 10),
+        )  # fmt: skip
         for node, port in zip(NODES, ports, strict=True):
             conf += f"NodeName={node} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port} "
             conf += "CPUs=64 RealMemory=1000 Gres=gpu:8 State=UNKNOWN\n"
@@ -213,16 +216,19 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(age: int = 3600, *, accounts: bool = False, urgent: bool = False) -> Iterator[Cluster]:
+def cluster(
+    age: int = 3600, *, accounts: bool = False, urgent: bool = False, lost_after: int = 60
+) -> Iterator[Cluster]:
     """A cluster that is up.
 
     ``age``: seconds for which the controller remembers a job that has ended; ``accounts``: keep them in a database;
-    ``urgent``: has a partition of that name, which takes the nodes of the other's jobs.
+    ``urgent``: has a partition of that name, which takes the nodes of the other's jobs; ``lost_after``: seconds of
+    silence after which a node is down and its jobs have failed, more than a busy machine ever keeps one waiting.
     """
     # A socket's path may have 107 characters, and pytest's folders are deep.
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     folder.chmod(0o755)
-    made = Cluster(folder, age, accounts, urgent)
+    made = Cluster(folder, age, accounts, urgent, lost_after)
     try:
         made.up()
         yield made

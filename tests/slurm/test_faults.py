@@ -114,15 +114,15 @@ def test_the_last_attempt_of_a_preempted_and_of_a_requeued_test_counts(tmp_path:
 
 
 @needs_slurm
-def test_a_lost_node(real: Cluster, slurm: Slurm, tmp_path: Path) -> None:
-    job = begun(slurm, tmp_path)
-    real.ask("scontrol", "update", f"jobid={job}_0", "Requeue=0")
-    real.end("node2", signal.SIGKILL)
-    found = run(slurm, tmp_path)
-    assert (found["a"].state, found["a"].word) == ("NODE_FAIL", "node failed")
-    assert run(slurm, tmp_path)["a"].state == "NODE_FAIL"  # and it is known after a restart
-    real.start_node("node2")
-    real.wait(lambda: real.ask("sinfo", "-h", "-o", "%T %D") == "idle 2", "nodes")
+def test_a_lost_node(tmp_path: Path) -> None:
+    with cluster(lost_after=3) as real:
+        slurm = Slurm({**os.environ, **real.environment})
+        job = begun(slurm, tmp_path)
+        real.ask("scontrol", "update", f"jobid={job}_0", "Requeue=0")
+        real.end("node2", signal.SIGKILL)
+        found = run(slurm, tmp_path)
+        assert (found["a"].state, found["a"].word) == ("NODE_FAIL", "node failed")
+        assert run(slurm, tmp_path)["a"].state == "NODE_FAIL"  # and it is known after a restart
 
 
 @needs_slurm

@@ -126,13 +126,12 @@ def test_what_squeue_has_forgotten_is_known_by_its_files(
     assert len({line.partition(".")[0] for line in world.starts}) == 2  # the first allocation had ended by itself
 
 
-def test_a_lost_node_costs_one_run(
-    registry: None, real: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = SlurmWorld(tmp_path, real, monkeypatch, seconds=0.5)
-    assert kill_search(lambda: world.go(world.plan_slurm()), until=lambda: len(world.starts) == 4)
-    real.end("node1", signal.SIGKILL)
-    real.end_processes("node1")
-    world.assert_complete(lost=1)
+def test_a_lost_node_costs_one_run(registry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with cluster(lost_after=3) as real:
+        world = SlurmWorld(tmp_path, real, monkeypatch, seconds=0.5)
+        assert kill_search(lambda: world.go(world.plan_slurm()), until=lambda: len(world.starts) == 4)
+        real.end("node1", signal.SIGKILL)
+        real.end_processes("node1")
+        world.assert_complete(lost=1)
     nodes = [line.partition(" ")[2] for line in world.starts]
     assert (nodes[0], nodes[-1]) == ("node1", "node2")
