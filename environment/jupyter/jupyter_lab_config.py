@@ -1,4 +1,4 @@
-"""JupyterLab as the runbook wants it: it opens on the start page, with the table of contents beside it.
+"""JupyterLab as the runbook wants it: it opens and runs the start page, with the table of contents beside it.
 
 Everything here is a default: a person's own settings win.  The rest is in labconfig/default_setting_overrides.json.
 """
@@ -11,9 +11,16 @@ from jupyterlab_server.workspaces_handler import WorkspacesManager
 
 c = get_config()  # noqa: F821 - Jupyter provides it
 
+here = Path(__file__).resolve().parent
+c.LabApp.extra_labextensions_path = [str(here / "labextensions")]
+
 START = "00-start.ipynb"
 if start := next((path for path in (f"runbooks/{START}", START) if Path(path).is_file()), None):
     c.LabApp.default_url = f"/lab/tree/{start}"
+    # Only what is shipped runs unasked: a page of that name in the current folder may be anybody's.
+    shipped = here.parents[1] / "runbooks" / START
+    if shipped.is_file() and (shipped.samefile(start) or shipped.read_bytes() == Path(start).read_bytes()):
+        c.ServerApp.tornado_settings = {"page_config_data": {"runbookStart": start}}
 
 # The layout of a workspace is no setting, so a workspace is made once, apart from those of a person's other work.
 state = Path(os.environ.get("XDG_STATE_HOME", ""))

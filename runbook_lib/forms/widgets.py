@@ -168,8 +168,9 @@ class Widgets:
         elif not is_listed:
             options.append((str(value), str(value)))
         self._muted = True  # setting the options selects the first of them for a moment
-        widget.options = options
-        widget.value = chosen
+        with widget.hold_sync():  # or the page would offer the options before it has the value
+            widget.options = options
+            widget.value = chosen
         self._muted = False
         self.show_hint(name, choices.note)
 

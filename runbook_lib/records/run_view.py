@@ -12,8 +12,8 @@ from runbook_lib.records.archive import read_records
 from runbook_lib.records.statement import EXECUTED, REPORT
 from runbook_lib.system import provenance
 
-#: Tags of cells: the inputs, the form (the cells above it are the plan), and the values that are held back.
-INPUTS, FORM, HELD_BACK = "inputs", "form", "held-back"
+#: Tags of cells: the inputs, the first one after the plan, and the values that are held back.
+INPUTS, DONE, HELD_BACK = "inputs", "done", "held-back"
 #: Characters of the images of one notebook that a form shows; the record has all.
 _IMAGES = 300_000
 
@@ -61,7 +61,7 @@ class RunView:
         return self.folder / REPORT
 
     def plan_html(self, tag: str = "") -> str:
-        """Return the outputs of the cells above the form as harmless HTML; with ``tag``, of the cells that have it."""
+        """Return the outputs of the plan's cells as harmless HTML; with ``tag``, of those cells that have it."""
         try:
             cells = json.loads((self.folder / EXECUTED).read_bytes())["cells"]
             return "\n".join(_plan_outputs(cells, tag))
@@ -74,7 +74,7 @@ def _plan_outputs(cells: Sequence[Mapping[str, Any]], tag: str) -> Iterator[str]
 
     for cell in cells:
         tags = cell["metadata"].get("tags", ())
-        if FORM in tags:
+        if DONE in tags:
             return
         if cell["cell_type"] != "code" or INPUTS in tags or (tag and tag not in tags):
             continue

@@ -115,7 +115,7 @@ class Tab:
         route.abort()
 
     def open(self, name: str) -> "Tab":
-        """Open a notebook and wait for its kernel."""
+        """Open a notebook and wait for its kernel; the start page runs by itself."""
         self.page.goto(f"{self.lab.url}/lab/tree/runbooks/{name}.ipynb?token={self.lab.token}")
         self.page.wait_for_function(
             "name => window.jupyterapp?.shell.currentWidget?.context?.path?.endsWith(name + '.ipynb')"
@@ -128,6 +128,9 @@ class Tab:
             " if (it !== shell.currentWidget) { if (it.context) it.context.model.dirty = false; it.close(); } }"
         )
         self.page.wait_for_selector(_IDLE)
+        if name == "00-start":  # it runs by itself
+            self.form.wait_for()
+            self.page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
         return self
 
     @property

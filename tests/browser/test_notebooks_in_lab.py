@@ -5,6 +5,7 @@ import re
 
 import pytest
 from lab import NOTEBOOKS, TAG, Lab, Tab, drawn
+from playwright.sync_api import expect
 from practice_state import fingerprint
 
 
@@ -14,6 +15,23 @@ def test_the_settings_that_are_shipped(lab: Lab, tab: Tab) -> None:
     assert tab.page.locator(".jp-TableOfContents").first.is_visible()
     autosave = "window.jupyterapp.commands.isToggled('docmanager:toggle-autosave')"
     assert tab.page.evaluate(autosave) is False
+
+
+def test_the_start_page_runs_when_it_opens_and_others_do_not(lab: Lab, tab: Tab) -> None:
+    tab.page.set_viewport_size({"width": 1280, "height": 800})
+    tab.open("00-start")
+    expect(tab.page.get_by_text("No bump yet")).to_be_in_viewport()
+    expect(tab.form.locator("select").first).to_be_focused()
+    expect(tab.button("Apply")).to_be_in_viewport()
+    clean = "!window.jupyterapp.shell.currentWidget.context.model.dirty"
+    assert tab.page.evaluate(clean)
+    assert tab.page.locator(".jp-Dialog").count() == 0
+    assert not lab.audit.exists()
+    tab.open("bump")
+    assert tab.page.locator(".jp-OutputArea-output").count() == 0
+    tab.page.wait_for_function(clean)
+    tab.run_all()
+    expect(tab.form.locator("select").first).to_be_in_viewport()
 
 
 @pytest.mark.component("axe")

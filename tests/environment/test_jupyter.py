@@ -71,3 +71,29 @@ def test_other_files_are_saved_with_checkpoints_kept_apart(manager: Any) -> None
         asyncio.run(manager.restore_checkpoint("checkpoint", f"{folder}/notes.txt"))
         assert (root / folder / "notes.txt").read_text() == folder
     assert not list(root.rglob(".ipynb_checkpoints"))
+
+
+@pytest.mark.parametrize(
+    ("notebook", "runs"),
+    [("shipped", True), ("a copy", True), ("changed by somebody", False), ("missing", False)],
+)
+def test_only_the_start_page_that_is_shipped_runs_when_it_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notebook: str, runs: bool
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    root = CONFIG.parents[2]
+    folder = root if notebook == "shipped" else tmp_path
+    text = (root / "runbooks/00-start.ipynb").read_text()
+    if notebook == "changed by somebody":
+        text = text.replace("start.show_board(audit)", "import os")
+    if notebook not in ("shipped", "missing"):
+        (tmp_path / "00-start.ipynb").write_text(text)
+    monkeypatch.chdir(folder)
+    config = SimpleNamespace(ServerApp=SimpleNamespace(), LabApp=SimpleNamespace())
+    runpy.run_path(str(CONFIG.with_name("jupyter_lab_config.py")), init_globals={"get_config": lambda: config})
+    assert hasattr(config.ServerApp, "tornado_settings") is runs
+    (extensions,) = config.LabApp.extra_labextensions_path
+    assert list(Path(extensions).glob("*/package.json"))
+    if runs:
+        page = config.ServerApp.tornado_settings["page_config_data"]["runbookStart"]
+        assert config.LabApp.default_url.endswith(page)

@@ -22,8 +22,7 @@ def test_follows_a_run_to_its_end(place: Path) -> None:
         place / "01-a.ipynb",
         "step.would('change 2 lines'); step.decide('broken', 'x', 'why'); step.diff('--- a\\n+++ a\\n')",
         "print(os.environ.get('JPY_SESSION_NAME')); step.done('Fine.')\n'the <b>plan</b>'",
-        "forms = None  # tag: form",
-        "'after the form'",
+        "'the <b>result</b>'  # tag: done",
     )
     launched = start(step, apply=False)
     until(lambda: launched.has_exited)
@@ -34,7 +33,8 @@ def test_follows_a_run_to_its_end(place: Path) -> None:
     assert [it["name"] for it in run.decisions] == ["x"]
     assert run.diffs == ("--- a\n+++ a\n",)
     assert launched.progress().splitlines()[-1] == "None"  # it does not take itself for a notebook in JupyterLab
-    assert "after the form" not in run.plan_html()
+    assert "plan" in run.plan_html()
+    assert "result" not in run.plan_html()
     assert run_view.newest(folder(place))["01-a"] == run
     assert run_view.find_run(folder(place), record=run.folder.name) == run
     launched.close()
