@@ -3,43 +3,21 @@
 import re
 from pathlib import Path
 
+import pytest
 from bumping import git
 from lab import TAG, Lab, Tab, until
 from playwright.sync_api import expect
 from practice_state import read_forge
+from walk import walk
 
 from runbook_lib.records.verify import verify
 
-HARMLESS = "26.05-py3"  # in which a test is slower, and no loss diverges
 
-
-def test_from_the_start_page_to_ready_to_merge(lab: Lab, tab: Tab) -> None:
-    tab.open("00-start")
-    assert "No bump yet" in tab.text
-    expect(tab.form).to_be_in_viewport()
-    tab.shot("start")
-    tab.choose("Tag", HARMLESS)
-    plan = tab.press("Preview", "plan", says="Apply will")
-    assert f"change 2 lines on the branch bump/main/dev-{HARMLESS}" in plan
-    assert "open a draft pull request into main" in plan
-    assert tab.button("Apply").is_disabled()
-    tab.shot("plan", tab.form)
-    lab.quick_ci()
-    tab.form.get_by_label("Wait for CI").check()
-    tab.part("warning").filter(has_text="Preview again").wait_for()
-    tab.press("Preview", "plan", says="Apply will")
-    tab.confirm(HARMLESS)
-    assert f"… waiting ({HARMLESS}): not ready to merge" in tab.press("Apply", "result")
-    # What only a person can decide.
-    tab.shot("decide", tab.card("hybrid"))
-    for name in ("gpt3_mcore_te_tp4_pp1_long", "gpt3_moe_mcore_tp2_ep4_memory"):
-        tab.card(name).get_by_role("button", name="Broken").click()
-    tab.card("hybrid").get_by_role("button", name="Accept").click()
-    tab.card("hybrid").get_by_label("Reason").fill("slower in this image, as announced")
-    plan = tab.press("Preview", "plan", says="Apply will")
-    assert "file an issue for 2 tests" in plan
-    tab.confirm(HARMLESS)
-    assert "Ready to merge" in tab.press("Apply", "result")
+def test_from_the_start_page_to_ready_to_merge(lab: Lab, tab: Tab, capsys: pytest.CaptureFixture[str]) -> None:
+    taken = walk(lab, tab)
+    with capsys.disabled():
+        print(f"\nFrom the start page to ready to merge: {taken}")
+    assert taken.inputs <= 12
     tab.shot("ready", tab.form)
     tab.film("bump")
     expect(tab.part("result")).to_be_in_viewport()
