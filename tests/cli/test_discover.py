@@ -136,6 +136,16 @@ def test_a_kind_is_told_from_name_and_surroundings(path, text, kind):
     assert [one.nature.kind for one in sorted_out([(path, text)])] == [kind]
 
 
+def test_a_deployment_does_not_lead_what_is_built():
+    """One that is ahead is shown, and the pins of the build stay lockstep."""
+    manifest = f"apiVersion: v1\nkind: Pod\nspec: {{containers: [{{image: '{NEW}'}}]}}\n"
+    assert [role for *_, role in called({"Dockerfile": f"FROM {OLD}\n", "pod.yaml": manifest})] == [
+        "lockstep dev",
+        "informational",
+    ]
+    assert [role for *_, role in called({"pod.yaml": manifest})] == ["lockstep dev"]
+
+
 def test_a_workflow_is_read_by_its_keys():
     path = ".github/workflows/build.yml"
     assert called({path: WORKFLOW}) == [
@@ -343,7 +353,7 @@ EVERYTHING = {
 
 def test_the_draft_finds_what_was_found():
     pins, made, repository = drafted(EVERYTHING)
-    left = {"a [b]/Dockerfile", "srun.sh"}
+    left = {"a [b]/Dockerfile"}
     assert pins >= {pin for pin in expected(EVERYTHING) if pin[0] not in left and pin[0] != "README.md"}
     assert pins <= expected(EVERYTHING)
     assert {sentence.rpartition(":")[0].rpartition(":")[0] for sentence in made.left_out} >= left

@@ -4,25 +4,27 @@ import re
 import tomllib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
 from pathlib import PurePosixPath
 from typing import Literal, TypeAlias
 
+from runbook_lib.pins.discover.comments import is_comment
 from runbook_lib.pins.discover.references import Reference
+from runbook_lib.pins.discover.tools import is_foreign, tool_of
 from runbook_lib.pins.discover.yaml_path import YamlPath, YamlPaths
 from runbook_lib.text.dockerfile_syntax import instructions
 from runbook_lib.text.lists import shorten
 
 Kind: TypeAlias = Literal[
     "whole-file", "dockerfile-arg", "dockerfile-from", "build-arg", "container-image", "matrix-row", "ci-variable",
-    "workflow-input", "configuration", "script", "code", "documentation", "record", "test", "comment",
+    "workflow-input", "configuration", "script", "code", "documentation", "record", "test", "comment", "foreign",
 ]  # fmt: skip
 FileType: TypeAlias = Literal["dockerfile", "document", "yaml", "data", "script", "code"]
 Ci: TypeAlias = Literal["github", "gitlab", "other", ""]
 
-_DOCKERFILE = re.compile(r"(?:.*\.)?(?:docker|container)file(?:\..*)?", re.IGNORECASE)
+_DOCKERFILE = re.compile(r"(?:.*[._-])?(?:docker|container)file(?:\..*|[-_ ][^.]*)?", re.IGNORECASE | re.DOTALL)
 _DATA = tomllib.loads((files("runbook_lib.pins.discover") / "kinds.toml").read_text("utf-8"))
 _WORDS = {name: frozenset(words) for name, words in _DATA["words"].items()}
 _FOR_PEOPLE = _WORDS["for_people"] | _WORDS["tests"]
@@ -45,7 +47,8 @@ _FALLBACK = re.compile(r"\binputs\.[\w-]+[ ]*\|\|[ ]*[\"']$")
 class Nature:
     """The kind of a reference, and ``why`` in a few words.
 
-    ``ci``: the CI whose file it is in; ``for_people``: only people read or run the file.  ``name``: the argument that
+    ``ci``: the CI whose file it is in; ``tool``: the one whose file it is in, such as Helm; ``for_people``: only people
+    read or run the file.  ``name``: the argument that
     gets the image, and ``dockerfile``: the file that this is passed to, if that stands beside it.  ``yaml``: the
     position of the reference in a YAML file.
     """
@@ -57,6 +60,7 @@ class Nature:
     name: str = ""
     yaml: YamlPath | None = None
     dockerfile: str = ""
+    tool: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,12 +78,19 @@ class SourceFile:
     @cached_property
     def ci(self) -> Ci:
         """The CI that the file configures; empty for none."""
-        first = self.path.split("/")[0]
-        if first == ".github":
+        *folders, name = self.path.split("/")
+        first = folders[0] if folders else name
+        if first == ".github" or name in ("action.yml", "action.yaml"):
             return "github"
-        if first == ".gitlab" or first.startswith(".gitlab-ci"):
+        if first == ".gitlab" or first.startswith(".gitlab-ci") or name.endswith((".gitlab-ci.yml", ".gitlab-ci.yaml")):
             return "gitlab"
-        return "other" if first in _WORDS["ci"] or first.startswith("azure-pipelines") else ""
+        is_other = first in _WORDS["ci"] or first.startswith("azure-pipelines")
+        return "other" if is_other or re.match(r"Jenkinsfile|.*\.jenkinsfile$", name) else ""
+
+    @cached_property
+    def tool(self) -> str:
+        """The tool that pulls or builds the images that the file names; empty if none is known."""
+        return tool_of(self.path, self.text)
 
     @cached_property
     def type(self) -> FileType:
@@ -103,13 +114,19 @@ class SourceFile:
 
     def nature(self, reference: Reference) -> Nature:
         """Return the kind of a reference in this file, and the reason."""
+        if is_foreign(self.path):
+            return Nature("foreign", "in a copy of another project")
+        return replace(self._own_nature(reference), tool=self.tool)
+
+    def _own_nature(self, reference: Reference) -> Nature:
         column = reference.column
         before = self.text[reference.start - min(column, _NEAR) : reference.start]
         if self._stripped == (reference.start, reference.end):
             return self._nature("whole-file", "the file holds it and nothing else")
         if self.type == "document":
             return self._document(before + self.lines[reference.line - 1][column : column + _NEAR])
-        if self._is_comment(before):
+        # In a Dockerfile only the first sign of a line begins a comment.
+        if is_comment(self.path, before, only_at_start=self.type == "dockerfile"):
             return self._nature("comment", "it stands in a comment")
         if self.type == "dockerfile":
             return self._dockerfile(reference.start, before)
@@ -117,7 +134,7 @@ class SourceFile:
             return self._nature("build-arg", f"--build-arg {build_arg['name']}", build_arg["name"])
         if self.type == "yaml":
             return self._yaml(reference.start, before)
-        return self._other_file()
+        return self._other_file(reference.start)
 
     def _nature(self, kind: Kind, why: str, name: str = "") -> Nature:
         return Nature(kind, why, self.ci, self.for_people, name)
@@ -142,14 +159,6 @@ class SourceFile:
             return f"of the release {release[0].strip('/')}"
         return ""
 
-    def _is_comment(self, before: str) -> bool:
-        if PurePosixPath(self.path).suffix.lower() in _WORDS["slashes"]:
-            return bool(re.match(r"\s*(?://|/?\*)", before) or re.search(r"\s//\s", before))
-        if before.lstrip().startswith("#"):
-            return True
-        # A sign within quotes begins no comment, and in a Dockerfile only the first of a line does.
-        return self.type != "dockerfile" and bool(re.match(r"(?:[^#\"']|\"[^\"]*\"|'[^']*'|(?<=\S)#)*\s#", before))
-
     def _dockerfile(self, start: int, before: str) -> Nature:
         index = bisect_right(self._instructions, start, key=lambda instruction: instruction[0]) - 1
         if index < 0:
@@ -160,7 +169,7 @@ class SourceFile:
             if self._first_from < begin:
                 late = ", which no FROM can use: a FROM stands before it"
             return self._nature("dockerfile-arg", f"default of ARG {name['name']}{late}", name["name"])
-        if keyword == "FROM" or (keyword == "COPY" and before.rstrip().endswith("--from=")):
+        if keyword == "FROM" or _is_source(before):
             return self._nature("dockerfile-from", f"{keyword} names it")
         return self._nature("code", f"{keyword} names it")
 
@@ -208,7 +217,7 @@ class SourceFile:
             return "container-image", f"image of a container, at {path}"
         return "configuration", f"a value, at {path}"
 
-    def _other_file(self) -> Nature:
+    def _other_file(self, start: int) -> Nature:
         if self.type == "script":
             return self._nature("script", "a script names it")
         if self.type == "data" and (reason := self._past_reason()):
@@ -216,8 +225,14 @@ class SourceFile:
         if self._is_test():
             return Nature("test", "a test's code or data")
         if self.type == "data":
-            return self._nature("configuration", "a value in a file of settings")
+            return self._data(start)
         return self._nature("code", "a constant or a default in code")
+
+    def _data(self, start: int) -> Nature:
+        nature = self._nature("configuration", "a value in a file of settings")
+        if not self.path.lower().endswith(".json"):
+            return nature
+        return replace(nature, yaml=self._paths.at(start))  # JSON is YAML too
 
     def names_lts(self, start: int, *, beside: bool) -> bool:
         """Return True if the path, or with ``beside`` the line of a reference or of its siblings, names LTS."""
@@ -240,6 +255,12 @@ class SourceFile:
     def _is_test(self) -> bool:
         *folders, name = self.path.split("/")
         return not _WORDS["tests"].isdisjoint(map(str.lower, folders)) or bool(_TEST_NAME.fullmatch(name))
+
+
+def _is_source(before: str) -> bool:
+    """Return True if an option of COPY or RUN before an image makes it the source of files."""
+    word = re.split(r"\s", before)[-1]
+    return word == "--from=" or (word.startswith("--mount=") and word.endswith((",from=", "=from=")))
 
 
 def _ci_kind(keys: Sequence[str], path: str) -> tuple[Kind, str]:

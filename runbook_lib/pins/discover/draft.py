@@ -127,7 +127,8 @@ def draft(discovered: Sequence[ClassifiedReference], texts: Mapping[str, str]) -
             # Which of the groups that fit the same tags a bump moves is only known of those that moved together.
             similar = [by_key[other] for other in drafted if other[1] == key[1]]
             alone = bool(similar) and not any(_moved_together(other, references) for other in similar)
-            groups.append(_DraftGroup(_name(key, keys), *key[:2], entries, alone))
+            name = _unique(_name(key, keys), {group.name for group in groups})
+            groups.append(_DraftGroup(name, *key[:2], entries, alone))
             drafted.append(key)
     if not groups:
         reason = "Nothing is drafted: a pins file has no way to find the references that matter."
@@ -159,8 +160,21 @@ def _name(key: GroupKey, keys: Sequence[GroupKey]) -> str:
         name = f"{name}-{own_edition}"
     if cadence:
         name = f"{name}-{cadence}"
-    names = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[-_LONGEST_NAME:].strip("-")
-    return names or "image"
+    short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    if len(short) > _LONGEST_NAME:
+        short = short[-_LONGEST_NAME:]
+        short = short.partition("-")[2] or short  # without a part of a word
+    return short or "image"
+
+
+def _unique(name: str, taken: Set[str]) -> str:
+    """Return a name that no group before has: files of the same stem give their cadences the same one."""
+    unique, number = name, 1
+    while unique in taken:
+        number += 1
+        end = f"-{number}"
+        unique = name[: _LONGEST_NAME - len(end)] + end
+    return unique
 
 
 def _moved_together(main: Sequence[ClassifiedReference], others: Sequence[ClassifiedReference]) -> bool:
@@ -319,9 +333,12 @@ def _patterns(classified: ClassifiedReference, text: str) -> Iterator[str]:
         end = len(text)
     if end - begin > _MAX_REGEX:
         return
-    anchored = f"^{_around(text[begin : reference.start], reference)}{value}"
+    before, after = text[begin : reference.start], _around(text[reference.end : end], reference)
+    anchored = f"^{_around(before, reference)}{value}"
     yield anchored
-    yield f"{anchored}{_around(text[reference.end : end], reference)}$"
+    yield f"{anchored}{after}$"
+    indentation = before[: len(before) - len(before.lstrip(" \t"))]
+    yield f"^{_exactly(indentation)}{_around(before.lstrip(), reference)}{value}{after}$"
 
 
 def _finders_by_kind(nature: Nature) -> Iterator[tuple[str, Finder]]:
@@ -349,8 +366,14 @@ def _around(text: str, reference: Reference) -> str:
 def _literal(text: str) -> str:
     """Return a regular expression for a text with any indentation, in which ``/`` and such are not escaped."""
     body = text.lstrip(" \t")
-    pattern = re.sub(r"\\([ #&~-])", r"\1", re.escape(body))
+    pattern = _exactly(body)
     return pattern if body == text else f"[ \\t]*{pattern}"
+
+
+def _exactly(text: str) -> str:
+    """Return a regular expression of printable characters for a text."""
+    escaped = "".join(re.escape(char) if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return re.sub(r"\\([ #&~-])", r"\1", escaped)
 
 
 def _reader(reference: ClassifiedReference, cis: Set[str]) -> str:

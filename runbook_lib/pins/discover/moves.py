@@ -13,7 +13,7 @@ from runbook_lib.images.families import edition
 from runbook_lib.pins.discover.references import Reference, references
 from runbook_lib.pins.discover.roles import ClassifiedReference, Role
 
-_FOR_PEOPLE = frozenset({"documentation", "comment", "test", "record"})
+_FOR_PEOPLE = frozenset({"documentation", "comment", "test", "record", "foreign"})
 #: Fewer bumps prove nothing; one that moved so often before the last bump was forgotten there.
 _ENOUGH, _OFTEN = 2, 3
 

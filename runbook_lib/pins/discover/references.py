@@ -13,7 +13,7 @@ from functools import cached_property
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import FAMILIES, NGC, NGC_HOST, NUMBERED, AnyFamily
 from runbook_lib.images.reference import ImageRef, Tag
-from runbook_lib.pins.discover.split_tags import of_keys, of_variables
+from runbook_lib.pins.discover.split_tags import of_inline, of_keys, of_registries, of_variables
 
 #: Path → host and family.
 _KNOWN: dict[str, tuple[str, AnyFamily]] = {}
@@ -21,8 +21,15 @@ for _family in FAMILIES:
     for _image in _family.images:
         _host, _, _path = _image.partition("/")
         _KNOWN[_path] = _host, _family
-#: Texts to search for: every reference has one of these, none of which contains another.
-SEARCHED = (NGC_HOST, *(path for path in _KNOWN if not any(part in path for part in _KNOWN if part != path)))
+#: Texts to search for: every reference's file has one of these, none of which contains another.  The last ones are of
+#: the names that enroot and Apptainer give their images.
+SEARCHED = (
+    NGC_HOST,
+    *(path for path in _KNOWN if not any(part in path for part in _KNOWN if part != path)),
+    "nvidia+",
+    ".sqsh",
+    ".sif",
+)
 _AT_NGC = rf"(?<={re.escape(NGC_HOST)}[/#])(?P<unknown>[a-z0-9]+(?:[._/-]+[a-z0-9]+){{0,20}})"
 _PATH = re.compile(
     rf"(?:(?P<path>{'|'.join(map(re.escape, sorted(_KNOWN, key=len, reverse=True)))})|{_AT_NGC})"
@@ -39,7 +46,11 @@ _REGISTRY = re.compile(
     rf"(?P<registry>{_HOST}|(?:(?:{_LABEL}\.)+{_VARIABLE}(?:\.{_LABEL})+|{_VARIABLE}))(?P<middle>(?:[/#][A-Za-z0-9][A-Za-z0-9._-]*)*)[/#]$"
 )
 # The tag of a monthly image on its own, or within the name of an image that was made from it.
-_PART = re.compile(r"(?<![0-9.])[0-9]{2}\.(?:0[1-9]|1[0-2])-py3(?![A-Za-z0-9_.]|-(?:igpu|min)\b)")
+_PART = re.compile(
+    r"(?<![0-9.])[0-9]{2}\.(?:0[1-9]|1[0-2])-py3(?![A-Za-z0-9_]|\.(?!(?:sqsh|sif|simg)\b)|-(?:igpu|min)\b)"
+)
+# Around the tag in the name of such an image's file.
+_BEFORE_TAG, _AFTER_TAG = re.compile(r"pytorch[-_+]?$"), re.compile(r"\.(?:sqsh|sif|simg)\b")
 _BEFORE = 255  # characters of registry and path, by the reference package of distribution
 _OF_IMAGES = frozenset({None, "docker", "oci", "oras", "dockerd", "docker-daemon"})
 _OF_CODE = frozenset({"github.com", "gitlab.com", "huggingface.co", "hf.co", "bitbucket.org"})
@@ -94,8 +105,9 @@ def references(text: str) -> Iterator[Reference]:
     found += _split(text, line_starts, found)
     # The bare name of an image that we do not know says nothing on its own.
     found = [reference for reference in found if reference.tag or reference.family is not NUMBERED]
-    if any(reference.family is NGC for reference in found):
-        found += _parts(text, line_starts, sorted((reference.start, reference.end) for reference in found))
+    names_image = any(reference.family is NGC for reference in found)
+    spans = sorted((reference.start, reference.end) for reference in found)
+    found += _parts(text, line_starts, spans, names_image=names_image)
     yield from sorted(found, key=lambda reference: reference.start)
 
 
@@ -104,7 +116,8 @@ def _split(text: str, line_starts: list[int], named: list[Reference]) -> Iterato
     untagged = [(one.start, one.end, one.image) for one in named if not one.tag and not one.digest and not one.variable]
     taken = sorted((reference.start, reference.end) for reference in named)
     seen = set[int]()
-    for split in (*of_variables(text), *of_keys(text, untagged)):
+    untagged += of_registries(text)
+    for split in (*of_variables(text), *of_inline(text), *of_keys(text, untagged)):
         path = split.image.partition("/")[2]
         host, family = _KNOWN.get(path, (NGC_HOST, NUMBERED))
         index = bisect_right(taken, (split.start, len(text))) - 1
@@ -133,8 +146,13 @@ def _split(text: str, line_starts: list[int], named: list[Reference]) -> Iterato
             yield reference
 
 
-def _parts(text: str, line_starts: list[int], spans: list[tuple[int, int]]) -> Iterator[Reference]:
-    """Yield the tags of NGC's image outside of ``spans``, the spans of the references that name it."""
+def _parts(
+    text: str, line_starts: list[int], spans: list[tuple[int, int]], *, names_image: bool
+) -> Iterator[Reference]:
+    """Yield the tags of NGC's image outside of ``spans``, the spans of the references that name it.
+
+    In a text that does not name the image elsewhere, those are tags in the names of files.
+    """
     for match in _PART.finditer(text):
         index = bisect_right(spans, (match.start(), len(text))) - 1
         if index >= 0 and match.start() < spans[index][1]:
@@ -143,6 +161,9 @@ def _parts(text: str, line_starts: list[int], spans: list[tuple[int, int]]) -> I
         before = text[max(line_starts[line - 1], match.start() - _BEFORE) : match.start()]
         if before.endswith(":") and "pytorch" not in re.split(r"[^\w./-]", before[:-1])[-1]:
             continue  # the tag of another image
+        is_file = before.endswith("nvidia+pytorch+") or _AFTER_TAG.match(text, match.end())
+        if not names_image and not (is_file and _BEFORE_TAG.search(before)):
+            continue
         column = match.start() - line_starts[line - 1]
         yield Reference(
             *match.span(), line, column, NGC.images[0], match[0], "", variable=False, family=NGC, form="{tag}"
@@ -164,7 +185,9 @@ def _named(text: str, line_starts: list[int]) -> Iterator[Reference]:
             end = match.end("digest")
         elif tag:
             end = match.start("tag") + len(tag)
-        start = match.start() - len(registry)
+        start, form = match.start() - len(registry), ""
+        if "#" in registry and tag and not match["digest"]:
+            start, form = match.start("tag"), "{tag}"  # enroot's spelling is no reference by the OCI specifications
         line = bisect_right(line_starts, start)
         reference = Reference(
             start=start,
@@ -176,6 +199,7 @@ def _named(text: str, line_starts: list[int]) -> Iterator[Reference]:
             digest=match["digest"] or "",
             variable=bool(match["more"] or match["variable"]),
             family=family,
+            form=form,
         )
         if reference.read_tag is not None or (registry and match["path"]) or match["unknown"]:
             previous_end = reference.end

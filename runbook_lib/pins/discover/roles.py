@@ -81,10 +81,15 @@ class _Occurrence:
         return self.reference.image, self.type, edition(tag) if tag else ""
 
     @property
+    def is_only_deployed(self) -> bool:
+        """True if neither CI nor a Dockerfile, but another tool reads the reference."""
+        return bool(self.nature.tool) and not self.nature.ci and self.nature.kind not in _READ
+
+    @property
     def is_read(self) -> bool:
-        """True if CI or a build of the product reads the reference, and its image can be compared."""
+        """True if CI, a build or a deployment of the product reads the reference, and its image can be compared."""
         kind = self.nature.kind
-        is_live = kind in _READ or (kind in _READ_IN_CI and bool(self.nature.ci))
+        is_live = kind in _READ or (kind in _READ_IN_CI and bool(self.nature.ci or self.nature.tool))
         return is_live and not self.nature.for_people and not _incomparable(self.reference)
 
 
@@ -222,7 +227,7 @@ def _classify(occurrence: _Occurrence, leading: Tag | None, *, differs: bool) ->
 def _role(occurrence: _Occurrence, leading: Tag | None, *, differs: bool) -> tuple[Role, str]:
     """Return the role and the reason; ``differs``: rows of its file name several tags, so they may do so on purpose."""
     kind = occurrence.nature.kind
-    if kind == "comment":
+    if kind in ("comment", "foreign"):
         return "ignore", "nothing reads it"
     if kind == "test":
         return "ignore", "it belongs to a test"
@@ -233,12 +238,19 @@ def _role(occurrence: _Occurrence, leading: Tag | None, *, differs: bool) -> tup
     if leading is None or not occurrence.is_read:
         return "informational", "people read or run it"
     newest = shorten(str(leading), _LONGEST_TAG)
-    reader = "CI reads it" if occurrence.nature.ci else "a build reads it"
+    reader = f"{_reader(occurrence.nature)} reads it"
     if occurrence.reference.tag == str(leading):
         return "lockstep", reader
     if kind in _PINS and not (kind == "matrix-row" and differs):
         return "lockstep", f"{reader}, though the newest that is read is {newest}"
     return "informational", f"{reader}, but the newest that is read is {newest}"
+
+
+def _reader(nature: Nature) -> str:
+    """Return the reader of a reference that is read."""
+    if nature.ci:
+        return "CI"
+    return nature.tool or "a build"
 
 
 def _incomparable(reference: Reference) -> str:
@@ -258,6 +270,8 @@ def _incomparable(reference: Reference) -> str:
 
 def _leading(group: Sequence[_Occurrence]) -> Tag:
     """Return the newest release among the tags that are read; of two that are equally new, the more frequent one."""
+    # A deployment may lag or lead; what is built and tested decides.
+    group = [occurrence for occurrence in group if not occurrence.is_only_deployed] or group
     counted = Counter(occurrence.reference.tag for occurrence in group)
     known = [tag for occurrence in group if (tag := occurrence.reference.read_tag) is not None]
     candidates = [tag for tag in known if tag.kind == "release"] or known

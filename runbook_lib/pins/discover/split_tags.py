@@ -1,16 +1,20 @@
 """Tags that stand apart from their image: the value of a variable, or of a key beside the repository's."""
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from runbook_lib.images.families import NGC_HOST
 from runbook_lib.pins.tag_parts import compose, form_around
 
 _LONGEST = 400  # characters of a word with variables
 _NEAR = 6  # lines between the keys of an image and of its tag
-_VARIABLE = r"(?:\$\{\{[^{}\n]{0,100}\}\}|\$\{[^{}\n]{0,100}\}|\$[A-Za-z_]\w{0,60}|\$\(\w{1,60}\))"
+_VARIABLE = (
+    r"(?:\$?\{\{[^{}\n]{0,100}\}\}|\$\{[^{}\n]{0,100}\}|\$[A-Za-z_]\w{0,60}|\$\(\w{1,60}\)|\{[A-Za-z_]\w{0,60}\})"
+)
 _WORD = re.compile(
-    rf"(?<![\w./$#}})-])(?:[\w./#-]|{_VARIABLE}){{1,{_LONGEST}}}+:(?=[\w.-]{{0,60}}\$)(?:[\w.-]|{_VARIABLE}){{1,100}}+"
+    rf"(?<![\w./$#}})-])(?:[\w./#-]|{_VARIABLE}){{1,{_LONGEST}}}+:(?=[\w.-]{{0,60}}[${{])(?:[\w.-]|{_VARIABLE}){{1,100}}+"
 )
 _NAME = re.compile(r"([A-Za-z_]\w{0,60})(?::?[-+?=][^{}\n]{0,100})?[\s)}]*$")
 _EACH_VARIABLE = re.compile(_VARIABLE)
@@ -18,12 +22,28 @@ _ASSIGNED = re.compile(
     r"(?m)^[ \t]*(?:-[ \t]+)?(?:(?:ARG|ENV|export|readonly|local|set)[ \t]+)?[\"']?(?P<name>[A-Za-z_]\w{0,60})[\"']?"
     r"[ \t]{0,20}[:?]?[=:][ \t]{0,20}[\"']?(?:\$\{\w{1,60}:?-)?(?P<value>[A-Za-z0-9][\w./:#-]{0,200})"
 )
+# The default of a variable of Bake, Packer or Terraform.
+_DECLARED = re.compile(
+    r"\bvariable[ \t]{1,20}\"(?P<name>\w{1,60})\"[ \t]{0,20}\{[^{}]{0,500}?\bdefault[ \t]{0,20}=[ \t]{0,20}\""
+    r"(?P<value>[A-Za-z0-9][\w./:#-]{0,200})\""
+)
 _KEY = re.compile(
     r"(?m)^(?P<indent>[ \t]*(?:-[ \t]+)?)[\"']?(?P<key>[A-Za-z_][\w-]{0,40})[\"']?[ \t]{0,20}[:=][ \t]{0,20}"
 )
 _TAG_KEY = re.compile(r"(?i)(?:new|image|docker|container)?[_-]?(?:tag|version)")
+_REGISTRY_KEY = re.compile(r"(?i)(?:image|container)?[_-]?(?:registry|host|hub)")
+_HOST_VALUE = re.compile(rf"[\"']?{re.escape(NGC_HOST)}/?(?=[\"']?[ \t]{{0,20}},?[ \t]{{0,20}}\r?$)", re.MULTILINE)
+_NAME_KEY = re.compile(r"(?i)(?:new)?[_-]?(?:image|container)?[_-]?(?:repository|image|name)")
+_PATH_VALUE = re.compile(
+    r"[\"']?(?P<value>[a-z0-9][a-z0-9._/-]{0,200}+)(?=[\"']?[ \t]{0,20},?[ \t]{0,20}\r?$)", re.MULTILINE
+)
+_INLINE = re.compile(r"[{(][^{}()\n]{1,500}[)}]")
+_PAIR = re.compile(
+    r"(?<![\w-])[\"']?(?P<key>[A-Za-z_][\w-]{0,40})[\"']?[ \t]{0,20}[:=][ \t]{0,20}"
+    r"[\"']?(?P<value>[A-Za-z0-9][\w./-]{0,200})(?=[\"']?[ \t]{0,20}[,)}])"
+)
 _TAG_VALUE = re.compile(
-    r"[\"']?(?P<value>[A-Za-z0-9_][\w.-]{0,126}\w)(?=[\"']?[ \t]*(?:,[ \t]*)?(?:#[^\n]{0,200})?$)", re.MULTILINE
+    r"[\"']?(?P<value>[A-Za-z0-9_][\w.-]{0,126}\w)(?=[\"']?[ \t]*(?:,[ \t]*)?(?:#[^\n]{0,200})?\r?$)", re.MULTILINE
 )
 
 
@@ -39,18 +59,18 @@ class SplitTag(NamedTuple):
 
 def of_variables(text: str) -> Iterator[SplitTag]:
     """Yield the values of variables from which an image's tag is composed in the same file."""
-    words = [match for match in _WORD.finditer(text) if "$" in match[0]]
+    words = [match for match in _WORD.finditer(text) if _EACH_VARIABLE.search(match[0])]
     if not words:
         return
     assigned: dict[str, list[re.Match[str]]] = {}
-    for assignment in _ASSIGNED.finditer(text):
+    for assignment in itertools.chain(_ASSIGNED.finditer(text), _DECLARED.finditer(text)):
         assigned.setdefault(assignment["name"], []).append(assignment)
     for word in words:
         image, _, tag = word[0].rpartition(":")
         name = _expand(image, assigned)
         pieces = _EACH_VARIABLE.split(tag)
         variables = [_NAME.search(variable) for variable in _EACH_VARIABLE.findall(tag)]
-        if "$" in name or len(variables) != 1 or variables[0] is None:
+        if _EACH_VARIABLE.search(name) or len(variables) != 1 or variables[0] is None:
             continue
         for assignment in assigned.get(variables[0][1], ()):
             form = form_around(pieces[0], assignment["value"], pieces[1])
@@ -87,6 +107,32 @@ def of_keys(text: str, untagged: Sequence[tuple[int, int, str]]) -> Iterator[Spl
             value = _TAG_VALUE.match(text, key.end())
             if value and _TAG_KEY.fullmatch(key["key"]):
                 yield SplitTag(*value.span("value"), image, value["value"], "{tag}")
+                break
+
+
+def of_inline(text: str) -> Iterator[SplitTag]:
+    """Yield the tags in mappings of one line, such as ``{repository: nvcr.io/nvidia/pytorch, tag: 26.04-py3}``."""
+    for mapping in _INLINE.finditer(text):
+        pairs = list(_PAIR.finditer(text, *mapping.span()))
+        tag = next((pair for pair in pairs if _TAG_KEY.fullmatch(pair["key"])), None)
+        name = next((pair for pair in pairs if _NAME_KEY.fullmatch(pair["key"]) and "/" in pair["value"]), None)
+        if tag is None or name is None:
+            continue
+        registry = next((f"{pair['value']}/" for pair in pairs if _REGISTRY_KEY.fullmatch(pair["key"])), "")
+        yield SplitTag(*tag.span("value"), registry + name["value"], tag["value"], "{tag}")
+
+
+def of_registries(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield start, end and name of the images whose registry is the value of a key beside theirs."""
+    for match in _HOST_VALUE.finditer(text):
+        begin = text.rfind("\n", 0, match.start()) + 1
+        own = _KEY.match(text, begin)
+        if own is None or own.end() != match.start() or not _REGISTRY_KEY.fullmatch(own["key"]):
+            continue
+        for key in _neighbours(text, begin, len(own["indent"])):
+            value = _PATH_VALUE.match(text, key.end())
+            if value and "/" in value["value"] and _NAME_KEY.fullmatch(key["key"]):
+                yield *value.span("value"), f"{NGC_HOST}/{value['value']}"
                 break
 
 
