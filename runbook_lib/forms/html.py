@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from runbook_lib import display
-from runbook_lib.records import status
+from runbook_lib.forms import next_action
 from runbook_lib.records.pages.html import macros
 from runbook_lib.records.run_view import RunView
 
@@ -97,7 +97,7 @@ def _next_in_form(run: RunView) -> str:
     """Return the next action, with the form's buttons instead of a command that runs the same notebook again."""
     if run.decisions and run.state != "done":
         return "Make the decisions listed above, then preview again."
-    return run.next.replace(status.RERUN, "Press Preview, then Apply: completed work is detected and kept.")
+    return next_action.in_form(run.next, run.notebook)
 
 
 def _raw_address(file: Path) -> str:

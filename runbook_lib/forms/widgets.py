@@ -44,13 +44,13 @@ def _cards_widget() -> Any:
     )
 
 
-def show(root: Any) -> None:
-    """Show a form, or without a kernel behind it a sentence instead."""
+def show(root: Any, text: str = _FALLBACK) -> None:
+    """Show a form, or without a kernel behind it a text instead."""
     from IPython.display import display
 
     bundle = root._repr_mimebundle_()
     data = bundle[0] if isinstance(bundle, tuple) else bundle
-    display({**data, "text/plain": _FALLBACK}, raw=True)
+    display({**data, "text/plain": text}, raw=True)
 
 
 class Widgets:

@@ -9,7 +9,7 @@ from IPython.display import update_display
 
 from runbook_lib import display, notebooks
 from runbook_lib.display import View
-from runbook_lib.records import archive, run_view
+from runbook_lib.records import archive, cards, dismissal, run_view
 from runbook_lib.records.pages.html import link
 from runbook_lib.records.status import BumpStatus
 from runbook_lib.records.step_record import StepRecord
@@ -74,6 +74,16 @@ def conclude(step: StepRecord, audit: str) -> None:
     step.done(f"In flight: {'; '.join(in_flight)}." if in_flight else "No bump is in flight.")
 
 
+def bumps_in_flight(audit: str) -> list[BumpStatus]:
+    """Return the bumps that the board shows with their steps."""
+    return [bump for bump in _bumps(audit) if bump.is_in_flight]
+
+
+def dismiss(audit: str, bump: BumpStatus) -> None:
+    """Take a bump off the board until it runs again; its records stay."""
+    dismissal.dismiss(_root(audit), [bump])
+
+
 def _bumps(audit: str) -> list[BumpStatus]:
     root = _root(audit)
     if not root.is_dir():
@@ -119,9 +129,7 @@ def _card(bump: BumpStatus) -> View:
     ]
     body = "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs if paragraph)
     stepper = f'<ol style="{_STEPPER}">{"".join(items)}</ol>'
-    dismiss = html.escape(f"runbook status --dismiss {bump.tag}")
-    hint = f"<p><small>Abandoned? <code>{dismiss}</code> takes it off this board.</small></p>"
-    return View(f'<div style="{_CARD}">{stepper}{body}{hint}</div>', "\n".join(text))
+    return View(f'<div style="{_CARD}">{stepper}{body}</div>', "\n".join(text))
 
 
 def _stepper_item(notebook: str, label: str, mark: str, *, is_current: bool) -> str:
@@ -137,9 +145,17 @@ def _stepper_item(notebook: str, label: str, mark: str, *, is_current: bool) -> 
 
 def _next_action(bump: BumpStatus) -> str:
     """Return the one next action, in the words of the form."""
+    press = f"choose {html.escape(bump.tag)} in the form below and press <em>Preview</em>, then <em>Apply</em>."
     if bump.state == "running":
-        return "nothing; it is running."
-    return f"choose {html.escape(bump.tag)} in the form below and press <em>Preview</em>, then <em>Apply</em>."
+        return "nothing; it is running, and the form below follows it."
+    decisions = cards.read(Path(bump.story).parent, (*cards.PARAMETERS, "allow"))
+    if decisions:
+        return f"decide {display.count(len(decisions), 'card')} in the form below; then {press}"
+    if bump.step == notebooks.RUN_CI and bump.state == "waiting":
+        return f"nothing until CI has ended; then {press}"
+    if bump.state == "failed":
+        return f"fix what failed; then {press}"
+    return press
 
 
 def _notebook_link(notebook: str, label: str) -> str:

@@ -1,0 +1,60 @@
+"""The board of the start page with a button that takes an abandoned bump off it."""
+
+from typing import Any
+
+from runbook_lib.records.status import BumpStatus
+from runbook_lib.runner import session
+from runbook_lib.steps import start
+
+_TOOLTIP = "Take this bump off the board until it runs again. Its records, branch and pull request stay."
+
+
+class Board:
+    """The board, and in a session with a person a button for each bump in flight."""
+
+    def __init__(self, audit: str) -> None:
+        self._audit = audit
+        self._buttons: Any = None
+
+    def refresh(self, audit: str) -> None:
+        """Show the bumps as they are now; ``audit`` is the archive's parameter of the form."""
+        self._audit = audit
+        start.refresh_board(audit)
+        self._offer()
+
+    def show(self) -> None:
+        """Show the board."""
+        start.show_board(self._audit)
+        if session.interactive():
+            from ipywidgets import HBox
+
+            from runbook_lib.forms import widgets
+
+            self._buttons = HBox()
+            self._buttons.add_class("runbook-dismiss")
+            self._offer()
+            widgets.show(self._buttons, "")
+
+    def _offer(self) -> None:
+        """Offer a button for each bump in flight."""
+        if self._buttons is None:
+            return
+        from ipywidgets import Button
+
+        buttons = []
+        for bump in start.bumps_in_flight(self._audit):
+            button = Button(description=f"Dismiss {start.title(bump)}", tooltip=_TOOLTIP, layout={"width": "auto"})
+            button.on_click(lambda _, bump=bump: self._dismiss(bump))
+            buttons.append(button)
+        self._buttons.children = buttons
+
+    def _dismiss(self, bump: BumpStatus) -> None:
+        start.dismiss(self._audit, bump)
+        self.refresh(self._audit)
+
+
+def show(audit: str) -> Board:
+    """Show the board of an archive; ``audit`` is the notebook's parameter."""
+    board = Board(audit)
+    board.show()
+    return board

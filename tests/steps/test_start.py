@@ -1,0 +1,38 @@
+"""The board: the one next action of each bump."""
+
+from pathlib import Path
+
+import pytest
+from archives import record, words
+
+from runbook_lib.steps import start
+
+CHECK = {"name": "x", "status": "passed", "detail": ""}
+DECISION = {"parameter": "broken", "name": "a@h100", "why": "it hangs"}
+
+
+@pytest.mark.parametrize(
+    ("notebook", "state", "decisions", "expected"),
+    [
+        ("04-run-ci", "running", [], "nothing; it is running"),
+        ("04-run-ci", "waiting", [], "nothing until CI has ended; then choose 26.04-py3"),
+        ("03-open-pr", "failed", [], "fix what failed; then choose 26.04-py3"),
+        ("06-broken-tests", "waiting", [DECISION], "decide 1 card in the form below; then choose 26.04-py3"),
+        ("03-open-pr", "waiting", [], "choose 26.04-py3 in the form below and press Preview, then Apply"),
+    ],
+)
+def test_the_next_action_is_specific(
+    tmp_path: Path, notebook: str, state: str, decisions: list[dict[str, str]], expected: str
+) -> None:
+    record(tmp_path / "audit", "01-github-pin", "done", "Moved.")
+    record(tmp_path / "audit", notebook, state, "Why.", at=1, decisions=decisions, checks=[CHECK])
+    assert f"Next: {expected}" in " ".join(words(start.board(str(tmp_path / "audit")).html).split())
+
+
+def test_a_dismissed_bump_leaves_the_board(tmp_path: Path) -> None:
+    audit = str(tmp_path / "audit")
+    record(tmp_path / "audit", "03-open-pr", "waiting", "Why.")
+    (bump,) = start.bumps_in_flight(audit)
+    start.dismiss(audit, bump)
+    assert start.bumps_in_flight(audit) == []
+    assert "26.04-py3" not in words(start.board(audit).html)
