@@ -9,10 +9,11 @@ from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.registry.cache import ago
 from runbook_lib.clients.registry.client import Registry
+from runbook_lib.clients.registry.tag_check import verify_tag
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.families import edition
-from runbook_lib.images.reference import ImageRef
+from runbook_lib.images.reference import ImageRef, Tag
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.records import archive
@@ -77,6 +78,13 @@ def tags(repository: Repository, pinned: Collection[str]) -> Choices:
     marks = {names[0]: " (newest)"} | dict.fromkeys(pinned, " (pinned now)")
     offered = names[:_TAGS] + [name for name in names[_TAGS:] if name in pinned]
     return Choices(tuple(Choice(name, f"{name}{marks.get(name, '')}") for name in offered), note)
+
+
+def tag_problem(repository: Repository, tag: Tag) -> str:
+    """Return that the registry has no such tag; empty if it has it, or cannot be queried.  Raises RunbookError."""
+    with Registry.connect(ImageRef.parse(repository.sites.image)) as registry:
+        check, _ = verify_tag(registry, tag, (), repository.sites.family)
+    return check.detail if check.status == "failed" else ""
 
 
 def runs(checkout: Checkout, bump: Bump, github: GitHub | None) -> Choices:

@@ -15,6 +15,7 @@ from runbook_lib.records.run_view import RunView
 
 #: Lines up to which a diff is shown unfolded, and lines that are shown at all.
 _SHORT_DIFF, _LONGEST_DIFF = 120, 2000
+FAILED = "failed"
 #: The jobs of CI in a line of output.
 _JOBS = re.compile(r"\b(\d{1,6}) of (\d{1,6}) jobs done")
 
@@ -82,14 +83,19 @@ def progress(run: RunView | None, output: str, seconds: float, total: int = 0) -
 
 
 def result(run: RunView) -> str:
-    """Return how a run ended: its sentence, what is next, links, each step, and where the record is."""
+    """Return how a run ended: its sentence, what is next, links, each step, and where the record is.
+
+    The sentence of a failed run is left out: it is the error above.
+    """
     following = _next_in_form(run)
     newest = {step.notebook: step for step in run.steps}  # a step may run once per round of CI
+    if run.state == FAILED:
+        newest = {name: step for name, step in newest.items() if step.sentence not in run.sentence}
     steps = display.table(
         {"step": step.notebook, "outcome": display.MARKS.get(step.state, step.state), "result": step.sentence}
         for step in newest.values()
     )
-    table = _trusted(steps.html) if run.steps else ""
+    table = _trusted(steps.html) if newest else ""
     return _markup("result", run, following, table, _raw_address(run.report))
 
 

@@ -146,7 +146,19 @@ class Form:
             self.view.show_hint("tag", str(error))
         self._offer_decisions(query, keep=keep)
 
+    def _check_tag(self, query: int) -> None:
+        """Show that the registry does not have the tag, unless it is one of those that are offered."""
+        tag = self.target().bump().tag
+        if tag is None or self.view.offers("tag", str(tag)):
+            return
+        problem = choices.tag_problem(self._repository, tag)
+        if problem and query == self._query:
+            self._query_problems["tag"] = problem
+            self._changed("query")
+
     def _offer_decisions(self, query: int, *, keep: bool = True) -> None:
+        with suppress(RunbookError):  # a run reports why the registry cannot be queried
+            self._check_tag(query)
         with suppress(RunbookError):
             cards = self._cards()
             if query == self._query:
@@ -175,6 +187,9 @@ class Form:
 
     def _changed(self, name: str) -> None:
         values = self.view.values()
+        if name in values:
+            self.view.clear_error()
+            self._query_problems.pop(name, None)
         invalid, problems = {}, {}
         if incomplete := self.view.incomplete_decision:
             problems["decisions"] = incomplete
@@ -188,8 +203,6 @@ class Form:
                 self._repository = repository.choose(self.target().checkout(), str(values.get("pins", "")))
             except RunbookError as error:
                 self._query_problems["pins" if name == "pins" else "repo"] = str(error)
-        if name == "base":
-            self._query_problems.pop("base", None)
         problems |= self._query_problems | invalid
         self.view.show_problems(problems, {field: fields.advice(field, value) for field, value in values.items()})
         if name in ("tag", "repo", "pins", "base", "image_type"):
@@ -323,8 +336,10 @@ class Form:
             view.offer_decisions(self._cards(), keep=not is_done)
         if run is None:
             view.show_error(failure)
-        elif run.state not in _SUCCESS:
+        elif run.state == html.FAILED:
             view.show_error(run.sentence)
+            view.show_result(html.result(run))
+        elif run.state not in _SUCCESS:
             view.show_result(html.result(run))
         elif not self.applies:
             view.show_result(html.result(run) + run.plan_html())
@@ -338,8 +353,10 @@ class Form:
 
     def _part_to_reveal(self, run: RunView | None, *, apply: bool) -> str:
         """Return the part of the form that a person reads next."""
-        if run is None or run.state not in _SUCCESS:
+        if run is None or run.state == html.FAILED:
             return "error"
+        if run.state not in _SUCCESS:
+            return "result"
         if apply:
             return "cards" if self.view.cards else "result"
         return "plan" if self.applies else "result"

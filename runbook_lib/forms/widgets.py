@@ -152,6 +152,10 @@ class Widgets:
 
     # -- choices and decisions -----------------------------------------------------------------------------------
 
+    def offers(self, name: str, value: str) -> bool:
+        """Return True if a field offers this value as a choice."""
+        return any(option == value for _, option in getattr(self.inputs[name], "options", ()))
+
     def offer(self, name: str, choices: Choices) -> None:
         """Offer these choices and keep the current value."""
         widget = self.inputs[name]
@@ -237,6 +241,11 @@ class Widgets:
         self.show_progress("")
         for widget in (self._error, self._result, self._warning, self._plan):
             widget.value = ""
+
+    def clear_error(self) -> None:
+        """Remove the error of the last run, as the values have changed since."""
+        if self._error.value:
+            self._error.value = self._result.value = ""
 
     def show_error(self, sentence: str) -> None:
         """Show an error instead of the progress."""

@@ -313,12 +313,21 @@ def test_a_problem_is_shown_below_its_field_and_disables_the_buttons(world: Worl
     field(form, "repo").value = ""
     assert form.view.messages["repo"].value == ""
     assert not form.view.preview.disabled
+    form.view.inputs["tag"].value, form.view.other_tag.value = "(another …)", "26.12-py3"
+    until(lambda: "has no tag 26.12-py3" in form.view.messages["tag"].value)
+    assert form.view.preview.disabled
+    form.view.other_tag.value = "26.05-py3"
+    assert form.view.messages["tag"].value == ""
+    assert not form.view.preview.disabled
 
 
 def test_a_failed_run_is_shown_in_the_form(world: World) -> None:
     form = previewed(create(tag="26.12-py3"))
     assert "has no tag 26.12-py3" in shown(form, "runbook-error")
+    assert "has no tag" not in shown(form, "runbook-result")  # once
     assert form.view.apply.disabled
+    field(form, "base").value = "other"
+    assert shown(form, "runbook-error") == shown(form, "runbook-result") == ""
     form = previewed(create(tag=""))
     assert form.view.apply.disabled  # without a tag there is nothing to apply
 
