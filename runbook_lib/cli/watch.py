@@ -24,16 +24,27 @@ def command_watch(options: argparse.Namespace) -> int:
         pins=_pins(options), audit=options.audit, cool_down=options.cool_down, publish=options.publish,
     )  # fmt: skip
     try:
-        result = watch.watch(Checkout.open(options.repo), request)
+        report = watch.watch(Checkout.open(options.repo), request)
     except Refused as error:
         print(f"runbook watch: {error}", file=sys.stderr)
         return 1
     if options.json:
-        document = {"format": 1, **asdict(result)}
-        print(json.dumps(Redactor(os.environ).data(document), indent=2))
+        print(json.dumps(Redactor(os.environ).data(_as_json(report)), indent=2))
     else:
-        print(Redactor(os.environ).text("\n".join(watch.as_lines(result))))
-    return result.exit_status
+        for result in report.results:
+            print(Redactor(os.environ).text("\n".join(watch.as_lines(result))))
+    for problem in report.problems:
+        print(f"runbook watch: {Redactor(os.environ).text(problem)}", file=sys.stderr)
+    return report.exit_status
+
+
+def _as_json(report: watch.WatchReport) -> dict[str, object]:
+    """Return the fields of the result; of several groups, those of the first, and all of them as ``groups``."""
+    results = [asdict(result) for result in report.results]
+    document: dict[str, object] = {"format": 1, **(results[0] if results else {})}
+    if len(results) > 1 or report.problems:
+        document |= {"groups": results, "problems": list(report.problems)}
+    return document
 
 
 def command_revert(options: argparse.Namespace) -> int:

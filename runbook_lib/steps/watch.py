@@ -23,6 +23,7 @@ from runbook_lib.pins import watch_rules
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.pins_file import SCHEMA
 from runbook_lib.pins.repositories import Repository
+from runbook_lib.pins.sites import PinGroup
 from runbook_lib.pins.watch_rules import WatchRules
 from runbook_lib.runner import execute
 from runbook_lib.system import provenance
@@ -67,6 +68,7 @@ class WatchResult:
     """The pins' tag, the newer ``tag`` that is proposed, and the state of that proposal.
 
     *new*: not proposed yet, as nothing was to be published.  ``text`` is what the pull request or the issue says.
+    ``group`` is the name of the group of pins; empty if all pins are one.
     """
 
     repository: str
@@ -80,6 +82,7 @@ class WatchResult:
     drivers: str = ""
     text: str = ""
     passed: tuple[PassedTag, ...] = ()
+    group: str = ""
 
     @property
     def exit_status(self) -> int:
@@ -87,34 +90,77 @@ class WatchResult:
         return _EXIT[self.state]
 
 
-def watch(checkout: Checkout, options: WatchOptions) -> WatchResult:
+@dataclass(frozen=True)
+class WatchReport:
+    """The result of each group of pins, and a sentence for each group about which nothing could be learned."""
+
+    results: tuple[WatchResult, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def exit_status(self) -> int:
+        """0 for up to date, proposed or waiting, 1 if a person is needed, 2 if a group could not be compared."""
+        if self.problems:
+            return 2
+        return max(result.exit_status for result in self.results)
+
+
+def watch(checkout: Checkout, options: WatchOptions) -> WatchReport:
     """Compare the pins of the base branch with the registry, and propose the newest tag that nothing holds back.
 
-    Changes nothing without ``publish``.  Raises RunbookError where the registry or the forge does not answer.
+    Each group of pins is compared; groups that one bump moves together have one proposal.  Changes nothing without
+    ``publish``.  Raises RunbookError where the registry or the forge does not answer, if that concerns all pins.
     """
     known = repository.choose(checkout, options.pins)
     rules = _rules(checkout, known)
     if options.cool_down is not None:
         rules = replace(rules, cool_down=options.cool_down)
-    bump = _bump(options, known)
+    pinned = {site.group for site in known.sites.pins if site.lockstep and site.image_type == options.image_type}
+    groups = [group for group in known.sites.groups if group.name in pinned] or known.sites.groups[:1]
+    results: list[WatchResult] = []
+    problems: list[str] = []
+    proposals: dict[str, str] = {}
+    for group in groups:
+        try:
+            results.append(_watch_group(checkout, known, group, rules, options, proposals))
+        except RunbookError as error:
+            if len(groups) == 1:
+                raise
+            problems.append(f"{group.name}: {error}")
+    return WatchReport(tuple(results), tuple(problems))
+
+
+def _watch_group(
+    checkout: Checkout,
+    known: Repository,
+    group: PinGroup,
+    rules: WatchRules,
+    options: WatchOptions,
+    proposals: dict[str, str],
+) -> WatchResult:
+    """Compare one group; ``proposals`` are those of the groups before, by the name of the bump."""
+    bump, sites = _bump(options, known), known.sites.only([group])
     branch = bump_branch.find(checkout, bump)
-    verdicts = check_pins(checkout.read(known.sites.pin_paths, branch.base_commit), known.sites)
-    images = lockstep_images(verdicts).get(bump.image_type, set())
-    if not images:
+    verdicts = check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites)
+    tags = {image.tag or "" for image in lockstep_images(verdicts).get(bump.image_type, set())}
+    if not tags:
         raise CannotTell(f"{bump.base} has no {bump.image_type} pin that can be read, so nothing can be compared.")
-    current = ", ".join(sorted(image.tag or "" for image in images))
-    result = WatchResult(checkout.repository(), bump.base, bump.image_type, current, "up to date", "")
-    if len(images) > 1:
+    current = ", ".join(sorted(tags))
+    result = WatchResult(checkout.repository(), bump.base, bump.image_type, current, "up to date", "", group=group.name)
+    if len(tags) > 1:
         sentence = f"The pins of {bump.base} do not agree ({current}): `runbook check` shows them. Fix them first."
         return replace(result, state="needs a person", sentence=sentence)
-    image = images.pop()
-    newer = _newer(image, known)
+    image = replace(ImageRef.parse(group.image), tag=current)
+    newer = _newer(image, group)
     if not newer:
         return replace(result, sentence=f"{current} is the newest release of {image.name}.")
     github = connect_github(result.repository, bump)
     passed: list[PassedTag] = []
     for tag in newer:
-        wanted = _bump(options, known, str(tag))
+        wanted = _request(checkout, github, options, known, group, str(tag))
+        if with_group := proposals.get(name_of(wanted)):
+            sentence = f"{tag} is proposed with that of {with_group}: one bump moves both."
+            return replace(result, state="open", sentence=sentence, tag=str(tag), passed=tuple(passed))
         if obstacle := _obstacle(checkout, github, image.with_tag(tag), wanted, rules, options.today):
             passed.append(obstacle)
             continue
@@ -122,6 +168,7 @@ def watch(checkout: Checkout, options: WatchOptions) -> WatchResult:
         if isinstance(proposed, PassedTag):
             passed.append(proposed)
             continue
+        proposals[name_of(wanted)] = group.name
         return replace(result, **{**proposed, "tag": str(tag), "passed": tuple(passed)})
     sentence = f"{current} stays: " + " ".join(f"{each.tag}: {each.reason}" for each in passed)
     needs_person = any(each.needs_person for each in passed)
@@ -130,18 +177,38 @@ def watch(checkout: Checkout, options: WatchOptions) -> WatchResult:
     )
 
 
+def _request(
+    checkout: Checkout, github: GitHub | None, options: WatchOptions, known: Repository, group: PinGroup, tag: str
+) -> Bump:
+    """Return the bump that moves a group to a tag: of all groups that move together, else of that group alone.
+
+    One whose pull request names the group is continued.
+    """
+    if len(known.sites.groups) == 1:
+        return _bump(options, known, tag)
+    own = _bump(options, known, tag, group.name)
+    try:
+        joint = _bump(options, known, tag)
+    except RunbookError:  # several groups that move alone fit the tag
+        return own
+    is_joint = group in joint.repository.sites.groups
+    if not is_joint or (github and github.pulls(head=head_of(checkout, own), base=own.base, state="all")):
+        return own
+    return joint
+
+
 def refresh(checkout: Checkout, bump: Bump, options: WatchOptions) -> str:
     """Update the pull request of one tag, whatever holds it back, and return a sentence on it."""
     known = bump.repository
-    wanted = _bump(options, known, str(bump.tag))
+    wanted = _bump(options, known, str(bump.tag), bump.group)
     proposed = _propose(checkout, connect_github(checkout.repository(), wanted), wanted, WatchRules(), options)
     return proposed.reason if isinstance(proposed, PassedTag) else str(proposed["sentence"])
 
 
-def _bump(options: WatchOptions, known: Repository, tag: str = "") -> Bump:
+def _bump(options: WatchOptions, known: Repository, tag: str = "", group: str = "") -> Bump:
     return Bump.parse(
-        tag=tag, image_type=options.image_type, base=options.base, remote=options.remote, apply=options.publish,
-        publish=options.publish, repository=known,
+        tag=tag, group=group, image_type=options.image_type, base=options.base, remote=options.remote,
+        apply=options.publish, publish=options.publish, repository=known,
     )  # fmt: skip
 
 
@@ -153,13 +220,12 @@ def _rules(checkout: Checkout, known: Repository) -> WatchRules:
     return watch_rules.parse(text or "", load_schema("runbook_lib.pins", SCHEMA))
 
 
-def _newer(image: ImageRef, known: Repository) -> Sequence[Tag]:
+def _newer(image: ImageRef, group: PinGroup) -> Sequence[Tag]:
     with Registry.connect(image, max_age=0.0) as registry:
         tags = registry.known_tags()
     if tags.problem:
         raise CannotTell(f"{tags.problem} The newest tag is not known, and nothing was proposed.")
-    family = known.sites.family
-    return newer_releases(family, family.read(image.tag or ""), tags.names)
+    return newer_releases(group.family, group.family.read(image.tag or ""), tags.names)
 
 
 def _obstacle(
@@ -268,8 +334,9 @@ def _run_notebook(proposal: Proposal, options: WatchOptions) -> None:
     bump, branch = proposal.bump, proposal.branch
     with linked_work_tree(branch.checkout, branch.base_commit, bump.branch) as tree:
         parameters: Mapping[str, Any] = {
-            "tag": str(bump.tag), "repo": str(tree.path), "image_type": bump.image_type, "base": bump.base,
-            "remote": bump.remote, "pins": options.pins, "audit": options.audit, "apply": True, "publish": True,
+            "tag": str(bump.tag), "group": bump.group, "repo": str(tree.path), "image_type": bump.image_type,
+            "base": bump.base, "remote": bump.remote, "pins": options.pins, "audit": options.audit, "apply": True,
+            "publish": True,
         }  # fmt: skip
         source = provenance.ROOT / "runbooks" / f"{notebooks.OPEN_PR}.ipynb"
         result = execute.execute(source, parameters)
@@ -315,7 +382,8 @@ def _fields(state: str, sentence: str, url: str, text: str) -> dict[str, Any]:
 
 def as_lines(result: WatchResult) -> Iterator[str]:
     """Yield the result for a terminal."""
-    yield f"{result.repository} {result.base} ({result.image_type}): {result.state}. {result.sentence}"
+    pins = " of ".join(filter(None, (result.image_type, result.group)))
+    yield f"{result.repository} {result.base} ({pins}): {result.state}. {result.sentence}"
     if result.url:
         yield result.url
     for each in result.passed:

@@ -14,10 +14,10 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.git import blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.file_versions import file_versions
-from runbook_lib.images.families import AnyFamily, newer_releases
+from runbook_lib.images.families import newer_releases
 from runbook_lib.images.reference import ImageRef, ImageType
 from runbook_lib.pins.check import PinVerdict, check_pins
-from runbook_lib.pins.sites import Sites
+from runbook_lib.pins.sites import PinGroup, Sites
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import quarantined_rows
 from runbook_lib.records import archive
@@ -35,7 +35,7 @@ _ReadTags = Callable[[str], tuple[tuple[str, ...], str]]
 
 @dataclass(frozen=True)
 class FleetRow:
-    """The base image of one branch, for one image type.
+    """The base image of one branch, for one image type and one group of pins.
 
     ``since`` is the date of the commit that moved the pins there, with ``…`` before it where the history that is known
     begins later.  ``behind``: releases of the same edition that are newer; None where the registry cannot be read.
@@ -53,6 +53,7 @@ class FleetRow:
     quarantined: int = 0
     bumps: tuple[BumpStatus, ...] = ()
     problem: str = ""
+    group: str = ""
 
     @property
     def state(self) -> str:
@@ -104,24 +105,34 @@ def _rows(
         name = clone.name
     for snapshot in survey(clone, refs, repository=repository).snapshots:
         assert snapshot.commit
-        by_type = lockstep_images(snapshot.verdicts)
-        if not by_type:
+        if not lockstep_images(snapshot.verdicts):
             yield FleetRow(name, snapshot.name, problem="It has no known pin site, or none of them can be read.")
-        branch = snapshot.name.removeprefix("origin/")
-        for image_type, images in by_type.items():
-            open_bumps = []
-            for bump in bumps:
-                if (bump.repository, bump.base, bump.image_type) == (name, branch, image_type) and bump.is_started:
-                    open_bumps.append(bump)
-            row = FleetRow(
-                name, snapshot.name, image_type, tuple(sorted(image.tag or "" for image in images)),
-                bumps=tuple(open_bumps), quarantined=_count_quarantined(checkout, snapshot.commit, name),
-            )  # fmt: skip
-            since, commit = moved_since(checkout, snapshot.commit, repository.sites, image_type, images)
-            row = replace(row, since=since, commit=commit)
-            if len(images) == 1:
-                row = _with_newest(row, min(images, key=str), repository.sites.family, read_tags)
-            yield row
+        base = FleetRow(name, snapshot.name)
+        for group in repository.sites.groups:
+            verdicts = [verdict for verdict in snapshot.verdicts if verdict.group == group.name]
+            for image_type, images in lockstep_images(verdicts).items():
+                row = replace(base, image_type=image_type, group=group.name)
+                row = replace(row, bumps=_open_bumps(row, group, bumps))
+                row = replace(row, tags=tuple(sorted({image.tag or "" for image in images})))
+                row = replace(row, quarantined=_count_quarantined(checkout, snapshot.commit, name))
+                sites = repository.sites.only([group])
+                since, commit = moved_since(checkout, snapshot.commit, sites, image_type, images)
+                row = replace(row, since=since, commit=commit)
+                if len(row.tags) == 1:
+                    row = _with_newest(row, group, read_tags)
+                yield row
+
+
+def _open_bumps(row: FleetRow, group: PinGroup, bumps: Sequence[BumpStatus]) -> tuple[BumpStatus, ...]:
+    """Return the started bumps of a row's branch that move its group."""
+    branch = row.ref.removeprefix("origin/")
+    started = []
+    for bump in bumps:
+        is_of_branch = (bump.repository, bump.base, bump.image_type) == (row.repository, branch, row.image_type)
+        moves_group = bump.group == group.name or (not bump.group and group.accepts(bump.tag))
+        if is_of_branch and moves_group and bump.is_started:
+            started.append(bump)
+    return tuple(started)
 
 
 def lockstep_images(verdicts: Sequence[PinVerdict]) -> dict[ImageType, set[ImageRef]]:
@@ -169,13 +180,14 @@ def _count_quarantined(checkout: Checkout, commit: str, name: str) -> int:
     return len(quarantined_rows(checkout.read(paths, commit), name)[0]) if paths else 0
 
 
-def _with_newest(row: FleetRow, image: ImageRef, family: AnyFamily, read_tags: _ReadTags) -> FleetRow:
+def _with_newest(row: FleetRow, group: PinGroup, read_tags: _ReadTags) -> FleetRow:
     """Add the newest release of the image's edition, and the number of newer ones."""
-    names, problem = read_tags(image.name)
+    names, problem = read_tags(group.image)
     if problem:
         return replace(row, problem=problem)
-    newer = newer_releases(family, family.read(image.tag or ""), names)
-    return replace(row, newest=str(newer[0]) if newer else image.tag or "", behind=len(newer))
+    (tag,) = row.tags
+    newer = newer_releases(group.family, group.family.read(tag), names)
+    return replace(row, newest=str(newer[0]) if newer else tag, behind=len(newer))
 
 
 def _tags(repository: str) -> tuple[tuple[str, ...], str]:

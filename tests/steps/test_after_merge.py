@@ -225,6 +225,23 @@ def test_branches_on_the_old_image_have_the_command_that_bumps_them(merged: Worl
     assert [row["branch"] for row in look(merged, "origin/core_r*").branches] == ["core_r0.1.0"]
 
 
+def test_each_group_of_pins_has_a_row_on_each_branch(merged: World) -> None:
+    """Of one image, so that a bump to a tag moves both."""
+    merged.commit_on("dev", "b.txt", "nvcr.io/nvidia/pytorch:26.04-py3\n")
+    git(merged.checkout.path, "fetch", "-q")
+    branch = look(merged).branch
+    site = next(site for site in branch.bump.repository.sites.pins if site.path == "docker/.ngc_version.dev")
+    groups = tuple(replace(branch.bump.repository.sites.groups[0], name=name) for name in ("a", "b"))
+    pins = (replace(site, group="a"), replace(site, group="b", path="b.txt"))
+    sites = replace(branch.bump.repository.sites, groups=groups, pins=pins)
+    bump = replace(branch.bump, repository=replace(branch.bump.repository, sites=sites))
+    rows, _ = report.branch_rows(replace(branch, bump=bump), "dev")
+    assert [(row["branch"], row["group"], row["state"]) for row in rows] == [
+        ("dev", "a", "older"),
+        ("dev", "b", "names it"),
+    ]
+
+
 def test_refs_that_name_no_branch_are_refused(at: World) -> None:
     with pytest.raises(CannotTell, match="No branch of origin matches 'gone'"):
         look(at, "dev gone")
@@ -287,4 +304,4 @@ def test_only_gitlab_runs_the_lts_image(merged: World) -> None:
 )
 def test_a_branch_on_another_edition_is_neither_older_nor_on_the_tag(tags: list[str], state: str) -> None:
     bump = Bump.parse(tag="26.04-py3")
-    assert report.image_state([NgcTag.parse(tag) for tag in tags], bump, "dev")[0] == state
+    assert report.image_state([NgcTag.parse(tag) for tag in tags], bump, "dev", bump.tag)[0] == state

@@ -158,3 +158,77 @@ def test_the_command_prints_json(place: Watched, capsys: pytest.CaptureFixture[s
     assert main(["watch", str(place.world.home / "checkout"), "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert (document["format"], document["state"], document["tag"]) == (1, "new", "26.04-py3")
+
+
+GROUPS = """\
+version: 1
+groups:
+  - name: a
+    image: nvcr.io/nvidia/pytorch
+    pins: [{{path: docker/.ngc_version.dev, find: {{file: whole}}}}]
+  - name: b
+    image: nvcr.io/nvidia/pytorch
+    alone: {alone}
+    pins: [{{path: b.txt, find: {{file: whole}}}}]
+"""
+
+
+def grouped(place: Watched, tag: str = "26.02-py3", alone: str = "true") -> str:
+    """The path of a pins file with two groups, the second of which names this tag."""
+    place.world.commit_on("main", "b.txt", f"nvcr.io/nvidia/pytorch:{tag}\n")
+    pins = place.world.home / "groups.yaml"
+    pins.write_text(GROUPS.format(alone=alone))
+    return str(pins)
+
+
+def test_each_group_that_moves_alone_has_a_pull_request_of_its_own(place: Watched) -> None:
+    pins = grouped(place)
+    preview = place.watch_groups(pins=pins, publish=False)
+    assert [(result.group, result.state) for result in preview.results] == [("a", "new"), ("b", "new")]
+    assert not place.pulls()
+    for _ in range(2):
+        report = place.watch_groups(pins=pins)
+        assert [(result.group, result.state, result.tag) for result in report.results] == [
+            ("a", "open", "26.04-py3"),
+            ("b", "open", "26.04-py3"),
+        ]
+        assert report.exit_status == 0
+        files = [changed(place, pull.head_ref) for pull in place.pulls()]
+        assert files == [["docker/.ngc_version.dev"], ["b.txt"]]
+
+
+def test_groups_that_move_together_share_a_pull_request(place: Watched, capsys: pytest.CaptureFixture[str]) -> None:
+    pins = grouped(place, alone="false")
+    for _ in range(2):
+        first, second = place.watch_groups(pins=pins).results
+        assert (first.state, second.state) == ("open", "open")
+        assert "with that of a" in second.sentence
+        (pull,) = place.pulls()
+        assert changed(place, pull.head_ref) == ["b.txt", "docker/.ngc_version.dev"]
+    assert main(["watch", str(place.world.home / "checkout"), "--pins", pins, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["tag"] == document["groups"][1]["tag"] == "26.04-py3"
+
+
+def test_a_group_that_names_the_newest_tag_is_left_alone(place: Watched) -> None:
+    pins = grouped(place, "26.04-py3", alone="false")
+    first, second = place.watch_groups(pins=pins).results
+    assert (first.state, second.state) == ("open", "up to date")
+    (pull,) = place.pulls()
+    assert changed(place, pull.head_ref) == ["docker/.ngc_version.dev"]
+
+
+def test_a_group_that_cannot_be_compared_hides_no_other(place: Watched, capsys: pytest.CaptureFixture[str]) -> None:
+    pins = grouped(place)
+    place.world.commit_on("main", "b.txt", "two words\n")
+    assert main(["watch", str(place.world.home / "checkout"), "--pins", pins]) == 2
+    shown = capsys.readouterr()
+    assert "(dev of a): new" in shown.out
+    assert "watch: b: " in shown.err
+
+
+def changed(place: Watched, head: str) -> list[str]:
+    """The files that a branch on the remote changes."""
+    checkout = place.world.home / "checkout"
+    git(checkout, "fetch", "-q", "origin")
+    return git(checkout, "diff", "--name-only", f"origin/main...origin/{head}").split()

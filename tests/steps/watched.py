@@ -17,7 +17,7 @@ from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry.server import RegistryServer
 from runbook_lib.steps import revert, watch
 from runbook_lib.steps.revert import RevertOptions, RevertResult
-from runbook_lib.steps.watch import WatchOptions, WatchResult
+from runbook_lib.steps.watch import WatchOptions, WatchReport, WatchResult
 
 TODAY = date(2026, 6, 1)
 EXAMPLES = (
@@ -50,7 +50,13 @@ class Watched:
         self._patch.setenv("RUNBOOK_REGISTRY", server.url)
 
     def watch(self, day: date = TODAY, *, publish: bool = True, **options: Any) -> WatchResult:
-        return watch.watch(self.world.checkout, WatchOptions(day, publish=publish, **options))
+        report = watch.watch(self.world.checkout, WatchOptions(day, publish=publish, **options))
+        assert len(report.results) == 1
+        assert report.exit_status == report.results[0].exit_status
+        return report.results[0]
+
+    def watch_groups(self, *, publish: bool = True, **options: Any) -> WatchReport:
+        return watch.watch(self.world.checkout, WatchOptions(TODAY, publish=publish, **options))
 
     def rules(self, text: str) -> None:
         (self.world.home / "checkout/.base-image-watch.yaml").write_text(text)

@@ -5,7 +5,7 @@ image, and quarantined tests with the state of their issues.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -20,7 +20,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import ImageRef, Tag
-from runbook_lib.pins.check import check_pins
+from runbook_lib.pins.check import PinVerdict, check_pins
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import QuarantinedRow
@@ -170,10 +170,11 @@ def conclude(step: StepRecord, state: AfterMerge) -> View:
 def _remaining(state: AfterMerge) -> str:
     """Return the counts of other branches and of quarantined rows."""
     issue_states = Counter(str(row["state"]) for row in state.quarantines)
-    counts = [f"{len(state.branches)} other branches"]
+    branches = {row["branch"] for row in state.branches}
+    counts = [f"{len(branches)} other branches"]
     if state.bump.tag:
-        older = sum(row["state"] == "older" for row in state.branches)
-        counts = [f"{older} of {len(state.branches)} other branches on an older image"]
+        older = {row["branch"] for row in state.branches if row["state"] == "older"}
+        counts = [f"{len(older)} of {len(branches)} other branches on an older image"]
     counts.append(f"{display.count(len(state.quarantines), 'quarantined row')} of recipes")
     if closed := issue_states["closed"]:
         counts.append(f"{closed} of them with a closed issue")
@@ -203,30 +204,43 @@ def branch_rows(branch: BumpBranch, refs: str) -> tuple[list[dict[str, object]],
         if not sites.matches(texts):
             without_pins.append(name)
             continue
-        role, group = f"lockstep {bump.image_type}", sites.groups[0].name
-        pins = [pin for pin in check_pins(texts, sites) if (pin.role, pin.group) == (role, group) and pin.image]
-        tags = sorted({sites.family.read(ImageRef.parse(pin.image).tag or "") for pin in pins})
-        state, fix = image_state(tags, bump, name)
-        rows.append({"branch": name, "image": ", ".join(map(str, tags)) or "–", "state": state, "next": fix})
+        rows += _group_rows(name, check_pins(texts, sites), bump)
     if without_pins:
         return rows, f"Left out, as they have no known pin site: {', '.join(without_pins)}."
     return rows, ""
 
 
-def image_state(tags: Sequence[Tag], bump: Bump, branch: str) -> tuple[str, str]:
-    """Return the state of a branch with pins at these tags, compared with the bump's, and the command that fixes it."""
+def _group_rows(name: str, verdicts: Sequence[PinVerdict], bump: Bump) -> Iterator[dict[str, object]]:
+    """Yield the row of a branch for each group that the bump moves."""
+    groups = bump.repository.sites.groups
+    for group in groups:
+        own = (f"lockstep {bump.image_type}", group.name)
+        pins = [pin for pin in verdicts if (pin.role, pin.group) == own and pin.image]
+        if len(groups) > 1 and not any((pin.role, pin.group) == own for pin in verdicts):
+            continue  # it has pins of another type alone
+        tags = sorted({group.family.read(ImageRef.parse(pin.image).tag or "") for pin in pins})
+        target = group.target(str(bump.tag)) if bump.tag else None
+        state, fix = image_state(tags, bump, name, target)
+        row: dict[str, object] = {"branch": name}
+        if group.name:
+            row["group"] = group.name
+        yield row | {"image": ", ".join(map(str, tags)) or "–", "state": state, "next": fix}
+
+
+def image_state(tags: Sequence[Tag], bump: Bump, branch: str, target: Tag | None) -> tuple[str, str]:
+    """Return the state of a branch with pins at these tags, compared with the target, and the command that fixes it."""
     check = f"runbook check --ref {branch}"
     if not tags:
         return "cannot tell", check
-    if bump.tag is None and len(tags) > 1:
+    if target is None and len(tags) > 1:
         return "out of sync", check
-    if bump.tag is None:
+    if target is None:
         return "in sync", ""
-    if any(is_older(tag, bump.tag) for tag in tags):
+    if any(is_older(tag, target) for tag in tags):
         return "older", command(notebooks.BUMP, bump, base=branch, refs=None, apply=None, publish=None)
-    if any(is_older(bump.tag, tag) for tag in tags):
+    if any(is_older(target, tag) for tag in tags):
         return "newer", ""
-    if bump.tag in tags:
+    if target in tags:
         return "names it", ""
     return "another edition or build", ""
 
