@@ -12,6 +12,7 @@ from runbook_lib.golden.form import Judgement
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.noise import calibrate, observed_tail
+from runbook_lib.golden.shifts import Group
 from runbook_lib.golden.values import GoldenValues, Steps
 
 if TYPE_CHECKING:
@@ -235,15 +236,41 @@ def shifts(verdicts: Verdicts) -> Picture | View:
         return note("No platform shares a shift of time or memory.")
     figure, panels = _figure(9, 2.4 * len(groups), len(groups))
     for axes, group in zip(panels, groups, strict=True):
-        costs = {judgement.file: judgement.costs.get(group.metric, 0.0) for judgement in verdicts.judgements}
-        ratios = sorted(math.exp(costs[file]) for file in group.files if file in costs)
-        axes.axhline(1, color=_INK, linewidth=1)
-        axes.plot(range(1, len(ratios) + 1), ratios, "o", color=_OLD, markersize=4)
-        axes.axhline(group.ratio or 1.0, color=_NEW, linewidth=1.5, linestyle="--")
-        axes.set_title(group.sentence, fontsize=9, loc="left", color=_INK)
-        axes.set_ylabel("new / old")
+        _plot_ratios(axes, group, _ratios(group, verdicts))
     panels[-1].set_xlabel("files, sorted; the dashed line is the median")
     return _svg(figure, "; ".join(group.sentence for group in groups))
+
+
+def shift(group: Group, verdicts: Verdicts) -> Picture | None:
+    """Plot the changes of a group's files, sorted; None where nothing but the form changed."""
+    ratios = _ratios(group, verdicts)
+    if group.ratio is None or not ratios:
+        return None
+    figure, (axes,) = _figure(7.2, 2.7, 1)
+    _plot_ratios(axes, group, ratios)
+    axes.set_xlabel("files, sorted; the dashed line is the median")
+    return _svg(figure, f"{group.sentence}: each file")
+
+
+def _ratios(group: Group, verdicts: Verdicts) -> list[float]:
+    """Return the change of each file of a group, new to old, sorted; of a loss that at the end."""
+    ratios = []
+    for judgement in verdicts.judgements:
+        if judgement.file not in group.files:
+            continue
+        if group.metric in judgement.costs:
+            ratios.append(math.exp(judgement.costs[group.metric]))
+        elif group.metric in judgement.losses:
+            ratios.append(1 + judgement.losses[group.metric].tail)
+    return sorted(ratio for ratio in ratios if math.isfinite(ratio))
+
+
+def _plot_ratios(axes: "Axes", group: Group, ratios: Sequence[float]) -> None:
+    axes.axhline(1, color=_INK, linewidth=1)
+    axes.plot(range(1, len(ratios) + 1), ratios, "o", color=_OLD, markersize=4)
+    axes.axhline(group.ratio or 1.0, color=_NEW, linewidth=1.5, linestyle="--")
+    axes.set_title(group.sentence, fontsize=9, loc="left", color=_INK)
+    axes.set_ylabel("new / old")
 
 
 def calibration(history: GoldenHistory) -> Picture | View:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 
+from runbook_lib.display import Picture
 from runbook_lib.golden import decision_facts
+from runbook_lib.golden import plots as golden_plots
 from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.golden.form import Judgement
 from runbook_lib.golden.shifts import Group
@@ -15,8 +17,30 @@ from runbook_lib.workflow.golden_comparison import GoldenComparison, parse_all
 _MOST_PLOTS = 20
 
 
+class _StoredPlots:
+    """The plots of a run's record, up to a number."""
+
+    def __init__(self, step: StepRecord) -> None:
+        self._step, self._count = step, 0
+
+    @property
+    def are_wanted(self) -> bool:
+        """True while there is a record, and room in it."""
+        return self._step.folder is not None and self._count < _MOST_PLOTS
+
+    def store(self, picture: Picture | None) -> dict[str, object]:
+        """Store a plot if there is one; return the fact that names it."""
+        if picture is None:
+            return {}
+        self._count += 1
+        name = f"plot-{self._count}.svg"
+        self._step.store(name, picture.svg)
+        return {"plot": name}
+
+
 def request(step: StepRecord, values: GoldenComparison, groups: Iterable[Group], stopped: Iterable[Judgement]) -> None:
     """Record a decision for each group and each file that waits for a person; nobody can accept a refused file."""
+    plots = _StoredPlots(step)
     for group in groups:
         offer = _search(values, group)
         facts: dict[str, object] = {
@@ -26,9 +50,10 @@ def request(step: StepRecord, values: GoldenComparison, groups: Iterable[Group],
             "key": decision_facts.fingerprint(group.id, f"{group.ratio or 0:.2f}", len(group.files)),
             "search": offer.removeprefix(bisect_offer.PREFIX) if offer.startswith(bisect_offer.PREFIX) else "",
         }
+        if plots.are_wanted:
+            facts |= plots.store(golden_plots.shift(group, values.verdicts))
         suggestion = "" if facts["danger"] else group.sentence
         step.decide("accept", group.id, f"{group.sentence}. {offer}".rstrip(), suggestion, facts)
-    plots = 0
     old, new = parse_all(values.old), parse_all(values.new)
     for file in stopped:
         if file.verdict == "refused":
@@ -38,13 +63,8 @@ def request(step: StepRecord, values: GoldenComparison, groups: Iterable[Group],
         numbers = ""
         if file.file in old and file.file in new:
             numbers = decision_facts.numbers(file, old[file.file], new[file.file])
-            picture = None
-            if step.folder is not None and plots < _MOST_PLOTS:
-                picture = decision_facts.plot(file, values.verdicts, old[file.file], new[file.file])
-            if picture is not None:
-                plots += 1
-                facts["plot"] = f"plot-{plots}.svg"
-                step.store(f"plot-{plots}.svg", picture.svg)
+            if plots.are_wanted:
+                facts |= plots.store(decision_facts.plot(file, values.verdicts, old[file.file], new[file.file]))
         facts["numbers"] = numbers
         step.decide("accept", file.file, sentence(file), "" if facts["danger"] else numbers, facts)
 

@@ -56,6 +56,7 @@ def test_a_group_is_written_once_it_is_accepted_with_a_reason(lab: Lab, tab: Tab
     # Without a reason nothing can be accepted.
     card = tab.card(GROUP)
     assert "slower, median ×1.5" in card.inner_text()
+    card.locator("img").wait_for()
     card.get_by_role("button", name="Accept").click()
     reason = card.get_by_label("Reason")
     reason.fill("")

@@ -1,5 +1,6 @@
 import math
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import pytest
 
@@ -82,6 +83,12 @@ def test_groups_and_the_calibration_are_plotted():
     verdicts = judge_all(Judgement(name, "refresh", costs={"iteration-time": 0.4}) for name in names)
     assert "12 of 12 tests slower" in plots.shifts(verdicts).text
     assert "No platform" in plots.shifts(Verdicts()).text
+    (group,) = verdicts.groups
+    one = plots.shift(group, verdicts)
+    assert one is not None
+    assert drawn(one).svg.count("<use ") >= 12  # a mark for each file
+    assert plots.shift(replace(group, files=()), verdicts) is None
+    assert plots.shift(replace(group, ratio=None), verdicts) is None
     changes = [PastChange(name, order, {"iteration-time": 0.01 * order}, {}, 0) for order, name in enumerate(names)]
     assert "12 past changes" in plots.calibration(GoldenHistory("c", tuple(changes))).text
     assert "shallow" in plots.calibration(GoldenHistory(missing="the clone is shallow")).text

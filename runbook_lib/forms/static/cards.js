@@ -29,7 +29,8 @@ function folded(title, content) {
 function body(card) {
   const parts = [];
   if (card.plot) {
-    const alt = `${card.title}: old and new by step, with what is expected`;
+    const shown = card.files.length ? "each file, new to old" : "old and new by step, with what is expected";
+    const alt = `${card.title}: ${shown}`;
     parts.push(element("img", { src: `data:image/svg+xml;base64,${card.plot}`, alt }));
   }
   if (card.details.length) {
