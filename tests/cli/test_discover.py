@@ -216,7 +216,8 @@ def test_what_a_jenkinsfile_runs_is_a_pin():
 def test_a_tag_on_its_own_is_drafted_where_its_file_names_the_image():
     """As in a template, or in the name of an image made from it."""
     text = f"FROM {NGC}:26.06-py3\nARG TAG=26.06-py3\nENV X=own/images:pytorch26.06-py3-small Y=tensorrt:26.06-py3\n"
-    assert called({"Dockerfile": text.replace(f"FROM {NGC}:26.06-py3", "")}) == []
+    alone = called({"Dockerfile": text.replace(f"FROM {NGC}:26.06-py3", "")})
+    assert [place for place, _, _ in alone] == ["Dockerfile:3"]  # whose name says what it was made from
     places = called({"Dockerfile": text})
     assert [place for place, _, _ in places] == ["Dockerfile:1", "Dockerfile:2", "Dockerfile:3"]
     discovered = sorted_out([("Dockerfile", text)])

@@ -21,14 +21,12 @@ for _family in FAMILIES:
     for _image in _family.images:
         _host, _, _path = _image.partition("/")
         _KNOWN[_path] = _host, _family
-#: Texts to search for: every reference's file has one of these, none of which contains another.  The last ones are of
-#: the names that enroot and Apptainer give their images.
+#: Texts to search for: every reference's file has one of these, none of which contains another.  The last ones begin the
+#: names of images and files that were made of PyTorch's image of a month.
 SEARCHED = (
     NGC_HOST,
     *(path for path in _KNOWN if not any(part in path for part in _KNOWN if part != path)),
-    "nvidia+",
-    ".sqsh",
-    ".sif",
+    *("pytorch2", "pytorch-2", "pytorch_2", "pytorch+2"),
 )
 _AT_NGC = rf"(?<={re.escape(NGC_HOST)}[/#])(?P<unknown>[a-z0-9]+(?:[._/-]+[a-z0-9]+){{0,20}})"
 _PATH = re.compile(
@@ -49,8 +47,7 @@ _REGISTRY = re.compile(
 _PART = re.compile(
     r"(?<![0-9.])[0-9]{2}\.(?:0[1-9]|1[0-2])-py3(?![A-Za-z0-9_]|\.(?!(?:sqsh|sif|simg)\b)|-(?:igpu|min)\b)"
 )
-# Around the tag in the name of such an image's file.
-_BEFORE_TAG, _AFTER_TAG = re.compile(r"pytorch[-_+]?$"), re.compile(r"\.(?:sqsh|sif|simg)\b")
+_NAMES_IMAGE = re.compile(r"(?<![A-Za-z0-9])pytorch[-_+]?$")
 _BEFORE = 255  # characters of registry and path, by the reference package of distribution
 _OF_IMAGES = frozenset({None, "docker", "oci", "oras", "dockerd", "docker-daemon"})
 _OF_CODE = frozenset({"github.com", "gitlab.com", "huggingface.co", "hf.co", "bitbucket.org"})
@@ -151,7 +148,7 @@ def _parts(
 ) -> Iterator[Reference]:
     """Yield the tags of NGC's image outside of ``spans``, the spans of the references that name it.
 
-    In a text that does not name the image elsewhere, those are tags in the names of files.
+    In a text that does not name the image elsewhere, those are tags in names that begin like the image's.
     """
     for match in _PART.finditer(text):
         index = bisect_right(spans, (match.start(), len(text))) - 1
@@ -161,8 +158,7 @@ def _parts(
         before = text[max(line_starts[line - 1], match.start() - _BEFORE) : match.start()]
         if before.endswith(":") and "pytorch" not in re.split(r"[^\w./-]", before[:-1])[-1]:
             continue  # the tag of another image
-        is_file = before.endswith("nvidia+pytorch+") or _AFTER_TAG.match(text, match.end())
-        if not names_image and not (is_file and _BEFORE_TAG.search(before)):
+        if not names_image and not _NAMES_IMAGE.search(before):
             continue
         column = match.start() - line_starts[line - 1]
         yield Reference(
