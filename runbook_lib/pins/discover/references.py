@@ -21,8 +21,8 @@ for _family in FAMILIES:
     for _image in _family.images:
         _host, _, _path = _image.partition("/")
         _KNOWN[_path] = _host, _family
-#: Texts to search for: every reference's file has one of these, none of which contains another.  The last ones begin the
-#: names of images and files that were made of PyTorch's image of a month.
+#: Texts to search for: every reference's file has one of these, none of which contains another.  The last ones begin
+#: the names of images and files that were made of PyTorch's image of a month.
 SEARCHED = (
     NGC_HOST,
     *(path for path in _KNOWN if not any(part in path for part in _KNOWN if part != path)),
