@@ -310,6 +310,14 @@ def kernels(driver: int) -> list[psutil.Process]:
     return []
 
 
+def ignores(process: psutil.Process, number: signal.Signals) -> bool:
+    """Whether a signal has no effect, as an interrupt of a kernel that runs no cell."""
+    with contextlib.suppress(OSError):
+        (mask,) = re.findall(r"^SigIgn:\s*(\w+)$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
+        return bool(int(mask, 16) >> (number - 1) & 1)
+    return True
+
+
 def kill(world: World, point: Point, draw: random.Random) -> tuple[bool, int, str]:
     """Run the bump and stop it there: whether it was, its exit status, and what it said."""
     world.moments = moments = Moments(point)
@@ -325,9 +333,7 @@ def kill(world: World, point: Point, draw: random.Random) -> tuple[bool, int, st
         if point.later is not None:
             moments.released.set()
             time.sleep(point.later)
-        # A kernel that runs no cell yet ignores an interrupt, or dies of it: as it happens.
-        starting = point.signal == signal.SIGINT and moments.now[0] == "start"
-        found = [] if starting else kernels(driver.pid)
+        found = [kernel for kernel in kernels(driver.pid) if not ignores(kernel, point.signal)]
         chosen = [draw.choice(found)] if found and point.target == "kernel" else found if point.target == "both" else []
         # Of a run that has no kernel yet there is but the driver to stop.
         whom = [*([] if point.target == "kernel" and found else [driver.pid]), *(it.pid for it in chosen)]
