@@ -4,7 +4,7 @@ An entry is drafted only if its finder, tried on the file, finds the reference, 
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -112,24 +112,26 @@ def draft(discovered: Sequence[ClassifiedReference], texts: Mapping[str, str]) -
         moves[_key(reference)] += len(reference.commits)
     keys = sorted(pins, key=lambda key: (read[key], pins[key], moves[key], counts[key[0]], key), reverse=True)
     by_key: dict[GroupKey, list[ClassifiedReference]] = {key: [] for key in keys}
+    first = {key[0]: key for key in reversed(keys)}
     for reference in discovered:
         # Those of an edition without a pin are compared with the first edition of their image.
-        own = [key for key in keys if key[0] == reference.reference.image]
-        if own:
-            by_key[_key(reference) if _key(reference) in own else own[0]].append(reference)
+        if reference.reference.image in first:
+            key = _key(reference)
+            by_key[key if key in by_key else first[key[0]]].append(reference)
     files = {reference.path: _DraftedFile(reference.path, texts[reference.path]) for reference in discovered}
     cis = {reference.nature.ci for reference in discovered}
-    groups, left_out, drafted = list[_DraftGroup](), list[str](), list[GroupKey]()
+    groups, left_out, names = list[_DraftGroup](), list[str](), _names(keys)
+    commits_by_edition: defaultdict[str, list[Set[str]]] = defaultdict(list)
     for key, references in by_key.items():
         entries, without = _entries(references, files, texts, cis)
         left_out += without
         if any(entry.role.startswith("lockstep") for entry in entries):
             # Which of the groups that fit the same tags a bump moves is only known of those that moved together.
-            similar = [by_key[other] for other in drafted if other[1] == key[1]]
-            alone = bool(similar) and not any(_moved_together(other, references) for other in similar)
-            name = _unique(_name(key, keys), {group.name for group in groups})
-            groups.append(_DraftGroup(name, *key[:2], entries, alone))
-            drafted.append(key)
+            similar = commits_by_edition[key[1]]
+            commits = frozenset[str]().union(*(reference.commits for reference in references))
+            alone = bool(similar) and not _moved_together(commits, similar)
+            groups.append(_DraftGroup(names[key], *key[:2], entries, alone))
+            similar.append(commits)
     if not groups:
         reason = "Nothing is drafted: a pins file has no way to find the references that matter."
         return PinsFileDraft("", (reason,), tuple(left_out))
@@ -150,16 +152,32 @@ def _key(classified: ClassifiedReference) -> GroupKey:
     return classified.reference.image, edition(tag) if tag else "", classified.cadence
 
 
-def _name(key: GroupKey, keys: Sequence[GroupKey]) -> str:
-    """Return the name of a group: the last part of its image, with more where another group has that too."""
-    image, own_edition, cadence = key
-    name = image.rpartition("/")[2]
-    if len({other[0] for other in keys if other[0].rpartition("/")[2] == name}) > 1:
-        name = image
-    if len({other[1] for other in keys if other[0] == image}) > 1:
-        name = f"{name}-{own_edition}"
-    if cadence:
-        name = f"{name}-{cadence}"
+def _names(keys: Sequence[GroupKey]) -> Mapping[GroupKey, str]:
+    """Return a unique name for each group: the last part of its image, with more where another group has that too."""
+    images = Counter(_last_part(image) for image in {key[0] for key in keys})
+    editions = Counter(image for image, _ in {key[:2] for key in keys})
+    names: dict[GroupKey, str] = {}
+    taken = set[str]()
+    for key in keys:
+        image, own_edition, cadence = key
+        name = _last_part(image)
+        if images[name] > 1:
+            name = image
+        if editions[image] > 1:
+            name = f"{name}-{own_edition}"
+        if cadence:
+            name = f"{name}-{cadence}"
+        names[key] = _unique(_plain_name(name), taken)
+        taken.add(names[key])
+    return names
+
+
+def _last_part(image: str) -> str:
+    return image.rpartition("/")[2]
+
+
+def _plain_name(name: str) -> str:
+    """Return the name in the form and length that a group may have."""
     short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     if len(short) > _LONGEST_NAME:
         short = short[-_LONGEST_NAME:]
@@ -177,11 +195,9 @@ def _unique(name: str, taken: Set[str]) -> str:
     return unique
 
 
-def _moved_together(main: Sequence[ClassifiedReference], others: Sequence[ClassifiedReference]) -> bool:
-    """Return True if at least half of the commits that moved the others moved the main group too."""
-    commits = frozenset[str]().union(*(reference.commits for reference in others))
-    together = commits & frozenset[str]().union(*(reference.commits for reference in main))
-    return bool(commits) and 2 * len(together) >= len(commits)
+def _moved_together(commits: Set[str], others: Sequence[Set[str]]) -> bool:
+    """Return True if at least half of the commits moved one of the others too."""
+    return bool(commits) and any(2 * len(commits & other) >= len(commits) for other in others)
 
 
 def _entries(

@@ -151,22 +151,26 @@ def _settle(
     entry: ClassifiedReference, bumps: Mapping[str, int], born: int, moves: Mapping[str, tuple[int, str]]
 ) -> ClassifiedReference:
     """Return the reference with the role that its part in the ``bumps`` (tag → order) since it was ``born`` shows."""
-    tags = [tag for tag, order in bumps.items() if order > born]
+    tags = sorted((tag for tag, order in bumps.items() if order > born), key=lambda tag: bumps[tag])
     taken = [moves[tag] for tag in tags if tag in moves]
-    if len(tags) < _ENOUGH or entry.role == "frozen" or not entry.reference.complete:
+    if len(tags) < _ENOUGH or not entry.reference.complete:
         return entry
     history = f"moved in {len(taken)} of {len(tags)} bumps"
     if taken:
         history += f", last {max(taken)[1][:10]}"
     lags = entry.reference.tag != max(bumps, key=lambda tag: bumps[tag])
-    is_pin = entry.is_read or (is_live(entry) and entry.nature.kind == "configuration")
+    is_pin = is_live(entry) and entry.reference.read_tag is not None
     forgotten = is_pin and lags and len(taken) >= max(len(tags) - 1, _OFTEN)
-    always = len(taken) == len(tags) or forgotten
+    # People who have begun to move a place go on: its last bumps say more than its first ones.
+    lately = len(tags) >= _OFTEN and all(tag in moves for tag in tags[-_OFTEN:])
+    always = len(taken) == len(tags) or forgotten or lately
     role: Role = entry.role
     if role == "lockstep" and lags and 2 * len(taken) < len(tags):
         role = "informational"
     elif role == "follow" and 2 * len(taken) < len(tags):
         role = "ignore"
+    elif role == "frozen" and lately and not entry.nature.for_people:
+        role = "follow"
     elif role in ("informational", "ignore") and always:
         role = "lockstep" if is_pin else "follow"
     return replace(entry, role=role, history=history)

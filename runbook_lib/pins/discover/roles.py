@@ -90,6 +90,12 @@ class _Occurrence:
         """True if CI, a build or a deployment of the product reads the reference, and its image can be compared."""
         kind = self.nature.kind
         is_live = kind in _READ or (kind in _READ_IN_CI and bool(self.nature.ci or self.nature.tool))
+        return is_live and self.may_be_read
+
+    @property
+    def may_be_read(self) -> bool:
+        """True if a program may read the reference, and its image can be compared."""
+        is_live = self.nature.kind in _READ | _READ_IN_CI
         return is_live and not self.nature.for_people and not _incomparable(self.reference)
 
 
@@ -112,7 +118,12 @@ def discover(
     for occurrence in occurrences:
         if occurrence.is_read:
             by_image[occurrence.image].append(occurrence)
-    leading = {image: _leading(group) for image, group in by_image.items()}
+    # Where neither CI nor a build reads an image, those that a program may read are its pins.
+    if_unread: defaultdict[tuple[str, ...], list[_Occurrence]] = defaultdict(list)
+    for occurrence in occurrences:
+        if occurrence.image not in by_image and occurrence.may_be_read:
+            if_unread[occurrence.image].append(occurrence)
+    leading = {image: _leading(group) for image, group in (by_image | if_unread).items()}
     row_tags: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for occurrence in occurrences:
         if occurrence.nature.kind == "matrix-row":
@@ -121,7 +132,9 @@ def discover(
     classified = []
     for occurrence in occurrences:
         differs = (occurrence.file.path, *occurrence.image) in differing
-        classified.append(_classify(occurrence, leading.get(occurrence.image), differs=differs))
+        image = occurrence.image
+        only_possible = image in if_unread
+        classified.append(_classify(occurrence, leading.get(image), differs=differs, only_possible=only_possible))
     passed: dict[tuple[str, ...], ClassifiedReference] = {}
     pinned = set()
     for pin in classified:
@@ -212,8 +225,10 @@ def _argument(pin: ClassifiedReference) -> str:
     return name.replace("-", "_").lower()
 
 
-def _classify(occurrence: _Occurrence, leading: Tag | None, *, differs: bool) -> ClassifiedReference:
-    role, reason = _role(occurrence, leading, differs=differs)
+def _classify(
+    occurrence: _Occurrence, leading: Tag | None, *, differs: bool, only_possible: bool
+) -> ClassifiedReference:
+    role, reason = _role(occurrence, leading, differs=differs, only_possible=only_possible)
     nature = occurrence.nature
     reader: str = nature.ci if nature.ci in ("github", "gitlab") else ""
     if role == "informational" and not nature.ci and not occurrence.is_read:
@@ -224,8 +239,12 @@ def _classify(occurrence: _Occurrence, leading: Tag | None, *, differs: bool) ->
     )
 
 
-def _role(occurrence: _Occurrence, leading: Tag | None, *, differs: bool) -> tuple[Role, str]:
-    """Return the role and the reason; ``differs``: rows of its file name several tags, so they may do so on purpose."""
+def _role(occurrence: _Occurrence, leading: Tag | None, *, differs: bool, only_possible: bool) -> tuple[Role, str]:
+    """Return the role and the reason.
+
+    ``differs``: rows of its file name several tags, so they may do so on purpose.  ``only_possible``: no reference to
+    its image is surely read by CI or a build.
+    """
     kind = occurrence.nature.kind
     if kind in ("comment", "foreign"):
         return "ignore", "nothing reads it"
@@ -235,10 +254,13 @@ def _role(occurrence: _Occurrence, leading: Tag | None, *, differs: bool) -> tup
         return "ignore", reason
     if kind == "record":
         return "frozen", "a record of the past, which must not move"
-    if leading is None or not occurrence.is_read:
+    is_read = occurrence.is_read or (only_possible and occurrence.may_be_read)
+    if leading is None or not is_read:
         return "informational", "people read or run it"
     newest = shorten(str(leading), _LONGEST_TAG)
     reader = f"{_reader(occurrence.nature)} reads it"
+    if not occurrence.is_read:
+        reader = "a program may read it"
     if occurrence.reference.tag == str(leading):
         return "lockstep", reader
     if kind in _PINS and not (kind == "matrix-row" and differs):
