@@ -266,6 +266,7 @@ def _ratios(group: Group, verdicts: Verdicts) -> list[float]:
 
 
 def _plot_ratios(axes: "Axes", group: Group, ratios: Sequence[float]) -> None:
+    axes.locator_params(axis="x", integer=True)
     axes.axhline(1, color=_INK, linewidth=1)
     axes.plot(range(1, len(ratios) + 1), ratios, "o", color=_OLD, markersize=4)
     axes.axhline(group.ratio or 1.0, color=_NEW, linewidth=1.5, linestyle="--")

@@ -109,7 +109,7 @@ def group_rows(groups: Iterable[Group]) -> list[dict[str, object]]:
     """Return one row per decision on a group."""
     rows = []
     for group in groups:
-        rows.append({**group.row, "files": len(group.files)})
+        rows.append({**group.row, "files": len(group.files), "p_value": f"{group.p_value:.2g}"})
     return rows
 
 

@@ -162,7 +162,10 @@ def _card(decision: Mapping[str, Any], folder: Path | None) -> Card:
 
 
 def _details(facts: Mapping[str, Any], why: str) -> Iterator[tuple[str, str]]:
-    if facts.get("numbers"):
+    command = str(facts.get("search", ""))
+    if command and command in why:  # the card shows it in a box of its own
+        why = why[: why.index(command)].rpartition(". ")[0]
+    if facts.get("numbers") and why.rstrip(".") != str(facts["numbers"]).rstrip("."):
         yield "Judged", why
     for label in ("history", "advice"):
         if facts.get(label):

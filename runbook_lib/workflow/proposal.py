@@ -18,7 +18,7 @@ from runbook_lib.text.markdown import unlinked
 from runbook_lib.workflow import lts_validation
 from runbook_lib.workflow.bump_branch import BumpBranch, commit_titles
 from runbook_lib.workflow.bump_plan import NO_PLAN, PlannedBump, plan_commit
-from runbook_lib.workflow.pull_request_body import TEMPLATES, compose_body, name_of, named_in, part
+from runbook_lib.workflow.pull_request_body import TEMPLATES, compose_body, fill_in, name_of, named_in, part
 
 _NOT_QUERIED = "not known: GitHub could not be reached"
 
@@ -79,7 +79,10 @@ class Proposal:
     @property
     def body(self) -> str:
         """The new text of the pull request.  Raises CannotTell where the present one cannot be updated."""
-        return compose_body(self.pull.body if self.pull else self.template, self.part)
+        if self.pull:
+            return compose_body(self.pull.body, self.part)
+        sentence = f"{unlinked(self.bump.title)}, in every place that names it."
+        return compose_body(fill_in(self.template, sentence), self.part)
 
     def show(self) -> View:
         """Show the branch, the pull request and its labels in a table, and the texts in full."""

@@ -61,6 +61,28 @@ def compose_body(text: str, part: str, section: Section = "") -> str:
     return text[:start] + part + text[end:]
 
 
+def fill_in(template: str, sentence: str) -> str:
+    """Return a repository's template with what holds for every bump, and the rest as it is.
+
+    That is the ``sentence`` on the change in place of the comment below the first heading, that no issue is linked, and
+    the boxes that a change of pins alone meets: "…, or none are needed".  Only a person can tick the others.
+    """
+    lines = template.splitlines(keepends=True)
+    has_sentence = False
+    for number, line in enumerate(lines):
+        text = line.rstrip("\r\n")
+        is_comment = text.strip().startswith("<!--") and text.strip().endswith("-->")
+        new = text
+        if is_comment and not has_sentence and number and lines[number - 1].startswith("#"):
+            new, has_sentence = sentence, True
+        elif text.lower().startswith("linked issue: <!--") and text.endswith("-->"):
+            new = f"{text[: len('linked issue:')]} none"
+        elif text.startswith("- [ ] ") and "none are needed" in text.lower():
+            new = text.replace("[ ]", "[x]", 1)
+        lines[number] = new + line[len(text) :]
+    return "".join(lines)
+
+
 def marked(text: str, bump: Bump, section: Section) -> str:
     """Return a part with the markers of its section around it."""
     name = f"base-image-runbook:{section}{':' * bool(section)}"

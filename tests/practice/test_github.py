@@ -790,6 +790,25 @@ def test_pages_for_people(world: World) -> None:
         assert "default-src 'none'" in response.headers["Content-Security-Policy"]
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\n\n<!-- a marker -->", "<p>plain</p>"),
+        ("| a | b |\n|---|---|\n| 1 | `2` |", "<td><code>2</code></td>"),
+        ("- [ ] open\n- [x] done", "☑ done"),
+        ("<details><summary>more</summary>\n\n**text**\n\n</details>", "<strong>text</strong>"),
+        ("[a](javascript:alert(1)) <img src=x onerror=alert(1)>", ">a</a>"),
+    ],
+)
+def test_pages_show_markdown(world: World, text: str, shown: str) -> None:
+    world.comment(8, text)
+    page = world.call("GET", world.get(f"{REPO}/issues/8")["html_url"], token="").text
+    assert shown in page
+    assert "a marker" not in page
+    assert "javascript:" not in page
+    assert "onerror" not in page
+
+
 def test_many_at_once(world: World) -> None:
     def write(number: int) -> int:
         sent = httpx.post(

@@ -33,9 +33,12 @@ def test_a_pull_request_is_opened_once(world: World) -> None:
     assert pull.labels == {"Run functional tests"}
     assert pull.head_sha == made.commit == git(world.remote, "rev-parse", BRANCH)
     assert set(world.checks().values()) == {"passed"}
-    # The repository's template is kept, with no box ticked, and our part follows.
+    # The repository's template is filled in, but for what only a person can say, and our part follows.
+    assert pull.body.startswith(
+        f"# What changes, and why?\n{TITLE}, in every place that names it.\n\nLinked issue: none\n"
+    )
     assert "## Before review\n\n- [ ] I have read" in pull.body
-    assert "[x]" not in pull.body.lower()
+    assert pull.body.count("- [x] ") == 2
     assert "`docker/.ngc_version.dev` | `1` |" in pull.body
     assert set(git(world.remote, "diff", "--name-only", f"main...{BRANCH}").split()) == DEV
     message = git(world.remote, "log", "-1", "--format=%B", BRANCH)

@@ -8,7 +8,7 @@ from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins.plan import PinChange, PinPlan
 from runbook_lib.text.markdown import code, prose
-from runbook_lib.workflow.pull_request_body import compose_body, marked, named_in, part
+from runbook_lib.workflow.pull_request_body import compose_body, fill_in, marked, named_in, part
 
 BEGIN, END = "<!-- base-image-runbook:begin main/dev-26.04-py3 -->", "<!-- base-image-runbook:end -->"
 OURS = f"{BEGIN}\nours\n{END}"
@@ -113,3 +113,34 @@ def test_our_part() -> None:
         "Record: `o-r/main/dev-26.04-py3`",
         END,
     ]
+
+
+MINE = "- [ ] I have read every line."
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "",
+        "No heading\n<!-- comment -->\n",
+        f"# Heading\n\nText\n{MINE}\n",
+        "Linked issue: #12\n",
+        "- [ ] Tests pass.\n",
+    ],
+)
+def test_what_a_bump_does_not_know_stays(template: str) -> None:
+    assert fill_in(template, "Bump.") == template
+
+
+@pytest.mark.parametrize(
+    ("template", "filled"),
+    [
+        ("# What?\n<!-- One line. -->\nmore <!-- x -->", "# What?\nBump.\nmore <!-- x -->"),
+        ("# What?\r\n<!-- One line. -->\r\n", "# What?\r\nBump.\r\n"),
+        ("# A\n<!-- a -->\n# B\n<!-- b -->\n", "# A\nBump.\n# B\n<!-- b -->\n"),
+        ("Linked issue: <!-- Fixes #12, or: none -->\n", "Linked issue: none\n"),
+        (f"{MINE}\n- [ ] Tests, or none are needed.", f"{MINE}\n- [x] Tests, or none are needed."),
+    ],
+)
+def test_what_holds_for_every_bump_is_filled_in(template: str, filled: str) -> None:
+    assert fill_in(template, "Bump.") == filled

@@ -1,5 +1,6 @@
-"""The forge's pages for people, to which each ``html_url`` leads.  All text is escaped; there are no scripts."""
+"""The forge's pages for people, to which each ``html_url`` leads.  Text is escaped or harmless HTML; no scripts."""
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,15 @@ from runbook_lib.practice.github.shapes import timestamp
 from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.serving import not_found
 from runbook_lib.practice.state import CommentRecord
+from runbook_lib.text.sanitize import clean_html
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
+
+#: The box of a task, and how it is shown.
+_BOX = re.compile(r"^( {0,3}[-*] )\[([ xX])\] ")
+_BOXES = {" ": "☐", "x": "☑", "X": "☑"}
 
 
 @cache
@@ -21,7 +28,19 @@ def _templates() -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("runbook_lib.practice.github")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.filters["markdown"] = _markdown
+    return environment
+
+
+def _markdown(text: str) -> "Markup":
+    """Return harmless HTML of a text as GitHub shows it: HTML comments are hidden, boxes can only be read."""
+    import mistune
+    from markupsafe import Markup
+
+    render = mistune.create_markdown(escape=False, plugins=["strikethrough", "table", "url"])
+    lines = [_BOX.sub(lambda match: f"{match[1]}{_BOXES[match[2]]} ", line) for line in text.splitlines()]
+    return Markup(clean_html(str(render("\n".join(lines)))))
 
 
 def page(hub: Hub, template: str, title: str, **values: object) -> Response:
