@@ -1,4 +1,4 @@
-"""Notebook bump: all steps of a bump, one after another, and its readiness to merge after them."""
+"""Notebook bump: all steps of a bump, one after another, and then its readiness to merge."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ _PARAMETERS = (
 
 
 def require(run: Context, *, accept: str, broken: str, rerun: str = "", hold: str = "") -> None:
-    """Raise Refused for decisions on files or tests that the branch does not have, before any step changes anything."""
+    """Raise Refused for decisions on files or tests that are not on the branch, before any step changes anything."""
     golden_comparison.require_known_files(run.branch, accept)
     quarantines.resolve_targets(run.branch, broken, "broken")
     quarantines.resolve_targets(run.branch, rerun, "rerun")
@@ -27,7 +27,7 @@ def require(run: Context, *, accept: str, broken: str, rerun: str = "", hold: st
 
 
 def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[StepResult, ...]:
-    """Run the notebooks of all steps with the same ``parameters``; none without a tag, and none in JupyterLab."""
+    """Run the notebooks of all steps with the same ``parameters``; run none without a tag or in JupyterLab."""
     if run.bump.tag is None or session.interactive():
         return ()
     values = {name: parameters[name] for name in _PARAMETERS}
@@ -36,7 +36,7 @@ def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[StepResult, 
 
 
 def finish(run: Context, results: tuple[StepResult, ...], *, wait: bool, hold: str = "") -> View:
-    """Read the bump's branch again, and record and show what is missing before the merge: also what is on ``hold``."""
+    """Read the bump's branch again, and record and show what the merge still needs, including what is on ``hold``."""
     github = run.forge if results else None
     state = readiness.check(bump_branch.find(run.checkout, run.bump), github, run.record.records, hold)
     return readiness.finish(run.record, results, state, wait=wait)

@@ -1,4 +1,4 @@
-"""The start of every notebook: parameters checked, checkout and record opened, inputs shown."""
+"""The start of every notebook: check the parameters, open the checkout and the record, show the inputs."""
 
 import atexit
 import os
@@ -34,13 +34,13 @@ _MODES = {
     "apply": "apply: the checkout is changed, and nothing leaves this machine",
     "publish": "publish: the checkout is changed, and changes are pushed and published",
 }
-#: Parameters of `Bump.parse`; a notebook has only those that it uses.
+#: Parameters of `Bump.parse`; each notebook defines only the ones it uses.
 _BUMP_PARAMETERS = ("tag", "image_type", "base", "remote", "allow", "group")
 
 
 @dataclass(frozen=True)
 class Context:
-    """One run of a notebook.  Its branch, plan and forge are read when they are first needed, and only once."""
+    """One run of a notebook.  Its branch, plan and forge are read once, when they are first needed."""
 
     bump: Bump
     checkout: Checkout
@@ -48,7 +48,7 @@ class Context:
 
     @cached_property
     def branch(self) -> BumpBranch:
-        """The bump's branch and its base.  Raises RunbookError as ``branch.find`` does."""
+        """The bump's branch and its base.  Raises RunbookError as ``bump_branch.find`` does."""
         return bump_branch.find(self.checkout, self.bump)
 
     @cached_property
@@ -58,15 +58,15 @@ class Context:
 
     @cached_property
     def forge(self) -> GitHub | None:
-        """GitHub, or None where there is no usable token and this run publishes nothing."""
+        """GitHub, or None if there is no usable token and this run publishes nothing."""
         return connect_github(self.checkout.repository(), self.bump)
 
 
 def begin(notebook: str, parameters: Mapping[str, Any]) -> Context:
-    """Start a run of ``notebook``, the name of its file; ``parameters`` are the notebook's ``globals()``.
+    """Start a run of ``notebook`` (a file name); ``parameters`` are the notebook's ``globals()``.
 
-    Without ``repo`` the run works on the practice environment, and starts it where none answers.  In JupyterLab
-    ``apply`` and ``publish`` count as False, as the form starts a headless run instead.
+    Without ``repo`` the run uses the practice environment, and starts it if it is not running.  In JupyterLab
+    ``apply`` and ``publish`` count as False, because the form starts a headless run instead.
     Raises RunbookError for an invalid parameter, checkout or record.
     """
     repo = parameters["repo"]
@@ -88,7 +88,7 @@ def begin(notebook: str, parameters: Mapping[str, Any]) -> Context:
 def open_record(name: str, bump: Bump, *, repository: str, audit: str = "") -> StepRecord:
     """Open the record of the notebook ``name``; ``repository`` is ``owner/name`` on the forge.
 
-    A run that the library started has its record already, and ignores ``audit``.  In JupyterLab nothing is kept.
+    A run started by the library already has a record, and ignores ``audit``.  In JupyterLab nothing is recorded.
     Raises RunbookError for a record that cannot be written.
     """
     if folder := os.environ.get("RUNBOOK_RECORD"):
@@ -109,7 +109,7 @@ def _identity(bump: Bump, repository: str) -> Identity:
 
 
 def _open_incomplete(name: str, records: Path, identity: Identity) -> Path:
-    """Open a record that only the notebook keeps, as another program than the library's papermill started it."""
+    """Open a record that the notebook itself keeps, for a run not started through the library's papermill."""
     started = now()
     record = record_id(started, name, secrets.token_hex(4))
     predicate = {
@@ -133,7 +133,7 @@ def _open_incomplete(name: str, records: Path, identity: Identity) -> Path:
 
 
 def _inputs(bump: Bump, checkout: Path, repository: str, *, practice: bool) -> View:
-    """Return the checked parameters, and in the practice environment a notice that it is one."""
+    """Return the checked parameters, preceded by a notice in the practice environment."""
     facts = display.facts(
         tag=bump.tag,
         image_type=bump.image_type,

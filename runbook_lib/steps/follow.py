@@ -1,4 +1,4 @@
-"""``runbook follow``: what a bump waits for, as one comment that is edited in place, and its commands."""
+"""``runbook follow``: a comment, edited in place, that shows what a bump is waiting for; and the comment commands."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -27,13 +27,13 @@ _STATE = re.compile(r"<!-- base-image-runbook:state (?P<state>[a-z ]{1,40}) -->"
 _UNTIL = re.compile(r" until (?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})\Z")
 _EVENTS: Mapping[str, Event] = {"waits for a person": "waiting", "ready to merge": "ready", "held": "waiting"}
 
-#: Carries out a command on a bump and returns a sentence on it; the text is the reason that was given.
+#: Carries out a command on a bump and returns a sentence about the result; the text is the reason given.
 CommandAction = Callable[[Bump, str], str]
 
 
 @dataclass(frozen=True)
 class FollowResult:
-    """The pull request's number (0 for an event of no bump) and state, and a sentence on what was done."""
+    """The pull request's number (0 if the event concerns no bump) and state, and a sentence about what was done."""
 
     number: int
     state: str
@@ -52,19 +52,19 @@ def follow(
     remote: str = "origin",
     publish: bool = False,
 ) -> FollowResult:
-    """Carry out the command of an event, if there is one, and update the status comment.
+    """Carry out the event's command, if it has one, and update the status comment.
 
-    Changes nothing without ``publish``, for a pull request that is no bump, and for a command of somebody who may not
-    write.
+    Changes nothing without ``publish``, for a pull request that is not a bump, or for a command from somebody without
+    write access.
     """
     known = repository.choose(checkout, pins)
     pull = _find(github, event)
     bump = _bump_of(pull, known, remote) if pull else None
     if event is None or pull is None or bump is None:
-        return FollowResult(0, "", "The event concerns no bump, or has no command: nothing was done.")
+        return FollowResult(0, "", "The event does not concern a bump, or contains no command: nothing was done.")
     command = event.command
     if command and not may_write(github, command.author):
-        return FollowResult(0, "", f"{command.author} may not write in the repository: nothing was done.")
+        return FollowResult(0, "", f"{command.author} does not have write access to the repository: nothing was done.")
     comment = holds.status_comment(github, pull.number)
     hold = holds.read(comment.body) if comment else None
     if hold and not hold.concerns(str(bump.tag), now().date()):
@@ -95,7 +95,7 @@ def _bump_of(pull: Pull, known: Repository, remote: str) -> Bump | None:
     if match is None or match["base"] != pull.base_ref:
         return None
     try:
-        # It applies nothing: only so does readiness check everything.
+        # Nothing is applied here; readiness checks everything only if apply is set.
         return Bump.parse(
             tag=match["tag"], image_type=match["type"], base=match["base"], remote=remote, apply=True, repository=known
         )
@@ -104,31 +104,31 @@ def _bump_of(pull: Pull, known: Repository, remote: str) -> Bump | None:
 
 
 def _hold(command: CommentCommand, bump: Bump) -> Hold:
-    """Return the hold of a command, with its end where the text names a day: ``no driver yet until 2026-06-15``."""
+    """Return the hold that a command sets, with its end if the text names a day: ``no driver yet until 2026-06-15``."""
     text, until = command.text, None
     if match := _UNTIL.search(text):
         try:
             until = date.fromisoformat(match["day"])
             text = text[: match.start()]
         except ValueError:
-            pass  # no day of the calendar: a part of the reason
+            pass  # not a calendar date, so part of the reason
     return Hold(str(bump.tag), f"{text} ({command.author})", until)
 
 
 def _carry_out(
     command: CommentCommand, bump: Bump, pull: Pull, actions: Mapping[CommandName, CommandAction], *, publish: bool
 ) -> str:
-    """Carry out a command, and return the answer to it."""
-    sentence = f"{command.author} asked for it."
+    """Carry out a command, and return the reply."""
+    sentence = f"Requested by {command.author}."
     if command.name == "revert" and not pull.merged:
         sentence = f"#{pull.number} is not merged, so there is nothing to revert."
     elif command.name == "refresh" and pull.state != "open":
         sentence = f"#{pull.number} is closed, so there is nothing to refresh."
     elif action := actions.get(command.name):
-        reason = command.text or f"{command.author} asked for it in {command.url}"
+        reason = command.text or f"Requested by {command.author} in {command.url}"
         try:
             sentence = action(bump, reason) if publish else f"Would carry out {command.name}."
-        except Refused as error:  # the answer says so; anything else fails the job
+        except Refused as error:  # the reply reports it; any other error fails the job
             sentence = str(error)
     return f"{command.name}: {sentence}"
 
@@ -147,7 +147,7 @@ def _update(
     text = f"{holds.STATUS}\n<!-- base-image-runbook:state {state} -->\n{holds.mark(hold) if hold else ''}\n{text}\n"
     before = _STATE.search(comment.body) if comment else None
     if not publish:
-        return FollowResult(pull.number, state, f"Would write the status of #{pull.number}. Add --publish.", text)
+        return FollowResult(pull.number, state, f"Would post the status of #{pull.number}. Add --publish.", text)
     if comment is None:
         once(
             lambda: holds.status_comment(github, pull.number),
@@ -166,7 +166,7 @@ def _update(
 
 
 def _records(checkout: Checkout, bump: Bump) -> Path | None:
-    """Return the bump's folder in the archive, if the archive is here."""
+    """Return the bump's folder in the archive, if the archive is on this machine."""
     identity = Identity(checkout.repository(), bump.base, bump.image_type, str(bump.tag), practice=False)
     folder = archive.default().joinpath(*identity.parts)
     return folder if folder.is_dir() else None

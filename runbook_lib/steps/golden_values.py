@@ -30,9 +30,9 @@ from runbook_lib.workflow.run_choice import ChosenRun
 
 @dataclass(frozen=True)
 class RefreshPlan:
-    """The edits that refresh a run's golden values, and ``verdicts`` on all golden files that the bump changes.
+    """The edits that refresh a run's golden values, and ``verdicts`` on every golden file that the bump changes.
 
-    ``undone`` are golden files whose uncommitted changes *reset* undoes; it leaves those in ``untracked`` alone.
+    *reset* undoes the uncommitted changes of the golden files in ``undone``; it leaves those in ``untracked`` alone.
     """
 
     values: GoldenComparison
@@ -43,12 +43,12 @@ class RefreshPlan:
 
     @property
     def run(self) -> ChosenRun:
-        """The CI run of the values."""
+        """The CI run that measured the values."""
         return self.values.ci_run
 
     @property
     def stopped(self) -> tuple[Judgement, ...]:
-        """The files that differ and are held back or refused, the worst first."""
+        """The files that differ and are held back or refused, worst first."""
         return tuple(file for file in summary.in_order(self.verdicts.judgements) if file.verdict in STOPPED)
 
     @property
@@ -58,7 +58,7 @@ class RefreshPlan:
 
     @property
     def accepted_groups(self) -> list[Group]:
-        """The groups of files written that a person has accepted."""
+        """The groups of written files that a person has accepted."""
         paths = {edit.path for edit in self.edits}
         groups = []
         for group in self.values.verdicts.groups:
@@ -68,13 +68,13 @@ class RefreshPlan:
 
     @property
     def accepted(self) -> list[Judgement]:
-        """The files written that a person has accepted."""
+        """The written files that a person has accepted."""
         paths = {edit.path for edit in self.edits}
         return [file for file in self.values.judged if file.accepted and f"{FOLDER}/{file.file}" in paths]
 
     @property
     def image(self) -> str:
-        """The image that the run tested, with its digest where a record of the bump has it."""
+        """The image that the run tested, with its digest if a record of the bump contains it."""
         bump = self.run.bump
         if not bump.tag:
             return "of the branch"
@@ -87,7 +87,7 @@ class RefreshPlan:
         return "; ".join(sorted({row["runner"] for row in self.provenance() if row["runner"]})) or "unknown"
 
     def provenance(self) -> list[dict[str, str]]:
-        """Return for each file that is written the run, job and runner that measured it, and the commit it tested."""
+        """Return, for each written file, the run, job and runner that measured it, and the commit tested."""
         paths, rows = {edit.path for edit in self.edits}, []
         for file in self.values.collection.files:
             if file.path in paths:
@@ -97,7 +97,7 @@ class RefreshPlan:
 
     @property
     def message(self) -> str:
-        """The commit's message, without the sign-off."""
+        """The commit message, without the sign-off."""
         assert self.run.source is not None
         files, name = display.count(len(self.edits), "file"), unlinked(self.run.source.name)
         lines = [
@@ -134,19 +134,19 @@ class RefreshPlan:
         return text
 
     def show(self) -> View:
-        """Return the files to be written and the texts in full."""
+        """Return the files to be written, and the full texts."""
         if self.run.source is None:
             return display.note("There is nothing to write.")
         rows = []
         for edit in self.edits:
             change = "new" if edit.before is None else "refreshed"
             rows.append({"file": edit.path.removeprefix(f"{FOLDER}/"), "change": change})
-        empty = "Nothing to write: the branch has all values of this run that are not held back."
+        empty = "Nothing to write: the branch has all values from this run that are not held back."
         view = display.table(rows, empty=empty)
         if self.edits:
             view += display.code(f"{self.message}\n\nSigned-off-by: …", title="Commit message")
-        view += display.notes(self.undone, title="Golden files whose uncommitted changes are undone first")
-        view += display.notes(self.untracked, title="Untracked golden files, which stay as they are")
+        view += display.notes(self.undone, title="Golden files whose uncommitted changes will be undone first")
+        view += display.notes(self.untracked, title="Untracked golden files, left as they are")
         return view + display.code(self.text, title="Text for the pull request")
 
 
@@ -156,7 +156,7 @@ def _scopes(row: Mapping[str, object]) -> str:
 
 
 def plan(values: GoldenComparison, *, reset: bool = False) -> RefreshPlan:
-    """Plan the refresh of the bump's branch.  ``reset`` would first undo uncommitted changes of golden files."""
+    """Plan the refresh of the bump's branch.  ``reset`` first undoes uncommitted changes to golden files."""
     branch, source = values.ci_run.branch, values.ci_run.source
     refreshed = []
     for file in values.judged:
@@ -172,7 +172,7 @@ def plan(values: GoldenComparison, *, reset: bool = False) -> RefreshPlan:
 
 
 def _uncommitted(checkout: Checkout) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the uncommitted golden files that HEAD has, and those that it does not have."""
+    """Return the uncommitted golden files that are in HEAD, and those that are not."""
     changed = [path for path in checkout.uncommitted([FOLDER]) if GoldenFileName.of_path(path)]
     at_head = checkout.read(changed, "HEAD")
     tracked = tuple(path for path in changed if at_head[path] is not None)
@@ -180,9 +180,9 @@ def _uncommitted(checkout: Checkout) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def carry_out(step: StepRecord, refresh: RefreshPlan) -> PushOutcome:
-    """With ``apply`` write and commit the values; with ``publish`` push the round, authorize CI and tell reviewers.
+    """With ``apply`` write and commit the values; with ``publish`` push the round, authorize CI and notify reviewers.
 
-    Raises Refused where somebody else's changes are in the way.
+    Raises Refused if somebody else's changes are in the way.
     """
     state, branch, bump = refresh.run.pull_request, refresh.run.branch, refresh.run.bump
     if not bump.apply or refresh.run.source is None:
@@ -191,7 +191,7 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> PushOutcome:
         push_round.require_own_branch(state)
     if refresh.undone:
         _undo(step, branch.checkout, refresh.undone)
-        step.report(f"Undid the uncommitted changes of {display.count(len(refresh.undone), 'golden file')}.")
+        step.report(f"Undid the uncommitted changes to {display.count(len(refresh.undone), 'golden file')}.")
     if refresh.edits:
         for file in refresh.values.judged:
             if file.accepted:
@@ -200,9 +200,9 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> PushOutcome:
             step.allowed(f"accept {group.id}", group.accepted)
         branch_history.make(step, branch, refresh.edits, refresh.message)
     push = PushOutcome()
-    if not bump.tag:  # the branch is not the runbook's to push
+    if not bump.tag:  # the branch does not belong to the runbook, which must not push it
         return push
-    if not refresh.run.older:  # an older run says nothing about the failures of the newest
+    if not refresh.run.older:  # an older run says nothing about the newest run's failures
         push = push_round.push_answers(step, state, refresh.values.undecided, last=False)
     if refresh.verdicts.judgements:
         push_round.update_body(step, state, refresh.text, "golden-values")
@@ -210,7 +210,7 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> PushOutcome:
 
 
 def _undo(step: StepRecord, checkout: Checkout, paths: tuple[str, ...]) -> None:
-    """Restore the files of HEAD.  git stores their present texts, under the blob ids that the record names."""
+    """Restore the files to HEAD.  git stores their current contents under the blob ids named in the record."""
     texts = checkout.read(paths)
     for path, text in texts.items():
         blob = None
@@ -245,7 +245,7 @@ def verify(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> View:
 
 def _checks(refresh: RefreshPlan) -> list[Check]:
     values, run = refresh.values, refresh.run
-    complete, exact = "every golden file asked for is there", "the branch holds the run's values byte for byte"
+    complete, exact = "every requested golden file is there", "the branch has the run's values byte for byte"
     if run.source is None:
         return [Check(complete, "skipped", f"{run.problem}."), Check(exact, "skipped", "Nothing was collected.")]
     missing = []
@@ -256,7 +256,7 @@ def _checks(refresh: RefreshPlan) -> list[Check]:
     elif missing:
         check = Check(complete, "failed", f"{len(missing)} missing. {' | '.join(missing[:5])}")
     else:
-        check = Check(complete, "passed", f"{len(values.new)} files of {run.source.name}.")
+        check = Check(complete, "passed", f"{len(values.new)} files from {run.source.name}.")
     if not run.bump.apply:
         return [check, Check(exact, "skipped", "This is a preview.")]
     texts = run.branch.checkout.read(edited_paths(refresh.edits), run.bump.branch)
@@ -276,7 +276,7 @@ def _conclude(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> None
         _plan_effects(step, refresh, files)
         held_back = f", and hold back {len(refresh.stopped)}" if refresh.stopped else ""
         if refresh.waiting:
-            held_back += f", and wait for {display.count(len(refresh.waiting), 'decision')} on many files"
+            held_back += f", and wait for {display.count(len(refresh.waiting), 'decision')} about many files"
         step.done(f"Preview: would refresh {files}{held_back}.", command(step.name, bump, apply=True))
     elif refresh.stopped or refresh.waiting:
         _wait_for_decision(step, refresh, push)
@@ -308,11 +308,11 @@ def _wait_for_decision(step: StepRecord, refresh: RefreshPlan, push: PushOutcome
 
 
 def _plan_effects(step: StepRecord, refresh: RefreshPlan, files: str) -> None:
-    """Record what applying would do."""
+    """Record what apply would do."""
     for danger in refresh.verdicts.accepted_dangers:
         step.would(f"accept {danger}")
     if refresh.edits:
-        step.would(f"refresh {files} in one commit on the branch {refresh.run.bump.branch}")
+        step.would(f"refresh {files} in one commit on branch {refresh.run.bump.branch}")
     if (
         refresh.run.older
         or not refresh.run.bump.tag

@@ -21,15 +21,15 @@ from runbook_lib.triage import failed_jobs, history
 from runbook_lib.triage.failed_jobs import DiagnosedJob, RequestedRun
 from runbook_lib.workflow.repository import choose
 
-_NAME_ONE = "Name a run: -r place '#12', a branch, or the address of a run, a job or a pull request."
+_NAME_ONE = "Name a run: -r place '#12', a branch, or the URL of a run, job or pull request."
 
 
 @dataclass(frozen=True)
 class Investigation:
-    """The failed jobs of a run, or the ``problem`` why there is none.
+    """The failed jobs of a run, or the ``problem`` that prevented finding one.
 
-    ``pull`` is the pull request that it tests, ``selection`` what that one's labels made CI run, and ``changed_files``
-    are table rows of its files.
+    ``pull`` is the pull request that the run tests, ``selection`` describes the tests that its labels selected, and
+    ``changed_files`` are table rows of its files.
     """
 
     place: RequestedRun | None
@@ -61,7 +61,7 @@ class Investigation:
         shown = display.facts(**facts)
         shown += failed_jobs.show(self.failures)
         if self.changed_files:
-            shown += display.note("Files of the pull request, those that the logs name first:")
+            shown += display.note("Files in the pull request; those named in the logs come first:")
             shown += display.table(self.changed_files)
         return shown
 
@@ -72,9 +72,9 @@ def look(
 ) -> Investigation:  # fmt: skip
     """Investigate the run that ``place`` names, as ``failed_jobs.find_run`` parses it.  Changes nothing.
 
-    ``records`` is a bump's folder: earlier failures are searched for in those of its repository.
-    Without a place it is that of the current branch.  A branch of an open pull request, such as
-    ``bump/main/dev-26.04-py3``, stands for that.
+    ``records`` is a bump's folder: the records of its repository are searched for earlier failures.
+    Without a place, the current branch's run is used.  A branch with an open pull request, such as
+    ``bump/main/dev-26.04-py3``, stands for that pull request.
     """
     place = place.strip()
     branch = place or checkout.current_branch()
@@ -108,12 +108,12 @@ def _with_history(jobs: tuple[DiagnosedJob, ...], records: Path | None) -> tuple
 
 
 def _pull_of(checkout: Checkout, github: GitHub, branch: str) -> str:
-    """Return the open pull request from a branch of the repository or of a remote, as ``#12``; empty without one."""
+    """Return the open pull request from a branch of the repository or a remote, as ``#12``; empty if there is none."""
     if branch.startswith(("#", "https://", "http://")) or branch.isdigit():
         return ""
     owners = {github.repository.partition("/")[0]: None}
     for remote in checkout.remotes():
-        with suppress(RunbookError):  # an address without an owner
+        with suppress(RunbookError):  # a URL without an owner
             owners[slug_of(checkout.remote_url(remote, push=True) or "").partition("/")[0]] = None
     for owner in owners:
         if pulls := github.pulls(head=f"{owner}:{branch}"):
@@ -122,7 +122,7 @@ def _pull_of(checkout: Checkout, github: GitHub, branch: str) -> str:
 
 
 def _selection(checkout: Checkout, github: GitHub, pull: Pull, run: WorkflowRun) -> str:
-    """Return a sentence on what the pull request's labels made CI run when the run was created."""
+    """Return a sentence about the tests that the pull request's labels selected when the run was created."""
     commit = next((commit for commit in (run.head_sha, pull.head_sha) if checkout.has(commit)), "HEAD")
     try:
         workflow = checkout.read([WORKFLOW_FILE], commit)[WORKFLOW_FILE]
@@ -147,7 +147,7 @@ def _file_rows(
 
 
 def _is_related(failure: DiagnosedJob, path: str) -> bool:
-    """Return True if the evidence of a failure contains the path, or the path is one of its test's files."""
+    """Return True if a failure's evidence contains the path, or the path is one of its test's files."""
     if failure.test and f"/{failure.test}/" in path:
         return True
     return any(path in line for line in failure.failure.evidence)
@@ -170,7 +170,7 @@ def verify(step: StepRecord, investigation: Investigation) -> View:
     unknown = [failure.failure.job for failure in failures if failure.failure.kind == "unknown"]
     check = Check("every failed job has a cause", "passed", f"{display.count(len(failures), 'failed job')}.")
     if unknown:
-        check = Check(check.name, "skipped", f"The logs of {', '.join(unknown)} show none.")
+        check = Check(check.name, "skipped", f"The logs of {', '.join(unknown)} do not show one.")
     step.check(check)
     step.done(f"CI run {run.id} ({run.conclusion or run.status}): {', '.join(sorted(kinds)) or 'no job failed'}.")
     return display.note("The checks are in the record below.")

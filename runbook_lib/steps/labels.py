@@ -1,8 +1,8 @@
-"""The labels that a pull request needs, from its changes or those of a git range: Megatron-LM's own table.
+"""The labels that a pull request needs for its changes, or a git range for its own: Megatron-LM's own table.
 
 Source: ``skills/mcore-cicd/SKILL.md`` of Megatron-LM, "Which label to attach"; for a bump of the base image the rule of
-``skills/mcore-bump-base-image/SKILL.md`` has precedence.  The table is about the nature of a change, at which a path
-only hints.  If a path permits two labels, the stronger one is shown with its reason: a person may know better.
+``skills/mcore-bump-base-image/SKILL.md`` takes precedence.  The table is about the nature of a change, and paths are
+only a hint.  If a path permits two labels, the stronger one is shown with its reason: a person may know better.
 """
 
 import itertools
@@ -28,26 +28,26 @@ from runbook_lib.text.lists import join_first
 
 _TABLE = tomllib.loads(resources.files("runbook_lib.steps").joinpath("labels.toml").read_text(encoding="utf-8"))
 _COLUMNS = itemgetter("label", "reason", "path")
-#: Labels (or none), each with its reason and the form of a path.  Of SCOPE the first row that matches a path counts.
+#: Labels (or none), each with its reason and a path pattern.  In SCOPE the first row that matches a path counts.
 SCOPE, ADDITIONAL = list(map(_COLUMNS, _TABLE["scope"])), list(map(_COLUMNS, _TABLE["additional"]))
 
 _CONFIG = re.compile(rf"{FOLDER}/[^/]+/[^/]+/model_config\.ya?ml")
 _PINNED = re.compile(r"docker/\.ngc_version\.(dev|lts)")
 _IMAGE_TYPES: tuple[ImageType, ...] = ("dev", "lts")
-#: Labels that may be set without being needed, and the objection to each.
+#: Labels that may be set although they are not needed, and the objection to each.
 _UNNEEDED = {
     LIGHTWEIGHT: "the changed paths do not need it",
     FUNCTIONAL: "the changed paths do not need it; it runs more tests than necessary",
     LTS: "optional: it switches CI to the LTS image, whatever else is set",
 }
-_OVERRIDES = f"it overrides {FUNCTIONAL!r}, and compares no golden values: remove it"
+_OVERRIDES = f"it overrides {FUNCTIONAL!r} and compares no golden values: remove it"
 
 
 @dataclass(frozen=True)
 class ChangeFacts:
-    """Facts that the paths of a change do not show.
+    """Facts that a change's paths do not show.
 
-    ``added`` are the paths that are new, ``newly_run`` the tests that CI runs now and did not run before, and
+    ``added`` are the new paths, ``newly_run`` the tests that CI did not run before, and
     ``bumped`` the image types whose pins move.
     """
 
@@ -58,7 +58,7 @@ class ChangeFacts:
 
 @dataclass(frozen=True)
 class Label:
-    """A label that a pull request needs; the name is empty if it needs none to choose its tests."""
+    """A label that a pull request needs; the name is empty if it needs no label to select its tests."""
 
     name: str
     reason: str
@@ -66,9 +66,9 @@ class Label:
 
 
 def needed_labels(paths: Iterable[str], facts: ChangeFacts | None = None) -> tuple[Label, ...]:
-    """Return the one label that chooses the tests, then additional ones.  A change without paths needs none.
+    """Return the one label that selects the tests, then additional ones.  A change without paths needs none.
 
-    Only one label chooses: of `Run tests` and `Run functional tests` CI obeys the former, so the latter must be alone.
+    Only one label takes effect: if both `Run tests` and `Run functional tests` are set, CI obeys the former.
     """
     facts = facts or ChangeFacts()
     changed = sorted(set(paths))
@@ -112,11 +112,11 @@ def _additional(paths: list[str], facts: ChangeFacts) -> Iterator[Label]:
 
 
 def bumped_by_pins(before: Texts, after: Texts, sites: Sites = MEGATRON_LM) -> frozenset[ImageType]:
-    """Return the image types whose lockstep pins name another image than before.  None if either side has no pins."""
+    """Return the image types whose lockstep pins name a new image; none if either side has no pins."""
     if not (sites.matches(before) and sites.matches(after)):
         return frozenset()
     old, new = _lockstep_images(before, sites), _lockstep_images(after, sites)
-    # A file that had no pin before moves nothing, nor does another row of an image that it has.
+    # A pin in a file that had none before is not a move, nor is another row with an image that the file already had.
     pinned = {(role, path) for role, path, _ in old}
     moved = {role for role, path, _ in new - old if (role, path) in pinned}
     return frozenset(image_type for image_type in _IMAGE_TYPES if f"lockstep {image_type}" in moved)
@@ -127,15 +127,15 @@ def _lockstep_images(texts: Texts, sites: Sites) -> set[tuple[str, str, str]]:
 
 
 def bumped_by_paths(paths: Collection[str]) -> frozenset[ImageType]:
-    """Return the image types whose pins move according to the paths: of files that contain nothing but a pin."""
+    """Return the image types whose pins move, judged by the paths of files that contain nothing but a pin."""
     names = {match[1] for path in paths if (match := _PINNED.fullmatch(path))}
     return frozenset(image_type for image_type in _IMAGE_TYPES if image_type in names)
 
 
 def newly_run_tests(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Return the functional tests that CI runs with the recipes after a change, and not with those before it.
+    """Return the functional tests that CI runs with the recipes after a change, but not with those before it.
 
-    A recipe that cannot be read counts as one without rows.
+    A recipe that cannot be read counts as empty.
     """
     return tuple(sorted(_gating_tests(after) - _gating_tests(before)))
 
@@ -156,7 +156,7 @@ def _gating_tests(texts: Mapping[str, str | None]) -> set[str]:
 
 
 def table_rows(needed: Iterable[Label], present: Collection[str] | None = None) -> list[dict[str, object]]:
-    """Return the labels as rows of a table; with a pull request's ``present`` labels, their state and unneeded ones."""
+    """Return the labels as table rows; with a pull request's ``present`` labels, also their state and unneeded ones."""
     table: list[dict[str, object]] = []
     names = set()
     for label in needed:
@@ -177,7 +177,7 @@ def table_rows(needed: Iterable[Label], present: Collection[str] | None = None) 
 
 @dataclass(frozen=True)
 class LabelledChange:
-    """A change; ``present`` are the labels of a pull request, None for a range.
+    """A change; ``present`` are the labels of its pull request, None for a range.
 
     ``limitation`` says what could not be examined.
     """
@@ -195,12 +195,12 @@ class LabelledChange:
 
 
 def of_range(checkout: Checkout, span: str) -> LabelledChange:
-    """Return the changes in ``BASE..HEAD`` since both diverged.  Raises CannotTell for an unknown commit."""
+    """Return the changes in ``BASE..HEAD`` since the two diverged.  Raises CannotTell for an unknown commit."""
     base, _, head = span.replace("...", "..").partition("..")
     try:
         old, new = checkout.resolve(base or "HEAD"), checkout.resolve(head or "HEAD")
     except RunbookError as error:
-        raise CannotTell(f"{span!r} is not a range of commits of {checkout.path}. {error}") from error
+        raise CannotTell(f"{span!r} is not a range of commits in {checkout.path}. {error}") from error
     fork = checkout.merge_base(old, new)
     if fork is None:
         raise CannotTell(f"{base} and {head} in {checkout.path} have no commit in common, so there is no range.")
@@ -209,9 +209,9 @@ def of_range(checkout: Checkout, span: str) -> LabelledChange:
 
 
 def of_pull(checkout: Checkout, github: GitHub, number: int) -> LabelledChange:
-    """Return the changes of a pull request, and its labels.
+    """Return a pull request's changes and labels.
 
-    If this clone does not have its head commit, only the paths are examined.
+    Only the paths are examined if this clone does not have its head commit.
     """
     pull = github.pull(number)
     name = f"#{number} {pull.title}"
@@ -222,8 +222,9 @@ def of_pull(checkout: Checkout, github: GitHub, number: int) -> LabelledChange:
             return LabelledChange(name, paths, facts, pull.labels)
     paths = tuple(sorted(set(github.files(number))))
     limitation = (
-        f"This clone does not have {pull.head_sha[:10]}, so only the paths were examined, not whether a test is new or "
-        f"runs again. To examine all: git fetch {checkout.base_remote() or 'origin'} pull/{number}/head."
+        f"This clone does not have {pull.head_sha[:10]}, so only the paths were examined: whether a test is new "
+        "or runs again is unknown. To examine everything: "
+        f"git fetch {checkout.base_remote() or 'origin'} pull/{number}/head."
     )
     return LabelledChange(name, paths, ChangeFacts(bumped=bumped_by_paths(paths)), pull.labels, limitation)
 

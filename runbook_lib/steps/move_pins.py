@@ -1,4 +1,4 @@
-"""Notebooks 01-github-pin, 02-gitlab-pin and 07-sync-check: the pins shown, moved, and compared with each other."""
+"""Notebooks 01-github-pin, 02-gitlab-pin and 07-sync-check: show the pins, move them, and compare them."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ _GIVE_TAG = "Run again with a tag, such as -p tag 26.04-py3."
 
 
 def show(branch: BumpBranch, plan: PinPlan) -> View:
-    """Return the commit that the plan starts from and its diff; without a tag, all pins as they are."""
+    """Return the commit that the plan starts from, and the plan's diff; without a tag, all pins as they are."""
     tag = branch.bump.tag
     if tag is None:
         return display.note(f"{_NO_TAG} {_GIVE_TAG}") + display.table(bump_plan.pin_rows(branch))
@@ -35,7 +35,7 @@ def show(branch: BumpBranch, plan: PinPlan) -> View:
 
 
 def carry_out(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: PinPlan) -> View:
-    """Apply the edits to the checkout, on the bump's branch; nothing in a preview.
+    """Apply the edits to the checkout, on the bump's branch; change nothing in a preview.
 
     Raises Refused for an image that cannot be used, and for files with other uncommitted changes.
     """
@@ -49,7 +49,7 @@ def carry_out(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: 
         return display.note(reason)
     if not plan.edits:
         return display.note("The branch already has these values: nothing was written.")
-    sentence = f"Wrote {display.count(len(written), 'file')} on the branch {branch.bump.branch}."
+    sentence = f"Wrote {display.count(len(written), 'file')} on branch {branch.bump.branch}."
     if unchanged := len(plan.edits) - len(written):
         sentence += f" {display.count(unchanged, 'file')} already had the planned content."
     return display.note(sentence)
@@ -78,16 +78,16 @@ def verify(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: Pin
         place = bump.branch if branch.tip else bump.base
         step.done(f"Already done: all pins of this step are at {bump.tag} on {place}.")
     elif bump.apply:
-        step.done(f"Moved {count} to {bump.tag}, on the branch {bump.branch}.", "03-open-pr commits them.")
+        step.done(f"Moved {count} to {bump.tag} on branch {bump.branch}.", "03-open-pr commits them.")
     else:
         files = ", ".join(edits.edited_paths(plan.edits))
-        step.would(f"change {display.count(len(plan.changes), 'line')} on the branch {bump.branch}: {files}")
+        step.would(f"change {display.count(len(plan.changes), 'line')} on branch {bump.branch}: {files}")
         step.done(f"Would change {count} to {bump.tag}.", command(step.name, bump, apply=True))
     return display.note("The record below lists the checks.")
 
 
 def _not_applicable(branch: BumpBranch, plan: PinPlan) -> str:
-    """Return why the repository or this branch has no pin that this step could move; empty where it has one."""
+    """Return why the repository or this branch has no pin that this step could move; empty if it has one."""
     bump = branch.bump
     notebook = {"github": GITHUB_PIN, "gitlab": GITLAB_PIN}.get(plan.ci, "")
     if reason := bump.repository.inapplicable(notebook):
@@ -98,31 +98,31 @@ def _not_applicable(branch: BumpBranch, plan: PinPlan) -> str:
         is_moved = site.lockstep and site.image_type == bump.image_type
         if is_moved and (site.ci == "gitlab") == (plan.ci == "gitlab") and (reading.pins or reading.problem):
             return ""
-    reader = "that GitLab reads" if plan.ci == "gitlab" else "outside of GitLab"
+    reader = "that GitLab reads" if plan.ci == "gitlab" else "outside GitLab"
     return f"Not applicable: {bump.base} has no {bump.image_type} pin {reader}."
 
 
 def _checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:
-    name = "the files hold exactly the plan"
+    name = "the files match the plan exactly"
     if not branch.bump.apply:
         return [Check(name, "skipped", "This is a preview.")]
     texts = branch.checkout.read(edits.edited_paths(plan.edits))
     differing = edits.unapplied(plan.edits, texts)
     detail = f"{display.count(len(plan.changes), 'value')} in {display.count(len(texts), 'file')}."
     if differing:
-        detail = f"{', '.join(differing)} differs from the plan."
+        detail = f"These files differ from the plan: {', '.join(differing)}."
     return [Check.of(name, not differing, detail), untouched(branch)]
 
 
 def untouched(branch: BumpBranch, ref: str | None = None) -> Check:
-    """Check that the bump's branch leaves the pins of the other image type as its base has them.
+    """Check that the bump's branch leaves the pins of the other image type as they are on its base.
 
-    ``ref`` None reads the work tree.  Skipped with ``allow=both-types``, as the bump then moves both.
+    ``ref`` None reads the work tree.  Skipped with ``allow=both-types``, because the bump then moves both.
     """
     bump = branch.bump
     image_type = bump.repository.other_type(bump.image_type)
     if image_type is None:
-        return Check("no other pin is touched", "skipped", f"All pins of {bump.repository.name} are of one image type.")
+        return Check("no other pin is touched", "skipped", f"All pins in {bump.repository.name} are of one image type.")
     name = f"the {image_type} pins are untouched"
     if "both-types" in bump.allow:
         return Check(name, "skipped", "both-types is allowed.")
@@ -135,7 +135,7 @@ def untouched(branch: BumpBranch, ref: str | None = None) -> Check:
 
 
 def _images(branch: BumpBranch, ref: str | None, role: str) -> set[tuple[str, str]]:
-    """Return the pins of a role, each with its image."""
+    """Return the pins with this role, each with its image."""
     sites = branch.bump.repository.sites
     verdicts = check_pins(branch.checkout.read(sites.pin_paths, ref), sites)
     return {(f"{pin.path} ({pin.selector})", pin.image) for pin in verdicts if pin.role == role}
@@ -143,7 +143,7 @@ def _images(branch: BumpBranch, ref: str | None, role: str) -> set[tuple[str, st
 
 @dataclass(frozen=True)
 class SyncCheck:
-    """The pins as step 07 judges them: as they are, or as ``planned``, with the present problems as ``findings``."""
+    """The pins that step 07 judges: as they are, or as ``planned``, with the current problems in ``findings``."""
 
     survey: Survey
     planned: bool = False
@@ -153,15 +153,15 @@ class SyncCheck:
 def survey(run: Context, refs: str) -> SyncCheck:
     """Compare the pins on ``refs``, names or patterns separated by spaces or commas.
 
-    Without refs it compares those of the bump's branch; of the work tree where there is no branch yet, or edits of
-    pins are uncommitted on it.  A preview compares them as its bump will leave them.  Raises CannotTell for a ref that
+    Without refs it compares the pins on the bump's branch, or in the work tree if there is no branch yet or it has
+    uncommitted pin edits.  A preview compares them as the bump will leave them.  Raises CannotTell for a ref that
     does not exist, and RunbookError for pins that cannot be planned.
     """
     bump, branch, checkout = run.bump, run.branch, run.checkout
     compare = partial(sync_survey.survey, checkout.path, image_type=bump.image_type, repository=bump.repository)
     if names := [_remote_branch(checkout, branch.base_remote, ref) for ref in refs.replace(",", " ").split()]:
         return SyncCheck(compare(names))  # other branches may use another month
-    # On its own, the step proves that a branch is in sync as it is; in the preview of a bump that is still to come.
+    # Run on its own, the step proves that a branch is in sync now; in a bump's preview the edits are still to come.
     if bump.tag and not bump.apply and (branch.tip is None or run.record.parent):
         edits = bump_plan.plan_commit(branch, branch.start).edits
         planned = compare([branch.start], expected=bump.tag, edits=edits, of_bump=True)
@@ -175,7 +175,7 @@ def survey(run: Context, refs: str) -> SyncCheck:
 
 
 def _remote_branch(checkout: Checkout, remote: str, ref: str) -> str:
-    """Return the remote's branch of this name, which is newer than a local one; else the name itself."""
+    """Return the remote branch with this name, as a local one may be outdated; if there is none, the name itself."""
     if set(ref) & set("*?[") or not checkout.tracked_tip(remote, ref):
         return ref
     return f"{remote}/{ref}"

@@ -1,4 +1,4 @@
-"""The checks of a new test against the project's guide, for ``runbook add-test``.  Pure.
+"""Checks of a new test against the project's guide, for ``runbook add-test``.  Pure.
 
 Source: ``skills/mcore-testing/SKILL.md`` of Megatron-LM.  A functional test is a folder with ``model_config.yaml``, a
 row in the recipe of each platform, and the label `Run functional tests`; its first golden values come from a clean
@@ -23,33 +23,33 @@ from runbook_lib.text import yaml_spans
 UNIT_TESTS = "tests/unit_tests"
 #: The required keys of `model_config.yaml`.
 KEYS = ("MODEL_ARGS", "ENV_VARS", "TEST_TYPE")
-#: The fields of a row, its own or the recipe's ``spec``; CI has defaults for missing ones.
+#: The fields of a row, set in the row or in the recipe's ``spec``; CI has defaults for missing ones.
 FIELDS = ("scope", "environment", "platforms", "n_repeat", "time_limit")
 #: The markers that CI's filters know, and their effects.
 MARKERS = {
     "internal": "skipped on the tag legacy",
     "flaky": "skipped in lts",
     "flaky_in_dev": "skipped in dev",
-    "experimental": "runs on the tag latest only",
+    "experimental": "runs only on the tag latest",
 }
 _BUILT_IN = frozenset({"parametrize", "skip", "skipif", "xfail", "usefixtures", "filterwarnings"})
 
 
 def functional(test: Target, texts: Mapping[str, str | None]) -> tuple[Check, ...]:
-    """Return the checks of a functional test on its platform; ``texts`` are the files of its folder, and recipes.
+    """Return the checks of a functional test on its platform; ``texts`` are the files in its folder and the recipes.
 
-    A failed check says what to do.  Missing golden values are no failure.
+    A failed check says what to do.  Missing golden values are not a failure.
     """
     folder = f"{FOLDER}/{test.model}/{test.case}"
     files = {path: text for path, text in texts.items() if path.startswith(f"{folder}/") and text is not None}
     golden = f"{folder}/golden_values_{test.environment}_{test.platform}.json"
     golden_check = Check("golden values", "passed", golden)
     if golden not in files:
-        advice = f"as for every new test: {notebooks.GOLDEN_VALUES} with -r run_id '#<pull request>' adds it."
+        advice = f"as in every new test: {notebooks.GOLDEN_VALUES} with -r run_id '#<pull request>' adds it."
         golden_check = Check("golden values", "skipped", f"{golden} is missing, {advice}")
-    advice = f"Set {FUNCTIONAL!r} on the pull request: its golden values need such a run."
+    advice = f"Set {FUNCTIONAL!r} on the pull request: its golden values come from a run with that label."
     return (
-        Check.of("the folder exists", bool(files), folder if files else f"There is no {folder}/. Create it."),
+        Check.of("the folder exists", bool(files), folder if files else f"{folder}/ does not exist. Create it."),
         _check_config(f"{folder}/model_config.yaml", files),
         *_check_rows(test, texts),
         Check("the label", "skipped", advice),
@@ -61,7 +61,7 @@ def _check_config(path: str, files: Mapping[str, str | None]) -> Check:
     name = f"model_config.yaml has {', '.join(KEYS)}"
     text = files.get(path)
     if text is None:
-        return Check.of(name, False, f"There is no {path}. Write it.")
+        return Check.of(name, False, f"{path} does not exist. Create it.")
     try:
         data = yaml_spans.load(text)
     except CannotTell as error:
@@ -81,14 +81,14 @@ def _check_rows(test: Target, texts: Mapping[str, str | None]) -> Iterator[Check
     own_rows = [row for row in all_rows if test.is_of(row)]
     name = f"a recipe runs it on {test.platform}"
     if not own_rows:
-        advice = "Add the row above with --apply; if none could be drafted, write one."
+        advice = "Add the row above with --apply, or write one if none could be drafted."
         yield Check.of(name, False, " ".join([f"No recipe runs {test}.", *problems, advice]))
         return
     places = ", ".join(f"{row.recipe}:{row.line}" for row in own_rows)
     scopes = sorted({cell.value for row in own_rows for cell in row.scopes if gating(cell.value)})
     if not scopes:
         advice = "Add one, such as mr-github."
-        yield Check.of(name, False, f"{places}: it has no scope with which CI runs it. {advice}")
+        yield Check.of(name, False, f"{places}: no scope of this row makes CI run it. {advice}")
     else:
         yield Check.of(name, True, f"{places}, scopes {', '.join(scopes)}.")
         if not any(scope.startswith("mr-github") or scope in ("L0", "L1") for scope in scopes):
@@ -101,8 +101,8 @@ def _check_rows(test: Target, texts: Mapping[str, str | None]) -> Iterator[Check
     for row in own_rows:
         present = draft.fields(row, texts[row.recipe] or "")
         if missing := [field for field in FIELDS if field not in present]:
-            detail = f"{row.recipe}:{row.line} leaves {', '.join(missing)} to CI. Set what its defaults do not fit."
-            yield Check("the row says all", "skipped", detail)
+            detail = f"{row.recipe}:{row.line} leaves {', '.join(missing)} to CI. Set those whose defaults do not fit."
+            yield Check("the row is complete", "skipped", detail)
 
 
 # -- unit tests ------------------------------------------------------------------------------------------------------
@@ -120,15 +120,15 @@ def unit(
         bucket_detail = f"No bucket includes {path}. Add a row to {rows.FOLDER}/h100/unit-tests.yaml."
     advice = f"Set {LIGHTWEIGHT!r} on the pull request, or {FUNCTIONAL!r} if other changes need it (runbook labels)."
     return (
-        Check.of("the file is named so that pytest finds it", is_named, name_detail),
+        Check.of("pytest finds the file by its name", is_named, name_detail),
         *_check_markers(path, text, registered),
-        Check.of("a bucket of CI takes it in", bool(buckets), bucket_detail),
+        Check.of("a CI bucket includes it", bool(buckets), bucket_detail),
         Check("the label", "skipped", advice),
     )
 
 
 def _takes(bucket: str, path: str) -> bool:
-    """Return True if a bucket of unit tests, a path with wildcards, includes a file."""
+    """Return True if a unit-test bucket, a path with wildcards, includes a file."""
     form = re.escape(bucket).replace(r"\*\*/", "(?:.*/)?").replace(r"\*", "[^/]*")
     if bucket.endswith("/"):
         form += "[^/]*"
@@ -137,7 +137,7 @@ def _takes(bucket: str, path: str) -> bool:
 
 def _check_markers(path: str, text: str | None, registered: frozenset[str]) -> Iterator[Check]:
     if text is None:
-        yield Check.of("the file exists", False, f"There is no {path}. Write it.")
+        yield Check.of("the file exists", False, f"{path} does not exist. Create it.")
         return
     try:
         nodes = list(ast.walk(ast.parse(text)))
@@ -163,7 +163,7 @@ def _check_markers(path: str, text: str | None, registered: frozenset[str]) -> I
 
 
 def registered_in(pyproject: str | None) -> frozenset[str]:
-    """Return the markers that ``pyproject.toml`` registers with pytest; none if it cannot be read."""
+    """Return the pytest markers that ``pyproject.toml`` registers; none if it cannot be read."""
     try:
         markers = tomllib.loads(pyproject or "")["tool"]["pytest"]["ini_options"]["markers"]
         return frozenset(str(marker).partition(":")[0].partition("(")[0].strip() for marker in markers)

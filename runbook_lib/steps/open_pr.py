@@ -1,4 +1,4 @@
-"""Notebook 03-open-pr: the branch of a bump, its commit, and the labelled draft pull request, each made only once."""
+"""Notebook 03-open-pr: a bump's branch, its commit and the labelled draft pull request, each created only once."""
 
 from dataclasses import dataclass
 
@@ -25,9 +25,9 @@ _PUBLISH = "Run again with -p apply True -p publish True."
 class OpenedPullRequest:
     """The branch and pull request after step 3.
 
-    ``proposal`` is the one that was carried out: after a merge of the base it differs from the one shown before.
-    ``label_request`` asks a maintainer for labels that this token may not set.  ``review`` is that of the branch's
-    commits, None where none of them is ours.
+    ``proposal`` is the one carried out: after a merge of the base it differs from the one shown earlier.
+    ``label_request`` asks a maintainer for labels that this token may not set.  ``review`` covers the branch's
+    commits, and is None if none of them is ours.
     """
 
     proposal: Proposal
@@ -38,14 +38,14 @@ class OpenedPullRequest:
 
     @property
     def unconfirmed(self) -> Review | None:
-        """The review, where a person has to confirm commits."""
+        """The review, if a person has to confirm commits."""
         return self.review if self.review and self.review.foreign else None
 
 
 def carry_out(step: StepRecord, proposal: Proposal) -> OpenedPullRequest:
-    """With ``apply`` make the branch and the commit; with ``publish`` push them, and open or update the pull request.
+    """With ``apply`` create the branch and commit; with ``publish`` push them, and open or update the pull request.
 
-    Raises Refused where git or the remote refuses, and RunbookError where GitHub does.
+    Raises Refused if git or the remote refuses, and RunbookError if GitHub does.
     """
     bump = proposal.bump
     if proposal.nothing_to_do:
@@ -88,19 +88,19 @@ def carry_out(step: StepRecord, proposal: Proposal) -> OpenedPullRequest:
 
 
 def _commit(step: StepRecord, proposal: Proposal) -> str:
-    """Return the branch's commit with the complete bump, and make it where it does not exist."""
+    """Return the branch's commit with the complete bump, creating it if necessary."""
     branch, name = proposal.branch, proposal.bump.branch
     if proposal.remaining.edits:
         return branch_history.make(step, branch, proposal.remaining.edits, proposal.message)
     step.report(f"Already done: {name} at {branch.start[:10]} has the complete bump.")
     if bump_branch.fast_forward(branch):
         step.effect("merge", name, None, branch.start)
-        step.report(f"Fast-forwarded {name} to it here.")
+        step.report(f"Fast-forwarded the local {name} to it.")
     return branch.start
 
 
 def _merge_base(step: StepRecord, proposal: Proposal, commit: str) -> Proposal:
-    """Merge the base into the branch and plan again, as the base may have brought further pins."""
+    """Merge the base into the branch and plan again, because the base may have brought further pins."""
     branch, bump = proposal.branch, proposal.bump
     bump_branch.switch_to(branch)
     merged = branch.checkout.merge(branch.base_commit, f"Merge branch '{bump.base}' into {bump.branch}")
@@ -111,7 +111,7 @@ def _merge_base(step: StepRecord, proposal: Proposal, commit: str) -> Proposal:
 
 
 def _push(step: StepRecord, proposal: Proposal, review: Review) -> str | None:
-    """Push the branch and return the remote's commit; None where the branch has a commit to be confirmed first."""
+    """Push the branch and return the remote's commit; None if a commit on the branch must be confirmed first."""
     bump, checkout, commit = proposal.bump, proposal.branch.checkout, review.head
     remote_commit = checkout.remote_tip(bump.remote, bump.branch)
     if remote_commit == commit:
@@ -120,40 +120,40 @@ def _push(step: StepRecord, proposal: Proposal, review: Review) -> str | None:
     if remote_commit and bump_branch.only_ci_answers(checkout, bump, remote_commit, commit):
         step.report(
             f"{bump.remote} has {remote_commit[:10]}. The commits after it respond to its CI run, and are pushed "
-            "together once all its failures are decided."
+            "together once all of that run's failures are decided."
         )
         return remote_commit
     if review.foreign:
-        step.report(f"Not pushed: {bump.branch} has a commit that the runbook did not make.")
+        step.report(f"Not pushed: {bump.branch} contains a commit that the runbook did not make.")
         return None
     branch_history.push(step, review, remote_commit)
     return commit
 
 
 def _open_or_update(step: StepRecord, proposal: Proposal, github: GitHub) -> Pull:
-    """Return the open pull request, with our part of its text updated; a new draft where there is none."""
+    """Return the open pull request with our part of its description updated, or a new draft if there is none."""
     bump, pull = proposal.bump, proposal.pull
     if pull is None:
         pull = open_draft(step, github, bump, proposal.head, proposal.body)
     else:
         step.report(f"Already open: #{pull.number} by {pull.author}: {pull.url}")
     if not proposal.mine and not named_in(pull.body):
-        return pull  # a text that somebody else wrote
+        return pull  # somebody else wrote the description
     try:
         body = github.public(compose_body(pull.body, proposal.part))
         if body != pull.body:
             github.update_pull(pull.number, body)
             step.effect("pull request", f"#{pull.number} text", pull.body, body, url=pull.url)
-            step.report("Updated our part of its text.")
+            step.report("Updated our part of its description.")
     except (CannotTell, NotAllowed) as error:
         step.warn(str(error))
     return pull
 
 
 def _set_labels(step: StepRecord, github: GitHub, pull: Pull, proposal: Proposal) -> str:
-    """Set the labels that choose the tests, remove those that prevent them, and read the labels again.
+    """Set the labels that select the tests, remove those that prevent them, and read the labels again.
 
-    Returns a request to a maintainer where this token may not change labels, empty where they are right.
+    Returns a request to a maintainer if this token may not change labels, empty if they are right.
     """
     required, forbidden = proposal.bump.labels
     before = github.labels(pull.number)
@@ -167,7 +167,7 @@ def _set_labels(step: StepRecord, github: GitHub, pull: Pull, proposal: Proposal
                 github.add_label(pull.number, name)
             else:
                 github.remove_label(pull.number, name)
-        except NotAllowed as error:  # a contributor's token; or somebody else changed it first
+        except NotAllowed as error:  # a contributor's token, or somebody else changed the label first
             errors.append(str(error))
             continue
         step.effect("label", f"#{pull.number} {name}", not wanted, wanted, url=pull.url)
@@ -198,7 +198,7 @@ def verify(step: StepRecord, opened: OpenedPullRequest) -> None:
     elif opened.unconfirmed:
         step.waiting(opened.unconfirmed.waiting, opened.unconfirmed.next)
     elif not bump.publish:
-        step.waiting("waiting for publish: only then is the branch pushed and the pull request opened", _PUBLISH)
+        step.waiting("waiting for publish, which pushes the branch and opens the pull request", _PUBLISH)
     elif opened.label_request:
         step.waiting(f"waiting for a maintainer to set the labels of {number}", opened.label_request)
     else:
@@ -207,12 +207,12 @@ def verify(step: StepRecord, opened: OpenedPullRequest) -> None:
 
 
 def _plan_effects(step: StepRecord, proposal: Proposal) -> None:
-    """Record what applying would do."""
+    """Record what apply would do."""
     bump, pull = proposal.bump, proposal.pull
     if proposal.merges:
-        step.would(f"merge {bump.base} into the branch {bump.branch}")
+        step.would(f"merge {bump.base} into branch {bump.branch}")
     if proposal.remaining.edits:
-        step.would(f"make one commit of {display.count(len(proposal.remaining.edits), 'file')}: {bump.title!r}")
+        step.would(f"commit {display.count(len(proposal.remaining.edits), 'file')} together: {bump.title!r}")
     if not proposal.mine:
         return
     if pull is None:
@@ -229,10 +229,10 @@ def _plan_effects(step: StepRecord, proposal: Proposal) -> None:
 
 def _branch_checks(opened: OpenedPullRequest) -> list[Check]:
     proposal, bump, commit, review = opened.proposal, opened.proposal.bump, opened.commit, opened.review
-    complete, own = "the branch holds the whole bump", "every commit is the runbook's own, or confirmed"
+    complete, own = "the branch has the complete bump", "every commit is the runbook's own or confirmed"
     if not bump.apply:
         return Check.each((complete, own), "skipped", "This is a preview.")
-    if opened.commit is not None and opened.unconfirmed:  # its effect on the pins is checked once it is confirmed
+    if opened.commit is not None and opened.unconfirmed:  # their effect on the pins is checked once they are confirmed
         return Check.each((complete, own), "waiting", f"{opened.unconfirmed.waiting}.")
     if commit is None:
         assert opened.pull is not None
@@ -248,7 +248,7 @@ def _branch_checks(opened: OpenedPullRequest) -> list[Check]:
     detail = f"{commit[:10]}: {files}."
     if missing:
         lines = ", ".join(f"{change.path}:{change.line}" for change in missing)
-        detail = f"{lines} is not at {bump.tag}."
+        detail = f"Not at {bump.tag}: {lines}."
     assert review is not None
     return [Check.of(complete, not missing, detail), _own_check(own, review)]
 
@@ -272,7 +272,7 @@ def _fetch_head(proposal: Proposal, pull: Pull) -> None:
 
 def _pull_checks(opened: OpenedPullRequest) -> list[Check]:
     proposal, bump, github = opened.proposal, opened.proposal.bump, opened.proposal.github
-    is_open, head, labels = "the pull request is open", "its head is the bump's commit", "its labels choose the tests"
+    is_open, head, labels = "the pull request is open", "its head is the bump's commit", "its labels select the tests"
     if github is None or opened.pull is None or not bump.publish:
         reason = "Nothing was published." if bump.apply else "This is a preview."
         return Check.each((is_open, head, labels), "skipped", reason)

@@ -1,4 +1,4 @@
-"""Notebook 00-preflight: the checkout, the image, the runners' drivers and the token, checked before a bump starts."""
+"""Notebook 00-preflight: check the checkout, the image, the runners' drivers and the token before a bump starts."""
 
 import os
 
@@ -20,32 +20,32 @@ from runbook_lib.workflow.bump_plan import PlannedBump
 
 
 def _checkout_checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:
-    """Check that the files of the plan can be edited and committed in this checkout."""
+    """Check that the planned files can be edited and committed in this checkout."""
     checkout, paths = branch.checkout, edited_paths(plan.edits)
     checks = [Check.of("the checkout has a work tree", not checkout.bare, str(checkout.path))]
-    name = "git knows who commits"
+    name = "git has a committer identity"
     try:
         checks.append(Check.of(name, True, "{} <{}>".format(*checkout.identity())))
     except RunbookError as error:
         missing = Check.of(name, False, str(error))
         if not branch.bump.apply:
-            missing = Check(name, "skipped", f"{error} A preview commits nothing, so it works without.")
+            missing = Check(name, "skipped", f"{error} A preview does not commit, so it works without one.")
         checks.append(missing)
     name = "no other changes are in the way"
     try:
         bump_branch.uncommitted_edits(checkout, plan.edits)
         checks.append(Check.of(name, True, f"{display.count(len(paths), 'file')} would be edited."))
-    except RunbookError as error:  # Refused, and CannotTell for a link
+    except RunbookError as error:  # Refused, or CannotTell for a symbolic link
         checks.append(Check.of(name, False, str(error)))
     problems = list(editable.problems(checkout, paths))
-    return [*checks, Check.of("the files can be edited as they are committed", not problems, " ".join(problems))]
+    return [*checks, Check.of("the files can be edited as committed", not problems, " ".join(problems))]
 
 
 def rights(github: GitHub | None, bump: Bump) -> list[Check]:
-    """Check what the token permits.
+    """Check the token's permissions.
 
-    Skipped in a run that publishes nothing and cannot query GitHub.  A contributor without the right to set labels is
-    no failure.
+    Skipped in a run that publishes nothing and cannot query GitHub.  A contributor who may not set labels is not a
+    failure.
     """
     valid, can_label = "the token is valid", "labels can be set"
     names = (valid, can_label, token_scopes.NAME)
@@ -69,12 +69,12 @@ def rights(github: GitHub | None, bump: Bump) -> list[Check]:
 
 
 def driver_rows(planned: PlannedBump) -> list[dict[str, str]]:
-    """Return the driver that the image needs, compared with those of the runners (``RUNBOOK_DRIVERS``)."""
+    """Return the driver that the image needs, compared with the runners' drivers (``RUNBOOK_DRIVERS``)."""
     return driver_check.rows(planned.image, os.environ.get(driver_check.VARIABLE, ""))
 
 
 def report(step: StepRecord, branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> list[Check]:
-    """Make all checks and record them.  Raises Refused where this run publishes and the tag was not verified."""
+    """Run all checks and record them.  Raises Refused if this run publishes and the tag was not verified."""
     bump, plan = branch.bump, planned.plan
     checks = [*_checkout_checks(branch, plan), *rights(github, bump)]
     step.warn(*branch.warnings, *plan.warnings)

@@ -1,4 +1,4 @@
-"""``runbook revert``: the pull request that takes a merged bump back, with the reason and what would change it."""
+"""``runbook revert``: a pull request that reverts a merged bump, with the reason and when to try the tag again."""
 
 import contextlib
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from runbook_lib.workflow.pull_request_body import compose_body, marked
 
 @dataclass(frozen=True)
 class RevertOptions:
-    """``until`` is the day from which on the tag is worth trying again, or a condition in words."""
+    """``until`` is the day from which the tag is worth trying again, or a condition in words."""
 
     tag: str
     reason: str
@@ -38,7 +38,7 @@ class RevertOptions:
 
 @dataclass(frozen=True)
 class RevertResult:
-    """The ``commit`` that is taken back; ``text`` and ``url`` are those of the pull request."""
+    """The reverted ``commit``, and the ``text`` and ``url`` of the pull request."""
 
     commit: str
     sentence: str
@@ -47,12 +47,12 @@ class RevertResult:
 
 
 def revert(checkout: Checkout, options: RevertOptions) -> RevertResult:
-    """Revert the commit by which the base branch got the tag, and open the pull request, once.
+    """Revert the commit that brought the tag to the base branch, and open the pull request, once.
 
     Changes nothing without ``publish``.  Raises Refused if the base does not have the tag, or git cannot revert it.
     """
     if not options.reason.strip():
-        raise RunbookError("A revert needs a reason, which watch and the next reader go by: --reason TEXT.")
+        raise RunbookError("A revert needs a reason, for watch and for the next reader: --reason TEXT.")
     bump = Bump.parse(
         tag=options.tag, image_type=options.image_type, base=options.base, remote=options.remote,
         apply=options.publish, publish=options.publish, repository=repository.choose(checkout, options.pins),
@@ -62,7 +62,7 @@ def revert(checkout: Checkout, options: RevertOptions) -> RevertResult:
     existing = holds.find_revert(github, checkout, bump) if github else None
     if not _has_tag(branch, branch.base_commit):
         if existing and existing.merged:
-            return RevertResult("", f"#{existing.number} has reverted {bump.tag} already.", "", existing.url)
+            return RevertResult("", f"#{existing.number} already reverts {bump.tag}.", "", existing.url)
         raise Refused(f"The {bump.image_type} pins of {bump.base} do not name {bump.tag}: there is nothing to revert.")
     commit = _bump_commit(branch)
     hold, condition = _hold(options)
@@ -81,7 +81,7 @@ def revert(checkout: Checkout, options: RevertOptions) -> RevertResult:
 
 
 def _has_tag(branch: BumpBranch, commit: str) -> bool:
-    """Return whether every pin of the bump's type names its tag in a commit."""
+    """Return whether every pin of the bump's type names its tag in this commit."""
     return {image.tag for image in _images(branch, commit)} == {str(branch.bump.tag)}
 
 
@@ -92,20 +92,20 @@ def _images(branch: BumpBranch, commit: str) -> set[ImageRef]:
 
 
 def _bump_commit(branch: BumpBranch) -> str:
-    """Return the commit by which the base branch got the tag."""
+    """Return the commit that brought the tag to the base branch."""
     bump, checkout = branch.bump, branch.checkout
     images = _images(branch, branch.base_commit)
     since, commit = moved_since(checkout, branch.base_commit, bump.repository.sites, bump.image_type, images)
     if not commit or since.startswith("…"):
         raise CannotTell(
-            f"The history of {bump.base} in {checkout.path} does not reach back to the bump to {bump.tag}. Fetch more "
-            "of it (git fetch --unshallow), then run again."
+            f"The history of {bump.base} in {checkout.path} does not reach back to the bump to {bump.tag}. Fetch the "
+            "rest (git fetch --unshallow), then run again."
         )
     return commit
 
 
 def _hold(options: RevertOptions) -> tuple[Hold, str]:
-    """Return the hold, and what would make the tag worth trying again, in words."""
+    """Return the hold, and in words when the tag is worth trying again."""
     try:
         until = date.fromisoformat(options.until)
     except ValueError:
@@ -124,28 +124,28 @@ def _open(github: GitHub, branch: BumpBranch, commit: str, text: str) -> Pull:
         lambda: github.open_pull(title, head, bump.base, f"{text}\n", draft=True),
     )
     on, _ = bump.labels
-    with contextlib.suppress(NotAllowed):  # a contributor's token: a maintainer sets them
+    with contextlib.suppress(NotAllowed):  # a contributor's token: a maintainer sets the labels
         for label in sorted(on - pull.labels):
             github.add_label(pull.number, label)
     return pull
 
 
 def _push(branch: BumpBranch, commit: str, message: str, name: str) -> None:
-    """Push the branch with the reverse of a commit; one that the remote has already must be that."""
+    """Push a branch that reverts a commit; if the remote already has the branch, it must be that revert."""
     bump, checkout = branch.bump, branch.checkout
     if tip := checkout.remote_tip(bump.remote, name):
         checkout.fetch(bump.remote, name)
         if _has_tag(branch, tip) or not checkout.is_ancestor(commit, tip):
             raise Refused(
-                f"The branch {name} on {bump.remote} is not a revert of {commit[:10]}. Delete it: git push "
+                f"Branch {name} on {bump.remote} is not a revert of {commit[:10]}. Delete it: git push "
                 f"{bump.remote} --delete {name}"
             )
         return
     with linked_work_tree(checkout, branch.base_commit, name) as tree:
         if checkout.branch_tip(name):
-            tree.git("branch", "--quiet", "-D", name)  # of a run that was killed before its push
+            tree.git("branch", "--quiet", "-D", name)  # left by a run that was killed before its push
         tree.switch(name, branch.base_commit)
         reverse = tree.revert(commit, message)
         if len(_images(branch, reverse)) != 1:
-            raise Refused(f"Without {commit[:10]} the pins of {bump.base} do not agree. Revert the bump by hand.")
+            raise Refused(f"Without {commit[:10]} the pins on {bump.base} do not agree. Revert the bump by hand.")
         tree.push(bump.remote, name, reverse)

@@ -1,4 +1,4 @@
-"""Notebook 04-run-ci: CI authorized for the head commit, once and with the right labels, and its run followed."""
+"""Notebook 04-run-ci: authorize CI for the head commit, once and with the right labels, and follow its run."""
 
 import time
 from collections import Counter
@@ -32,9 +32,9 @@ def follow(
     clock: Callable[[], float] = time.monotonic,
     say: Callable[[str], object] = print,
 ) -> CiStatus | None:
-    """Return the progress of the head commit's CI run; with ``wait`` once it has ended, printing each change of state.
+    """Return the progress of the head commit's CI run; with ``wait``, print each change of state until it finishes.
 
-    A preview never waits.  None where there is no run to follow.  Raises Unreachable when GitHub stays unreachable.
+    A preview never waits.  Returns None if there is no run to follow.  Raises Unreachable if GitHub stays unreachable.
     """
     bump, pull, github = state.bump, state.pull, state.github
     if bump.repository.inapplicable(notebooks.RUN_CI) or state.waiting or pull is None or github is None:
@@ -61,7 +61,7 @@ def follow(
 
 
 def show(state: PullRequestState, progress: CiStatus | None) -> View:
-    """Return the state of the CI run, each job that failed, and the commits that a person has to confirm."""
+    """Return the state of the CI run, each failed job, and the commits that a person has to confirm."""
     review = display.View("", "")
     if state.review and state.review.foreign:
         review = state.review.show()
@@ -74,7 +74,7 @@ def show(state: PullRequestState, progress: CiStatus | None) -> View:
 
 
 def verify(step: StepRecord, state: PullRequestState, progress: CiStatus | None) -> None:
-    """Read the pull request again, and record the state of its CI."""
+    """Read the pull request again, and record its CI state."""
     bump = state.bump
     step.check(*_checks(state, progress))
     if bump.repository.golden and progress:
@@ -111,17 +111,18 @@ def _warn_without_gb200(step: StepRecord, branch: BumpBranch, progress: CiStatus
             of_test = {platform for row in rows if (row.model, row.case) == test for platform in row.platforms}
             if of_test == {"dgx_gb200"} or (count > 1 and "dgx_gb200" in of_test):
                 return
-        step.warn(f"It is unknown if a GB200 job ran in CI run {progress.run.id}: its jobs do not show their platform.")
+        sentence = f"It is unknown whether a GB200 job ran in CI run {progress.run.id}"
+        step.warn(f"{sentence}: its jobs do not show their platform.")
     elif "dgx_gb200" not in platforms:
         step.warn(
             f"No GB200 job ran in CI run {progress.run.id}: they run only for maintainers, and only when the "
-            "repository enables them. Their absence is not a success: 05-golden-values lists the golden files that the "
+            "repository enables them. Their absence is not a pass: 05-golden-values lists the golden files that the "
             "run did not cover."
         )
 
 
 def _checks(state: PullRequestState, progress: CiStatus | None) -> list[Check]:
-    authorized, same_commit, passed = "CI may test the head commit", "the run is of the head commit", "CI passed"
+    authorized, same_commit, passed = "CI may test the head commit", "the run tests the head commit", "CI passed"
     github, pull = state.github, state.pull
     if progress is None or github is None or pull is None:
         reason = state.waiting or state.problem or "There is nothing to follow."
@@ -132,12 +133,12 @@ def _checks(state: PullRequestState, progress: CiStatus | None) -> list[Check]:
         return [*checks, *Check.each((same_commit, passed), "skipped", progress.sentence)]
     commits = f"{progress.run.head_sha[:10]} on {progress.run.head_branch}; #{pull.number} is at {head[:10]}."
     checks.append(Check.of(same_commit, progress.run.head_sha == head, commits))
-    # A red run is for a person to judge: the bump waits, and does not fail.
+    # A person judges a red run, so the bump waits instead of failing.
     return [*checks, Check(passed, "passed" if progress.state == "passed" else "waiting", progress.sentence)]
 
 
 def _authorization(name: str, comments: Sequence[Comment], state: PullRequestState, progress: CiStatus) -> Check:
-    """Check that CI is authorized: by the command of somebody who may give it, or as a run exists."""
+    """Check that CI is authorized: by a comment from somebody who may do so, or because a run exists."""
     if by := [f"{comment.author} ({comment.url})" for comment in commands(comments, progress.head)]:
         return Check(name, "passed", f"By {', '.join(by)}.")
     if progress.run:

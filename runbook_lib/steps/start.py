@@ -16,7 +16,7 @@ from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import session
 from runbook_lib.system.clock import ago
 
-#: The steps of a bump as the board names them.
+#: The steps of a bump, as named on the board.
 _TITLES = dict(
     zip(
         notebooks.STEPS,
@@ -32,17 +32,17 @@ _CARD = "border:1px solid rgba(128,128,128,.4);border-radius:.4rem;padding:.4rem
 
 
 def show_board(audit: str) -> None:
-    """Show every bump of the archive, those in flight first; ``audit`` is the notebook's parameter."""
+    """Show every bump in the archive, those in flight first; ``audit`` is the notebook's parameter."""
     display_output(board(audit), display_id=_BOARD)
 
 
 def refresh_board(audit: str) -> None:
-    """Show the board as it is now, in the place where it was shown."""
+    """Show the current board in place of the old one."""
     update_display(board(audit), display_id=_BOARD)
 
 
 def board(audit: str) -> View:
-    """Return the board: the bumps in flight, then those that are ready, then those that were only previewed."""
+    """Return the board: bumps in flight, then those that are ready, then those that were only previewed."""
     bumps = _bumps(audit)
     if not bumps:
         return display.note("No bump yet. Start one below.")
@@ -144,7 +144,7 @@ def _stepper_item(notebook: str, label: str, mark: str, *, is_current: bool) -> 
 
 
 def _next_action(bump: BumpStatus) -> str:
-    """Return the one next action, in the words of the form."""
+    """Return the next action, in the words of the form."""
     press = f"choose {html.escape(bump.tag)} in the form below and press <em>Preview</em>, then <em>Apply</em>."
     if bump.state == "running":
         return "nothing; it is running, and the form below follows it."

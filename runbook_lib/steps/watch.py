@@ -1,4 +1,4 @@
-"""``runbook watch``: a newer tag than that of the pins is proposed once, as a draft pull request or as an issue."""
+"""``runbook watch``: propose a tag newer than the pinned one, once, as a draft pull request or an issue."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,14 +34,14 @@ from runbook_lib.workflow.forge import connect_github
 from runbook_lib.workflow.proposal import Proposal, find_pull, head_of, propose
 from runbook_lib.workflow.pull_request_body import compose_body, marked, name_of, named_in
 
-#: The label by which the issues on new tags are listed.
+#: The label of the issues about new tags.
 LABEL = "base-image"
 _EXIT = {"up to date": 0, "waiting": 0, "open": 0, "new": 1, "needs a person": 1}
 
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """``cool_down`` replaces that of the rules; ``today`` is the day on which holds are judged."""
+    """``cool_down`` overrides the rules' own; ``today`` is the day for which holds are judged."""
 
     today: date
     image_type: str = "dev"
@@ -55,7 +55,7 @@ class WatchOptions:
 
 @dataclass(frozen=True)
 class PassedTag:
-    """A newer tag that is not proposed now, and when it is tried again, if that is known."""
+    """A newer tag that is not proposed now, and when it will be tried again, if known."""
 
     tag: str
     reason: str
@@ -65,10 +65,10 @@ class PassedTag:
 
 @dataclass(frozen=True)
 class WatchResult:
-    """The pins' tag, the newer ``tag`` that is proposed, and the state of that proposal.
+    """The pinned tag, the newer ``tag`` that is proposed, and the state of that proposal.
 
-    *new*: not proposed yet, as nothing was to be published.  ``text`` is what the pull request or the issue says.
-    ``group`` is the name of the group of pins; empty if all pins are one.
+    *new*: not proposed yet, because this run did not publish.  ``text`` is the text of the pull request or issue.
+    ``group`` is the name of the group of pins; empty if there is only one group.
     """
 
     repository: str
@@ -86,20 +86,20 @@ class WatchResult:
 
     @property
     def exit_status(self) -> int:
-        """0 for up to date, proposed or waiting, 1 if a person is needed."""
+        """0 if up to date, proposed or waiting; 1 if a person is needed."""
         return _EXIT[self.state]
 
 
 @dataclass(frozen=True)
 class WatchReport:
-    """The result of each group of pins, and a sentence for each group about which nothing could be learned."""
+    """The result for each group of pins, and a sentence for each group that could not be compared."""
 
     results: tuple[WatchResult, ...]
     problems: tuple[str, ...] = ()
 
     @property
     def exit_status(self) -> int:
-        """0 for up to date, proposed or waiting, 1 if a person is needed, 2 if a group could not be compared."""
+        """0 if up to date, proposed or waiting; 1 if a person is needed; 2 if a group could not be compared."""
         if self.problems:
             return 2
         return max(result.exit_status for result in self.results)
@@ -108,8 +108,8 @@ class WatchReport:
 def watch(checkout: Checkout, options: WatchOptions) -> WatchReport:
     """Compare the pins of the base branch with the registry, and propose the newest tag that nothing holds back.
 
-    Each group of pins is compared; groups that one bump moves together have one proposal.  Changes nothing without
-    ``publish``.  Raises RunbookError where the registry or the forge does not answer, if that concerns all pins.
+    Compares each group of pins; groups that one bump moves together share a proposal.  Changes nothing without
+    ``publish``.  Raises RunbookError if the registry or the forge does not respond, and that affects all pins.
     """
     known = repository.choose(checkout, options.pins)
     rules = _rules(checkout, known)
@@ -138,17 +138,17 @@ def _watch_group(
     options: WatchOptions,
     proposals: dict[str, str],
 ) -> WatchResult:
-    """Compare one group; ``proposals`` are those of the groups before, by the name of the bump."""
+    """Compare one group; ``proposals`` are those of earlier groups, by bump name."""
     bump, sites = _bump(options, known), known.sites.only([group])
     branch = bump_branch.find(checkout, bump)
     verdicts = check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites)
     tags = {image.tag or "" for image in lockstep_images(verdicts).get(bump.image_type, set())}
     if not tags:
-        raise CannotTell(f"{bump.base} has no {bump.image_type} pin that can be read, so nothing can be compared.")
+        raise CannotTell(f"{bump.base} has no readable {bump.image_type} pin, so nothing can be compared.")
     current = ", ".join(sorted(tags))
     result = WatchResult(checkout.repository(), bump.base, bump.image_type, current, "up to date", "", group=group.name)
     if len(tags) > 1:
-        sentence = f"The pins of {bump.base} do not agree ({current}): `runbook check` shows them. Fix them first."
+        sentence = f"The pins on {bump.base} do not agree ({current}). Fix them first: `runbook check` lists them."
         return replace(result, state="needs a person", sentence=sentence)
     image = replace(ImageRef.parse(group.image), tag=current)
     newer = _newer(image, group)
@@ -180,16 +180,16 @@ def _watch_group(
 def _request(
     checkout: Checkout, github: GitHub | None, options: WatchOptions, known: Repository, group: PinGroup, tag: str
 ) -> Bump:
-    """Return the bump that moves a group to a tag: of all groups that move together, else of that group alone.
+    """Return the bump that moves a group to a tag: of all groups that move together, else of that group only.
 
-    One whose pull request names the group is continued.
+    A bump whose pull request names the group is continued.
     """
     if len(known.sites.groups) == 1:
         return _bump(options, known, tag)
     own = _bump(options, known, tag, group.name)
     try:
         joint = _bump(options, known, tag)
-    except RunbookError:  # several groups that move alone fit the tag
+    except RunbookError:  # the tag fits several groups that move alone
         return own
     is_joint = group in joint.repository.sites.groups
     if not is_joint or (github and github.pulls(head=head_of(checkout, own), base=own.base, state="all")):
@@ -198,7 +198,7 @@ def _request(
 
 
 def refresh(checkout: Checkout, bump: Bump, options: WatchOptions) -> str:
-    """Update the pull request of one tag, whatever holds it back, and return a sentence on it."""
+    """Update the pull request for one tag even if it is on hold, and return a sentence about it."""
     known = bump.repository
     wanted = _bump(options, known, str(bump.tag), bump.group)
     proposed = _propose(checkout, connect_github(checkout.repository(), wanted), wanted, WatchRules(), options)
@@ -213,7 +213,7 @@ def _bump(options: WatchOptions, known: Repository, tag: str = "", group: str = 
 
 
 def _rules(checkout: Checkout, known: Repository) -> WatchRules:
-    """Return the rules of the pins file; for pins that are built in, those of the watch file."""
+    """Return the rules in the pins file, or for built-in pins those in the watch file."""
     if known.origin:
         return known.watch
     text = checkout.read([watch_rules.FILE], "HEAD" if checkout.bare else None)[watch_rules.FILE]
@@ -224,14 +224,14 @@ def _newer(image: ImageRef, group: PinGroup) -> Sequence[Tag]:
     with Registry.connect(image, max_age=0.0) as registry:
         tags = registry.known_tags()
     if tags.problem:
-        raise CannotTell(f"{tags.problem} The newest tag is not known, and nothing was proposed.")
+        raise CannotTell(f"{tags.problem} The newest tag is unknown, so nothing was proposed.")
     return newer_releases(group.family, group.family.read(image.tag or ""), tags.names)
 
 
 def _obstacle(
     checkout: Checkout, github: GitHub | None, image: ImageRef, bump: Bump, rules: WatchRules, today: date
 ) -> PassedTag | None:
-    """Return why a tag is not to be proposed today: a hold, the cool-down, or what people did with its pull request."""
+    """Return why a tag must not be proposed today: a hold, the cool-down, or the fate of its earlier pull request."""
     tag = str(bump.tag)
     if hold := watch_rules.active(rules.holds, tag, today):
         return PassedTag(tag, hold.sentence, str(hold.until or ""))
@@ -245,13 +245,13 @@ def _obstacle(
             )
         end = described.built + timedelta(days=rules.cool_down)
         if today < end:
-            reason = f"It was built on {described.built}, and the cool-down of {rules.cool_down} days ends on {end}."
+            reason = f"It was built on {described.built}, and the {rules.cool_down}-day cool-down ends on {end}."
             return PassedTag(tag, reason, str(end))
     return _past(checkout, github, bump, today) if github else None
 
 
 def _past(checkout: Checkout, github: GitHub, bump: Bump, today: date) -> PassedTag | None:
-    """Return what earlier pull requests for the tag say against another one."""
+    """Return the reason that earlier pull requests for the tag give against another one."""
     tag = str(bump.tag)
     last = next(iter(github.pulls(head=head_of(checkout, bump), base=bump.base, state="all")), None)
     if last is None:
@@ -260,13 +260,13 @@ def _past(checkout: Checkout, github: GitHub, bump: Bump, today: date) -> Passed
         revert = holds.find_revert(github, checkout, bump)
         hold = holds.read(revert.body) if revert and revert.number > last.number else None
         if revert is None or hold is None:
-            reason = f"#{last.number} was merged, and {bump.base} no longer has it. Set a hold that says why."
+            reason = f"#{last.number} was merged, but {bump.base} no longer has the tag. Set a hold that says why."
             return PassedTag(tag, reason, needs_person=True)
         reason = f"#{revert.number} reverted it. {hold.sentence}"
     elif last.state == "open":
         comment = holds.status_comment(github, last.number)
         hold = holds.read(comment.body) if comment else None
-        reason = f"#{last.number} waits. {hold.sentence}" if hold else ""
+        reason = f"#{last.number} is on hold. {hold.sentence}" if hold else ""
     else:
         return PassedTag(tag, f"#{last.number} was closed without a merge. Reopen it to try again.")
     if hold is None or not hold.concerns(tag, today):
@@ -277,7 +277,7 @@ def _past(checkout: Checkout, github: GitHub, bump: Bump, today: date) -> Passed
 def _propose(
     checkout: Checkout, github: GitHub | None, bump: Bump, rules: WatchRules, options: WatchOptions
 ) -> dict[str, Any] | PassedTag:
-    """Return the fields of the result for a tag that is proposed; why not, for one that cannot be used yet."""
+    """Return the result's fields for a proposed tag, or the reason if the tag cannot be used yet."""
     branch = bump_branch.find(checkout, bump)
     planned = bump_plan.plan_bump(branch)
     if planned.check.status == "failed":
@@ -306,7 +306,7 @@ def _pull_request(github: GitHub | None, proposal: Proposal, section: str, optio
     text = compose_body(proposal.body, section, "watch")
     is_complete = _is_complete(proposal)
     if pull and is_complete and text == pull.body:
-        return _fields("open", f"#{pull.number} is open for {bump.tag}, and up to date.", pull.url, text)
+        return _fields("open", f"#{pull.number} is open for {bump.tag} and up to date.", pull.url, text)
     if not options.publish or github is None:
         action = f"update #{pull.number}" if pull else "open a draft pull request"
         return _fields("new", f"Would {action}: {bump.title!r} into {bump.base}. Add --publish.", "", text)
@@ -314,15 +314,15 @@ def _pull_request(github: GitHub | None, proposal: Proposal, section: str, optio
         _run_notebook(proposal, options)
         pull = find_pull(github, bump, proposal.head)
     if pull is None:
-        raise CannotTell(f"The pull request for {bump.tag} was opened, and GitHub does not list it yet. Run again.")
+        raise CannotTell(f"The pull request for {bump.tag} was opened, but GitHub does not list it yet. Run again.")
     body = compose_body(compose_body(pull.body, proposal.part), section, "watch")
     if body != pull.body:
         github.update_pull(pull.number, body)
-    return _fields("open", f"#{pull.number} is open for {bump.tag}: a person continues with bump.", pull.url, body)
+    return _fields("open", f"#{pull.number} is open for {bump.tag}: continue with the bump notebook.", pull.url, body)
 
 
 def _is_complete(proposal: Proposal) -> bool:
-    """Return whether branch, pull request and labels are as the bump needs them."""
+    """Return whether the branch, pull request and labels are as the bump needs them."""
     if proposal.pull is None or proposal.remaining.edits:
         return False
     on, off = proposal.bump.labels
@@ -330,7 +330,7 @@ def _is_complete(proposal: Proposal) -> bool:
 
 
 def _run_notebook(proposal: Proposal, options: WatchOptions) -> None:
-    """Run 03-open-pr with its record, in a work tree of its own."""
+    """Run 03-open-pr with its record, in its own work tree."""
     bump, branch = proposal.bump, proposal.branch
     with linked_work_tree(branch.checkout, branch.base_commit, bump.branch) as tree:
         parameters: Mapping[str, Any] = {
@@ -350,9 +350,9 @@ def _issue(github: GitHub | None, proposal: Proposal, section: str, *, publish: 
     body = compose_body(f"{proposal.part}\n", section, "watch")
     issue = _find_issue(github, bump) if github else None
     if issue and issue.state != "open":
-        return _fields("waiting", f"Issue #{issue.number} on {bump.tag} is closed.", issue.url, issue.body)
+        return _fields("waiting", f"Issue #{issue.number} for {bump.tag} is closed.", issue.url, issue.body)
     if issue and compose_body(compose_body(issue.body, proposal.part), section, "watch") == issue.body:
-        return _fields("open", f"Issue #{issue.number} is open for {bump.tag}, and up to date.", issue.url, body)
+        return _fields("open", f"Issue #{issue.number} is open for {bump.tag} and up to date.", issue.url, body)
     if not publish or github is None:
         return _fields("new", f"Would file or update the issue {title!r}. Add --publish.", "", body)
     if issue:
@@ -368,7 +368,7 @@ def _issue(github: GitHub | None, proposal: Proposal, section: str, *, publish: 
 
 
 def _find_issue(github: GitHub, bump: Bump) -> Issue | None:
-    """Return the issue on a tag, filed by an app or by an account that may write."""
+    """Return the issue about a tag, filed by an app or by an account with write access."""
     for issue in issues.listed(github, label=LABEL):
         is_ours = named_in(issue.body) == name_of(bump)
         if is_ours and (issue.author.endswith("[bot]") or may_write(github, issue.author)):
@@ -381,7 +381,7 @@ def _fields(state: str, sentence: str, url: str, text: str) -> dict[str, Any]:
 
 
 def as_lines(result: WatchResult) -> Iterator[str]:
-    """Yield the result for a terminal."""
+    """Yield the result as lines for a terminal."""
     pins = " of ".join(filter(None, (result.image_type, result.group)))
     yield f"{result.repository} {result.base} ({pins}): {result.state}. {result.sentence}"
     if result.url:

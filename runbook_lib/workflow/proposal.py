@@ -101,7 +101,7 @@ class Proposal:
         rows = {
             "branch": bump.branch,
             "starts at": f"{bump.base} {branch.base_commit[:10]}",
-            "commit": "found: the branch holds the whole bump",
+            "commit": "found: the branch has the complete bump",
             "push": f"{bump.remote} ({branch.checkout.remote_url(bump.remote, push=True)})",
             "pull request": "none yet: a draft is opened",
             "title": bump.title,

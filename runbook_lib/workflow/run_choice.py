@@ -202,7 +202,7 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
         )
     if state.pull is None and branch.tip is None:
         return ChosenRun(
-            state, problem=f"waiting for the branch {bump.branch}: it does not exist yet", next=notebooks.OPEN_PR
+            state, problem=f"waiting for branch {bump.branch}: it does not exist yet", next=notebooks.OPEN_PR
         )
     head = state.pull.head_sha if state.pull else branch.start
     gitlab = GitLab.connect()

@@ -68,7 +68,7 @@ def test_a_preview_changes_nothing(checkout: Checkout, step: step_record.StepRec
         move_pins.verify(step, here, ahead, plan)
     assert state(checkout) == before
     assert not [it for it in told(step) if it["kind"] == "effect"]
-    assert not [it for it in told(step) if it["kind"] == "check" and it["name"] == "the files hold exactly the plan"
+    assert not [it for it in told(step) if it["kind"] == "check" and it["name"] == "the files match the plan exactly"
                 and it["status"] == "passed"]  # fmt: skip
 
 
@@ -202,7 +202,9 @@ def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: step
     for apply, status in ((False, "skipped"), (True, "failed")):
         here = branch(checkout, apply=apply)
         planned = bump_plan.plan_bump(here)
-        (identity,) = [check for check in preflight.report(step, here, planned, None) if "who commits" in check.name]
+        (identity,) = [
+            check for check in preflight.report(step, here, planned, None) if "committer identity" in check.name
+        ]
         assert identity.status == status
         assert "git config user.name" in identity.detail
     with pytest.raises(RunbookError, match=r"git config user\.email"):

@@ -58,7 +58,7 @@ def test_its_golden_values_may_be_missing_at_first() -> None:
     ("texts", "failed", "named"),
     [
         ({}, {"the folder exists", "model_config.yaml", "a recipe runs it"}, "Create it"),
-        ({CONFIG: None}, {"the folder exists", "model_config.yaml"}, "Write it"),
+        ({CONFIG: None}, {"the folder exists", "model_config.yaml"}, "Create it"),
         ({CONFIG: "MODEL_ARGS: {}\n"}, {"model_config.yaml"}, "ENV_VARS, TEST_TYPE"),
         ({CONFIG: GOOD.replace("regular", "")}, {"model_config.yaml"}, "TEST_TYPE"),
         ({CONFIG: GOOD.replace("{--a: 1}", "[a]")}, {"model_config.yaml"}, "MODEL_ARGS"),
@@ -83,7 +83,7 @@ def test_scopes_of_gitlab_and_missing_fields_are_reported() -> None:
     checks = functional(NEW, {CONFIG: GOOD, GPT: recipe(entry("new", "[nightly]"), spec="model: gpt")})
     by_name = {check.name: check for check in checks}
     assert "-r run_id" in by_name["GitHub runs it"].detail
-    assert "n_repeat, time_limit" in by_name["the row says all"].detail
+    assert "n_repeat, time_limit" in by_name["the row is complete"].detail
     assert "failed" not in statuses(checks)
 
 
@@ -203,7 +203,7 @@ def test_a_unit_test_that_a_bucket_includes(name: str) -> None:
         (UNIT, CODE.replace("internal", "slow"), UNIT, "know slow"),
         (UNIT, "x = 1\n", UNIT, "0 test functions"),
         (UNIT, "def test_(:\n", UNIT, "invalid syntax"),
-        (UNIT, None, UNIT, "Write it"),
+        (UNIT, None, UNIT, "Create it"),
         ("tests/unit_tests/new.py", CODE, "tests/unit_tests/*.py", "must be named test_"),
     ],
 )  # fmt: skip
@@ -270,7 +270,7 @@ def test_each_platform_has_its_recipe(clone: Path, capsys: pytest.CaptureFixture
         (["gpt"], 1, "names no test"), (["gpt/../x"], 1, "names no test"), (["gpt/a b"], 1, "names no test"),
         (["t5/new"], 1, "has none of the model t5"),
         (["gpt/new", "--recipe", "no.yaml"], 1, "There is no recipe no.yaml"),
-        (["tests/unit_tests/test_x.py"], 1, "There is no tests/unit_tests/test_x.py"),
+        (["tests/unit_tests/test_x.py"], 1, "tests/unit_tests/test_x.py does not exist"),
     ],
 )  # fmt: skip
 def test_impossible_requests_are_reported(

@@ -219,7 +219,7 @@ def test_a_contributor_works_from_a_fork_and_requests_the_label(world: World) ->
     (waiting,) = world.said("waiting")
     assert waiting["sentence"].startswith("waiting for a maintainer to set the labels of #")
     assert f"set the label 'Run functional tests' on {made.pull.url}?" in waiting["next"]
-    assert world.checks()["its labels choose the tests"] == "skipped"
+    assert world.checks()["its labels select the tests"] == "skipped"
     # A maintainer sets it; then all is well.
     world.github().add_label(made.pull.number, "Run functional tests")
     world.open_pr("contributor-token", remote="fork")
@@ -247,7 +247,7 @@ def test_somebody_elses_pull_request_is_used(world: World) -> None:
     (other / "docker/.ngc_version.dev").write_text("nvcr.io/nvidia/pytorch:26.04-py3\n")
     git(other, "commit", "-qam", TITLE)
     git(other, "push", "-q")
-    with pytest.raises(RunbookError, match=r"\.gitlab/stages/01\.build\.yml:\d+, .*is not at 26\.04-py3"):
+    with pytest.raises(RunbookError, match=r"Not at 26\.04-py3: .*\.gitlab/stages/01\.build\.yml:\d+"):
         world.open_pr()
 
 

@@ -323,7 +323,7 @@ def test_a_run_is_followed_to_its_end(opened: World, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("runners", "name", "warning"),
     [
-        ((), "gpt/gpt3_mcore_te_tp1_pp1 - latest", "It is unknown if a GB200 job ran"),
+        ((), "gpt/gpt3_mcore_te_tp1_pp1 - latest", "It is unknown whether a GB200 job ran"),
         (("nvidia-ci-aws-gpu-x8",), "gpt/gpt3_mcore_te_tp1_pp1 - latest", "No GB200 job ran"),
         (("nvidia-ci-aws-use2-gpu-x4",), "gpt/gpt3_mcore_te_tp1_pp1 - latest", ""),
         (("self-hosted", "dgx-gb200-8"), "gpt/gpt3_mcore_te_tp1_pp1 - latest", ""),

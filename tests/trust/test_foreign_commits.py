@@ -285,7 +285,7 @@ def test_a_fast_forward_to_somebody_elses_commit_is_told(opened: World) -> None:
     assert "is taken over from the remote" in warned
     assert warned.count(commit[:10]) == 2
     assert "waiting for a person to confirm" in opened.outcome()
-    assert opened.checks()["every commit is the runbook's own, or confirmed"] == "waiting"
+    assert opened.checks()["every commit is the runbook's own or confirmed"] == "waiting"
 
 
 # -- what is the runbook's own --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The newest run of each CI, GitHub's and GitLab's, on a commit of the base branch that contains the merge."""
+"""The newest run of each CI, on GitHub and on GitLab, of a base-branch commit that contains the merge."""
 
 import os
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from runbook_lib.text.lists import join_first
 from runbook_lib.triage.failed_jobs import failed
 from runbook_lib.workflow.bump_branch import BumpBranch
 
-#: The newest commits that are searched for a run, as CI does not run for each commit of a busy branch.
+#: Number of newest commits that are searched for a run: on a busy branch CI does not run for every commit.
 _COMMITS = 10
 _RUN_AGAIN = "Run 08-after-merge again."
 
@@ -26,7 +26,7 @@ _RUN_AGAIN = "Run 08-after-merge again."
 class BaseRun:
     """The newest run of one CI on the base branch.
 
-    ``detail`` describes the run, or says why there is none to judge; ``pipeline`` is the number of GitLab's.
+    ``detail`` describes the run, or says why there is none to judge; ``pipeline`` is the GitLab pipeline's number.
     """
 
     ci: str
@@ -38,7 +38,7 @@ class BaseRun:
 
 
 def merge_commit(branch: BumpBranch) -> str:
-    """Return the newest commit of the base branch that brought the tag, which a later edit of the file did not."""
+    """Return the newest base-branch commit that introduced the tag, ignoring later edits of the same file."""
     bump = branch.bump
     sites = bump.repository.sites.pins
     paths = dict.fromkeys(site.path for site in sites if site.lockstep and site.image_type == bump.image_type)
@@ -47,7 +47,7 @@ def merge_commit(branch: BumpBranch) -> str:
 
 
 def commits_since(branch: BumpBranch, merge: str) -> list[str]:
-    """Return the newest commits of the base branch that contain the merge, and the merge itself, newest first."""
+    """Return the newest base-branch commits since the merge, and the merge itself, newest first."""
     newest = branch.checkout.git("rev-list", "--first-parent", f"--max-count={_COMMITS}", branch.base_commit).split()
     if merge in newest:
         return newest[: newest.index(merge) + 1]
@@ -55,13 +55,13 @@ def commits_since(branch: BumpBranch, merge: str) -> list[str]:
 
 
 def github_run(bump: Bump, github: GitHub | None, commits: Sequence[str]) -> BaseRun:
-    """Return the run of the newest of the commits that has one; skipped where GitHub cannot be queried."""
+    """Return the run of the newest commit that has one; skipped if GitHub cannot be queried."""
     ci, workflow = "GitHub", bump.repository.workflow
     if github is None:
         return BaseRun(ci, "skipped", "GitHub cannot be queried without a token.", "Set GITHUB_TOKEN, then run again.")
     if not workflow:
         detail = f"The workflow that tests {bump.repository.name} is unknown."
-        return BaseRun(ci, "skipped", detail, "Look at its page.")
+        return BaseRun(ci, "skipped", detail, "Check its page.")
     try:
         runs = (choose(github.runs(bump.base, commit), commit, workflow) for commit in commits)
         run = next(filter(None, runs), None)
@@ -69,7 +69,7 @@ def github_run(bump: Bump, github: GitHub | None, commits: Sequence[str]) -> Bas
     except RunbookError as error:
         return BaseRun(ci, "skipped", str(error), "Run again.")
     if run is None:
-        detail = f"No run of {bump.base} at {commits[0][:10]}, nor since the merge, {commits[-1][:10]}."
+        detail = f"No run on {bump.base}, at {commits[0][:10]} or any commit back to the merge, {commits[-1][:10]}."
         return BaseRun(ci, "waiting", detail, _RUN_AGAIN)
     progress = judge(run, jobs, run.head_sha)
     name = f"CI run {run.id} of {run.head_sha[:10]}"
@@ -80,11 +80,11 @@ def github_run(bump: Bump, github: GitHub | None, commits: Sequence[str]) -> Bas
     failed_names = sorted({job.name for job in failed(jobs)})
     listed = join_first(failed_names, 8) or "no job failed"
     investigate = command(notebooks.INVESTIGATE_CI, bump, tag=None, place=run.url, apply=None, publish=None)
-    return BaseRun(ci, "failed", f"{name} ended as {run.conclusion} ({listed}).", investigate, run.url)
+    return BaseRun(ci, "failed", f"{name} finished with conclusion {run.conclusion} ({listed}).", investigate, run.url)
 
 
 def gitlab_run(commits: Sequence[str]) -> BaseRun:
-    """Return the pipeline of the newest of the commits that has one; skipped where GitLab cannot be queried."""
+    """Return the pipeline of the newest commit that has one; skipped if GitLab cannot be queried."""
     ci = "GitLab"
     if not os.environ.get("GITLAB_URL"):
         return BaseRun(ci, "skipped", "GITLAB_URL is not set.", "Somebody with access to GitLab must check.")
@@ -95,7 +95,7 @@ def gitlab_run(commits: Sequence[str]) -> BaseRun:
     except RunbookError as error:
         return BaseRun(ci, "skipped", str(error), "Run again.")
     if newest is None:
-        detail = f"No pipeline of {commits[0][:10]}, nor since the merge."
+        detail = f"No pipeline for {commits[0][:10]} or any commit back to the merge."
         return BaseRun(ci, "waiting", detail, f"Start one there, or wait for the nightly one. {_RUN_AGAIN}")
     detail = f"Pipeline {newest.id} of {newest.sha[:10]}: {newest.status}. {newest.url}"
     if newest.status in UNDER_WAY:
@@ -104,4 +104,4 @@ def gitlab_run(commits: Sequence[str]) -> BaseRun:
         return BaseRun(ci, "passed", detail, url=newest.url, pipeline=newest.id)
     if newest.status in ("skipped", "manual"):
         return BaseRun(ci, "skipped", detail, url=newest.url)
-    return BaseRun(ci, "failed", detail, "Look at its failed jobs there.", newest.url, newest.id)
+    return BaseRun(ci, "failed", detail, "Check its failed jobs there.", newest.url, newest.id)

@@ -1,7 +1,7 @@
-"""Notebook 08-after-merge: the remaining work after a merge.  Reads, and changes nothing.
+"""Notebook 08-after-merge: the work that remains after a merge.  Changes nothing.
 
 It covers both CIs on the base branch, golden files that the pull request's run did not compare, branches on an older
-image, and quarantined tests with the state of their issues.
+image, and quarantined tests with the states of their issues.
 """
 
 from collections import Counter
@@ -54,11 +54,11 @@ class AfterMerge:
 
     @property
     def sentence(self) -> str:
-        """A sentence on the merge."""
+        """A sentence about the merge."""
         if self.bump.tag is None:
             return "No tag was given."
         if self.merged:
-            return f"{self.bump.base} names {self.bump.tag} since {self.merged[:10]}."
+            return f"{self.bump.base} has named {self.bump.tag} since {self.merged[:10]}."
         return f"{self.bump.base} does not name {self.bump.tag} yet: 07-sync-check and the merge are still to come."
 
     def show(self) -> View:
@@ -68,8 +68,8 @@ class AfterMerge:
             runs = display.rows(self.runs, CI="ci", state="state", found="detail", next="next")
             view += display.note(f"Both CIs on {self.bump.base}:") + display.table(runs)
         if self.merged and self.bump.repository.golden:
-            view += display.note("Golden files that the pull request's run covered, and others:")
-            view += display.table(self.uncovered, empty="No golden file is of this image type.")
+            view += display.note("Golden files that the pull request's run did and did not cover:")
+            view += display.table(self.uncovered, empty="There are no golden files for this image type.")
         view += display.note("Other branches, by their pins, as last fetched:")
         view += display.table(self.branches, empty="None.")
         view += display.note(f"Quarantined tests on {self.bump.base}:")
@@ -80,8 +80,8 @@ class AfterMerge:
 def look(branch: BumpBranch, github: GitHub | None, refs: str = "") -> AfterMerge:
     """Query everything that may remain after the merge.
 
-    ``refs`` are branches or patterns separated by spaces or commas, by default those of the repository (`dev
-    core_r*`).  A part that GitHub or GitLab cannot answer says so.  Raises CannotTell for refs that name no branch.
+    ``refs`` are branches or patterns separated by spaces or commas, by default the repository's own (`dev
+    core_r*`).  A part that GitHub or GitLab cannot answer says so.  Raises CannotTell for refs that match no branch.
     """
     bump, checkout = branch.bump, branch.checkout
     branches, note = branch_rows(branch, refs)
@@ -139,7 +139,7 @@ def _next(entry: QuarantinedRow, state: str, bump: Bump) -> str:
 
 
 def conclude(step: StepRecord, state: AfterMerge) -> View:
-    """Record the remaining work.  None of it makes the run fail, as it is for people to do."""
+    """Record the remaining work.  None of it makes the run fail, because people must do it."""
     bump, runs, remaining = state.bump, state.runs, _remaining(state)
     step.warn(*state.notes)
     step.add_inputs(base_commit=state.branch.base_commit, merge_commit=state.merged or None)
@@ -168,7 +168,7 @@ def conclude(step: StepRecord, state: AfterMerge) -> View:
 
 
 def _remaining(state: AfterMerge) -> str:
-    """Return the counts of other branches and of quarantined rows."""
+    """Return the numbers of other branches and of quarantined rows, in words."""
     issue_states = Counter(str(row["state"]) for row in state.quarantines)
     branches = {row["branch"] for row in state.branches}
     counts = [f"{len(branches)} other branches"]
@@ -184,10 +184,10 @@ def _remaining(state: AfterMerge) -> str:
 
 
 def branch_rows(branch: BumpBranch, refs: str) -> tuple[list[dict[str, object]], str]:
-    """Return each branch as last fetched, with its image, state and next command, and a note on branches without pins.
+    """Return each branch as last fetched, with its image, state and next command, and a note about those without pins.
 
-    ``refs`` as the notebook takes them: names or patterns, by default those of the repository.  Raises CannotTell for
-    refs that name no branch.
+    ``refs`` are names or patterns, as in the notebook, by default the repository's own.  Raises CannotTell for refs
+    that match no branch.
     """
     bump, checkout, sites = branch.bump, branch.checkout, branch.bump.repository.sites
     refs_by_name = _matching(checkout, bump, branch.base_remote, refs)
@@ -206,7 +206,7 @@ def branch_rows(branch: BumpBranch, refs: str) -> tuple[list[dict[str, object]],
             continue
         rows += _group_rows(name, check_pins(texts, sites), bump)
     if without_pins:
-        return rows, f"Left out, as they have no known pin site: {', '.join(without_pins)}."
+        return rows, f"Omitted, because they have no known pin site: {', '.join(without_pins)}."
     return rows, ""
 
 
@@ -217,7 +217,7 @@ def _group_rows(name: str, verdicts: Sequence[PinVerdict], bump: Bump) -> Iterat
         own = (f"lockstep {bump.image_type}", group.name)
         pins = [pin for pin in verdicts if (pin.role, pin.group) == own and pin.image]
         if len(groups) > 1 and not any((pin.role, pin.group) == own for pin in verdicts):
-            continue  # it has pins of another type alone
+            continue  # it has only pins of another type
         tags = sorted({group.family.read(ImageRef.parse(pin.image).tag or "") for pin in pins})
         target = group.target(str(bump.tag)) if bump.tag else None
         state, fix = image_state(tags, bump, name, target)
@@ -228,7 +228,7 @@ def _group_rows(name: str, verdicts: Sequence[PinVerdict], bump: Bump) -> Iterat
 
 
 def image_state(tags: Sequence[Tag], bump: Bump, branch: str, target: Tag | None) -> tuple[str, str]:
-    """Return the state of a branch with pins at these tags, compared with the target, and the command that fixes it."""
+    """Return how a branch with pins at these tags compares with the target, and the command that fixes it."""
     check = f"runbook check --ref {branch}"
     if not tags:
         return "cannot tell", check
@@ -246,7 +246,7 @@ def image_state(tags: Sequence[Tag], bump: Bump, branch: str, target: Tag | None
 
 
 def _matching(checkout: Checkout, bump: Bump, remote: str, refs: str) -> dict[str, str]:
-    """Return the full refs of the branches that ``refs`` names, by their short names."""
+    """Return the full refs of the branches that ``refs`` match, by short name."""
     prefix = f"refs/remotes/{remote}/" if remote else "refs/heads/"
     known = {ref.removeprefix(prefix): ref for ref in blobs.branches(checkout.path) if ref.startswith(prefix)}
     chosen: dict[str, str] = {}
@@ -254,6 +254,6 @@ def _matching(checkout: Checkout, bump: Bump, remote: str, refs: str) -> dict[st
         short = pattern.removeprefix(f"{remote}/") if remote else pattern
         matched = [name for name in known if fnmatchcase(name, short)]
         if refs and not matched:
-            raise CannotTell(f"No branch of {remote or 'this clone'} matches {pattern!r}. Fetch first, or correct it.")
+            raise CannotTell(f"No branch of {remote or 'this clone'} matches {pattern!r}. Fetch it, or correct it.")
         chosen |= {name: known[name] for name in matched if refs or name != bump.base}
     return chosen

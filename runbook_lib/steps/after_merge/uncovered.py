@@ -1,4 +1,4 @@
-"""The golden files that the run of a merged pull request did not compare with, and the commands that refresh them."""
+"""The golden files that a merged pull request's run did not compare, and the commands that refresh them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from runbook_lib.workflow import golden_comparison
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.proposal import head_of
 
-#: A reason that holds only where the files of the run are known.
+#: A reason that applies only if the run's files are known.
 _NOT_IN_RUN = "the run gave none"
 
 
@@ -28,10 +28,10 @@ def uncovered_rows(
     *,
     pipeline: int,
 ) -> tuple[list[dict[str, object]], str]:
-    """Return rows as ``golden_comparison.coverage_rows`` does, and why the run's files are unknown, empty if known.
+    """Return rows like ``golden_comparison.coverage_rows``, and why the run's files are unknown (empty if known).
 
-    Without the run there are only the files that no run on GitHub covers.  ``pipeline`` is the GitLab pipeline of the
-    base branch, 0 for none.
+    If they are unknown, the rows list only the files that no run on GitHub covers.  ``pipeline`` is the base branch's
+    GitLab pipeline, 0 for none.
     """
     bump, problem = branch.bump, ""
     tests: list[ScopedTest] = []
@@ -41,7 +41,7 @@ def uncovered_rows(
     try:
         compared = compared_files(branch, github, files, tests)
     except RunbookError as error:
-        problem = f"The golden files that the pull request's run compared are unknown. {error}"
+        problem = f"Which golden files the pull request's run compared is unknown. {error}"
     golden = [path for path in files if path.startswith(FOLDER) and GoldenFileName.of_path(path)]
     covered = coverage.coverage([path.removeprefix(f"{FOLDER}/") for path in golden], tests, compared, bump.image_type)
     if problem:
@@ -52,7 +52,7 @@ def uncovered_rows(
         if str(row["next"]).startswith(GOLDEN_VALUES):
             row["next"] = (
                 f"{refresh} -r source gitlab -r allow older-run -r run_id {pipeline or 'PIPELINE'}, once that pipeline "
-                f"of {bump.base} has ended"
+                f"on {bump.base} has finished"
             )
     return rows[1:] if problem else rows, problem
 
@@ -60,11 +60,11 @@ def uncovered_rows(
 def compared_files(
     branch: BumpBranch, github: GitHub | None, files: Sequence[str], tests: Sequence[ScopedTest]
 ) -> set[str]:
-    """Return the golden files, below their folder, that the pull request's run compared with.
+    """Return the golden files, relative to their folder, that the pull request's run compared.
 
-    Raises CannotTell where no merged pull request with a run is found, and RunbookError where GitHub fails.
+    Raises CannotTell if no merged pull request with a run is found, and RunbookError if GitHub fails.
     """
-    if branch.bump.image_type == "lts":  # GitHub runs no test of it
+    if branch.bump.image_type == "lts":  # GitHub runs no LTS tests
         return set()
     counts: Counter[tuple[str, str]] = Counter()
     for job in _jobs(branch, github):
@@ -75,7 +75,7 @@ def compared_files(
     for name, count in counts.items():
         golden = {test.golden for test in tests if (test.model, test.case) == name and test.scope in GITHUB}
         golden = {file for file in golden if f"golden_values_{branch.bump.image_type}_" in file}
-        # The jobs of GB200 have the names of those of H100; they come last, as they run for maintainers only.
+        # GB200 jobs have the same names as H100 jobs; they come last, because they run only for maintainers.
         compared.update(sorted(golden, key=lambda file: "gb200" in file)[:count])
     below = {path.removeprefix(f"{FOLDER}/") for path in files}
     return compared | ({file.replace(".json", "_2nd.json") for file in compared} & below)

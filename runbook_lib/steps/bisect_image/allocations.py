@@ -1,7 +1,7 @@
-"""The runs of a search on a cluster, one after another in one allocation, so that differences between nodes cancel.
+"""The runs of a search on a cluster, one after another in one allocation, so that node differences cancel out.
 
-The allocation is a job that runs each batch file as soon as it is written, once: its claim stays for ever.  It goes on
-when this process is killed, and is found again by the name of its job.  Without another run it ends by itself.
+The allocation is a job that runs each batch file once, as soon as it is written; the claim on a file is never
+released.  It continues if this process is killed, and is found again by its job name.  Without another run it ends.
 """
 
 import shlex
@@ -34,7 +34,7 @@ from runbook_lib.steps.bisect_image.request import BisectRequest
 from runbook_lib.system import atomic_files
 from runbook_lib.transport import polling
 
-#: An allocation's time limit, as a multiple of that of a run.
+#: An allocation's time limit, as a multiple of a run's.
 _RUNS = 4
 #: Seconds for which an allocation waits for its next run.
 _IDLE = 60
@@ -42,7 +42,7 @@ _IDLE = 60
 
 @dataclass(frozen=True)
 class SlurmPlace:
-    """A cluster.  ``workload`` is the recipe's test, or the command as one; ``tree`` the archive of the commit."""
+    """A cluster.  ``workload`` is the recipe's test, or the command in that form; ``tree`` the commit's archive."""
 
     request: BisectRequest
     folder: Path
@@ -55,11 +55,11 @@ class SlurmPlace:
     _followers: dict[str, Follower] = field(default_factory=dict)
 
     def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
-        """Return the batch file and what each of its nodes runs."""
+        """Return the batch file and the script that each of its nodes runs."""
         return "\n".join(self._batch(run, restored).files.values())
 
     def finish(self, run: LedgerRun, restored: tuple[Overlay, ...], say: Callable[[str], object]) -> RunEnd | None:
-        """Give a run to the allocation unless that was done before, and wait for its end."""
+        """Pass a run to the allocation unless that was done before, and wait until it ends."""
         folder = self.folder / "runs" / str(run.number)
         if not (folder / "batch").exists():
             batch = self._batch(run, restored)
@@ -78,7 +78,7 @@ class SlurmPlace:
         return polling.follow(
             lambda: self._end(folder) or self._poll(folder, say),
             lambda end: polling.Observation("", over=end is not None),
-            wait=self.wait, sleep=pause, say=say, unreachable="The run continues meanwhile. Trying again.",
+            wait=self.wait, sleep=pause, say=say, unreachable="The run continues in the meantime. Retrying.",
         )  # fmt: skip
 
     def release(self) -> None:
@@ -91,10 +91,10 @@ class SlurmPlace:
         return self.folder / "allocations"
 
     def _poll(self, folder: Path, say: Callable[[str], object]) -> RunEnd | None:
-        """Return how a run ended that the allocation did not survive; request an allocation where there is none."""
+        """Return the end of a run whose allocation did not survive it; request an allocation if there is none."""
         allocations = submissions.read(self._allocations)
         if allocations:
-            # Submitted unless Slurm knows its name.
+            # Submit it unless Slurm already knows the name.
             (allocation,) = follow.submit(self.slurm, allocations[-1:], say=say)
             follower = self._followers.setdefault(allocation.name, Follower(self.slurm, allocation.entries))
             (job,) = follower.poll()
@@ -130,7 +130,7 @@ class SlurmPlace:
         return read_lines(next(folder.glob(f"1/*/0/node-0.{stream}.log"), folder / "none"))
 
     def _allocation(self, number: int) -> JobArray:
-        """Return the job that allocates the nodes and runs batch files there."""
+        """Return the job that allocates nodes and runs batch files on them."""
         seconds = _RUNS * self.request.minutes * 60
         site = replace(self.site, results=str(self._allocations / str(number)), image="", images={})
         (array,) = arrays([(replace(self.workload, time_limit=seconds, script=""), self.connections)], site)
@@ -151,7 +151,7 @@ class SlurmPlace:
             self.workload, script=_escape(script) + self.workload.script, time_limit=self.request.minutes * 60
         )
         image = run.image
-        if "@" in image and self.site.runtime != "apptainer":  # Enroot takes no digest
+        if "@" in image and self.site.runtime != "apptainer":  # Enroot does not accept digests
             image = f"{image.partition('@')[0]}:{run.point.tag}"
         image = WorkImage.parse(image).enroot_address if "@" not in image else image.replace("/", "#", 1)
         mounts = (*self.site.mounts, (str(self.folder), str(self.folder)))

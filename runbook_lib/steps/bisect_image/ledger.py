@@ -1,7 +1,7 @@
 """The ledger of a search: one line before a run is submitted, and one after it.
 
-A prefix of the file always continues in the same way, since the search is a function of it.  The first line has the
-images, so that a tag that moves meanwhile changes nothing; another line has the components, once the step is known.
+The search is a function of this file, so it always continues in the same way.  The first line has the images, so
+that a tag moved in the meantime changes nothing; another line has the components, once the step is known.
 """
 
 import json
@@ -16,7 +16,7 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.system import atomic_files
 
 LEDGER = "ledger.jsonl"
-#: Runs of a point without a value, after which it is given up.
+#: Number of runs without a value after which a point is given up.
 MAX_LOST = 3
 
 
@@ -25,7 +25,7 @@ class LedgerRun:
     """A run with its number from 1.
 
     ``outcome``: empty before it has ended, ``value``, ``invalid`` (its overlay did not take effect) or ``lost`` (it
-    gave no value: a node failed, or no container started).
+    produced no value: a node failed, or no container started).
     """
 
     number: int
@@ -40,7 +40,7 @@ class LedgerRun:
 
     @property
     def row(self) -> dict[str, object]:
-        """Its row in tables."""
+        """The run's table row."""
         value = self.value if self.outcome == "value" else self.outcome or "submitted"
         return {
             "run": self.number, "tag": self.point.tag, "restored": ", ".join(self.point.restored), "value": value,
@@ -52,7 +52,7 @@ _FIELDS = ("number", "image", "outcome", "value", "status", "node", "seconds", "
 
 
 class RunLedger:
-    """The lines of a search's file.  ``images``: tag → reference; ``overlays`` are None before the step is known."""
+    """The lines of a search's ledger.  ``images``: tag → reference; ``overlays`` are None before the step is known."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / LEDGER
@@ -71,11 +71,11 @@ class RunLedger:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CannotTell(
                 f"{self.path} cannot be read ({type(error).__name__}: {error}). It lists the runs of this search: "
-                "restore it, or name another folder for results."
+                "restore it, or choose another results folder."
             ) from error
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """Append a line, and wait until it is on the disk."""
+        """Append a line, and wait until it is on disk."""
         line = json.dumps(entry, sort_keys=True)
         self._apply(json.loads(line))
         self.lines.append(line)
@@ -100,11 +100,11 @@ class RunLedger:
         return next((run for run in self.runs.values() if not run.outcome), None)
 
     def lost(self, point: Point) -> int:
-        """Return how many runs of a point gave no value."""
+        """Return the number of a point's runs that produced no value."""
         return sum(run.outcome == "lost" for run in self.runs.values() if run.point == point)
 
     def counted(self) -> list[Run]:
-        """Return the runs as the search counts them; a point whose overlay never gives a value is invalid."""
+        """Return the runs as the search counts them; a point whose overlay never produces a value is invalid."""
         runs = []
         for run in self.runs.values():
             if run.outcome == "value":

@@ -1,6 +1,6 @@
-"""The places where a run happens, and what it counts for: this machine, in a container or by a command of the user's.
+"""The places where a run happens, and its verdict: this machine, in a container or with a command of the user's.
 
-A run that was started goes on when this process is killed, and is found again by its claim and its lock.
+A started run continues if this process is killed, and is found again by its claim and its lock.
 ``allocations`` has the other place, a cluster.
 """
 
@@ -30,7 +30,7 @@ from runbook_lib.steps.bisect_image.request import BisectRequest
 from runbook_lib.system import atomic_files
 from runbook_lib.system.environment import user_environment
 
-#: The first line that a container prints: without it none was started, and the exit status is not the test's.
+#: The first line that a container prints: without it none was started, and the exit status is not the test's own.
 _STARTED = "runbook-started:"
 _NUMBER = re.compile(r"-?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][-+]?[0-9]{1,3})?")
 _MAX_OUTPUT = 4_000_000  # bytes from the end of an output
@@ -40,7 +40,7 @@ _MAX_OUTPUT = 4_000_000  # bytes from the end of an output
 class RunEnd:
     """The end of a run, before its values are read.
 
-    ``problem``: why it gave none, by a fault of the place.  ``error``: the last line on standard error.
+    ``problem``: why it has none, if the place is at fault.  ``error``: the last line on standard error.
     """
 
     status: int | None
@@ -55,21 +55,21 @@ class RunPlace(Protocol):
     """A place where runs happen."""
 
     def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
-        """Return the text of the script that a run executes."""
+        """Return the script that a run executes."""
 
     def finish(self, run: LedgerRun, restored: tuple[Overlay, ...], say: Callable[[str], object]) -> RunEnd | None:
-        """Start a run unless that was done before, and return how it ended; None if it goes on."""
+        """Start a run unless that was done before, and return its end; None if it is still running."""
 
 
 def inside_script(request: BisectRequest, restored: tuple[Overlay, ...], folder: Path, command: str) -> str:
-    """Return what runs in the container: the overlays are put in and verified, then comes the command."""
+    """Return the script for the container: install and verify the overlays, then run the command."""
     lines = ["#!/bin/bash", f'echo "{_STARTED} $(hostname)"', overlays.script(restored, str(folder)), command]
     return "\n".join(filter(None, lines)) + "\n"
 
 
 @dataclass(frozen=True)
 class LocalPlace:
-    """This machine.  ``container`` and ``engine`` are None for a command of the user's that takes an image."""
+    """This machine.  ``container`` and ``engine`` are None for a user's command that takes an image."""
 
     request: BisectRequest
     folder: Path
@@ -80,7 +80,7 @@ class LocalPlace:
     gpus: bool = True
 
     def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
-        """Return the command with the image in it, or the command of the container engine."""
+        """Return the user's command with the image filled in, or the container engine's command."""
         folder = self._folder(run)
         if self.container is None or self.engine is None:
             return _fill(self.request.program or self.request.command, {
@@ -99,7 +99,7 @@ class LocalPlace:
         return f"exec {shlex.join(words)}"
 
     def finish(self, run: LedgerRun, restored: tuple[Overlay, ...], say: Callable[[str], object]) -> RunEnd | None:
-        """Start a run unless it is claimed, and wait until it has ended."""
+        """Start a run unless it is already claimed, and wait until it ends."""
         folder = self._folder(run)
         if not (folder / "claim").exists():
             atomic_files.make_folder(folder)
@@ -113,7 +113,7 @@ class LocalPlace:
             texts["overlay.sh"] = overlays.script(restored, str(self.folder / "overlays"))
             for name, text in texts.items():
                 atomic_files.write(folder / name, text)
-            # A session of its own: the run goes on when this process is killed.
+            # Its own session, so that the run continues if this process is killed.
             process = subprocess.Popen(
                 ["bash", str(folder / "run.sh")], start_new_session=True, env=user_environment(os.environ),
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -132,7 +132,7 @@ class LocalPlace:
         output = read_lines(folder / "output.log")
         end = read_end(folder)
         if end is None:
-            return RunEnd(None, 0, "", output, "it was ended before it could report its exit status")
+            return RunEnd(None, 0, "", output, "it was killed before it could report its exit status")
         status, seconds, node = end
         problem, error = "", last_line(folder / "errors.log")
         if self.container is not None:
@@ -148,7 +148,7 @@ def _fill(command: str, values: Mapping[str, str]) -> str:
 
 
 def read_end(folder: Path) -> tuple[int, float, str] | None:
-    """Return exit status, seconds and node of a run that has ended."""
+    """Return the exit status, duration in seconds and node of a finished run."""
     lines = read_lines(folder / "ended")
     if not lines:
         return None
@@ -157,14 +157,14 @@ def read_end(folder: Path) -> tuple[int, float, str] | None:
 
 
 def container_problem(status: int | None, output: list[str], error: str) -> str:
-    """Return why the container was not started; empty if it was."""
+    """Return the reason why the container was not started; empty if it was."""
     if any(line.startswith(_STARTED) for line in output):
         return ""
     return f"the container was not started (exit status {status}): {error}"
 
 
 def last_line(path: Path) -> str:
-    """Return the last line of a file, shortened; empty without one."""
+    """Return the last line of a file, shortened; empty if there is none."""
     return " ".join(read_lines(path)[-1:])[:200]
 
 
@@ -190,9 +190,9 @@ def judge(
         return replace(run, outcome="lost", reason=end.problem)
     if request.metric == "exit":
         return replace(run, outcome="value", value=float(end.status == 0))
-    # A test whose golden values drifted fails, and has measured them anyway.
+    # A test whose golden values drifted fails, but has measured values anyway.
     if end.status and request.metric == "value":
-        reason = f"it failed with exit status {end.status}, without a value: {end.error}"
+        reason = f"it failed with exit status {end.status}, without producing a value: {end.error}"
         return replace(run, outcome="lost", reason=reason.removesuffix(": "))
     try:
         value = _last_number(end.output) if request.metric == "value" else _golden_value(folder, request.metric)
@@ -212,7 +212,7 @@ def _last_number(output: list[str]) -> float:
 
 
 def _golden_value(folder: Path, metric: str) -> float:
-    """Return the median of a metric, without the first half of its steps, over the golden files that a run wrote."""
+    """Return the median of a metric over a run's golden files, ignoring the first half of the steps."""
     values: list[float] = []
     for path in sorted(folder.glob("1/*/0/assets/**/*.json")):
         try:
@@ -222,5 +222,5 @@ def _golden_value(folder: Path, metric: str) -> float:
         steps = [value for _, value in sorted(series.items()) if math.isfinite(value)]
         values += steps[len(steps) // 2 :]
     if not values:
-        raise RunbookError(f"no golden file of it has {metric}")
+        raise RunbookError(f"none of its golden files has {metric}")
     return statistics.median(values)

@@ -1,4 +1,4 @@
-"""The plan of a search: its images, what it costs at most, and the next run.  Writes nothing."""
+"""The plan of a search: its images, its maximum cost, and the next run.  Writes nothing."""
 
 import math
 import os
@@ -31,14 +31,14 @@ from runbook_lib.steps.bisect_image.places import LocalPlace, RunPlace
 from runbook_lib.steps.bisect_image.request import BisectRequest
 from runbook_lib.workflow.bump_branch import BumpBranch
 
-#: Seconds beyond the limit of a run until it has ended.
+#: Seconds that a run may take to end after its limit.
 _ENDING = 60
 _TREE = "tree.tar"
 
 
 @dataclass(frozen=True)
 class BisectPlan:
-    """A search.  ``gpus``: those that a run allocates.  ``idle``: why there is nothing to plan.
+    """A search.  ``gpus``: the number that a run allocates.  ``idle``: why there is nothing to plan.
 
     ``problems`` prevent every run.  ``folder`` has the ledger and the results.
     """
@@ -54,7 +54,7 @@ class BisectPlan:
     idle: str = ""
 
     def problem(self) -> Problem:
-        """Return the problem as the pure search takes it; runs without a value reduce its budget."""
+        """Return the problem for the pure search; runs without a value reduce its budget."""
         assert self.request is not None
         ended = [run for run in self.ledger.runs.values() if run.outcome]
         uncounted = len(ended) - len(self.ledger.counted())
@@ -70,14 +70,14 @@ class BisectPlan:
             return answer
         if self.ledger.lost(answer) >= MAX_LOST:
             last = [run.reason for run in self.ledger.runs.values() if run.point == answer][-1]
-            return Conclusion("undecided", f"{answer.tag} gave no value in {MAX_LOST} runs; in the last, {last}.")
+            return Conclusion("undecided", f"{answer.tag} produced no value in {MAX_LOST} runs; in the last, {last}.")
         if self.request.gpu_hours is not None and self.gpu_hours + self._most_of_a_run > self.request.gpu_hours:
             return Conclusion("undecided", f"One more run could exceed the {self.request.gpu_hours:g} GPU hours.")
         return answer
 
     @property
     def gpu_hours(self) -> float:
-        """The GPU hours that the runs took; those of a run that has not ended are its limit."""
+        """The GPU hours that the runs took; an unfinished run counts with its limit."""
         hours = 0.0
         for run in self.ledger.runs.values():
             hours += self.gpus * run.seconds / 3600 if run.outcome else self._most_of_a_run
@@ -97,17 +97,17 @@ class BisectPlan:
         return LedgerRun(len(self.ledger.runs) + 1, point, {tag: image for tag, image, _ in self.images}[point.tag])
 
     def show(self) -> View:
-        """Show what runs, what that costs at most, and the next run with its script."""
+        """Show the images, the maximum cost, and the next run with its script."""
         if self.request is None or self.idle:
             return display.note(self.idle)
         request, done = self.request, len(self.ledger.runs)
         open_runs = max(0, request.runs - done)
         hours = open_runs * (request.minutes * 60 + _ENDING) / 3600
         sizes = sum(size for _, _, size in self.images)
-        cost = {"runs at most": f"{open_runs} more" if done else request.runs, "hours at most": f"{hours:.1f}"}
+        cost = {"max. runs": f"{open_runs} more" if done else request.runs, "max. hours": f"{hours:.1f}"}
         if self.gpus:
             gpu_hours = min(open_runs * self._most_of_a_run, request.gpu_hours or math.inf)
-            cost["GPU hours at most"] = f"{gpu_hours:.1f}"
+            cost["max. GPU hours"] = f"{gpu_hours:.1f}"
         pulled = f"{len(self.images)} at most"
         if sizes:
             pulled += f", {sizes / 1e9:.1f} GB compressed"
@@ -135,8 +135,8 @@ class BisectPlan:
         answer = self.advance()
         if isinstance(answer, Conclusion) and self.ledger.pending is None:
             if answer.verdict == "tag only" and self.ledger.overlays is None:
-                return display.note("The next step is to compare the two neighbouring images.")
-            return display.note("The search is over: no more run is needed.")
+                return display.note("The next action is to compare the two neighbouring images.")
+            return display.note("The search is over: no more runs are needed.")
         run = self.ledger.pending or self.new_run(answer)  # type: ignore[arg-type]
         title = f"Run {run.number}: {run.point.tag}"
         if run.point.restored:
@@ -150,17 +150,17 @@ def plan_search(
     branch: BumpBranch, request: BisectRequest | None, *, results: str = "", site: Site | None = None,
     slurm: str = "", gpus: str = "8", platform: str = "", wait: bool = True,
 ) -> BisectPlan:  # fmt: skip
-    """Return the plan of a search.  ``slurm`` is an allocation, such as ``nodes=2 gpus=8``, of a command's runs.
+    """Return the plan of a search.  ``slurm`` is the allocation for a command's runs, such as ``nodes=2 gpus=8``.
 
-    Raises Refused for what cannot be searched, and Unreachable or CannotTell where the registry does not help.
+    Raises Refused for a search that is impossible, and Unreachable or CannotTell if the registry cannot answer.
     """
     if request is None:
         return BisectPlan(
             branch,
             None,
-            idle="Nothing is planned. Give good, the newest tag that works, and bad (or tag), the one that does not.",
+            idle="Nothing is planned. Give good, the newest tag that works, and bad (or tag), one that does not.",
         )
-    if not results:  # beside git's own files, so that neither the checkout nor the archive of records has it
+    if not results:  # beside git's own files, so that neither the checkout nor the records contain it
         git = branch.checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
         results = f"{git}/runbook-bisect"
     folder = Path(results).expanduser().absolute() / request.key
@@ -169,10 +169,10 @@ def plan_search(
     plan = BisectPlan(branch, request, folder, ledger, images)
     if request.where == "slurm":
         if site is None or not site.results:
-            return replace(plan, problems=("Slurm needs results: a folder that all nodes see.",))
+            return replace(plan, problems=("Slurm needs results: a folder visible to all nodes.",))
         return _on_slurm(branch, plan, site, slurm, platform, wait=wait)
     if not gpus.isdecimal():
-        raise Refused(f"gpus={gpus!r} is not a number of GPUs of this machine.")
+        raise Refused(f"gpus={gpus!r} is not a number of this machine's GPUs.")
     if request.where == "command":
         place = LocalPlace(request, folder, branch.checkout.path)
         return replace(plan, gpus=int(gpus), place=place)
@@ -180,7 +180,7 @@ def plan_search(
 
 
 def _images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) -> tuple[tuple[str, str, int], ...]:
-    """Return tag, reference and size of each image from good to bad: as the ledger has them, else of the registry."""
+    """Return tag, reference and size of each image from good to bad: from the ledger, else from the registry."""
     if not ledger.images:
         sites = branch.bump.repository.sites
         with Registry.connect(ImageRef.parse(f"{sites.image}:{request.bad}")) as registry:
@@ -191,7 +191,7 @@ def _images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) -> tu
             ]  # fmt: skip
             for tag in (request.good, request.bad):
                 if tag not in tags:
-                    raise Refused(f"{registry.name} has no {tag}. Name a tag of its list (runbook image list).")
+                    raise Refused(f"{registry.name} has no tag {tag}. List its tags: runbook image list.")
             for tag in sorted(tags):
                 image = registry.image(str(tag))
                 if image is not None:
@@ -202,14 +202,14 @@ def _images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) -> tu
 
 
 def compare_neighbours(plan: BisectPlan, step: tuple[str, str]) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
-    """Return the overlays for what the two images of a step do not share, and what cannot be swapped."""
+    """Return overlays for the components that differ between a step's images, and those that cannot be swapped."""
     assert plan.request is not None
     repository = plan.branch.bump.repository
     sites = repository.sites
     with Registry.connect(ImageRef.parse(f"{sites.image}:{step[1]}")) as registry:
         old, new = (registry.image(tag) for tag in step)
     if old is None or new is None:
-        raise CannotTell(f"{registry.name} has no longer both {step[0]} and {step[1]}.")
+        raise CannotTell(f"{registry.name} no longer has both {step[0]} and {step[1]}.")
     own = {overlay.name: overlay for overlay in (*repository.overlays, *plan.request.components)}
     return plan_overlays(_components(old, new), tuple(own.values()))
 
@@ -232,8 +232,8 @@ def _in_container(branch: BumpBranch, plan: BisectPlan, gpus: int) -> BisectPlan
     if machine.engine is None:
         reason = "Neither docker nor podman works on this machine."
         if machine.container:
-            reason = f"This machine is a container itself ({machine.container}), which starts no others."
-        problems.append(f"{reason} Run this where docker or podman works, or choose slurm or command as where.")
+            reason = f"This machine is itself a container ({machine.container}), which cannot start others."
+        problems.append(f"{reason} Run this where docker or podman works, or set where=slurm or where=command.")
     place = LocalPlace(
         plan.request, plan.folder, branch.checkout.path, container, machine.engine or Engine("docker"),
         (machine.uid, machine.gid), gpus=gpus > 0,
@@ -248,9 +248,9 @@ def _on_slurm(
     client, problems = Slurm(), list(site.problems())
     if site.runtime != "apptainer" and not client.runs_containers():
         if site.runtime or not client.has_program("apptainer"):
-            problems.append("Neither Pyxis nor apptainer is here: no image can be run by Slurm.")
+            problems.append("Neither Pyxis nor apptainer is available, so Slurm cannot run an image.")
         site = replace(site, runtime="apptainer")
-    request, connections = plan.request, Connections(None, "The command sets what it needs.")
+    request, connections = plan.request, Connections(None, "The command configures its own connections.")
     if request.test:
         workload, connections = _test_of(branch, site, request.test, platform)
     else:
@@ -264,13 +264,13 @@ def _on_slurm(
 
 
 def _test_of(branch: BumpBranch, site: Site, words: str, platform: str) -> tuple[Workload, Connections]:
-    """Return the test that ``model/case@platform`` names in the recipes of the bump's branch."""
+    """Return the test named ``model/case@platform`` in the recipes on the bump's branch."""
     name, _, own_platform = words.partition("@")
     paths = branch.checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", branch.start).split("\0")
     texts = branch.texts([path for path in paths if path.startswith(f"{rows.FOLDER}/")])
     tests = selection.select(selection.read_tests(texts)[0], name, own_platform or platform, branch.bump.image_type)
     if len(tests) != 1:
-        raise Refused(f"test={words!r} names {len(tests)} tests of the recipes. Name one, as model/case@platform.")
+        raise Refused(f"test={words!r} matches {len(tests)} tests in the recipes. Name one, as model/case@platform.")
     settings = branch.texts([selection.config_of(tests[0])])[selection.config_of(tests[0])]
     test = selection.prepare(tests[0], settings, site)
     if test.obstacle:
@@ -279,7 +279,7 @@ def _test_of(branch: BumpBranch, site: Site, words: str, platform: str) -> tuple
 
 
 def archive_commit(plan: BisectPlan) -> None:
-    """Write the archive of the branch's commit, which containers on a cluster unpack, once."""
+    """Write the archive of the branch's commit, which containers on a cluster unpack, unless it exists."""
     path = plan.folder / _TREE
     if not path.exists():
         draft = path.with_name(f"{_TREE}.{os.getpid()}")
@@ -288,7 +288,7 @@ def archive_commit(plan: BisectPlan) -> None:
 
 
 def reread(plan: BisectPlan) -> BisectPlan:
-    """Return the plan with the ledger as it is on the disk now."""
+    """Return the plan with the ledger read again from disk."""
     ledger = RunLedger(plan.folder)
     if not ledger.images:
         return plan

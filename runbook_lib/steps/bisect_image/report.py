@@ -1,4 +1,4 @@
-"""The result of a search: what the runs prove and with what probability, a plot, the fix, and a text for upstream."""
+"""The result of a search: the conclusion and its probability, a plot, the fix, and a text for upstream."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ _LABELS = {"exit": "passed (1) or failed (0)", "iteration-time": "iteration-time
 
 @dataclass(frozen=True)
 class BisectResult:
-    """The ledger's result; ``conclusion`` is None before the search is over."""
+    """The result in the ledger; ``conclusion`` is None before the search is over."""
 
     plan: BisectPlan
     conclusion: Conclusion | None
@@ -33,7 +33,7 @@ class BisectResult:
 
     @property
     def runs(self) -> list[LedgerRun]:
-        """The runs of the ledger."""
+        """The runs in the ledger."""
         return list(self.plan.ledger.runs.values())
 
     @property
@@ -44,7 +44,7 @@ class BisectResult:
 
     @property
     def suspects(self) -> tuple[str, ...]:
-        """The components that could not be swapped, or whose old version was not verified in the container."""
+        """The components that could not be swapped, or whose old version could not be verified in the container."""
         invalid = [f"{name}: its old version did not take effect" for name in self._invalid()]
         return (*self.plan.ledger.suspects, *invalid)
 
@@ -73,28 +73,28 @@ class BisectResult:
             return "Run the same command again to continue."
         if self.culprits:
             names = " and ".join(f"{overlay.name} {overlay.old}" for overlay in self._needed())
-            return f"Put {names} on top of the new image, as below."
+            return f"Install {names} on top of the new image, as below."
         if conclusion.step:
             return f"Stay on {conclusion.step[0]}, and report {conclusion.step[1]} with the text below."
         return (
             "Give a larger budget, or a command that repeats its measurement, and run the same command again. If the "
-            f"runs themselves were at fault, remove {self.plan.folder} first, which forgets them."
+            f"runs themselves were faulty, first discard them by deleting {self.plan.folder}."
         )
 
     def _needed(self) -> tuple[Overlay, ...]:
-        """Return the overlays that make the image good: one of several that act only together, else all."""
+        """Return the overlays that make the image good: one of several that fail only together, else all."""
         assert self.conclusion is not None
         return self.culprits if self.conclusion.together else self.culprits[:1]
 
     def show(self) -> View:
-        """Show the result, what was ruled out, the cost, and each run."""
+        """Show the result, the components ruled out, the cost, and each run."""
         if self.plan.request is None:
             return display.note(self.plan.idle)
         shown = display.note(self.sentence)
         if self.conclusion and self.is_over:
             shown += display.note(self.advice)
             if ruled_out := self._ruled_out():
-                shown += display.note(f"Ruled out, restored alone without effect: {', '.join(ruled_out)}.")
+                shown += display.note(f"Ruled out (restored alone, without effect): {', '.join(ruled_out)}.")
             shown += display.notes(self.suspects, title="Remaining suspects")
         hours = sum(run.seconds for run in self.runs) / 3600
         cost = f"{display.count(len(self.runs), 'run')}, {hours:.2f} hours"
@@ -104,7 +104,7 @@ class BisectResult:
         return shown + display.table([run.row for run in self.runs], empty="No run yet.")
 
     def _ruled_out(self) -> list[str]:
-        """Return the components that were restored alone, and are not among the culprits of a conclusion."""
+        """Return the components that were restored alone and turned out not to be culprits."""
         assert self.conclusion is not None
         if self.conclusion.verdict not in ("culprit", "not a single component"):
             return []
@@ -157,7 +157,7 @@ class BisectResult:
         return display.code("\n".join(lines), title="After FROM in the Dockerfile")
 
     def issue(self) -> str:
-        """Return the text of an issue for upstream; empty before the search is over, or without a step."""
+        """Return the text of an upstream issue; empty before the search is over, or if no step was found."""
         conclusion, request = self.conclusion, self.plan.request
         if conclusion is None or conclusion.step is None or request is None or not self.is_over:
             return ""
@@ -185,7 +185,7 @@ class BisectResult:
     def text(self) -> View:
         """Show the text for upstream."""
         text = self.issue()
-        return display.code(text, title="Text for upstream") if text else display.note("There is no result to report.")
+        return display.code(text, title="Text for upstream") if text else display.note("There is nothing to report.")
 
 
 def percent(probability: float) -> str:
@@ -194,7 +194,7 @@ def percent(probability: float) -> str:
 
 
 def _wrapped(comment: str) -> list[str]:
-    """Return a comment of a Dockerfile in lines of readable width."""
+    """Return a Dockerfile comment, wrapped to a readable width."""
     import textwrap
 
     return textwrap.wrap(comment, 110, subsequent_indent="# ")

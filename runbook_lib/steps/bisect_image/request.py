@@ -19,7 +19,7 @@ from runbook_lib.pins.repositories import UserOverlay
 
 Where = Literal["local", "slurm", "command"]
 _BUDGET = re.compile(r"([0-9]{1,4})(?: runs?)?(?:,? +([0-9]{1,6}(?:\.[0-9]{1,3})?) GPU hours?)?")
-#: The beginning of a command of the practice environment; the name of a simulated test follows.
+#: The prefix of a practice command; the name of a simulated test follows.
 PRACTICE = "practice "
 #: Metrics whose direction is known.
 _LOWER = ("iteration-time", "mem-allocated-bytes", "mem-max-allocated-bytes")
@@ -30,9 +30,9 @@ class BisectRequest:
     """A search: from the ``good`` to the ``bad`` tag, by a recipe's ``test`` or a ``command``.
 
     ``metric`` is ``exit``, ``value`` (the last number that the command prints), or a metric of the test's golden
-    values.  ``image`` is the image of a tag, with ``{tag}`` in it; empty for the base image.  ``gpu_hours`` is None
-    without a limit; ``minutes`` are the limit of one run.  ``components`` are put in too, beside those that the images
-    name.  ``program`` is what runs for a ``command`` of the practice environment.
+    values.  ``image`` is an image name containing ``{tag}``, or empty for the base image.  ``gpu_hours`` is None if
+    unlimited; ``minutes`` is the limit of one run.  ``components`` are swapped in addition to those that the images
+    name.  ``program`` is the program behind a practice ``command``.
     """
 
     good: Tag
@@ -58,7 +58,7 @@ class BisectRequest:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The parameters as the record and the ledger have them."""
+        """The parameters as stored in the record and the ledger."""
         facts = {
             **vars(self),
             "program": "",
@@ -71,35 +71,35 @@ def parse(
     bump: Bump, *, good: str, bad: str, test: str, command: str, metric: str, where: str, image: str, budget: str,
     minutes: str, components: str = "", practice: bool = False,
 ) -> BisectRequest | None:  # fmt: skip
-    """Return the search that the parameters describe; None without an image to blame.  Raises Refused."""
+    """Return the search that the parameters describe; None if no image is suspected.  Raises Refused."""
     if not good:
         return None
     family = bump.repository.sites.family
     if not (bad or bump.tag):
-        raise Refused("A search needs two tags: good, the newest that works, and bad (or tag), the one that does not.")
+        raise Refused("A search needs two tags: good, the newest that works, and bad (or tag), one that does not.")
     first, last = family.read(good), family.read(bad or str(bump.tag))
     if not is_older(first, last):
-        raise Refused(f"good={first} must be older than bad={last}, and of the same kind. Exchange or correct them.")
+        raise Refused(f"good={first} must be older than bad={last}, and of the same kind. Swap or correct them.")
     if bool(test) == bool(command):
-        raise Refused("Name either test, a recipe's model/case@platform, or command, what to run in each image.")
+        raise Refused("Name either test, a recipe's model/case@platform, or command, the command to run in each image.")
     program = ""
     if practice and command.startswith(PRACTICE):
         name = command.removeprefix(PRACTICE)
         where = "command"
         program = f"{shlex.quote(sys.executable)} -m runbook_lib.practice.workload {name} {{tag}} {{restored}}"
     if where not in ("local", "slurm", "command"):
-        raise Refused(f"where={where!r} is none of local, slurm, command.")
+        raise Refused(f"where={where!r} is invalid. Choose local, slurm or command.")
     if test and where != "slurm":
-        raise Refused("A recipe's test runs on a cluster: choose where=slurm, or give its command as command.")
+        raise Refused("A recipe's test runs on a cluster: choose where=slurm, or set command to the test's command.")
     if where == "command" and not any(name in (program or command) for name in ("{image}", "{tag}")):
-        raise Refused("With where=command the command names the image as {image} or {tag}, and prints the value.")
+        raise Refused("With where=command, the command must contain {image} or {tag} and print the value.")
     if image and "{tag}" not in image:
-        raise Refused(f"image={image!r} names no {{tag}}. Write such as registry.example/mcore:{{tag}}.")
+        raise Refused(f"image={image!r} does not contain {{tag}}. Example: registry.example/mcore:{{tag}}")
     match = _BUDGET.fullmatch(budget.strip())
     if match is None or not 4 <= int(match[1]) <= MAX_RUNS:
-        raise Refused(f"budget={budget!r} is none of 4 to {MAX_RUNS} runs. Write such as 40, or 40 runs, 64 GPU hours.")
+        raise Refused(f"budget={budget!r} is not 4 to {MAX_RUNS} runs. Examples: 40, or 40 runs, 64 GPU hours")
     if not re.fullmatch(r"[1-9][0-9]{0,3}", minutes):
-        raise Refused(f"minutes={minutes!r} is not a number of minutes from 1 to 9999, the limit of each run.")
+        raise Refused(f"minutes={minutes!r} is not a limit for each run, from 1 to 9999 minutes.")
     name, higher = _metric(metric, has_golden=bool(test))
     return BisectRequest(
         first, last, test, command, name, higher, cast(Where, where), image,
@@ -109,13 +109,13 @@ def parse(
 
 
 def _components(text: str) -> Iterator[UserOverlay]:
-    """Yield the components that ``name=version`` name, comma-separated."""
+    """Yield the components from comma-separated ``name=version`` entries."""
     for word in filter(None, re.split(r"[,\s]+", text)):
         name, _, version = word.partition("=")
         if name not in known_names() or not re.fullmatch(r"[A-Za-z0-9][\w.+-]{0,60}", version):
             raise Refused(
-                f"components has {word[:80]!r}. Write name=version with the version of the good image, and as name one "
-                f"of {', '.join(known_names())}; a pins file can add others (docs/bisect.md)."
+                f"components has {word[:80]!r}. Write name=version, with the good image's version. Known names: "
+                f"{', '.join(known_names())}; a pins file can add others (docs/bisect.md)."
             )
         yield UserOverlay(name, version)
 
@@ -129,11 +129,11 @@ def _metric(text: str, *, has_golden: bool) -> tuple[str, bool]:
         return "exit", True
     if name != "value" and not has_golden:
         raise Refused(
-            f"metric={text!r} is a golden metric, which only a test has. For a command write exit, value higher or "
+            f"metric={text!r} is a golden metric, which only a test has. For a command use exit, value higher or "
             "value lower."
         )
     if not direction and name in _LOWER:
         direction = "lower"
     if not direction:
-        raise Refused(f"metric={text!r} does not say which values are better: write {name} higher, or {name} lower.")
+        raise Refused(f"metric={text!r} does not say which values are better. Use {name} higher or {name} lower.")
     return name, direction == "higher"

@@ -1,4 +1,4 @@
-"""The search carried out: run after run, each written to the ledger before and after it, until there is a result."""
+"""The search itself: run after run until there is a result, each recorded in the ledger before and after."""
 
 from collections.abc import Callable
 
@@ -22,9 +22,9 @@ _CHECK = "no run was paid for twice"
 
 
 def carry_out(step: StepRecord, plan: BisectPlan, say: Callable[[str], object] = print) -> BisectResult:
-    """With ``apply`` run points until the search is over, or a job has not ended; return what the ledger says then.
+    """With ``apply`` run points until the search is over or a job is still running; return the ledger's result.
 
-    Raises Refused where a problem prevents every run.
+    Raises Refused if a problem prevents every run.
     """
     if plan.request is None or plan.place is None:
         return BisectResult(plan, None)
@@ -33,7 +33,7 @@ def carry_out(step: StepRecord, plan: BisectPlan, say: Callable[[str], object] =
         if plan.problems:
             raise Refused(" ".join(plan.problems))
         atomic_files.make_folder(plan.folder)
-        # Another run of the same search would submit the same runs: the lock is held as long as this one goes on.
+        # A second process on the same search would submit the same runs, so this one locks the search until it ends.
         with locks.locked(plan.folder / "lock", doing=notebooks.BISECT_IMAGE, say=say):
             plan = planning.reread(plan)
             atomic_files.close_to_others(plan.folder)
@@ -52,7 +52,7 @@ def carry_out(step: StepRecord, plan: BisectPlan, say: Callable[[str], object] =
 
 
 def _advance(step: StepRecord, plan: BisectPlan, say: Callable[[str], object]) -> bool:
-    """Make one step of the search; return False when it is over, or waits for a job."""
+    """Take one step of the search; return False when it is over or waiting for a job."""
     assert plan.request is not None
     assert plan.place is not None
     pending = plan.ledger.pending
@@ -103,7 +103,7 @@ def verify(step: StepRecord, result: BisectResult) -> View:
     submitted = [line for line in plan.ledger.lines if '"kind": "submit"' in line]
     step.check(Check.of(_CHECK, len(submitted) == len(runs), f"{display.count(len(runs), 'run')} in the ledger."))
     within = len(runs) <= request.runs
-    step.check(Check.of("the budget was kept", within, f"{len(runs)} of {request.runs} runs."))
+    step.check(Check.of("the search stayed within its budget", within, f"{len(runs)} of {request.runs} runs."))
     again = command_line.command(step.name, plan.branch.bump, apply=True)
     if result.conclusion is not None and result.is_over:
         for suspect in result.suspects:

@@ -1,4 +1,4 @@
-"""Notebook 06-broken-tests: the tests that a person calls broken, and those to be re-enabled.  Nothing is changed."""
+"""Notebook 06-broken-tests: the tests that a person declares broken, and those to re-enable.  Changes nothing."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.quarantines import edit_recipes, is_quarantined, resolve_targets, rows_of
 from runbook_lib.workflow.run_choice import ChosenRun
 
-#: The causes for which a test is proposed as broken.  Drift is for step 5; builds, linters and unit tests have no row.
+#: Causes for which a test is proposed as broken.  Step 5 handles drift; builds, linters and unit tests have no row.
 _PROPOSED = frozenset({
     "hang", "out of memory", "shape", "import error", "resume mismatch", "CUDA error", "crash", "configuration",
     "program error", "unknown",
@@ -37,7 +37,7 @@ _GITHUB_SCOPES = frozenset({"mr-github", "mr-github-slim", "L0", "L1"})
 
 @dataclass(frozen=True)
 class Decision:
-    """A test that a person calls broken, with its tracking issue, or the title and body of one to be filed."""
+    """A test that a person declared broken, with its tracking issue, or the title and body of one to be filed."""
 
     target: Target
     issue: Issue | None
@@ -47,7 +47,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class QuarantinePlan:
-    """The tests to quarantine, to re-enable and to run again; ``quarantined`` are named ones that already are."""
+    """The tests to quarantine, re-enable and rerun; ``quarantined`` are those named that already are."""
 
     triage: Triage
     decisions: tuple[Decision, ...] = ()
@@ -59,19 +59,19 @@ class QuarantinePlan:
 
     @property
     def run(self) -> ChosenRun:
-        """The CI run whose failures are decided."""
+        """The CI run whose failures need decisions."""
         return self.triage.run
 
     @property
     def known_issues(self) -> dict[Target, int]:
-        """The number of each test's issue; 0 for one that is still to be filed."""
+        """The issue number of each test; 0 for an issue still to be filed."""
         numbers = {}
         for decision in self.decisions:
             numbers[decision.target] = decision.issue.number if decision.issue else 0
         return numbers
 
     def edits(self, issues: Mapping[Target, int]) -> tuple[Edit, ...]:
-        """Return the edits of recipes that quarantine these tests, each with its issue, and re-enable others."""
+        """Return the recipe edits that quarantine these tests, each with its issue, and re-enable others."""
         whole_rows = "whole-row" in self.run.bump.allow
 
         def mark(path: str, text: str, target: Target, issue: int) -> Edit:
@@ -82,7 +82,7 @@ class QuarantinePlan:
         return edit_recipes(self.run.branch, issues, mark, self.reenabled)
 
     def show(self) -> View:
-        """Return the tests, their issues and the diff of the recipes, where an issue to be filed is ``#(new)``."""
+        """Return the tests, their issues and the recipes' diff, which shows an issue to be filed as ``#(new)``."""
         if self.run.source is None:
             return display.note("There is nothing to decide.")
         issues = dict.fromkeys(self.quarantined, "already quarantined")
@@ -101,7 +101,7 @@ class QuarantinePlan:
         view += display.diff(edits.diff(self.edits(self.known_issues)), empty="No recipe changes.")
         view += new_issues + display.notes(self.warnings, title="Warnings")
         if proposals := self.proposals():
-            title = "Tests that could be called broken; give those that are, with your reason"
+            title = "Tests that may be broken; name those that are, with your reason"
             view += display.code(as_parameter(proposals), title=title)
         rows = [{"test": test, "on the base branch": job.comparison} for test, job in self.failing_on_base().items()]
         if rows:
@@ -110,9 +110,9 @@ class QuarantinePlan:
         return view
 
     def proposals(self) -> dict[str, str]:
-        """Return the open tests that could be called broken, ``model/case@platform``, each with its cause.
+        """Return the open tests that may be broken, as ``model/case@platform``, each with its cause.
 
-        Neither a regression of numerics nor a test that fails on the base branch too is among them.
+        Excludes numerical regressions and tests that also fail on the base branch.
         """
         causes = {}
         for test, job in self._open_tests.items():
@@ -122,7 +122,7 @@ class QuarantinePlan:
         return causes
 
     def failing_on_base(self) -> dict[str, DiagnosedJob]:
-        """Return the open tests that fail on the base branch too, ``model/case@platform``."""
+        """Return the open tests that also fail on the base branch, as ``model/case@platform``."""
         return {test: job for test, job in self._open_tests.items() if job.on_base.state == "failing"}
 
     @cached_property
@@ -143,9 +143,9 @@ class QuarantinePlan:
         return tests
 
     def open_decisions(self) -> list[dict[str, Any]]:
-        """Return the decision on each open test, as ``StepRecord.decide`` takes it: the reason suggested is its cause.
+        """Return the decision on each open test for ``StepRecord.decide``, with the cause as the suggested reason.
 
-        Of a test that fails on the base branch too, that is the reason, and its issue.
+        For a test that also fails on the base branch, the suggested reason is that failure and its issue.
         """
         decisions = []
         for test, cause in self.proposals().items():
@@ -172,17 +172,17 @@ def _open_decision(test: str, job: DiagnosedJob, why: str, suggestion: str, sear
 
 
 def as_parameter(proposals: Mapping[str, str]) -> str:
-    """Return tests and reasons in the form that the parameter ``broken`` takes."""
+    """Return tests and reasons in the format of the parameter ``broken``."""
     return "; ".join(map(": ".join, proposals.items()))
 
 
 def plan(
     failures: Triage, *, broken: str = "", reenable: str = "", rerun: str = "", soft: bool = False
 ) -> QuarantinePlan:
-    """Plan the quarantine of the tests in ``broken`` and the return of those in ``reenable`` (``parse_targets``).
+    """Plan to quarantine the tests in ``broken`` and re-enable those in ``reenable`` (see ``parse_targets``).
 
-    Checks the names even without a run, and searches for each test's issue.  Raises Refused for a test that no recipe
-    has or that did not fail in the run, and for an issue that is closed.
+    Checks the names even without a run, and searches for each test's issue.  Raises Refused for a test that is in no
+    recipe or did not fail in the run, and for a closed issue.
     """
     run = failures.run
     branch, source = run.branch, run.source
@@ -203,7 +203,7 @@ def plan(
         if job is None and "unseen-failure" not in run.bump.allow:
             raise Refused(f"{target} did not fail in {source.name}, so it is not broken.", "unseen-failure")
         if job is not None and job.failure.kind == "golden drift":
-            warnings.append(f"{target} failed only by drift: step 5 refreshes its golden values.")
+            warnings.append(f"{target} failed only because of drift: step 5 refreshes its golden values.")
         if job is not None and job.on_base.state == "failing":
             warnings.append(f"The new image did not break {target}: {job.comparison}.")
         decisions.append(_decision(run, target, target_rows, job, internal=source.gitlab))
@@ -213,7 +213,7 @@ def plan(
 def _decision(
     run: ChosenRun, target: Target, rows: Sequence[RecipeRow], job: DiagnosedJob | None, *, internal: bool
 ) -> Decision:
-    """Return a decision with its tracking issue, or with the text of a new one."""
+    """Return a decision with its tracking issue, or with the text for a new one."""
     bump, pull, github = run.bump, run.pull_request.pull, run.pull_request.github
     scopes: dict[str, None] = {}
     for row in rows:
@@ -230,14 +230,14 @@ def _decision(
     if github and (number := issue_references.issue_of_reason(target.reason, github.repository)):
         issue = github_issues.read(github, number)
         if issue.state != "open":
-            raise Refused(f"#{number}, which the reason for {target} names, is {issue.state}. Name an open issue.")
+            raise Refused(f"The reason for {target} names #{number}, which is {issue.state}. Name an open issue.")
     elif github:
         issue = tracking.open_issue(github, target)
     return Decision(target, issue, tracking.title(target, bump, job), body)
 
 
 def _images(branch: BumpBranch) -> tuple[str, str]:
-    """Return the image of the base branch, ``unknown`` where its pins name none, and that of the bump."""
+    """Return the base branch's image (``unknown`` if its pins name none) and the bump's image."""
     bump = branch.bump
     sites = bump.repository.sites
     verdicts = check_pins(branch.checkout.read(sites.pin_paths, branch.base_commit), sites)

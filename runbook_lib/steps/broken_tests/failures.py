@@ -1,7 +1,7 @@
-"""Notebook 06-broken-tests: the failed jobs of a CI run with their causes, and those that nothing explains.
+"""Notebook 06-broken-tests: the failed jobs of a CI run with their causes, and the unexplained ones.
 
-A failed test is *explained* by golden values that were refreshed, *decided* once the bump's branch quarantines it, and
-*flaky* where the infrastructure failed: it is run again.  All others are open, and block the push of the round.
+A failed test is *explained* by refreshed golden values, *decided* once the bump's branch quarantines it, and *flaky*
+if the infrastructure failed: it is rerun.  All others are open, and block the push of the round.
 """
 
 import itertools
@@ -33,8 +33,8 @@ from runbook_lib.workflow.run_choice import ChosenRun
 class Triage:
     """The failed jobs of a run.
 
-    ``undecided`` are the names of those that golden values do not explain.  For some of these the reason is that their
-    values cannot be read: those are in ``unread``.  ``ambiguous`` jobs gave values that another attempt decides.
+    ``undecided`` are the names of those that golden values do not explain; those of them whose values cannot be read
+    are in ``unread``.  ``ambiguous`` jobs produced values that need another attempt to decide.
     """
 
     run: ChosenRun
@@ -46,11 +46,11 @@ class Triage:
     @property
     def warnings(self) -> list[str]:
         """A sentence for each job whose golden values cannot be read."""
-        template = "It is not known if golden values explain the failure of {0.job}. {0.sentence}"
+        template = "It is unknown whether golden values explain the failure of {0.job}. {0.sentence}"
         return list(map(template.format, self.unread))
 
     def flaky_history(self, names: Iterable[str]) -> list[str]:
-        """Return a sentence for each of these jobs that infrastructure failed in earlier runs too."""
+        """Return a sentence for each of these jobs that infrastructure also failed in earlier runs."""
         jobs = [job for job in self.jobs if job.failure.job in names and job.flaky_before]
         return list(map("{0.failure.job} was flaky before, {0.flaky_before}.".format, jobs))
 
@@ -62,7 +62,7 @@ class Triage:
 
 
 def triage(run: ChosenRun, say: Callable[[str], object] = print) -> Triage:
-    """Find the cause of each failed job of the run, and the failures that no golden value explains.
+    """Find the cause of each failed job in the run, and the failures that golden values do not explain.
 
     Prints its progress.
     """
@@ -78,7 +78,7 @@ def triage(run: ChosenRun, say: Callable[[str], object] = print) -> Triage:
         jobs = tuple(_with_issue(github, job, run.bump) for job in jobs)
     values = golden_comparison.collect(run, on_branch=True, report=lambda _: None)
     unread = tuple(problem for problem in values.unavailable if problem.job in values.undecided)
-    # No refreshed value explains a resumed run that differs from its first run.
+    # Refreshed values cannot explain a resumed run that differs from its first run.
     resumed = Counter(job.failure.job for job in jobs if job.failure.kind == "resume mismatch")
     undecided = Counter(values.undecided) | resumed
     jobs = _with_history(jobs, run.pull_request.records)
@@ -86,7 +86,7 @@ def triage(run: ChosenRun, say: Callable[[str], object] = print) -> Triage:
 
 
 def _with_issue(github: GitHub, job: DiagnosedJob, bump: Bump) -> DiagnosedJob:
-    """Add the open issue of a test that fails on the base branch too."""
+    """Add the open issue of a test that also fails on the base branch."""
     model, _, case = job.test.partition("/")
     if not case or job.on_base.state != "failing":
         return job
@@ -94,7 +94,7 @@ def _with_issue(github: GitHub, job: DiagnosedJob, bump: Bump) -> DiagnosedJob:
 
 
 def _with_history(jobs: Sequence[DiagnosedJob], records: Path | None) -> tuple[DiagnosedJob, ...]:
-    """Add the earlier failures of the same cause, and the runs in which infrastructure failed the job.
+    """Add earlier failures with the same cause, and the runs in which infrastructure failed the job.
 
     ``records`` is the bump's folder.
     """
@@ -111,13 +111,13 @@ def _with_history(jobs: Sequence[DiagnosedJob], records: Path | None) -> tuple[D
 def open_jobs(
     failures: Triage, edited: Iterable[Edit] = (), rerun: Collection[Target] = ()
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the jobs that block the push, and of the flaky ones that are only to run again.
+    """Return the names of the jobs that block the push, and of the flaky ones that only need a rerun.
 
-    ``edited`` are the recipes that change before the push; a person wants the tests in ``rerun`` to run again.
+    ``edited`` are the recipes that change before the push; a person asked to rerun the tests in ``rerun``.
     """
     requested = {(f"{target.model}/{target.case}", target.platform) for target in rerun}
     stopped = _stopped_tests(failures, edited)
-    # Jobs of one test have the same name on all platforms, and may fail for different causes: they are counted.
+    # A test's jobs have the same name on all platforms, but may fail for different causes, so count them.
     decided: dict[str, int] = {}
     infrastructure: Counter[str] = Counter()
     for job in failures.jobs:
@@ -130,7 +130,7 @@ def open_jobs(
 
 
 def _stopped_tests(failures: Triage, edited: Iterable[Edit]) -> Counter[str]:
-    """Count for each test the platforms on which the run's commit ran it and the branch does not."""
+    """Count for each test the platforms on which the run's commit ran it but the branch does not."""
     run, branch = failures.run, failures.run.branch
     cases = [job.test.partition("/")[2] for job in failures.jobs if job.test]
     if not cases:

@@ -1,6 +1,6 @@
-"""The tracking issue of a broken test: the choice of an open one, and a new one.
+"""The tracking issue of a broken test: choosing an open one, or filing a new one.
 
-An issue names the test, the run and job that failed, the pull request, the error verbatim and how to reproduce it
+An issue names the test, the failed run and job, the pull request, the verbatim error and how to reproduce it
 (``skills/mcore-create-issue/SKILL.md`` of Megatron-LM).  It mentions nobody; the assignee is a field of its own.
 """
 
@@ -22,7 +22,7 @@ from runbook_lib.triage.failed_jobs import DiagnosedJob
 from runbook_lib.workflow import markdown_texts
 
 LABEL = "bug"
-#: By the state of the test on the base branch: only where that passes, the image is named as the cause.
+#: By the test's state on the base branch: the image is named as the cause only if the test passes there.
 _TITLES = {
     "new": "CI failure with base image {tag}: {test}",
     "failing": "CI failure on {base}: {test}",
@@ -30,22 +30,22 @@ _TITLES = {
 }
 _INTRODUCTIONS = {
     "new": "The test fails in CI with a new base image",
-    "failing": "The test fails in CI on {base}, also without the new base image",
-    "unknown": "The test fails in CI; it is not known if the new base image is the cause",
+    "failing": "The test fails in CI on {base}, even without the new base image",
+    "unknown": "The test fails in CI; it is unknown whether the new base image is the cause",
 }
 
 
 def marker(test: Target) -> str:
-    """Return the comment in an issue of this tool that identifies its test."""
+    """Return the comment that identifies the test in an issue filed by this tool."""
     name = re.sub(r"[^\w.+/@-]", "", f"{test.model}/{test.case}@{test.platform}")
     return f"<!-- base-image-runbook:broken {name} -->"
 
 
 def choose(issues: Iterable[Issue], test: Target, login: str = "") -> Issue | None:
-    """Return the open issue of a test: one with its marker, else the oldest that names the case in its title or text.
+    """Return a test's open issue: one with its marker, else the oldest that names the case in its title or body.
 
-    Only issues of members of the repository count, and those of ``login``: a stranger could close or change an issue
-    that a recipe row refers to.  A name that merely begins another test's name does not match.
+    Only issues by members of the repository or by ``login`` count: a stranger could close or change an issue that a
+    recipe row refers to.  A name that is only a prefix of another test's name does not match.
     """
     trusted = [
         issue for issue in issues if issue.state == "open" and (issue.insider or (login and issue.author == login))
@@ -65,14 +65,14 @@ def choose(issues: Iterable[Issue], test: Target, login: str = "") -> Issue | No
 
 def open_issue(github: GitHub, test: Target) -> Issue | None:
     """Return the open issue that tracks a test."""
-    # The search lags behind new issues; the list of our own does not.
+    # GitHub's search lags behind new issues; the list of our own issues does not.
     login = github.me()
     own = github_issues.listed(github, login)
     return choose([*github_issues.search(github, test.case), *own], test, login)
 
 
 def file(step: StepRecord, github: GitHub, test: Target, title: str, body: str, base: str) -> Issue:
-    """File the tracking issue of a test, once, for the last author of the test on the branch ``base``."""
+    """File a test's tracking issue, once, assigned to the test's last author on branch ``base``."""
     assignee = github.last_author(f"{FOLDER}/{test.model}/{test.case}", base)
     if not assignee or not github_issues.assignable(github, assignee):
         assignee = ""
@@ -111,10 +111,10 @@ def body(
     search_result: str = "",
     internal: bool = False,
 ) -> str:
-    """Return the text of a new issue; ``old`` and ``new`` are image references, ``run`` and ``pull`` addresses.
+    """Return the text of a new issue; ``old`` and ``new`` are image references, ``run`` and ``pull`` URLs.
 
-    ``search_result`` is what bisect-image reported for the test.  ``internal`` leaves the lines of the log out, as
-    readers of the issue may have no access to the server of the run.
+    ``search_result`` is bisect-image's result for the test.  ``internal`` omits the log lines, because readers of
+    the issue may not have access to the run's server.
     """
     state, evidence = "unknown", tuple[str, ...]()
     if job is not None:
@@ -131,14 +131,14 @@ def body(
 
 
 def body_of_quarantined(test: Target, row: RecipeRow, age: str) -> str:
-    """Return the text of an issue for a row that was quarantined without one; ``age`` as a person reads it."""
+    """Return the text of an issue for a row that was quarantined without one; ``age`` is in words."""
     facts = {
         "environment": ", ".join(row.environments),
         "platforms": ", ".join(row.platforms),
         "quarantined": f"{age} ({row.recipe}:{row.line})",
     }
     scopes = [cell.value.removesuffix(BROKEN) for cell in row.scopes]
-    introduction = "The test is quarantined, and no issue tracked it"
+    introduction = "The test is quarantined, and was not tracked by an issue"
     return _text(test, introduction, facts, row.recipe, scopes, "the base image")
 
 

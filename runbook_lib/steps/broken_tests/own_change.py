@@ -1,4 +1,4 @@
-"""Notebook 06-broken-tests without a tag: tests re-enabled, and issues filed, in a pull request of their own."""
+"""Notebook 06-broken-tests without a tag: re-enable tests and file issues in a separate pull request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from runbook_lib.workflow.quarantines import check_reenabled, commit_message, re
 
 @dataclass(frozen=True)
 class SurveyOutcome:
-    """The state after the change: issues by test, the commit, and the address of the pull request."""
+    """The state after the change: issues by test, the commit, and the pull request's URL."""
 
     survey: QuarantineSurvey
     issues: Mapping[Target, Issue] = field(default_factory=dict)
@@ -35,9 +35,9 @@ class SurveyOutcome:
 
 
 def carry_out(step: StepRecord, survey: QuarantineSurvey) -> SurveyOutcome:
-    """Offer the decisions; without a tag file issues, commit on a branch of its own, push it and open a pull request.
+    """Offer the decisions; without a tag, file issues, commit on a separate branch, push it and open a pull request.
 
-    Raises Refused where git or the remote refuses.
+    Raises Refused if git or the remote refuses.
     """
     for parameter, test, why, suggestion in survey.decisions():
         step.decide(parameter, test, why, suggestion)
@@ -50,7 +50,7 @@ def carry_out(step: StepRecord, survey: QuarantineSurvey) -> SurveyOutcome:
     branch.checkout.identity()
     issues = _file_issues(step, survey) if bump.publish else {}
     if survey.untracked and not bump.publish:
-        step.report("Skipped without publish: issues are filed, and then named in the rows.")
+        step.report("Skipped without publish: filing issues and naming them in the rows.")
     edited = survey.edits(branch, {target: issue.number for target, issue in issues.items()})
     commit = branch.tip or ""
     if edited:
@@ -85,7 +85,7 @@ def _file_issues(step: StepRecord, survey: QuarantineSurvey) -> dict[Target, Iss
 def _publish(
     step: StepRecord, survey: QuarantineSurvey, github: GitHub, commit: str, issues: Mapping[Target, Issue],
 ) -> str:  # fmt: skip
-    """Push the reviewed branch, open its draft pull request, and return the address of that."""
+    """Push the reviewed branch, open its draft pull request, and return the URL."""
     bump, checkout = survey.bump, survey.branch.checkout
     remote_tip = checkout.remote_tip(bump.remote, bump.branch)
     if remote_tip != commit:
@@ -115,13 +115,13 @@ def verify(step: StepRecord, outcome: SurveyOutcome) -> View:
     untracked = sum(test.entry.issue is None for test in survey.tests)
     state = f"{display.count(len(survey.tests), 'quarantined row')} on {bump.base}, {untracked} without an issue"
     if not (survey.reenabled or survey.untracked):
-        step.done(f"No tag was given: {state}.", '-r reenable "case@platform: reason", or -r broken for one without.')
+        step.done(f"No tag was given: {state}.", '-r reenable "case@platform: reason", or -r broken to file an issue.')
         return display.note(f"{state}.")
     if not bump.apply:
         if survey.untracked:
-            step.would(f"file {display.count(len(survey.untracked), 'issue')}, or use the open ones", publish=True)
-        step.would(f"commit the rows on the branch {bump.branch}")
-        step.would(f"push {bump.branch}, and open a draft pull request", publish=True)
+            step.would(f"file {display.count(len(survey.untracked), 'issue')}, or use open ones", publish=True)
+        step.would(f"commit the rows on branch {bump.branch}")
+        step.would(f"push {bump.branch} and open a draft pull request", publish=True)
         step.done(f"Preview: {_counts(survey)}; {state}.", "Run again with -p apply True -p publish True.")
         return display.note("The record below lists what would be done.")
     step.check(*_checks(bump_branch.find(survey.branch.checkout, bump), outcome))
@@ -141,7 +141,7 @@ def _checks(branch: BumpBranch, outcome: SurveyOutcome) -> list[Check]:
             tracked |= {test for test, issue in issues.items() if test.is_of(entry.row) and entry.issue == issue.number}
         checks.append(Check.of(name, tracked == set(issues), ", ".join(sorted(map(str, tracked)))))
     elif survey.untracked:
-        checks.append(Check(name, "skipped", "Only publish files issues."))
+        checks.append(Check(name, "skipped", "Issues are filed only with publish."))
     return checks
 
 

@@ -1,6 +1,6 @@
-"""Notebook 06-broken-tests, second half: issues filed, tests quarantined, and the round pushed or run again.
+"""Notebook 06-broken-tests, second half: file issues, quarantine tests, and push the round or rerun it.
 
-No test is quarantined without an issue: where none can be filed, its row stays.
+No test is quarantined without an issue: if none can be filed, its row stays.
 """
 
 import shlex
@@ -26,17 +26,17 @@ from runbook_lib.workflow.push_round import PushOutcome
 from runbook_lib.workflow.quarantines import quarantined_since_fork
 from runbook_lib.workflow.run_choice import ChosenRun
 
-#: Runs of a flaky test before a person must look at it.
+#: Runs of a flaky test before a person must examine it.
 _MAX_ATTEMPTS = 3
-#: Failed jobs that the text of a pull request lists; GitHub's limit is 65536 characters.
+#: Failed jobs listed in a pull request's description; GitHub's limit is 65536 characters.
 _MAX_JOBS = 40
 
 
 @dataclass(frozen=True)
 class QuarantineResult:
-    """The issue of each test, the reasons why some have none, and the state of the round.
+    """Each test's issue, the reasons why some have none, and the state of the round.
 
-    ``open`` and ``flaky`` are names of jobs, as ``open_jobs`` returns them.
+    ``open`` and ``flaky`` are job names, as returned by ``open_jobs``.
     """
 
     plan: QuarantinePlan
@@ -51,21 +51,21 @@ class QuarantineResult:
 def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
     """With ``publish`` file the missing issues, quarantine the tests in one commit, and push the round.
 
-    A round without anything to push starts its flaky tests again.  With ``apply`` alone only tests that have an issue
-    are quarantined.  Raises Refused where somebody else's changes are in the way, or a row covers more than its test.
+    A round with nothing to push reruns its flaky tests.  With ``apply`` alone only tests that have an issue are
+    quarantined.  Raises Refused if somebody else's changes are in the way, or a row covers more than its test.
     """
     failures, run = plan.triage, plan.run
     bump, checkout, state = run.bump, run.branch.checkout, run.pull_request
     if run.source is None or bump.tag is None:
         return QuarantineResult(plan)
-    # Refuses before anything is filed.  A killed run may have filed issues and left their rows uncommitted.
+    # Refuse before filing anything.  A killed run may have filed issues and left their rows uncommitted.
     planned = plan.edits(plan.known_issues)
     if not bump.apply:
         blocking, flaky = open_jobs(failures, planned, plan.rerun)
         return QuarantineResult(plan, open=blocking, flaky=flaky)
     if plan.decisions or plan.reenabled:
         push_round.require_own_branch(state)
-        # What would stop the commit must stop it before an issue is filed.
+        # Anything that would prevent the commit must do so before an issue is filed.
         checkout.require_work_tree()
         checkout.identity()
         bump_branch.uncommitted_edits(checkout, planned)
@@ -81,7 +81,7 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
             step.allowed(name, "; ".join(map(str, issues)) or "It was not needed.")
     blocking, flaky = open_jobs(failures, edited, plan.rerun)
     push, rerun = PushOutcome(), False
-    if not run.older:  # an older run says nothing about the failures of the newest
+    if not run.older:  # an older run says nothing about the newest run's failures
         push = push_round.push_answers(step, state, blocking)
         if flaky and not blocking and not push.commit and not push.waiting:
             step.report(*failures.flaky_history(flaky))
@@ -93,7 +93,7 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
 
 
 def _issues(step: StepRecord, plan: QuarantinePlan) -> tuple[dict[Target, Issue], tuple[str, ...]]:
-    """Return the issue of each test, filed now where there is none, and the reasons why some could not be filed."""
+    """Return each test's issue, filing missing ones, and the reasons why some could not be filed."""
     github, bump = plan.run.pull_request.github, plan.run.bump
     issues: dict[Target, Issue] = {}
     problems = []
@@ -103,19 +103,19 @@ def _issues(step: StepRecord, plan: QuarantinePlan) -> tuple[dict[Target, Issue]
             issues[target] = issue
             step.report(f"#{issue.number} already tracks {target}.")
         elif github is None or not bump.publish:
-            problems.append(f"{target} is not quarantined: it has no open issue, and only publish files one.")
+            problems.append(f"{target} is not quarantined: it has no open issue, and without publish none is filed.")
         else:
             try:
                 issues[target] = tracking.file(step, github, target, decision.title, decision.body, bump.base)
             except RunbookError as error:
-                problems.append(f"{target} is not quarantined, as its issue could not be filed. {error}")
+                problems.append(f"{target} is not quarantined, because its issue could not be filed. {error}")
                 continue
             step.report(f"Filed #{issues[target].number} for {target}.")
     return issues, tuple(problems)
 
 
 def rerun_flaky(step: StepRecord, run: ChosenRun, flaky: tuple[str, ...]) -> bool:
-    """Start the failed jobs of the run again, at most twice, and report if they were started."""
+    """Rerun the run's failed jobs, at most twice, and return whether they were started."""
     state, source = run.pull_request, run.source
     if state.github is None or source is None or source.gitlab or not run.bump.publish:
         return False
@@ -126,14 +126,14 @@ def rerun_flaky(step: StepRecord, run: ChosenRun, flaky: tuple[str, ...]) -> boo
         return False
     state.github.rerun_failed(current.id)
     step.effect("rerun", f"CI run {current.id}", current.attempt, current.attempt + 1, url=current.url)
-    step.report(f"Started the flaky tests again ({', '.join(flaky)}).")
+    step.report(f"Restarted the flaky tests ({', '.join(flaky)}).")
     return True
 
 
 def text(quarantined: Sequence[Mapping[str, object]], failures: Triage) -> str:
-    """Return our part of the pull request's text: the quarantined tests, and the cause of each failure.
+    """Return our part of the pull request's description: the quarantined tests, and the cause of each failure.
 
-    ``quarantined`` as ``quarantines.quarantined_since_fork`` returns them.
+    ``quarantined`` is the result of ``quarantines.quarantined_since_fork``.
     """
     return markdown_texts.render(
         "broken-tests", quarantined=quarantined, jobs=failures.jobs, most=_MAX_JOBS, url=failures.run.url,
@@ -180,7 +180,7 @@ def _checks(result: QuarantineResult) -> list[Check]:
 
 
 def _changes(quarantined: int, plan: QuarantinePlan) -> str:
-    """Return in words how many tests were quarantined and re-enabled."""
+    """Return the numbers of tests quarantined and re-enabled, in words."""
     changes = []
     if quarantined or not plan.reenabled:
         changes.append(f"marked {display.count(quarantined, 'test')} broken")
@@ -192,7 +192,7 @@ def _changes(quarantined: int, plan: QuarantinePlan) -> str:
 def _conclude(step: StepRecord, result: QuarantineResult) -> None:
     plan, push, run = result.plan, result.push, result.plan.run
     bump = run.bump
-    # Without a tag the outcome is that of the survey.
+    # Without a tag the survey's outcome counts.
     if bump.tag is None or run.conclude_without_run(step, "Nothing to decide"):
         return
     if not bump.apply:
@@ -207,7 +207,7 @@ def _conclude(step: StepRecord, result: QuarantineResult) -> None:
         names = display.first_names(result.open)
         step.waiting(f"waiting for a person: {jobs} to decide ({names})", _next(result))
     elif result.rerun:
-        sentence = f"waiting for CI run {run.number}: its flaky tests run again"
+        sentence = f"waiting for CI run {run.number}: its flaky tests are being rerun"
         step.waiting(sentence, "Run bump again, or with wait=True.")
     elif push.waiting:
         step.waiting(push.waiting, push.next)
@@ -217,19 +217,19 @@ def _conclude(step: StepRecord, result: QuarantineResult) -> None:
     elif result.flaky:
         names = ", ".join(result.flaky)
         history = " ".join([*plan.triage.flaky_history(result.flaky), run.url])
-        step.waiting(f"waiting for a person: infrastructure fails these repeatedly: {names}", history)
+        step.waiting(f"waiting for a person: infrastructure has failed these repeatedly: {names}", history)
     else:
         step.done("Every failed test of this run is explained or decided.", notebooks.RUN_CI)
 
 
 def _plan_effects(step: StepRecord, result: QuarantineResult, tests: str) -> None:
-    """Record what applying would do."""
+    """Record what apply would do."""
     plan, branch = result.plan, result.plan.run.bump.branch
     if plan.decisions:
-        step.would(f"file an issue for {tests}, or use the open one", publish=True)
-        step.would(f"quarantine {tests} in one commit on the branch {branch}")
+        step.would(f"file an issue for {tests}, or use an open one", publish=True)
+        step.would(f"quarantine {tests} in one commit on branch {branch}")
     if plan.reenabled:
-        step.would(f"re-enable {display.count(len(plan.reenabled), 'test')}, in one commit on the branch {branch}")
+        step.would(f"re-enable {display.count(len(plan.reenabled), 'test')} in one commit on branch {branch}")
     if plan.decisions or plan.reenabled or push_round.has_unpushed_answers(plan.run.pull_request):
         step.would(push_round.PUSH, publish=True)
     elif result.flaky and not result.open:
@@ -238,22 +238,22 @@ def _plan_effects(step: StepRecord, result: QuarantineResult, tests: str) -> Non
 
 
 def _next(result: QuarantineResult) -> str:
-    """Return how to decide the open failures."""
+    """Return instructions for deciding the open failures."""
     unread = result.plan.triage.unread
     retry = any(problem.retryable and problem.job in result.open for problem in unread)
-    prefix = "Run 06-broken-tests again where golden values could not be read. " if retry else ""
+    prefix = "Run 06-broken-tests again for the golden values that could not be read. " if retry else ""
     failing = result.plan.failing_on_base()
     if failing:
-        # A quarantine here would hide what is broken on the base branch.
+        # A quarantine here would hide a test that is broken on the base branch.
         base = result.plan.run.bump.base
         verb = "fails" if len(failing) == 1 else "fail"
         prefix += f"{display.first_names(list(failing))} also {verb} on {base}: "
-        prefix += "fix or quarantine that there, or name it in broken with its issue. "
+        prefix += "fix or quarantine these there, or name them in broken with their issue. "
     if proposals := result.plan.proposals():
-        parameter = shlex.quote(decide.as_parameter(proposals))  # the causes come from logs
+        parameter = shlex.quote(decide.as_parameter(proposals))  # quoted because the causes come from logs
         return (
             f"{prefix}If they are broken: -r broken {parameter}. Only a person can judge a regression: read the logs."
         )
     return (
-        f"{prefix}Read the logs; then fix the cause, accept the values by name in step 5, or name the test as broken."
+        f"{prefix}Read the logs; then fix the cause, accept the values by name in step 5, or declare the test broken."
     )

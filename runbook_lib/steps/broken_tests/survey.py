@@ -1,7 +1,7 @@
-"""Notebook 06-broken-tests, third part: the tests that are quarantined on the base branch.
+"""Notebook 06-broken-tests, third part: the tests quarantined on the base branch.
 
 A bump lists them and offers to try them again.  Without a tag, tests are re-enabled, and issues filed for rows that
-have none, on a branch and in a pull request of their own.
+have none, on a separate branch and in a separate pull request.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from runbook_lib.workflow.quarantines import edit_recipes, issue_states, recipe_
 
 @dataclass(frozen=True)
 class QuarantinedTest:
-    """A quarantined row, the day and commit since which its scope reads so, and the state of its issue, if queried."""
+    """A quarantined row, the date and commit of its current scope, and the state of its issue, if queried."""
 
     entry: QuarantinedRow
     since: datetime | None = None
@@ -39,7 +39,7 @@ class QuarantinedTest:
 
     @property
     def name(self) -> str:
-        """The test as the parameters take it; the first platform stands for all of the row."""
+        """The test in the format of the parameters; the first platform stands for all platforms of the row."""
         return f"{self.entry.test}@{next(iter(self.entry.row.platforms), '')}"
 
     @property
@@ -51,7 +51,7 @@ class QuarantinedTest:
 
     @property
     def row(self) -> dict[str, object]:
-        """A row for a table."""
+        """The test's table row."""
         row = self.entry.row
         return {
             "test": self.entry.test,
@@ -65,7 +65,7 @@ class QuarantinedTest:
 
 @dataclass(frozen=True)
 class QuarantineSurvey:
-    """The quarantined tests of the base branch; without a tag also those to re-enable, and those to file issues for."""
+    """The base branch's quarantined tests; without a tag, also those to re-enable and those that need issues."""
 
     branch: BumpBranch
     github: GitHub | None
@@ -76,7 +76,7 @@ class QuarantineSurvey:
 
     @property
     def bump(self) -> Bump:
-        """The parameters, with a branch and title of their own where this changes anything."""
+        """The parameters, with their own branch and title if this changes anything."""
         bump = self.branch.bump
         targets = [*self.reenabled, *self.untracked]
         if bump.tag is not None or not targets:
@@ -90,13 +90,13 @@ class QuarantineSurvey:
         return replace(bump, current_branch=f"quarantine/{bump.base}/{slug}", change_title=title)
 
     def decisions(self) -> list[tuple[str, str, str, str]]:
-        """Return what a person may decide: parameter, test, why, and the reason suggested."""
+        """Return the decisions that a person may take: parameter, test, why, and the suggested reason."""
         bump = self.branch.bump
         decisions = []
         for test in self.tests:
             if bump.image_type not in test.entry.row.environments or not test.entry.row.platforms:
                 continue
-            age = f"It is quarantined: {test.age}"
+            age = f"Quarantined: {test.age}"
             if bump.tag is not None:
                 issue = f", #{test.entry.issue}" if test.entry.issue else ", without an issue"
                 decisions.append(("reenable", test.name, f"{age}{issue}.", f"try it on {bump.tag}"))
@@ -109,11 +109,11 @@ class QuarantineSurvey:
         return decisions
 
     def edits(self, branch: BumpBranch, issues: Mapping[Target, int]) -> tuple[Edit, ...]:
-        """Return the edits that re-enable tests and name issues in the comments of rows."""
+        """Return the edits that re-enable tests and name issues in row comments."""
         return edit_recipes(branch, issues, quarantine.track, self.reenabled)
 
     def show(self) -> View:
-        """Show the quarantined tests with their age, and what would change."""
+        """Show the quarantined tests with their age, and the planned changes."""
         base = self.branch.bump.base
         view = display.table((test.row for test in self.tests), empty=f"No test is quarantined on {base}.")
         if self.reenabled or self.untracked:
@@ -123,9 +123,10 @@ class QuarantineSurvey:
 
 
 def look(branch: BumpBranch, github: GitHub | None, *, broken: str = "", reenable: str = "") -> QuarantineSurvey:
-    """Read the quarantined tests of the base branch; without a tag, plan what ``broken`` and ``reenable`` name.
+    """Read the base branch's quarantined tests; without a tag, plan the changes that ``broken`` and ``reenable`` name.
 
-    Raises Refused without a tag for a test in ``broken`` that is not quarantined: only a bump's run shows it broken.
+    Raises Refused without a tag for a test in ``broken`` that is not quarantined: only a bump's run shows that it is
+    broken.
     """
     bump, checkout = branch.bump, branch.checkout
     if not bump.repository.recipes:
@@ -151,19 +152,19 @@ def look(branch: BumpBranch, github: GitHub | None, *, broken: str = "", reenabl
         rows = [test.entry for test in tests if target.is_of(test.entry.row)]
         if not rows:
             raise Refused(
-                f"{target} is not quarantined on {bump.base}. Give the tag of the bump in whose CI run it failed."
+                f"{target} is not quarantined on {bump.base}. Give the tag of the bump whose CI run it failed in."
             )
         if any(entry.issue is None for entry in rows):
             untracked.append(target)
         else:
-            notes = (*notes, f"#{rows[0].issue} tracks {target} already.")
+            notes = (*notes, f"#{rows[0].issue} already tracks {target}.")
     return replace(survey, reenabled=reenabled, untracked=tuple(untracked), notes=notes)
 
 
 def _dates(
     checkout: Checkout, commit: str, texts: Mapping[str, str], entries: Iterable[QuarantinedRow]
 ) -> dict[tuple[str, int], tuple[datetime, str]]:
-    """Return when, and in which commit, the scope of each row was last changed, by recipe and line of the row."""
+    """Return the time and commit of the last change to each row's scope, by recipe and line."""
     lines: dict[str, dict[int, int]] = defaultdict(dict)
     for entry in entries:
         row = entry.row
@@ -177,7 +178,7 @@ def _dates(
         except GitFailed:
             continue  # the age is unknown
         changed_by, times, commits = "", {}, {}
-        for text in blame.split("\n"):  # the lines of the file begin with a tab
+        for text in blame.split("\n"):  # lines of the file's content begin with a tab
             if header := re.match(r"([0-9a-f]{40,64}) [0-9]{1,9} ([0-9]{1,9})", text):
                 changed_by = header[1]
                 commits[int(header[2])] = changed_by

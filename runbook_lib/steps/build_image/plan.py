@@ -25,8 +25,8 @@ from runbook_lib.text.lists import join_first
 from runbook_lib.text.redact import Redactor
 
 _PRACTICE = (
-    "The images of the practice environment contain no programs, so nothing can be built on them. Give a checkout of "
-    "your own: -r repo FOLDER."
+    "The practice environment's images contain no programs, so nothing can be built on them. Use your own checkout: "
+    "-r repo FOLDER."
 )
 HOW = ("build", "stack", "pull")
 #: A lowercase name and a tag.  A name that starts with a dash would be an option.
@@ -35,11 +35,11 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,200}(?::[0-9]{1,5}/[a-z0-9._/-]{1,20
 
 @dataclass(frozen=True)
 class ImagePlan:
-    """The builds in their order in ``builds``, or the image to pull in ``pulled``.
+    """The ordered ``builds``, or the image to pull in ``pulled``.
 
-    ``base_build`` is the build on the pinned image, even if its result is pulled.  ``claims`` are the versions that the
-    registry names for the base image.  ``source`` is the commit, with the count of uncommitted files.  ``problem`` says
-    why no engine works, ``refusal`` why nothing may be built; they are empty otherwise.
+    ``base_build`` is the build on the pinned image, even if its result is pulled.  ``claims`` are the versions that
+    the registry reports for the base image.  ``source`` is the commit, with the number of uncommitted files.
+    ``problem`` says why no engine works, ``refusal`` why nothing may be built; they are empty otherwise.
     """
 
     checkout: Checkout
@@ -67,17 +67,17 @@ class ImagePlan:
             return _PRACTICE
         if self.bump.tag is None:
             tag = _tag(self.base_build)
-            return f"No tag was given, so nothing is built. The work tree pins {tag}: give that as the tag to build it."
+            return f"No tag was given, so nothing is built. The work tree pins {tag}: set tag to that to build it."
         return ""
 
     @property
     def image(self) -> str:
-        """The name of the image, the last one of several."""
+        """The name of the image, or of the last if there are several."""
         return self.pulled or self.builds[-1].tag
 
     @property
     def commands(self) -> tuple[tuple[str, ...], ...]:
-        """The commands to run in the checkout, in their order."""
+        """The commands to run in the checkout, in order."""
         engine = self.engine or Engine("docker")
         if self.pulled:
             return ((engine.name, "pull", self.pulled),)
@@ -85,20 +85,20 @@ class ImagePlan:
 
     @property
     def training(self) -> tuple[str, ...]:
-        """The command that trains five iterations; empty if that is not requested or not possible."""
+        """The command that trains five iterations; empty if that was not requested or is impossible."""
         command = smoke.sanity(self.bump.repository)
         if not self.train or not command:
             return ()
         engine = self.engine
         if engine is None or engine.name == "buildah":
             engine = Engine("docker")
-        reason = "It shows that the image can train."
+        reason = "This shows that the image can train."
         step = WorkStep("Train five iterations", command, "container", reason, gpus=True, env=self.variables)
         container = WorkContainer.create(self.bump.repository, WorkImage.parse(self.image), str(self.checkout.path))
         return engine_command(container, engine, step)
 
     def show(self) -> View:
-        """Show each build, the commands and the warnings."""
+        """Show each build, its command and the warnings."""
         shown = display.View("", "")
         if self.pulled:
             shown = display.note(f"Ready to be pulled: {self.pulled}.")
@@ -117,7 +117,7 @@ def _show_build(build: BuildPlan) -> View:
     rows = {
         "image": build.tag,
         "built on": build.base,
-        "which is pinned in": build.source,
+        "pinned in": build.source,
         "Dockerfile": build.dockerfile,
         "target": build.target or "the last stage",
         "stages": ", ".join(build.stages),
@@ -132,7 +132,7 @@ def _show_build(build: BuildPlan) -> View:
 
 
 def _format_command(command: tuple[str, ...]) -> str:
-    """Return a command for a shell, one option per line."""
+    """Return a shell command with one option per line."""
     lines = [shlex.quote(command[0])]
     for word in command[1:]:
         quoted = shlex.quote(word)
@@ -146,16 +146,16 @@ def _format_command(command: tuple[str, ...]) -> str:
 def parse_request(
     target: str = "", dockerfile: str = "", arguments: str = "", name: str = "", secrets: str = ""
 ) -> BuildRequest:
-    """Parse the notebook's parameters; an empty one means the default.
+    """Parse the notebook's parameters; empty means the default.
 
     ``arguments`` are ``NAME=value; …``, ``secrets`` names of environment variables.  Raises RunbookError.
     """
     words = tuple(secrets.replace(",", " ").split())
     invalid = [word for word in words if not word.isidentifier()]
-    if invalid:  # not quoted, because one may be a secret
-        raise RunbookError(f"secrets takes names of environment variables; {len(invalid)} of its words are not names.")
+    if invalid:  # not quoted in the message, because one may be a secret
+        raise RunbookError(f"secrets must be names of environment variables; {len(invalid)} of its words are not.")
     if name and not _NAME.fullmatch(name):
-        raise RunbookError(f"name={name[:200]!r} cannot name an image; expected something like megatron-lm:mine.")
+        raise RunbookError(f"name={name[:200]!r} is not a valid image name. Example: megatron-lm:mine")
     return BuildRequest(_parse_arguments(arguments), target.strip(), dockerfile.strip(), "", name, words)
 
 
@@ -164,11 +164,11 @@ def _parse_arguments(text: str) -> dict[str, str]:
     for entry in filter(None, map(str.strip, text.split(";"))):
         name, equals, value = map(str.strip, entry.partition("="))
         if not equals or not name.isidentifier():
-            raise RunbookError(f"arguments has the entry {entry[:80]!r}; expected NAME=value, separated by `;`.")
+            raise RunbookError(f"arguments contains {entry[:80]!r}; expected NAME=value entries separated by `;`.")
         if Redactor({name: value}).text(value) != value:
             raise RunbookError(
                 f"The build argument {name} looks like a secret, and arguments are stored in the image and in the "
-                "record. Mount it in the Dockerfile, and name its environment variable in secrets. Nothing was built."
+                "record. Mount it in the Dockerfile, and add its environment variable to secrets. Nothing was built."
             )
         arguments[name] = value
     return arguments
@@ -180,11 +180,11 @@ def plan_image(
 ) -> ImagePlan:  # fmt: skip
     """Plan a build, a stack of builds or a pull from the pins of the work tree.  Changes nothing.
 
-    Raises RunbookError for invalid parameters, CannotTell and Refused as ``build_plan.plan`` does.
+    Raises RunbookError for invalid parameters, CannotTell and Refused like ``build_plan.plan``.
     """
     for parameter, value, known in (("how", how, HOW), ("engine", engine, ENGINES)):
         if value and value not in known:
-            raise RunbookError(f"{parameter}={value!r} is none of {', '.join(known)}. Choose one. Nothing was built.")
+            raise RunbookError(f"{parameter}={value!r} is invalid. Choose {' or '.join(known)}. Nothing was built.")
     builds, pulled = _plan_builds(checkout, bump, request, is_stack=how == "stack"), ""
     if how == "pull":
         url = checkout.remote_url(known_builds.GITLAB_REMOTE)
@@ -234,7 +234,7 @@ def _plan_builds(
 
 
 def _base_image(build: BuildPlan, env: Mapping[str, str], warnings: list[str]) -> Image | None:
-    """Return the base image as the registry describes it, or add a warning that it is unknown."""
+    """Return the registry's description of the base image, or add a warning that it is unknown."""
     try:
         reference = ImageRef.parse(build.base)
         with Registry.connect(reference, env) as registry:
@@ -243,7 +243,7 @@ def _base_image(build: BuildPlan, env: Mapping[str, str], warnings: list[str]) -
         warnings.append(f"The versions in {build.base} are unknown: {error}")
         return None
     if image is None:
-        warnings.append(f"The registry has no {build.base}, so its build will fail unless the image is here.")
+        warnings.append(f"The registry has no {build.base}, so the build will fail unless this machine has it.")
     return image
 
 
@@ -252,29 +252,29 @@ def _architecture(build: BuildPlan) -> str:
 
 
 def _claims(build: BuildPlan, image: Image | None) -> Mapping[str, str]:
-    """Return the versions that the registry names for the base image on this build's platform."""
+    """Return the versions that the registry reports for the base image on this build's platform."""
     config = image.platforms.get(_architecture(build)) if image else None
     return versions(config) if config else {}
 
 
 def _source(checkout: Checkout, commit: str, warnings: list[str]) -> str:
-    """Return the commit with the count of uncommitted files, and add what is to be known of the work tree."""
+    """Return the commit with the number of uncommitted files, and add warnings about the work tree."""
     source = f"commit {commit[:10]}"
     if checkout.bare:
-        warnings.append("This clone has no work tree: the plan is that of its HEAD, and nothing can be built in it.")
+        warnings.append("This clone has no work tree: the plan is for its HEAD, and nothing can be built in it.")
         return source
     changed = checkout.uncommitted([])
     if changed:
         source += f" and {display.count(len(changed), 'uncommitted file')}"
         branch = checkout.current_branch() or f"commit {commit[:10]}"
         warnings.append(
-            f"The build takes the work tree ({branch}) as it is, with uncommitted changes: {join_first(changed, 5)}."
+            f"The build uses the work tree ({branch}) as it is, with uncommitted changes: {join_first(changed, 5)}."
         )
     submodules = ""
     if checkout.read([".gitmodules"])[".gitmodules"] is not None:
         submodules = checkout.git("submodule", "status")
     for line in submodules.splitlines():
-        if line.startswith("-"):  # of it the build would copy an empty folder
+        if line.startswith("-"):  # the build would copy an empty folder
             path = line[1:].split()[1]
             warnings.append(f"The submodule {path} is not initialized: run `git submodule update --init {path}` first.")
     return source
@@ -285,13 +285,13 @@ def _refusal(bump: Bump, build: BuildPlan, image: Image | None) -> str:
     if bump.tag is not None and _tag(build) != str(bump.tag):
         return (
             f"The work tree pins {build.base} ({build.source}), but {bump.tag} was requested. Move the pins first "
-            f"({notebooks.GITHUB_PIN}, {notebooks.GITLAB_PIN}), check out {bump.branch}, or request the tag that is "
-            "pinned. Nothing was built."
+            f"({notebooks.GITHUB_PIN}, {notebooks.GITLAB_PIN}), check out {bump.branch}, or request the pinned "
+            "tag. Nothing was built."
         )
     architecture = _architecture(build)
     if image and architecture not in image.platforms:
         platforms = " and ".join(sorted(image.platforms)) or "no platform"
-        return f"{build.base} is published for {platforms}, and this machine is {architecture}. Nothing was built."
+        return f"{build.base} is published for {platforms}, but this machine is {architecture}. Nothing was built."
     return ""
 
 

@@ -21,7 +21,7 @@ __all__ = ["BuildOutcome", "FinishedBuild", "carry_out", "parse_request", "plan_
 
 @dataclass(frozen=True)
 class FinishedBuild:
-    """A build or pull that has ended: the image's name, the result, and the name of the log in the record."""
+    """A finished build or pull: the image's name, the result, and the name of the log in the record."""
 
     image: str
     result: BuildResult
@@ -30,9 +30,9 @@ class FinishedBuild:
 
 @dataclass(frozen=True)
 class BuildOutcome:
-    """The builds that have ended, in their order, and the checks of the image.
+    """The finished builds, in order, and the checks of the image.
 
-    ``problem`` says what failed after the builds, and is empty otherwise.
+    ``problem`` names a failure after the builds; it is empty otherwise.
     """
 
     builds: tuple[FinishedBuild, ...] = ()
@@ -90,7 +90,7 @@ def carry_out(step: StepRecord, plan: ImagePlan, say: Callable[[str], object] = 
     if plan.refusal:
         raise Refused(plan.refusal)
     if plan.engine is None or step.folder is None:
-        raise RunbookError(plan.problem or "Builds run headlessly, by Apply. Nothing was built.")
+        raise RunbookError(plan.problem or "Builds run only headlessly, with Apply. Nothing was built.")
     plan.checkout.require_work_tree()
     builds = []
     for build in plan.builds or (None,):
@@ -113,7 +113,7 @@ def carry_out(step: StepRecord, plan: ImagePlan, say: Callable[[str], object] = 
 def _check_image(
     folder: Path, plan: ImagePlan, engine: Engine, outcome: BuildOutcome, say: Callable[[str], object]
 ) -> BuildOutcome:
-    """Add the smoke check and the training, if they are requested."""
+    """Run the smoke check and the training, if requested."""
     if plan.look:
         say(f"Checking the versions in {plan.image}.")
         image = outcome.builds[-1].result.image
@@ -126,7 +126,7 @@ def _check_image(
         return outcome
     problem = ""
     if not plan.training:
-        problem = f"The guides of {plan.bump.repository.name} have no training of five iterations."
+        problem = f"The guides of {plan.bump.repository.name} do not describe a training of five iterations."
     elif engine.name == "buildah":
         problem = "buildah cannot run a training: install docker or podman."
     if problem:
@@ -136,7 +136,7 @@ def _check_image(
 
 
 def verify(step: StepRecord, plan: ImagePlan, outcome: BuildOutcome) -> None:
-    """Read the image's id from the engine again, and record what was done or would be done."""
+    """Read the image's ID from the engine again, and record what was done or would be done."""
     step.warn(*plan.warnings)
     step.add_inputs(base=plan.base_build.base, digest=plan.digest, head_commit=plan.commit)
     step.table("commands", [{"command": shlex.join(command)} for command in plan.commands])
@@ -152,7 +152,7 @@ def verify(step: StepRecord, plan: ImagePlan, outcome: BuildOutcome) -> None:
         step.table("smoke", [version.row for version in outcome.versions])
         step.check(_check_versions(outcome.versions))
     if outcome.problem:
-        step.check(Check("the image was looked into", "failed", outcome.problem))
+        step.check(Check("the image was inspected", "failed", outcome.problem))
     training = outcome.training
     if training is not None:
         detail = training.failure.sentence if training.failure else f"It took {training.seconds:.0f} s."
@@ -163,7 +163,7 @@ def verify(step: StepRecord, plan: ImagePlan, outcome: BuildOutcome) -> None:
 
 
 def _check_build(plan: ImagePlan, build: FinishedBuild) -> Check:
-    """Return a check that the image exists under its name."""
+    """Check that the image exists under its name."""
     name, result = f"{build.image} was {'pulled' if plan.pulled else 'built'}", build.result
     if result.failure:
         advice = [f"{pitfall.cause} {pitfall.fix}" for pitfall in result.failure.pitfalls[:2]]
@@ -179,10 +179,10 @@ def _check_versions(versions: tuple[smoke.CheckedVersion, ...]) -> Check:
     for version in versions:
         if version.wrong:
             differences.append(f"{version.name} {version.imported or 'is missing'} ({version.claimed} is claimed)")
-    detail = "Python, PyTorch and CUDA are those of the base image."
+    detail = "Python, PyTorch and CUDA match the base image."
     if differences:
         detail = f"{'; '.join(differences)}."
-    return Check.of("the image holds what the registry says of its base", not differences, detail)
+    return Check.of("the image matches the base that the registry reports", not differences, detail)
 
 
 def _record_preview(step: StepRecord, plan: ImagePlan) -> None:
@@ -194,16 +194,16 @@ def _record_preview(step: StepRecord, plan: ImagePlan) -> None:
     for build in plan.builds:
         target = build.target or "its last stage"
         step.would(
-            f"build {build.tag} on {build.base}, from {build.dockerfile} ({target}) of {plan.source}, with {engine}"
+            f"build {build.tag} on {build.base}, from {build.dockerfile} ({target}) at {plan.source}, with {engine}"
         )
     if plan.pulled:
-        step.would(f"pull {plan.pulled}, with {engine}")
+        step.would(f"pull {plan.pulled} with {engine}")
     if plan.look:
         step.would(f"check the versions of PyTorch, CUDA, NCCL, Transformer Engine and Python in {plan.image}")
     if plan.training:
-        step.would("train five iterations in it, on this machine's GPUs")
+        step.would("train five iterations in it on this machine's GPUs")
     sentence = f"Would {'pull' if plan.pulled else 'build'} {plan.image}"
     if plan.problem:
-        step.done(f"{sentence}, but not from here. {plan.problem}")
+        step.done(f"{sentence}, but that is not possible here. {plan.problem}")
     else:
         step.done(f"{sentence}.", command_line.command(step.name, step.bump, apply=True))

@@ -1,4 +1,4 @@
-"""The branch on GitLab that a bump's branch is pushed to, and the project behind a git remote.  Pure.
+"""The GitLab branch that a bump's branch is pushed to, and the project behind a git remote.  Pure.
 
 Sources: Megatron-LM's ``tools/trigger_internal_ci.py`` (the destination); GitLab's documentation of protected branches
 (``*`` in their names).
@@ -12,15 +12,15 @@ from urllib.parse import unquote, urlsplit
 
 from runbook_lib.errors import Refused, RunbookError
 
-#: GitLab keeps the branches of pull requests below this; numbers there are copy-pr-bot's mirrors.
+#: The prefix of pull-request branches on GitLab; branches named with a number are copy-pr-bot's mirrors.
 PREFIX = "pull-request/"
-#: Branches that many people work on: never a source, never a destination.
+#: Branches that many people work on: never a source or a destination.
 SHARED = ("main", "master", "dev", "release*", "core_*", "ci-*", "HEAD")
 
 
 @dataclass(frozen=True)
 class RemoteProject:
-    """A project's ``path`` (without ``.git``) on a ``host`` (without port), or a folder of this machine."""
+    """A project's ``path`` (without ``.git``) on a ``host`` (without port), or a folder on this machine."""
 
     scheme: Literal["https", "http", "ssh", "file"]
     host: str
@@ -31,17 +31,17 @@ class RemoteProject:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Equal for all addresses of one project: GitLab's paths are case-insensitive, folders are not."""
+        """Equal for all URLs of one project: GitLab's paths are case-insensitive, folders are not."""
         if not self.host:
             return "", self.path
         return self.host.lower(), self.path.lower()
 
 
 def parse_remote(url: str) -> RemoteProject:
-    """Parse the address of a remote.  Raises RunbookError if it is neither a project on a server nor a folder."""
+    """Parse a remote's URL.  Raises RunbookError if it is neither a project on a server nor a folder."""
     invalid = RunbookError(
-        f"The remote's address {url!r} is none of https://host/group/project.git, ssh://git@host/group/project.git, "
-        "git@host:group/project.git and a folder. Set it with `git remote set-url`."
+        f"The remote's URL {url!r} is not of the form https://host/group/project.git, ssh://git@host/group/project.git "
+        "or git@host:group/project.git, and not a folder. Change it with `git remote set-url`."
     )
     if re.search(r"[\x00-\x1f\x7f]", url) or url.startswith("-"):
         raise invalid
@@ -72,20 +72,20 @@ def parse_remote(url: str) -> RemoteProject:
 
 
 def destination(branch: str) -> str:
-    """Return the branch on GitLab for a branch: ``pull-request/<branch>``.  Raises Refused if it must not be pushed."""
+    """Return a branch's name on GitLab: ``pull-request/<branch>``.  Raises Refused if it must not be pushed."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/+#=@-]{0,199}", branch) or re.search(
         r"\.\.|//|/\.|@\{|\.lock(?:/|$)|[./]$", branch
     ):
-        raise Refused(f"{branch!r} is not a valid name of a branch, so nothing is pushed to GitLab.")
+        raise Refused(f"{branch!r} is not a valid branch name, so nothing is pushed to GitLab.")
     shared = [pattern for pattern in SHARED if matches(pattern, branch)]
     if shared:
         raise Refused(
-            f"The branch {branch} is shared by many people ({shared[0]}), so it is not pushed to GitLab as a bump's. "
+            f"Branch {branch} is shared by many people ({shared[0]}), so it is not pushed to GitLab as a bump. "
             "Run this on the bump's own branch."
         )
     if branch.isdigit() or branch.startswith((PREFIX, "refs/")):
         raise Refused(
-            f"{PREFIX}{branch} would be mistaken for another branch: numbers there are the mirrors of pull requests. "
+            f"{PREFIX}{branch} would be mistaken for the mirror of a pull request, whose name is a number. "
             "Run this on the bump's own branch."
         )
     return f"{PREFIX}{branch}"
@@ -94,11 +94,11 @@ def destination(branch: str) -> str:
 def require_replaceable(name: str, protected: Iterable[str], default_branch: str = "") -> None:
     """Raise Refused unless a push may replace this branch on GitLab.
 
-    ``protected`` are GitLab's names of protected branches, ``default_branch`` is the project's.
+    ``protected`` are the names of GitLab's protected branches, ``default_branch`` is the project's.
     """
     branch = name.removeprefix(PREFIX)
     if branch == name or name == default_branch or destination(branch) != name:
-        raise Refused(f"{name} is not a branch below {PREFIX}, so nothing is pushed to it.")
+        raise Refused(f"{name} does not begin with {PREFIX}, so nothing is pushed to it.")
     for pattern in protected:
         if matches(pattern, name):
             raise Refused(
@@ -116,7 +116,7 @@ def matches(pattern: str, name: str) -> bool:
     if not name.startswith(first) or not name.endswith(last) or len(name) < len(first) + len(last):
         return False
     position, end = len(first), len(name) - len(last)
-    for part in middle:  # the earliest match of each is enough, so nothing is tried twice
+    for part in middle:  # the earliest match of each part is enough, so no backtracking
         position = name.find(part, position, end)
         if position < 0:
             return False

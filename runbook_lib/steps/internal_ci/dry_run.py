@@ -19,9 +19,9 @@ from runbook_lib.transport import urls
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import base_has_tag
 
-#: Pipelines of one commit whose jobs are read, the best first.
+#: Number of a commit's pipelines whose jobs are read, best first.
 _MOST = 5
-#: Reads the environment when git requests credentials, so the token is in no address, setting, file or command line.
+#: Reads the environment when git requests credentials, so no URL, setting, file or command line has the token.
 _HELPER = """!f() { test "$1" = get && printf 'username=oauth2\\npassword=%s\\n' "$GITLAB_TOKEN"; }; f"""
 
 
@@ -29,9 +29,9 @@ _HELPER = """!f() { test "$1" = get && printf 'username=oauth2\\npassword=%s\\n'
 class DryRun:
     """The planned push and pipeline of a bump's commit.
 
-    ``current`` is the commit that the destination has now; ``pipeline`` is one of this commit that exists already;
-    ``busy`` is one that still runs on the destination.  ``problem`` is why there is nothing to do, or why GitLab could
-    not be queried; ``waiting`` is what must happen first, and ``next_action`` how.
+    ``current`` is the destination's commit now; ``pipeline`` is an existing one for this commit; ``busy`` is one still
+    running on the destination.  ``problem`` says why there is nothing to do, or why GitLab could not be queried;
+    ``waiting`` says what must happen first, and ``next_action`` how.
     """
 
     branch: BumpBranch
@@ -62,7 +62,7 @@ class DryRun:
         if self.current is None:
             return "nothing: the branch will be new"
         if self.current == self.commit:
-            return "this very commit: nothing is pushed"
+            return "this same commit: nothing is pushed"
         checkout, head = self.branch.checkout, self.gitlab_branch
         name = self.current[:10]
         if head:
@@ -70,16 +70,16 @@ class DryRun:
         if not checkout.has(self.current):
             return f"{name}, which is not in this clone: it would be replaced (force)"
         if checkout.is_ancestor(self.current, self.commit):
-            return f"{name}: the branch goes forward"
+            return f"{name}: the branch is fast-forwarded"
         dropped = int(checkout.git("rev-list", "--count", f"{self.commit}..{self.current}"))
         return f"{name}: replaced (force), with {display.count(dropped, 'commit')} that the bump does not contain"
 
     def wait(self, waiting: str, next_action: str) -> "DryRun":
-        """Return the dry run with what must happen first, and how."""
+        """Return the dry run with the action that must happen first, and how."""
         return replace(self, waiting=waiting, next_action=next_action)
 
     def show(self) -> View:
-        """Show what is to be confirmed."""
+        """Show the push and pipeline to be confirmed."""
         if self.problem or not self.commit:
             return display.note(self.problem or self.waiting)
         rows = {
@@ -107,8 +107,8 @@ class DryRun:
 def look(branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Mapping[str, str] = os.environ) -> DryRun:
     """Return the dry run.  Changes nothing.
 
-    ``remote`` is the git remote of the internal GitLab, ``tests`` a scope of functional tests to run as well.  A run
-    that publishes nothing continues without GitLab if that is unavailable.
+    ``remote`` is the internal GitLab's git remote, ``tests`` a scope of functional tests to run as well.  A run that
+    publishes nothing continues without GitLab if that is unavailable.
     Raises Refused for a destination that is protected or shared.
     """
     bump, dry_run = branch.bump, DryRun(branch, remote)
@@ -119,9 +119,9 @@ def look(branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Ma
     variables = plan.variables(tests)
     if branch.tip is None:
         if base_has_tag(branch):
-            return replace(dry_run, problem=f"{bump.base} already names {bump.tag}: there is nothing to build for it.")
-        create = f"Run {notebooks.OPEN_PR} with apply to create it."
-        return dry_run.wait(f"waiting for the branch {bump.branch}", create)
+            return replace(dry_run, problem=f"{bump.base} already names {bump.tag}: there is nothing to build.")
+        create = f"Create it: run {notebooks.OPEN_PR} with apply."
+        return dry_run.wait(f"waiting for branch {bump.branch}", create)
     sites = bump.repository.sites
     dry_run = replace(
         dry_run,
@@ -137,7 +137,7 @@ def look(branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Ma
                 f"{notebooks.GITLAB_PIN} moves it, {notebooks.OPEN_PR} commits it.",
             )
     if not dry_run.builds:
-        problem = "no row of a GitLab matrix names this pin, so no job would build it"
+        problem = "no GitLab matrix row names this pin, so no job would build it"
         return dry_run.wait(f"waiting for a person: {problem}", "Build it by hand.")
     try:
         return _query_gitlab(dry_run, env)
@@ -150,21 +150,21 @@ def look(branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Ma
 
 
 def _query_gitlab(dry_run: DryRun, env: Mapping[str, str]) -> DryRun:
-    """Add the state of the destination, from GitLab and its git remote."""
+    """Add the destination's state, from GitLab and its git remote."""
     checkout, remote, name = dry_run.branch.checkout, dry_run.remote, dry_run.destination
     url = checkout.remote_url(remote)
     if url is None:
         raise RunbookError(
             f"{checkout.path} has no remote named {remote!r}; it has {', '.join(checkout.remotes()) or 'none'}. "
-            "Add the internal GitLab with `git remote add`, or give its name as gitlab."
+            "Add the internal GitLab with `git remote add`, or set gitlab to its name."
         )
     project = destination.parse_remote(url)
     push_urls = checkout.git("remote", "get-url", "--push", "--all", remote).splitlines()
     push_url = checkout.remote_url(remote, push=True) or ""
     if len(push_urls) != 1 or destination.parse_remote(push_url).key != project.key:
         raise RunbookError(
-            f"The remote {remote!r} pushes to another address than it fetches from, or to several, so it is unknown "
-            "what a push would replace. See `git remote -v`."
+            f"The remote {remote!r} pushes to a URL it does not fetch from, or to several, so the effect of a push "
+            "is unknown. See `git remote -v`."
         )
     gitlab = _connect(project, url, env)
     gitlab_project = gitlab.project()
@@ -191,7 +191,7 @@ def _query_gitlab(dry_run: DryRun, env: Mapping[str, str]) -> DryRun:
 
 
 def _connect(project: RemoteProject, url: str, env: Mapping[str, str]) -> GitLab:
-    """Connect to the GitLab that the environment names, else to that of the remote."""
+    """Connect to the GitLab named in the environment, else to the remote's."""
     server = f"https://{project.host}"
     port = urlsplit(url).port if project.scheme == "https" else None
     if port:
@@ -201,19 +201,19 @@ def _connect(project: RemoteProject, url: str, env: Mapping[str, str]) -> GitLab
 
 
 def _require_same_project(gitlab: GitLab, gitlab_project: Project, project: RemoteProject, remote: str) -> None:
-    """Raise Refused if git and the API lead to two projects."""
+    """Raise Refused if git and the API lead to different projects."""
     api_project = RemoteProject("https", urlsplit(gitlab.url).hostname or "", gitlab_project.path)
     keys = {api_project.key, *(destination.parse_remote(url).key for url in gitlab_project.addresses)}
     if project.key not in keys:
         raise Refused(
-            f"The remote {remote!r} is {project}, but GITLAB_URL and GITLAB_PROJECT name {api_project}: the pipeline "
-            "would start elsewhere than the branch is pushed. Give the remote of that project as gitlab, or correct "
-            "the variables."
+            f"The remote {remote!r} is {project}, but GITLAB_URL and GITLAB_PROJECT name {api_project}: the branch "
+            "would be pushed to one, and the pipeline started in the other. Set gitlab to that project's "
+            "remote, or correct the variables."
         )
 
 
 def _credentials(url: str, gitlab: str) -> dict[str, str]:
-    """Return git's setting to use the token for this server alone: another port may belong to somebody else."""
+    """Return the git setting that uses the token for this server alone: another port may belong to somebody else."""
     remote, server = urlsplit(url), urlsplit(gitlab)
     if not urls.is_private(remote.scheme, remote.hostname) or _origin(remote) != _origin(server):
         return {}
@@ -226,9 +226,9 @@ def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
 
 
 def find_pipeline(gitlab: GitLab, dry_run: DryRun) -> Pipeline | None:
-    """Return the pipeline of the commit that shows, or will show, whether the pin builds, and runs the requested tests.
+    """Return the commit's pipeline that shows, or will show, whether the pin builds, and that runs the requested tests.
 
-    One whose scope of tests is unknown counts if it runs tests at all.
+    A pipeline whose test scope is unknown counts if it runs tests at all.
     """
     commit = dry_run.commit
     for pipeline in plan.candidates(gitlab.pipelines(commit), commit, dry_run.destination)[:_MOST]:
@@ -244,7 +244,7 @@ def find_pipeline(gitlab: GitLab, dry_run: DryRun) -> Pipeline | None:
 
 
 def variables(gitlab: GitLab, pipeline: Pipeline) -> dict[str, str]:
-    """Return the variables that a pipeline was started with; none where this token may not read them."""
+    """Return the variables that a pipeline was started with; none if this token may not read them."""
     try:
         return gitlab.variables(pipeline.id)
     except Unreachable:

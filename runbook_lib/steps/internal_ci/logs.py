@@ -17,21 +17,21 @@ from runbook_lib.triage import diagnose, known_problems, read_logs
 from runbook_lib.triage.failure import FailedJob, Failure
 from runbook_lib.triage.known_problems import Pitfall
 
-_LARGEST = 2**28  # bytes of a log
-_TAIL = 2**20  # bytes at its end that are searched for known problems
+_LARGEST = 2**28  # bytes in a log
+_TAIL = 2**20  # bytes at the end of a log that are searched for known problems
 _MOST = 4  # jobs; a pin has a row for each platform
 
 
 @dataclass(frozen=True)
 class ExplainedJob:
-    """A failed job, its cause, and the known problems whose signs are in its log."""
+    """A failed job, its cause, and the known problems whose symptoms are in its log."""
 
     failure: Failure
     pitfalls: tuple[Pitfall, ...]
 
 
 def explain(gitlab: GitLab, jobs: Sequence[PipelineJob]) -> tuple[ExplainedJob, ...]:
-    """Return the causes of failed jobs.  If a log cannot be read, the failure says so."""
+    """Return the causes of failed jobs; if a log cannot be read, the cause says so."""
     with Web(1) as web, TemporaryFolder() as folder:
         return tuple(_explain(gitlab, web, job, folder / f"job-{job.id}.log") for job in jobs[:_MOST])
 
@@ -57,7 +57,7 @@ def _explain(gitlab: GitLab, web: Web, job: PipelineJob, log: Path) -> Explained
 
 
 def show(explained: Sequence[ExplainedJob]) -> View:
-    """Show each failed job with its cause, the lines that show it, and the fix of a known problem."""
+    """Show each failed job with its cause, the evidence, and the fix if the problem is known."""
     columns = {"job": "failure.job", "kind": "failure.kind", "cause": "failure.cause", "next": "failure.next"}
     shown = display.table(display.rows(explained, **columns))
     for job in explained:

@@ -1,4 +1,4 @@
-"""The variables of a bump's internal pipeline, and its verdict: does the GitLab pin build?  Pure.
+"""The variables of a bump's internal pipeline, and its verdict on whether the GitLab pin builds.  Pure.
 
 Sources: Megatron-LM's ``tools/trigger_internal_ci.py`` (variables) and ``.gitlab-ci.yml`` (the scopes; a push alone
 starts nothing); GitLab's documentation of ``parallel: matrix`` (the names of its jobs).
@@ -19,7 +19,7 @@ from runbook_lib.pins.sites import Sites
 
 #: The scopes that the pipeline offers.
 SCOPES = ("mr", "nightly", "weekly", "pre-release", "release")
-#: Scopes whose tests train for long, and their time limit in seconds.
+#: Scopes with long training runs, and their time limit in seconds.
 _LONG, _LONG_LIMIT = ("release", "weekly"), 4 * 3600
 _RESTART = "Run internal-ci again with publish: it starts another pipeline."
 
@@ -27,7 +27,7 @@ State = Literal["waiting", "passed", "failed", "useless"]
 
 
 def variables(tests: str) -> dict[str, str]:
-    """Return the variables of a pipeline that builds the images, and runs the functional tests of a scope if named.
+    """Return the variables of a pipeline that builds the images, and runs the functional tests of a scope if given.
 
     Raises RunbookError for a scope that the pipeline does not offer.
     """
@@ -50,7 +50,7 @@ def variables(tests: str) -> dict[str, str]:
 
 
 def runs_tests(actual: Mapping[str, str], requested: Mapping[str, str]) -> bool | None:
-    """Return whether a pipeline with the variables ``actual`` runs the requested tests; None where they do not say."""
+    """Return whether a pipeline with the variables ``actual`` runs the requested tests; None if they do not show it."""
     if "FUNCTIONAL_TEST_SCOPE" not in requested:
         return True
     if "FUNCTIONAL_TEST" not in actual:
@@ -61,7 +61,7 @@ def runs_tests(actual: Mapping[str, str], requested: Mapping[str, str]) -> bool 
 
 @dataclass(frozen=True)
 class BuildJob:
-    """A job that builds the image of a pin: one row of a matrix, with its values in their order."""
+    """A job that builds a pin's image: one matrix row, with its values in order."""
 
     job: str
     values: tuple[str, ...]
@@ -74,16 +74,16 @@ class BuildJob:
         return f"{self.job}: [{', '.join(self.values)}]"
 
     def matches(self, job: PipelineJob) -> bool:
-        """Return True if GitLab's name of a job has exactly these values, in whatever order."""
+        """Return True if a GitLab job name has exactly these values, in any order."""
         name, _, rest = job.name.partition(": [")
         values = re.split(", ?", rest.removesuffix("]"))
         return name == self.job and rest.endswith("]") and sorted(values) == sorted(self.values)
 
 
 def builds(texts: Mapping[str, str | None], sites: Sites, image_type: ImageType) -> tuple[BuildJob, ...]:
-    """Return the jobs that build the images of an image type's GitLab pins, according to the files of a commit.
+    """Return the jobs that build the images of an image type's GitLab pins, according to a commit's files.
 
-    There are none if the pins are not in rows of a matrix.  Raises CannotTell for a file that is no YAML.
+    There are none if the pins are not in matrix rows.  Raises CannotTell for a file that is not valid YAML.
     """
     result: list[BuildJob] = []
     for site in sites.pins:
@@ -102,7 +102,7 @@ def builds(texts: Mapping[str, str | None], sites: Sites, image_type: ImageType)
 
 
 def candidates(pipelines: Sequence[Pipeline], commit: str, branch: str) -> list[Pipeline]:
-    """Return the pipelines of a commit that were not cancelled or skipped: those of ``branch`` first, newest first."""
+    """Return a commit's pipelines that were not cancelled or skipped: those of ``branch`` first, newest first."""
     useful = []
     for pipeline in pipelines:
         if pipeline.sha == commit and pipeline.status not in ("canceled", "canceling", "skipped"):
@@ -114,7 +114,7 @@ def candidates(pipelines: Sequence[Pipeline], commit: str, branch: str) -> list[
 class PipelineProgress:
     """The state of the internal pipeline; ``jobs`` build the pin's images.
 
-    It has ``passed`` only if the job of each of the pin's rows has succeeded, in a pipeline of that very commit.
+    It is ``passed`` only if the jobs of all the pin's rows have succeeded, in a pipeline for exactly that commit.
     """
 
     state: State
@@ -125,7 +125,7 @@ class PipelineProgress:
 
     @property
     def over(self) -> bool:
-        """True if waiting longer changes nothing."""
+        """True if further waiting would change nothing."""
         return self.state in ("passed", "failed", "useless")
 
     @property
@@ -137,10 +137,10 @@ class PipelineProgress:
 def judge(
     pipeline: Pipeline, jobs: Sequence[PipelineJob], expected: Sequence[BuildJob], commit: str
 ) -> PipelineProgress:
-    """Return whether the pin of ``commit`` builds, according to the jobs of a pipeline."""
+    """Judge from a pipeline's jobs whether the pin in ``commit`` builds."""
     name = f"pipeline {pipeline.id} of {pipeline.sha[:10]}"
     if pipeline.sha != commit:
-        return PipelineProgress("useless", f"{name} is not of {commit[:10]}", _RESTART, pipeline)
+        return PipelineProgress("useless", f"{name} does not test {commit[:10]}", _RESTART, pipeline)
     by_build: dict[BuildJob, PipelineJob | None] = {}
     for build in expected:
         by_build[build] = next((job for job in jobs if build.matches(job)), None)
@@ -150,7 +150,7 @@ def judge(
         return PipelineProgress(state, sentence, next_action, pipeline, build_jobs)
 
     if not expected:
-        sentence = f"{name} does not show whether the GitLab pin builds: no row of a matrix names it"
+        sentence = f"{name} does not show whether the GitLab pin builds: no matrix row names it"
         return progress("useless", sentence)
     failed = [job for job in build_jobs if job.status == "failed"]
     if failed:
@@ -165,7 +165,7 @@ def judge(
         return progress("passed", f"The GitLab pin builds: {images}, in {name}.")
     manual = [job for job in build_jobs if job.status == "manual"]
     if manual:
-        sentence = f"waiting for a person: {manual[0].name} of {name} must be started by hand"
+        sentence = f"waiting for a person: {manual[0].name} in {name} must be started by hand"
         return progress("waiting", sentence, f"Press play there: {manual[0].url}")
     if pipeline.status in UNDER_WAY or any(job.status in UNDER_WAY for job in build_jobs):
         states = []

@@ -1,6 +1,6 @@
-"""The internal GitLab pipeline of a bump's branch: started once, and followed until the pin has built.
+"""The internal GitLab pipeline of a bump's branch: start it once, and follow it until the pin has been built.
 
-GitLab itself is the memory: a later run finds the commit that was pushed there, and its pipeline.
+All state is on GitLab: a later run finds the pushed commit and its pipeline there.
 """
 
 import time
@@ -26,14 +26,14 @@ from runbook_lib.workflow import branch_history
 
 __all__ = ["DryRun", "PipelineResult", "carry_out", "follow", "look", "show", "verify"]
 
-#: Seconds before each further attempt to start a pipeline: GitLab may need a moment to know of a push.
+#: Seconds before each further attempt to start a pipeline: GitLab may need a moment to notice a push.
 DELAYS = (1.0, 2.0, 4.0, 8.0)
-_CHECKS = ("GitLab has the bump's commit", "the pipeline is of that commit", "the GitLab pin builds")
+_CHECKS = ("GitLab has the bump's commit", "the pipeline tests that commit", "the GitLab pin builds")
 
 
 @dataclass(frozen=True)
 class PipelineResult:
-    """The state of the pipeline, and the causes of its failed builds."""
+    """The pipeline's state, and the causes of its failed builds."""
 
     progress: PipelineProgress
     explained: tuple[ExplainedJob, ...] = ()
@@ -42,8 +42,8 @@ class PipelineResult:
 def carry_out(step: StepRecord, dry_run: DryRun, confirm: str = "") -> DryRun:
     """Push the commit to its destination and start the pipeline, once ``confirm`` names the destination.
 
-    An existing branch or pipeline of the commit is left alone.  ``waiting`` of the result is what must happen first.
-    Raises Refused for another confirmation, and if the destination has moved since the dry run.
+    An existing branch or pipeline for the commit is left alone.  ``waiting`` in the result says what must happen first.
+    Raises Refused if the confirmation does not match, or the destination has moved since the dry run.
     """
     bump, gitlab = dry_run.branch.bump, dry_run.gitlab
     step.add_inputs(head_commit=dry_run.commit or None, base_commit=dry_run.branch.base_commit)
@@ -51,14 +51,14 @@ def carry_out(step: StepRecord, dry_run: DryRun, confirm: str = "") -> DryRun:
         started_with = variables(gitlab, dry_run.pipeline)
         if plan.runs_tests(started_with, dry_run.variables) is None:
             step.warn(
-                f"Pipeline {dry_run.pipeline.id} of this commit exists already, and is followed. GitLab does not say "
-                f"whether its tests are those of tests={dry_run.variables['FUNCTIONAL_TEST_SCOPE']}: see "
+                f"Following pipeline {dry_run.pipeline.id}, which exists for this commit. GitLab does not show "
+                f"whether it runs the tests of tests={dry_run.variables['FUNCTIONAL_TEST_SCOPE']}: see "
                 f"{dry_run.pipeline.url}"
             )
     if gitlab is None or dry_run.waiting or dry_run.pipeline:
         return dry_run
     if not bump.publish:
-        return dry_run.wait("waiting for publish: without it nothing is pushed to GitLab", "publish=True")
+        return dry_run.wait("waiting for publish, without which nothing is pushed to GitLab", "publish=True")
     if not confirm:
         confirmation = f"Read the dry run above, then run again with -r confirm {dry_run.destination}"
         return dry_run.wait(f"waiting for confirmation of the destination {dry_run.destination}", confirmation)
@@ -77,14 +77,14 @@ def carry_out(step: StepRecord, dry_run: DryRun, confirm: str = "") -> DryRun:
 def _push(step: StepRecord, dry_run: DryRun) -> None:
     busy, target = dry_run.busy, dry_run.destination
     if busy:
-        reason = f"pipeline {busy.id} of {busy.sha[:10]} still runs on {target} ({busy.url})"
+        reason = f"pipeline {busy.id} of {busy.sha[:10]} is still running on {target} ({busy.url})"
         if "push-while-running" not in dry_run.branch.bump.allow:
             raise Refused(f"Nothing was pushed: {reason}, and a push may cancel it.", "push-while-running")
         step.allowed("push-while-running", f"{reason}.")
     checkout, commit, settings = dry_run.branch.checkout, dry_run.commit, dry_run.settings
     try:
         checkout.push(dry_run.remote, target, commit, replaces=dry_run.current or "", settings=settings)
-    except Refused:  # unless only the answer was lost
+    except Refused:  # continue if only the response was lost
         if checkout.remote_tip(dry_run.remote, target, settings) != commit:
             raise
     step.effect("push", f"{dry_run.remote} {target}", dry_run.current, commit)
@@ -103,12 +103,12 @@ def _start(step: StepRecord, dry_run: DryRun, gitlab: GitLab) -> Pipeline:
         return gitlab.start(branch, dry_run.variables)
 
     pipeline = once(lambda: find_pipeline(gitlab, dry_run), create)
-    if attempts:  # also if the answer was lost, and the pipeline was found afterwards
+    if attempts:  # also if the response was lost and the pipeline was found later
         step.effect("pipeline", branch, None, dict(dry_run.variables), url=pipeline.url)
     if pipeline.sha != dry_run.commit:
         raise Refused(
-            f"Pipeline {pipeline.id} tests {pipeline.sha[:10]}, not {dry_run.commit[:10]}: somebody else has pushed to "
-            f"{branch} since. See {pipeline.url} before you run this again."
+            f"Pipeline {pipeline.id} tests {pipeline.sha[:10]}, not {dry_run.commit[:10]}: somebody else has since "
+            f"pushed to {branch}. See {pipeline.url} before you run this again."
         )
     return pipeline
 
@@ -122,9 +122,9 @@ def follow(
     clock: Callable[[], float] = time.monotonic,
     say: Callable[[str], object] = print,
 ) -> PipelineResult | None:
-    """Return the pipeline's state, None without a pipeline; with ``wait`` once it shows whether the pin builds.
+    """Return the pipeline's state, None without a pipeline; with ``wait``, first wait for the pin's verdict.
 
-    Each change of state is reported to ``say``.  A preview never waits.  Raises Unreachable if GitLab stays down.
+    Each change of state is passed to ``say``.  A preview never waits.  Raises Unreachable if GitLab stays unreachable.
     """
     gitlab, pipeline = dry_run.gitlab, dry_run.pipeline
     if gitlab is None or pipeline is None:
@@ -153,7 +153,7 @@ def follow(
 
 
 def show(dry_run: DryRun, result: PipelineResult | None) -> View:
-    """Show the state of the pipeline, each job that builds the pin's images, and the causes of failures."""
+    """Show the pipeline's state, each job that builds the pin's images, and the causes of failures."""
     if result is None:
         return display.note(dry_run.waiting or dry_run.problem or "There is no pipeline to follow.")
     progress = result.progress
@@ -161,7 +161,7 @@ def show(dry_run: DryRun, result: PipelineResult | None) -> View:
     rows = []
     for job in progress.jobs:
         rows.append({"job": job.name, "state": job.status, "minutes": round(job.seconds / 60, 1), "url": job.url})
-    shown += display.table(rows, empty="None of the pin's jobs is listed yet.")
+    shown += display.table(rows, empty="None of the pin's jobs are listed yet.")
     if result.explained:
         shown += logs.show(result.explained)
     return shown
@@ -182,10 +182,10 @@ def verify(step: StepRecord, dry_run: DryRun, result: PipelineResult | None) -> 
         name = dry_run.destination
         if dry_run.pushes:
             push = f"push {dry_run.commit[:10]} to {dry_run.project} as {name}"
-            step.would(f"{push}; now there: {dry_run.replaces}", publish=True)
-        step.would(f"start a pipeline of {name} there", publish=True)
+            step.would(f"{push}; currently there: {dry_run.replaces}", publish=True)
+        step.would(f"start a pipeline for {name} there", publish=True)
         command = f"Run again with -p apply True -p publish True -r confirm {name}"
-        step.done(f"Preview: would start the internal pipeline of {name}.", command)
+        step.done(f"Preview: would start the internal pipeline for {name}.", command)
 
 
 def _record_result(step: StepRecord, dry_run: DryRun, result: PipelineResult) -> None:
@@ -196,7 +196,7 @@ def _record_result(step: StepRecord, dry_run: DryRun, result: PipelineResult) ->
         return
     next_action = ""
     if dry_run.variables.get("FUNCTIONAL_TEST") == "yes":
-        next_action = f"Once its tests have run, {notebooks.GOLDEN_VALUES} with source=gitlab takes its golden values."
+        next_action = f"Once its tests have run, collect golden values: {notebooks.GOLDEN_VALUES} with source=gitlab."
     step.done(progress.sentence, next_action)
 
 
@@ -207,12 +207,12 @@ def _checks(dry_run: DryRun, result: PipelineResult | None) -> list[Check]:
     progress, pipeline = result.progress, result.progress.pipeline
     at_commit, at_pipeline, at_build = _CHECKS
     head = dry_run.gitlab.branch(pipeline.ref)
-    detail = f"{pipeline.ref} is at {head.commit[:10]}." if head else f"{pipeline.ref} was deleted since."
-    # Waiting, not failed: a branch that moved on takes nothing from the verdict on the commit, and a failed build
-    # needs a person's decision.
+    detail = f"{pipeline.ref} is at {head.commit[:10]}." if head else f"{pipeline.ref} has since been deleted."
+    # Waiting, not failed: the verdict on the commit stands even if the branch has moved on, and a failed build needs
+    # a person's decision.
     has_commit = head is not None and head.commit == dry_run.commit
     return [
         Check(at_commit, "passed" if has_commit else "waiting", detail),
-        Check.of(at_pipeline, pipeline.sha == dry_run.commit, f"Pipeline {pipeline.id} is of {pipeline.sha[:10]}."),
+        Check.of(at_pipeline, pipeline.sha == dry_run.commit, f"Pipeline {pipeline.id} tests {pipeline.sha[:10]}."),
         Check(at_build, "passed" if progress.state == "passed" else "waiting", progress.sentence),
     ]

@@ -1,4 +1,4 @@
-"""The problems of a site on its cluster: paths, containers, partitions and sizes."""
+"""Problems with a site on its cluster: paths, containers, partitions and sizes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +15,9 @@ from runbook_lib.slurm.states import Partition
 
 @dataclass(frozen=True)
 class ClusterReport:
-    """``problems`` prevent every submission; ``partitions`` are None if they are unknown.
+    """``problems`` prevent every submission; ``partitions`` is None if they are unknown.
 
-    ``site`` is completed by what the cluster has: the GPUs of its nodes, and what starts containers.
+    ``site`` is completed with the cluster's GPUs per node and its container runtime.
     """
 
     site: Site
@@ -27,7 +27,7 @@ class ClusterReport:
 
 
 def inspect_cluster(slurm: Slurm, site: Site, tests: Sequence[Workload]) -> ClusterReport:
-    """Compare a site with this machine and with what Slurm reports of the cluster."""
+    """Compare a site with this machine and with Slurm's description of the cluster."""
     problems = list(site.processor_problems(test.platform for test in tests))
     warnings: list[str] = []
     if site.shared:
@@ -37,7 +37,7 @@ def inspect_cluster(slurm: Slurm, site: Site, tests: Sequence[Workload]) -> Clus
     if not site.image_names and not (Path(site.checkout) / ".venv").is_dir():
         problems.append(
             f"{site.checkout} has no .venv, so all nodes would build one at the same time. Run `uv sync` there once, "
-            "or name an image."
+            "or set an image."
         )
     partitions = None
     try:
@@ -51,13 +51,13 @@ def inspect_cluster(slurm: Slurm, site: Site, tests: Sequence[Workload]) -> Clus
                 site = replace(site, runtime="apptainer")
             else:
                 problems.append(
-                    f"srun has no option --container-image here, so {site.image_names[0]} cannot be run: Pyxis is not "
-                    "installed. Ask the administrators of the cluster to install it, or set container: apptainer in "
+                    f"srun here has no option --container-image, so {site.image_names[0]} cannot be run: Pyxis is not "
+                    "installed. Ask the cluster's administrators to install it, or set container: apptainer in "
                     "the site file if its nodes have apptainer. Without an image only train runs, in the checkout's "
                     "own environment."
                 )
     except Unreachable as error:
-        warnings.append(f"{error} Partition, account and sizes were not checked.")
+        warnings.append(f"{error} The partition, account and sizes were not checked.")
     except RunbookError as error:
         problems.append(str(error))
     return ClusterReport(site, tuple(problems), tuple(warnings), partitions)
@@ -66,7 +66,7 @@ def inspect_cluster(slurm: Slurm, site: Site, tests: Sequence[Workload]) -> Clus
 def _missing_paths(site: Site) -> list[str]:
     paths = [image for image in site.image_names if image.startswith("/")]
     paths += [mount[0] for mount in site.mounts]
-    advice = "Correct the path, or set shared: true in the site file if the nodes have it."
+    advice = "Correct the path, or set shared: true in the site file if it exists on the nodes."
     return [f"{path} does not exist on this machine. {advice}" for path in paths if not Path(path).exists()]
 
 
@@ -82,12 +82,12 @@ def _unshared_paths(site: Site) -> list[str]:
 
 
 def find_obstacle(test: Workload, site: Site, partitions: Sequence[Partition] | None, settings: str) -> str:
-    """Return why a test cannot run on the cluster, as sentences; empty if it can.
+    """Return the reasons why a test cannot run on the cluster, as sentences; empty if it can.
 
-    ``partitions`` are None if they are unknown, ``settings`` is the text of the test's settings.
+    ``partitions`` is None if they are unknown, ``settings`` is the text of the test's settings.
     """
     if not site.image_for(test.platform) and INSIDE in test.script:
-        return f"The test's script uses {INSIDE}, which exists only in a container. Name the image that was built."
+        return f"The test's script uses {INSIDE}, which exists only in a container. Set image to the built one."
     problems: list[str] = []
     if partitions is not None:
         problems += site_file.unmet_requirements(site, partitions, test)

@@ -1,4 +1,4 @@
-"""The requested tests as a commit has them: recipe, settings and golden files."""
+"""The requested tests in a commit: recipe, settings and golden files."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -15,9 +15,9 @@ from runbook_lib.workflow.bump_branch import BumpBranch
 def read_commit_tests(
     branch: BumpBranch, site: Site, words: str, platform: str, training: tuple[Workload, str] | None
 ) -> tuple[tuple[SelectedTest, ...], Mapping[str, str | None], tuple[str, ...]]:
-    """Return the tests that ``words`` select from the recipes, their settings and golden files by path, and warnings.
+    """Return the tests that ``words`` select in the recipes, their settings and golden files by path, and warnings.
 
-    A ``training`` with the text of its settings takes the place of selected tests.  Raises Refused for a test that does
+    A ``training``, with the text of its settings, replaces the selected tests.  Raises Refused for a test that does
     not exist.
     """
     paths = branch.checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", branch.start).split("\0")
@@ -36,7 +36,7 @@ def read_commit_tests(
     for workload in workloads:
         test = selection.prepare(workload, settings[selection.config_of(workload)], site)
         if tests.setdefault(workload.name, test) is not test:
-            repeated.append(replace(test, obstacle=test.obstacle or "A row before it has the same name."))
+            repeated.append(replace(test, obstacle=test.obstacle or "An earlier row has the same name."))
         golden.update(golden_files(workload, paths))
     used = {test.recipe for test in workloads}
     readable = {test.recipe for test in candidates}
@@ -48,7 +48,7 @@ def read_commit_tests(
 
 
 def golden_files(test: Workload, paths: Iterable[str]) -> list[str]:
-    """Return those of ``paths`` that are golden files of the test on its platform, of a resumed training too."""
+    """Return those of ``paths`` that are the test's golden files on its platform, including a resumed training's."""
     folder = f"{FOLDER}/{test.model}/{test.case}/"
     files = []
     for path in paths:

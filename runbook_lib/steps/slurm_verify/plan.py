@@ -1,4 +1,4 @@
-"""The plan of a run on a Slurm cluster: its tests, their arrays, and what prevents them.  Writes nothing."""
+"""The plan of a run on a Slurm cluster: its tests, their arrays, and obstacles.  Writes nothing."""
 
 import glob
 import hashlib
@@ -26,19 +26,20 @@ from runbook_lib.text.lists import join_first
 from runbook_lib.workflow.bump_branch import BumpBranch
 
 _NO_RESULTS = (
-    "No folder for results was given, so nothing is planned. Give one that all nodes see as results, or a site file."
+    "No results folder was given, so nothing is planned. "
+    "Set results to a folder that all nodes see, or use a site file."
 )
 
 
 @dataclass(frozen=True)
 class SlurmPlan:
-    """The tests of a commit on a cluster; ``folder`` is for the results of this commit with this image.
+    """A commit's tests on a cluster; ``folder`` is for the results of this commit with this image.
 
     ``new_tests`` are those of ``tests`` to submit now, in ``arrays``; an array whose submission was interrupted is
-    planned again.  ``submissions`` are earlier arrays with their job ids, from the folder or from the queue.
-    ``elsewhere`` are unfinished tests of this bump at other commits or with other images.  Any of ``problems``
+    planned again.  ``submissions`` are earlier arrays with their job IDs, from the folder or the queue.
+    ``elsewhere`` are this bump's unfinished tests at other commits or with other images.  Any of ``problems``
     prevents a submission.  ``texts`` are settings and golden files by path.  ``idle``: why there is nothing to plan.
-    ``canary`` says for which test the others wait.
+    ``canary`` says which test the others wait for.
     """
 
     branch: BumpBranch
@@ -63,7 +64,7 @@ class SlurmPlan:
 
     @property
     def left_out(self) -> tuple[tuple[str, str], ...]:
-        """The tests that cannot run, grouped by reason: their names and the reason."""
+        """The names of the tests that cannot run, grouped by reason, and the reasons."""
         by_reason: dict[str, list[str]] = {}
         for entry in self.blocked:
             by_reason.setdefault(entry.obstacle, []).append(str(entry.test))
@@ -74,14 +75,14 @@ class SlurmPlan:
         return tuple(path.rpartition("/")[2] for path in golden_files(test, self.texts))
 
     def outcome(self, observed: ObservedTest) -> MatrixOutcome:
-        """Return the outcome of a test, its golden values judged against those of the commit."""
+        """Return a test's outcome, with its golden values judged against the commit's."""
         config = selection.config_of(observed.entry.test)
         folder = config.removesuffix("model_config.yaml")
         golden = {path.removeprefix(folder): text for path, text in self.texts.items() if path.startswith(folder)}
         return conclude(observed, golden, self.expected_names(observed.entry.test), self.texts.get(config))
 
     def show(self) -> View:
-        """Show the site, the problems, the arrays, and the tests that are left out."""
+        """Show the site, the problems, the arrays, and the omitted tests."""
         if self.idle:
             return display.note(self.idle)
         shown = display.facts(
@@ -100,16 +101,16 @@ class SlurmPlan:
                 test, seconds = array.tasks[0].workload, max(task.workload.time_limit for task in array.tasks)
                 rows.append({
                     "array": array.name, "tests": len(array.tasks), "nodes": test.nodes,
-                    "GPUs per node": self.site.gpus_for(test), "minutes at most": -(-seconds // 60),
+                    "GPUs per node": self.site.gpus_for(test), "max. minutes": -(-seconds // 60),
                 })  # fmt: skip
-            shown += display.table(rows, empty="Nothing new to submit: all these tests were submitted before.")
+            shown += display.table(rows, empty="Nothing new to submit: all these tests have been submitted already.")
         if self.blocked:
-            reasons = [{"tests": names, "left out because": reason} for names, reason in self.left_out]
+            reasons = [{"tests": names, "omitted because": reason} for names, reason in self.left_out]
             shown += display.note("Left out:") + display.table(reasons)
         return shown
 
     def files(self) -> View:
-        """Show the batch file of each array, and the files of the first task."""
+        """Show each array's batch file, and the first task's files."""
         if not self.arrays:
             return display.note("There is no new batch file.")
         shown = display.View("", "")
@@ -121,12 +122,12 @@ class SlurmPlan:
 
 
 def read_site(branch: BumpBranch, site: str = "", **parameters: str) -> Site:
-    """Return the site that a file and the parameters, which override it, describe.  Raises RunbookError."""
+    """Return the site described by a file and the parameters, which override it.  Raises RunbookError."""
     text = ""
     if site:
         try:
             text = read_named(Path(site).expanduser()).decode("utf-8", "replace")
-        except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        except (OSError, ValueError) as error:  # ValueError: an impossible file name
             raise RunbookError(f"The site file {site!r} cannot be read: {error}. Correct the parameter.") from error
     return site_file.parse(text, site or "(none)", str(branch.checkout.path), **parameters)
 
@@ -139,20 +140,20 @@ def plan_tests(
     """Return the plan for the branch's commit.
 
     ``train`` is a training script with its arguments, which runs on ``nodes`` with ``gpus`` each instead of tests.
-    ``rerun`` names tests to submit once more, or is ``failed`` for all that did not pass.  ``repeats`` is the most
-    that a test is repeated; with ``canary`` one test is submitted first, and the others once it has run.
-    Raises Refused for a test that does not exist or still runs, and CannotTell for a damaged list of submissions.
+    ``rerun`` names tests to submit once more, or is ``failed`` for all that did not pass.  ``repeats`` is the maximum
+    number of repetitions of a test; with ``canary`` one test is submitted first, and the others once it has run.
+    Raises Refused for a test that does not exist or is still running, and CannotTell for a damaged submission list.
     """
     bump = branch.bump
     name = f"{bump.image_type}-{bump.tag or 'none'}"
     folder = f"{name}-{branch.start[:12]}"
-    if site.image_names:  # results with another image are others
+    if site.image_names:  # each image has its own results
         folder += f"-{hashlib.sha256(','.join(site.image_names).encode()).hexdigest()[:6]}"
     plan = SlurmPlan(branch, site, Path(site.results or "/") / folder, slurm or Slurm())
     if not site.results:
         return replace(plan, idle=_NO_RESULTS)
     if not bump.repository.recipes:
-        return replace(plan, idle=f"{bump.repository.name} has no recipes of tests.")
+        return replace(plan, idle=f"{bump.repository.name} has no test recipes.")
     training = None
     if train.strip():
         training = selection.training_test(train, nodes, gpus, platform, bump.image_type)
@@ -163,7 +164,7 @@ def plan_tests(
     warnings = (*branch.warnings, *warnings)
     if bump.tag is not None and branch.tip is None:
         warnings += (
-            f"The branch {bump.branch} does not exist yet: the tests and golden values are those of {bump.base} at "
+            f"Branch {bump.branch} does not exist yet: the tests and golden values are from {bump.base} at "
             f"{branch.start[:10]}.",
         )
     plan = _with_submissions(replace(plan, tests=selected, texts=texts, warnings=warnings), name)
@@ -174,13 +175,13 @@ def plan_tests(
 
 
 def _with_submissions(plan: SlurmPlan, prefix: str) -> SlurmPlan:
-    """Add earlier submissions.  The names of all folders of the bump start with ``prefix``."""
+    """Add earlier submissions.  The names of all the bump's folders start with ``prefix``."""
     problems = plan.site.problems()
     submissions = rounds.read(plan.folder)
     try:
         submissions = follow.adopt_jobs(plan.slurm, submissions)
     except RunbookError as error:
-        problems += (f"{error} It is unknown whether an array that was planned earlier was submitted.",)
+        problems += (f"{error} Whether an array planned earlier was submitted is unknown.",)
     warnings = list(plan.warnings)
     elsewhere = _unfinished_elsewhere(plan, prefix, warnings)
     return replace(plan, submissions=submissions, elsewhere=elsewhere, problems=problems, warnings=tuple(warnings))
@@ -195,7 +196,7 @@ def _unfinished_elsewhere(plan: SlurmPlan, prefix: str, warnings: list[str]) -> 
         try:
             submissions = follow.adopt_jobs(plan.slurm, rounds.read(folder))
         except RunbookError as error:
-            warnings.append(f"{error} It is unknown whether its tests still run.")
+            warnings.append(f"{error} Whether its tests are still running is unknown.")
             continue
         for submission in submissions:
             for test in submission.entries:
@@ -206,13 +207,13 @@ def _unfinished_elsewhere(plan: SlurmPlan, prefix: str, warnings: list[str]) -> 
     try:
         unfinished = follow.unfinished(plan.slurm.queue(), started)
     except RunbookError as error:
-        warnings.append(f"{error} It is unknown whether tests of other commits or images still run.")
+        warnings.append(f"{error} Whether tests of other commits or images are still running is unknown.")
         return ()
     if unfinished:
         folders = sorted({test.folder.relative_to(results).parts[0] for test in unfinished})
         warnings.append(
-            f"{display.count(len(unfinished), 'test')} of this bump at another commit or with another image still wait "
-            f"or run: see {', '.join(folders)}. cancel ends them too."
+            f"{display.count(len(unfinished), 'test')} of this bump, at another commit or with another image, still "
+            f"waiting or running: see {', '.join(folders)}. cancel ends them too."
         )
     return unfinished
 
@@ -237,7 +238,7 @@ def _with_arrays(plan: SlurmPlan) -> SlurmPlan:
     results = f"{plan.folder}/{rounds.next_round(plan.folder)}"
     nodes, options = _failed_nodes(plan), plan.site.options
     if nodes:
-        warning = f"{nodes} failed in an earlier attempt of these tests, according to Slurm: excluded."
+        warning = f"Excluded {nodes}: according to Slurm, failed in an earlier attempt of these tests."
         plan = replace(plan, warnings=(*plan.warnings, warning))
         options = _with_excluded(options, nodes)
     site = replace(cluster.site, results=results, options=options)
@@ -275,15 +276,15 @@ def _work_tree_warnings(branch: BumpBranch, site: Site) -> list[str]:
     if head == branch.start and not branch.checkout.uncommitted(["."]):
         return []
     return [
-        f"Without an image the tests run in {site.checkout} as it is when they start: at {head[:10]} with its "
-        f"uncommitted changes, not at {branch.start[:10]}."
+        f"Without an image the tests run in {site.checkout} as it is when they start: currently at {head[:10]} with "
+        f"its uncommitted changes, not at {branch.start[:10]}."
     ]
 
 
 def _with_new_tests(plan: SlurmPlan, rerun: str, *, canary: bool) -> SlurmPlan:
-    """Add the tests that were not submitted yet, and those that ``rerun`` names; with ``canary`` one of them first.
+    """Add the tests not submitted yet, and those that ``rerun`` names; with ``canary`` only one of them at first.
 
-    Raises Refused for a word that names no test, and for a test that still waits or runs.
+    Raises Refused for a word that matches no test, and for a test that is still waiting or running.
     """
     words = set(rerun.replace(",", " ").split())
     runnable = {entry.test.name: entry for entry in plan.tests if not entry.obstacle}
@@ -292,7 +293,7 @@ def _with_new_tests(plan: SlurmPlan, rerun: str, *, canary: bool) -> SlurmPlan:
         names[name] = {name, entry.test.case, f"{entry.test.model}/{entry.test.case}"}
     unknown = words - {"failed"}.union(*names.values())
     if unknown:
-        raise Refused(f"again names {', '.join(sorted(unknown))}, which is none of the chosen tests.")
+        raise Refused(f"again names {', '.join(sorted(unknown))}, not among the chosen tests.")
     newest = rounds.newest(plan.submissions)
     submitted = {name: newest[name] for name in runnable if name in newest and newest[name].job is not None}
     new = runnable.keys() - submitted.keys()
@@ -309,7 +310,7 @@ def _with_new_tests(plan: SlurmPlan, rerun: str, *, canary: bool) -> SlurmPlan:
                 outcomes.add(word)
     if unfinished:
         raise Refused(
-            f"again names tests that have not ended: {', '.join(unfinished)}. Wait until they end, or end them with "
+            f"again names unfinished tests: {', '.join(unfinished)}. Wait until they finish, or end them with "
             "cancel; then run again."
         )
     plan = replace(plan, new_tests=tuple(entry for name, entry in runnable.items() if name in new))
@@ -317,15 +318,15 @@ def _with_new_tests(plan: SlurmPlan, rerun: str, *, canary: bool) -> SlurmPlan:
 
 
 def _with_canary(plan: SlurmPlan, outcomes: Collection[str]) -> SlurmPlan:
-    """Reduce the new tests to the smallest, unless a test of this commit and image ran with these ``outcomes``."""
+    """Reduce the new tests to the smallest, unless ``outcomes`` shows that a test of this commit and image has run."""
     if not plan.new_tests or not {"passed", "drifted", "to be judged"}.isdisjoint(outcomes):
         return plan
     if outcomes and "not over" not in outcomes:
-        problem = "The canary failed, so the other tests would fail too. Fix its cause; then submit it as again."
+        problem = "The canary failed, so the other tests would fail too. Fix the cause, then submit it with again."
         return replace(plan, new_tests=(), problems=(*plan.problems, problem))
     chosen: list[SelectedTest] = []
     if not outcomes:
-        submitted = rounds.newest(plan.submissions)  # a test that is submitted again, else the smallest
+        submitted = rounds.newest(plan.submissions)  # a resubmitted test, else the smallest
         by_size = sorted(plan.new_tests, key=lambda entry: (entry.test.world_size, entry.test.time_limit))
         chosen = sorted(by_size, key=lambda entry: entry.test.name not in submitted)[:1]
     sentence = ""

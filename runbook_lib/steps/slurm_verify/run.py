@@ -1,7 +1,7 @@
-"""Tests of the recipes run on a Slurm cluster: submitted, followed, judged.
+"""Recipe tests on a Slurm cluster: submit, follow and judge them.
 
-Submissions are written to the plan's folder below the folder for results, so that a later run of the notebook continues
-them.  The record has the job ids and the outcome of each test.
+Submissions are written to the plan's folder in the results folder, so that a later run of the notebook continues
+them.  The record has the job IDs and the outcome of each test.
 """
 
 import time
@@ -26,10 +26,10 @@ from runbook_lib.steps.slurm_verify.plan import SlurmPlan
 from runbook_lib.system import atomic_files, locks
 from runbook_lib.text.lists import join_first
 
-#: Failed tests whose evidence is shown; the record has all.
+#: Number of failed tests whose evidence is shown; the record has all.
 _SHOWN = 20
-_RETRY = "Run the same command again when Slurm answers: the jobs continue meanwhile, and the run continues with them."
-_CHECKS = ("the chosen tests were submitted", "every test passed", "golden values need no judgement")
+_RETRY = "Run the same command again once Slurm responds: the jobs keep running, and the run will pick them up."
+_CHECKS = ("the chosen tests were submitted", "every test passed", "no golden values need judgement")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class MatrixResults:
 
     @property
     def restarts(self) -> list[str]:
-        """A sentence for each attempt before a test's last."""
+        """A sentence for each attempt before a test's last one."""
         sentences: list[str] = []
         for outcome in self.outcomes:
             sentences += following.earlier_attempts(outcome.now.entry)
@@ -61,7 +61,7 @@ class MatrixResults:
     def show(self) -> View:
         """Show each test with its outcome, then the evidence of those that failed."""
         rows = [outcome.row for outcome in self.outcomes]
-        shown = display.table(rows, empty="Nothing was submitted yet.") + display.notes(self.restarts)
+        shown = display.table(rows, empty="Nothing has been submitted yet.") + display.notes(self.restarts)
         failed = [outcome for outcome in self.outcomes if outcome.word in ("failed", "unknown")]
         for outcome in failed[:_SHOWN]:
             shown += _evidence(outcome)
@@ -70,9 +70,9 @@ class MatrixResults:
         return shown
 
     def values(self) -> View:
-        """Show the golden files that differ, those that need a decision first."""
+        """Show the golden files that differ, starting with those that need a decision."""
         rows = summary.verdict_rows(self.judgements)
-        return display.table(rows, empty="No golden value differs from those of the commit.")
+        return display.table(rows, empty="No golden value differs from the commit's.")
 
 
 def _evidence(outcome: MatrixOutcome) -> View:
@@ -93,7 +93,7 @@ def carry_out(
 ) -> SlurmPlan:  # fmt: skip
     """With ``apply`` and without ``cancel``, submit the arrays; return the plan with all submissions.
 
-    Raises Refused if a problem prevents submissions, and if Slurm rejects an array: those that it accepted stay.
+    Raises Refused if a problem prevents submissions or Slurm rejects an array; accepted arrays stay.
     """
     bump = plan.branch.bump
     if plan.idle or bump.tag is None:
@@ -101,15 +101,15 @@ def carry_out(
     step.add_inputs(
         head_commit=plan.branch.start, results=str(plan.folder), image_under_test=", ".join(plan.site.image_names)
     )
-    step.warn(*plan.warnings, *(f"Left out: {tests}. {reason}" for tests, reason in plan.left_out))
+    step.warn(*plan.warnings, *(f"Omitted: {tests}. {reason}" for tests, reason in plan.left_out))
     is_blocked = bool(plan.problems and plan.new_tests) and not cancel
     if not bump.apply:
         if cancel:
-            step.would("end all of these tests that have not ended")
+            step.would("end all of these tests that are unfinished")
         elif is_blocked:
             step.warn(*plan.problems)
         for array in () if cancel or is_blocked else plan.arrays:
-            step.would(f"submit {display.count(len(array.tasks), 'test')} to Slurm as the array {array.name}")
+            step.would(f"submit {display.count(len(array.tasks), 'test')} to Slurm as array {array.name}")
         return plan
     if is_blocked:
         raise Refused(" ".join(plan.problems))
@@ -125,7 +125,7 @@ def carry_out(
 
 
 def _write_jobs(plan: SlurmPlan) -> tuple[Submission, ...]:
-    """Write the job ids that only the queue had.  Raises Refused if another run has submitted tests since the plan."""
+    """Write the job IDs that were only in the queue.  Raises Refused if another run submitted tests since the plan."""
     written = {array.name: array for array in rounds.read(plan.folder)}
     planned = {array.name: array.job for array in plan.submissions}
     if list(written) != list(planned) or any(written[name].job and not job for name, job in planned.items()):
@@ -156,7 +156,7 @@ def _submit(step: StepRecord, plan: SlurmPlan, say: Callable[[str], object]) -> 
 
 
 def _archive(plan: SlurmPlan, folder: Path) -> None:
-    """Write an archive of the tested commit, so that later changes of the checkout do not reach the jobs."""
+    """Write an archive of the tested commit, so that later changes to the checkout do not affect the jobs."""
     atomic_files.make_folder(folder)
     draft = folder / f".{TREE}.tmp"
     plan.branch.checkout.git("archive", "--format=tar", f"--output={draft}", plan.branch.start)
@@ -171,10 +171,10 @@ def follow(
     step: StepRecord, plan: SlurmPlan, *, wait: bool = False, early: bool = False, cancel: bool = False,
     say: Callable[[str], object] = print, sleep: Callable[[float], None] = time.sleep,
 ) -> MatrixResults:  # fmt: skip
-    """Return the outcomes of the submitted tests; with ``wait`` once all have ended.  A preview never waits.
+    """Return the outcomes of the submitted tests; with ``wait``, wait for all first.  A preview never waits.
 
     With ``apply``, ``early`` ends each test as soon as its golden values are complete, and ``cancel`` ends all.
-    Raises Unreachable if Slurm stays down.
+    Raises Unreachable if Slurm stays unreachable.
     """
     if plan.idle:
         return MatrixResults()
@@ -196,7 +196,7 @@ def follow(
 
 
 def _cancel(step: StepRecord, plan: SlurmPlan) -> None:
-    """End the chosen tests, in whichever round, and this bump's tests in other folders."""
+    """End the chosen tests in all rounds, and this bump's tests in other folders."""
     names = {chosen.test.name for chosen in plan.tests}
     entries = list(plan.elsewhere)
     for array in plan.submissions:
@@ -209,7 +209,7 @@ def _cancel(step: StepRecord, plan: SlurmPlan) -> None:
 
 
 def verify(step: StepRecord, plan: SlurmPlan, results: MatrixResults) -> None:
-    """Record the outcome of each test, and the state of all."""
+    """Record each test's outcome, and the overall state."""
     open_point, next_action = _unsubmitted(step, plan)
     if not results.outcomes or plan.branch.bump.tag is None:
         sentence = open_point or "No test has been submitted yet."
@@ -225,7 +225,7 @@ def verify(step: StepRecord, plan: SlurmPlan, results: MatrixResults) -> None:
     missing = [str(chosen.test) for chosen in plan.tests if chosen.test.name not in submitted]
     failed = results.names("failed") + results.names("unknown")
     unjudged, running = results.names("to be judged"), results.names("not over")
-    # As in CI a failed test needs a person's decision, so the run waits and does not fail.
+    # As in CI, a failed test needs a person's decision, so the run waits instead of failing.
     for name, pending, detail in (
         (_CHECKS[0], missing, f"{len(words)} of {len(plan.tests)} were submitted. {open_point}".rstrip()),
         (_CHECKS[1], failed + running, f"{counts}."),
@@ -238,10 +238,10 @@ def verify(step: StepRecord, plan: SlurmPlan, results: MatrixResults) -> None:
     sentence = f"{display.count(len(words), 'test')} on Slurm: {counts}"
     if running:
         sentence += "; waiting for Slurm"
-        next_action = next_action or "Run slurm-verify again, with -p wait True to follow it."
+        next_action = next_action or "Run slurm-verify again, with -p wait True to follow the tests."
     elif failed or unjudged:
         sentence += "; waiting for a person to judge"
-        next_action = next_action or "Review the outcomes above; `-r again failed` submits the failed tests once more."
+        next_action = next_action or "Review the outcomes above; `-r again failed` resubmits the failed tests."
     sentence = f"{sentence}. {open_point}".rstrip()
     if running or failed or unjudged or open_point:
         step.waiting(sentence.removesuffix("."), next_action)
@@ -250,7 +250,7 @@ def verify(step: StepRecord, plan: SlurmPlan, results: MatrixResults) -> None:
 
 
 def _unsubmitted(step: StepRecord, plan: SlurmPlan) -> tuple[str, str]:
-    """Return why chosen tests are not submitted, and the next action; empty texts if all are."""
+    """Return why some chosen tests are not submitted, and the next action; empty strings if all are."""
     bump = plan.branch.bump
     if plan.idle or bump.tag is None:
         return plan.idle or "No tag was given, so nothing is submitted.", ""

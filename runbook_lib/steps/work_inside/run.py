@@ -1,4 +1,4 @@
-"""The run of a task inside the image: it is done on request, verified by reading the checkout again, and recorded."""
+"""A task run inside the image on request, verified by reading the checkout again, and recorded."""
 
 from pathlib import Path
 
@@ -23,14 +23,14 @@ LOG = "work-inside.log"
 
 
 def carry_out(step: StepRecord, task: WorkTask, checkout: Checkout, bump: Bump) -> WorkResult | None:
-    """With ``apply`` and a tag, run the commands that need no terminal, up to the first that fails; else return None.
+    """With ``apply`` and a tag, run the commands that need no terminal, stopping at a failure; else return None.
 
-    ``verify`` reports a failure, after all is recorded.  Raises Refused if the commands cannot be run from here.
+    ``verify`` reports a failure after recording everything.  Raises Refused if the commands cannot be run from here.
     """
     if not bump.apply or bump.tag is None or not task.runnable:
         return None
     if task.obstacle:
-        raise Refused(f"Nothing was run. {task.obstacle} The commands are shown above, to copy.")
+        raise Refused(f"Nothing was run. {task.obstacle} Copy the commands shown above.")
     checkout.require_work_tree()
     with TemporaryFolder() as folder:
         result = run.run(task.runnable, checkout.path, (step.folder or folder) / LOG)
@@ -42,7 +42,7 @@ def carry_out(step: StepRecord, task: WorkTask, checkout: Checkout, bump: Bump) 
 
 
 def verify(step: StepRecord, task: WorkTask, checkout: Checkout, bump: Bump, result: WorkResult | None) -> View:
-    """Read the checkout again, and record what was done and what is left to the user."""
+    """Read the checkout again, and record what was done and what is left for the user to do."""
     step.add_inputs(task=task.request.task, where=task.target.name, image=task.target.container.image.name)
     step.warn(*task.plan.warnings)
     step.table("steps", display.rows(task.commands, step="step.title", command="line", why="step.reason"))
@@ -84,7 +84,7 @@ def _next_action(task: WorkTask) -> str:
 
 
 def _checks(task: WorkTask, checkout: Checkout, bump: Bump) -> list[Check]:
-    """Return checks of the task's effect, read from the checkout."""
+    """Return checks of the task's effect on the checkout."""
     name = task.request.task
     if name == "import":
         exists = Path(task.created_file).is_file()

@@ -1,4 +1,4 @@
-"""A task inside the image as its parameters describe it: its commands for a checkout on this machine."""
+"""A task inside the image, described by its parameters: its commands for a checkout on this machine."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ class WorkRequest:
     command: str = ""
 
     def show(self) -> View:
-        """Return a table of all tasks with the chosen one marked, and the parameters given for it."""
+        """Return a table of all tasks with the chosen one marked, and its parameters."""
         rows = [{"task": name, "is": text, "chosen": name == self.task} for name, text in TASKS.items()]
         parameters = {name: value for name, value in vars(self).items() if value and name != "task"}
         return table(rows) + (facts(**parameters) if parameters else notes([]))
@@ -60,8 +60,8 @@ class WorkRequest:
 class WorkTask:
     """A task with its commands.
 
-    ``obstacle`` says why they cannot be run from here; they are shown anyway.  ``created_file`` is the image's file
-    that an import creates.
+    ``obstacle`` says why they cannot be run from here; they are shown anyway.  ``created_file`` is the image file that
+    an import creates.
     """
 
     request: WorkRequest
@@ -78,11 +78,11 @@ class WorkTask:
 
     @property
     def shown_only(self) -> tuple[StepCommand, ...]:
-        """The commands that need a user at a terminal."""
+        """The commands that need a user's terminal."""
         return tuple(command for command in self.commands if command.step.terminal)
 
     def show(self) -> View:
-        """Return each step with its place and reason, and all commands to copy."""
+        """Return each step with its place and reason, and all commands, ready to copy."""
         if self.plan.no_change:
             return note(self.plan.no_change)
         rows = []
@@ -95,19 +95,19 @@ class WorkTask:
         remarks = (*container.image.warnings, *self.plan.warnings, self.plan.next_action)
         return (
             table(rows)
-            + code(lines, title=f"Commands, to be run in {container.checkout}")
+            + code(lines, title=f"Commands to run in {container.checkout}")
             + notes(filter(None, remarks), title="To know")
-            + notes(filter(None, [self.obstacle]), title="Not from here")
+            + notes(filter(None, [self.obstacle]), title="Cannot be run from here")
         )
 
 
 def plan_task(checkout: Checkout, bump: Bump, request: WorkRequest, machine: Machine | None = None) -> WorkTask:
     """Return the task with its commands for this checkout and this machine.
 
-    Raises RunbookError for an invalid parameter, Refused for what must not be done.
+    Raises RunbookError for an invalid parameter, Refused for a task that must not be run.
     """
     if request.task not in TASKS:
-        raise RunbookError(f"task={request.task!r} is none of {', '.join(TASKS)}.")
+        raise RunbookError(f"task={request.task!r} is invalid. Choose one of {', '.join(TASKS)}.")
     target = _target(checkout, bump, request, machine or detect_machine())
     built_here = target.container.image.kind == "built" and target.machine.engine is not None
     steps: tuple[WorkStep, ...] = ()
@@ -127,7 +127,7 @@ def plan_task(checkout: Checkout, bump: Bump, request: WorkRequest, machine: Mac
 
 
 def default_image(repository: Repository, image_type: str) -> str:
-    """Return the name of the image that the notebook build-image makes."""
+    """Return the name of the image that the notebook build-image builds."""
     build = known_builds.BUILDS.get(repository.name)
     name = build.name if build else repository.name.rpartition("/")[2].lower()
     return f"{name}:local-lts" if image_type == "lts" else f"{name}:local"
@@ -144,7 +144,7 @@ def _target(checkout: Checkout, bump: Bump, request: WorkRequest, machine: Machi
 
 
 def _cache(folder: str, target: TargetName, checkout: Path) -> str:
-    """Return the host's uv cache: the given folder, else uv's own, or on a cluster one that all nodes see."""
+    """Return the host's uv cache: the given folder, else uv's own, or on a cluster one visible to all nodes."""
     if folder:
         return str(Path(folder).expanduser().absolute())
     if target == "slurm":
@@ -178,7 +178,7 @@ def _plan(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkTarg
         return _import(request, target)
     if request.task == "demo":
         if image.kind != "alibaba":
-            raise RunbookError("Only Alibaba's image includes a benchmark: name one as image, such as alibaba:25.05.")
+            raise RunbookError("Only Alibaba's images include a benchmark. Set image to one, such as alibaba:25.05.")
         return WorkPlan((make_step("benchmark"),)), ""
     if request.task == "run":
         return WorkPlan((any_command.plan_command(request.command, target),)), ""
@@ -193,7 +193,7 @@ def _plan(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkTarg
     return _with_sync(plan, target, checkout), ""
 
 
-#: The tasks of uv, with the function that plans each.
+#: The uv tasks, with the function that plans each.
 _UV_PLANS: Mapping[str, Callable[[ProjectState, WorkRequest, Bump], WorkPlan]] = {
     "install": lambda state, request, bump: uv.install(state, request.install, bump.image_type),
     "add": lambda state, request, bump: uv.add(state, request.package, request.extra),
@@ -209,9 +209,9 @@ _UV_PLANS: Mapping[str, Callable[[ProjectState, WorkRequest, Bump], WorkPlan]] =
 
 
 def _with_sync(plan: WorkPlan, target: WorkTarget, checkout: Checkout) -> WorkPlan:
-    """Return the plan with its sync: of this container's environment, or of one in the checkout, which stays.
+    """Return the plan with a sync of this container's environment, or of one in the checkout, which is kept.
 
-    Raises Refused without a cache on shared storage, where the lock of such a sync is.
+    Raises Refused if the cache is not on shared storage, where the lock for such a sync must be.
     """
     if plan.sync is None:
         return plan
@@ -220,7 +220,7 @@ def _with_sync(plan: WorkPlan, target: WorkTarget, checkout: Checkout) -> WorkPl
     if target.name == "inside":
         return replace(plan, steps=(*plan.steps, make_step("sync-here", options=options)))
     if target.name == "host" and machine.slurm and machine.system == "Linux" and plan.locked:
-        # git's own folder, so that the lock is no change of the checkout
+        # git's own folder, so that the lock does not change the checkout
         lock = checkout.git("rev-parse", "--path-format=absolute", "--git-path", "uv-sync.lock")
         step = make_step("sync-host", lock=lock, options=options)
     else:
@@ -238,8 +238,8 @@ def _session(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkT
     nodes = target.allocation.nodes
     if target.name == "slurm" and nodes > 1:
         warnings = (
-            f"The shell opens on the first of the {nodes} nodes only; on the others it ends at once. One node is "
-            "enough for a session. The task run starts a command on all nodes.",
+            f"The shell opens on the first of the {nodes} nodes only; on the others it exits immediately. One node is "
+            "enough for a session. The task named run starts a command on all nodes.",
         )
     if request.install.strip():
         state = read_project_state(checkout, bump.repository.name, bump.base)
@@ -265,7 +265,7 @@ def _import(request: WorkRequest, target: WorkTarget) -> tuple[WorkPlan, str]:
     file = plan_image_file(target, request.folder)
     next_action = f"Use it: image={file.path}"
     if not file.steps:
-        return WorkPlan(no_change=f"{file.path} exists already, made from this same image. {next_action}"), file.path
+        return WorkPlan(no_change=f"{file.path} already exists, made from this same image. {next_action}"), file.path
     steps, folder = file.steps, Path(file.path).parent
     if not folder.is_dir():
         steps = (make_step("image-folder", path=str(folder)), *steps)

@@ -404,7 +404,7 @@ def test_alibabas_image_is_never_changed(clone: Path) -> None:
 def test_a_task_shows_its_commands(clone: Path) -> None:
     task = choose(clone, MEGATRON_LM, Machine(engine=Engine("docker")), task="session", install="dev")
     text = task.show().text
-    assert "Commands, to be run in" in text
+    assert "Commands to run in" in text
     assert "--volume=" in text
     assert task.shown_only[0].words[-1] == "bash"
     assert all(it.step.place == "host" or "docker" in it.words for it in task.runnable)

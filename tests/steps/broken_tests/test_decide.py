@@ -172,7 +172,7 @@ def test_an_issue_names_the_image_only_where_the_base_branch_passes(at: World) -
     assert decisions[HANG].title.startswith("CI failure with base image 26.04-py3: ")
     assert "| new with this image: the job passes on main" in decisions[HANG].body
     assert decisions[MEMORY].title.startswith("CI failure on main: ")
-    assert "also without the new base image" in decisions[MEMORY].body
+    assert "even without the new base image" in decisions[MEMORY].body
     assert "| already failing on main since" in decisions[MEMORY].body
 
 

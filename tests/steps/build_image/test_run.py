@@ -125,10 +125,10 @@ def test_an_impossible_build_is_refused_before_it_starts(
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"arguments": "NCCL"}, "arguments has the entry 'NCCL'; expected NAME=value"),
-        ({"arguments": "A=1; --x=2"}, "arguments has the entry '--x=2'"),
+        ({"arguments": "NCCL"}, "arguments contains 'NCCL'; expected NAME=value"),
+        ({"arguments": "A=1; --x=2"}, "arguments contains '--x=2'"),
         ({"arguments": "API_TOKEN=correct-horse-battery"}, "API_TOKEN"),
-        ({"secrets": "the secret's value!"}, "secrets takes names"),
+        ({"secrets": "the secret's value!"}, "secrets must be names"),
         ({"name": "--tag=x"}, "name="),
         ({"name": "Megatron"}, "name="),
         ({"name": "a b"}, "name="),

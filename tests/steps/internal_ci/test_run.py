@@ -115,7 +115,7 @@ def test_a_preview_changes_nothing_and_records_the_plan(at: At) -> None:
     planned = at.world.said("planned")
     assert [entry["publish"] for entry in planned] == [True, True]
     assert f"push {at.head[:10]} to {at.gitlab} as {TO}" in planned[0]["sentence"]
-    assert f"pipeline of {TO}" in planned[1]["sentence"]
+    assert f"pipeline for {TO}" in planned[1]["sentence"]
     assert set(at.world.checks().values()) == {"skipped"}
     assert (at.tips(), at.pipelines()) == (before, [])
 
@@ -147,7 +147,7 @@ def test_without_a_tag_or_pin_there_is_nothing_to_do(at: At) -> None:
 
 
 def test_the_run_waits_until_the_branch_has_the_pin(at: At) -> None:
-    assert "waiting for the branch bump/dev/" in at.look(base="dev").waiting
+    assert "waiting for branch bump/dev/" in at.look(base="dev").waiting
     git(at.world.home / "checkout", "switch", "-q", BRANCH)
     build = at.world.home / "checkout/.gitlab/stages/01.build.yml"
     build.write_text(build.read_text().replace("26.04-py3", "26.01-py3", 1))
@@ -160,7 +160,7 @@ def test_a_pin_that_no_job_builds_is_not_started(at: At) -> None:
     build = at.world.home / "checkout/.gitlab/stages/01.build.yml"
     build.write_text(build.read_text().replace("IMAGE: CI_MCORE_DEV_IMAGE", "IMAGE: CI_OTHER_IMAGE"))
     git(at.world.home / "checkout", "commit", "-qam", "Rename")
-    assert "no row of a GitLab matrix names this pin" in at.look().waiting
+    assert "no GitLab matrix row names this pin" in at.look().waiting
     at.run()
     assert at.world.effects() == []
 
@@ -346,7 +346,7 @@ def test_a_replaced_branch_is_shown_first(at: At) -> None:
 
 def test_a_fast_forward_is_not_called_a_replacement(at: At) -> None:
     git(at.world.home / "checkout", "push", "-q", "gitlab", f"{BRANCH}^:refs/heads/{TO}")
-    assert "goes forward" in at.look().replaces
+    assert "fast-forwarded" in at.look().replaces
 
 
 def test_a_concurrent_push_is_not_overwritten(at: At) -> None:
@@ -518,7 +518,7 @@ def test_an_unavailable_log_is_reported(at: At, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_lts_image_has_its_own_jobs(at: At) -> None:
     result = at.look(image_type="lts", tag="25.11-py3")
-    assert "waiting for the branch" in result.waiting
+    assert "waiting for branch" in result.waiting
     at.world.open_pr(image_type="lts", tag="25.11-py3")
     dry_run = at.look(image_type="lts", tag="25.11-py3")
     assert dry_run.destination == "pull-request/bump/main/lts-25.11-py3"

@@ -101,7 +101,7 @@ def test_a_step_that_fails_is_explained_in_the_record(clone: Path) -> None:
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"task": "dance"}, "is none of session"),
+        ({"task": "dance"}, "Choose one of session"),
         ({"task": "install", "install": "--group dev"}, "has no group 'dev'"),
         ({"task": "add", "package": "x", "extra": "nothing"}, "has no extra 'nothing'"),
         ({"task": "lock", "where": "moon"}, "is none of inside"),
