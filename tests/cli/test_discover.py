@@ -136,6 +136,17 @@ def test_a_kind_is_told_from_name_and_surroundings(path, text, kind):
     assert [one.nature.kind for one in sorted_out([(path, text)])] == [kind]
 
 
+def test_cadences_of_files_with_one_stem_have_names_of_their_own():
+    texts = {f"{folder}/Dockerfile": f"FROM {NEW}\n" for folder in "abc"}
+    named = zip(sorted_out(texts.items()), ["", "Dockerfile", "x" * 50], strict=True)
+    discovered = [replace(one, cadence=cadence) for one, cadence in named]
+    same = [replace(one, path="d/Dockerfile", reference=one.reference, cadence="dockerfile") for one in discovered[1:2]]
+    made = draft([*discovered, *same], texts | {"d/Dockerfile": f"FROM {NEW}\n"})
+    names = [group.name for group in pins_file.parse(made.text, "x/y").sites.groups]
+    assert len(set(names)) == 4
+    assert "pytorch-dockerfile-2" in names
+
+
 def test_a_deployment_does_not_lead_what_is_built():
     """One that is ahead is shown, and the pins of the build stay lockstep."""
     manifest = f"apiVersion: v1\nkind: Pod\nspec: {{containers: [{{image: '{NEW}'}}]}}\n"

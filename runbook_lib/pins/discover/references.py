@@ -13,7 +13,7 @@ from functools import cached_property
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import FAMILIES, NGC, NGC_HOST, NUMBERED, AnyFamily
 from runbook_lib.images.reference import ImageRef, Tag
-from runbook_lib.pins.discover.split_tags import of_inline, of_keys, of_registries, of_variables
+from runbook_lib.pins.discover.split_tags import of_annotations, of_inline, of_keys, of_registries, of_variables
 
 #: Path → host and family.
 _KNOWN: dict[str, tuple[str, AnyFamily]] = {}
@@ -32,7 +32,7 @@ _AT_NGC = rf"(?<={re.escape(NGC_HOST)}[/#])(?P<unknown>[a-z0-9]+(?:[._/-]+[a-z0-
 _PATH = re.compile(
     rf"(?:(?P<path>{'|'.join(map(re.escape, sorted(_KNOWN, key=len, reverse=True)))})|{_AT_NGC})"
     r"(?!/?[A-Za-z0-9_]|[.-]+[A-Za-z0-9_])"
-    r"(?::(?:(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127})(?![A-Za-z0-9_/-]|\.[A-Za-z0-9_])(?P<more>[${<]?)|(?P<variable>[$<{\\%\[*+'\"&|(])))?"
+    r"(?::(?:(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127})(?![A-Za-z0-9_/-]|\.[A-Za-z0-9_])(?P<more>[${]|<(?!/))?|(?P<variable>[$<{\\%\[*+'\"&|(])))?"
     r"(?:@(?P<digest>sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}))?"
 )
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
@@ -114,7 +114,7 @@ def _split(text: str, line_starts: list[int], named: list[Reference]) -> Iterato
     taken = sorted((reference.start, reference.end) for reference in named)
     seen = set[int]()
     untagged += of_registries(text)
-    for split in (*of_variables(text), *of_inline(text), *of_keys(text, untagged)):
+    for split in (*of_annotations(text), *of_variables(text), *of_inline(text), *of_keys(text, untagged)):
         path = split.image.partition("/")[2]
         host, family = _KNOWN.get(path, (NGC_HOST, NUMBERED))
         index = bisect_right(taken, (split.start, len(text))) - 1

@@ -9,7 +9,7 @@ from runbook_lib.images.families import NGC_HOST
 from runbook_lib.pins.tag_parts import compose, form_around
 
 _LONGEST = 400  # characters of a word with variables
-_NEAR = 6  # lines between the keys of an image and of its tag
+_NEAR = 12  # lines between the keys of an image and of its tag
 _VARIABLE = (
     r"(?:\$?\{\{[^{}\n]{0,100}\}\}|\$\{[^{}\n]{0,100}\}|\$[A-Za-z_]\w{0,60}|\$\(\w{1,60}\)|\{[A-Za-z_]\w{0,60}\})"
 )
@@ -30,6 +30,7 @@ _DECLARED = re.compile(
 _KEY = re.compile(
     r"(?m)^(?P<indent>[ \t]*(?:-[ \t]+)?)[\"']?(?P<key>[A-Za-z_][\w-]{0,40})[\"']?[ \t]{0,20}[:=][ \t]{0,20}"
 )
+_LINE = re.compile(r"(?P<indent>[ \t]*)(?![ \t]|#|//)\S")
 _TAG_KEY = re.compile(r"(?i)(?:new|image|docker|container)?[_-]?(?:tag|version)")
 _REGISTRY_KEY = re.compile(r"(?i)(?:image|container)?[_-]?(?:registry|host|hub)")
 _HOST_VALUE = re.compile(rf"[\"']?{re.escape(NGC_HOST)}/?(?=[\"']?[ \t]{{0,20}},?[ \t]{{0,20}}\r?$)", re.MULTILINE)
@@ -37,6 +38,10 @@ _NAME_KEY = re.compile(r"(?i)(?:new)?[_-]?(?:image|container)?[_-]?(?:repository
 _PATH_VALUE = re.compile(
     r"[\"']?(?P<value>[a-z0-9][a-z0-9._/-]{0,200}+)(?=[\"']?[ \t]{0,20},?[ \t]{0,20}\r?$)", re.MULTILINE
 )
+# The comment of Renovate's presets for variables: ``# renovate: datasource=docker depName=nvcr.io/nvidia/cuda``.
+_ANNOTATION = re.compile(r"renovate:(?P<fields>(?:[ \t]{1,9}\w{1,40}=[^\s=]{1,300}){1,9})[^\n]{0,100}\n")
+_ANNOTATED = re.compile(r"(?<!\w)(\w{1,40}+)=(\S{1,300}+)")
+_ANNOTATED_VALUE = re.compile(r"[^\n=:]{0,100}[=:][ \t]{0,9}[\"']?(?P<value>[A-Za-z0-9][\w.-]{0,127}+)")
 _INLINE = re.compile(r"[{(][^{}()\n]{1,500}[)}]")
 _PAIR = re.compile(
     r"(?<![\w-])[\"']?(?P<key>[A-Za-z_][\w-]{0,40})[\"']?[ \t]{0,20}[:=][ \t]{0,20}"
@@ -110,6 +115,16 @@ def of_keys(text: str, untagged: Sequence[tuple[int, int, str]]) -> Iterator[Spl
                 break
 
 
+def of_annotations(text: str) -> Iterator[SplitTag]:
+    """Yield the values below comments that tell Renovate their image."""
+    for note in _ANNOTATION.finditer(text):
+        fields: dict[str, str] = dict(_ANNOTATED.findall(note["fields"]))
+        name = fields.get("packageName") or fields.get("depName")
+        value = _ANNOTATED_VALUE.match(text, note.end())
+        if value and name and fields.get("datasource") == "docker":
+            yield SplitTag(*value.span("value"), name, value["value"], "{tag}")
+
+
 def of_inline(text: str) -> Iterator[SplitTag]:
     """Yield the tags in mappings of one line, such as ``{repository: nvcr.io/nvidia/pytorch, tag: 26.04-py3}``."""
     for mapping in _INLINE.finditer(text):
@@ -140,20 +155,35 @@ def _neighbours(text: str, begin: int, column: int) -> Iterator[re.Match[str]]:
     """Yield the keys of the same mapping on the lines after that at ``begin``, then on those before it."""
     position = text.find("\n", begin) + 1
     for _ in range(_NEAR):
-        key = _KEY.match(text, position) if position else None
-        if key is None or len(key["indent"]) < column or "-" in key["indent"]:
+        if not position or _column(text, position, column) < column or _is_first(text, position, column):
             break
-        if len(key["indent"]) == column:
-            yield key
+        yield from _keys_at(text, position, column)
         position = text.find("\n", position) + 1
     position = begin
     for _ in range(_NEAR):
-        own = _KEY.match(text, position)
-        if position == 0 or own is None or "-" in own["indent"]:
+        if position == 0 or _is_first(text, position, column):
             break
         position = text.rfind("\n", 0, position - 1) + 1
-        key = _KEY.match(text, position)
-        if key is None or len(key["indent"]) < column:
+        if _column(text, position, column) < column:
             break
-        if len(key["indent"]) == column:
-            yield key
+        yield from _keys_at(text, position, column)
+
+
+def _keys_at(text: str, position: int, column: int) -> Iterator[re.Match[str]]:
+    key = _KEY.match(text, position)
+    if key and len(key["indent"]) == column:
+        yield key
+
+
+def _is_first(text: str, position: int, column: int) -> bool:
+    """Return True if an item of the list that the mapping belongs to begins on the line."""
+    key = _KEY.match(text, position)
+    return key is not None and "-" in key["indent"] and len(key["indent"]) <= column
+
+
+def _column(text: str, position: int, default: int) -> int:
+    """Return the column of the line's key, else of its first sign; the default if it is empty or a comment."""
+    if key := _KEY.match(text, position):
+        return len(key["indent"])
+    line = _LINE.match(text, position)
+    return len(line["indent"]) if line else default
