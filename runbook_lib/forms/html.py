@@ -82,12 +82,12 @@ def progress(run: RunView | None, output: str, seconds: float, total: int = 0) -
     return _markup("progress", steps, ended, total, unit, elapsed, last)
 
 
-def result(run: RunView) -> str:
+def result(run: RunView, *, has_cards: bool = False) -> str:
     """Return how a run ended: its sentence, what is next, links, each step, and where the record is.
 
-    The sentence of a failed run is left out: it is the error above.
+    The sentence of a failed run is left out: it is the error above.  ``has_cards``: the form requests decisions.
     """
-    following = _next_in_form(run)
+    following = _next_in_form(run, has_cards=has_cards)
     newest = {step.notebook: step for step in run.steps}  # a step may run once per round of CI
     if run.state == FAILED:
         newest = {name: step for name, step in newest.items() if step.sentence not in run.sentence}
@@ -99,9 +99,9 @@ def result(run: RunView) -> str:
     return _markup("result", run, following, table, _raw_address(run.report))
 
 
-def _next_in_form(run: RunView) -> str:
+def _next_in_form(run: RunView, *, has_cards: bool) -> str:
     """Return the next action, with the form's buttons instead of a command that runs the same notebook again."""
-    if run.decisions and run.state != "done":
+    if has_cards and run.state != "done":
         return "Make the decisions listed above, then preview again."
     return next_action.in_form(run.next, run.notebook)
 

@@ -334,18 +334,19 @@ class Form:
         with suppress(RunbookError):  # before the result, which refers to the decisions
             is_done = apply and run is not None and run.state in _SUCCESS
             view.offer_decisions(self._cards(), keep=not is_done)
+        result = html.result(run, has_cards=bool(view.cards)) if run else ""
         if run is None:
             view.show_error(failure)
         elif run.state == html.FAILED:
             view.show_error(run.sentence)
-            view.show_result(html.result(run))
+            view.show_result(result)
         elif run.state not in _SUCCESS:
-            view.show_result(html.result(run))
+            view.show_result(result)
         elif not self.applies:
-            view.show_result(html.result(run) + run.plan_html())
+            view.show_result(result + run.plan_html())
         elif apply:
             self._plan = None
-            view.show_result(html.result(run))
+            view.show_result(result)
         else:
             self._plan = ShownPlan(values, run) if self._has_subject(values) else None
             view.show_plan(html.plan(run, publish=target.publishes, practice=target.practice))

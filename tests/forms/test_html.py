@@ -71,9 +71,9 @@ def test_golden_files_are_summarized_and_code_is_shown(tmp_path: Path) -> None:
 
 
 def test_next_action_fits_the_form() -> None:
-    decisions = ({"parameter": "hold", "name": "x"},)
-    assert "decisions listed above" in words(html.result(run("waiting", decisions=decisions, next="Merge it.")))
-    assert "Next: Merge it." in words(html.result(run("done", decisions=decisions, next="Merge it.")))
+    assert "decisions listed above" in words(html.result(run("waiting", next="Merge it."), has_cards=True))
+    assert "Next: Merge it." in words(html.result(run("waiting", decisions=({"name": "x"},), next="Merge it.")))
+    assert "Next: Merge it." in words(html.result(run("done", next="Merge it."), has_cards=True))
     assert "Next: Fix it. Press Preview" in words(html.result(run("failed", next=f"Fix it. {RERUN}")))
 
 
@@ -81,8 +81,7 @@ def test_result_names_the_record_and_the_next_action() -> None:
     shown = words(html.result(run("waiting", sentence="waiting for CI", next="Run again.")))
     assert shown.startswith("… waiting: waiting for CI Next: Run again.")
     assert shown.endswith("Record: /audit/x")
-    asked = run("waiting", next="-r accept …", decisions=({"name": "a"},))
-    assert "decisions listed above" in html.result(asked)
+    assert "decisions listed above" in html.result(run("waiting", next="-r accept …"), has_cards=True)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ DECISION = {"parameter": "broken", "name": "a@h100", "why": "it hangs"}
         ("04-run-ci", "waiting", [], "nothing until CI has ended; then choose 26.04-py3"),
         ("03-open-pr", "failed", [], "fix what failed; then choose 26.04-py3"),
         ("06-broken-tests", "waiting", [DECISION], "decide 1 card in the form below; then choose 26.04-py3"),
+        ("06-broken-tests", "waiting", [{**DECISION, "parameter": "reenable"}], "choose 26.04-py3"),
         ("03-open-pr", "waiting", [], "choose 26.04-py3 in the form below and press Preview, then Apply"),
     ],
 )
