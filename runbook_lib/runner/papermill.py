@@ -22,6 +22,7 @@ from runbook_lib.runner import execute
 from runbook_lib.runner.parameters import BadParameter, NotebookSource, is_ours, resolve
 from runbook_lib.system import startup
 from runbook_lib.system.atomic_files import make_folder
+from runbook_lib.system.progress_lines import ProgressLines
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import terminal
 
@@ -220,7 +221,7 @@ class _Echo:
 
     def __init__(self, quiet: bool, files: Mapping[str, TextIO | None]) -> None:
         self._quiet, self._files = quiet, files
-        self._redactor = Redactor(os.environ)
+        self._redactor, self._lines = Redactor(os.environ), ProgressLines()
         #: Text that is not printed yet, as its line or private key is not complete.
         self._pending = {"stdout": "", "stderr": ""}
         self._lock = threading.Lock()
@@ -247,8 +248,7 @@ class _Echo:
         clean = self._redactor.text(text)
         if clean and not self._quiet:
             try:
-                sys.stderr.write(clean)
-                sys.stderr.flush()
+                self._lines.write(clean)
             except BrokenPipeError:
                 self._quiet = True  # nobody reads it; the run continues, and the record has everything
         file = self._files.get(name)
