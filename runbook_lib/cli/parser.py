@@ -382,6 +382,7 @@ def _add_watch(commands: Commands) -> None:
     )
     _add_bump_options(revert)
     revert.add_argument("--tag", required=True, help="the tag that the base branch names")
+    revert.add_argument("--group", default="", help="the group of a pins file (default: all that the tag fits)")
     revert.add_argument("--reason", required=True, metavar="TEXT", help="why it is taken back")
     revert.add_argument(
         "--until", default="", metavar="DAY|TEXT", help="the day from which on, or the condition on which, to try again"

@@ -50,7 +50,7 @@ def _as_json(report: watch.WatchReport) -> dict[str, object]:
 def command_revert(options: argparse.Namespace) -> int:
     """Open the pull request that reverts a merged bump, with ``--publish``; return 0."""
     request = revert.RevertOptions(
-        tag=options.tag, reason=options.reason, until=options.until, image_type=options.image_type,
+        tag=options.tag, reason=options.reason, until=options.until, group=options.group, image_type=options.image_type,
         base=options.base, remote=options.remote, pins=_pins(options), publish=options.publish,
     )  # fmt: skip
     result = revert.revert(Checkout.open(options.repo), request)
@@ -77,7 +77,7 @@ def command_follow(options: argparse.Namespace) -> int:
     def take_back(bump: Bump, reason: str) -> str:
         request = revert.RevertOptions(
             str(bump.tag), reason, image_type=bump.image_type, base=bump.base, remote=bump.remote, pins=pins,
-            publish=True,
+            publish=True, group=bump.group,
         )  # fmt: skip
         return revert.revert(checkout, request).sentence
 

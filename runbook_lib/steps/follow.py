@@ -22,7 +22,9 @@ from runbook_lib.workflow import bump_branch, holds, markdown_texts, readiness, 
 from runbook_lib.workflow.events import CommandName, CommentCommand, ForgeEvent
 from runbook_lib.workflow.readiness import Readiness
 
-_HEAD = re.compile(r"bump/(?P<base>.{1,200})/(?P<type>dev|lts)-(?P<tag>[^/]{1,128})")
+_HEAD = re.compile(
+    r"bump/(?P<base>.{1,200})/(?:(?P<group>[a-z0-9][a-z0-9-]{0,39})-)?(?P<type>dev|lts)-(?P<tag>[^/]{1,128})"
+)
 _STATE = re.compile(r"<!-- base-image-runbook:state (?P<state>[a-z ]{1,40}) -->")
 _UNTIL = re.compile(r" until (?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})\Z")
 _EVENTS: Mapping[str, Event] = {"waits for a person": "waiting", "ready to merge": "ready", "held": "waiting"}
@@ -97,8 +99,9 @@ def _bump_of(pull: Pull, known: Repository, remote: str) -> Bump | None:
     try:
         # Nothing is applied here; readiness checks everything only if apply is set.
         return Bump.parse(
-            tag=match["tag"], image_type=match["type"], base=match["base"], remote=remote, apply=True, repository=known
-        )
+            tag=match["tag"], image_type=match["type"], base=match["base"], remote=remote, apply=True,
+            group=match["group"] or "", repository=known,
+        )  # fmt: skip
     except RunbookError:
         return None
 

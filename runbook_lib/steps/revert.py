@@ -34,6 +34,7 @@ class RevertOptions:
     remote: str = "origin"
     pins: str = ""
     publish: bool = False
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def revert(checkout: Checkout, options: RevertOptions) -> RevertResult:
     if not options.reason.strip():
         raise RunbookError("A revert needs a reason, for watch and for the next reader: --reason TEXT.")
     bump = Bump.parse(
-        tag=options.tag, image_type=options.image_type, base=options.base, remote=options.remote,
+        tag=options.tag, group=options.group, image_type=options.image_type, base=options.base, remote=options.remote,
         apply=options.publish, publish=options.publish, repository=repository.choose(checkout, options.pins),
     )  # fmt: skip
     branch = bump_branch.find(checkout, bump)

@@ -14,6 +14,7 @@ from runbook_lib.clients.github.people import may_write
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.watch_rules import Hold
 from runbook_lib.workflow.proposal import head_of
+from runbook_lib.workflow.pull_request_body import name_of
 
 _MARK = re.compile(r"<!-- base-image-runbook:hold (\{[^<>\n]{1,4000}\}) -->")
 #: The first line of the status comment.
@@ -52,7 +53,7 @@ def status_comment(github: GitHub, number: int) -> Comment | None:
 
 def revert_branch(bump: Bump) -> str:
     """Return the branch of the pull request that reverts a bump."""
-    return f"revert/{bump.base}/{bump.image_type}-{bump.tag}"
+    return f"revert/{name_of(bump)}"
 
 
 def find_revert(github: GitHub, checkout: Checkout, bump: Bump) -> Pull | None:

@@ -11,6 +11,8 @@ from watched import TODAY, Watched, watched
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.steps import revert
+from runbook_lib.steps.revert import RevertOptions
 
 
 @pytest.fixture
@@ -160,29 +162,8 @@ def test_the_command_prints_json(place: Watched, capsys: pytest.CaptureFixture[s
     assert (document["format"], document["state"], document["tag"]) == (1, "new", "26.04-py3")
 
 
-GROUPS = """\
-version: 1
-groups:
-  - name: a
-    image: nvcr.io/nvidia/pytorch
-    pins: [{{path: docker/.ngc_version.dev, find: {{file: whole}}}}]
-  - name: b
-    image: nvcr.io/nvidia/pytorch
-    alone: {alone}
-    pins: [{{path: b.txt, find: {{file: whole}}}}]
-"""
-
-
-def grouped(place: Watched, tag: str = "26.02-py3", alone: str = "true") -> str:
-    """The path of a pins file with two groups, the second of which names this tag."""
-    place.world.commit_on("main", "b.txt", f"nvcr.io/nvidia/pytorch:{tag}\n")
-    pins = place.world.home / "groups.yaml"
-    pins.write_text(GROUPS.format(alone=alone))
-    return str(pins)
-
-
 def test_each_group_that_moves_alone_has_a_pull_request_of_its_own(place: Watched) -> None:
-    pins = grouped(place)
+    pins = place.grouped()
     preview = place.watch_groups(pins=pins, publish=False)
     assert [(result.group, result.state) for result in preview.results] == [("a", "new"), ("b", "new")]
     assert not place.pulls()
@@ -197,8 +178,22 @@ def test_each_group_that_moves_alone_has_a_pull_request_of_its_own(place: Watche
         assert files == [["docker/.ngc_version.dev"], ["b.txt"]]
 
 
+def test_a_reverted_bump_of_a_group_is_held_for_that_group_alone(place: Watched) -> None:
+    pins = place.grouped()
+    assert [result.state for result in place.watch_groups(pins=pins).results] == ["open", "open"]
+    place.merge(place.pulls()[1].number)
+    options = RevertOptions("26.04-py3", "slow", group="b", pins=pins, publish=True)
+    assert "reverts" in revert.revert(place.world.checkout, options).sentence
+    (reverting,) = [pull for pull in place.pulls() if pull.head_ref.startswith("revert/")]
+    assert changed(place, reverting.head_ref) == ["b.txt"]
+    place.merge(reverting.number)
+    first, second = place.watch_groups(pins=pins).results
+    assert (first.state, second.state) == ("open", "waiting")
+    assert "slow" in second.sentence
+
+
 def test_groups_that_move_together_share_a_pull_request(place: Watched, capsys: pytest.CaptureFixture[str]) -> None:
-    pins = grouped(place, alone="false")
+    pins = place.grouped(alone="false")
     for _ in range(2):
         first, second = place.watch_groups(pins=pins).results
         assert (first.state, second.state) == ("open", "open")
@@ -211,7 +206,7 @@ def test_groups_that_move_together_share_a_pull_request(place: Watched, capsys: 
 
 
 def test_a_group_that_names_the_newest_tag_is_left_alone(place: Watched) -> None:
-    pins = grouped(place, "26.04-py3", alone="false")
+    pins = place.grouped("26.04-py3", alone="false")
     first, second = place.watch_groups(pins=pins).results
     assert (first.state, second.state) == ("open", "up to date")
     (pull,) = place.pulls()
@@ -219,7 +214,7 @@ def test_a_group_that_names_the_newest_tag_is_left_alone(place: Watched) -> None
 
 
 def test_a_group_that_cannot_be_compared_hides_no_other(place: Watched, capsys: pytest.CaptureFixture[str]) -> None:
-    pins = grouped(place)
+    pins = place.grouped()
     place.world.commit_on("main", "b.txt", "two words\n")
     assert main(["watch", str(place.world.home / "checkout"), "--pins", pins]) == 2
     shown = capsys.readouterr()

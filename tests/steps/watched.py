@@ -25,6 +25,17 @@ EXAMPLES = (
     / "environment/.components/github-payloads/node_modules/@octokit/webhooks-examples/api.github.com/index.json"
 )
 ENGINEER = {"login": "release-engineer", "type": "User"}
+GROUPS = """\
+version: 1
+groups:
+  - name: a
+    image: nvcr.io/nvidia/pytorch
+    pins: [{{path: docker/.ngc_version.dev, find: {{file: whole}}}}]
+  - name: b
+    image: nvcr.io/nvidia/pytorch
+    alone: {alone}
+    pins: [{{path: b.txt, find: {{file: whole}}}}]
+"""
 
 
 class Watched:
@@ -57,6 +68,13 @@ class Watched:
 
     def watch_groups(self, *, publish: bool = True, **options: Any) -> WatchReport:
         return watch.watch(self.world.checkout, WatchOptions(TODAY, publish=publish, **options))
+
+    def grouped(self, tag: str = "26.02-py3", alone: str = "true") -> str:
+        """The path of a pins file with two groups, the second of which names this tag."""
+        self.world.commit_on("main", "b.txt", f"nvcr.io/nvidia/pytorch:{tag}\n")
+        pins = self.world.home / "groups.yaml"
+        pins.write_text(GROUPS.format(alone=alone))
+        return str(pins)
 
     def rules(self, text: str) -> None:
         (self.world.home / "checkout/.base-image-watch.yaml").write_text(text)
