@@ -121,7 +121,7 @@ def of_annotations(text: str) -> Iterator[SplitTag]:
         fields: dict[str, str] = dict(_ANNOTATED.findall(note["fields"]))
         name = fields.get("packageName") or fields.get("depName")
         value = _ANNOTATED_VALUE.match(text, note.end())
-        if value and name and fields.get("datasource") == "docker":
+        if value and name:
             yield SplitTag(*value.span("value"), name, value["value"], "{tag}")
 
 
