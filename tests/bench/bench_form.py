@@ -2,7 +2,7 @@
 
     environment/run python tests/bench/bench_form.py [REPEATS]
 
-or ``environment/run pytest -n0 tests/bench/bench_form.py``: at most 2 times.  Both are opened in turns in one
+or ``environment/run pytest -n0 tests/bench/bench_form.py``: at most 1.3 times.  Both are opened in turns in one
 JupyterLab and one browser, each with a kernel of its own: the page, the kernel, "Run all", the field that takes text.
 """
 
@@ -23,7 +23,7 @@ from lab import Lab, Tab  # noqa: E402 - of the browser's tests
 _fixtures = runpy.run_path(str(Path(__file__).resolve().parents[1] / "browser/conftest.py"))
 server, browser = _fixtures["server"], _fixtures["browser"]
 
-LIMIT = 2.0
+LIMIT = 1.3
 _FIELD = "import ipywidgets\nipywidgets.Text(description='Field')"
 _CELL = {"cell_type": "code", "id": "field", "metadata": {}, "source": _FIELD, "outputs": [], "execution_count": None}
 
