@@ -1,4 +1,4 @@
-"""The archive: the folders of bumps with their records, abandoned records, and the status of each bump."""
+"""The archive: the bumps' folders with their records, abandoned records, and each bump's status."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ _KILLED = "The run ended without reporting a result: its process was killed, or 
 
 
 def default(notebook: Path | None = None) -> Path:
-    """Return the archive to use when no parameter names one.
+    """Return the archive to use if no parameter names one.
 
-    $RUNBOOK_AUDIT, else ``audit/`` of the clone that the notebooks are in, else a folder of the user's data: never a
-    folder of an installed package.
+    $RUNBOOK_AUDIT, else ``audit/`` in the notebooks' clone, else the user's data folder: never a folder in an installed
+    package.
     """
     if variable := os.environ.get("RUNBOOK_AUDIT"):
         return Path(variable).expanduser().absolute()
@@ -35,7 +35,7 @@ def default(notebook: Path | None = None) -> Path:
 
 
 def bump_folders(archive: Path) -> list[Path]:
-    """Return the folders of an archive, or of a part of it, that contain records.  Links are not followed."""
+    """Return the folders that contain records in an archive or a part of it.  Links are not followed."""
     bumps = []
     for path, folders, files in os.walk(archive, followlinks=False):
         folder = Path(path)
@@ -48,14 +48,14 @@ def bump_folders(archive: Path) -> list[Path]:
 
 
 def place_of(bump: Path) -> str:
-    """Return the folders of repository, base and bump, to which the seal of a story binds it."""
+    """Return the folders of repository, base and bump, to which a story's seal binds it."""
     return "/".join(bump.resolve().parts[-3:])
 
 
 def close_dead(ledger: Ledger) -> list[str]:
-    """Close the open records whose process has ended, and return their ids."""
+    """Close the open records whose process has ended, and return their IDs."""
     closed = []
-    for record in reversed(ledger.open_ids):  # steps before the run that they belong to
+    for record in reversed(ledger.open_ids):  # steps before their parent run
         folder = ledger.folder / record
         try:
             predicate = read_predicate(folder)
@@ -84,7 +84,7 @@ def final_predicate(
     at: datetime | None = None,
     error: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the predicate of a run that has ended, with what its steps in the folder ``bump`` did.
+    """Return the predicate of a finished run, including the work of its steps in the folder ``bump``.
 
     ``sentence`` replaces the outcome that the notebook reported.
     """
@@ -98,11 +98,11 @@ def final_predicate(
 
 
 def _with_steps(run: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the fields of a run that its steps add to; nothing where it has no steps.
+    """Return the fields of a run that its steps add to; empty if it has no steps.
 
-    ``decisions`` begin with those that people made; those that are still open name a ``parameter``.
+    ``decisions`` begin with those that people have made; open ones name a ``parameter``.
     """
-    # A child of the same notebook is the preview with which the run compared its plan.
+    # A child run of the same notebook is the preview that the run compared its plan with.
     name = run["notebook"]["name"]
     steps = [step for step in records if step.get("parent") == run["id"] and step["notebook"]["name"] != name]
     if not steps:
@@ -114,7 +114,7 @@ def _with_steps(run: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) ->
     for step in steps:
         source = {"step": step["notebook"]["name"], "record": step["id"]}
         for key, value in (step.get("inputs") or {}).items():
-            if value and key != "planned_commits":  # which is proof only in the record of the commit
+            if value and key != "planned_commits":  # which proves something only in the commit's own record
                 inputs[key] = value
         links |= step.get("links") or {}
         effects += [{**effect, **source} for effect in step.get("effects") or ()]
@@ -137,14 +137,14 @@ def _last_write(folder: Path) -> datetime:
 
 @dataclass(frozen=True)
 class BumpRecords:
-    """The records of a bump: the predicates of the readable ones, oldest first, and the names of the unreadable."""
+    """A bump's records: the predicates of the readable ones, oldest first, and the names of the unreadable ones."""
 
     readable: list[dict[str, Any]]
     unreadable: list[str]
 
 
 def read_records(bump: Path) -> BumpRecords:
-    """Read the records of a bump.
+    """Read a bump's records.
 
     An open record includes the contributions so far; if its process has ended, its state is ``killed``.
     """
@@ -169,8 +169,8 @@ def read_records(bump: Path) -> BumpRecords:
 
 
 def _require_valid(predicate: Mapping[str, Any], folder: Path) -> None:
-    """Raise one of Python's own errors for a predicate whose fields have other types than its readers expect."""
-    if predicate["id"] != folder.name:  # links would lead to another record
+    """Raise one of Python's own errors for a predicate whose fields do not have the types that readers expect."""
+    if predicate["id"] != folder.name:  # otherwise links would lead to another record
         raise ValueError(f"the record in {folder} has the id {predicate['id']!r}")
     Identity.from_json(predicate["bump"])
     parse_time(predicate["started"])
@@ -190,7 +190,7 @@ def _require_valid(predicate: Mapping[str, Any], folder: Path) -> None:
 
 
 def status(archive: Path) -> list[BumpStatus]:
-    """Return the status of each bump of the archive, the most recently active first."""
+    """Return the status of each bump in the archive, most recently active first."""
     statuses = []
     dismissed = dismissal.read(archive)
     for bump in bump_folders(archive.absolute()):

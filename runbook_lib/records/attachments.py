@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The formats of an image that are shown, in order of preference.
+#: The image formats that can be shown, in order of preference.
 _KINDS = ("image/svg+xml", "image/png", "image/jpeg")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
@@ -20,13 +20,13 @@ def rows(file: Path) -> list[dict[str, str]]:
         table = list(csv.DictReader(text(file).splitlines(keepends=True)))
     except csv.Error:
         return []
-    # csv gives surplus cells no text as name, and missing cells no text as value.
+    # csv uses None as the name of surplus cells and as the value of missing ones.
     return [{k: v for k, v in row.items() if isinstance(k, str) and isinstance(v, str)} for row in table]
 
 
 @dataclass(frozen=True)
 class OutputImage:
-    """An image in the output of a notebook, with its data in base64 and its description."""
+    """An image in a notebook's output, with its base64 data and its description."""
 
     kind: str
     data: str
@@ -34,12 +34,12 @@ class OutputImage:
 
     @property
     def html(self) -> str:
-        """The element that shows the image and contains its data."""
+        """The HTML element that shows the image and contains its data."""
         return f'<img alt="{html.escape(self.description)}" src="data:{self.kind};base64,{self.data}">'
 
 
 def image(data: object) -> OutputImage | None:
-    """Return the preferred image among the formats of one output; None if there is no valid one."""
+    """Return one output's image in the preferred format; None if there is no valid one."""
     if not isinstance(data, Mapping):
         return None
     for kind in _KINDS:
@@ -59,7 +59,7 @@ def image(data: object) -> OutputImage | None:
 def images(notebook: Path) -> Iterator[OutputImage]:
     """Yield the images in the outputs of an executed notebook; none if it cannot be read."""
     content = text(notebook)
-    if '"image/' not in content:  # most notebooks: parsing them is not necessary
+    if '"image/' not in content:  # true of most notebooks, which then need no parsing
         return
     try:
         outputs = [output for cell in json.loads(content)["cells"] for output in cell.get("outputs", ())]
@@ -70,7 +70,7 @@ def images(notebook: Path) -> Iterator[OutputImage]:
 
 
 def _joined(value: object) -> str:
-    """Return a text that a notebook may store as lines; empty for anything else."""
+    """Return a string that a notebook may store as a list of lines; empty for anything else."""
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "".join(value)
     return value if isinstance(value, str) else ""

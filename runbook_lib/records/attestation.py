@@ -1,7 +1,7 @@
-"""The verdict "ready to merge" of a record as an in-toto attestation that other tools can verify.
+"""A record's verdict "ready to merge" as an in-toto attestation that other tools can verify.
 
 The statement is a Simple Verification Result (https://in-toto.io/attestation/svr/v0.2) about the head commit, signed in
-a DSSE envelope (https://github.com/secure-systems-lab/dsse) by a command of the user's.
+a DSSE envelope (https://github.com/secure-systems-lab/dsse) by the user's own command.
 """
 
 import base64
@@ -19,30 +19,30 @@ from runbook_lib.records.statement import READY_COMMIT, RUN, STATEMENT
 from runbook_lib.records.verify import verify
 
 SVR = "https://in-toto.io/attestation/svr/v0.2"
-#: The verifier: a new number when "ready to merge" means something else.
+#: The verifier; its number changes if the meaning of "ready to merge" does.
 VERIFIER = "urn:base-image-runbook:ready-to-merge:v1"
 READY = "BASE_IMAGE_RUNBOOK_READY_TO_MERGE"
-#: The property of a practice bump, so that nobody's policy takes it for a real one.
+#: The property of a practice bump, so that no policy mistakes it for a real one.
 PRACTICED = "BASE_IMAGE_RUNBOOK_PRACTICE_READY_TO_MERGE"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _SSH_BEGIN, _SSH_END = b"-----BEGIN SSH SIGNATURE-----", b"-----END SSH SIGNATURE-----"
 
 
 def ready_statement(record: Path) -> dict[str, Any]:
-    """Return the statement that the commit of a bump's record was ready to merge.
+    """Return the statement that the commit in a bump's record was ready to merge.
 
-    The records of the bump are verified first.  Raises RunbookError unless the record is intact, the latest one of
-    ``bump``, and proves that every requirement was met.
+    Verifies the bump's records first.  Raises RunbookError unless the record is intact, is the latest of ``bump``, and
+    proves that every requirement was met.
     """
     problems, _ = verify(record.parent)
     if problems:
         raise RunbookError(
-            f"{record.parent} is not intact, so nothing is attested: {problems[0]} `runbook audit verify` lists all."
+            f"{record.parent} is not intact, so nothing is attested: {problems[0]} See `runbook audit verify`."
         )
     predicate = read_predicate(record)
     name = predicate["notebook"]["name"]
     if name != notebooks.BUMP:
-        raise RunbookError(f"{record.name} is a record of {name}. Only one of {notebooks.BUMP} can be ready to merge.")
+        raise RunbookError(f"{record.name} is a record of {name}. Only {notebooks.BUMP} records can be ready to merge.")
     commit = (predicate.get("inputs") or {}).get(READY_COMMIT)
     if predicate["state"] != "done" or not commit:
         sentence = (predicate.get("outcome") or {}).get("sentence") or predicate["state"]
@@ -79,7 +79,7 @@ def to_payload(statement: Mapping[str, Any]) -> bytes:
 
 
 def pre_authentication_encoding(payload: bytes) -> bytes:
-    """Return what a signature covers: DSSE's encoding of the payload and its type."""
+    """Return the bytes that a signature covers: DSSE's encoding of the payload and its type."""
     return b"DSSEv1 %d %s %d %s" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
 
 
@@ -94,13 +94,13 @@ def envelope(payload: bytes, signature: bytes, key_id: str = "") -> dict[str, An
 
 
 def raw_signature(printed: bytes) -> bytes:
-    """Return the bytes of a signature: armored as by ssh-keygen, in base64 as by cosign, else as they are.
+    """Return a signature's bytes, decoding ssh-keygen's armor or cosign's base64 if present.
 
     Raises RunbookError if there are none.
     """
     text = printed.strip()
     if not text:
-        raise RunbookError("The signing command printed no signature. It must write one to its standard output.")
+        raise RunbookError("The signing command printed no signature. It must write one to standard output.")
     if text.startswith(_SSH_BEGIN) and text.endswith(_SSH_END):
         text = b"".join(text.removeprefix(_SSH_BEGIN).removesuffix(_SSH_END).split())
     try:

@@ -1,4 +1,4 @@
-"""Decision cards: what only a person can decide about a bump, each with what the records know about it.
+"""Decision cards: each decision about a bump that only a person can make, with the facts from the records.
 
 The forms and ``runbook review`` show the same cards, and turn the answers into the same parameters of the next run.
 """
@@ -15,15 +15,15 @@ from runbook_lib.records import attachments, run_view
 from runbook_lib.records.archive import read_records
 from runbook_lib.records.run_view import RunView
 
-#: The parameters that take ``name: reason; …``, and so hold decisions.
+#: The parameters of the form ``name: reason; …``, which contain decisions.
 PARAMETERS = ("accept", "broken", "reenable", "rerun", "hold")
-#: What a person types before a dangerous value can be accepted.
+#: The word that a person must type before a dangerous value can be accepted.
 WORDS = {"divergence": "diverges", "lost metric": "lost"}
 _LABELS = {
     "accept": "Accept", "broken": "Broken: issue and quarantine", "rerun": "Run again", "hold": "Hold: do not merge",
-    "search": "Search the cause (bisect-image)", "reenable": "Re-enable", "allow": "Confirm",
+    "search": "Search for the cause (bisect-image)", "reenable": "Re-enable", "allow": "Confirm",
 }  # fmt: skip
-#: The choices by the parameter of the decision, and the key of each.
+#: The choices and their keys, by the decision's parameter.
 _CHOICES = {
     "accept": ("accept", "broken", "rerun", "hold", "search"),
     "broken": ("broken", "rerun", "hold", "search"),
@@ -37,7 +37,7 @@ _MOST_LINES, _MOST_FILES = 12, 200
 
 @dataclass(frozen=True)
 class Option:
-    """A choice, and the entry ``name: reason`` of a parameter that it becomes; ``reason`` is prefilled from facts."""
+    """A choice, and the parameter entry ``name: reason`` that it becomes; ``reason`` is prefilled from facts."""
 
     choice: str
     key: str
@@ -49,7 +49,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Card:
-    """A decision.  ``word`` must be typed to accept it; ``earlier`` is what was decided before on the same value.
+    """A decision.  ``word`` must be typed to accept it; ``earlier`` is the earlier decision on the same value.
 
     ``plot`` is an SVG in base64, ``files`` are those of a group, and ``lines`` those of the log that matter.
     """
@@ -70,16 +70,16 @@ class Card:
     earlier: Mapping[str, str] | None = None
 
     def option(self, choice: str) -> Option | None:
-        """Return the option of a choice, None where there is none."""
+        """Return the option of a choice; None if there is none."""
         return next((option for option in self.options if option.choice == choice), None)
 
 
-#: By the id of a card: its ``choice``, the ``reason``, and the word ``typed`` to confirm it.
+#: By card ID: its ``choice``, the ``reason``, and the word ``typed`` to confirm it.
 Answers = Mapping[str, Mapping[str, str]]
 
 
 def entries(cards: Iterable[Card], answers: Answers) -> dict[str, dict[str, str]]:
-    """Return the reasons that the answers give, by parameter and name."""
+    """Return the reasons in the answers, by parameter and name."""
     result: dict[str, dict[str, str]] = {}
     for card in cards:
         answer = answers.get(card.id, {})
@@ -89,7 +89,7 @@ def entries(cards: Iterable[Card], answers: Answers) -> dict[str, dict[str, str]
 
 
 def problem(card: Card, answer: Mapping[str, str]) -> str:
-    """Return what an answer lacks, as a sentence; empty for one that is complete, and for none."""
+    """Return a sentence about what an answer lacks; empty if it is complete or there is no answer."""
     option = card.option(answer.get("choice", ""))
     if option is None:
         return ""
@@ -103,7 +103,7 @@ def problem(card: Card, answer: Mapping[str, str]) -> str:
 def from_decisions(
     decisions: Iterable[Mapping[str, Any]], parameters: Iterable[str], folder: Path | None = None
 ) -> tuple[Card, ...]:
-    """Return the card of each decision that a notebook with these parameters can take.
+    """Return the card of each decision that a notebook with these parameters accepts.
 
     ``folder`` is that of the record with the plots.
     """
@@ -120,7 +120,7 @@ def from_decisions(
 def read(bump: Path, parameters: Iterable[str]) -> tuple[Card, ...]:
     """Return the cards of a bump's folder: the decisions that the newest run of each step requests.
 
-    Those with a danger come first, then groups, values and tests.
+    Dangerous ones come first, then groups, values and tests.
     """
     newest = run_view.newest(bump)
     taken = list(parameters)
@@ -146,7 +146,7 @@ def _card(decision: Mapping[str, Any], folder: Path | None) -> Card:
         entry = names.get(choice, name) or (name if choice == parameter else "")
         reason = suggestion if choice == parameter else ""
         if choice == "search":
-            reason = "the cause is searched with bisect-image" if command else ""
+            reason = "bisect-image is searching for the cause" if command else ""
         if entry and (choice != "search" or command):
             target = "hold" if choice == "search" else choice
             options.append(Option(choice, _KEYS.get(choice, "x"), _LABELS.get(choice, choice), target, entry, reason))
@@ -173,7 +173,7 @@ def _details(facts: Mapping[str, Any], why: str) -> Iterator[tuple[str, str]]:
 
 
 def _with_triage(card: Card, triage: RunView | None) -> Card:
-    """Add what triage says of the card's test: class, advice, base branch, history and the lines of its log."""
+    """Add triage's facts about the card's test: class, advice, base branch, history and log lines."""
     tests = {option.name for option in card.options if option.choice in ("broken", "rerun")}
     if triage is None or not tests:
         return card
@@ -196,7 +196,7 @@ def _with_triage(card: Card, triage: RunView | None) -> Card:
 
 
 def _earlier(bump: Path) -> dict[tuple[str, str], Mapping[str, str]]:
-    """Return what was decided in earlier runs, by the id of a card and the fingerprint of its value."""
+    """Return the decisions of earlier runs, by card ID and the fingerprint of the value."""
     keys: dict[str, str] = {}
     options: dict[tuple[str, str], tuple[str, str]] = {}
     result: dict[tuple[str, str], Mapping[str, str]] = {}
@@ -218,7 +218,7 @@ def _earlier(bump: Path) -> dict[tuple[str, str], Mapping[str, str]]:
 
 
 def format_entries(reasons: Mapping[str, str]) -> str:
-    """Return the value of a parameter for decisions by name.  A ``;`` in a reason becomes ``,``: it ends an entry."""
+    """Return the parameter value for decisions by name.  A ``;`` in a reason would end the entry, so becomes ``,``."""
     return "; ".join(f"{name}: {' '.join(reason.replace(';', ',').split())}" for name, reason in reasons.items())
 
 

@@ -1,8 +1,8 @@
-"""The hash chain of a bump's records, which reveals a change of any of them.
+"""The hash chain of a bump's records, which reveals a change to any of them.
 
-Every closed record names the sha256 of the record closed before it.  The file ``head`` of the bump's folder names the
-last closed record and the ids of the open ones.  A process takes the lock of the folder before it changes the chain;
-when it is killed, the next process completes the change.
+Every closed record names the sha256 of the record closed before it.  The file ``head`` in the bump's folder names the
+last closed record and the IDs of the open ones.  A process locks the folder before it changes the chain; if it is
+killed, the next process completes the change.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from runbook_lib.system.atomic_files import cannot_write, close_to_others, make_
 from runbook_lib.system.locks import locked
 
 HEAD, LOCK, OPENING = "head", ".lock", ".opening-"
-#: The folder in which Jupyter puts copies of the files that it has opened; never evidence.
+#: Jupyter's folder for copies of opened files; never evidence.
 CHECKPOINTS = ".ipynb_checkpoints"
 
 
@@ -35,7 +35,7 @@ class Ledger:
     @classmethod
     @contextmanager
     def locked(cls, folder: Path) -> Iterator["Ledger"]:
-        """Create the folder if necessary, and lock it.  Raises RunbookError when either fails."""
+        """Create the folder if necessary, and lock it.  Raises RunbookError if either fails."""
         make_folder(folder)
         with locked(folder / LOCK):
             close_to_others(folder)
@@ -57,7 +57,7 @@ class Ledger:
         return self._move(draft, folder)
 
     def close(self, record: str, predicate: Mapping[str, Any]) -> None:
-        """Write the final statement about all files of the record, and link it to the chain.
+        """Write the final statement about all files in the record, and link it to the chain.
 
         Raises RunbookError for a record that is not open.
         """
@@ -116,7 +116,7 @@ def read_predicate(folder: Path) -> dict[str, Any]:
 
 
 def read_head(folder: Path) -> tuple[dict[str, str] | None, list[str]]:
-    """Return the last link and the ids of the open records; None and no ids for a new chain.
+    """Return the last link and the IDs of the open records; None and no IDs for a new chain.
 
     Raises RunbookError for a damaged file.
     """
@@ -137,12 +137,12 @@ def read_head(folder: Path) -> tuple[dict[str, str] | None, list[str]]:
 
 
 def head_bytes(last: Mapping[str, str] | None, open_ids: Sequence[str]) -> bytes:
-    """Return the content of ``head``.  A file of other bytes was changed, even if they mean the same."""
+    """Return the content of ``head``.  A file with different bytes was changed, even if the meaning is the same."""
     return json.dumps({"last": last, "open": list(open_ids)}, indent=1).encode() + b"\n"
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """Return the sha256 of every file of a record except its statement and links, by name."""
+    """Return the sha256 of every file in a record except its statement and links, by name."""
     files = [file for file in sorted(folder.iterdir()) if file.is_file() and not file.is_symlink()]
     return {file.name: sha256(file) for file in files if file.name != RUN}
 

@@ -1,4 +1,4 @@
-"""Bumps that a person took off the board.  Their records stay; a later run brings a bump back."""
+"""Bumps that a person removed from the board.  Their records stay, and a later run brings a bump back."""
 
 import json
 from collections.abc import Iterable
@@ -7,12 +7,12 @@ from pathlib import Path
 from runbook_lib.records.status import BumpStatus
 from runbook_lib.system.atomic_files import write
 
-#: The file in the archive's root: by the folder of each dismissed bump, the start of its last run.
+#: The file in the archive's root that maps each dismissed bump's folder to the start of its last run.
 _FILE = "dismissed.json"
 
 
 def read(archive: Path) -> dict[str, str]:
-    """Return the start of the last run of each dismissed bump, by its folder; nothing where the file is unreadable."""
+    """Return the start of each dismissed bump's last run, by folder; empty if the file is unreadable."""
     try:
         entries = json.loads((archive / _FILE).read_bytes())
     except (OSError, ValueError):
@@ -21,7 +21,7 @@ def read(archive: Path) -> dict[str, str]:
 
 
 def dismiss(archive: Path, bumps: Iterable[BumpStatus]) -> None:
-    """Take these bumps off the board until they run again."""
+    """Remove these bumps from the board until they run again."""
     entries = read(archive) | {folder_name(archive, bump): bump.active for bump in bumps}
     write(archive / _FILE, json.dumps(entries, indent=2) + "\n")
 

@@ -1,6 +1,6 @@
 """The git history of an archive: records that it contains, and the signatures of its commits.
 
-Only the history reveals that a bump's folder, or its newest records, were removed.
+Only the history can reveal that a bump's folder, or its newest records, were removed.
 """
 
 import os
@@ -16,7 +16,7 @@ from runbook_lib.git.command import GitFailed, git
 from runbook_lib.records.chain import OPENING
 from runbook_lib.records.statement import RUN, predicate_of
 
-#: Override every configuration: no program is run, nothing is left out, and no cached summary of the history is used.
+#: Overrides of any configuration: run no programs, omit nothing, and use no cached summary of the history.
 _SETTINGS = git_settings.NO_BARE | {
     "core.fsmonitor": "false", "core.hooksPath": os.devnull, "core.commitGraph": "false", "protocol.allow": "never",
     "log.showSignature": "false", "log.showRoot": "true", "log.follow": "false", "diff.relative": "false",
@@ -27,8 +27,8 @@ _COMMIT = re.compile(r"\n?(?P<commit>[0-9a-f]{40}|[0-9a-f]{64})")
 _SIGNATURES = {
     "N": "is not signed with an SSH key",
     "B": "has a bad signature",
-    "U": "is signed by a key that is not allowed, or was not at its time",
-    "R": "is signed by a key that was revoked",
+    "U": "is signed by a key that is not allowed, or was not allowed at that time",
+    "R": "is signed by a revoked key",
 }
 
 
@@ -36,7 +36,7 @@ _SIGNATURES = {
 class ArchiveHistory:
     """The commits up to HEAD that changed an archive, and problems as sentences.
 
-    ``uncommitted`` are the paths, within the archive, of closed records that differ from HEAD or are missing there.
+    ``uncommitted`` are the paths within the archive of closed records that differ from HEAD or are missing there.
     """
 
     commits: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class ArchiveHistory:
 
 @dataclass(frozen=True)
 class _RecordVersion:
-    """The content of a record's statement in a commit."""
+    """A record's statement as of a commit."""
 
     commit: str
     content: bytes
@@ -54,14 +54,14 @@ class _RecordVersion:
 
 
 def check_history(archive: Path, allowed_signers: Path | None = None) -> ArchiveHistory:
-    """Compare the records of an archive, or of a part of it, with its git history, if it has one.
+    """Compare the records in an archive, or in a part of it, with its git history, if it has one.
 
-    With a file of allowed signers (ssh-keygen(1)) every commit that changed the archive must be signed, and every
-    closed record committed.  Raises RunbookError where the history or that file cannot be read.
+    With a file of allowed signers (ssh-keygen(1)), every commit that changed the archive must be signed, and every
+    closed record committed.  Raises RunbookError if the history or that file cannot be read.
     """
     if allowed_signers is not None and not allowed_signers.is_file():
         raise RunbookError(
-            f"There is no file {allowed_signers}. Pass a file of allowed signers, with lines such as "
+            f"{allowed_signers} does not exist. Pass a file of allowed signers, with lines such as "
             "`ada@example.org ssh-ed25519 AAAA…`: runbook audit verify --allowed-signers FILE."
         )
     if allowed_signers is not None and shutil.which("ssh-keygen") is None:
@@ -77,13 +77,13 @@ def check_history(archive: Path, allowed_signers: Path | None = None) -> Archive
     history.problems.extend([*_truncation(archive), *_missing_records(archive)])
     if allowed_signers is not None:
         for path in history.uncommitted:
-            history.problems.append(f"{archive / path}: is in no commit in this state, so nobody signed it.")
+            history.problems.append(f"{archive / path}: is not in any commit in this state, so it is unsigned.")
         history.problems.extend(_unsigned(archive, allowed_signers, history.commits))
     return history
 
 
 def _git(archive: Path, *arguments: str, stdin: str | None = None, settings: dict[str, str] | None = None) -> str:
-    # git replace could substitute objects for those that were signed.
+    # git replace could substitute other objects for the signed ones.
     settings = _SETTINGS | (settings or {})
     return git(archive, "--no-replace-objects", *arguments, stdin=stdin, settings=settings, offline=True)
 
@@ -102,7 +102,7 @@ def _has_history(archive: Path) -> bool:
     except GitFailed as error:
         if "not a git repository" in error.stderr:
             return False
-        raise  # such as a checkout that belongs to another user, which git does not trust
+        raise  # for example a checkout owned by another user, which git does not trust
     if Path(used).resolve() != git_dir.resolve():
         raise RunbookError(
             f"git uses {used} as the repository of {archive}, but {git_dir} is nearer. Remove the one that is not its "
@@ -116,7 +116,7 @@ def _has_history(archive: Path) -> bool:
 
 
 def _commits(archive: Path) -> tuple[str, ...]:
-    """Return the commits that changed the archive; of merges, those whose content differs from all parents."""
+    """Return the commits that changed the archive, including merges that differ from all their parents."""
     commits = []
     for line in _git(archive, "rev-list", "--full-history", "--parents", "HEAD", "--", ".").splitlines():
         commit, *parents = line.split()
@@ -127,12 +127,12 @@ def _commits(archive: Path) -> tuple[str, ...]:
 
 
 def _truncation(archive: Path) -> Iterator[str]:
-    """Yield a problem where the history does not go back to its beginning."""
+    """Yield a problem if the history does not go back to its beginning."""
     shallow = _git(archive, "rev-parse", "--is-shallow-repository") == "true"
     grafts = Path(_git(archive, "rev-parse", "--path-format=absolute", "--git-path", "info/grafts"))
     if shallow or grafts.is_file():
         remedy = "Run `git fetch --unshallow` in this shallow clone." if shallow else f"Remove {grafts}."
-        yield f"{archive}: its git history is cut off, so earlier removals cannot be detected. {remedy}"
+        yield f"{archive}: its git history is truncated, so earlier removals cannot be detected. {remedy}"
 
 
 def _uncommitted(archive: Path) -> tuple[str, ...]:
@@ -155,7 +155,7 @@ def _uncommitted(archive: Path) -> tuple[str, ...]:
 
 
 def _missing_records(archive: Path) -> Iterator[str]:
-    """Yield a problem for each record in the history that is missing now, or was closed with other content."""
+    """Yield a problem for each record in the history that is now missing or was closed with different content."""
     missing: dict[Path, str] = {}
     for path, versions in _history(archive).items():
         file = archive / path
@@ -165,9 +165,9 @@ def _missing_records(archive: Path) -> Iterator[str]:
             record = file.parent
             missing.setdefault(record if os.path.isdir(record.parent) else record.parent, versions[0].commit)
         elif changed is not None:
-            yield f"{file}: was changed after it was closed: it differs from the commit {changed.commit[:12]}."
+            yield f"{file}: was changed after it was closed: it differs from commit {changed.commit[:12]}."
     for folder, commit in missing.items():
-        yield f"{folder}: is missing, but the commit {commit[:12]} contains it: it was removed, renamed or replaced."
+        yield f"{folder}: is missing, but commit {commit[:12]} contains it: it was removed, renamed or replaced."
 
 
 def _history(archive: Path) -> dict[str, list[_RecordVersion]]:
@@ -177,7 +177,7 @@ def _history(archive: Path) -> dict[str, list[_RecordVersion]]:
         "--no-abbrev", "-z", "--relative", "--no-color", "--format=%H", "HEAD", "--", ".",
     )  # fmt: skip
     commit = ""
-    #: The newest commit with each path and blob.
+    #: The newest commit that contains each path and blob.
     commits: dict[tuple[str, str], str] = {}
     parts = iter(log.split("\0"))
     for part in parts:
@@ -209,19 +209,19 @@ def _contents(archive: Path, blobs: list[str]) -> list[bytes]:
         name, kind, *size = batch[start:end].split()
         if name.decode() != blob or kind != b"blob" or not size:
             answer = batch[start:end].decode()
-            raise RunbookError(f"git cannot read {blob} of {archive}: {answer}. Run `git fsck` there.")
+            raise RunbookError(f"git cannot read {blob} in {archive}: {answer}. Run `git fsck` there.")
         start = end + 1 + int(size[0]) + 1
         contents.append(batch[end + 1 : start - 1])
     return contents
 
 
 def _unsigned(archive: Path, allowed_signers: Path, commits: tuple[str, ...]) -> Iterator[str]:
-    """Yield a problem for each commit without a valid signature of an allowed key."""
+    """Yield a problem for each commit without a valid signature by an allowed key."""
     if not commits:
         return
     settings = _revoked() | {
         "gpg.ssh.allowedSignersFile": str(allowed_signers),
-        # A checkout must not choose the program that verifies it, and other kinds of signature are not accepted.
+        # A checkout must not choose the program that verifies it, and only SSH signatures are accepted.
         "gpg.ssh.program": "ssh-keygen",
         "gpg.program": "false",
         "gpg.openpgp.program": "false",
@@ -235,11 +235,11 @@ def _unsigned(archive: Path, allowed_signers: Path, commits: tuple[str, ...]) ->
         commit, sign, author = line.split(" ", 2)
         if sign != "G":
             problem = _SIGNATURES.get(sign, "has a signature that cannot be verified")
-            yield f"{archive}: the commit {commit[:12]} of {author} changed it and {problem}."
+            yield f"{archive}: commit {commit[:12]} by {author} changed it and {problem}."
 
 
 def _revoked() -> dict[str, str]:
-    """Return the setting for the user's own file of revoked keys, which the archive must not replace."""
+    """Return the setting for the user's own file of revoked keys, which the archive must not override."""
     try:
         return {"gpg.ssh.revocationFile": git(Path("/"), "config", "--get", "gpg.ssh.revocationFile")}
     except GitFailed:  # not set
@@ -247,7 +247,7 @@ def _revoked() -> dict[str, str]:
 
 
 def _read(file: Path) -> bytes | None:
-    """Return the content of a regular file; None where there is none."""
+    """Return the content of a regular file; None if there is none."""
     try:
         return file.read_bytes() if file.is_file() and not file.is_symlink() else None
     except OSError:
@@ -255,7 +255,7 @@ def _read(file: Path) -> bytes | None:
 
 
 def _is_closed(content: bytes) -> bool | None:
-    """Return True for the statement of a closed record, and None for content that is not a statement."""
+    """Return whether this is the statement of a closed record; None for content that is not a statement."""
     try:
         return bool(predicate_of(content)["state"] != "running")
     except ValueError:

@@ -1,4 +1,4 @@
-"""A run as its record describes it, while it is running and afterwards.  Forms follow and show it."""
+"""A run as described by its record, during and after the run.  Forms follow and show it."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from runbook_lib.system import provenance
 
 #: Tags of cells: the inputs, the first one after the plan, and the values that are held back.
 INPUTS, DONE, HELD_BACK = "inputs", "done", "held-back"
-#: Characters of the images of one notebook that a form shows; the record has all.
+#: Maximum characters of one notebook's images that a form shows; the record has all of them.
 _IMAGES = 300_000
 
 
@@ -22,8 +22,8 @@ _IMAGES = 300_000
 class RunView:
     """A run, its record's folder, and the runs that it started, in order.
 
-    ``planned`` is the plan of a preview, and ``decisions`` are those that only a person can take, as
-    ``StepRecord.would`` and ``StepRecord.decide`` recorded them.
+    ``planned`` is the plan of a preview, and ``decisions`` are those that only a person can make, as recorded by
+    ``StepRecord.would`` and ``StepRecord.decide``.
     """
 
     folder: Path
@@ -46,18 +46,18 @@ class RunView:
 
     @property
     def diffs(self) -> tuple[str, ...]:
-        """The diffs of the run and its steps, each once."""
+        """The distinct diffs of the run and its steps."""
         texts = [attachments.text(run.folder / "change.diff") for run in (self, *self.steps)]
         return tuple(dict.fromkeys(filter(None, texts)))
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of a preview's plan; two previews with the same one would make the same changes."""
+        """The sha256 of a preview's plan; two previews with the same fingerprint would make the same changes."""
         return hashlib.sha256(json.dumps([*map(dict, self.planned), *self.diffs]).encode()).hexdigest()
 
     @property
     def report(self) -> Path:
-        """The page of the record, which exists once the record is closed."""
+        """The record's page, which exists once the record is closed."""
         return self.folder / REPORT
 
     def plan_html(self, tag: str = "") -> str:
@@ -66,7 +66,7 @@ class RunView:
             cells = json.loads((self.folder / EXECUTED).read_bytes())["cells"]
             return "\n".join(_plan_outputs(cells, tag))
         except (OSError, ValueError, KeyError, TypeError):
-            return ""  # the notebook is being written, or does not exist
+            return ""  # the notebook is still being written, or does not exist
 
 
 def _plan_outputs(cells: Sequence[Mapping[str, Any]], tag: str) -> Iterator[str]:
@@ -83,7 +83,7 @@ def _plan_outputs(cells: Sequence[Mapping[str, Any]], tag: str) -> Iterator[str]
 
 
 def find_run(bump: Path, *, process: Mapping[str, Any] | None = None, record: str = "") -> RunView | None:
-    """Return the run of a bump that a process (as of ``provenance.process``) started, or that has this record's id.
+    """Return the bump's run that a process (see ``provenance.process``) started, or that has this record ID.
 
     Returns None before the run has a record.
     """
@@ -124,7 +124,7 @@ def _run_view(bump: Path, predicate: Mapping[str, Any], steps: Sequence[RunView]
         sentence=outcome.get("sentence", ""),
         next=outcome.get("next", ""),
         planned=tuple(predicate.get("planned", ())),
-        # Without those that were made already.
+        # Omit decisions already made.
         decisions=tuple(decision for decision in predicate.get("decisions", ()) if "parameter" in decision),
         links=predicate.get("links", {}),
         parameters=(predicate.get("parameters") or {}).get("resolved", {}),

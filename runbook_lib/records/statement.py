@@ -1,7 +1,7 @@
 """``run.json`` of a record: an in-toto Statement (v1) about the other files of the record.
 
-Its subjects are these files with their sha256; its predicate describes the run.  While a notebook runs, it appends
-to ``contributions.jsonl``, one JSON object per line, so that a killed kernel loses nothing.
+Its subjects are these files with their sha256; its predicate describes the run.  A running notebook appends to
+``contributions.jsonl``, one JSON object per line, so that a killed kernel loses nothing.
 """
 
 import json
@@ -17,12 +17,12 @@ State = Literal["running", "previewed", "done", "waiting", "failed", "killed", "
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:base-image-runbook:run:v1"
 RUN, EXECUTED, REPORT, CONTRIBUTIONS = "run.json", "executed.ipynb", "report.html", "contributions.jsonl"
-#: The input of a record that names the commit of which every requirement of the merge was met.
+#: The record input that names the commit for which every merge requirement was met.
 READY_COMMIT = "ready_commit"
-#: In a bump's folder, beside its records.
+#: The page in a bump's folder, beside its records.
 STORY = "story.html"
 
-#: Matches the sentence of a failed run that names the cell already.
+#: Matches a failed run's sentence if it already names the cell.
 CELL_REFERENCE = re.compile(r", cell \d+(?:\)$| raised )")
 
 _LONGEST_NAME = 100
@@ -69,7 +69,7 @@ class Identity:
 
 
 def folder_name(name: str) -> str:
-    """Return a safe folder name for any text: no separator, not hidden, not ``..``."""
+    """Return a safe folder name for any text: without separators, not hidden, not ``..``."""
     quoted = quote(name, safe=" +=@,")[:_LONGEST_NAME] or "none"
     return re.sub(r"^\.", "%2E", quoted)
 
@@ -81,7 +81,7 @@ def record_id(started: datetime, notebook: str, salt: str) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """Parse a time as ``clock.stamp`` writes it.  Raises ValueError for anything else."""
+    """Parse a time written by ``clock.stamp``.  Raises ValueError for anything else."""
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
@@ -99,8 +99,8 @@ def statement(predicate: Mapping[str, Any], subjects: Mapping[str, str]) -> dict
 
 
 def to_bytes(document: Mapping[str, Any]) -> bytes:
-    """Return the document as it is stored.  The hashes of the chain are those of these bytes."""
-    # Lone surrogates become JSON's own escapes, which is what backslashreplace writes.
+    """Return the document in its stored form.  The hashes in the chain cover these bytes."""
+    # backslashreplace writes lone surrogates as JSON's own escapes.
     return json.dumps(document, indent=1, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace") + b"\n"
 
 
@@ -121,7 +121,7 @@ def predicate_of(content: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Contributions:
-    """The contributions of a notebook, combined into fields of the predicate; ``failed`` names the failed checks."""
+    """A notebook's contributions, combined into predicate fields; ``failed`` names the failed checks."""
 
     fields: dict[str, Any]
     mode: str
@@ -143,7 +143,7 @@ class Contributions:
 def collect(lines: Iterable[str]) -> Contributions:
     """Combine the lines of ``contributions.jsonl``.
 
-    Unfinished or malformed lines are skipped: nothing in that file may keep a record from being closed.
+    Unfinished or malformed lines are skipped: nothing in that file may prevent closing a record.
     """
     fields: dict[str, Any] = {
         "inputs": {}, "exceptions": [], "effects": [], "checks": [], "warnings": [], "links": {},
@@ -169,7 +169,7 @@ def collect(lines: Iterable[str]) -> Contributions:
 
 
 def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
-    """Add one contribution.  Raises KeyError, TypeError or ValueError for another shape, adding nothing."""
+    """Add one contribution.  Raises KeyError, TypeError or ValueError for a malformed one, adding nothing."""
     match kind:
         case "given":
             fields["inputs"] |= dict(entry["values"])
@@ -193,7 +193,7 @@ def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
 
 
 def failed_checks(names: Iterable[str]) -> str:
-    """Return the sentence that names the failed checks."""
+    """Return a sentence that names the failed checks."""
     listed = list(names)
     noun = "This check" if len(listed) == 1 else f"These {len(listed)} checks"
     return f"{noun} failed: {'; '.join(listed)}."

@@ -1,4 +1,4 @@
-"""The status of a bump, derived from its records."""
+"""A bump's status, derived from its records."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from runbook_lib.records.statement import STORY, Identity
 
 Predicate = Mapping[str, Any]
 
-#: Begins the names of the bump notebook's checks that decide whether the bump may be merged.
+#: Prefix of the names of the bump notebook's checks that decide whether the bump may be merged.
 BEFORE_MERGE = "before the merge: "
 #: The advice after an interrupted run.
 RERUN = "Run the same command again: completed work is detected and kept."
@@ -22,16 +22,16 @@ _NEXT = {"failed": f"Fix what failed. {RERUN}", "killed": RERUN, "cancelled": RE
 class BumpStatus:
     """The status of a bump.
 
-    ``state`` is ``ready`` when the bump notebook, or each step that applies, has completed and no step has changed
-    anything since; ``in progress`` when all steps that ran are done, else the state of the step that blocks the bump:
+    ``state`` is ``ready`` if the bump notebook, or each step that applies, has completed and no step has changed
+    anything since; ``in progress`` if all steps that ran are done; else the state of the step that blocks the bump:
     waiting, running, failed, killed, cancelled or incomplete.  Without a run that applied anything it is ``previewed``,
     or ``not begun`` if no run got past its inputs.  It is ``unreadable`` if no record can be read.
 
-    ``started`` is the start of the first run and ``active`` that of the last, ``since`` the time at which ``state`` was
+    ``started`` is the start of the first run and ``active`` that of the last, ``since`` the time when ``state`` was
     reached, and ``last`` the end of the last run, empty while one is running.  ``links`` maps names, such as ``CI run``
-    and ``issue #12``, to addresses.  ``record`` is the folder of the record that decides the state, ``story`` the page
-    of the bump; both are absolute paths.  ``warning`` names records that cannot be read.  ``dismissed`` is True for a
-    bump that a person took off the board and that has not run since.
+    and ``issue #12``, to URLs.  ``record`` is the folder of the record that decides the state, ``story`` the bump's
+    page; both are absolute paths.  ``warning`` names unreadable records.  ``dismissed`` is True for a bump that a
+    person removed from the board and that has not run since.
     """
 
     repository: str
@@ -56,19 +56,19 @@ class BumpStatus:
 
     @property
     def is_started(self) -> bool:
-        """True for a bump that can be continued: it has a tag, and a run got past its inputs."""
+        """True if the bump can be continued: it has a tag, and a run got past its inputs."""
         return bool(self.tag) and self.state != "not begun"
 
     @property
     def is_in_flight(self) -> bool:
-        """True for a bump that something was applied to and that is not ready, unless a person dismissed it."""
+        """True if something was applied and the bump is not ready, unless a person dismissed it."""
         return self.is_started and not self.dismissed and self.state not in ("ready", "previewed")
 
 
 def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[str] = ()) -> BumpStatus | None:
-    """Return the status of a bump from its records, oldest first; None without any record.
+    """Return the status of a bump from its records, oldest first; None if there are no records.
 
-    ``unreadable`` names the records that cannot be read.
+    ``unreadable`` are the names of unreadable records.
     """
     warning = _warning(unreadable)
     if not runs:
@@ -98,7 +98,7 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
 
 
 def links(runs: Iterable[Predicate]) -> dict[str, str]:
-    """Return the newest address of each name that the runs, oldest first, link to, and the issues that they opened."""
+    """Return the newest URL for each name that the runs, oldest first, link to, and for the issues they opened."""
     addresses: dict[str, str] = {}
     for run in runs:
         addresses |= {str(name): str(url) for name, url in (run.get("links") or {}).items()}
@@ -109,7 +109,7 @@ def links(runs: Iterable[Predicate]) -> dict[str, str]:
 
 
 def outcome_sentence(run: Predicate) -> str:
-    """Return the sentence of a run's outcome; empty without one."""
+    """Return the sentence of a run's outcome; empty if there is none."""
     return str((run.get("outcome") or {}).get("sentence") or "")
 
 
@@ -119,13 +119,13 @@ def stable_sentence(run: Predicate) -> str:
 
 
 def is_preview(run: Predicate) -> bool:
-    """Return True for a run that could not change anything, in whichever state it ended."""
+    """Return True for a run that could not change anything, whatever its final state."""
     resolved = (run.get("parameters") or {}).get("resolved") or {}
     return run["state"] == "previewed" or resolved.get("apply") is False
 
 
 def _has_applied(run: Predicate, parents: set[str]) -> bool:
-    """Return True for a run that counts: not a preview, and not stopped by its inputs."""
+    """Return True for a run that counts: neither a preview nor stopped by its inputs."""
     if is_preview(run):
         return False
     has_started = run["id"] in parents or any(run.get(name) for name in ("inputs", "effects", "checks"))
@@ -133,13 +133,13 @@ def _has_applied(run: Predicate, parents: set[str]) -> bool:
 
 
 def _is_step(run: Predicate) -> bool:
-    """Return True for the bump notebook and its steps; others, such as a build, do not block a bump."""
+    """Return True for the bump notebook and its steps; other notebooks, such as a build, do not block a bump."""
     name = str(run["notebook"]["name"])
     return name == BUMP or name[:2].isdigit()
 
 
 def _deciding_preview(runs: Sequence[Predicate]) -> tuple[str, Predicate]:
-    """Return the state of a bump to which nothing was applied, and the run that decides it."""
+    """Return the state of a bump with nothing applied, and the run that decides it."""
     if runs[-1]["state"] == "running":
         return "running", runs[-1]
     previewed = [run for run in runs if run["state"] == "previewed"]
@@ -149,7 +149,7 @@ def _deciding_preview(runs: Sequence[Predicate]) -> tuple[str, Predicate]:
 
 
 def _last_started(runs: Sequence[Predicate]) -> Predicate:
-    """Return the last run that a person started; the last step if its parent is not among the runs."""
+    """Return the last run that a person started, or the last step if its parent is not among the runs."""
     return next((run for run in reversed(runs) if run.get("parent") is None), runs[-1])
 
 
@@ -174,9 +174,9 @@ def _deciding_run(runs: Sequence[Predicate]) -> tuple[str, Predicate]:
 
 
 def _next_of_bump_notebook(runs: Sequence[Predicate], state: str) -> str:
-    """Return the next action that the bump notebook names, if it ran last and is waiting; else an empty text.
+    """Return the bump notebook's next action if it ran last and is waiting; else an empty string.
 
-    It takes all steps into account, so it precedes that of the step that blocks the bump.
+    It takes all steps into account, so it takes precedence over that of the step that blocks the bump.
     """
     if state != "waiting" or not runs:
         return ""
@@ -187,15 +187,15 @@ def _next_of_bump_notebook(runs: Sequence[Predicate], state: str) -> str:
 
 
 def _found_ready(run: Predicate) -> bool:
-    """Return True for a completed run of the bump notebook that checked the conditions of a merge."""
+    """Return True for a completed run of the bump notebook that checked the merge conditions."""
     checked = any(str(check.get("name")).startswith(BEFORE_MERGE) for check in run.get("checks") or ())
     return bool(run["notebook"]["name"] == BUMP and run["state"] == "done" and checked)
 
 
 def _ready_run(runs: Sequence[Predicate], latest: Mapping[str, Predicate]) -> Predicate | None:
-    """Return the run that made the bump ready, where all that ran is done; None where the bump is not ready.
+    """Return the run that made the bump ready, if all steps that ran are done; None if the bump is not ready.
 
-    That is the run of the bump notebook, or the newest of its steps, if no step has changed anything since.
+    That is the run of the bump notebook or its newest step, provided that no step has changed anything since.
     """
     bump_run = latest.get(BUMP)
     if bump_run is not None and _found_ready(bump_run):
@@ -205,9 +205,9 @@ def _ready_run(runs: Sequence[Predicate], latest: Mapping[str, Predicate]) -> Pr
     last = latest.get(SYNC_CHECK)
     if last is None or any(map(_changes, runs[runs.index(last) + 1 :])):
         return None
-    from runbook_lib.pins.repositories import REPOSITORIES  # the pins of all repositories are slow to import
+    from runbook_lib.pins.repositories import REPOSITORIES  # importing the pins of all repositories is slow
 
-    # In an unknown repository, a step that does not apply runs and is done.
+    # In an unknown repository, inapplicable steps run too, and are done.
     repository = next((known for known in REPOSITORIES if known.name == last["bump"]["repository"]), None)
     for name in CHANGING_STEPS:
         if name not in latest and not (repository and repository.inapplicable(name)):
@@ -220,7 +220,7 @@ def _changes(run: Predicate) -> bool:
 
 
 def _since(runs: Sequence[Predicate], deciding: Predicate) -> str:
-    """Return when the deciding notebook first ended with this outcome: repeating it does not restart the wait."""
+    """Return when the deciding notebook first ended with this outcome: repeating it does not reset the time."""
     first = deciding
     for run in reversed(runs):
         if run["notebook"]["name"] != deciding["notebook"]["name"]:
@@ -242,7 +242,7 @@ def _warning(unreadable: Sequence[str]) -> str:
 
 
 def _unreadable_status(folder: Path, warning: str) -> BumpStatus:
-    """Return the status of a bump of which only the folder's name is known."""
+    """Return the status of a bump of which only the folder name is known."""
     repository, base, name = folder.parts[-3:]
     image_type, _, tag = name.partition("-")
     return BumpStatus(

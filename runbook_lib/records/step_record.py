@@ -1,8 +1,8 @@
-"""Contributions of a notebook to the record of its run.
+"""A notebook's contributions to the record of its run.
 
 ``runner.execute`` opens and closes the record of a headless run, and names its folder in RUNBOOK_RECORD.  In JupyterLab
-there is no record: *Apply* starts a headless run.  A notebook that another papermill runs opens a record of its own,
-which ends as incomplete.
+there is no record: *Apply* starts a headless run.  A notebook run by another papermill opens its own record, which
+ends as incomplete.
 """
 
 import csv
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from runbook_lib.bump import Bump
     from runbook_lib.display import View
 
-ELSEWHERE = "It was not started by this environment's papermill, so the record has only what the notebook reported."
+ELSEWHERE = "It was not started by this environment's papermill, so the record has only the notebook's own reports."
 
 
 class Table(Protocol):
@@ -37,7 +37,7 @@ class Table(Protocol):
 
 
 class StepRecord:
-    """The record of one run, as its notebook writes it: each contribution immediately, and without secrets."""
+    """The record of one run, written by its notebook: each contribution immediately, and without secrets."""
 
     def __init__(
         self, name: str, bump: "Bump", repository: str, folder: Path | None, records: Path | None = None
@@ -57,7 +57,7 @@ class StepRecord:
 
     @property
     def parent(self) -> str | None:
-        """The id of the run that this one is a step of; None for a run that a person started."""
+        """The ID of the run that this one is a step of; None for a run that a person started."""
         parent = None
         if self.folder:
             parent = read_predicate(self.folder).get("parent")
@@ -68,12 +68,12 @@ class StepRecord:
         self._add("given", values=values)
 
     def planned_commit(self, parent: str, changes: str) -> None:
-        """Announce a commit before it is made: on ``parent``, with changes of this fingerprint."""
+        """Announce a commit before creating it: on ``parent``, with changes that have this fingerprint."""
         self._planned_commits.append({"parent": parent, "changes": changes})
         self.add_inputs(planned_commits=self._planned_commits)
 
     def effect(self, kind: str, target: str, before: object, after: object, url: str = "") -> None:
-        """Add a change that was made; ``kind`` is edit, branch, commit, push, pull request, label, comment or issue."""
+        """Add a completed change; ``kind`` is edit, branch, commit, push, pull request, label, comment or issue."""
         self._add("effect", effect=kind, target=target, before=before, after=after, url=url)
 
     def check(self, *checks: Check) -> None:
@@ -83,25 +83,25 @@ class StepRecord:
             self._add("check", name=check.name, status=check.status, detail=check.detail)
 
     def allowed(self, exception: str, reason: str) -> None:
-        """Add an exception that was necessary and that the parameter ``allow`` names."""
+        """Add an exception that was needed and is named in the parameter ``allow``."""
         self._add("exception", exception=exception, reason=reason)
 
     def warn(self, *sentences: str) -> None:
-        """Add warnings: what a person should know although nothing failed."""
+        """Add warnings: things a person should know although nothing failed."""
         for sentence in sentences:
             self._add("warning", sentence=sentence)
 
     def link(self, name: str, url: str) -> None:
-        """Add an address that belongs to the run, such as that of the pull request."""
+        """Add a URL that belongs to the run, such as the pull request's."""
         if url:
             self._add("link", name=name, url=url)
 
     def report(self, *parts: "str | View") -> None:
-        """Add sentences and views to what ``reported`` shows: what was done, or found to be done already."""
+        """Add sentences and views for ``reported`` to show: work that was done now or had been done already."""
         self._reports += parts
 
     def reported(self) -> "View":
-        """Show what was reported since the last call."""
+        """Show everything reported since the last call."""
         from runbook_lib import display
 
         view = display.View("", "")
@@ -122,31 +122,31 @@ class StepRecord:
             self.store("change.diff", text)
 
     def would(self, sentence: str, *, publish: bool = False) -> None:
-        """Add to the plan of a preview what applying would do, such as ``change 2 lines in 1 file``.
+        """Add an action of apply to a preview's plan, such as ``change 2 lines in 1 file``.
 
-        ``publish`` marks what leaves the machine, and is done only with the parameter publish.
+        ``publish`` marks actions that leave the machine, and are taken only with the parameter publish.
         """
         self._add("planned", sentence=sentence, publish=publish)
 
     def decide(
         self, parameter: str, name: str, why: str, suggestion: str = "", facts: Mapping[str, object] | None = None
     ) -> None:
-        """Add a decision that only a person can take, by an entry ``name: reason`` of this parameter.
+        """Add a decision that only a person can make, with an entry ``name: reason`` in this parameter.
 
-        ``facts`` are what its card shows (``cards``).
+        ``facts`` are shown on its card (``cards``).
         """
         self._add("decision", parameter=parameter, name=name, why=why, suggestion=suggestion, facts=facts or {})
 
     def waiting(self, sentence: str, next: str = "") -> None:
-        """Report a step that is waiting: what for, and the command or action that continues it."""
+        """Report that the step is waiting: what for, and the command or action that continues it."""
         self._add("waiting", sentence=sentence, next=next)
 
     def done(self, sentence: str, next: str = "") -> None:
-        """Report a completed run: what was done now, was done before, or would be done."""
+        """Report a completed run: the work that was done now, was done before, or would be done."""
         self._add("done", sentence=sentence, next=next)
 
     def show(self) -> "View":
-        """Return a view of checks, warnings, outcome and the next step."""
+        """Return a view of the checks, the warnings, the outcome and the next step."""
         from runbook_lib import display
 
         fields = collect(self._lines).fields
@@ -163,10 +163,10 @@ class StepRecord:
         return view + display.note(place)
 
     def raise_if_failed(self) -> None:
-        """Raise RunbookError that names the failed checks, if any."""
+        """Raise a RunbookError that names the failed checks, if any."""
         failed = [check for check in self._checks if check.status == "failed"]
         if len(failed) == 1 and CELL_REFERENCE.search(failed[0].detail):
-            # The check is a step, and its detail names the failure already.
+            # The check is a step whose detail already names the failure.
             raise RunbookError(self._redactor.text(f"{failed[0].name}: {failed[0].detail}"))
         if failed:
             sentence = failed_checks(f"{check.name} ({check.detail.rstrip('.')})" for check in failed)
@@ -191,7 +191,7 @@ class StepRecord:
 
 
 def _plain(value: object) -> Any:
-    """Return the value as JSON represents it: sets sorted, unknown types as text."""
+    """Return the value in JSON form: sets sorted, unknown types as text."""
 
     def default(item: object) -> object:
         if isinstance(item, set | frozenset):
@@ -218,7 +218,7 @@ def _file_name(name: str) -> str:
 
 
 def close_incomplete(folder: Path) -> None:
-    """Close a record that a notebook opened by itself, when its kernel ends."""
+    """Close a record that a notebook opened itself, when its kernel ends."""
     with Ledger.locked(folder.parent) as ledger:
         if folder.name in ledger.open_ids:
             predicate = predicate_of((folder / RUN).read_bytes())
@@ -226,14 +226,14 @@ def close_incomplete(folder: Path) -> None:
 
 
 def incomplete_predicate(folder: Path, predicate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the predicate of an ended run that was not started by this environment's papermill."""
+    """Return the predicate of a finished run that was not started by this environment's papermill."""
     fields = collect(contributions(folder)).fields
     fields["outcome"]["sentence"] = f"{fields['outcome']['sentence']} {ELSEWHERE}".strip()
     return {**predicate, **fields, "state": "incomplete", "ended": stamp(now())}
 
 
 def contributions(folder: Path) -> list[str]:
-    """Return the contributions of a notebook so far, as lines of JSON."""
+    """Return a notebook's contributions so far, as lines of JSON."""
     try:
         return (folder / CONTRIBUTIONS).read_text(encoding="ascii", errors="replace").split("\n")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The runs of a bump in order, with repetitions folded, and in words what they changed and what people decided."""
+"""The runs of a bump in order, with repetitions folded, and their changes and people's decisions in words."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ from runbook_lib.display import count
 from runbook_lib.records.pages.formats import abbreviate, format_value
 from runbook_lib.records.status import Predicate, is_preview, stable_sentence
 
-#: The issue of a test in the detail of a check: ``gpt/case@dgx_h100 (dev): #11``.
+#: A test's issue in the detail of a check: ``gpt/case@dgx_h100 (dev): #11``.
 _ISSUE = r"{case}(?:@\S{{1,200}})? \([^)]{{0,200}}\): #(\d{{1,12}})"
 #: Kind of effect → the sentence that describes it, and its word for an empty value.
 _SENTENCES: Mapping[str, Mapping[str, str]] = tomllib.loads(
@@ -23,9 +23,9 @@ _SENTENCES: Mapping[str, Mapping[str, str]] = tomllib.loads(
 
 @dataclass(frozen=True)
 class TimelineEntry:
-    """A run that a person started, and the steps of it whose outcome is new; of a preview, no steps.
+    """A run that a person started, and its steps whose outcome is new; a preview has no steps.
 
-    ``unchanged`` names the other steps.  ``repetitions`` are the next runs with the same outcome.
+    ``unchanged`` names the other steps.  ``repetitions`` are the following runs with the same outcome.
     """
 
     run: Predicate
@@ -46,7 +46,7 @@ class RecordedDecision:
 
 
 def entries(runs: Sequence[Predicate]) -> list[TimelineEntry]:
-    """Return the runs, oldest first.  A step whose parent is not among them is an entry of its own."""
+    """Return the runs, oldest first.  A step whose parent is not among them is a separate entry."""
     ids = {run["id"] for run in runs}
     timeline: list[TimelineEntry] = []
     #: The latest outcome of each notebook.
@@ -88,7 +88,7 @@ def _outcome(run: Predicate) -> tuple[str, str]:
 
 
 def decisions(runs: Sequence[Predicate]) -> list[RecordedDecision]:
-    """Return what people decided, oldest first, each once: exceptions, accepted values, broken and re-enabled tests."""
+    """Return people's decisions, oldest first, each once: exceptions, accepted values, broken and re-enabled tests."""
     issues = {}
     for run in runs:
         for effect in run.get("effects") or ():
@@ -114,7 +114,7 @@ def _exceptions(run: Predicate) -> list[RecordedDecision]:
 
 
 def _broken(run: Predicate, issues: Mapping[str, str]) -> list[RecordedDecision]:
-    """Return the tests that a run quarantined, with the issues that its check names."""
+    """Return the tests that a run quarantined, with the issues named by its check."""
     resolved = (run.get("parameters") or {}).get("resolved") or {}
     broken = str(resolved.get("broken") or "")
     if not broken or run["state"] not in ("done", "waiting") or not run.get("effects"):
@@ -133,7 +133,7 @@ def _broken(run: Predicate, issues: Mapping[str, str]) -> list[RecordedDecision]
 
 
 def _reenabled(run: Predicate) -> list[RecordedDecision]:
-    """Return the tests that a run re-enabled, where its check confirms that they run again."""
+    """Return the tests that a run re-enabled, if its check confirms that they run again."""
     resolved = (run.get("parameters") or {}).get("resolved") or {}
     checks = {str(check.get("name")): str(check.get("status")) for check in run.get("checks") or ()}
     if checks.get(REENABLED) != "passed" or not run.get("effects"):
@@ -147,7 +147,7 @@ def _reenabled(run: Predicate) -> list[RecordedDecision]:
 
 
 def _holds(run: Predicate) -> list[RecordedDecision]:
-    """Return what a person holds back from the merge."""
+    """Return the holds that a person has put on the merge."""
     decided = []
     for entry in str(((run.get("parameters") or {}).get("resolved") or {}).get("hold") or "").split(";"):
         name, _, reason = map(str.strip, entry.partition(":"))
@@ -157,7 +157,7 @@ def _holds(run: Predicate) -> list[RecordedDecision]:
 
 
 def person(run: Predicate) -> str:
-    """Return who ran it: the person that git and the CI service name, else the user of the machine."""
+    """Return the person who ran it, as named by git and the CI service, else the machine's user."""
     who: Mapping[str, Any] = run.get("who") or {}
     ci = who.get("ci") or {}
     name = str(who.get("git") or f"{who.get('user', 'unknown')} on {who.get('host', 'unknown')}")
@@ -184,7 +184,7 @@ def describe_effect(effect: Mapping[str, Any]) -> str:
 
 
 def _changed_lines(before: object, after: object) -> str:
-    """Return the numbers of added and removed lines in words."""
+    """Return the numbers of added and removed lines, in words."""
     old = format_value(before).split("\n")
     new = format_value(after).split("\n")
     blocks = SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()

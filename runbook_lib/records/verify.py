@@ -1,4 +1,4 @@
-"""Verification of an archive: each file against its record, each record in its chain, and all against git's history."""
+"""Verification of an archive: files against records, records against their chain, and all against git's history."""
 
 import hashlib
 import json
@@ -20,13 +20,13 @@ from runbook_lib.system.atomic_files import read_file
 from runbook_lib.system.clock import now
 from runbook_lib.system.provenance import is_alive
 
-#: The clocks of machines that share an archive may differ by this much.
+#: The maximum difference between the clocks of machines that share an archive.
 _CLOCK_SKEW = timedelta(minutes=10)
 
 
 @dataclass
 class Counts:
-    """The numbers of bumps, records, files and commits that were verified."""
+    """The numbers of verified bumps, records, files and commits."""
 
     bumps: int = 0
     records: int = 0
@@ -34,11 +34,11 @@ class Counts:
     #: Open records whose process has ended; the next run of the bump closes them.
     killed: int = 0
     files: int = 0
-    #: Commits of the git history, if there is one, that changed the archive.
+    #: Commits in the git history, if there is one, that changed the archive.
     commits: int = 0
-    #: Closed records that no commit contains in this state.
+    #: Closed records whose current state is not in any commit.
     uncommitted: int = 0
-    #: Sentences on what is neither evidence nor a problem.
+    #: Sentences about things that are neither evidence nor a problem.
     remarks: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -48,22 +48,22 @@ class Counts:
 
     @property
     def unguarded(self) -> str:
-        """A sentence on what could be missing without a trace; empty where git would reveal it."""
+        """A sentence about records that could be missing without a trace; empty if git would reveal it."""
         if not self.commits:
             return (
-                "No git history guards it: a bump's folder, or its newest records with an older head, could be "
-                "missing without a trace. Keep the archive in git."
+                "No git history guards the archive: a bump's folder, or its newest records with an older head, could "
+                "be missing without a trace. Keep the archive in git."
             )
         if self.uncommitted == 1:
-            return "1 record is in no commit yet, so git does not guard it."
+            return "1 record is not committed yet, so git does not guard it."
         if self.uncommitted:
-            return f"{self.uncommitted} records are in no commit yet, so git does not guard them."
+            return f"{self.uncommitted} records are not committed yet, so git does not guard them."
         return ""
 
 
 @dataclass(frozen=True)
 class _ClosedRecord:
-    """The hash of a closed record, its predecessor, and its end; None where its process was killed."""
+    """The hash of a closed record, its predecessor, and its end; None if its process was killed."""
 
     sha256: str
     previous: dict[str, str] | None
@@ -72,7 +72,7 @@ class _ClosedRecord:
 
 @dataclass
 class _BumpCheck:
-    """The verification of one bump's folder.  ``closed`` has the records by id."""
+    """The verification of one bump's folder.  ``closed`` maps IDs to records."""
 
     folder: Path
     problems: list[str]
@@ -86,11 +86,11 @@ class _BumpCheck:
 
 
 def verify(archive: Path, allowed_signers: Path | None = None) -> tuple[list[str], Counts]:
-    """Return the problems of an archive, sentences that begin with a file or folder, and what was verified.
+    """Return an archive's problems, as sentences that begin with a file or folder, and the counts of what was verified.
 
-    An open record is not a problem.  The pages of bumps are checked against their own seal, and nothing else guards
-    them.  ``allowed_signers`` is a file of those who may sign changes of the archive.  Raises RunbookError where the
-    git history cannot be read.
+    An open record is not a problem.  The bumps' pages are guarded only by their own seals, which are checked.
+    ``allowed_signers`` is a file of those who may sign changes to the archive.  Raises RunbookError if the git history
+    cannot be read.
     """
     problems: list[str] = []
     counts = Counts()
@@ -114,7 +114,7 @@ def verify(archive: Path, allowed_signers: Path | None = None) -> tuple[list[str
 
 
 def _problem(path: Path, sentence: str) -> str:
-    """Return a problem of one line: a name with line breaks is escaped."""
+    """Return a problem as one line: a name with line breaks is escaped."""
     name = str(path)
     return f"{name if name.isprintable() else ascii(name)}: {sentence}"
 
@@ -134,18 +134,18 @@ def _links_and_unreadable(archive: Path, bumps: set[Path]) -> list[str]:
             folders.clear()
         for name in sorted(folders):
             if (folder / name).is_symlink():
-                problems.append(_problem(folder / name, "is a link to a folder, which was not followed."))
+                problems.append(_problem(folder / name, "is a symbolic link to a folder, and was not followed."))
         folders[:] = [name for name in folders if name != ".git"]
     return problems
 
 
 def _evidence(folder: Path, counts: Counts) -> list[Path]:
-    """Return the content of a folder without Jupyter's checkpoints, which are remarked on."""
+    """Return a folder's content without Jupyter's checkpoints, which get a remark."""
     entries = sorted(folder.iterdir())
     for entry in entries:
         if entry.name == CHECKPOINTS and entry.is_dir() and not entry.is_symlink():
             counts.remarks.append(
-                _problem(entry, "has Jupyter's copies of files that somebody opened. It is no evidence: remove it.")
+                _problem(entry, "contains Jupyter's copies of opened files. It is not evidence: remove it.")
             )
             entries.remove(entry)
             break
@@ -158,16 +158,16 @@ def _check_file_beside_records(bump: _BumpCheck, entry: Path) -> None:
     elif entry.name == LOCK and entry.stat().st_size:
         bump.problem(entry.name, "was changed: it is always empty.")
     elif entry.name == STORY and not is_sealed(entry.read_bytes(), place_of(bump.folder)):
-        bump.problem(entry.name, "was changed since it was made, or belongs to another bump. Remove it: the next run "
-                     "of this bump makes it again from the records.")  # fmt: skip
+        bump.problem(entry.name, "was changed since it was created, or belongs to another bump. Remove it: the next "
+        "run of this bump creates it again from the records.")  # fmt: skip
 
 
 def _check_record(bump: _BumpCheck, folder: Path) -> None:
     name = folder.name
     if name.startswith(OPENING):
         bump.opening.add(name.removeprefix(OPENING))
-        bump.problem(name, "was being opened when its command was killed or its disk was full; the next run of this "
-                     "bump repairs it.")  # fmt: skip
+        bump.problem(name, "was being opened when its command was killed or the disk was full; the next run of this "
+        "bump repairs it.")  # fmt: skip
         return
     try:
         if (folder / RUN).is_symlink():
@@ -208,7 +208,7 @@ def _has_live_process(predicate: Mapping[str, Any]) -> bool:
     try:
         return is_alive(predicate["process"])
     except (KeyError, TypeError, ValueError):
-        return False  # it names no process
+        return False  # it does not name a process
 
 
 def _check_files(bump: _BumpCheck, folder: Path, subjects: Mapping[str, str]) -> None:
@@ -236,7 +236,7 @@ def _check_place_and_time(bump: _BumpCheck, folder: Path, predicate: Mapping[str
         start = parse_time(predicate["started"])
         end = parse_time(predicate.get("ended") or predicate["started"])
     except (KeyError, TypeError, ValueError) as error:
-        bump.problem(f"{name}/{RUN}", f"does not name its bump and its times: {error}.")
+        bump.problem(f"{name}/{RUN}", f"does not contain its bump and times: {error}.")
         return
     if bump.folder.resolve().parts[-len(parts) :] != parts:
         bump.problem(name, f"does not belong here: it is a record of {'/'.join(parts)}.")
@@ -255,10 +255,10 @@ def _check_chain(bump: _BumpCheck) -> None:
         return
     file = bump.folder / HEAD
     if file.is_file() and file.read_bytes() != head_bytes(link, open_ids):
-        bump.problem(HEAD, "was changed: it is not in the form in which it is written.")
+        bump.problem(HEAD, "was changed: it is not in the written form.")
     for name in sorted(bump.running ^ (set(open_ids) - bump.opening)):
         if name in bump.running:
-            bump.problem(name, f"says that it runs, but {HEAD} does not list it: it was added.")
+            bump.problem(name, f"claims to be running, but {HEAD} does not list it: it was added.")
         elif name in bump.closed:
             bump.problem(name, f"is closed, but {HEAD} lists it as open: either was changed, or its command was killed "
                          "at its very end; then the next run of this bump repairs it.")  # fmt: skip
@@ -277,7 +277,7 @@ def _check_chain(bump: _BumpCheck) -> None:
             break
         if record.sha256 != link["sha256"]:
             changed = f"was changed, or {HEAD} was" if named_by == HEAD else "was changed"
-            bump.problem(f"{name}/{RUN}", f"{changed}: its sha256 is not the one that {named_by} names.")
+            bump.problem(f"{name}/{RUN}", f"{changed}: its sha256 differs from the one in {named_by}.")
         if end and record.end and end < record.end - _CLOCK_SKEW:
             bump.problem(ending, f"ended before {name} did, which was closed before it: a clock was wrong, or its "
                          "times were changed.")  # fmt: skip

@@ -43,7 +43,7 @@ def test_checks_the_seal_of_a_story(audit: Path) -> None:
     content = story.read_bytes()
     for changed in (b"anything", content[:-1], content + b" ", content.replace(b"o/r", b"o/s", 1)):
         story.write_bytes(changed)
-        assert ["was changed since it was made" in problem for problem in verify(audit)[0]] == [True]
+        assert ["was changed since it was created" in problem for problem in verify(audit)[0]] == [True]
     story.unlink()
     index.write_index(audit)
     assert verify(audit)[0] == []
@@ -113,11 +113,11 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "the last statement's state": (
         lambda a: edit(folder(a, SYNC) / "run.json", lambda d: d["predicate"].update(state="failed")),
-        "its sha256 is not the one that head names",
+        "its sha256 differs from the one in head",
     ),
     "a closed record made running": (
         lambda a: edit(folder(a, SYNC) / "run.json", lambda d: d["predicate"].update(state="running")),
-        "says that it runs, but head does not list it",
+        "claims to be running, but head does not list it",
     ),
     "a running record made closed": (
         lambda a: edit(folder(a, OPEN) / "run.json", lambda d: d["predicate"].update(state="done")),

@@ -81,10 +81,10 @@ def put_by_a_link(audit: Path) -> None:
 
 
 TAKEN: Mapping[str, tuple[Callable[[Path], object], str]] = {
-    "a bump": (lambda a: shutil.rmtree(a / LTS), f"{LTS}: is missing, but the commit "),
-    "all bumps of a branch": (lambda a: shutil.rmtree(a / LTS.parent), f"{DEV}: is missing, but the commit "),
+    "a bump": (lambda a: shutil.rmtree(a / LTS), f"{LTS}: is missing, but commit "),
+    "all bumps of a branch": (lambda a: shutil.rmtree(a / LTS.parent), f"{DEV}: is missing, but commit "),
     "everything": (lambda a: [shutil.rmtree(a / it) for it in (DEV, LTS, MISTYPED)], f"{MISTYPED}: is missing"),
-    "the newest record, and the head put back": (newest_taken, f"{NEWEST}-78d6eefd: is missing, but the commit "),
+    "the newest record, and the head put back": (newest_taken, f"{NEWEST}-78d6eefd: is missing, but commit "),
     "a bump renamed": (lambda a: (a / LTS).rename(a / LTS.with_name("lts-26.05-py3")), f"{LTS}: is missing"),
     "a bump in capitals": (lambda a: (a / LTS).rename(a / LTS.with_name("LTS-26.04-py3")), f"{LTS}: is missing"),
     "a bump hidden": (lambda a: (a / LTS).rename(a / ".git-lts"), f"{LTS}: is missing"),
@@ -141,7 +141,7 @@ def test_a_record_that_was_committed_while_it_ran(audit: Path, figures: Figures)
             name, {**read_predicate(ledger.folder / name), "state": "done", "ended": "2026-04-01T00:01:00.000Z"}
         )
     assert verify(audit)[0] == []
-    assert verify(audit)[1].unguarded == "1 record is in no commit yet, so git does not guard it."
+    assert verify(audit)[1].unguarded == "1 record is not committed yet, so git does not guard it."
     commit(audit)
     shutil.rmtree(folder)
     found(audit, figures, f"{folder}: is missing")
@@ -184,7 +184,7 @@ def test_without_git_it_says_what_could_be_missing(tmp_path: Path, capsys: pytes
 def test_all_of_it_gone_is_not_nothing_to_look_at(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(audit / "practice")
     assert archive_commands.command_verify(argparse.Namespace(dir=str(audit), allowed_signers="")) == 1
-    assert capsys.readouterr().err.count("is missing, but the commit") == 3
+    assert capsys.readouterr().err.count("is missing, but commit") == 3
 
 
 def test_what_else_is_called_run_json_is_no_record(audit: Path) -> None:
@@ -344,7 +344,7 @@ UNSIGNED: Mapping[str, tuple[Callable[[Signed], None], str]] = {
     "a signature of another commit": (amended, "changed it and has a bad signature"),
     "a revoked key": (revoked, "of Ada Tester <ada@example.org> changed it and "),
     "a key that is allowed no more": (removed, "changed it and is signed by a key that is not allowed"),
-    "a key that was expired": (expired, "a key that is not allowed, or was not at its time"),
+    "a key that was expired": (expired, "a key that is not allowed, or was not allowed at that time"),
     "a key that was not valid yet": (not_yet, "changed it and is signed by a key that is not allowed"),
     "a key for other things": (for_other_things, "changed it and "),
     "signers of the checkout's own": (own_signers, "changed it and is signed by a key that is not allowed"),
@@ -416,7 +416,7 @@ def test_who_signed(signed: Signed) -> None:
 def test_what_keeps_signatures_from_being_checked_is_told(
     signed: Signed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(RunbookError, match="There is no file"):
+    with pytest.raises(RunbookError, match="does not exist"):
         verify(signed.audit, tmp_path / "none")
     lone = Path(shutil.copytree(KEPT, tmp_path / "lone"))
     with pytest.raises(RunbookError, match="has no git history"):

@@ -1,4 +1,4 @@
-"""Facts and tables above the runs of a bump's story: pins, changes of the image, decisions, conditions of the merge."""
+"""Facts and tables above the runs of a bump's story: pins, image changes, decisions, merge conditions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from runbook_lib.records.pages.formats import format_duration, format_period, fo
 from runbook_lib.records.statement import RUN, parse_time
 from runbook_lib.records.status import BEFORE_MERGE, BumpStatus, Predicate, is_preview
 
-#: The newest decisions that are shown.
+#: Number of newest decisions that are shown.
 _NEWEST = 50
 
 
 @dataclass(frozen=True)
 class TableSection:
-    """A table with a heading; ``source`` is where a reader finds the rows that are omitted.
+    """A table with a heading; ``source`` is where a reader finds the omitted rows.
 
-    ``is_open``: it belongs to the summary, the others are folded.
+    ``is_open``: it belongs to the summary; other tables are folded.
     """
 
     title: str
@@ -33,7 +33,7 @@ class TableSection:
 
 
 def bump_facts(folder: Path, status: BumpStatus, runs: Sequence[Predicate]) -> dict[str, object]:
-    """Return names and values, or lists of values, that describe a bump."""
+    """Return the names and values (or lists of values) that describe a bump."""
     inputs: dict[str, object] = {}
     for run in runs:
         if is_preview(run) and any(inputs.values()):
@@ -67,8 +67,8 @@ def _library_versions(runs: Iterable[Predicate]) -> list[str]:
 
 
 def _links(status: BumpStatus, runs: Sequence[Predicate]) -> dict[str, object]:
-    """Return each name with all addresses that it had: a bump may have several CI runs."""
-    # Issues are links of the status alone, as runs record them as effects.
+    """Return each name with all its URLs: a bump may have several CI runs."""
+    # Only the status links issues, because runs record them as effects.
     addresses: dict[str, list[str]] = {name: [] for name in status.links}
     for run in sorted(runs, key=lambda run: str(run.get("ended") or run["started"])):
         for name, url in (run.get("links") or {}).items():
@@ -78,7 +78,7 @@ def _links(status: BumpStatus, runs: Sequence[Predicate]) -> dict[str, object]:
 
 
 def _time_in_runs(runs: Iterable[Predicate]) -> str:
-    """Return the total duration of the runs that a person started and that have ended."""
+    """Return the total duration of the finished runs that a person started."""
     duration = timedelta()
     for run in runs:
         if run.get("parent") is None and run.get("ended"):
@@ -87,7 +87,7 @@ def _time_in_runs(runs: Iterable[Predicate]) -> str:
 
 
 def moved_pins(folder: Path, runs: Sequence[Predicate]) -> list[dict[str, str]]:
-    """Return the rows of ``changes.csv`` of all runs, the newest of each pin."""
+    """Return the newest row for each pin from the ``changes.csv`` of all runs."""
     pins = {}
     for run in runs:
         for row in attachments.rows(folder / run["id"] / "changes.csv"):
@@ -113,7 +113,7 @@ def _pin_section(pins: Sequence[Mapping[str, str]]) -> TableSection:
         for pin in pins
     ]
     columns = ("pin", "where", "from", "to")
-    return TableSection("What moves", "pins that move", columns, rows, "changes.csv of the records", is_open=True)
+    return TableSection("Moved pins", "moved pins", columns, rows, "changes.csv of the records", is_open=True)
 
 
 def _image_section(changes: Iterable[Mapping[str, str]]) -> TableSection:
@@ -127,8 +127,8 @@ def _image_section(changes: Iterable[Mapping[str, str]]) -> TableSection:
         for component, names in platforms.items()
         if component[-1] != "same"
     ]
-    title = "What the new image changes"
-    return TableSection(title, "what the new image changes", columns, rows, "image-changes.csv of the records")
+    title = "Changes in the new image"
+    return TableSection(title, "changes in the new image", columns, rows, "image-changes.csv of the records")
 
 
 def _decision_section(decisions: Sequence[timeline.RecordedDecision]) -> TableSection:
@@ -140,11 +140,11 @@ def _decision_section(decisions: Sequence[timeline.RecordedDecision]) -> TableSe
     columns = ("decision", "reason", "when (UTC)", "by")
     older = len(decisions) - len(rows)
     remark = f"… and {older} older: see the records." if older else ""
-    return TableSection("What people decided", "decisions", columns, rows, "the records", remark=remark, is_open=True)
+    return TableSection("Decisions by people", "decisions", columns, rows, "the records", remark=remark, is_open=True)
 
 
 def _merge_section(runs: Sequence[Predicate]) -> TableSection:
-    """Return the conditions of a merge, as the newest run of the bump notebook checked them."""
+    """Return the merge conditions checked by the newest run of the bump notebook."""
     rows: list[dict[str, object]] = []
     introduction = ""
     for run in runs:
@@ -154,7 +154,7 @@ def _merge_section(runs: Sequence[Predicate]) -> TableSection:
             introduction = f"As checked by the run that started at {format_time(run['started'])}."
     columns = ("condition", "outcome", "detail")
     source = f"{RUN} of that run's record"
-    label = "what must hold before the merge"
+    label = "conditions for the merge"
     return TableSection("Before the merge", label, columns, rows, source, introduction, is_open=True)
 
 
@@ -165,7 +165,7 @@ def _merge_condition(check: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _newest_table(folder: Path, runs: Sequence[Predicate], name: str) -> list[dict[str, str]]:
-    """Return the rows of the newest file of that name with any."""
+    """Return the rows of the newest file of that name that has any."""
     for run in reversed(runs):
         rows = attachments.rows(folder / run["id"] / name)
         if rows:

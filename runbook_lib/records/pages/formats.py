@@ -1,4 +1,4 @@
-"""Values of records, formatted as text for people to read."""
+"""Values from records, formatted as text for people."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from runbook_lib.records.statement import parse_time
 
-#: Characters of a value within a sentence, or before and after a change.
+#: Maximum characters of a value within a sentence, or before and after a change.
 _LONGEST_VALUE = 160
 _HOUR, _DAY = 3600, 86400
 
@@ -42,7 +42,7 @@ def run_duration(predicate: Mapping[str, Any]) -> str:
 
 
 def format_period(start: str, end: str) -> str:
-    """Return the time between two stamps in words; empty if one of them is."""
+    """Return the time between two stamps in words; empty if either stamp is."""
     if not start or not end:
         return ""
     return format_duration(parse_time(end) - parse_time(start))
@@ -61,7 +61,7 @@ def format_duration(duration: timedelta) -> str:
 
 
 def format_time(stamp: str) -> str:
-    """Return a time of a record to the second, in UTC; text that is not a time is returned unchanged."""
+    """Return a record's time in UTC, to the second; text that is not a time is returned unchanged."""
     if not stamp:
         return ""
     try:

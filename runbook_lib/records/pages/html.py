@@ -1,7 +1,7 @@
-"""HTML pages of an archive: templates, and the bytes that are stored.
+"""HTML pages of an archive: templates, and the stored bytes.
 
-A page loads nothing and can be printed.  Its content security policy forbids everything that quoted text may have
-brought along; the only script that may run is the page's own, which the policy names by its hash.
+A page loads nothing and can be printed.  Its content security policy blocks anything that quoted text might contain;
+the only script allowed to run is the page's own, which the policy identifies by its hash.
 """
 
 import base64
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from jinja2.bccache import Bucket
     from markupsafe import Markup
 
-#: Characters of a cell that stays on one line, and of a word that may be broken.
+#: Maximum characters of a cell kept on one line, and minimum characters of a word that may be broken.
 _SHORT_CELL, _LONG_WORD = 20, 24
 
 
 class ByteBudget:
-    """Bytes that are left for the parts of a page."""
+    """The bytes left for the parts of a page."""
 
     def __init__(self, size: int) -> None:
         self._left = size
 
     def take(self, markup: str) -> bool:
-        """Subtract the size of the markup and return True, or return False where it does not fit."""
+        """Subtract the size of the markup and return True, or return False if it does not fit."""
         size = len(to_bytes(markup))
         if size > self._left:
             return False
@@ -43,18 +43,18 @@ class ByteBudget:
 
 
 def to_bytes(page: str) -> bytes:
-    """Return a page as it is stored, with hidden characters spelled out."""
+    """Return a page in its stored form, with hidden characters made visible."""
     return visible(page).encode("utf-8", "xmlcharrefreplace")
 
 
 def sealed(page: bytes, place: str) -> bytes:
-    """Return the page with a last line that shows whether it was changed or moved from this place since."""
+    """Return the page with a last line that reveals whether it has been changed or moved from this place."""
     seal = sha256(place.encode("utf-8", "surrogateescape") + b"\n" + page).hexdigest()
     return page + f"<!-- sha256 {seal} -->\n".encode()
 
 
 def is_sealed(content: bytes, place: str) -> bool:
-    """Return True for a page as ``sealed`` made it for this place."""
+    """Return True for an unchanged page that ``sealed`` returned for this place."""
     page, mark, _ = content.rpartition(b"<!-- sha256 ")
     return bool(mark) and content == sealed(page, place)
 
@@ -71,8 +71,8 @@ def macros(template: str, package: str = __package__) -> Any:
 
 @cache
 def environment(package: str = __package__) -> "Environment":
-    """Return the environment of the templates that ship with a package."""
-    import jinja2  # commands that show no page start without it
+    """Return the environment for the templates that ship with a package."""
+    import jinja2  # commands that render no page start without it
 
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader(package),
@@ -100,7 +100,7 @@ def environment(package: str = __package__) -> "Environment":
 
 
 def _bytecode_cache() -> "BytecodeCache | None":
-    """Return a cache of compiled templates beside this module's own bytecode; None where Python writes none.
+    """Return a cache of compiled templates beside this module's own bytecode; None if Python writes none.
 
     Compiling the templates takes longer than rendering them.
     """
@@ -115,18 +115,18 @@ def _bytecode_cache() -> "BytecodeCache | None":
     folder = module.with_name("__pycache__")
     if sys.dont_write_bytecode or not os.access(folder, os.W_OK):
         return None
-    # The options of the environment are compiled in, and they are set in this module.
+    # The environment's options are compiled in, and are set in this module.
     version = sha256(module.read_bytes()).hexdigest()[:8]
     return ModuleCache(str(folder), f"jinja-{version}-%s.cache")
 
 
 def is_web_address(url: str) -> bool:
-    """Return True for an address to which a page may link: on the web, so that following it runs nothing."""
+    """Return True for a URL that a page may link to: a web address, so that following it runs nothing."""
     return url.startswith(("https://", "http://"))
 
 
 def link(text: str, url: str) -> str:
-    """Return a link as HTML, or the escaped text alone where ``url`` is not a web address."""
+    """Return a link as HTML, or only the escaped text if ``url`` is not a web address."""
     return str(macros("parts.html").link(text, url))
 
 
@@ -150,5 +150,5 @@ def _cell_class(text: str) -> str:
 
 
 def _script_hash(script: str) -> str:
-    """Return the source expression by which a content security policy allows a script."""
+    """Return the source expression that allows a script in a content security policy."""
     return f"sha256-{base64.b64encode(sha256(script.encode()).digest()).decode()}"

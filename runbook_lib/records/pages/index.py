@@ -1,4 +1,4 @@
-"""``index.html`` of an archive: one row per bump, built from the ``run.json`` files alone; and the bumps' stories."""
+"""``index.html`` of an archive: one row per bump, built only from the ``run.json`` files; and the bumps' stories."""
 
 import json
 import os
@@ -20,16 +20,16 @@ from runbook_lib.system.locks import locked
 
 INDEX = "index.html"
 _LOCK = ".index.lock"
-#: What lies in the folder of an archive beside its bumps.
+#: Names in an archive's folder other than its bumps.
 _BESIDE = (INDEX, _LOCK, ".git", ".gitattributes", ".gitignore", "README.md")
-#: Bytes at the beginning of a story that contain its mark.
+#: Number of bytes at the beginning of a story that contain its mark.
 _HEAD_OF_PAGE = 2_000
 
 
 def write_index(archive: Path) -> None:
-    """Write the index, and each story whose records have changed.  Raises RunbookError when one cannot be written."""
+    """Write the index, and each story whose records have changed.  Raises RunbookError if one cannot be written."""
     archive = archive.absolute()
-    with locked(archive / _LOCK):  # else a slower writer could put an older view over a newer one
+    with locked(archive / _LOCK):  # otherwise a slower writer could overwrite a newer view with an older one
         bumps = []
         folders = bump_folders(archive)
         _close(archive, folders)
@@ -45,7 +45,7 @@ def write_index(archive: Path) -> None:
 
 
 def _close(archive: Path, bumps: Iterable[Path]) -> None:
-    """Close what earlier versions left open to others; the archive's own folder if nothing else lies in it."""
+    """Restrict folders that earlier versions left open to others, and the archive if it contains nothing else."""
     names = set(_BESIDE)
     for bump in bumps:
         close_to_others(bump)
@@ -55,13 +55,13 @@ def _close(archive: Path, bumps: Iterable[Path]) -> None:
 
 
 def _write_story(folder: Path, status: BumpStatus, records: BumpRecords) -> None:
-    """Write the story, unless it was made from these very records: a state may change without a file that does."""
+    """Write the story unless it was made from these same records: a state can change without a file changing."""
     content = json.dumps([records.readable, records.unreadable], sort_keys=True, default=str)
     made_of = sha256(content.encode("utf-8", "backslashreplace")).hexdigest()
     if f'<meta name="made-of" content="{made_of}">' in _beginning(folder / STORY):
         return
     page = html.to_bytes(story.render(folder, status, records.readable, made_of))
-    with locked(folder / LOCK):  # whoever holds it clears away drafts
+    with locked(folder / LOCK):  # the lock's holder removes drafts
         write(folder / STORY, html.sealed(page, place_of(folder)))
 
 
@@ -74,7 +74,7 @@ def _beginning(file: Path) -> str:
 
 
 def render(archive: Path, bumps: Sequence[tuple[BumpStatus, BumpRecords]]) -> str:
-    """Return the page of an archive from the status and records of each bump."""
+    """Return an archive's page from the status and records of each bump."""
     rows = []
     states: Counter[str] = Counter()
     repositories: Counter[str] = Counter()

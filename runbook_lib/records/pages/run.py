@@ -16,10 +16,10 @@ from runbook_lib.text.sanitize import clean_html
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-#: Characters of one output, and of all images together, that a report shows; the executed notebook beside it has all.
+#: Maximum characters of one output, and of all images, in a report; the executed notebook beside it has everything.
 _LONGEST_OUTPUT, _IMAGES = 60_000, 400_000
 _LONGEST_REPORT = 900_000
-#: Title, field of the statement and columns of each table.
+#: Title, statement field and columns of each table.
 _TABLES = (
     ("Checks", "checks", ("name", "status", "detail")),
     ("Decisions", "decisions", ("decision", "reason", "at (UTC)", "by")),
@@ -90,13 +90,13 @@ def _facts(predicate: Mapping[str, Any]) -> dict[str, object]:
 def _mode(predicate: Mapping[str, Any]) -> str:
     mode = str(predicate.get("mode") or "")
     if mode == "publish" and predicate["bump"]["practice"]:
-        return "publish, to the forge of the practice environment, as every run with apply there does"
+        return "publish, to the practice environment's forge, like every run with apply there"
     return mode
 
 
 def _tables(predicate: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for title, field, columns in _TABLES:
-        # Decisions that are still open are among the outputs of the cells.
+        # Open decisions are among the cells' outputs.
         rows = [_row(entry) for entry in predicate.get(field) or () if "parameter" not in entry]
         if rows:
             used = [name for name in columns if any(name in row for row in rows)]
@@ -104,8 +104,8 @@ def _tables(predicate: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _row(entry: Mapping[str, Any]) -> dict[str, object]:
-    """Return an entry with abbreviated values: run.json has them in full."""
-    row: dict[str, object] = {name: abbreviate(value, "… (all of it in run.json)") for name, value in entry.items()}
+    """Return an entry with abbreviated values; run.json has them in full."""
+    row: dict[str, object] = {name: abbreviate(value, "… (in full in run.json)") for name, value in entry.items()}
     if entry.get("at"):
         row["at (UTC)"] = format_time(entry["at"])[11:19]
     if entry.get("url") and "target" in entry:
@@ -137,7 +137,7 @@ def _outputs(cell: Mapping[str, Any], images: html.ByteBudget) -> str:
 
 
 def _output(output: Mapping[str, Any], images: html.ByteBudget) -> tuple[str, str]:
-    """Return the kind of an output, as the template names it, and its content: Markup where it is HTML."""
+    """Return an output's kind, as named in the template, and its content (Markup if it is HTML)."""
     from markupsafe import Markup
 
     if output["output_type"] == "stream":

@@ -1,6 +1,6 @@
-"""``story.html`` of a bump: what moved, who decided what, and what each run did, in order; fit for a change ticket.
+"""``story.html`` of a bump: the moved pins, people's decisions, and each run's work; suitable for a change ticket.
 
-It is made from the records alone and stays below a megabyte: what is left out is named, and is in the records.
+It is made only from the records and stays below a megabyte: omissions are named, and are in the records.
 """
 
 import re
@@ -27,31 +27,31 @@ from runbook_lib.records.timeline import TimelineEntry
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-#: Bytes of the page, and of the facts and tables above the runs.
+#: Maximum bytes of the page, and of the facts and tables above the runs.
 _PAGE, _ABOVE = 995_000, 120_000
-#: Bytes of all plots, of all diffs, of the runs that are reduced to their outcome, and of the sentence on omitted runs.
+#: Maximum bytes of all plots, all diffs, the runs reduced to their outcome, and the sentence about omitted runs.
 _PLOTS, _DIFFS, _HEADS, _LAST_SENTENCE = 450_000, 120_000, 60_000, 1_000
 #: The facts that are shown first.
 _SUMMARY = ("pull request", "CI run", "people", "from first to last", "time in runs")
-#: Values of one fact; rows of a table, fewer where they are long; rows of a table of a run.
+#: Maximum values of one fact; rows of a table (fewer if they are long); rows of a run's table.
 _VALUES, _ROWS, _RUN_ROWS = 50, (200, 50, 10), 40
-#: Characters of an address, of a value, and of a part of the title or the name of a fact.
+#: Maximum characters of a URL, of a value, and of a part of the title or a fact's name.
 _ADDRESS, _VALUE, _TITLE = 2_000, 400, 100
-#: Lines up to which a diff is shown in full, and the lines that are shown of a longer one.
+#: Maximum lines of a diff shown in full, and the lines shown of a longer one.
 _SHORT_DIFF, _FIRST_LINES = 120, 40
-#: How much of a run is shown, the most first.
+#: Levels of detail for a run, most detailed first.
 _LEVELS = ("full", "brief", "head")
-#: Tables of a run: file, label and columns.
+#: A run's tables: file, label and columns.
 _RUN_TABLES = (
     ("failures.csv", "failed jobs", ("job", "class", "cause", "on the base branch")),
-    ("verdicts.csv", "golden files to look at", ("file", "verdict", "reasons", "notes", "accepted")),
+    ("verdicts.csv", "golden files to review", ("file", "verdict", "reasons", "notes", "accepted")),
 )
 
 
 def render(folder: Path, status: BumpStatus, runs: Sequence[Predicate], made_of: str = "") -> str:
-    """Return the page of a bump from its records in ``folder``, oldest first; all of it is redacted already.
+    """Return a bump's page from its records in ``folder``, oldest first, which are already redacted.
 
-    ``made_of`` marks the state of the records.
+    ``made_of`` identifies the state of the records.
     """
     budget = html.ByteBudget(_ABOVE)
     pins = moved_pins(folder, runs)
@@ -84,7 +84,7 @@ def _title(status: BumpStatus, pins: Sequence[Mapping[str, str]]) -> str:
 
 
 def _fitting_facts(values: Mapping[str, object], budget: html.ByteBudget) -> tuple[dict[str, list[str]], int]:
-    """Return the facts for which there is room, shortened, and the number of the others."""
+    """Return the facts that fit, shortened, and the number of omitted ones."""
     fitting: dict[str, list[str]] = {}
     omitted = 0
     for name, value in values.items():
@@ -100,7 +100,7 @@ def _fitting_facts(values: Mapping[str, object], budget: html.ByteBudget) -> tup
 
 
 def _fitting_table(section: TableSection, budget: html.ByteBudget) -> dict[str, object]:
-    """Return a section for the template, with as many rows as there is room for."""
+    """Return a section for the template, with as many rows as fit."""
     rows = [_short_row(row, section.columns) for row in section.rows[: _ROWS[0]]]
     for number in _ROWS:
         markup = html.macros("parts.html").table(rows[:number], section.columns, section.label)
@@ -115,13 +115,13 @@ def _short_row(row: Mapping[str, object], columns: Iterable[str]) -> dict[str, s
 
 
 class _History:
-    """The runs of a bump as HTML.  A warning, table, plot or diff is shown where it occurred first, and only there."""
+    """The runs of a bump as HTML.  A warning, table, plot or diff is shown only at its first occurrence."""
 
     def __init__(self, folder: Path, runs: Sequence[Predicate]) -> None:
         self._folder = folder
         self._entries = timeline.entries(runs)
         self._plots, self._diffs = html.ByteBudget(_PLOTS), html.ByteBudget(_DIFFS)
-        #: The run in which each text occurred first.
+        #: The run in which each text first occurred.
         self._first: dict[str, str] = {}
         for entry in self._entries:
             for run in (*entry.steps, entry.run):
@@ -139,7 +139,7 @@ class _History:
     def render(self, size: int) -> "tuple[list[Markup], int]":
         """Return the runs, oldest first, and the number of omitted ones.
 
-        Of more than ``size`` bytes the newest are shown in full, older ones in brief, and the oldest are omitted.
+        Beyond ``size`` bytes, the newest are shown in full, older ones in brief, and the oldest are omitted.
         """
         budget, heads = html.ByteBudget(size - _HEADS - _LAST_SENTENCE), html.ByteBudget(_HEADS)
         shown: list[Markup] = []
@@ -153,11 +153,11 @@ class _History:
         return shown[::-1], len(self._entries) - len(shown)
 
     def _entry(self, number: int, entry: TimelineEntry, level: str) -> "Markup":
-        """Return a run that a person started: all of it, with its steps in brief, or only how it ended."""
+        """Return a run that a person started: in full, with its steps in brief, or only its outcome."""
         names = {*entry.unchanged, *(step["notebook"]["name"] for step in entry.steps)}
         details: dict[str, Any] = {}
         if level == "full":
-            # The newest run comes first in what is left for plots and diffs.
+            # The newest run gets the remaining space for plots and diffs first.
             details = {step["id"]: self._details(step, set()) for step in reversed(entry.steps)}
             details[entry.run["id"]] = self._details(entry.run, names)
         markup: Markup = html.macros("story_run.html").entry(
@@ -171,12 +171,12 @@ class _History:
         return markup
 
     def _details(self, run: Predicate, steps: set[str]) -> dict[str, Any]:
-        """Return what a run did and found, without its steps of these names, which are shown elsewhere."""
+        """Return a run's work and findings, except for the named steps, which are shown elsewhere."""
         return {
             "effects": [
                 f"{timeline.describe_effect(effect)} {effect.get('url') or ''}"
                 for effect in run.get("effects") or ()
-                if "record" not in effect  # that of a step is shown with the step
+                if "record" not in effect  # a step's effects are shown with the step
             ],
             **_checks(run, steps),
             "warnings": [text for text in map(str, run.get("warnings") or ()) if self._is_first(run, text)],
@@ -230,7 +230,7 @@ class _History:
 
 
 def _checks(run: Predicate, steps: set[str]) -> dict[str, Any]:
-    """Return the passed checks by name, and the others with their details; of a preview only the passed ones."""
+    """Return the passed checks by name, and the others with their details; for a preview only the passed ones."""
     passed, not_passed = [], []
     for check in run.get("checks") or ():
         if check.get("name") in steps or str(check.get("name")).startswith(BEFORE_MERGE):
@@ -238,7 +238,7 @@ def _checks(run: Predicate, steps: set[str]) -> dict[str, Any]:
         status = str(check.get("status"))
         if status == "passed":
             passed.append(format_value(check.get("name")))
-        # A step shows what it waits for as its outcome.
+        # A waiting step's outcome already shows what it is waiting for.
         elif check.get("detail") != outcome_sentence(run) and not is_preview(run):
             mark = display.MARKS.get(status, status)
             not_passed.append(f"{mark}: {format_value(check.get('name'))}. {format_value(check.get('detail'))}")
@@ -246,10 +246,10 @@ def _checks(run: Predicate, steps: set[str]) -> dict[str, Any]:
 
 
 def _is_stable(repetitions: Sequence[Predicate]) -> bool:
-    """Return True where the sentence of the last repetition is that of the first run to the letter."""
+    """Return True if the last repetition's sentence is exactly that of the first run."""
     return bool(repetitions) and stable_sentence(repetitions[-1]) == outcome_sentence(repetitions[-1])
 
 
 def _is_notable(row: Mapping[str, str]) -> bool:
-    """Return False for a golden file that was refreshed with nothing more to say of it."""
+    """Return False for a golden file that was refreshed and needs no further mention."""
     return row.get("verdict") != "refresh" or any(row.get(name) for name in ("reasons", "notes", "accepted"))

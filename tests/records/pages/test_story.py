@@ -82,9 +82,9 @@ def test_complete_bump_is_shown_in_order(tmp_path: Path) -> None:
     expected = [
         "Base image 26.02-py3 → 26.04-py3 (dev) on main",
         "✓ ready since 2026-04-01 00:00:30 UTC: Ready to merge.",
-        "CI run https://ci/5", "Ada <ada@x>", "What moves",
+        "CI run https://ci/5", "Ada <ada@x>", "Moved pins",
         "docker/.ngc_version.dev:1 whole file nvcr.io/nvidia/pytorch:26.02-py3",
-        "What people decided",
+        "Decisions by people",
         "quarantined gpt_long@dgx_h100 as broken, with the issue #11 it hangs 2026-04-01 00:03:00",
         "re-enabled gpt_short@dgx_h100 fixed in #12 2026-04-01 00:03:00",
         "accepted the new values of a/b.json known 2026-04-01 00:04:10",
@@ -93,7 +93,7 @@ def test_complete_bump_is_shown_in_order(tmp_path: Path) -> None:
         "What happened", "1. bump", "01-github-pin: ✓ done", "Moved 1 value.",
         "Edited docker/.ngc_version.dev: sha256:1 → sha256:2.", "docker/x lags.", "+new:26.04-py3",
         "04-run-ci: … waiting", "waiting for a person: CI run 5 failed",
-        "06-broken-tests: ✓ done", "Opened the issue #11: gpt/gpt_long hangs. https://x/11",
+        "06-broken-tests: ✓ done", "Opened issue #11: gpt/gpt_long hangs. https://x/11",
         "gpt/gpt_long hang No output for an hour",
         "05-golden-values: ✓ done", "a/b.json refresh up to 0.9 known", "A plot",
         "✓ done: Ready to merge.",
@@ -182,23 +182,26 @@ def test_previews_show_only_their_outcome(tmp_path: Path) -> None:
     assert "1. bump, as a preview" in told
     assert "1 more run with the same result" in told
     assert "Two of them." not in told
-    assert "What people decided" not in told
+    assert "Decisions by people" not in told
 
 
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
         (effect("edit", "a.yml", None, "sha256:2"), "Edited a.yml: a new file → sha256:2."),
-        (effect("branch", "bump/x", None, "c0ffee"), "Created the branch bump/x at c0ffee."),
+        (effect("branch", "bump/x", None, "c0ffee"), "Created branch bump/x at c0ffee."),
         (effect("commit", "bump/x", "b" * 40, "a" * 40), f"Committed {'a' * 10} on bump/x, after {'b' * 10}."),
         (effect("merge", "bump/x", "one", "two"), "Merged the base into bump/x: one → two."),
         (effect("push", "origin bump/x", None, "two"), "Pushed to origin bump/x: new branch → two."),
-        (effect("pull request", "#7", None, "chore: move"), "Opened the pull request #7: chore: move."),
-        (effect("pull request", "#7 text", "a\nb", "a\nc\nd"), "Changed the text of #7: 2 lines added, 1 removed."),
+        (effect("pull request", "#7", None, "chore: move"), "Opened pull request #7: chore: move."),
+        (
+            effect("pull request", "#7 text", "a\nb", "a\nc\nd"),
+            "Changed the description of #7: 2 lines added, 1 removed.",
+        ),
         (effect("label", "#7 Run tests", False, True), "Set the label Run tests on #7."),
         (effect("label", "#7 Run tests", True, False), "Removed the label Run tests from #7."),
         (effect("comment", "#7", None, f"/ok to test {'a' * 40}"), f"Commented on #7: /ok to test {'a' * 10}"),
-        (effect("issue", "#8", None, "It hangs"), "Opened the issue #8: It hangs."),
+        (effect("issue", "#8", None, "It hangs"), "Opened issue #8: It hangs."),
         (effect("rerun", "CI run 5", 1, 2), "Reran CI run 5: attempt 2, after 1."),
         (effect("reset", "a.json", "git blob x", "y"), "Reverted a.json: git blob x → y."),
         (effect("something new", "there", None, "now"), "something new there: nothing → now."),
