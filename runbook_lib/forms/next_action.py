@@ -28,7 +28,7 @@ _PHRASES = (
     ),
     ("Name a run: -r place '#12'", f"Enter under {LABELS['place']}: '#12'"),
     (
-        '-r reenable "case@platform: reason", or -r broken for one without.',
+        '-r reenable "case@platform: reason", or -r broken to file an issue.',
         f'Enter "case@platform: reason" under {LABELS["reenable"]} or {LABELS["broken"]}.',
     ),
     ("run the same command again", "preview and apply again"),

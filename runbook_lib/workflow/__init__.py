@@ -1,1 +1,1 @@
-"""What several steps share: the bump's branch, its proposal, rounds and readiness."""
+"""Code shared by several steps: the bump's branch, its proposal, rounds and readiness."""

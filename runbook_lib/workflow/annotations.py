@@ -1,4 +1,4 @@
-"""The sync check as GitHub shows it in a pull request: annotations on the lines of pins, and the summary of the job."""
+"""The sync check as GitHub shows it in a pull request: annotations on pin lines, and the job summary."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from runbook_lib.workflow.sync_survey import WARNED, Survey
 
 
 def annotations(survey: Survey) -> Iterator[str]:
-    """Yield a workflow command for each pin with a problem: an error where it decides the outcome, else a warning."""
+    """Yield a workflow command for each pin with a problem: an error if it decides the outcome, else a warning."""
     for snapshot in survey.snapshots:
         for verdict in snapshot.verdicts:
             if not verdict.sentence:
@@ -20,7 +20,7 @@ def annotations(survey: Survey) -> Iterator[str]:
 
 
 def _escape(text: str, more: str = "") -> str:
-    """Escape what would end a workflow command, or one of its properties."""
+    """Escape characters that would end a workflow command or one of its properties."""
     for sign in f"%\r\n{more}":
         text = text.replace(sign, f"%{ord(sign):02X}")
     return text

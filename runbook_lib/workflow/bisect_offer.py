@@ -1,4 +1,4 @@
-"""The offer to search for the change in the image that a test shows, and the result of an earlier search."""
+"""The offer to search for the image change behind a test's failure, and the result of an earlier search."""
 
 import contextlib
 from pathlib import Path
@@ -10,12 +10,12 @@ from runbook_lib.records.chain import read_predicate
 from runbook_lib.runner import command_line
 from runbook_lib.workflow.bump_branch import BumpBranch
 
-#: Begins an offer, before its command.
+#: The beginning of an offer, before its command.
 PREFIX = "To find the change in the image: "
 
 
 def offer(branch: BumpBranch, test: str, metric: str = "exit") -> str:
-    """Return a sentence with the command that previews a search; empty where the base branch names no older tag.
+    """Return a sentence with the command that previews a search; empty if the base branch does not name an older tag.
 
     ``test`` is ``model/case@platform``.
     """
@@ -31,7 +31,7 @@ def offer(branch: BumpBranch, test: str, metric: str = "exit") -> str:
 
 
 def result_of(records: Path | None, test: str) -> str:
-    """Return the result of the newest completed search for a test in the bump's records; empty without one."""
+    """Return the result of the newest completed search for a test in the bump's records; empty if there is none."""
     for file in sorted(records.glob(f"*-{notebooks.BISECT_IMAGE}-*/run.json"), reverse=True) if records else ():
         with contextlib.suppress(RunbookError):
             inputs = read_predicate(file.parent).get("inputs") or {}

@@ -1,9 +1,9 @@
-"""The commits of the bump's branch: made and recorded here, and reviewed before they are pushed or tested.
+"""The commits on the bump's branch: created and recorded here, and reviewed before they are pushed or tested.
 
-A commit is the runbook's own when it holds exactly what the records say was planned on its parent; where this archive
-does not know it, when it is exactly the plan of the pins for its parent.  An empty commit and a clean merge of the base
-add nothing.  Every other commit is *foreign*: whoever made it, whatever it is called.  It is pushed and tested only
-when a person who read its diff confirms it, by its full id.
+A commit is the runbook's own if it contains exactly the changes that the records say were planned on its parent, or,
+if this archive does not know it, exactly the pin plan for its parent.  An empty commit and a clean merge of the base
+add nothing.  Every other commit is *foreign*, whatever its author and title.  It is pushed and tested only after a
+person who has read its diff confirms it by its full ID.
 """
 
 import os
@@ -29,15 +29,15 @@ from runbook_lib.workflow import bump_branch
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import plan_commit
 
-#: More commits than a person can review; copy-pr-bot trusts no branch with 250.
+#: More commits than this cannot be reviewed; copy-pr-bot does not trust a branch with 250.
 LIMIT = 200
 
 
 @dataclass(frozen=True)
 class RecordedCommits:
-    """The commits of a bump as its records have them.
+    """The commits of a bump, according to its records.
 
-    ``planned`` are the pairs of a parent and the changes that were planned on it, with the ids of what was committed;
+    ``planned`` are pairs of a parent and the changes planned on it, with the IDs of the resulting commits;
     ``confirmed`` are the commits that a person has confirmed.
     """
 
@@ -46,7 +46,7 @@ class RecordedCommits:
 
 
 def read_records(records: Path | None) -> RecordedCommits:
-    """Read the records of a bump's folder; empty where there is none."""
+    """Read the records in a bump's folder; empty if there are none."""
     if records is None or not records.is_dir():
         return RecordedCommits()
     planned: dict[tuple[str, str], frozenset[str]] = {}
@@ -75,10 +75,10 @@ def _planned_commits(run: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Review:
-    """The commits between the base and a head, the oldest first, and those of them that are foreign.
+    """The commits between the base and a head, oldest first, and the foreign ones among them.
 
-    ``confirmed`` are the foreign ones that a person has confirmed, by this run's ``allow`` or an earlier one's.
-    ``trusted_messages`` are the ids of those whose messages are the runbook's own, or confirmed.
+    ``confirmed`` are the foreign ones that a person has confirmed, with this run's ``allow`` or an earlier one's.
+    ``trusted_messages`` are the IDs of those whose messages are the runbook's own or confirmed.
     """
 
     branch: BumpBranch
@@ -90,7 +90,7 @@ class Review:
 
     @property
     def waiting(self) -> str:
-        """The reason to wait; empty where every commit is the runbook's own or confirmed."""
+        """The reason to wait; empty if every commit is the runbook's own or confirmed."""
         if not self.foreign:
             return ""
         count = "a commit" if len(self.foreign) == 1 else f"{len(self.foreign)} commits"
@@ -98,34 +98,34 @@ class Review:
 
     @property
     def next(self) -> str:
-        """The next action: how to confirm the foreign commits, and how to undo them."""
+        """The next action: how to confirm or undo the foreign commits."""
         if not self.foreign:
             return ""
         return f"Read the diff. If it is right, run again with {self.parameter}. {self.undo}"
 
     @property
     def parameter(self) -> str:
-        """The parameter that confirms them, to be pasted."""
+        """The parameter that confirms them, ready to paste."""
         names = [*sorted(self.branch.bump.allow), *(f"{FOREIGN}:{commit.id}" for commit in self.foreign)]
         return f'allow="{", ".join(names)}"'
 
     @property
     def undo(self) -> str:
-        """The commands that remove the oldest foreign commit from the branch, with all that follow."""
+        """The commands that remove the oldest foreign commit and all later ones from the branch."""
         bump, checkout = self.branch.bump, self.branch.checkout
         if not self.foreign[0].parents:
-            return f"Else delete the branch {bump.branch}, and run again."
+            return f"Otherwise delete branch {bump.branch} and run again."
         parent = self.foreign[0].parents[0]
         git = f"git -C {shlex.quote(str(checkout.path))}"
         local = f"{git} switch {bump.branch} && {git} stash --include-untracked && {git} reset --hard {parent}"
         remote = f"{git} push --force-with-lease {bump.remote} {parent}:refs/heads/{bump.branch}"
         return (
-            f"Else remove it from the branch, with all commits after it: `{local}` (uncommitted changes are stashed); "
-            f"and where it is pushed: `{remote}`."
+            f"Otherwise remove it and all later commits from the branch: `{local}` (uncommitted changes are stashed); "
+            f"and if it has been pushed: `{remote}`."
         )
 
     def show(self) -> View:
-        """Show the diff of each foreign commit, with its author and how to confirm it."""
+        """Show each foreign commit's diff and author, and how to confirm it."""
         view = display.View("", "")
         if not self.foreign:
             return view
@@ -134,12 +134,12 @@ class Review:
             kind = " (a merge: its diff is against its first parent)" if len(commit.parents) > 1 else ""
             view += display.note(redactor.text(f"{commit.id}{kind}: {_describe(commit)}, {commit.date}"))
             diff = redactor.text(commit_changes.show_diff(checkout, commit))
-            view += display.diff(diff, empty="It changes no file.")
-            view += display.note(f"All of it: git -C {checkout.path} show {commit.id}")
+            view += display.diff(diff, empty="It does not change any file.")
+            view += display.note(f"Full diff: git -C {checkout.path} show {commit.id}")
         return view + display.note(f"{capitalized(self.waiting)}. {self.next}")
 
     def record(self, step: StepRecord) -> None:
-        """Keep in the record what was confirmed now, or what is to be confirmed, with its diff."""
+        """Record the commits confirmed now, or those to be confirmed with their diffs."""
         if self.branch.bump.apply:
             for commit in self.confirmed:
                 step.allowed(f"{FOREIGN}:{commit.id}", f"It is {_describe(commit)}.")
@@ -155,16 +155,16 @@ class Review:
 
 
 def review(branch: BumpBranch, head: str, records: Path | None) -> Review:
-    """Judge every commit between the base branch and ``head`` by what it changes.  Writes nothing.
+    """Judge every commit between the base branch and ``head`` by its changes.  Writes nothing.
 
-    Raises Refused for a confirmed commit that is not among them, and for more commits than anybody can review.
+    Raises Refused for a confirmed commit that is not among them, and for more commits than can be reviewed.
     """
     bump = branch.bump
     commits = commit_changes.list_commits(branch.checkout, branch.base_commit, head)
     if len(commits) > LIMIT:
         raise Refused(
-            f"{bump.branch} has {len(commits)} commits that {bump.base} lacks, and at most {LIMIT} can be reviewed, so "
-            "nothing was pushed or tested. Is that the right base? Else delete the branch, and run again."
+            f"{bump.branch} has {len(commits)} commits that are not on {bump.base}, and at most {LIMIT} can be "
+            "reviewed, so nothing was pushed or tested. Check the base, or delete the branch and run again."
         )
     ids = {commit.id for commit in commits}
     allowed = frozenset(name.partition(":")[2] for name in bump.allow if name.startswith(f"{FOREIGN}:"))
@@ -186,20 +186,20 @@ def review(branch: BumpBranch, head: str, records: Path | None) -> Review:
 
 
 def _require_on_branch(branch: BumpBranch, ids: frozenset[str]) -> None:
-    """Raise Refused for a confirmed commit that the branch does not have, pushed or not."""
+    """Raise Refused for a confirmed commit that is not on the branch, whether pushed or not."""
     if not ids:
         return
     bump = branch.bump
     commits = commit_changes.list_commits(branch.checkout, branch.base_commit, branch.start)
     if unknown := sorted(ids - {commit.id for commit in commits}):
         raise Refused(
-            f"allow confirms {', '.join(unknown)}, which is not a commit of {bump.branch} beyond {bump.base}. "
-            "A confirmation holds for one commit alone: remove it from allow."
+            f"allow confirms {', '.join(unknown)}, which is not a commit on {bump.branch} beyond {bump.base}. "
+            "A confirmation applies to a single commit: remove it from allow."
         )
 
 
 def _is_own(branch: BumpBranch, commit: Commit, ids: set[str], recorded: RecordedCommits) -> bool:
-    """Return whether a commit adds nothing but what the runbook planned."""
+    """Return whether a commit adds nothing beyond the runbook's plan."""
     checkout = branch.checkout
     if len(commit.parents) == 2:
         of_the_base = [parent for parent in commit.parents if parent not in ids]
@@ -215,7 +215,7 @@ def _is_own(branch: BumpBranch, commit: Commit, ids: set[str], recorded: Recorde
 
 
 def _planned_changes(branch: BumpBranch, parent: str) -> Mapping[str, TreeChange]:
-    """Return what the runbook would change on a commit to move the pins; nothing where it cannot plan on that."""
+    """Return the changes that would move the pins in a commit; none if no plan can be made for it."""
     try:
         plan = plan_commit(branch, parent)
     except RunbookError:
@@ -224,7 +224,7 @@ def _planned_changes(branch: BumpBranch, parent: str) -> Mapping[str, TreeChange
 
 
 def _is_recorded(branch: BumpBranch, commit: Commit, recorded: RecordedCommits) -> bool:
-    """Return whether the records have this very commit, and so its message; or its plan, by a run that was killed."""
+    """Return whether the records have this exact commit, and so its message; or its plan, from a killed run."""
     if len(commit.parents) != 1:
         return False
     changes = commit_changes.tree_changes(branch.checkout, commit.parents[0], commit.id)
@@ -233,9 +233,9 @@ def _is_recorded(branch: BumpBranch, commit: Commit, recorded: RecordedCommits) 
 
 
 def make(step: StepRecord, branch: BumpBranch, edits: Sequence[Edit], message: str) -> str:
-    """Write the edits on the bump's branch, commit them, and return the commit's id.  The plan is recorded first.
+    """Write the edits on the bump's branch, commit them, and return the commit's ID.  The plan is recorded first.
 
-    The review of the commit shows what hooks, filters or anybody else have made of it.
+    The commit's review shows what hooks, filters or other people changed.
     """
     bump, checkout = branch.bump, branch.checkout
     new_branch = checkout.branch_tip(bump.branch) is None
@@ -252,10 +252,10 @@ def make(step: StepRecord, branch: BumpBranch, edits: Sequence[Edit], message: s
 
 
 def push(step: StepRecord, reviewed: Review, remote_tip: str | None) -> None:
-    """Push exactly the commit that was reviewed to the bump's branch, where the remote has ``remote_tip`` now."""
+    """Push exactly the reviewed commit to the bump's branch, if the remote is still at ``remote_tip``."""
     bump, checkout = reviewed.branch.bump, reviewed.branch.checkout
     if reviewed.foreign:
-        raise Refused(f"Nothing is pushed: {reviewed.waiting}. {reviewed.next}")
+        raise Refused(f"Nothing was pushed: {reviewed.waiting}. {reviewed.next}")
     checkout.push(bump.remote, bump.branch, reviewed.head)
     step.effect("push", f"{bump.remote} {bump.branch}", remote_tip, reviewed.head)
     step.report(f"Pushed {reviewed.head[:10]} to {bump.remote} as {bump.branch}.")

@@ -1,7 +1,7 @@
-"""The branch of a bump: its commits here and on the remotes, and how the checkout gets onto it.
+"""A bump's branch: its commits here and on the remotes, and switching the checkout to it.
 
-A bump is planned on commits: on its own branch once that exists, else on the newest commit of the base branch.
-Uncommitted changes of the work tree are never part of a plan; they are only used when they equal the plan.
+A bump is planned on a commit: the tip of its own branch once that exists, else the tip of the base branch.
+Uncommitted changes in the work tree are never part of a plan; they are used only if they equal the plan.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,9 +19,9 @@ from runbook_lib.text.sanitize import visible
 
 @dataclass(frozen=True)
 class BumpBranch:
-    """A bump's branch and its base: ``tip`` is its newest commit, None before there is a branch.
+    """A bump's branch and its base: ``tip`` is its newest commit, None if the branch does not exist yet.
 
-    ``start`` is the commit that plans are made from: the tip, else that of the base.
+    ``start`` is the commit that plans start from: the tip, else the base's.
     """
 
     checkout: Checkout
@@ -31,16 +31,16 @@ class BumpBranch:
     start: str
     tip: str | None
     warnings: tuple[str, ...] = ()
-    #: The plans of the pins that were made so far, by commit: filled by ``bump_plan.plan_commit``.
+    #: The pin plans made so far, by commit; filled by ``bump_plan.plan_commit``.
     plans: dict[str, PinPlan] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def texts(self, paths: Iterable[str]) -> dict[str, str | None]:
-        """Return the files as the commit ``start`` has them."""
+        """Return the files' contents at ``start``."""
         return self.checkout.read(paths, self.start)
 
     @property
     def fork(self) -> str:
-        """The commit where the branch left its base."""
+        """The commit where the branch diverged from its base."""
         return self.checkout.merge_base(self.start, self.base_commit) or self.base_commit
 
     @property
@@ -49,25 +49,23 @@ class BumpBranch:
         return self.tip is not None and self.checkout.current_branch() == self.bump.branch
 
     def describe(self) -> str:
-        """Return a sentence on the commit from which the bump is planned."""
+        """Return a sentence about the commit that the plan starts from."""
         if self.tip is None:
-            return f"The branch {self.bump.branch} will start at {self.bump.base} {self.base_commit[:10]}."
-        return f"The branch {self.bump.branch} exists, at {self.start[:10]}; the plan continues from there."
+            return f"Branch {self.bump.branch} will start at {self.bump.base} {self.base_commit[:10]}."
+        return f"Branch {self.bump.branch} exists at {self.start[:10]}; the plan continues from there."
 
 
 def find(checkout: Checkout, bump: Bump) -> BumpBranch:
-    """Read the base branch and the bump's branch, here and on the remotes.  Moves no ref and edits nothing.
+    """Read the base branch and the bump's branch, here and on the remotes.  Does not move refs or edit anything.
 
-    Where the remote cannot be reached, a preview or a local run uses what was last fetched, with a warning.
-    Raises RunbookError for a base that does not exist, and Refused where this clone's branch and the remote's differ.
+    If the remote is unreachable, a preview or a local run uses the last fetched state, with a warning.
+    Raises RunbookError for a base that does not exist, and Refused if this clone's branch and the remote's diverge.
     """
     remote = checkout.base_remote() or ""
     warnings: list[str] = []
     base = _newest(checkout, bump, remote, bump.base, warnings)
     if base is None:
-        raise NoSuchBranch(
-            f"The branch {bump.base!r} does not exist in {checkout.path}. Give the name of a branch that it has."
-        )
+        raise NoSuchBranch(f"Branch {bump.base!r} does not exist in {checkout.path}. Name an existing branch.")
     tip = _tip(checkout, bump, base, warnings) if bump.tag or bump.change_title else None
     return BumpBranch(checkout, bump, remote, base, tip or base, tip, tuple(warnings))
 
@@ -81,12 +79,12 @@ def _newest(checkout: Checkout, bump: Bump, remote: str, branch: str, warnings: 
         known = checkout.tracked_tip(remote, branch) or checkout.branch_tip(branch)
         if bump.publish or known is None:
             raise
-        warnings.append(f"{error} {branch} is used as it was last fetched, at {known[:10]}.")
+        warnings.append(f"{error} Using {branch} as last fetched, at {known[:10]}.")
         return known
 
 
 def _tip(checkout: Checkout, bump: Bump, base: str, warnings: list[str]) -> str | None:
-    """Return the newest commit of the bump's branch; None where neither this clone nor the remote has the branch."""
+    """Return the newest commit on the bump's branch; None if neither this clone nor the remote has the branch."""
     local, remote = checkout.branch_tip(bump.branch), _remote_tip(checkout, bump, warnings)
     if remote is None or remote == local:
         return local
@@ -96,8 +94,8 @@ def _tip(checkout: Checkout, bump: Bump, base: str, warnings: list[str]) -> str 
         return remote
     if not checkout.is_ancestor(remote, local):
         raise Refused(
-            f"The branch {bump.branch} is at {local[:10]} here and at {remote[:10]} on the remote {bump.remote!r}, and "
-            "neither contains the other. Keep the one you want: delete or rename the other, then run again."
+            f"Branch {bump.branch} is at {local[:10]} here and at {remote[:10]} on the remote {bump.remote!r}, and "
+            "the two have diverged. Decide which to keep, delete or rename the other, then run again."
         )
     return local
 
@@ -108,7 +106,7 @@ def _remote_tip(checkout: Checkout, bump: Bump, warnings: list[str]) -> str | No
         if bump.publish:
             raise RunbookError(
                 f"{checkout.path} has no remote named {bump.remote!r} to push to; it has "
-                f"{', '.join(remotes) or 'none'}. Give another as remote."
+                f"{', '.join(remotes) or 'none'}. Set remote to another name."
             )
         return None
     try:
@@ -121,17 +119,17 @@ def _remote_tip(checkout: Checkout, bump: Bump, warnings: list[str]) -> str | No
 
 
 def _taken_over(checkout: Checkout, bump: Bump, local: str, remote: str) -> str:
-    """Return the warning that names the commits which this clone gets with the remote's branch, whoever pushed them."""
+    """Return a warning that lists the commits this clone gets from the remote's branch, whoever pushed them."""
     titles = commit_titles(checkout, f"{local}..{remote}")
     listed = [f"{commit[:10]} {visible(title)[:80]!r}" for commit, title in titles.items()]
     return (
-        f"The branch {bump.branch} is taken over from the remote {bump.remote!r}, with commits that this clone lacks: "
-        f"{join_first(listed, 5) or 'merges alone'}."
+        f"Branch {bump.branch} is taken from the remote {bump.remote!r}, with commits missing from this clone: "
+        f"{join_first(listed, 5) or 'only merges'}."
     )
 
 
 def commit_titles(checkout: Checkout, span: str) -> dict[str, str]:
-    """Return the ids and titles of the commits in ``span`` (``older..newer``), without merges, newest first."""
+    """Return the IDs and titles of the commits in ``span`` (``older..newer``), without merges, newest first."""
     titles = {}
     for line in checkout.git("log", "--no-merges", "--format=%H%x00%s", span, "--").split("\n"):
         commit, _, title = line.partition("\0")
@@ -141,9 +139,9 @@ def commit_titles(checkout: Checkout, span: str) -> dict[str, str]:
 
 
 def only_ci_answers(checkout: Checkout, bump: Bump, pushed: str, tip: str) -> bool:
-    """Return whether ``tip`` adds to the pushed commit nothing but answers to its CI run, which wait for their push.
+    """Return whether ``tip`` adds only responses to the pushed commit's CI run, which are waiting to be pushed.
 
-    Those of one round go in one push, since each push costs a complete run.
+    The responses of one round are pushed together, because each push costs a complete run.
     """
     if not checkout.has(pushed) or not checkout.is_ancestor(pushed, tip):
         return False
@@ -152,16 +150,16 @@ def only_ci_answers(checkout: Checkout, bump: Bump, pushed: str, tip: str) -> bo
 
 
 def apply_edits(branch: BumpBranch, edits: Sequence[Edit]) -> list[Edit]:
-    """Put the checkout onto the bump's branch and write the edits, where the files do not have them already.
+    """Switch the checkout to the bump's branch and write the edits that the files do not have yet.
 
-    Returns the edits that were written now.  On an error the checkout is put back as it was.
-    Refused when a file to be edited has uncommitted changes other than the plan's, or git does not know who commits.
+    Returns the edits written now.  On an error the checkout is restored.
+    Refused if a file to be edited has uncommitted changes other than the plan's, or git has no committer identity.
     """
     checkout, bump = branch.checkout, branch.bump
     checkout.require_work_tree()
     if not edits:
         return []
-    checkout.identity()  # git would report a missing one only after the files are written
+    checkout.identity()  # git would report a missing identity only after the files are written
     paths = edited_paths(edits)
     editable.require(checkout, paths)
     checkout.clear(paths)
@@ -186,10 +184,10 @@ def apply_edits(branch: BumpBranch, edits: Sequence[Edit]) -> list[Edit]:
 
 
 def fast_forward(branch: BumpBranch) -> bool:
-    """Move the bump's branch, where it is checked out, to what its remote has; return whether it was behind.
+    """Fast-forward the bump's branch, if it is checked out, to its remote; return whether it was behind.
 
-    The remote is ahead when another checkout's run pushed.  Uncommitted files with the remote's text are no obstacle;
-    git refuses others.
+    The remote is ahead if a run in another checkout has pushed.  Uncommitted files are no obstacle if they match the
+    remote's; git refuses others.
     """
     checkout, local = branch.checkout, branch.checkout.branch_tip(branch.bump.branch)
     if local is None or local == branch.start or not branch.on_branch or not checkout.is_ancestor(local, branch.start):
@@ -205,7 +203,7 @@ def fast_forward(branch: BumpBranch) -> bool:
 
 
 def switch_to(branch: BumpBranch) -> None:
-    """Check out the bump's branch, created at ``branch.start`` where there is none."""
+    """Check out the bump's branch, creating it at ``branch.start`` if necessary."""
     checkout, bump = branch.checkout, branch.bump
     local = checkout.branch_tip(bump.branch)
     if checkout.current_branch() != bump.branch:
@@ -215,7 +213,7 @@ def switch_to(branch: BumpBranch) -> None:
 
 
 def _put_aside(checkout: Checkout, bump: Bump, applied: Sequence[Edit]) -> None:
-    """Undo the edits that are applied already, or git would not switch branches; they are written again right after."""
+    """Undo edits already applied, so that git can switch branches; they are written again immediately afterwards."""
     if not applied or checkout.current_branch() == bump.branch:
         return
     at_head = checkout.read(edited_paths(applied), "HEAD")
@@ -228,7 +226,7 @@ def _put_aside(checkout: Checkout, bump: Bump, applied: Sequence[Edit]) -> None:
 
 
 def uncommitted_edits(checkout: Checkout, edits: Sequence[Edit]) -> list[Edit]:
-    """Return the edits that the work tree has uncommitted already.  Refused when a file has other changes."""
+    """Return the edits already present, uncommitted, in the work tree.  Refused if a file has other changes."""
     if not edits or checkout.bare:
         return []
     dirty = set(checkout.uncommitted(edited_paths(edits)))
@@ -236,7 +234,7 @@ def uncommitted_edits(checkout: Checkout, edits: Sequence[Edit]) -> list[Edit]:
     foreign = [edit.path for edit in edits if edit.path in dirty and texts[edit.path] != edit.after]
     if foreign:
         raise Refused(
-            f"{', '.join(foreign)} in {checkout.path} has uncommitted changes that are not this bump's, "
+            f"{', '.join(foreign)} in {checkout.path} has uncommitted changes that are not part of this bump, "
             "so nothing was changed. Commit, stash or undo them, then run again."
         )
     return [edit for edit in edits if edit.path in dirty]

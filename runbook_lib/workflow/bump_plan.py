@@ -1,4 +1,4 @@
-"""The plan of a bump on its branch, and the new image as the registry describes it."""
+"""The plan of a bump on its branch, and the registry's description of the new image."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -27,10 +27,10 @@ NO_PLAN = PinPlan((), (), (), ())
 
 @dataclass(frozen=True)
 class PlannedBump:
-    """The plan of a bump, and its image as the registry describes it.  Empty for a bump without a tag.
+    """The plan of a bump, and the registry's description of its image.  Empty for a bump without a tag.
 
-    ``base_tag``: the tag that the base branch names, if it is one.  ``changes`` compares its image with the new one,
-    where the registry has both.
+    ``base_tag``: the tag on the base branch, if there is exactly one.  ``changes`` compares its image with the new
+    one, if the registry has both.
     """
 
     bump: Bump
@@ -41,7 +41,7 @@ class PlannedBump:
     base_tag: Tag | None = None
 
     def require(self) -> None:
-        """Raise Refused where the registry has no such image, or could not be reached and this run publishes."""
+        """Raise Refused if the registry has no such image, or was unreachable and this run publishes."""
         if self.bump.tag is None:
             raise Refused("No tag was given, so there is nothing to apply. Give one, such as -p tag 26.04-py3.")
         if self.check.status == "failed":
@@ -51,7 +51,7 @@ class PlannedBump:
 
     @property
     def cuda(self) -> str | None:
-        """The CUDA release (``13.2``) that the image has on every platform; None where it is unknown."""
+        """The CUDA release (``13.2``) of the image on every platform; None if unknown."""
         platforms = self.image.platforms.values() if self.image else ()
         versions = {platform.env.get("CUDA_VERSION", "") for platform in platforms}
         if len(versions) != 1:
@@ -60,7 +60,7 @@ class PlannedBump:
 
     @property
     def platforms(self) -> list[dict[str, str]]:
-        """The image for each platform: digest, size of the download in GB, and the versions that it names."""
+        """The image for each platform: digest, download size in GB, and reported versions."""
         names = ("CUDA_VERSION", "CUDNN_VERSION", "NCCL_VERSION", "PYTORCH_VERSION", "CUDA_DRIVER_VERSION")
         rows = []
         for name, platform in sorted(self.image.platforms.items()) if self.image else ():
@@ -70,17 +70,17 @@ class PlannedBump:
 
     @property
     def months(self) -> tuple[str, str]:
-        """The months of the present and the new image in the almanac, each empty where there is none."""
+        """The almanac's months of the current and the new image, each empty if there is none."""
         image = self.bump.repository.sites.image
         return almanac.month(image, str(self.base_tag)), almanac.month(image, str(self.bump.tag))
 
     @property
     def known_issues(self) -> list[KnownIssue]:
-        """The published issues that the new image has and the present one has not; all of them if that is unknown."""
+        """The published issues that are in the new image but not in the current one; all of them if that is unknown."""
         return almanac.new_issues(*self.months)
 
     def show_changes(self) -> View:
-        """Show what the new image brings, the variables of its environment that differ, and what is published on it."""
+        """Show the changes in the new image and in its environment variables, and the facts published about it."""
         published = display.table([issue.row() for issue in self.known_issues], empty="No known issue is recorded.")
         published += display.table(almanac.facts(*self.months), empty="No published facts are recorded.")
         if self.changes is None:
@@ -90,7 +90,7 @@ class PlannedBump:
 
     @property
     def used_exceptions(self) -> dict[str, str]:
-        """The named exceptions that this bump really needed, with the reasons."""
+        """The named exceptions that this bump actually needed, with the reasons."""
         used = {}
         if self.check.status == "skipped":
             used["unverified-tag"] = self.check.detail
@@ -101,9 +101,9 @@ class PlannedBump:
 
 
 def plan_bump(branch: BumpBranch) -> PlannedBump:
-    """Plan on the newest commit of the branch, and query the registry for the image on each platform of the pins.
+    """Plan on the branch's newest commit, and query the registry for the image on each of the pins' platforms.
 
-    Raises Refused for a branch of the bump's name with other content.
+    Raises Refused for a branch that has the bump's name but different content.
     """
     bump, sites = branch.bump, branch.bump.repository.sites
     if bump.tag is None:
@@ -112,11 +112,11 @@ def plan_bump(branch: BumpBranch) -> PlannedBump:
     _refuse_other_content(branch, plan)
     base_plan = plan_commit(branch, branch.base_commit)
     _refuse_stale_branch(branch, base_plan)
-    # What is published rests on the registry's present answer, not on one of some minutes ago.
+    # A run that publishes needs the registry's current answer, not a cached one.
     age = 0.0 if bump.publish else FRESH
     base_tag = _base_tag(bump, base_plan)
     connection = Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}"), max_age=age)
-    with connection as registry, ThreadPoolExecutor(1) as pool:  # side by side: a distant registry is waited for once
+    with connection as registry, ThreadPoolExecutor(1) as pool:  # in parallel, because a distant registry is slow
         old_image = pool.submit(_base_image, registry.copy(), base_tag)
         check, image = verify_tag(registry, bump.tag, plan.platforms, sites.family)
     for name in plan.images:
@@ -131,9 +131,9 @@ def plan_bump(branch: BumpBranch) -> PlannedBump:
 
 
 def plan_commit(branch: BumpBranch, commit: str) -> PinPlan:
-    """Return the plan of the bump's pins on the files of a commit, which is read and planned once for a ``branch``.
+    """Return the pin plan for the files in a commit, which is read and planned once per ``branch``.
 
-    Raises RunbookError as ``pins.plan.plan`` does.
+    Raises RunbookError like ``pins.plan.plan``.
     """
     bump, sites = branch.bump, branch.bump.repository.sites
     assert bump.tag is not None
@@ -146,24 +146,24 @@ def plan_commit(branch: BumpBranch, commit: str) -> PinPlan:
 
 
 def _digest(bump: Bump, name: str) -> str:
-    """Return the digest of the new index of an image, for pins that name one.
+    """Return the digest of the new image index, for pins that include a digest.
 
-    Raises RunbookError where it is unknown.
+    Raises RunbookError if it is unknown.
     """
     reference = ImageRef.parse(f"{name}:{bump.tag}")
-    # The digest that is written must be of now; in a preview an answer of some minutes ago will do.
+    # A digest to be written must be current; for a preview a cached answer is good enough.
     with Registry.connect(reference, max_age=0.0 if bump.publish else FRESH) as registry:
         image = registry.image(str(bump.tag))
     if image is None:
         raise CannotTell(
-            f"The pins name a digest beside their tag, and the registry has no image {reference}, so there is no new "
+            f"The pins include a digest, but the registry has no image {reference}, so there is no new "
             "digest to write. Correct the tag."
         )
     return image.digest
 
 
 def _base_tag(bump: Bump, base_plan: PinPlan) -> Tag | None:
-    """Return the tag that the bump moves away from; None where the pins of the base name several, or the new one."""
+    """Return the tag that the bump moves away from; None if the base's pins name several, or the new one."""
     main = [
         change.old for change in base_plan.changes if ImageRef.parse(change.old).name == bump.repository.sites.image
     ]
@@ -174,40 +174,40 @@ def _base_tag(bump: Bump, base_plan: PinPlan) -> Tag | None:
 
 
 def _base_image(registry: Registry, tag: Tag | None) -> Image | None:
-    """Return the image of a tag; None without one, or where the registry does not have or describe it."""
+    """Return a tag's image; None without a tag, or if the registry does not have or describe it."""
     if tag is None:
         return None
     try:
         return registry.image(str(tag))
     except (Unreachable, CannotTell):
-        return None  # nothing depends on it; the check of the tag reports the problem
+        return None  # nothing depends on this image; the check of the tag reports the problem
 
 
 def _refuse_other_content(branch: BumpBranch, plan: PinPlan) -> None:
-    """Raise Refused for somebody's own branch: it lacks the plan and holds commits, none of them the bump's."""
+    """Raise Refused for somebody's own branch: it has commits, none of them the bump's, and lacks the plan."""
     bump, checkout = branch.bump, branch.checkout
     titles = bump_branch.commit_titles(checkout, f"{branch.base_commit}..{branch.start}")
     if plan.changes and titles and bump.title not in titles.values():
         listed = ", ".join(f"{commit[:10]} ({title})" for commit, title in list(titles.items())[:3])
         raise Refused(
-            f"The branch {bump.branch} in {checkout.path} has other content than this bump: {listed}. Nothing was "
+            f"Branch {bump.branch} in {checkout.path} has content unrelated to this bump: {listed}. Nothing was "
             "changed. Delete or rename that branch, here and on the remote, then run again."
         )
 
 
 def _refuse_stale_branch(branch: BumpBranch, base_plan: PinPlan) -> None:
-    """Raise Refused for a roll-back that would reuse the branch of the bump that it goes back to."""
+    """Raise Refused for a rollback that would reuse the branch of the bump that it returns to."""
     bump, checkout = branch.bump, branch.checkout
     back = any(_goes_back(bump, change) for change in base_plan.changes)
     if back and branch.tip and not checkout.is_ancestor(branch.base_commit, branch.start):
         raise Refused(
-            f"The branch {bump.branch} in {checkout.path} is from an earlier bump, and {bump.base} has moved since. "
+            f"Branch {bump.branch} in {checkout.path} is from an earlier bump, and {bump.base} has moved since. "
             "Nothing was changed. Delete that branch, here and on the remote, then run again."
         )
 
 
 def base_has_tag(branch: BumpBranch) -> bool:
-    """Return whether the base branch names the tag already: the bump is merged, or was never needed."""
+    """Return whether the base branch already names the tag: the bump is merged, or was never needed."""
     if branch.bump.tag is None:
         return False
     try:
@@ -227,7 +227,7 @@ def _goes_back(bump: Bump, change: PinChange) -> bool:
 
 
 def pin_rows(branch: BumpBranch) -> list[dict[str, str]]:
-    """Return a row for every pin of the base branch and of the bump's own, where that exists."""
+    """Return a row for every pin on the base branch, and on the bump's branch if it exists."""
     sites = branch.bump.repository.sites
     commits = {branch.bump.base: branch.base_commit}
     if branch.tip:

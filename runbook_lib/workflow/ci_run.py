@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 
-from runbook_lib import notebooks
+from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import CiStatus, branch_of, choose, judge, labels_at, wrong_tests
 from runbook_lib.clients.github.client import GitHub, once
@@ -16,18 +16,18 @@ from runbook_lib.workflow.bump_plan import base_has_tag
 from runbook_lib.workflow.proposal import is_mine
 from runbook_lib.workflow.pull_request import PullRequestState, label_request, refresh, review_commits
 
-#: After this many refused deployments a maintainer has to find the cause.
+#: Number of refused deployments after which a maintainer has to find the cause.
 _MAX_REFUSED = 3
 _EMPTY_COMMIT_TITLE = "chore: Trigger CI again"
 _RUN_AGAIN = f"Run {notebooks.RUN_CI} again."
 
 
 def authorize(step: StepRecord, state: PullRequestState) -> PullRequestState:
-    """Authorize CI for the head commit: with one comment per commit, and only while the labels are right.
+    """Authorize CI for the head commit, with one comment per commit, and only while the labels are right.
 
     Only commits that the runbook made are authorized, and those that a person has confirmed (``branch_history``).
-    Where the deployment of the commit was refused, an empty commit takes its place.  What keeps CI from being
-    authorized is in ``waiting`` of the result.
+    If the deployment of the commit was refused, an empty commit replaces it.  ``waiting`` in the result says what
+    prevents the authorization.
     """
     bump, github, pull = state.bump, state.github, state.pull
     if bump.tag and (reason := bump.repository.inapplicable(notebooks.RUN_CI)):
@@ -41,8 +41,8 @@ def authorize(step: StepRecord, state: PullRequestState) -> PullRequestState:
     )  # fmt: skip
     if state.behind:
         step.warn(
-            f"{pull.base_ref} has moved: it has {state.behind} commits that #{pull.number} lacks. CI tests the "
-            "merge of both as of the moment it starts; allow=merge-base merges them into the branch and plans again."
+            f"{pull.base_ref} has moved: #{pull.number} is {display.count(state.behind, 'commit')} behind. CI tests "
+            "the merge of both at the time it starts; allow=merge-base merges them into the branch and plans again."
         )
     state = replace(state, review=review_commits(state, step.records))
     if state.review:
@@ -68,7 +68,7 @@ def _without_pull_request(state: PullRequestState) -> PullRequestState:
 
 
 def _obstacle(state: PullRequestState, pull: Pull, github: GitHub) -> tuple[str, str] | None:
-    """Return why CI must not be authorized, and what to do; None where it may be."""
+    """Return why CI must not be authorized, and what to do; None if it may be."""
     bump, checkout = state.bump, state.branch.checkout
     on, off = bump.labels
     if request := label_request(pull, sorted(on - pull.labels), sorted(off & pull.labels), github.repository):
@@ -84,46 +84,46 @@ def _obstacle(state: PullRequestState, pull: Pull, github: GitHub) -> tuple[str,
     if not state.refused and (state.authorized or _own_run(pull, github, bump)):
         return None
     if not mine:
-        # The gate keeps code that nobody has read off the runners: only a person opens it for somebody else's commits.
+        # The gate keeps unread code off the runners: only a person may open it for somebody else's commits.
         return (
-            f"waiting for a person: the commits of #{pull.number} are {pull.author}'s, and CI must be authorized by "
+            f"waiting for a person: the commits in #{pull.number} are {pull.author}'s, so CI must be authorized by "
             "hand",
             f'Read every line of {pull.url}/files, then comment "{command(pull.head_sha)}" there.',
         )
     if state.review is None or state.review.head != pull.head_sha:
         return (
-            f"waiting for git: {pull.head_sha[:10]} of #{pull.number} cannot be fetched, and so not be reviewed",
+            f"waiting for git: {pull.head_sha[:10]} in #{pull.number} cannot be fetched, so it cannot be reviewed",
             _RUN_AGAIN,
         )
     if state.review.foreign:
         return state.review.waiting, state.review.next
     if not bump.publish:
-        return f"waiting for publish: only then {command(pull.head_sha)!r} is written on #{pull.number}", "publish=True"
+        return f"waiting for publish, which comments {command(pull.head_sha)!r} on #{pull.number}", "publish=True"
     return None
 
 
 def _needs_push(checkout: Checkout, bump: Bump, head: str, tip: str) -> bool:
-    """Return whether the branch has more than the pull request, and not only answers to CI."""
+    """Return whether the branch has more than the pull request, other than responses to CI."""
     if tip == head or (checkout.has(head) and checkout.is_ancestor(tip, head)):
         return False
     return not bump_branch.only_ci_answers(checkout, bump, head, tip)
 
 
 def _own_run(pull: Pull, github: GitHub, bump: Bump) -> WorkflowRun | None:
-    """Return a run that copy-pr-bot started by itself, as for a trusted author."""
+    """Return a run that copy-pr-bot started by itself, as it does for a trusted author."""
     return choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha, bump.repository.workflow)
 
 
 def _push_empty_commit(step: StepRecord, state: PullRequestState, pull: Pull, github: GitHub) -> PullRequestState:
-    """Push an empty commit: a refused deployment belongs to its commit, so another one is needed."""
+    """Push an empty commit: a refused deployment is tied to its commit, so a new one is needed."""
     branch, bump, checkout = state.branch, state.bump, state.branch.checkout
     assert state.review is not None
     trees = [commit.tree for commit in state.review.commits]
     refused = sum(tree == previous for previous, tree in pairwise(trees)) + 1
     if refused >= _MAX_REFUSED:
         return replace(
-            state, waiting=f"waiting for a maintainer: {refused} commits of #{pull.number} could not be deployed",
-            next=f"Ask a maintainer what keeps it from deploying: {pull.url}",
+            state, waiting=f"waiting for a maintainer: {refused} commits in #{pull.number} could not be deployed",
+            next=f"Ask a maintainer what prevents the deployment: {pull.url}",
         )  # fmt: skip
     bump_branch.switch_to(branch)
     commit = checkout.empty_commit(_EMPTY_COMMIT_TITLE)
@@ -153,7 +153,7 @@ def _comment(step: StepRecord, state: PullRequestState, pull: Pull, github: GitH
 
 
 def progress(state: PullRequestState, pull: Pull, github: GitHub) -> CiStatus:
-    """Return the state of the head commit's CI run, as GitHub reports it now."""
+    """Return the current state of the head commit's CI run on GitHub."""
     head, bump = pull.head_sha, state.bump
     run = choose(github.runs(branch_of(pull.number), head), head, bump.repository.workflow)
     jobs: tuple[WorkflowJob, ...] = ()
@@ -170,7 +170,7 @@ def progress(state: PullRequestState, pull: Pull, github: GitHub) -> CiStatus:
     if refusals(comments, head) or (current.state in ("none", "failed") and github.deployment_failed(head)):
         return replace(
             current, state="refused", sentence=f"waiting for another commit: copy-pr-bot could not deploy {head[:10]}",
-            next=f"{_RUN_AGAIN[:-1]}: it pushes an empty commit and authorizes CI for that.",
+            next=f"{_RUN_AGAIN[:-1]}: it pushes an empty commit and authorizes CI for it.",
         )  # fmt: skip
     if run is None and (code := complaint(comments, head, state.me)):
         return replace(
@@ -185,6 +185,6 @@ def progress(state: PullRequestState, pull: Pull, github: GitHub) -> CiStatus:
     if run is None and not commands(comments, head, state.me):
         return replace(
             current, sentence=f"waiting for a comment: none authorizes CI for {head[:10]} yet",
-            next=f"Run {notebooks.RUN_CI}, with publish: it writes that comment.",
+            next=f"Run {notebooks.RUN_CI}, with publish: it posts that comment.",
         )  # fmt: skip
     return current

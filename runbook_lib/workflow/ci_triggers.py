@@ -1,4 +1,4 @@
-"""The workflows that GitHub starts for a bump by itself, by their triggers at a commit.
+"""The workflows that GitHub starts for a bump by itself, according to their triggers in a commit.
 
 Source: GitHub's "Workflow syntax for GitHub Actions" (``on``) and its "Filter pattern cheat sheet".
 """
@@ -18,13 +18,13 @@ from runbook_lib.workflow.proposal import head_of
 
 _FOLDER = ".github/workflows"
 _PULL_REQUEST = ("pull_request", "pull_request_target")
-#: Seconds for one pattern, which comes from the repository.
+#: Seconds allowed for matching one pattern, which comes from the repository.
 _LIMIT = 1.0
 _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "?", "+": "+"}
 
 
 def describe(branch: BumpBranch) -> str:
-    """Return a sentence on the CI that starts by itself once this bump is pushed and its pull request opened."""
+    """Return a sentence about the CI that starts by itself once this bump is pushed and its pull request opened."""
     checkout, bump = branch.checkout, branch.bump
     files = commit_changes.list_files(checkout, branch.start, _FOLDER)
     paths = edited_paths(plan_commit(branch, branch.fork).edits)
@@ -42,25 +42,25 @@ def describe(branch: BumpBranch) -> str:
             if _starts(triggers, _PULL_REQUEST, bump.base, paths):
                 on_pull_request.append(name)
         except CannotTell as error:
-            return f"Which CI starts is unknown, as {file} cannot be read: {error}"
+            return f"Which CI starts is unknown, because {file} cannot be read: {error}"
     own = head_of(checkout, bump).partition(":")[0].lower()
     if own == checkout.repository().partition("/")[0].lower():
         if started := sorted({*on_push, *on_pull_request}):
             return f"CI starts by itself: {', '.join(started)}."
-        return f"No CI starts by itself: no workflow in {_FOLDER} has a trigger that fits these changes."
+        return f"No CI starts by itself: no workflow in {_FOLDER} has a trigger that matches these changes."
     if on_pull_request:
         return f"CI starts with the pull request, once a maintainer approves it: {', '.join(on_pull_request)}."
-    sentence = f"No CI starts from the fork {own}: no workflow in {_FOLDER} has a pull_request trigger that fits."
+    sentence = f"No CI starts from the fork {own}: no workflow in {_FOLDER} has a matching pull_request trigger."
     if on_push:
         sentence += f" {', '.join(on_push)} starts once somebody with write access pushes the branch to the repository."
     return sentence
 
 
 def _triggers(workflow: Any) -> Mapping[str, Any]:
-    """Return the events of a workflow with their filters.  Raises CannotTell for another form than GitHub documents."""
+    """Return a workflow's events with their filters.  Raises CannotTell for a form that GitHub does not document."""
     if not isinstance(workflow, dict):
-        raise CannotTell("it is no mapping.")
-    events = workflow.get("on", workflow.get(True))  # YAML 1.1 reads a bare `on` as true
+        raise CannotTell("it is not a mapping.")
+    events = workflow.get("on", workflow.get(True))  # YAML 1.1 parses a bare `on` as true
     if isinstance(events, str):
         events = [events]
     if isinstance(events, list):
@@ -71,7 +71,7 @@ def _triggers(workflow: Any) -> Mapping[str, Any]:
 
 
 def _starts(triggers: Mapping[str, Any], events: Sequence[str], ref: str, paths: Sequence[str]) -> bool:
-    """Return whether one of the events starts the workflow, for a branch and the changed paths."""
+    """Return whether one of the events starts the workflow for this branch and these changed paths."""
     for event in events:
         if event not in triggers:
             continue
@@ -79,14 +79,14 @@ def _starts(triggers: Mapping[str, Any], events: Sequence[str], ref: str, paths:
         if not isinstance(filters, dict):
             raise CannotTell(f"its event {event} has filters of an unknown form.")
         if event == "push" and "tags" in filters and not filters.keys() & {"branches", "branches-ignore"}:
-            continue  # such a filter leaves branches out
+            continue  # such a filter excludes branches
         if _passes(filters, "branches", [ref]) and _passes(filters, "paths", paths):
             return True
     return False
 
 
 def _passes(filters: Mapping[str, Any], name: str, values: Sequence[str]) -> bool:
-    """Return whether one of the values passes the filter ``name``, and is not left out by ``name-ignore``."""
+    """Return whether one of the values passes the filter ``name`` and is not excluded by ``name-ignore``."""
     ignored = _patterns(filters, f"{name}-ignore")
     wanted = _patterns(filters, name)
     return any((not wanted or _matches(value, wanted)) and not _matches(value, ignored) for value in values)
@@ -97,12 +97,12 @@ def _patterns(filters: Mapping[str, Any], name: str) -> list[str]:
     if isinstance(patterns, str):
         patterns = [patterns]
     if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
-        raise CannotTell(f"its filter {name} is no list of patterns.")
+        raise CannotTell(f"its filter {name} is not a list of patterns.")
     return patterns
 
 
 def _matches(value: str, patterns: Sequence[str]) -> bool:
-    """Return whether the last pattern that matches is not one with ``!``, as GitHub decides."""
+    """Return whether the last matching pattern does not start with ``!``, which is GitHub's rule."""
     matched = False
     for pattern in patterns:
         if _full_match(pattern.removeprefix("!"), value):

@@ -1,7 +1,7 @@
-"""The events of GitHub's workflows that concern a bump: a comment with a command, and a CI run.
+"""The events in GitHub workflows that concern a bump: a comment with a command, and a CI run.
 
-A command is the first line of a new comment of a person, and nothing else: a quotation, a code block, an edit, a bot's
-text and every other comment are data.  Whether the person may give it is checked by whoever carries it out.
+Only the first line of a person's new comment can be a command: quotations, code blocks, edits, bot comments and all
+other comments are data.  The code that carries out a command checks whether the person may give it.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from runbook_lib.errors import RunbookError
 
 CommandName: TypeAlias = Literal["status", "refresh", "hold", "revert"]
-#: With text, and without: a hold needs a reason.
+#: Commands with and without text: a hold needs a reason.
 _COMMAND = re.compile(r"/bump (?:(?P<name>hold|revert) (?P<text>\S[^\n]{0,499})|(?P<alone>status|refresh|revert))")
 #: The branch to which copy-pr-bot mirrors a pull request.
 _MIRROR = re.compile(r"pull-request/(?P<number>[0-9]{1,9})")
@@ -20,7 +20,7 @@ _MIRROR = re.compile(r"pull-request/(?P<number>[0-9]{1,9})")
 
 @dataclass(frozen=True)
 class CommentCommand:
-    """A command of ``author``, who may not be allowed to give it; ``text`` is the rest of its line."""
+    """A command by ``author``, who may lack the permission; ``text`` is the rest of the line."""
 
     name: CommandName
     text: str
@@ -30,7 +30,7 @@ class CommentCommand:
 
 @dataclass(frozen=True)
 class ForgeEvent:
-    """An event of the pull request ``number``; 0 where only the branch of its head is known, as ``owner:branch``."""
+    """An event on the pull request ``number``, 0 if only its head branch is known, as ``owner:branch``."""
 
     number: int
     command: CommentCommand | None = None
@@ -38,13 +38,13 @@ class ForgeEvent:
 
 
 def parse(document: object, repository: str) -> ForgeEvent | None:
-    """Return the event, or None for one of another kind, of another repository, or without a command.
+    """Return the event, or None if it is of another kind, from another repository, or without a command.
 
-    Raises RunbookError for what is no event of GitHub's.
+    Raises RunbookError for data that is not a GitHub event.
     """
     try:
         if not isinstance(document, dict):
-            raise TypeError("the event is no JSON object")
+            raise TypeError("the event is not a JSON object")
         if document["repository"]["full_name"].lower() != repository.lower():
             return None
         if "comment" in document and "issue" in document:
@@ -52,7 +52,7 @@ def parse(document: object, repository: str) -> ForgeEvent | None:
         return _run(document["workflow_run"]) if "workflow_run" in document else None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunbookError(
-            "The event file is not one of GitHub's: GITHUB_EVENT_PATH names it in a workflow that runs on "
+            "The event file is not from GitHub: GITHUB_EVENT_PATH names it in a workflow that runs on "
             "issue_comment or workflow_run."
         ) from error
 

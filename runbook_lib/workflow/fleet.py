@@ -28,7 +28,7 @@ from runbook_lib.text.user_file import load_schema
 from runbook_lib.workflow import repository as recognized
 from runbook_lib.workflow.sync_survey import survey
 
-#: Commits that change a pin file and are searched for the one that moved the pins.
+#: Number of commits to a pin file that are searched for the one that moved the pins.
 _SEARCHED = 200
 _ReadTags = Callable[[str], tuple[tuple[str, ...], str]]
 
@@ -37,8 +37,8 @@ _ReadTags = Callable[[str], tuple[tuple[str, ...], str]]
 class FleetRow:
     """The base image of one branch, for one image type and one group of pins.
 
-    ``since`` is the date of the commit that moved the pins there, with ``…`` before it where the history that is known
-    begins later.  ``behind``: releases of the same edition that are newer; None where the registry cannot be read.
+    ``since`` is the date of the commit that moved the pins there, preceded by ``…`` if the known history begins later.
+    ``behind``: the number of newer releases of the same edition; None if the registry cannot be read.
     ``problem``: the reason why something is unknown.
     """
 
@@ -66,16 +66,16 @@ class FleetRow:
 
 
 def read(text: str, origin: Path) -> list[FleetRow]:
-    """Return the rows of the repositories that a fleet file lists; its paths are relative to the file.
+    """Return the rows of the repositories listed in a fleet file, whose paths are relative to the file.
 
-    Raises RunbookError, with the line, for a file that does not fit its schema.
+    Raises RunbookError, with the line, for a file that does not match its schema.
     """
     values = user_file.read(text, load_schema("runbook_lib.workflow", "fleet.schema.json"), "fleet file", str(origin))
     folder = origin.absolute().parent
     audit = values.values.get("audit")
     bumps = archive.status(folder / Path(audit).expanduser() if audit else archive.default())
     rows = []
-    read_tags = cache(_tags)  # a registry that does not answer is waited for once
+    read_tags = cache(_tags)  # so that an unresponsive registry is queried only once
     for entry in values.values["repositories"]:
         clone = folder / Path(entry["clone"]).expanduser()
         try:
@@ -86,7 +86,7 @@ def read(text: str, origin: Path) -> list[FleetRow]:
 
 
 def problems(rows: Sequence[FleetRow]) -> list[str]:
-    """Return each reason why something is unknown once, with the branches that have it."""
+    """Return each reason why something is unknown once, with the branches concerned."""
     branches: dict[str, list[str]] = {}
     for row in rows:
         if row.problem:
@@ -101,12 +101,12 @@ def _rows(
     repository = recognized.choose(checkout, pins, refs)
     try:
         name = checkout.repository()
-    except RunbookError:  # a clone of a mirror without owner and name
+    except RunbookError:  # a clone whose remote has no owner and name
         name = clone.name
     for snapshot in survey(clone, refs, repository=repository).snapshots:
         assert snapshot.commit
         if not lockstep_images(snapshot.verdicts):
-            yield FleetRow(name, snapshot.name, problem="It has no known pin site, or none of them can be read.")
+            yield FleetRow(name, snapshot.name, problem="It has no known pin site, or none that can be read.")
         base = FleetRow(name, snapshot.name)
         for group in repository.sites.groups:
             verdicts = [verdict for verdict in snapshot.verdicts if verdict.group == group.name]
@@ -149,7 +149,7 @@ def lockstep_images(verdicts: Sequence[PinVerdict]) -> dict[ImageType, set[Image
 def moved_since(
     checkout: Checkout, commit: str, sites: Sites, image_type: ImageType, images: set[ImageRef]
 ) -> tuple[str, str]:
-    """Return the date and the commit from which on the branch has these images."""
+    """Return the date and the commit since which the branch has had these images."""
     versions = file_versions(checkout, commit, sites.pin_paths, _SEARCHED)
     names = [name for name, _ in reversed(versions)]
     stored = blobs.read_blobs(checkout.path, [(name, path) for name in names for path in sites.pin_paths])
@@ -191,7 +191,7 @@ def _with_newest(row: FleetRow, group: PinGroup, read_tags: _ReadTags) -> FleetR
 
 
 def _tags(repository: str) -> tuple[tuple[str, ...], str]:
-    """Return the tags of an image, or the reason why they cannot be read."""
+    """Return an image's tags, or the reason why they cannot be read."""
     try:
         with Registry.connect(ImageRef.parse(repository), os.environ) as registry:
             return registry.known_tags().names, ""

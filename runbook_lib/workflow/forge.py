@@ -6,7 +6,7 @@ from runbook_lib.errors import RunbookError
 
 
 def connect_github(repository: str, bump: Bump) -> GitHub | None:
-    """Return the forge, or None where there is no usable token and this run publishes nothing."""
+    """Return the forge, or None if there is no usable token and this run publishes nothing."""
     try:
         return GitHub.connect(repository)
     except RunbookError:

@@ -1,6 +1,6 @@
-"""The golden values of a CI run, collected and judged against those of the bump's branch.  Changes nothing.
+"""The golden values of a CI run, collected and judged against those on the bump's branch.  Changes nothing.
 
-Files that an earlier refresh has brought onto the branch are not refreshed again.
+Files already refreshed on the branch are not refreshed again.
 """
 
 import contextlib
@@ -41,10 +41,10 @@ _LISTED = (FOLDER, recipes.FOLDER, LINT)
 
 @dataclass(frozen=True)
 class GoldenComparison:
-    """The golden values of a run and the verdicts on them.
+    """A run's golden values and the verdicts on them.
 
-    ``old`` and ``new`` are by ``<model>/<test case>/golden_values_….json``.  ``undecided`` are the failed
-    jobs that these values do not explain; ``covers`` are by entry of ``accept`` the files that it accepts.
+    ``old`` and ``new`` are keyed by ``<model>/<test case>/golden_values_….json``.  ``undecided`` are the failed
+    jobs that these values do not explain; ``covers`` maps each entry of ``accept`` to the files that it accepts.
     """
 
     ci_run: ChosenRun
@@ -66,12 +66,12 @@ class GoldenComparison:
 
     @property
     def unavailable(self) -> tuple[CollectionProblem, ...]:
-        """The files that a job uploaded, or should have uploaded, and that cannot be used."""
+        """The files that a job uploaded, or should have uploaded, but that cannot be used."""
         return tuple(problem for problem in self.collection.problems if not problem.by_job)
 
     @property
     def ambiguous_jobs(self) -> tuple[str, ...]:
-        """The failed jobs of ambiguous values, which another attempt decides."""
+        """The failed jobs with ambiguous values, which need another attempt to decide."""
         ambiguous = {judgement.file for judgement in self.judged if judgement.verdict == "ambiguous"}
         jobs = {
             (file.job, file.artifact)
@@ -97,11 +97,11 @@ class GoldenComparison:
                 {"job": problem.job, "file": problem.file or problem.artifact, "why": problem.sentence}
                 for problem in problems
             )
-            view += display.note("Unavailable, and so not used:") + display.table(rows)
+            view += display.note("Unavailable, and therefore not used:") + display.table(rows)
         return view + display.notes(self.warnings, title="Warnings")
 
     def frame(self) -> "pd.DataFrame":
-        """Return a row per (file, metric), the most urgent first, with the columns of the CSV."""
+        """Return a row per (file, metric), most urgent first, with the CSV's columns."""
         import pandas as pd
 
         return pd.DataFrame(summary.rows(summary.in_order(self.judged)), columns=list(summary.CSV_COLUMNS))
@@ -111,19 +111,19 @@ class GoldenComparison:
         return display.frame(self.frame()) if self.judged else display.View("", "")
 
     def shifts(self) -> Picture | View:
-        """Plot the time and memory of each file of a group, new to old, beside the common shift."""
+        """Plot the new-to-old ratio of time and memory for each file in a group, with the common shift."""
         return plots.shifts(self.verdicts)
 
     def calibration(self) -> Picture | View:
-        """Plot how often past changes were as improbable as the judge takes them to be."""
+        """Plot how often past changes were as improbable as the judge considers them."""
         return plots.calibration(self.history)
 
     def worst(self) -> Picture | View:
-        """Plot old against new, step by step, for the files that a person must see first."""
+        """Plot old against new values, step by step, for the files that a person must review first."""
         return plots.worst(self.judged, parse_all(self.old), parse_all(self.new))
 
     def covered(self) -> View:
-        """Show how many golden files of this image type the run covered, and why not the rest, with what to do."""
+        """Show how many golden files of this image type the run covered, why not the rest, and what to do."""
         return display.table(coverage_rows(self.coverage), empty="No run, so nothing is covered.")
 
 
@@ -131,10 +131,10 @@ def collect(
     ci_run: ChosenRun, *, only_failing: bool = True, accepted: str = "", on_branch: bool = False,
     report: Callable[[str], object] = print,
 ) -> GoldenComparison:  # fmt: skip
-    """Read the golden files of the run's jobs and judge each against the branch; ``accepted`` as ``accept`` takes it.
+    """Read the golden files of the run's jobs and judge each against the branch; ``accepted`` is the ``accept`` text.
 
-    ``on_branch``: a failed job counts as explained only by values that the branch has.  Reports its progress.
-    Raises Refused for an ``accepted`` that names no golden file, or covers nothing that is held back.
+    ``on_branch``: only values on the branch count as explaining a failed job.  Reports its progress.
+    Raises Refused for an ``accepted`` entry that names no golden file, or covers nothing that is held back.
     """
     branch, source = ci_run.branch, ci_run.source
     if source is None:
@@ -144,7 +144,7 @@ def collect(
     known = _golden_paths(paths)
 
     def progress(done: int, total: int, _last: str) -> None:
-        if done * 10 // total > (done - 1) * 10 // total:  # about ten times in all
+        if done * 10 // total > (done - 1) * 10 // total:  # about ten times in total
             report(f"{done} of {total} artifacts read")
 
     acceptance.require_known(acceptances, sorted(map(_short, known)))
@@ -170,7 +170,7 @@ def collect(
     used = {test.golden for test in tests}
     for name in new:
         if name.replace("_2nd.json", ".json") not in used:
-            warnings.append(f"No recipe uses {name}: nothing in CI will compare with it.")
+            warnings.append(f"No recipe uses {name}: CI will not compare anything with it.")
     return GoldenComparison(
         ci_run,
         collection,
@@ -187,7 +187,7 @@ def collect(
 
 
 def _with_configs(names: Iterable[str]) -> list[str]:
-    """Return the paths of golden files, and of the configurations that say how they are compared."""
+    """Return the paths of golden files, and of the configurations for comparing them."""
     paths = [f"{FOLDER}/{name}" for name in names]
     return list(dict.fromkeys([*paths, *map(config_path, paths)]))
 
@@ -201,7 +201,7 @@ def _judge_since_fork(
     branch: BumpBranch, texts: Mapping[str, str | None], new: Mapping[str, str], history: GoldenHistory,
     attempts: Mapping[tuple[str, str], Sequence[float]], runners: Mapping[str, str], *, lint: bool,
 ) -> Verdicts:  # fmt: skip
-    """Judge the values against the branch, and by their drift since it was created, which several rounds add up to."""
+    """Judge the values against the branch, and by their accumulated drift since the branch was created."""
 
     def examine_since(revision: str, old: Mapping[str, str | None], names: Mapping[str, str]) -> list[Judgement]:
         elsewhere = measured_elsewhere(branch, revision, runners)
@@ -218,11 +218,11 @@ def _judge_since_fork(
         return verdicts
     existing = {name: text for name, text in drifted.items() if before[f"{FOLDER}/{name}"] is not None}
     unchanged = {name for name in existing if before[f"{FOLDER}/{name}"] == texts[f"{FOLDER}/{name}"]}
-    pooled = {key: values for key, values in attempts.items() if key[0] in unchanged}  # of the same old values
+    pooled = {key: values for key, values in attempts.items() if key[0] in unchanged}  # same old values
     totals = judge_all(examine_since(branch.fork, {**texts, **before}, existing), history, pooled)
     stopped = {}
     for total in totals.judgements:
-        if total.verdict == "ambiguous" and total.file not in unchanged:  # no attempt decides what rounds add up to
+        if total.verdict == "ambiguous" and total.file not in unchanged:  # attempts cannot decide accumulated drift
             total = replace(total, verdict="held back")
         if total.verdict in ("held back", "ambiguous"):
             stopped[total.file] = total
@@ -232,7 +232,7 @@ def _judge_since_fork(
 
 
 def require_known_files(branch: BumpBranch, accepted: str) -> None:
-    """Raise Refused for an ``accepted`` of another form, and for files that the branch does not have."""
+    """Raise Refused for a malformed ``accepted``, and for files that are not on the branch."""
     if acceptances := acceptance.parse(accepted, Redactor(os.environ)):
         acceptance.require_known(acceptances, sorted(map(_short, _golden_paths(_list_paths(branch)))))
 
@@ -251,7 +251,7 @@ def _short(path: str) -> str:
 
 
 def parse_all(texts: Mapping[str, str | None]) -> dict[str, GoldenValues]:
-    """Return the golden values that can be parsed, by name; the others are reported by their judgement."""
+    """Return the golden values that can be parsed, by name; the judgement reports the others."""
     values = {}
     for name, text in texts.items():
         with contextlib.suppress(BadGoldenFile):
@@ -265,7 +265,7 @@ def _coverage(
     known: AbstractSet[str],
     tests: Sequence[golden_coverage.ScopedTest],
 ) -> tuple[Coverage, ...]:
-    """Return the coverage: files that the run uploaded, and those of jobs that passed with the values that we have."""
+    """Return the coverage: files that the run uploaded, and those of jobs that passed with our values."""
     measured = {file.path for file in collection.files}
     unsure: set[str] = set()
     finished = Counter((job.model, job.test_case) for job in source.jobs if job.state in ("passed", "failed"))
@@ -277,7 +277,7 @@ def _coverage(
         certain = job.platform or finished[job.model, job.test_case] >= len(platforms)
         (measured if certain else unsure).update(files)
     rows = golden_coverage.coverage(map(_short, known), tests, set(map(_short, measured)), source.environment)
-    reason = "it ran on one of its platforms, and the run does not report on which"
+    reason = "it ran on one of its platforms, but the run does not report which"
     return tuple(
         replace(row, reason=reason) if not row.covered and f"{FOLDER}/{row.file}" in unsure else row for row in rows
     )
@@ -290,9 +290,9 @@ def undecided_jobs(
     new: Mapping[str, str],
     on_branch: bool,
 ) -> tuple[str, ...]:
-    """Return the failed jobs whose failure no golden value explains.
+    """Return the failed jobs whose failure golden values do not explain.
 
-    A job is explained when CI fails its values against those of the tested commit, and none of them is held back.
+    A job is explained if its values fail CI's comparison with those in the tested commit, and none is held back.
     """
     checkout = ci_run.branch.checkout
     stopping = (*STOPPED, "refresh") if on_branch else STOPPED
@@ -312,22 +312,22 @@ def undecided_jobs(
 
 
 _INTERNAL_PIPELINE = (
-    f"{notebooks.GOLDEN_VALUES} with -r source gitlab, once the internal pipeline of this commit has ended"
+    f"{notebooks.GOLDEN_VALUES} with -r source gitlab, once the internal pipeline for this commit has finished"
 )
-#: The command that refreshes a golden file which the run did not cover, by the beginning of the reason.
+#: The command that refreshes a golden file not covered by the run, by the beginning of the reason.
 _COMMANDS = {
     "runs nightly": _INTERNAL_PIPELINE,
     "runs weekly": _INTERNAL_PIPELINE,
     "GitHub never runs": _INTERNAL_PIPELINE,
-    "GB200": "a maintainer comments /ok to test for the commit; then run this step again",
+    "GB200": "have a maintainer comment /ok to test for the commit, then run this step again",
     "quarantined": "none: fix the test and re-enable it first",
-    "no recipe": "none: nothing runs it",
+    "no recipe": "none: no recipe runs it",
     "it ran on one": "-p only_failing False",
 }
 
 
 def coverage_rows(coverage: Iterable[Coverage]) -> list[dict[str, object]]:
-    """Return how many golden files were covered, and by reason and scope how many were not, with what to do."""
+    """Return the number of golden files covered, and those not covered by reason and scope, with what to do."""
     files = list(coverage)
     if not files:
         return []

@@ -1,4 +1,4 @@
-"""The decisions on golden values that only a person can take, with what their cards show."""
+"""The decisions on golden values that only a person can make, with the contents of their cards."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import bisect_offer
 from runbook_lib.workflow.golden_comparison import GoldenComparison, parse_all
 
-#: Plots of one run; drawing one takes a fifth of a second.
+#: Maximum number of plots per run; drawing one takes 0.2 s.
 _MOST_PLOTS = 20
 
 
@@ -39,7 +39,7 @@ class _StoredPlots:
 
 
 def request(step: StepRecord, values: GoldenComparison, groups: Iterable[Group], stopped: Iterable[Judgement]) -> None:
-    """Record a decision for each group and each file that waits for a person; nobody can accept a refused file."""
+    """Record a decision for each group and file that needs a person; refused files cannot be accepted."""
     plots = _StoredPlots(step)
     for group in groups:
         offer = _search(values, group)
@@ -70,7 +70,7 @@ def request(step: StepRecord, values: GoldenComparison, groups: Iterable[Group],
 
 
 def test_of(file: str) -> str:
-    """Return the test of a golden file as ``model/case@platform``; empty where its name does not say."""
+    """Return a golden file's test as ``model/case@platform``; empty if its name does not show it."""
     name = GoldenFileName.of_path(file)
     if name is None or not name.platform:
         return ""
@@ -79,7 +79,7 @@ def test_of(file: str) -> str:
 
 
 def _search(values: GoldenComparison, group: Group) -> str:
-    """Return what bisect-image found for a test of a group that became worse, else the command that searches."""
+    """Return bisect-image's result for a test in a group that became worse, else the command for a search."""
     test = test_of(group.files[0]) if group.files else ""
     if not test or group.ratio is None or group.ratio <= 1 or "loss" in group.metric:
         return ""

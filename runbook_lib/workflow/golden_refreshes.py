@@ -1,4 +1,4 @@
-"""The golden values that a bump's branch refreshes, and what a person has accepted for it."""
+"""The golden values that a bump's branch refreshes, and those that a person has accepted."""
 
 import contextlib
 import math
@@ -23,10 +23,10 @@ from runbook_lib.workflow import branch_history
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.run_choice import ChosenRun
 
-#: The line of a commit's message under which accepted files and groups are listed.
+#: The line in a commit message after which accepted files and groups are listed.
 ACCEPTED = "Accepted although held back:"
 _NO_VERDICTS = Verdicts()
-#: The end of the line of a commit's message that names where its values were measured.
+#: The end of the line in a commit message that names the runners.
 _RUNNERS = re.compile(r", runners ([^\n]{1,500})\.$", re.MULTILINE)
 _NO_RUNNERS: Mapping[str, str] = {}
 
@@ -35,10 +35,10 @@ def changed_since_fork(
     branch: BumpBranch, records: Path | None, past: GoldenHistory, new: Verdicts = _NO_VERDICTS,
     edits: tuple[Edit, ...] = (), runners: Mapping[str, str] = _NO_RUNNERS,
 ) -> Verdicts:  # fmt: skip
-    """Judge the golden files that the branch, with ``edits``, changes since it left its base.
+    """Judge the golden files that the branch, including ``edits``, has changed since it diverged from its base.
 
-    What a run's verdicts ``new`` stop or leave to a group takes their place.  ``records`` is the bump's folder in the
-    archive, ``runners`` are by path those on which a run measured the values of ``edits``.
+    A run's verdicts ``new`` replace these for files that they stop or leave to a group.  ``records`` is the bump's
+    folder in the archive, ``runners`` maps paths to the runners that measured the values in ``edits``.
     """
     checkout, fork = branch.checkout, branch.fork
     listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, branch.start, "--", FOLDER).split("\0")
@@ -70,12 +70,12 @@ def changed_since_fork(
 
 
 def read_history(branch: BumpBranch) -> GoldenHistory:
-    """Read the history of the golden files up to the commit where the branch left its base."""
+    """Read the history of the golden files up to the commit where the branch diverged from its base."""
     return history.read(branch.checkout, branch.fork, cache_folder(os.environ, "golden"))
 
 
 def attempt_rows(verdicts: Verdicts, run: ChosenRun) -> list[dict[str, object]]:
-    """Return what the record keeps of ambiguous files, to be judged with what another attempt of the run gives."""
+    """Return the record's rows of ambiguous files, to be judged together with another attempt of the run."""
     rows: list[dict[str, object]] = []
     for judgement in verdicts.judgements:
         if judgement.verdict == "ambiguous":
@@ -87,7 +87,7 @@ def attempt_rows(verdicts: Verdicts, run: ChosenRun) -> list[dict[str, object]]:
 
 
 def read_attempts(run: ChosenRun) -> dict[tuple[str, str], list[float]]:
-    """Return what earlier attempts of a run gave for files that were ambiguous, from the bump's records."""
+    """Return the values from a run's earlier attempts for ambiguous files, from the bump's records."""
     records, values = run.pull_request.records, dict[tuple[str, str], dict[str, float]]()
     for table in sorted(records.glob("*/attempts.csv")) if records else ():
         for row in attachments.rows(table):
@@ -99,7 +99,7 @@ def read_attempts(run: ChosenRun) -> dict[tuple[str, str], list[float]]:
 
 
 def image_digest(records: Path | None) -> str:
-    """Return the digest of the bump's image as its newest record names it, empty if none does."""
+    """Return the digest of the bump's image from the newest record that has it; empty if none does."""
     for file in sorted(records.glob("*/run.json"), reverse=True) if records else ():
         with contextlib.suppress(RunbookError):
             inputs = read_predicate(file.parent).get("inputs") or {}
@@ -109,9 +109,9 @@ def image_digest(records: Path | None) -> str:
 
 
 def accepted_earlier(branch: BumpBranch, records: Path | None) -> tuple[Acceptance, ...]:
-    """Return what earlier refreshes of this bump accepted, with the reasons, from the commits' messages.
+    """Return the files and groups that earlier refreshes of this bump accepted, with reasons, from commit messages.
 
-    Only from commits that the runbook made or a person confirmed: anybody may write such a message.
+    Only commits that the runbook made or a person confirmed count: anybody could write such a message.
     """
     acceptances: dict[str, Acceptance] = {}
     for message in _own_messages(branch, records):
@@ -134,9 +134,9 @@ def _own_messages(branch: BumpBranch, records: Path | None) -> list[str]:
 
 
 def measured_elsewhere(branch: BumpBranch, revision: str, runners: Mapping[str, str]) -> set[str]:
-    """Return the files that are known to come from other runners than their versions at a revision.
+    """Return the files known to come from different runners than their versions at a revision.
 
-    ``runners`` are those of the new values, by path; those of the old ones are in the message of the last commit.
+    ``runners`` are those of the new values, by path; those of the old values are in the last commit's message.
     """
     known = {path for path, names in runners.items() if names}
     if not known:

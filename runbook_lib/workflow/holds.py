@@ -1,6 +1,6 @@
-"""Holds that stand on the forge: in the pull request that reverts a bump, and in the status comment of an open one.
+"""Holds stored on the forge: in the pull request that reverts a bump, or in an open one's status comment.
 
-Each is written for people, and as an HTML comment for `runbook watch`.
+Each is written once for people, and once as an HTML comment for `runbook watch`.
 """
 
 import json
@@ -22,16 +22,16 @@ STATUS = "<!-- base-image-runbook:status -->"
 
 
 def mark(hold: Hold) -> str:
-    """Return the hold for machines, which nobody sees on the page."""
+    """Return the machine-readable hold, which is invisible on the page."""
     fields = {"format": 1, "tag": hold.tag, "reason": hold.reason, "until": str(hold.until or "")}
     text = json.dumps(fields)
-    for sign in "<>#@/":  # what would end the comment, or be a command or a reference in a squashed commit's message
+    for sign in "<>#@/":  # could end the comment, or act as a command or reference in a squashed commit's message
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return f"<!-- base-image-runbook:hold {text} -->"
 
 
 def read(text: str) -> Hold | None:
-    """Return the hold that a text of ours has; None without one."""
+    """Return the hold in one of our texts; None without one."""
     match = _MARK.search(text)
     if match is None:
         return None
@@ -39,12 +39,12 @@ def read(text: str) -> Hold | None:
         fields = json.loads(match[1])
         until = str(fields["until"])
         return Hold(str(fields["tag"]), str(fields["reason"]), date.fromisoformat(until) if until else None)
-    except (ValueError, KeyError, TypeError):  # somebody edited it
+    except (ValueError, KeyError, TypeError):  # edited by somebody
         return None
 
 
 def status_comment(github: GitHub, number: int) -> Comment | None:
-    """Return the status comment of a pull request: that of an app, or of an account that may write."""
+    """Return a pull request's status comment, posted by an app or by an account with write access."""
     for comment in github.comments(number):
         if comment.body.startswith(STATUS) and (comment.bot or may_write(github, comment.author)):
             return comment
@@ -52,14 +52,14 @@ def status_comment(github: GitHub, number: int) -> Comment | None:
 
 
 def revert_branch(bump: Bump) -> str:
-    """Return the branch of the pull request that reverts a bump."""
+    """Return the branch name for the pull request that reverts a bump."""
     return f"revert/{name_of(bump)}"
 
 
 def find_revert(github: GitHub, checkout: Checkout, bump: Bump) -> Pull | None:
     """Return the newest pull request that reverts the bump, unless it was closed without a merge.
 
-    Only an account that may write to our branch can have opened it.
+    Only an account with write access to our branch can have opened it.
     """
     owner = head_of(checkout, bump).partition(":")[0]
     for pull in github.pulls(head=f"{owner}:{revert_branch(bump)}", base=bump.base, state="all"):

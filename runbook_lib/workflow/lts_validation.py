@@ -1,6 +1,6 @@
-"""The validation of an LTS bump: the tests that show whether the LTS image works, and where they run.
+"""The validation of an LTS bump: the tests of the LTS image, and where they run.
 
-Source: Megatron-LM's ``.github/workflows/cicd-main.yml`` (the label ``container::lts`` changes the image alone),
+Source: Megatron-LM's ``.github/workflows/cicd-main.yml`` (the label ``container::lts`` changes only the image),
 ``.gitlab/stages/04.functional-tests.yml`` and the recipes' rows with ``environment: [lts]``.
 """
 
@@ -16,9 +16,9 @@ from runbook_lib.pins.repositories import LTS
 from runbook_lib.recipes import rows
 from runbook_lib.workflow.bump_branch import BumpBranch
 
-#: The environment of tests in recipes, of bridges on GitLab, and in the names of golden files.
+#: The environment's name in recipes, GitLab bridges and golden file names.
 ENVIRONMENT = "lts"
-#: Scopes that an internal pipeline offers, in the order in which they are run.
+#: Scopes that an internal pipeline offers, in the order in which they run.
 _SCOPES = ("mr", "nightly", "weekly", "pre-release", "release")
 
 
@@ -28,7 +28,7 @@ def applies(bump: Bump) -> bool:
 
 
 def describe(branch: BumpBranch) -> tuple[str, ...]:
-    """Return the steps of the validation, as sentences; none for another bump."""
+    """Return the steps of the validation, as sentences; none for other bumps."""
     if not applies(branch.bump):
         return ()
     checkout, commit = branch.checkout, branch.start
@@ -44,19 +44,19 @@ def describe(branch: BumpBranch) -> tuple[str, ...]:
     for scope in _SCOPES:
         if counts[scope]:
             steps.append(
-                f"GitLab: {counts[scope]} recipe rows of the scope {scope} run in the environment lts: "
+                f"GitLab: {counts[scope]} recipe rows with scope {scope} run in the environment lts: "
                 f"internal-ci with tests={scope}."
             )
     steps.append(
-        f"Golden values golden_values_lts_* come from these pipelines alone: {notebooks.GOLDEN_VALUES} with "
-        "source=gitlab and the number of the pipeline as run_id."
+        f"Golden values golden_values_lts_* come only from these pipelines: {notebooks.GOLDEN_VALUES} with "
+        "source=gitlab and run_id set to the pipeline's number."
     )
-    steps.append("Unit tests in the LTS image run on GitLab with UNIT_TEST=yes, which internal-ci leaves out.")
+    steps.append("Unit tests in the LTS image run on GitLab with UNIT_TEST=yes, which internal-ci does not set.")
     return tuple(steps)
 
 
 def testing(gitlab: GitLab, pipelines: Iterable[Pipeline]) -> tuple[Pipeline, ...]:
-    """Return the pipelines that run, or have run, functional tests in the environment lts."""
+    """Return the pipelines that are running or have run functional tests in the environment lts."""
     return tuple(
         pipeline
         for pipeline in pipelines

@@ -1,6 +1,6 @@
 """The Markdown of issues and pull requests, from the templates in ``templates/``.
 
-A value that passes no filter there is shown as prose: nothing from outside becomes a link, a mention or a table.
+Values without a filter are shown as prose: no outside text becomes a link, a mention or a table.
 """
 
 import re
@@ -14,18 +14,18 @@ from runbook_lib.text.sanitize import inert
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-#: The most lines of a block that quotes a log.
+#: Maximum number of lines in a block that quotes a log.
 _MOST_LINES = 30
 
 
 def render(template: str, **values: object) -> str:
-    """Return the text of a template, without a line end."""
+    """Return a rendered template, without a trailing line end."""
     return _templates().get_template(f"{template}.md").render(values)
 
 
 @cache
 def _templates() -> "Environment":
-    import jinja2  # only some steps write a text
+    import jinja2  # only some steps render texts
     from markupsafe import Markup
 
     def prose(value: object) -> Markup:
@@ -45,7 +45,7 @@ def _templates() -> "Environment":
 
 
 def fenced(lines: Iterable[str]) -> str:
-    """Return a code block that no line can end, and in which nothing is a mention, a link or a bot's command."""
+    """Return a code block that no line can end, and that contains no mention, link or bot command."""
     verbatim = [inert(line).replace("\r", "").replace("\n", " ") for line in lines]
     verbatim = verbatim[:_MOST_LINES]
     fences = re.findall("`{3,}", "\n".join(verbatim))

@@ -1,4 +1,4 @@
-"""The proposal of a bump: branch, commit, push, pull request and labels, and what of it exists already."""
+"""The proposal of a bump: branch, commit, push, pull request and labels, and the parts that exist already."""
 
 import re
 from dataclasses import dataclass
@@ -20,16 +20,16 @@ from runbook_lib.workflow.bump_branch import BumpBranch, commit_titles
 from runbook_lib.workflow.bump_plan import NO_PLAN, PlannedBump, plan_commit
 from runbook_lib.workflow.pull_request_body import TEMPLATES, compose_body, fill_in, name_of, named_in, part
 
-_NOT_QUERIED = "not known: GitHub could not be reached"
+_NOT_QUERIED = "unknown: GitHub could not be reached"
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """``plan`` is the bump on the commit where the branch left its base, ``remaining`` what its tip still lacks.
+    """``plan`` is the bump on the commit where the branch diverged from its base, ``remaining`` the part its tip lacks.
 
-    ``own_commits`` are those that only the branch has; ``base_moved_by`` counts those that only the base has.  ``pull``
-    is the open pull request for the bump, and ``mine`` tells whether its head is the branch that this bump pushes to.
-    ``template`` is the repository's text for new pull requests.
+    ``own_commits`` are those only on the branch; ``base_moved_by`` counts those only on the base.  ``pull`` is the
+    bump's open pull request, and ``mine`` is true if its head is the branch that this bump pushes to.  ``template`` is
+    the repository's template for new pull requests.
     """
 
     branch: BumpBranch
@@ -52,12 +52,12 @@ class Proposal:
 
     @property
     def mine(self) -> bool:
-        """Whether this bump pushes to the branch of the pull request: true as long as there is none."""
+        """True if this bump pushes to the pull request's branch, or there is no pull request yet."""
         return self.pull is None or is_mine(self.pull, self.head)
 
     @property
     def nothing_to_do(self) -> str:
-        """The reason why there is nothing to propose; empty when there is something."""
+        """The reason why there is nothing to propose; empty otherwise."""
         if self.bump.tag is None:
             return "No tag was given, so nothing is proposed."
         if not self.plan.changes:
@@ -66,33 +66,33 @@ class Proposal:
 
     @property
     def merges(self) -> bool:
-        """Whether the base is merged into the branch."""
+        """True if the base will be merged into the branch."""
         return bool(self.base_moved_by and self.own_commits) and "merge-base" in self.bump.allow
 
     @property
     def message(self) -> str:
-        """The commit's message, without the sign-off; no line of it is taken for a trailer."""
+        """The commit message, without the sign-off; none of its lines can be mistaken for a trailer."""
         changes = self.remaining.changes or self.plan.changes
         lines = (unlinked(f"- {change.path}: {change.old} -> {change.new}") for change in changes)
         return "\n".join([self.bump.title, "", *dict.fromkeys(lines)])
 
     @property
     def body(self) -> str:
-        """The new text of the pull request.  Raises CannotTell where the present one cannot be updated."""
+        """The pull request's new description.  Raises CannotTell if the current one cannot be updated."""
         if self.pull:
             return compose_body(self.pull.body, self.part)
         sentence = f"{unlinked(self.bump.title)}, in every place that names it."
         return compose_body(fill_in(self.template, sentence), self.part)
 
     def show(self) -> View:
-        """Show the branch, the pull request and its labels in a table, and the texts in full."""
+        """Show a table of the branch, the pull request and its labels, and the full texts."""
         if self.nothing_to_do:
             return display.note(self.nothing_to_do)
         view = display.mapping(self._facts())
         if self.remaining.changes:
             view += display.code(f"{self.message}\n\nSigned-off-by: …", title="Commit message")
         if self.mine:
-            view += display.code(self.part if self.pull else self.body, title="Text of the pull request")
+            view += display.code(self.part if self.pull else self.body, title="Pull request description")
         return view + display.notes(self.warnings, title="Warnings")
 
     def _facts(self) -> dict[str, str]:
@@ -103,14 +103,14 @@ class Proposal:
             "starts at": f"{bump.base} {branch.base_commit[:10]}",
             "commit": "found: the branch has the complete bump",
             "push": f"{bump.remote} ({branch.checkout.remote_url(bump.remote, push=True)})",
-            "pull request": "none yet: a draft is opened",
+            "pull request": "none yet: a draft will be opened",
             "title": bump.title,
             "from": self.head,
             "into": bump.base,
         }
         labels: frozenset[str] = frozenset()
         if branch.tip:
-            rows["branch"] += f" (exists, at {branch.tip[:10]})"
+            rows["branch"] += f" (exists at {branch.tip[:10]})"
         if self.own_commits:
             rows["starts at"] = branch.start[:10]
         if self.remaining.changes:
@@ -123,12 +123,12 @@ class Proposal:
         return rows | {
             "labels": ", ".join(sorted(labels)) or "none",
             "labels to set": ", ".join(sorted(on - labels)),
-            "labels to take off": ", ".join(sorted(off & labels)),
+            "labels to remove": ", ".join(sorted(off & labels)),
         }
 
 
 def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> Proposal:
-    """Read the branch, the base and the open pull requests, and return what is to be done.  Changes nothing."""
+    """Read the branch, the base and the open pull requests, and return the work to be done.  Changes nothing."""
     bump, checkout, base = branch.bump, branch.checkout, branch.base_commit
     if bump.tag is None:
         return Proposal(branch, planned, github, NO_PLAN, NO_PLAN)
@@ -137,7 +137,7 @@ def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> 
     remaining = plan_commit(branch, tip)
     plan = plan_commit(branch, fork).for_cuda(planned.cuda)
     if not plan_commit(branch, base).changes:
-        # The base has the tag already, by a squashed merge or by other hands: the branch has nothing to offer.
+        # The base already has the tag, from a squashed merge or from somebody else: the branch adds nothing.
         plan = NO_PLAN
     own_commits = commit_titles(checkout, f"{base}..{tip}")
     base_moved_by = len(commit_titles(checkout, f"{tip}..{base}"))
@@ -147,7 +147,7 @@ def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> 
     head = head_of(checkout, bump)
     pull, github = _find_open(github, bump, head, warnings)
     if pull and not is_mine(pull, head):
-        warnings.append(f"#{pull.number} by {pull.author} is open for this bump already, and is used: {pull.url}")
+        warnings.append(f"#{pull.number} by {pull.author} is already open for this bump, and will be used: {pull.url}")
     platforms = planned.image.platforms if planned.image else {}
     digests = {name: platform.digest for name, platform in platforms.items()}
     image = f"{planned.changes.markdown()}\n" if planned.changes else ""
@@ -178,29 +178,29 @@ def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> 
 def _template(branch: BumpBranch) -> str:
     try:
         texts = branch.checkout.read(TEMPLATES, branch.base_commit)
-    except CannotTell:  # a template that is a link is not followed, and the text does without it
+    except CannotTell:  # a symbolic link is not followed; the description works without a template
         return ""
     return next((text for text in texts.values() if text), "")
 
 
 def head_of(checkout: Checkout, bump: Bump) -> str:
-    """Return ``owner:branch`` that the pull request comes from: the fork's owner, where the remote is a fork's."""
+    """Return the pull request's head as ``owner:branch``, with the fork's owner if the remote is a fork."""
     repository = checkout.repository()
     url = checkout.remote_url(bump.remote, push=True) or ""
-    # The folder names of a remote on this machine do not name owners.
+    # The folders of a remote on this machine do not name owners.
     local = re.match(r"(?:file:|[./~])", url) is not None and bump.remote == checkout.base_remote()
     slug = repository if local or not url else slug_of(url)
     return f"{slug.split('/')[0]}:{bump.branch}"
 
 
 def is_mine(pull: Pull, head: str) -> bool:
-    """Return whether a pull request comes from this branch.  Owners' names on GitHub have no case."""
+    """Return whether a pull request comes from this branch.  Owner names on GitHub are case-insensitive."""
     owner, _, branch = head.partition(":")
     return (pull.head_owner.lower(), pull.head_ref) == (owner.lower(), branch)
 
 
 def find_pull(github: GitHub, bump: Bump, head: str) -> Pull | None:
-    """Return the open pull request for the bump: our own, else anybody's, the oldest first."""
+    """Return the open pull request for the bump: our own, else the oldest of anybody's."""
     if own := github.pulls(head=head, base=bump.base):
         return own[-1]
     candidates = (pull for pull in github.pulls(base=bump.base) if is_for(pull, bump))
@@ -208,7 +208,7 @@ def find_pull(github: GitHub, bump: Bump, head: str) -> Pull | None:
 
 
 def is_for(pull: Pull, bump: Bump) -> bool:
-    """Return whether a pull request into the same base is for this bump: by its marker, its branch or its title."""
+    """Return whether a pull request into the same base is for this bump, judged by its marker, branch or title."""
     if name := named_in(pull.body):
         return name == name_of(bump)
     if pull.head_ref.startswith("bump/"):
@@ -218,7 +218,7 @@ def is_for(pull: Pull, bump: Bump) -> bool:
 
 
 def _find_open(github: GitHub | None, bump: Bump, head: str, warnings: list[str]) -> tuple[Pull | None, GitHub | None]:
-    """Return the open pull request; a run that publishes nothing goes on without GitHub, with a warning."""
+    """Return the open pull request; a run that publishes nothing continues without GitHub, with a warning."""
     if github is None:
         return None, None
     try:
@@ -232,13 +232,13 @@ def _find_open(github: GitHub | None, bump: Bump, head: str, warnings: list[str]
 
 def _base_moved(bump: Bump, commits: int, fork: str) -> str:
     if "merge-base" in bump.allow:
-        how = "It is merged into the branch, and the bump planned again."
+        how = "It will be merged into the branch, and the bump planned again."
     else:
-        how = "CI tests the merge of both; to merge it into the branch and plan again, add allow=merge-base."
-    return f"{bump.base} has moved by {commits} commits since {fork[:10]}, where the branch left it. {how}"
+        how = "CI tests the merge of both; to merge the base into the branch and plan again, add allow=merge-base."
+    return f"{bump.base} has moved by {commits} commits since the branch diverged at {fork[:10]}. {how}"
 
 
 def _record_folder(checkout: Checkout, bump: Bump) -> str:
-    """Return the bump's folder in the archive: of the bump, not of this run, so that a second run changes no text."""
+    """Return the archive folder of the bump, not of this run, so that a second run does not change the text."""
     owner, tag = checkout.repository(), str(bump.tag)
     return "/".join(Identity(owner, bump.base, bump.image_type, tag, practice=False, group=bump.group).parts)

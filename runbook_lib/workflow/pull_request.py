@@ -1,4 +1,4 @@
-"""The bump's pull request on GitHub: head, comments, labels, authorization, review of its commits."""
+"""The bump's pull request on GitHub: head, comments, labels, authorization, and review of its commits."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ def wait_for_head(github: GitHub, number: int, head: str | None, sleep: Callable
 def open_draft(
     step: StepRecord, github: GitHub, bump: Bump, head: str, body: str
 ) -> Pull:  # fmt: skip
-    """Return the open pull request from ``head`` into the bump's base; a new draft where there is none."""
+    """Return the open pull request from ``head`` into the bump's base, or a new draft if there is none."""
 
     def find() -> Pull | None:
         return next(iter(github.pulls(head=head, base=bump.base)), None)
@@ -46,12 +46,12 @@ def open_draft(
         return existing
     pull = once(find, lambda: github.open_pull(bump.title, head, bump.base, body, draft=True))
     step.effect("pull request", f"#{pull.number}", None, bump.title, url=pull.url)
-    step.report(f"Opened the draft #{pull.number}: {pull.url}")
+    step.report(f"Opened draft #{pull.number}: {pull.url}")
     return pull
 
 
 def label_request(pull: Pull, missing: Sequence[str], unwanted: Sequence[str], repository: str) -> str:
-    """Return the sentence that asks a maintainer to correct the labels; empty when they are right."""
+    """Return a sentence that asks a maintainer to correct the labels; empty if they are right."""
     requests = []
     if missing:
         requests.append(f"set the label {' and '.join(map(repr, missing))}")
@@ -61,18 +61,18 @@ def label_request(pull: Pull, missing: Sequence[str], unwanted: Sequence[str], r
         return ""
     return (
         f'Ask a maintainer of {repository}: "Could you please {" and ".join(requests)} on {pull.url}? '
-        'The CI of this base-image bump needs it before it starts." Then run again.'
+        'CI for this base-image bump needs this before it starts." Then run again.'
     )
 
 
 @dataclass(frozen=True)
 class PullRequestState:
-    """The bump's pull request and its CI as GitHub reports them.
+    """The state of the bump's pull request and its CI on GitHub.
 
-    ``problem`` is the reason why GitHub could not be queried.  ``behind`` counts the commits of the base that the head
-    lacks, ``me`` is the login whose token is used, ``records`` the bump's folder in the archive, and ``review`` that of
-    the commits between base and head.  ``refused`` tells that the head commit could not be deployed to where CI runs.
-    ``authorize`` sets ``waiting``, where CI cannot be authorized now, and ``next``, what to do about it.
+    ``problem`` is the reason why GitHub could not be queried.  ``behind`` is the number of base commits that the head
+    lacks, ``me`` is the token's login, ``records`` the bump's folder in the archive, and ``review`` the review of the
+    commits between base and head.  ``refused``: the head commit's deployment to CI was refused.  If CI cannot be
+    authorized now, ``authorize`` sets ``waiting`` to the reason and ``next`` to the action.
     """
 
     branch: BumpBranch
@@ -97,7 +97,7 @@ class PullRequestState:
 
     @property
     def authorized(self) -> tuple[Comment, ...]:
-        """The comments that authorize CI for the head commit: our own, and those of people who may write them."""
+        """The comments that authorize CI for the head commit: our own, and those of people who may authorize it."""
         return commands(self.comments, self.pull.head_sha, self.me) if self.pull else ()
 
     def show(self) -> View:
@@ -108,7 +108,7 @@ class PullRequestState:
         rows = {
             "pull request": f"#{self.pull.number} {self.pull.url}",
             "head": self.pull.head_sha,
-            "merge commit (what CI tests)": self.pull.merge_commit or "not known yet",
+            "merge commit (what CI tests)": self.pull.merge_commit or "not computed yet",
             "base": f"{self.pull.base_ref}, {self.behind} commits ahead of the head",
             "labels": ", ".join(sorted(self.pull.labels)) or "none",
             "authorized": ", ".join(comments) or f"not yet: the comment will be {command(self.pull.head_sha)!r}",
@@ -122,10 +122,10 @@ class PullRequestState:
 def read_state(
     branch: BumpBranch, github: GitHub | None, head: str | None = None, *, records: Path | None = None
 ) -> PullRequestState:
-    """Find the bump's pull request, with its comments and labels.  Changes nothing.
+    """Read the bump's pull request, with its comments and labels.  Changes nothing.
 
-    ``head`` is a commit that was just pushed: waits for some seconds until GitHub has noticed it.  With ``records``,
-    the bump's folder in the archive, the commits are reviewed.  A run that publishes nothing goes on without GitHub.
+    ``head`` is a commit that was just pushed: waits some seconds until GitHub has noticed it.  With ``records``, the
+    bump's folder in the archive, the commits are reviewed.  A run that publishes nothing continues without GitHub.
     """
     bump = branch.bump
     if bump.tag is None or github is None:
@@ -143,12 +143,12 @@ def read_state(
 
 
 def review_commits(state: PullRequestState, records: Path | None) -> Review | None:
-    """Return the review of the head's commits; None where they are somebody else's, or not in this clone."""
+    """Return the review of the head's commits; None if they are somebody else's, or not in this clone."""
     branch, pull = state.branch, state.pull
     if pull is None or not is_mine(pull, state.head_name):
         return None
     if not branch.checkout.has(pull.head_sha):
-        try:  # pushed since the branch was read
+        try:  # may have been pushed since the branch was read
             branch.checkout.fetch(branch.bump.remote, branch.bump.branch)
         except Unreachable:
             return None
@@ -156,7 +156,7 @@ def review_commits(state: PullRequestState, records: Path | None) -> Review | No
 
 
 def _login(github: GitHub) -> str:
-    """Return the login of the token; empty for the token of a workflow's job, which has none."""
+    """Return the token's login; empty for a workflow job's token, which has none."""
     try:
         return github.me()
     except NotAllowed:
@@ -164,7 +164,7 @@ def _login(github: GitHub) -> str:
 
 
 def refresh(state: PullRequestState, github: GitHub, number: int, head: str | None = None) -> PullRequestState:
-    """Return the state with all that GitHub reports of the pull request now; ``head`` as in ``read_state``."""
+    """Return the state with the pull request read again from GitHub; ``head`` as in ``read_state``."""
     pull = wait_for_head(github, number, head)
     behind = github.behind(pull.base_ref, pull.head_sha)
     comments, labellings = github.comments(number), github.labellings(number)

@@ -1,8 +1,8 @@
-"""The text of a pull request: the repository's template, or what people wrote, around our own part.
+"""A pull request's description: the repository's template, or people's text, around our own part.
 
-Our part stands between two markers, invisible on GitHub.  An update replaces the text between them and nothing else.
-Values from outside (paths, rows, images, warnings) are shown literally: they mention nobody, close no issue and make
-no table; and nothing in them is hidden, or a command to a bot or to CI.
+Our part is between two markers, invisible on GitHub.  An update replaces only the text between them.
+Outside values (paths, rows, images, warnings) are shown literally: they cannot mention anybody, close an issue, form
+a table, hide text, or give a command to a bot or to CI.
 """
 
 import re
@@ -15,10 +15,10 @@ from runbook_lib.pins.plan import PinPlan
 from runbook_lib.workflow import markdown_texts
 
 _BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")
-#: Our parts of a text, in the order in which they are made: the pins, the golden values, the quarantined tests,
-#: the verdict of `runbook watch`; and the reason of a revert.
+#: Our parts of a description, in the order in which they are created: the pins, the golden values, the quarantined
+#: tests, the verdict of `runbook watch`; and the reason for a revert.
 Section = Literal["", "golden-values", "broken-tests", "watch", "revert"]
-#: The paths at which GitHub searches for a pull request's template, in this order.
+#: The paths where GitHub searches for a pull request template, in this order.
 TEMPLATES = tuple(
     f"{folder}{name}"
     for folder in (".github/", "", "docs/")
@@ -27,22 +27,22 @@ TEMPLATES = tuple(
 
 
 def name_of(bump: Bump) -> str:
-    """Return the name of the bump in a marker."""
+    """Return the name of a bump for use in a marker."""
     group = f"{bump.group}-" if bump.group else ""
     return f"{bump.base}/{group}{bump.image_type}-{bump.tag}"
 
 
 def named_in(body: str) -> str:
-    """Return the bump that the marker in a body names; empty without a marker."""
+    """Return the bump named by the marker in a body; empty without a marker."""
     match = _BEGIN.search(body)
     return (match["bump"] or "") if match else ""
 
 
 def compose_body(text: str, part: str, section: Section = "") -> str:
-    """Return ``text``, a template or a body, with ``part`` between its markers where it has them, else at the end.
+    """Return ``text``, a template or a body, with ``part`` between its markers if it has them, else at the end.
 
-    The text outside of the markers stays byte for byte.  ``part`` brings its markers, which are those of ``section``.
-    Raises CannotTell when ``text`` has markers other than one pair in order.
+    The text outside the markers is preserved byte for byte.  ``part`` includes its markers, those of ``section``.
+    Raises CannotTell if ``text`` has any markers other than one pair in order.
     """
     name = f"base-image-runbook:{section}{':' * bool(section)}"
     begins = list(re.finditer(rf"<!-- {name}begin(?: [^\s<>]+)? -->", text))
@@ -51,11 +51,11 @@ def compose_body(text: str, part: str, section: Section = "") -> str:
         return f"{text.rstrip()}\n\n{part}\n" if text.strip() else f"{part}\n"
     if len(begins) != 1 or len(ends) != 1 or begins[0].end() > ends[0].start():
         raise CannotTell(
-            "The markers of this tool's part in the pull request's text are damaged or doubled, so it was not "
-            "changed. Remove the lines `<!-- base-image-runbook:… -->` and the text between them, then run again."
+            "The markers of this tool's part in the pull request's description are damaged or duplicated, so it was "
+            "not changed. Remove the lines `<!-- base-image-runbook:… -->` and the text between them, then run again."
         )
     start, end = begins[0].start(), ends[0].end()
-    # GitHub's form sends CRLF line ends, which make no difference.
+    # GitHub's form sends CRLF line endings; ignore that difference.
     if text[start:end].replace("\r\n", "\n") == part:
         return text
     return text[:start] + part + text[end:]
@@ -84,7 +84,7 @@ def fill_in(template: str, sentence: str) -> str:
 
 
 def marked(text: str, bump: Bump, section: Section) -> str:
-    """Return a part with the markers of its section around it."""
+    """Return a part enclosed in its section's markers."""
     name = f"base-image-runbook:{section}{':' * bool(section)}"
     return f"<!-- {name}begin {name_of(bump)} -->\n{text.strip()}\n<!-- {name}end -->"
 
@@ -100,7 +100,7 @@ def part(
 ) -> str:
     """Return our part, with its markers: the changed pins, digests (platform → digest), warnings, the record.
 
-    ``image`` lists the changes of the new image, as Markdown; ``validation`` has the steps that validate an LTS bump.
+    ``image`` lists the changes in the new image, as Markdown; ``validation`` has the steps that validate an LTS bump.
     """
     other_type = "" if "both-types" in bump.allow else bump.repository.other_type(bump.image_type)
     text = markdown_texts.render(

@@ -1,6 +1,6 @@
-"""The push of one round's answers to CI (refreshed values, quarantined tests) together, and the next CI run.
+"""The joint push of one round's responses to CI (refreshed values, quarantined tests), and the next CI run.
 
-Each push costs a complete run and cancels the one in progress, with its golden values.
+Each push costs a complete run and cancels the one in progress, losing its golden values.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from runbook_lib.workflow.proposal import is_mine
 from runbook_lib.workflow.pull_request import PullRequestState, read_state
 from runbook_lib.workflow.pull_request_body import Section, compose_body, marked
 
-#: Of a preview: when the answers to a run are pushed, while some of its failed tests are open.
-PUSH = "push all answers to this run together when no failed test is left open, and authorize CI for them"
+#: For a preview: when the responses to a run are pushed while some of its failed tests are open.
+PUSH = "push all responses to this run together once no failed test is open, and authorize CI for them"
 
 
 @dataclass(frozen=True)
 class PushOutcome:
-    """The outcome of a round: ``commit`` was pushed, or ``waiting`` tells why it was not, and ``next`` what to do."""
+    """The outcome of a round: ``commit`` was pushed, or ``waiting`` says why it was not, and ``next`` what to do."""
 
     commit: str = ""
     waiting: str = ""
@@ -33,10 +33,10 @@ class PushOutcome:
 def push_answers(
     step: StepRecord, state: PullRequestState, undecided: Sequence[str] = (), *, last: bool = True
 ) -> PushOutcome:
-    """Push the answers to CI that wait on the bump's branch, and authorize CI; ``undecided`` tests block that.
+    """Push the responses to CI waiting on the bump's branch, and authorize CI; ``undecided`` tests block that.
 
-    ``last`` is False where 06-broken-tests follows, which may decide them in the same run.
-    Raises Refused where the remote refuses the push.
+    ``last`` is False if 06-broken-tests follows, which may decide them in the same run.
+    Raises Refused if the remote refuses the push.
     """
     bump, github, pull = state.bump, state.github, state.pull
     branch = bump_branch.find(state.branch.checkout, bump)
@@ -45,18 +45,16 @@ def push_answers(
     if not bump_branch.only_ci_answers(branch.checkout, bump, pull.head_sha, branch.start):
         waiting = (
             f"waiting for a push: {bump.branch} is at {branch.start[:10]} here, #{pull.number} at "
-            f"{pull.head_sha[:10]}, and not only by answers to CI"
+            f"{pull.head_sha[:10]}, which differ by more than responses to CI"
         )
         return PushOutcome(waiting=waiting, next=notebooks.OPEN_PR)
     if not bump.publish:
-        return PushOutcome(
-            waiting="waiting for publish: only then the commit is pushed", next="-p apply True -p publish True"
-        )
+        return PushOutcome(waiting="waiting for publish, which pushes the commit", next="-p apply True -p publish True")
     running = [run for run in github.runs(branch_of(pull.number)) if run.status != "completed" and not run.fork]
     if running and "push-while-running" not in bump.allow:
         return PushOutcome(
-            waiting=f"waiting for CI run {running[0].id} to end: a push would cancel it, with its golden values",
-            next=f"Run again when it has ended, or add allow=push-while-running: {running[0].url}",
+            waiting=f"waiting for CI run {running[0].id} to finish: a push would cancel it and lose its golden values",
+            next=f"Run again when it has finished, or add allow=push-while-running: {running[0].url}",
         )
     if undecided and "partial-round" not in bump.allow:
         return _wait_for_decisions(undecided, last=last)
@@ -82,16 +80,16 @@ def _wait_for_decisions(undecided: Sequence[str], *, last: bool) -> PushOutcome:
     if last:
         return PushOutcome(
             waiting=f"waiting for a person: {failed} decided, and {costs}",
-            next=f"Decide them with {step}, which pushes all together; or add allow=partial-round.",
+            next=f"Decide them with {step}, which pushes everything together; or add allow=partial-round.",
         )
     return PushOutcome(
         waiting=f"waiting for {step}: {failed} explained by golden values, and {costs}",
-        next=f"{step}, which pushes all together when all are decided; or add allow=partial-round.",
+        next=f"{step}, which pushes everything together once all are decided; or add allow=partial-round.",
     )
 
 
 def has_unpushed_answers(state: PullRequestState) -> bool:
-    """Return whether answers to CI are committed on the bump's branch, and not pushed yet."""
+    """Return whether responses to CI are committed on the bump's branch but not pushed yet."""
     branch, pull = state.branch, state.pull
     if pull is None or not is_mine(pull, state.head_name) or branch.start == pull.head_sha:
         return False
@@ -99,34 +97,34 @@ def has_unpushed_answers(state: PullRequestState) -> bool:
 
 
 def actions_after_ci(bump: Bump, rounds: int) -> tuple[dict[str, Any], ...]:
-    """Return, for a preview, what a run that waits for CI does once that has ended, in up to ``rounds`` runs of CI."""
+    """Return, for a preview, the actions that a waiting run takes after CI, in up to ``rounds`` CI runs."""
     if bump.repository.inapplicable(notebooks.RUN_CI):
         return ()
     if not bump.repository.golden:
-        return ({"sentence": "follow CI until it has ended", "publish": False},)
+        return ({"sentence": "follow CI until it has finished", "publish": False},)
     local = (
-        "follow CI until it has ended, then refresh the golden values that drifted within tolerance, in a commit (it "
-        "never accepts values that are held back and never calls a test broken, unless a person has named them)"
+        "follow CI until it has finished, then commit the golden values that drifted within tolerance (it "
+        "never accepts values that are held back or declares a test broken unless a person has named them)"
     )
     public = (
-        f"after each run of CI, for up to {rounds} of them, restart the jobs that infrastructure failed, or push the "
-        "answers to that run, once, which starts the next run"
+        f"after each CI run, for up to {rounds} of them, restart the jobs that infrastructure failed, or push the "
+        "responses to that run together, which starts the next run"
     )
     return ({"sentence": local, "publish": False}, {"sentence": public, "publish": True})
 
 
 def require_own_branch(state: PullRequestState) -> None:
-    """Raise Refused where the pull request comes from somebody else's branch."""
+    """Raise Refused if the pull request comes from somebody else's branch."""
     pull = state.pull
     if pull is not None and not is_mine(pull, state.head_name):
         raise Refused(
-            f"#{pull.number} is {pull.author}'s, on {pull.head_owner}:{pull.head_ref}: what goes on it is theirs to "
-            f"commit. Nothing was changed. Tell them, or open a pull request against that branch: {pull.url}"
+            f"#{pull.number} is {pull.author}'s, on {pull.head_owner}:{pull.head_ref}: only they should "
+            f"commit to it. Nothing was changed. Notify them, or open a pull request against that branch: {pull.url}"
         )
 
 
 def update_body(step: StepRecord, state: PullRequestState, text: str, section: Section) -> None:
-    """Update a section of the pull request's text, or warn where that cannot be done."""
+    """Update a section of the pull request's description, or warn if that fails."""
     bump, github, pull = state.bump, state.github, state.pull
     if not bump.publish or pull is None or github is None or not is_mine(pull, state.head_name):
         return
@@ -136,5 +134,5 @@ def update_body(step: StepRecord, state: PullRequestState, text: str, section: S
         if body != before:
             github.update_pull(pull.number, body)
             step.effect("pull request", f"#{pull.number} text", before, body, url=pull.url)
-    except RunbookError as error:  # what was done is done: the next run updates the text
+    except RunbookError as error:  # the work is done; the next run updates the description
         step.warn(str(error))

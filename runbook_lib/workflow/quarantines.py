@@ -1,4 +1,4 @@
-"""Tests that the bump's branch quarantines, and the tests that a person names, as the recipes have them."""
+"""The tests that the bump's branch quarantines, and the recipe rows of tests that a person names."""
 
 import os
 import re
@@ -20,14 +20,14 @@ from runbook_lib.text.markdown import unlinked
 from runbook_lib.text.redact import Redactor
 from runbook_lib.workflow.bump_branch import BumpBranch
 
-#: The comment above a row that the runbook quarantined: the reason, and the number of the issue.
+#: The comment above a row that the runbook quarantined: the reason, and the issue number.
 _COMMENT = re.compile(r"# Broken(?: \(scope [0-9, ]+\))?: (.*?)(?: — )?see issue #([0-9]{1,9})\.")
 
 
 def quarantined_since_fork(branch: BumpBranch, commit: str = "") -> list[dict[str, object]]:
-    """Return the tests that the bump's branch quarantines beyond its base, with the issue that the comment names.
+    """Return the tests that the bump's branch quarantines beyond its base, with the issue named in the comment.
 
-    ``commit`` is read instead of the branch's newest, where given.
+    Reads ``commit`` instead of the branch's newest commit, if given.
     """
     checkout, fork, head = branch.checkout, branch.fork, commit or branch.start
     listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, head, "--", recipes.FOLDER)
@@ -68,9 +68,9 @@ def _key(row: RecipeRow) -> tuple[str, ...]:
 
 
 def resolve_targets(branch: BumpBranch, text: str, parameter: str) -> tuple[tuple[Target, ...], tuple[RecipeRow, ...]]:
-    """Return the tests of a person's list, and the rows of the recipes that name their cases.
+    """Return the tests in a person's list, and the recipe rows that name their cases.
 
-    Raises Refused for a list of another form, and for tests that no recipe of the branch has.
+    Raises Refused for a malformed list, and for tests that are in no recipe on the branch.
     """
     targets = parse_targets(text, branch.bump.image_type, Redactor(os.environ), parameter)
     rows = rows_of(branch, [target.case for target in targets])
@@ -78,12 +78,12 @@ def resolve_targets(branch: BumpBranch, text: str, parameter: str) -> tuple[tupl
 
 
 def is_quarantined(row: RecipeRow, soft: bool) -> bool:
-    """Return whether a row blocks no merge any more; ``soft``: because it may fail."""
+    """Return whether a row no longer blocks a merge; ``soft`` includes rows that may fail."""
     return (soft and row.allow_failure) or not quarantine.gating_scopes(row)
 
 
 def recipe_texts(branch: BumpBranch, cases: Iterable[str], commit: str = "") -> dict[str, str]:
-    """Return the recipes that contain one of these cases, by path, as ``commit`` or the branch's newest has them."""
+    """Return the recipes that contain one of these cases, by path, from ``commit`` or the branch's newest commit."""
     patterns = [part for case in dict.fromkeys(cases) for part in ("-e", case)]
     if not patterns:
         return {}
@@ -91,7 +91,7 @@ def recipe_texts(branch: BumpBranch, cases: Iterable[str], commit: str = "") -> 
     try:
         listed = branch.checkout.git("grep", "-z", "-l", "--fixed-strings", *patterns, ref, "--", recipes.FOLDER)
     except GitFailed as error:
-        if error.status != 1:  # git grep found nothing
+        if error.status != 1:  # status 1: git grep found no match
             raise
         listed = ""
     paths = [path.partition(":")[2] for path in listed.split("\0") if path.endswith((".yaml", ".yml"))]
@@ -99,7 +99,7 @@ def recipe_texts(branch: BumpBranch, cases: Iterable[str], commit: str = "") -> 
 
 
 def rows_of(branch: BumpBranch, cases: Sequence[str], commit: str = "") -> tuple[RecipeRow, ...]:
-    """Return the rows of the recipes that name these cases; of all recipes where none does, for a hint at the name."""
+    """Return the rows of recipes that name these cases; if none does, of all recipes, to suggest a name."""
     texts = recipe_texts(branch, cases, commit)
     if cases and not texts:
         texts = recipe_texts(branch, ["test_case"], commit)
@@ -108,7 +108,7 @@ def rows_of(branch: BumpBranch, cases: Sequence[str], commit: str = "") -> tuple
         try:
             rows += recipes.rows(path, text)
         except CannotTell as error:
-            raise Refused(f"{error} Fix it first: it may have the test. Nothing was changed.") from error
+            raise Refused(f"{error} Fix this first, as the file may contain the test. Nothing was changed.") from error
     return tuple(rows)
 
 
@@ -133,15 +133,15 @@ def edit_recipes(
 
 
 def check_reenabled(branch: BumpBranch, tests: Sequence[Target]) -> Check:
-    """Check that the recipes of the branch run these tests again."""
+    """Check that the recipes on the branch run these tests again."""
     rows = rows_of(branch, [test.case for test in tests])
     stopped = []
     for test in tests:
         if all(is_quarantined(row, soft=True) for row in rows if test.is_of(row)):
             stopped.append(str(test))
     if stopped:
-        return Check(REENABLED, "failed", f"{', '.join(stopped)} still do not run.")
-    return Check(REENABLED, "passed", f"{', '.join(map(str, tests))} run again.")
+        return Check(REENABLED, "failed", f"Still not run: {', '.join(stopped)}.")
+    return Check(REENABLED, "passed", f"Run again: {', '.join(map(str, tests))}.")
 
 
 def commit_message(title: str, issues: Mapping[Target, Issue], reenabled: Sequence[Target]) -> str:
@@ -152,7 +152,7 @@ def commit_message(title: str, issues: Mapping[Target, Issue], reenabled: Sequen
 
 
 def issue_states(github: GitHub | None, entries: Iterable[QuarantinedRow]) -> dict[int | None, str]:
-    """Return the state of each issue that quarantined rows name, or why it is unknown; ``no issue`` for none."""
+    """Return the state of each issue named in quarantined rows, or why it is unknown; ``no issue`` for none."""
     states: dict[int | None, str] = {None: "no issue"}
     for number in sorted({entry.issue for entry in entries if entry.issue}):
         states[number] = "not queried: no token"

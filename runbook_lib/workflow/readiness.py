@@ -1,4 +1,4 @@
-"""The readiness of a bump for its merge: the requirements, each checked anew, and what is left to people."""
+"""A bump's readiness to merge: the requirements, each checked again, and the work left to people."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,21 +39,21 @@ from runbook_lib.workflow.proposal import is_mine
 from runbook_lib.workflow.pull_request import PullRequestState, read_state
 
 _CI = "a green CI run of the head commit"
-_COMMITS = "commits that are the runbook's own, or confirmed"
+_COMMITS = "commits that are the runbook's own or confirmed"
 _PINS = "pins that agree on that commit"
 _VALUES = "golden values with nothing held back"
 _ISSUES = "an open issue for every broken test"
 _GITLAB = "a green pipeline on GitLab"
-_PUSHED = "a push of what is here"
+_PUSHED = "a push of the local commits"
 _ACCEPTED = "A person accepted"
-_HOLD = "nothing that a person has put on hold"
+_HOLD = "no hold by a person"
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """A condition of the merge.  ``ok`` is None where it does not apply, and ``detail`` the evidence or the reason.
+    """A condition for the merge.  ``ok`` is None if it does not apply, and ``detail`` the evidence or the reason.
 
-    ``running``: CI decides it without anybody.
+    ``running``: CI will decide it without a person.
     """
 
     name: str
@@ -65,10 +65,10 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Readiness:
-    """The requirements of the merge, and ``people``: what is left to people once all are met.
+    """The requirements for the merge, and ``people``: the work left to people once all are met.
 
-    ``problem`` is the reason why nothing was checked.  ``follows_ci`` is False where the repository's CI cannot be
-    followed here.  ``commit`` is the head commit that was checked.
+    ``problem`` is the reason why nothing was checked.  ``follows_ci`` is False if the repository's CI cannot be
+    followed here.  ``commit`` is the checked head commit.
     """
 
     requirements: tuple[Requirement, ...] = ()
@@ -83,10 +83,10 @@ class Readiness:
         return tuple(requirement for requirement in self.requirements if requirement.ok is False)
 
     def show(self) -> View:
-        """Show every requirement, and what people must do."""
+        """Show every requirement, and the work left to people."""
         if self.problem:
             return display.note(self.problem)
-        outcomes = {True: "✓ holds", False: "✗ missing", None: "– does not apply"}
+        outcomes = {True: "✓ met", False: "✗ missing", None: "– does not apply"}
         rows = (
             {"before the merge": each.name, "outcome": outcomes[each.ok], "found": each.detail, "next": each.next}
             for each in self.requirements
@@ -95,25 +95,25 @@ class Readiness:
 
 
 def holds(hold: str) -> dict[str, str]:
-    """Return the reasons why a person holds the merge, by name.  Raises Refused for an entry of another form."""
+    """Return the reasons for a person's holds on the merge, by name.  Raises Refused for a malformed entry."""
     return entries(hold, "hold", "name: reason", Redactor(os.environ))
 
 
 def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None, hold: str = "") -> Readiness:
     """Check the CI run of the head commit, its pins, golden values, issues and GitLab.  Changes nothing.
 
-    ``records`` is the bump's folder in the archive, ``hold`` the parameter: what a person does not let pass.
+    ``records`` is the bump's folder in the archive, ``hold`` the parameter with a person's holds.
     """
     bump = branch.bump
     if bump.tag is None or github is None or not bump.apply:
-        return Readiness(problem="Only a run that applies checks whether the bump is ready to merge.")
+        return Readiness(problem="Readiness to merge is checked only with apply.")
     state = read_state(branch, github)
     pull = state.pull
     if pull is None:
         return Readiness(problem=state.problem or "There is no pull request, so there is nothing to merge.")
     if not branch.checkout.has(pull.head_sha):
         return Readiness(problem=f"#{pull.number} is at {pull.head_sha[:10]}, which this clone does not have.")
-    # Each requirement with the step that it belongs to, which may not apply to a repository, and its check.
+    # Each requirement with its check and its step, which may not apply to a repository.
     checks: dict[str, tuple[str, Callable[[], Iterable[Requirement]]]] = {
         _CI: (notebooks.RUN_CI, lambda: _check_ci(state, github, pull)),
         _COMMITS: ("", lambda: [_check_commits(state, pull, records)]),
@@ -132,7 +132,7 @@ def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None
             continue
         try:
             requirements += check_requirement()
-        except RunbookError as error:  # one answer that is unavailable hides no other
+        except RunbookError as error:  # one unavailable answer must not hide the others
             requirements.append(Requirement(name, False, str(error), "Run bump again."))
     follows_ci = not bump.repository.inapplicable(notebooks.RUN_CI)
     people = [each.detail for each in requirements if each.name == _VALUES and each.detail.startswith(_ACCEPTED)]
@@ -157,19 +157,19 @@ def _check_ci(state: PullRequestState, github: GitHub, pull: Pull) -> Iterator[R
         rows = quarantines.quarantined_since_fork(state.branch, pull.head_sha)
         soft = {str(row["test"]) for row in rows if row["form"] == "soft"}
         if red and all(name.partition(" - ")[0] in soft for name in red):
-            yield Requirement(_CI, True, f"Red, and explained: {', '.join(sorted(red))} may fail (soft).")
+            yield Requirement(_CI, True, f"Red but explained: {', '.join(sorted(red))} may fail (soft).")
             return
     passed = status.state == "passed"
     detail = f"{status.sentence.rstrip('.')}."
     if passed:
-        moved = f", which has moved by {state.behind} commits since." if state.behind else " as it is."
+        moved = f", which has since moved by {state.behind} commits." if state.behind else " as it is."
         detail += f" It tested the merge with {pull.base_ref}{moved}"
     yield Requirement(_CI, passed, detail, status.next, running=status.run is not None and not status.is_over)
 
 
 def _check_commits(state: PullRequestState, pull: Pull, records: Path | None) -> Requirement:
     if not is_mine(pull, state.head_name):
-        return Requirement(_COMMITS, None, f"They are {pull.author}'s: a person reads every line.")
+        return Requirement(_COMMITS, None, f"They are {pull.author}'s: a person must read every line.")
     review = branch_history.review(state.branch, pull.head_sha, records)
     detail = f"{review.waiting}." if review.foreign else f"{display.count(len(review.commits), 'commit')}."
     return Requirement(_COMMITS, not review.foreign, detail, review.next)
@@ -191,7 +191,7 @@ def _check_pins(branch: BumpBranch, pull: Pull) -> Requirement:
 def _check_values(branch: BumpBranch, records: Path | None) -> Requirement:
     verdicts = golden_refreshes.changed_since_fork(branch, records, golden_refreshes.read_history(branch))
     files = [judgement.file for judgement in verdicts.judgements if judgement.verdict in STOPPED]
-    # Files of a group may be committed by hand: a person must decide on it anyway.
+    # A group's files may have been committed by hand: a person must decide on the group anyway.
     files += [group.id for group in verdicts.groups if not group.accepted]
     if not files:
         dangers = "; ".join(verdicts.accepted_dangers)
@@ -199,18 +199,18 @@ def _check_values(branch: BumpBranch, records: Path | None) -> Requirement:
         return Requirement(_VALUES, True, detail)
     names = display.first_names(files, 4)
     return Requirement(
-        _VALUES, False, f"{names} {display.be(len(files))} held back.", f"{notebooks.GOLDEN_VALUES}, with accept"
+        _VALUES, False, f"{names} {display.be(len(files))} held back.", f"{notebooks.GOLDEN_VALUES} with accept"
     )
 
 
 def _check_issues(branch: BumpBranch, github: GitHub, pull: Pull) -> Requirement:
     tests = quarantines.quarantined_since_fork(branch, pull.head_sha)
-    problems = [f"{test['test']} has none" for test in tests if not test["issue"]]
+    problems = [f"{test['test']} has no issue" for test in tests if not test["issue"]]
     for test in tests:
         if isinstance(test["issue"], int):
             issue = issues.read(github, test["issue"])
             if issue.state != "open":
-                problems.append(f"#{issue.number} of {test['test']} is {issue.state}")
+                problems.append(f"#{issue.number} for {test['test']} is {issue.state}")
     if not problems:
         return Requirement(_ISSUES, True, f"{display.count(len(tests), 'test')} marked.")
     action = "File one, and name it in the comment above the row."
@@ -220,19 +220,19 @@ def _check_issues(branch: BumpBranch, github: GitHub, pull: Pull) -> Requirement
 def _check_gitlab(bump: Bump, pull: Pull) -> Requirement:
     short = pull.head_sha[:10]
     if not os.environ.get("GITLAB_URL"):
-        return Requirement(_GITLAB, None, "No GitLab is set up here (GITLAB_URL): whoever has access must check.")
+        return Requirement(_GITLAB, None, "GITLAB_URL is not set: somebody with access to GitLab must check.")
     gitlab = GitLab.connect()
     pipelines = gitlab.pipelines(pull.head_sha)
     if lts_validation.applies(bump):
         pipelines = lts_validation.testing(gitlab, pipelines)
         if not pipelines:
-            action = "Run internal-ci with tests=mr: only these pipelines run the tests in the LTS image."
-            return Requirement(_GITLAB, False, f"No pipeline of {short} runs the lts tests.", action)
+            action = "Run internal-ci with tests=mr: only such pipelines run the tests in the LTS image."
+            return Requirement(_GITLAB, False, f"No pipeline for {short} runs the lts tests.", action)
     pipeline = next(iter(pipelines), None)
     if pipeline is None:
         action = "Start one with tools/trigger_internal_ci.py (--dry-run first), or skip it with a reason there."
-        return Requirement(_GITLAB, False, f"{short} has none.", action)
-    detail = f"Pipeline {pipeline.id} of {short}: {pipeline.status}. {pipeline.url}"
+        return Requirement(_GITLAB, False, f"{short} has no pipeline.", action)
+    detail = f"Pipeline {pipeline.id} for {short}: {pipeline.status}. {pipeline.url}"
     if pipeline.status == "skipped":
         return Requirement(_GITLAB, None, detail)
     if pipeline.status == "success":
@@ -254,7 +254,7 @@ def _left_to_people(state: PullRequestState, pull: Pull) -> Iterator[str]:
     repository = state.bump.repository
     if pull.draft:
         yield f"Press *Ready for review* on {pull.url}."
-    yield "Reviews of the code owners."
+    yield "Code owners' reviews."
     if not repository.workflow:
         yield f"{ci_triggers.describe(state.branch)} Read the checks of {pull.url}, which are not followed here."
     yield from lts_validation.describe(state.branch)
@@ -264,9 +264,9 @@ def _left_to_people(state: PullRequestState, pull: Pull) -> Iterator[str]:
 
 
 def finish(step: StepRecord, results: tuple[StepResult, ...], readiness: Readiness, *, wait: bool = False) -> View:
-    """Record the outcome of a complete bump: ready to merge, or all that is missing.
+    """Record the outcome of a complete bump: ready to merge, or everything that is missing.
 
-    The plan of a preview that would ``wait`` for CI ends with what is done once CI has ended.
+    The plan of a preview that would ``wait`` for CI ends with the actions after CI.
     """
     continues = wait and not step.bump.apply and any(each.planned or each.state == "waiting" for each in results)
     conclude(step, results, push_round.actions_after_ci(step.bump, ROUNDS) if continues else ())
@@ -279,26 +279,26 @@ def finish(step: StepRecord, results: tuple[StepResult, ...], readiness: Readine
         display.rows(readiness.requirements, name="name", ok="ok", found="detail", next="next"),
     )
     if all(result.state == "previewed" for result in results):
-        return readiness.show()  # what the run would do stays its outcome
+        return readiness.show()  # the outcome stays the run's plan
     if readiness.missing:
         step.waiting(*_not_ready(readiness.missing, results))
     else:
         if readiness.follows_ci:
             step.add_inputs(**{READY_COMMIT: readiness.commit})
-        limit = "" if readiness.follows_ci else ", but for CI, which is not followed here"
+        limit = "" if readiness.follows_ci else ", except for CI, which is not followed here"
         step.done(f"Ready to merge{limit}: every requirement was checked and is met.", " ".join(readiness.people))
     return readiness.show()
 
 
 def _not_ready(missing: Sequence[Requirement], results: Sequence[StepResult]) -> tuple[str, str]:
-    """Return the sentence on what is missing, and the next action."""
+    """Return a sentence about the missing requirements, and the next action."""
     if held := [each.detail for each in missing if each.name == _HOLD]:
         return f"{'; '.join(held)[0].lower()}{'; '.join(held)[1:]}", missing[0].next
     names = ", ".join(each.name for each in missing)
-    if len(missing) == 1:  # the table has the details of each; of a single one there is room for it here
+    if len(missing) == 1:  # there is room for the details of a single one; otherwise the table has them
         names += f" ({missing[0].detail.rstrip('.')})"
     last = {result.notebook: result for result in results if result.notebook in notebooks.CI_ROUND}
     actions = [result.next for result in last.values() if result.state == "waiting" and result.next]
-    # The steps after it answer what CI waits for.
+    # Later steps resolve what CI is waiting for.
     action = " ".join(dict.fromkeys(actions[1:] or actions)) or missing[0].next
     return f"not ready to merge; missing: {names}", action

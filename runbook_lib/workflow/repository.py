@@ -1,4 +1,4 @@
-"""The repository whose pins a clone has: the one requested, that of its own pins file, or one that we know."""
+"""The repository whose pins a clone has: the requested one, its own pins file, or a known one."""
 
 import contextlib
 import os
@@ -13,17 +13,16 @@ from runbook_lib.pins.repositories import FILE, MEGATRON_LM, REPOSITORIES, Repos
 from runbook_lib.pins.sites import read
 from runbook_lib.system.atomic_files import read_named
 
-_ON_HOST = re.compile(r"(?!file:)[a-z+]+://|[^/:@]+@[^/:@]+:")  # an address, or user@host:path
+_ON_HOST = re.compile(r"(?!file:)[a-z+]+://|[^/:@]+@[^/:@]+:")  # a URL, or user@host:path
 
 
 def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repository:
-    """Return the repository that ``pins`` names: one that we know (``megatron-bridge``), or the path of a pins file.
+    """Return the repository that ``pins`` names: a known one (``megatron-bridge``), or the path of a pins file.
 
-    Empty: the pins file of the clone (of its HEAD, where it is bare; else of the first of ``refs`` that has one), else
-    the repository that a remote names, else, if no remote names one, the repository all of whose pins its files have,
-    at one of ``refs`` or at HEAD, else Megatron-LM.  A fork is recognized by its name without the owner.  Raises
-    RunbookError for a name that is unknown and for a pins file that cannot be used, CannotTell for a clone of a
-    repository that we do not know.
+    If ``pins`` is empty: the clone's pins file (from HEAD if it is bare; else from the first of ``refs`` that has one),
+    else the repository named by a remote, else, if no remote names one, the repository whose pins can all be read at
+    one of ``refs`` or HEAD, else Megatron-LM.  A fork is recognized by its name without the owner.  Raises
+    RunbookError for an unknown name or an unusable pins file, and CannotTell for a clone of an unknown repository.
     """
     if pins:
         return _named(checkout, pins)
@@ -35,18 +34,18 @@ def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repo
     if names := _remote_names(checkout):
         known = ", ".join(map(short, REPOSITORIES))
         raise CannotTell(
-            f"{checkout.path} is a clone of {' and '.join(sorted(names))}, whose pins are not known, and it has no "
-            f"{FILE}. Draft one with `runbook pins discover --write {checkout.path}`; or, for a fork under another "
-            f"name, say whose pins it has: one of {known} as the parameter or option pins."
+            f"{checkout.path} is a clone of {' and '.join(sorted(names))}, whose pins are unknown, and it has no "
+            f"{FILE}. Draft one with `runbook pins discover --write {checkout.path}`; or, for a renamed "
+            f"fork, set pins to the original: one of {known}."
         )
     return MEGATRON_LM
 
 
 def recognize(checkout: Checkout, states: Sequence[str | None]) -> Repository | None:
-    """Return the known repository of a clone: the one that a remote names.
+    """Return the known repository of a clone: the one named by a remote.
 
-    Without a remote that names any repository: the one whose pins can all be read at one of ``states`` or at HEAD.  A
-    file that has the name of a known one proves nothing.
+    If no remote names a repository: the one whose pins can all be read at one of ``states`` or HEAD.  The name of a
+    file alone proves nothing.
     """
     names = _remote_names(checkout)
     short_names = {name.rpartition("/")[2].lower() for name in names}
@@ -55,7 +54,7 @@ def recognize(checkout: Checkout, states: Sequence[str | None]) -> Repository | 
             return repository
     if names:
         return None
-    for state in [*states, "HEAD"]:  # nothing may be checked out
+    for state in [*states, "HEAD"]:  # there may be no work tree
         for repository in REPOSITORIES:
             if _has_all_pins(checkout, state, repository):
                 return repository
@@ -63,7 +62,7 @@ def recognize(checkout: Checkout, states: Sequence[str | None]) -> Repository | 
 
 
 def is_named_by_files(checkout: Checkout, repository: Repository) -> bool:
-    """Return True if ``repository`` is one that we know, and no remote of the clone names any repository."""
+    """Return True if ``repository`` is a known one, and none of the clone's remotes names a repository."""
     return repository in REPOSITORIES and not _remote_names(checkout)
 
 
@@ -73,13 +72,13 @@ def _has_all_pins(checkout: Checkout, state: str | None, repository: Repository)
         return False
     readings = read(texts, repository.sites)
     lockstep = sum(len(reading.pins) for reading in readings if reading.site.lockstep)
-    # One Dockerfile with the name and argument of a known one proves nothing.
+    # A single Dockerfile with a known name and argument proves nothing.
     enough = min(2, sum(site.lockstep for site in repository.sites.pins))
     return lockstep >= enough and not any(reading.problem for reading in readings)
 
 
 def _remote_names(checkout: Checkout) -> set[str]:
-    """Return ``owner/name`` of each remote on a host, and of GITHUB_REPOSITORY; a path names no repository."""
+    """Return ``owner/name`` of each remote on a host, and of GITHUB_REPOSITORY; a path does not name a repository."""
     names = {os.environ.get("GITHUB_REPOSITORY", "")} - {""}
     for url in checkout.remote_urls().values():
         if _ON_HOST.match(url):
@@ -104,10 +103,10 @@ def _named(checkout: Checkout, pins: str) -> Repository:
     path = Path(pins).expanduser()
     if "/" not in pins and not path.suffix and not os.path.exists(path):
         names = ", ".join(map(short, REPOSITORIES))
-        raise RunbookError(f"pins={pins!r} names no known repository: choose one of {names}, or give a file.")
+        raise RunbookError(f"pins={pins!r} is not a known repository. Choose one of {names}, or give a file.")
     try:
         text = read_named(path).decode("utf-8")
-    except (OSError, ValueError) as error:  # not UTF-8, or a name that no file can have
+    except (OSError, ValueError) as error:  # not UTF-8, or an impossible file name
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise RunbookError(f"The pins file {pins} cannot be read: {reason}. Correct the parameter pins.") from error
     return _declared(checkout, text, pins)
@@ -120,12 +119,12 @@ def _declared(checkout: Checkout, text: str, origin: str) -> Repository:
 
 
 def short(repository: Repository) -> str:
-    """Return the lowercase name without the owner, by which a fork is recognized."""
+    """Return the lowercase name without the owner, which identifies a fork."""
     return repository.name.rpartition("/")[2].lower()
 
 
 def _slug(checkout: Checkout) -> str:
-    """Return ``owner/name``, or nothing where no remote names it."""
+    """Return ``owner/name``, or empty if no remote names it."""
     try:
         return checkout.repository()
     except RunbookError:

@@ -1,4 +1,4 @@
-"""The CI run that golden values and failures are read from."""
+"""The CI run whose golden values and failures are read."""
 
 import os
 import re
@@ -28,10 +28,10 @@ _PIPELINE = re.compile(r"https?://(?:(?!/pipelines/[0-9])\S)++/pipelines/([0-9]{
 
 @dataclass(frozen=True)
 class ChosenRun:
-    """The run to take values from.  ``problem`` is the reason why there is none (yet), ``next`` what to do about it.
+    """The run to use.  ``problem`` is the reason why there is none (yet), ``next`` what to do about it.
 
-    ``tested`` is the commit that it tested, ``failed`` are the names of its failed jobs; ``older`` is a sentence where
-    it tested an earlier commit than the head, and ``named`` tells that a person named the run.
+    ``tested`` is the commit it tested, ``failed`` are the names of its failed jobs; ``older`` is a sentence if it
+    tested a commit before the head, and ``named`` is true if a person named the run.
     """
 
     pull_request: PullRequestState
@@ -69,13 +69,13 @@ class ChosenRun:
         return display.mapping(rows)
 
     def record_inputs(self, step: StepRecord) -> None:
-        """Record the run, and the commits that a step compares it with."""
+        """Record the run and the commits that a step compares."""
         if self.source is not None:
             step.add_inputs(run=self.source.name, base_commit=self.branch.base_commit, plan_from=self.branch.start)
             step.link("GitLab pipeline" if self.source.gitlab else "CI run", self.url)
 
     def conclude_without_run(self, step: StepRecord, nothing: str) -> bool:
-        """Record the outcome of a step that has no run to work on, or does not apply; report if that is so."""
+        """Record the outcome of a step that has no run or does not apply; return whether that is the case."""
         bump = self.bump
         if bump.tag and (reason := bump.repository.inapplicable(step.name)):
             step.done(reason)
@@ -89,11 +89,11 @@ class ChosenRun:
 
 
 def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "github") -> ChosenRun:
-    """Return the run that ``run_id`` names (a number or its address), else the newest one of the head commit.
+    """Return the run that ``run_id`` names (a number or URL), else the newest run for the head commit.
 
-    Without a bump it may also name a pull request (``#12``) or a branch; the values are for the branch checked out.
-    Once the newest run is green, and where a GitLab is set up, the failed pipeline of the same commit there.
-    Raises RunbookError for a number that is none and a source that is unknown, Refused for a run of something else.
+    Without a bump it may also name a pull request (``#12``) or a branch; the values are for the checked-out branch.
+    If the newest run is green and GitLab is configured, returns the failed pipeline for the same commit there.
+    Raises RunbookError for an invalid number or an unknown source, Refused for an unrelated run.
     """
     bump, github, pull = state.bump, state.github, state.pull
     if source not in ("github", "gitlab"):
@@ -102,7 +102,7 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
         run_id, source = pipeline[1], "gitlab"
     if bump.tag is None and not run_id:
         next_action = "-r tag 26.04-py3; or without a bump, -r run_id with any run, such as '#12'"
-        return ChosenRun(state, problem="no tag was given, so no run is searched for", next=next_action)
+        return ChosenRun(state, problem="no tag was given, so there is no run to search for", next=next_action)
     if not (bump.repository.golden or bump.repository.recipes):
         return ChosenRun(state, problem=f"{bump.repository.name} has neither golden values nor recipes")
     if bump.tag is None:
@@ -119,7 +119,7 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
         url = status.run.url if status.run else ""
         return ChosenRun(state, problem=status.sentence.rstrip("."), next=status.next, url=url)
     if status.state == "passed" and os.environ.get("GITLAB_URL"):
-        # What GitHub runs is green: the scopes that it never runs are next.
+        # GitHub's scopes are green: next are the scopes that it never runs.
         mirrored = _of_gitlab(state, "")
         if mirrored.source is not None and mirrored.failed:
             return mirrored
@@ -127,14 +127,15 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
 
 
 def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRun:
-    """Return any run, for the branch that is checked out.
+    """Return any run, for the checked-out branch.
 
-    Raises Refused for a run of another commit than the branch's, but for golden files, unless ``older-run`` permits it.
+    Raises Refused for a run whose commit differs from the branch in more than golden files, unless ``older-run``
+    permits it.
     """
     checkout = state.branch.checkout
     name, tip = checkout.current_branch(), checkout.resolve("HEAD")
     if name is None:
-        raise Refused(f"No branch is checked out in {checkout.path}, so there is nothing to commit golden values on.")
+        raise Refused(f"No branch is checked out in {checkout.path}, so golden values cannot be committed.")
     bump = replace(state.bump, current_branch=name)
     branch = BumpBranch(checkout, bump, state.branch.base_remote, tip, tip, tip)
     state = replace(state, branch=branch)
@@ -149,13 +150,13 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
         return replace(run, older="")
     if checkout.has(run.tested) and checkout.is_ancestor(run.tested, tip):
         changed = filter(None, checkout.git("diff", "--name-only", "-z", run.tested, tip).split("\0"))
-        if all(map(GoldenFileName.of_path, changed)):  # what an earlier run has committed
+        if all(map(GoldenFileName.of_path, changed)):  # committed by an earlier run
             state = replace(state, branch=replace(branch, base_commit=run.tested))
             return replace(run, pull_request=state, older="")
     if "older-run" not in bump.allow:
         raise Refused(
-            f"{run.source.name} tested {run.tested[:10]}, and {name} is at {tip[:10]}: its values may differ from "
-            "those of this branch. Check out the commit that it tested, or name a run of this branch.",
+            f"{run.source.name} tested {run.tested[:10]}, but {name} is at {tip[:10]}: the run's values may differ "
+            "from this branch's. Check out the commit that was tested, or name a run of this branch.",
             "older-run",
         )
     return run
@@ -165,15 +166,15 @@ def _number(run_id: str, repository: str) -> int:
     text = run_id.strip()
     if (match := failed_jobs.ADDRESS.fullmatch(text)) and match["run"]:
         if match["repository"].lower() != repository.lower():
-            raise Refused(f"{text} is a run of {match['repository']}, and the bump is one of {repository}.")
+            raise Refused(f"{text} is a run in {match['repository']}, but the bump is in {repository}.")
         text = match["run"]
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise RunbookError(f"run_id={run_id!r} is not the number of a run. Use that of its address, …/runs/<number>.")
+        raise RunbookError(f"run_id={run_id!r} is not a run number. Use the number from its URL, …/runs/<number>.")
     return int(text)
 
 
 def _of_github(state: PullRequestState, github: GitHub, run_id: int, *, named: bool) -> ChosenRun:
-    """Return a run of the bump's pull request, or without a bump of any."""
+    """Return a run of the bump's pull request, or without a bump any run."""
     bump, pull, labellings, run = state.bump, state.pull, state.labellings, github.run(run_id)
     branch, head = run.head_branch, state.branch.start
     if pull:
@@ -197,8 +198,8 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
     bump, branch = state.bump, state.branch
     if run_id and not re.fullmatch(r"[0-9]{1,18}", run_id.strip()):
         raise RunbookError(
-            f"run_id={run_id!r} is not the number of a pipeline. Use that of its address, …/pipelines/<number>; "
-            "without one, the newest pipeline of the bump's commit is used."
+            f"run_id={run_id!r} is not a pipeline number. Use the number from its URL, …/pipelines/<number>; "
+            "without run_id, the newest pipeline for the bump's commit is used."
         )
     if state.pull is None and branch.tip is None:
         return ChosenRun(
@@ -208,9 +209,9 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
     gitlab = GitLab.connect()
     pipeline = gitlab.pipeline(int(run_id)) if run_id else next(iter(gitlab.pipelines(head)), None)
     if pipeline is None:
-        next_action = "Start one there, with tools/trigger_internal_ci.py (--dry-run first); then run again."
+        next_action = "Start one there with tools/trigger_internal_ci.py (--dry-run first), then run again."
         return ChosenRun(
-            state, problem=f"waiting for a pipeline of {head[:10]} on GitLab: it has none", next=next_action
+            state, problem=f"waiting for a pipeline for {head[:10]} on GitLab: it has none", next=next_action
         )
     if pipeline.status in UNDER_WAY:
         problem = f"waiting for pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"

@@ -1,4 +1,4 @@
-"""The agreement of all pins, on the work tree or on any number of refs, for ``runbook check`` and step 07."""
+"""The agreement of all pins, in the work tree or on any number of refs, for ``runbook check`` and step 07."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ from runbook_lib.text.edits import Edit
 from runbook_lib.text.plain_text import aligned
 from runbook_lib.workflow import repository as recognized
 
-#: Roles whose pins are warned of where they differ.
+#: Roles whose pins only cause warnings when they differ.
 WARNED = ("informational", "follow")
 Outcome = Literal["in sync", "out of sync", "cannot tell"]
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The verdicts on one state of the files.
+    """The verdicts for one state of the files.
 
-    ``name`` is a ref as people write it, or ``work tree``, which has no ``commit``.  A ref that matched a pattern and
-    has none of the known pin sites has no verdicts, and cannot be judged.
+    ``name`` is a ref as people write it, or ``work tree``, which has no ``commit``.  A ref that matched a pattern but
+    has no known pin site has no verdicts, and cannot be judged.
     """
 
     name: str
@@ -38,9 +38,9 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Survey:
-    """The verdicts on the requested states of a repository.
+    """The verdicts for the requested states of a repository.
 
-    With an ``image_type`` the lockstep pins of other types decide nothing: a bump of this type does not move them.
+    With an ``image_type``, lockstep pins of other types do not count: a bump of this type does not move them.
     """
 
     repository: Path
@@ -51,7 +51,7 @@ class Survey:
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome for all: one pin out of sync anywhere decides, then one that could not be read."""
+        """The overall outcome: any pin out of sync decides, then any that could not be read."""
         outcomes = {self._outcome(snapshot) for snapshot in self.snapshots}
         if "out of sync" in outcomes:
             return "out of sync"
@@ -68,9 +68,9 @@ class Survey:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The problems, in complete sentences, each with its ref where there are several.
+        """The problems, in complete sentences, each with its ref if there are several.
 
-        Warnings are included for a single ref; of several refs the table has them.
+        Warnings are included for a single ref; for several refs they are in the table.
         """
         several = len(self.snapshots) > 1
         sentences = []
@@ -81,7 +81,7 @@ class Survey:
         return tuple(sentences)
 
     def rows(self) -> list[dict[str, str]]:
-        """Return a table for people: the ref where there are several, site, kind of pin, image and verdict."""
+        """Return a table for people: the ref if there are several, site, kind of pin, image and verdict."""
         rows = []
         for snapshot in self.snapshots:
             ref = {"ref": snapshot.name} if len(self.snapshots) > 1 else {}
@@ -96,13 +96,13 @@ class Survey:
     def as_text(self, *, table: bool = True) -> str:
         """Return the table, the problems in complete sentences, and the outcome as the last line.
 
-        Without ``table`` it is left out, and so the text is one line if all is well.
+        Without ``table`` the table is omitted, so the text is one line if all is well.
         """
         text = self._table() if table else []
         text += self.notes
         for snapshot in self.snapshots:
             if not snapshot.verdicts:
-                text.append(f"{snapshot.name} has no known pin site. Leave it out by name: --ref '^{snapshot.name}'.")
+                text.append(f"{snapshot.name} has no known pin site. Exclude it by name: --ref '^{snapshot.name}'")
         text += self.sentences
         if text and text[-1]:
             text.append("")
@@ -111,7 +111,7 @@ class Survey:
         return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in "\n".join(text))
 
     def _table(self) -> list[str]:
-        """Return the lines of the table, and an empty one."""
+        """Return the lines of the table, then an empty one."""
         rows = self.rows()
         return [*aligned([list(rows[0]), *(list(row.values()) for row in rows)]), ""]
 
@@ -144,7 +144,7 @@ class Survey:
         return f"{self.outcome.capitalize()}: {', '.join(parts)}."
 
     def as_json(self) -> dict[str, object]:
-        """Return the survey for machines.  Fields may be added; a changed meaning is a new ``format``.
+        """Return the survey for machines.  Fields may be added; a change of meaning gets a new ``format``.
 
         ``ref`` is ``work tree`` (with the commit null) or the ref's name; a ref without known pin sites has no
         ``pins``.  ``line`` is 0 and ``image`` empty where no pin could be read.
@@ -190,15 +190,15 @@ def survey(
     edits: Sequence[Edit] = (),
     of_bump: bool = False,
 ) -> Survey:
-    """Check the clone at ``place``: its work tree, or each of ``refs``, nothing being checked out.
+    """Check the clone at ``place``: its work tree, or each of ``refs``, without checking anything out.
 
-    ``^`` before a name or pattern leaves out the branches that it matches of the other patterns.
-    A ref may be a pattern with ``*``, ``?`` or ``[…]`` over local branches (``core_r*``) and remote-tracking ones
-    (``origin/core_r*``); one that matches no local branch is tried on those of every remote.  ``expected`` is the tag
-    that the pins of ``image_type`` should have; without it they are compared with the newest of them.  Without a
-    ``repository`` it is recognized.  ``edits`` are planned ones: the files are judged as they will be.  ``of_bump``:
-    only the pins of ``image_type`` decide.
-    Raises CannotTell for a ref or pattern that names nothing, and for a repository without a known pin site.
+    A ref may be a pattern with ``*``, ``?`` or ``[…]`` for local branches (``core_r*``) or remote-tracking ones
+    (``origin/core_r*``); a pattern that matches no local branch is tried on every remote's branches.  ``^`` before a
+    name or pattern excludes its matches from the other patterns' matches.  ``expected`` is the tag that the pins of
+    ``image_type`` should have; without it they are compared with the newest of them.  Without ``repository``, it is
+    recognized.  ``edits`` are planned edits: the files are judged as they will be.  ``of_bump``: only the pins of
+    ``image_type`` decide.
+    Raises CannotTell for a ref or pattern that matches nothing, and for a repository without a known pin site.
     """
     checkout = Checkout.open(place)
     repository = repository or recognized.choose(checkout, refs=refs)
@@ -234,20 +234,18 @@ def survey(
 
 def _unknown(place: Path, name: str, repository: Repository) -> str:
     problem = (
-        f"No known pin site was found in {place} ({name}): there is none of {', '.join(repository.sites.marker_paths)}."
+        f"No known pin site was found in {place} ({name}): none of {', '.join(repository.sites.marker_paths)} exists."
     )
     if repository is MEGATRON_LM:
         return (
-            f"{problem} Give the path of a clone of Megatron-LM, and a ref from 2025-03 or later; or declare the pins "
+            f"{problem} Give the path of a Megatron-LM clone, and a ref from 2025-03 or later; or declare the pins "
             f"of another repository in its file {FILE}, which `runbook pins discover --write {place}` drafts."
         )
-    return (
-        f"{problem} These are the pins of {repository.origin or repository.name}: give a ref that has them, or others."
-    )
+    return f"{problem} These are the pins of {repository.origin or repository.name}: give a ref with them, or set pins."
 
 
 def _resolve(place: Path, refs: Sequence[str], notes: list[str]) -> list[tuple[str, str, bool]]:
-    """Return name, commit and whether it matched a pattern, for each ref once and in the order of ``refs``."""
+    """Return the name, the commit and whether it matched a pattern, for each ref once, in the order of ``refs``."""
     names: dict[str, tuple[str, bool]] = {}  # ref -> (name to show, matched a pattern)
     excluded = [ref.removeprefix("^") for ref in refs if ref.startswith("^")]
     refs = [ref for ref in refs if not ref.startswith("^")]
@@ -264,7 +262,7 @@ def _resolve(place: Path, refs: Sequence[str], notes: list[str]) -> list[tuple[s
             notes += [note] if note else []
             names[full] = (names.get(full, (ref,))[0], False)
     if not names:
-        raise CannotTell("The refs leave out every branch. Give one that is to be checked.")
+        raise CannotTell("The refs exclude every branch. Name one to check.")
     commits = blobs.commits(place, names)
     resolved: dict[tuple[str, str], bool] = {}
     for full, (name, globbed) in names.items():
@@ -284,7 +282,7 @@ def _matching(pattern: str, known: Sequence[str]) -> list[str]:
         matched = [full for full in remote if fnmatchcase("".join(full.split("/", 3)[3:]), pattern)]
     if not matched:
         raise CannotTell(
-            f"No branch matches {pattern!r}, neither a local nor a remote-tracking one. "
+            f"No local or remote-tracking branch matches {pattern!r}. "
             "Fetch first, or correct the pattern; remote-tracking branches are written as origin/core_r*."
         )
     return matched
@@ -293,4 +291,4 @@ def _matching(pattern: str, known: Sequence[str]) -> list[str]:
 def _missing(place: Path, ref: str) -> str:
     hints = [full.split("/", 2)[2] for full in blobs.branches(place) if full.endswith(f"/{ref}")]
     hint = f" Did you mean {' or '.join(hints[:3])}?" if ref and hints else " Fetch it first, or correct the name."
-    return f"{ref!r} names no commit in {place}.{hint}"
+    return f"{ref!r} is not a commit in {place}.{hint}"

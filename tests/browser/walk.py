@@ -52,7 +52,7 @@ def walk(lab: Lab, tab: Tab) -> Walk:
     tab.choose("Tag", HARMLESS)
     tab.form.get_by_label("Wait for CI").check()
     plan = tab.press("Preview", "plan", says="Apply will")
-    assert f"change 2 lines on the branch bump/main/dev-{HARMLESS}" in plan
+    assert f"change 2 lines on branch bump/main/dev-{HARMLESS}" in plan
     assert "open a draft pull request into main" in plan
     assert tab.button("Apply").is_disabled()
     tab.shot("plan", tab.form)

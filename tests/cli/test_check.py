@@ -249,12 +249,12 @@ def test_remote_tracking_branches_are_found_by_their_names_and_by_those_without_
 @pytest.mark.parametrize(
     ("ref", "said"),
     [
-        ("none", "'none' names no commit in "),
+        ("none", "'none' is not a commit in "),
         ("dev", "Did you mean origin/dev?"),
         ("", "'' names no commit"),
         ("-x", "'-x' names no commit"),
         ("main:docker", "names no commit"),
-        ("release_*", "No branch matches 'release_*', neither a local nor a remote-tracking one."),
+        ("release_*", "No local or remote-tracking branch matches 'release_*'."),
     ],
 )
 def test_a_ref_that_names_nothing_cannot_be_told(branches, tmp_path, check, ref, said):

@@ -94,7 +94,7 @@ def test_a_plan_is_shown_before_apply_can_be_pressed(world: World) -> None:
     previewed(form)
     assert git(world.checkout, "status", "--porcelain", "--branch") == before
     plan = shown(form, "runbook-plan")
-    assert f"change 2 lines on the branch bump/main/dev-{TAG}" in plan
+    assert f"change 2 lines on branch bump/main/dev-{TAG}" in plan
     assert "docker/.ngc_version.dev" in plan
     assert not form.view.apply.disabled  # nothing leaves the machine, so no confirmation is needed
     field(form, "base").value = "dev"

@@ -134,7 +134,7 @@ def test_the_pins_file_of_a_ref_counts_where_the_work_tree_has_none(tmp_path: Pa
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("megatron", "pins='megatron' names no known repository: choose one of megatron-lm, megatron-bridge"),
+        ("megatron", "pins='megatron' is not a known repository. Choose one of megatron-lm, megatron-bridge"),
         ("no/such.yaml", "The pins file no/such.yaml cannot be read: No such file"),
         (".", "cannot be read: Is a directory"),
     ],
@@ -392,7 +392,7 @@ def test_a_whole_bump_of_ml_containers(
     result, steps = bumped(place, NEW_TORCH)
     assert result.ok, result.summary
     assert steps["04-run-ci"].startswith("Not applicable: coreweave/ml-containers has no copy-pr-bot")
-    assert result.summary.startswith("Ready to merge, but for CI, which is not followed here: ")
+    assert result.summary.startswith("Ready to merge, except for CI, which is not followed here: ")
     assert "/pull/10" in result.next
     bare, branch = tmp_path / "practice/ml-containers.git", f"bump/main/dev-{NEW_TORCH}"
     after = git(bare, "show", f"{branch}:{MEGATRON_YML}")

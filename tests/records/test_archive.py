@@ -166,7 +166,8 @@ def test_links_are_not_followed(audit: Path, tmp_path: Path) -> None:
     (audit / "out").symlink_to(tmp_path / "outside")
     problems, counts = verify(audit)
     assert counts.bumps == 2
-    assert [problem.split(": ")[1][:18] for problem in problems] == ["is a symbolic link"] * 2  # nor what a bump was replaced by
+    # Nor is the link that replaced a bump.
+    assert [problem.split(": ")[1][:18] for problem in problems] == ["is a symbolic link"] * 2
     assert len(archive.status(audit)) == 2
 
 

@@ -212,11 +212,11 @@ def test_a_preview_says_what_applying_would_do(world: practice.World) -> None:
     waiting = execute("bump", tag=TAG, apply=False, wait=True)
     *first, here, away = waiting.planned
     assert first == list(result.planned)
-    assert here["sentence"].startswith("follow CI until it has ended, then refresh the golden values that drifted")
-    assert "never accepts values that are held back and never calls a test broken" in here["sentence"]
+    assert here["sentence"].startswith("follow CI until it has finished, then commit the golden values that drifted")
+    assert "never accepts values that are held back or declares a test broken" in here["sentence"]
     assert away["publish"]
-    assert away["sentence"].startswith("after each run of CI, for up to 8 of them, ")
-    assert "push the answers to that run, once" in waiting.summary
+    assert away["sentence"].startswith("after each CI run, for up to 8 of them, ")
+    assert "push the responses to that run together" in waiting.summary
     assert waiting.next.endswith("bump.ipynb -r tag 26.04-py3 -p wait True")
 
 

@@ -300,7 +300,7 @@ def test_an_uncommitted_golden_file_is_refused_and_reset_undoes_only_that(at: Wo
     [
         ({"run_id": "twelve"}, "number of a run"),
         ({"run_id": "1" * 40}, "number of a run"),
-        ({"run_id": "https://github.com/someone/else/actions/runs/5000000010"}, "is a run of someone/else"),
+        ({"run_id": "https://github.com/someone/else/actions/runs/5000000010"}, "is a run in someone/else"),
         ({"run_id": "999999999"}, "does not find it"),
         ({"source": "jenkins"}, "choose github or gitlab"),
         ({"source": "gitlab", "run_id": "x"}, "number of a pipeline"),

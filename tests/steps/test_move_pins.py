@@ -111,7 +111,7 @@ def test_a_branch_of_that_name_with_other_content_is_refused_before_anything_mov
     checkout.empty_commit("Keep my notes")
     checkout.switch("main")
     before = state(checkout)
-    with pytest.raises(Refused, match=r"has other content than this bump: [0-9a-f]{10} \(Keep my notes\)"):
+    with pytest.raises(Refused, match=r"has content unrelated to this bump: [0-9a-f]{10} \(Keep my notes\)"):
         bump_plan.plan_bump(branch(checkout, apply=True))
     assert state(checkout) == before
 

@@ -182,7 +182,7 @@ def test_damaged_markers_are_kept_and_reported(world: World) -> None:
     again = world.open_pr().pull
     assert again is not None
     assert again.body == damaged
-    assert any("damaged or doubled" in entry["sentence"] for entry in world.said("warning"))
+    assert any("damaged or duplicated" in entry["sentence"] for entry in world.said("warning"))
 
 
 def test_labels_that_prevent_the_tests_are_removed(world: World) -> None:
@@ -199,7 +199,7 @@ def test_an_lts_bump_asks_for_the_lts_image(world: World) -> None:
     pull = world.open_pr(image_type="lts").pull
     assert pull is not None
     assert pull.labels == {"Run functional tests", "container::lts"}
-    assert "No dev pin is touched" in pull.body
+    assert "No dev pins are touched" in pull.body
 
 
 def test_another_base_has_a_branch_of_its_own(world: World) -> None:

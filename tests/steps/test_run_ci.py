@@ -119,7 +119,7 @@ def test_a_conflict_waits_for_a_person(opened: World) -> None:
 def test_a_moved_base_is_told(opened: World) -> None:
     opened.commit_on("main", "CHANGES", "more\n")
     run_ci(opened)
-    assert any("main has moved: it has 1 commits" in entry["sentence"] for entry in opened.said("warning"))
+    assert any("main has moved: #10 is 1 commit behind" in entry["sentence"] for entry in opened.said("warning"))
     assert len(commands(opened)) == 1
 
 
@@ -206,7 +206,7 @@ def test_no_more_than_a_few_commits_are_pushed(opened: World) -> None:
         opened.forge.refuse_deployment()
         run_ci(opened)
     assert len(commands(opened)) == 3
-    assert waiting(opened) == "waiting for a maintainer: 3 commits of #10 could not be deployed"
+    assert waiting(opened) == "waiting for a maintainer: 3 commits in #10 could not be deployed"
 
 
 def test_a_contributor_is_told_to_ask_a_maintainer(world: World) -> None:

@@ -253,7 +253,7 @@ def test_a_commit_that_is_not_there_is_not_confirmed(opened: World) -> None:
     on_top(other)
     other.push()
     for commit in ("a" * 40, git(opened.remote, "rev-parse", "main")):
-        with pytest.raises(Refused, match=f"{commit}, which is not a commit of"):
+        with pytest.raises(Refused, match=f"{commit}, which is not a commit on"):
             authorize(opened, allow=f"{FOREIGN}:{commit}")
     assert commands(opened) == []
 
@@ -282,7 +282,7 @@ def test_a_fast_forward_to_somebody_elses_commit_is_told(opened: World) -> None:
     opened.open_pr()
     assert git(opened.checkout.path, "rev-parse", BRANCH) == commit
     warned = " ".join(it["sentence"] for it in opened.said("warning"))
-    assert "is taken over from the remote" in warned
+    assert "is taken from the remote" in warned
     assert warned.count(commit[:10]) == 2
     assert "waiting for a person to confirm" in opened.outcome()
     assert opened.checks()["every commit is the runbook's own or confirmed"] == "waiting"

@@ -95,7 +95,7 @@ def test_what_a_killed_run_has_left_half_written_goes(checkout: Checkout) -> Non
 def test_other_uncommitted_changes_in_a_file_to_edit_are_refused(checkout: Checkout) -> None:
     (checkout.path / "pin").write_text("mine\n")
     before = state(checkout)
-    with pytest.raises(Refused, match="uncommitted changes that are not this bump's"):
+    with pytest.raises(Refused, match="uncommitted changes that are not part of this bump"):
         bump_branch.apply_edits(bump_branch.find(checkout, BUMP), [EDIT])
     assert state(checkout) == before
 
@@ -149,7 +149,7 @@ def test_two_branches_of_one_name_that_differ_are_refused(checkout: Checkout, re
         place.switch(BUMP.branch, "main")
         place.empty_commit(f"by {place.path.name}")
     git(tmp_path / "other", "push", "-q", "origin", BUMP.branch)
-    with pytest.raises(Refused, match="neither contains the other"):
+    with pytest.raises(Refused, match="have diverged"):
         bump_branch.find(checkout, BUMP)
 
 

@@ -36,7 +36,7 @@ def test_where_our_part_goes(text: str, body: str | None) -> None:
 
 @pytest.mark.parametrize("text", [BEGIN, END, f"{END}{BEGIN}", f"{OURS}{OURS}", f"{BEGIN}{OURS}", f"{OURS}{END}"])
 def test_damaged_markers_are_refused(text: str) -> None:
-    with pytest.raises(CannotTell, match="damaged or doubled"):
+    with pytest.raises(CannotTell, match="damaged or duplicated"):
         compose_body(text, OURS)
 
 
@@ -102,11 +102,11 @@ def test_our_part() -> None:
         "| --- | --- | --- | --- | --- |",
         "| `docker/.ngc_version.dev` | `1` | `whole file` | `i:26.02-py3` | `i:26.04-py3` |",
         "",
-        "No lts pin is touched: each was read before and after, and is the same.",
+        "No lts pins are touched: they were read before and after, and are unchanged.",
         "",
         "- `amd64`: `sha256:1`",
         "",
-        "Worth a look:",
+        "Worth checking:",
         "",
         "- docker/x:3 fixes NCCL.",
         "",

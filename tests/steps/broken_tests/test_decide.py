@@ -399,7 +399,7 @@ def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPa
     found = look(at)
     assert [it.name for it in found.missing] == ["a green CI run of the head commit"]
     step05(at, accept=f"{REGRESSION}: right")
-    assert "a push of what is here" in [it.name for it in look(at).missing]
+    assert "a push of the local commits" in [it.name for it in look(at).missing]
     step06(at, broken_tests=BOTH)
     at.now[0] += 1000
     step06(at)  # the flaky test again
