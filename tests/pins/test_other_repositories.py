@@ -450,7 +450,7 @@ def test_after_a_merge_the_other_branches_are_told_by_their_own_family(
     place = world("ml-containers", ml_containers(NEW_TORCH))
     result = execute.execute(ROOT / "runbooks/08-after-merge.ipynb", {"tag": NEW_TORCH, "repo": str(place)})
     assert result.ok, result.summary
-    assert result.summary.startswith(f"main names {NEW_TORCH} since "), result.summary
+    assert result.summary.startswith(f"main has named {NEW_TORCH} since "), result.summary
     assert "GitLab" not in result.summary
     assert CoreWeaveTag.parse(OLD_TORCH) < CoreWeaveTag.parse(NEW_TORCH)
 
