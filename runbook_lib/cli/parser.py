@@ -84,7 +84,11 @@ def _add_check(commands: Commands) -> None:
         help="check this ref without checking it out; repeatable; a pattern such as 'origin/core_r*' names many "
         "branches, and '^NAME' leaves one out (default: the files of the work tree)",
     )
-    check.add_argument("--strict", action="store_true", help="informational pins that lag are failures too")
+    check.add_argument(
+        "--strict",
+        action="store_true",
+        help="informational pins that lag, and other lines that name the month before, are failures too",
+    )
     check.add_argument("--tag", default="", help="the tag that the pins should have, such as 26.04-py3")
     check.add_argument("--group", default="", help="check this group of a pins file alone (default: all)")
     check.add_argument("--image-type", choices=("dev", "lts"), default="dev", help="whose pins --tag is for")

@@ -15,9 +15,10 @@ from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.steps.context import Context
 from runbook_lib.text import edits
-from runbook_lib.workflow import bump_branch, bump_plan, sync_survey
+from runbook_lib.workflow import bump_branch, bump_plan, old_month, sync_survey
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import PlannedBump
+from runbook_lib.workflow.old_month import NOTHING_OLD, OldMonths
 from runbook_lib.workflow.sync_survey import Survey
 
 _NO_TAG = "No tag was given, so nothing is planned."
@@ -194,7 +195,26 @@ def conclude(run: Context, sync: SyncCheck) -> View:
     step.table("pins", survey.rows())
     step.warn(*survey.sentences)
     findings = [f"Before this bump: {sentence}" for sentence in sync.findings]
+    old = _old_months(branch, sync)
+    if old.sentence:
+        findings.append(old.sentence)
+        step.table("old-month", old.rows())
     step.warn(*findings)
     step.add_inputs(base_commit=branch.base_commit, head_commit=branch.start)
     step.done(summary, "" if in_sync else "Fix the pins named above; a bump moves them together.")
-    return display.notes((*survey.sentences, *findings)) + display.note(summary)
+    view = display.notes((*survey.sentences, *findings)) + display.note(summary)
+    if old.lines:
+        view += display.note("Lines outside of the pins that still name the old month. A bump does not move them:")
+        view += display.table(old.rows())
+    return view
+
+
+def _old_months(branch: BumpBranch, sync: SyncCheck) -> OldMonths:
+    """Return the lines that still name the month from which the bump moves, or moved, the pins."""
+    bump = branch.bump
+    if bump.tag is None or sync.survey.image_type is None:
+        return NOTHING_OLD
+    sites = bump.repository.sites
+    edits = bump_plan.plan_commit(branch, branch.start).edits
+    tags = old_month.tags_at(branch.checkout, branch.base_commit, sites)
+    return old_month.find(branch.checkout, branch.start, tags, sites, edits)

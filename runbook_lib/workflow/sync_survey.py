@@ -16,7 +16,9 @@ from runbook_lib.pins.repositories import FILE, MEGATRON_LM, Repository
 from runbook_lib.pins.sites import Texts
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.plain_text import aligned
+from runbook_lib.workflow import old_month
 from runbook_lib.workflow import repository as recognized
+from runbook_lib.workflow.old_month import NOTHING_OLD, OldMonths
 
 #: Roles whose pins only cause warnings when they differ.
 WARNED = ("informational", "follow")
@@ -41,6 +43,7 @@ class Survey:
     """The verdicts for the requested states of a repository.
 
     With an ``image_type``, lockstep pins of other types do not count: a bump of this type does not move them.
+    ``old_months``: the lines that name the month before the last move of the pins, if they were searched.
     """
 
     repository: Path
@@ -48,12 +51,13 @@ class Survey:
     strict: bool
     notes: tuple[str, ...] = ()
     image_type: ImageType | None = None
+    old_months: OldMonths = NOTHING_OLD
 
     @property
     def outcome(self) -> Outcome:
         """The overall outcome: any pin out of sync decides, then any that could not be read."""
         outcomes = {self._outcome(snapshot) for snapshot in self.snapshots}
-        if "out of sync" in outcomes:
+        if "out of sync" in outcomes or self.old_months.lines:
             return "out of sync"
         return "cannot tell" if "cannot tell" in outcomes else "in sync"
 
@@ -78,6 +82,8 @@ class Survey:
             for verdict in snapshot.verdicts:
                 if verdict.sentence and (verdict.role not in WARNED or self.strict or not several):
                     sentences.append(f"{snapshot.name}: {verdict.sentence}" if several else verdict.sentence)
+        if self.old_months.lines:
+            sentences.append(self.old_months.sentence)
         return tuple(sentences)
 
     def rows(self) -> list[dict[str, str]]:
@@ -139,6 +145,8 @@ class Survey:
         elif warnings:
             meaning = "strict, so they count" if self.strict else "warnings"
             parts.append(f"{warnings} informational places do not ({meaning})")
+        if self.old_months.lines:
+            parts.append(f"{len(self.old_months.lines)} other lines name the old month (strict, so they count)")
         if others:
             parts.append(f"{others} of another image type do not (not moved by this bump)")
         return f"{self.outcome.capitalize()}: {', '.join(parts)}."
@@ -155,6 +163,7 @@ class Survey:
             "strict": self.strict,
             "outcome": self.outcome,
             "notes": list(self.notes),
+            "old_month": [vars(line) for line in self.old_months.lines],
             "refs": [
                 {
                     "ref": snapshot.name,
@@ -197,7 +206,8 @@ def survey(
     name or pattern excludes its matches from the other patterns' matches.  ``expected`` is the tag that the pins of
     ``image_type`` should have; without it they are compared with the newest of them.  Without ``repository``, it is
     recognized.  ``edits`` are planned edits: the files are judged as they will be.  ``of_bump``: only the pins of
-    ``image_type`` decide.
+    ``image_type`` decide.  ``strict``: pins that only inform decide too, and, for a single state, so do other lines that
+    name the month before the last move of the pins.
     Raises CannotTell for a ref or pattern that matches nothing, and for a repository without a known pin site.
     """
     checkout = Checkout.open(place)
@@ -229,7 +239,12 @@ def survey(
         snapshots.append(Snapshot(name, commit_id, verdicts))
     if not any(snapshot.verdicts for snapshot in snapshots):
         raise CannotTell(_unknown(checkout.path, ", ".join(refs), repository))
-    return Survey(checkout.path, tuple(snapshots), strict, tuple(notes), image_type if of_bump else None)
+    old_months = NOTHING_OLD
+    if strict and len(snapshots) == 1:
+        (snapshot,) = snapshots
+        former = old_month.former_tags(checkout, snapshot.commit, sites)
+        old_months = old_month.find(checkout, snapshot.commit, former, sites, edits)
+    return Survey(checkout.path, tuple(snapshots), strict, tuple(notes), image_type if of_bump else None, old_months)
 
 
 def _unknown(place: Path, name: str, repository: Repository) -> str:

@@ -1,0 +1,123 @@
+"""The lines outside of the pins that still name the month, or the tag, from which a bump moved the pins."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from runbook_lib.errors import CannotTell
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.git.command import GitFailed
+from runbook_lib.git.file_versions import file_versions
+from runbook_lib.pins.sites import SiteReading, Sites, read
+from runbook_lib.text.edits import Edit
+from runbook_lib.text.lists import join_first, shorten
+
+_MONTH = re.compile(r"[0-9]{2}\.(?:0[1-9]|1[0-2])(?![0-9]|\.[0-9])")
+_COMMITS = 50  # that changed files with pins, in which the former tag is searched for
+_LONGEST, _NAMED = 120, 5  # characters of a line that are shown, lines in a sentence
+
+
+@dataclass(frozen=True)
+class OldMonthLine:
+    """A line that names an old month."""
+
+    path: str
+    line: int
+    text: str
+
+    @property
+    def place(self) -> str:
+        """File and line in the form of editors and terminals."""
+        return f"{self.path}:{self.line}"
+
+
+@dataclass(frozen=True)
+class OldMonths:
+    """The months that the pins have left, or whole tags without one, and the lines that still name them."""
+
+    names: tuple[str, ...] = ()
+    lines: tuple[OldMonthLine, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """One sentence that names the first lines; empty for none."""
+        if not self.lines:
+            return ""
+        places = join_first([line.place for line in self.lines], _NAMED)
+        return f"{' or '.join(self.names)} is still named outside of the pins: {places}."
+
+    def rows(self) -> list[dict[str, str]]:
+        """Return a table of the lines."""
+        return [{"place": line.place, "line": line.text} for line in self.lines]
+
+
+#: Nothing was searched, or the pins were never moved.
+NOTHING_OLD = OldMonths()
+
+
+def find(
+    checkout: Checkout, ref: str | None, tags: Iterable[str], sites: Sites, edits: Sequence[Edit] = ()
+) -> OldMonths:
+    """Search the tracked text files of a commit, or of the work tree, for the months of old ``tags``.
+
+    ``edits`` are planned ones: the files are searched as they will be.  Months that lockstep pins still name are not
+    old.  Lines of pins are left out, as the sync check judges them.  Raises CannotTell if git cannot search.
+    """
+    texts = {edit.path: edit.after for edit in edits}
+    readings = read({**checkout.read(sites.pin_paths, ref), **texts}, sites)
+    names = sorted({_name(tag) for tag in tags} - {_name(tag) for tag in _lockstep_tags(readings)})
+    if not names:
+        return NOTHING_OLD
+    pins = {(pin.path, pin.line) for reading in readings for pin in reading.pins}
+    pattern = re.compile("|".join(rf"(?<![\d.]){re.escape(name)}(?!\d|\.\d)" for name in names))
+    found = [line for line in _search(checkout, ref, names) if line.path not in texts]
+    for path, text in texts.items():
+        found += [OldMonthLine(path, number, line) for number, line in enumerate(text.split("\n"), 1)]
+    lines = []
+    for line in found:
+        if pattern.search(line.text) and (line.path, line.line) not in pins:
+            lines.append(OldMonthLine(line.path, line.line, shorten(line.text.strip(), _LONGEST)))
+    return OldMonths(tuple(names), tuple(sorted(lines, key=lambda line: (line.path, line.line))))
+
+
+def former_tags(checkout: Checkout, ref: str | None, sites: Sites) -> frozenset[str]:
+    """Return the tags that the lockstep pins had before they were last moved; none if that is not in the history."""
+    present = tags_at(checkout, ref, sites)
+    if ref is None and not checkout.git("rev-list", "--all", "--max-count=1"):
+        return frozenset()  # a repository without a commit
+    for commit, _ in reversed(file_versions(checkout, ref or "HEAD", sites.pin_paths, _COMMITS)):
+        former = tags_at(checkout, commit, sites) - present
+        if former:
+            return former
+    return frozenset()
+
+
+def tags_at(checkout: Checkout, ref: str | None, sites: Sites) -> frozenset[str]:
+    """Return the tags of the lockstep pins in a commit, or in the work tree."""
+    return _lockstep_tags(read(checkout.read(sites.pin_paths, ref), sites))
+
+
+def _lockstep_tags(readings: Iterable[SiteReading]) -> frozenset[str]:
+    return frozenset(str(pin.tag) for reading in readings if reading.site.lockstep for pin in reading.pins)
+
+
+def _name(tag: str) -> str:
+    """Return the month with which a tag begins, else the tag."""
+    month = _MONTH.match(tag)
+    return month[0] if month else tag
+
+
+def _search(checkout: Checkout, ref: str | None, names: Sequence[str]) -> Iterator[OldMonthLine]:
+    patterns = [word for name in names for word in ("-e", name)]
+    options = ["-n", "-I", "-z", "--fixed-strings", "--full-name", "--no-recurse-submodules", "--no-color"]
+    try:
+        listed = checkout.git("grep", *options, *patterns, *filter(None, [ref]), "--")
+    except GitFailed as error:
+        if error.status == 1:  # git grep found nothing
+            return
+        raise CannotTell(f"{checkout.path} could not be searched for {' or '.join(names)}. {error}") from error
+    for line in listed.split("\n"):
+        path, _, rest = line.partition("\0")
+        number, _, text = rest.partition("\0")
+        if number.isdecimal():  # a file's name may hold a line feed: its lines cannot be named
+            yield OldMonthLine(path.removeprefix(f"{ref}:"), int(number), text)
