@@ -238,7 +238,7 @@ def _with_arrays(plan: SlurmPlan) -> SlurmPlan:
     results = f"{plan.folder}/{rounds.next_round(plan.folder)}"
     nodes, options = _failed_nodes(plan), plan.site.options
     if nodes:
-        warning = f"Excluded {nodes}: according to Slurm, failed in an earlier attempt of these tests."
+        warning = f"Excluded {nodes}: Slurm reports that they failed in an earlier attempt of these tests."
         plan = replace(plan, warnings=(*plan.warnings, warning))
         options = _with_excluded(options, nodes)
     site = replace(cluster.site, results=results, options=options)

@@ -258,7 +258,7 @@ def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: Worl
     assert ran.done.rerun
     reported = at.steps[-1].reported().text
     assert " was flaky before, 4 times" in reported  # the run before its repetition too
-    assert "Started the flaky tests again" in reported
+    assert "Restarted the flaky tests" in reported
 
 
 def test_an_open_issue_that_names_the_test_is_used(at: World) -> None:
@@ -341,7 +341,7 @@ def test_without_publish_no_issue_is_filed_and_no_row_changes(at: World) -> None
     before = at.state()
     step06(at, mode="apply", broken_tests=BOTH)
     assert (at.state(), at.effects()) == (before, [])
-    assert "only publish files one" in " ".join(entry["detail"] for entry in at.said("check"))
+    assert "without publish" in " ".join(entry["detail"] for entry in at.said("check"))
 
 
 @pytest.mark.parametrize(
