@@ -203,7 +203,7 @@ def test_a_preview_says_what_applying_would_do(world: practice.World) -> None:
     assert (result.state, result.summary[:15]) == ("previewed", "Preview: would ")
     planned = [(it["publish"], it["sentence"].split()[0]) for it in result.planned]
     assert planned == [
-        (False, "change"), (False, "change"), (False, "make"), (True, "push"), (True, "set"), (True, "authorize"),
+        (False, "change"), (False, "change"), (False, "commit"), (True, "push"), (True, "set"), (True, "authorize"),
     ]  # fmt: skip
     assert predicate(result)["planned"] == list(result.planned)
     assert result.next == (
