@@ -206,7 +206,7 @@ def survey(
     name or pattern excludes its matches from the other patterns' matches.  ``expected`` is the tag that the pins of
     ``image_type`` should have; without it they are compared with the newest of them.  Without ``repository``, it is
     recognized.  ``edits`` are planned edits: the files are judged as they will be.  ``of_bump``: only the pins of
-    ``image_type`` decide.  ``strict``: pins that only inform decide too; for a single state, so do other lines that name
+    ``image_type`` decide.  ``strict``: pins that only inform decide too; for one state, so do other lines that name
     the month before the last move of the pins.
     Raises CannotTell for a ref or pattern that matches nothing, and for a repository without a known pin site.
     """
