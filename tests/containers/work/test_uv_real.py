@@ -408,7 +408,7 @@ def test_a_task_shows_its_commands(clone: Path) -> None:
     assert "--volume=" in text
     assert task.shown_only[0].words[-1] == "bash"
     assert all(it.step.place == "host" or "docker" in it.words for it in task.runnable)
-    with pytest.raises(RunbookError, match="is none of session"):
+    with pytest.raises(RunbookError, match="Choose one of session"):
         choose(clone, task="sesion")
     with pytest.raises(RunbookError, match="nodes=1"):
         choose(clone, task="session", slurm="nodes 2")
