@@ -2,22 +2,22 @@
 
 cli, forms        the ``runbook`` command; the JupyterLab forms
 steps             one module or folder per notebook
-workflow          what several steps share: the bump's branch, pull request and CI run, rounds, readiness
+workflow          code shared by steps: the bump's branch, pull request and CI run, rounds, readiness
 runner            headless execution of notebooks
 practice          the practice environment: forge, GitLab, registry, CI
 slurm             client, batch files, job states, following
 containers        engines, image builds, work inside an image
 triage            from logs to a root cause
 golden            golden values: read, compared, judged, summarized, collected, plotted
-records           what a run leaves: statement, hash chain, archive, verification, HTML pages
+records           the records of runs: statement, hash chain, archive, verification, HTML pages
 display           tables and diffs
 clients, git      GitHub, GitLab and registries; checkouts, the git command, blobs
 transport, system bounded HTTP, byte ranges, remote zips; atomic files, locks, processes
 bump              the parameters of a bump
 recipes           test rows: read, quarantine, re-enable, draft
 pins              pin sites, the plan of a bump, the sync check, discovery
-images            references, tag families, what a new image changes, drivers
-text              pure text to text: edits, YAML spans, Dockerfiles, Markdown, redaction
-checks, errors    the result of a check; the errors that people read
-notebooks         their names, and which of them a bump runs
+images            references, tag families, changes in a new image, drivers
+text              pure text functions: edits, YAML spans, Dockerfiles, Markdown, redaction
+checks, errors    the result of a check; the errors shown to people
+notebooks         the notebooks' names, and the steps of a bump
 """

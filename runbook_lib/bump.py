@@ -11,23 +11,23 @@ from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 
 #: The named exceptions that the parameter ``allow`` may list, and what each permits.
 EXCEPTIONS = {
-    "older-tag": "bump to a tag that is older than the pin (a roll-back)",
-    "unverified-tag": "publish although the registry could not confirm the tag",
+    "older-tag": "bump to a tag that is older than the pin (a rollback)",
+    "unverified-tag": "publish even though the registry could not confirm the tag",
     "both-types": "move pins of the other image type in the same bump",
     "merge-base": "merge the base branch into the bump's branch when the base has moved",
-    "older-run": "take golden values from a run of an earlier commit than the pull request's head",
-    "push-while-running": "push although that cancels a CI run in progress, with its golden values",
-    "whole-row": "quarantine a recipe row although it covers other platforms or environments as well",
+    "older-run": "take golden values from a run of a commit before the pull request's head",
+    "push-while-running": "push even though that cancels a CI run in progress and loses its golden values",
+    "whole-row": "quarantine a recipe row even if it covers other platforms or environments too",
     "unseen-failure": "quarantine a test that did not fail in the CI run",
-    "partial-round": "push refreshed golden values although other failed tests are still undecided",
+    "partial-round": "push refreshed golden values even though other failed tests are still undecided",
 }
-#: The exception that confirms a commit that the runbook did not make, by its full id: ``foreign-commit:<id>``.
+#: The exception that confirms a commit that the runbook did not make, by its full ID: ``foreign-commit:<id>``.
 FOREIGN = "foreign-commit"
 
 
 @dataclass(frozen=True)
 class Bump:
-    """A requested bump.  ``tag`` is None where a notebook only shows the current state.
+    """A requested bump.  ``tag`` is None if a notebook only shows the current state.
 
     ``repository`` declares the pins to move and the family of image tags; ``group`` names the group of pins that was
     requested, empty for all that the tag fits.  ``current_branch`` is where a change without
@@ -61,7 +61,7 @@ class Bump:
         group: str = "",
         repository: Repository = MEGATRON_LM,
     ) -> Self:
-        """Check the common parameters of a notebook.  The practice environment publishes whenever it applies.
+        """Check a notebook's common parameters.  The practice environment publishes whenever it applies.
 
         Raises RunbookError for an invalid value, and Refused for ``publish`` without ``apply``.
         """
@@ -72,7 +72,7 @@ class Bump:
             _require_type(bool, name, flag)
         if publish and not apply:
             raise Refused(
-                "publish=True requires apply=True: a change is made in the checkout before it leaves this machine. "
+                "publish=True requires apply=True: changes are made in the checkout before they leave this machine. "
                 "Set both, or neither for a preview."
             )
         if image_type not in ("dev", "lts"):
@@ -97,7 +97,7 @@ class Bump:
 
     @property
     def branch(self) -> str:
-        """The branch of this bump, which depends on nothing but its parameters."""
+        """The branch of this bump, which depends only on its parameters."""
         if self.current_branch:
             return self.current_branch
         group = f"{self.group}-" if self.group else ""
@@ -147,18 +147,18 @@ class Bump:
 
 
 def _require_type(expected: type, name: str, value: object) -> None:
-    # Neither a parameter cell nor papermill checks types: 26.10 arrives as the number 26.1, and the text "False"
+    # Neither the parameters cell nor papermill checks types: 26.10 arrives as the number 26.1, and the text "False"
     # counts as true.
     if isinstance(value, expected):
         return
     fix = "True or False"
     if expected is str:
-        fix = f'text: write {name} = "…", or -r {name} … for papermill'
-    raise RunbookError(f"The parameter {name} is {value!r}, of the type {type(value).__name__}; it must be {fix}.")
+        fix = f'text: use {name} = "…", or -r {name} … with papermill'
+    raise RunbookError(f"Parameter {name} is {value!r}, of type {type(value).__name__}; it must be {fix}.")
 
 
 def _require_known_exceptions(names: frozenset[str]) -> None:
-    """Raise RunbookError for an unknown exception, and for a commit without its full id."""
+    """Raise RunbookError for an unknown exception, and for a commit without its full ID."""
     for name in sorted(names - EXCEPTIONS.keys()):
         kind, _, commit = name.partition(":")
         if kind != FOREIGN:
@@ -166,13 +166,13 @@ def _require_known_exceptions(names: frozenset[str]) -> None:
             raise RunbookError(f"allow contains an unknown exception: {name}. Known exceptions: {known}.")
         if not re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", commit):
             raise RunbookError(
-                f"allow contains {name!r}, which is not a full commit id. Give all 40 digits, as "
-                f"`git rev-parse {commit or '<commit>'}` and the step that waits for the confirmation print them."
+                f"allow contains {name!r}, which is not a full commit ID. Give all 40 digits, as "
+                f"printed by `git rev-parse {commit or '<commit>'}` and by the step that waits for the confirmation."
             )
 
 
 def _branch_name(parameter: str, name: str) -> str:
-    # git-check-ref-format(1), without the rare forms that nobody uses for a branch.
+    # git-check-ref-format(1), without rare forms that nobody uses for branches.
     plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/+#=@-]*", name)
     if not plain or re.search(r"\.\.|//|/\.|@\{|\.lock/|(?:\.|/|\.lock)$", name):
         raise RunbookError(f"{parameter}={name!r} is not a valid branch name.")
@@ -181,5 +181,5 @@ def _branch_name(parameter: str, name: str) -> str:
 
 def _remote_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/-]*", name):
-        raise RunbookError(f"remote={name!r} is not a valid name of a git remote. Give one such as origin or fork.")
+        raise RunbookError(f"remote={name!r} is not a valid git remote name. Examples: origin, fork")
     return name

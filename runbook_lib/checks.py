@@ -11,7 +11,7 @@ REENABLED = "the re-enabled tests run again"
 
 @dataclass(frozen=True)
 class Check:
-    """The condition ``name``, its status, and as ``detail`` the evidence, a sentence.
+    """The condition ``name``, its status, and the evidence as a sentence in ``detail``.
 
     In a preview a check is skipped, never passed; it is ``waiting`` while CI or a person has yet to decide it.
     """
@@ -22,10 +22,10 @@ class Check:
 
     @classmethod
     def of(cls, name: str, ok: bool, detail: str) -> "Check":
-        """Return a check that passed where ``ok``, and failed otherwise."""
+        """Return a check that passed if ``ok``, and failed otherwise."""
         return cls(name, "passed" if ok else "failed", detail)
 
     @classmethod
     def each(cls, names: Iterable[str], status: Status, detail: str) -> "list[Check]":
-        """Return checks that all have the same status for the same reason."""
+        """Return several checks with the same status and reason."""
         return [cls(name, status, detail) for name in names]

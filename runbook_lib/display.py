@@ -1,4 +1,4 @@
-"""The output of notebook cells: static HTML and the same content as plain text, readable offline and without colours.
+"""The output of notebook cells: static HTML and equivalent plain text, readable offline and without colours.
 
 Every function returns a View; as the last line of a cell it is displayed.
 """
@@ -22,7 +22,7 @@ _CELL = "text-align:left;vertical-align:top;padding:.2em .8em;border-bottom:1px 
 _TABLE = "border-collapse:collapse;margin-left:0"
 _CODE = "white-space:pre;font-family:monospace;padding:0 .6em;text-align:left"
 _NUMBER = "text-align:right;opacity:.75;padding:0 .5em;user-select:none;font-family:monospace"
-#: The states of steps and checks: a word beside each mark, as neither colour nor mark alone may carry meaning.
+#: The states of steps and checks: a word beside each mark, because neither colour nor mark alone may carry meaning.
 MARKS = {
     "passed": "✓ passed", "failed": "✗ failed", "skipped": "– skipped", "done": "✓ done", "waiting": "… waiting",
     "previewed": "○ previewed", "not run": "– not run", "running": "▸ running", "killed": "✗ killed",
@@ -49,7 +49,7 @@ class View:
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing as SVG, with its description; the output is an image, which every viewer of notebooks shows."""
+    """An SVG drawing with its description; the output is an image, which every notebook viewer can show."""
 
     svg: str
     text: str
@@ -59,7 +59,7 @@ class Picture:
 
 
 def table(rows: Iterable[Mapping[str, object]], *, empty: str = "Nothing to show.") -> View:
-    """Return rows of equal keys as a table with URLs as links: the first 200 rows, as the record has all as CSV."""
+    """Return rows with equal keys as a table with URLs as links: the first 200 rows; the record has all as CSV."""
     all_rows = list(rows)
     if not all_rows:
         return note(empty)
@@ -87,20 +87,20 @@ def _omitted(rows: int) -> str:
 
 
 def _cell(text: str) -> str:
-    # A short word or name stays on one line, however wide its neighbours are.
+    # Keep a short word or name on one line, however wide its neighbours are.
     style = f"{_CELL};white-space:nowrap" if len(text) <= _NOWRAP_LENGTH else _CELL
     return f"<td style={style!r}>{linked(text)}</td>"
 
 
 def rows(items: Iterable[object], **columns: str) -> list[dict[str, object]]:
-    """Return a row for each item: ``columns`` are their names, with ``_`` for a space, and the attributes they show."""
+    """Return a row for each item: ``columns`` are both attribute names and, with ``_`` as a space, headings."""
     shown = attrgetter(*columns.values(), "__class__")
     names = [name.replace("_", " ") for name in columns]
     return [dict(zip(names, shown(item), strict=False)) for item in items]
 
 
 def mapping(values: Mapping[str, object]) -> View:
-    """Return a table of two columns, a name and its value."""
+    """Return a two-column table of names and values."""
     return table({"what": name, "value": value} for name, value in values.items())
 
 
@@ -127,7 +127,7 @@ def note(text: str) -> View:
 
 
 def notes(texts: Iterable[str], *, title: str = "") -> View:
-    """Return sentences as a list; an empty view without any."""
+    """Return sentences as a list; an empty view if there are none."""
     items = list(texts)
     if not items:
         return View("", "")
@@ -137,7 +137,7 @@ def notes(texts: Iterable[str], *, title: str = "") -> View:
 
 
 def code(text: str, *, title: str = "") -> View:
-    """Return text verbatim, such as the body of a pull request."""
+    """Return text verbatim, such as a pull request's body."""
     style = "white-space:pre-wrap;border:1px solid rgba(128,128,128,.3);padding:.6em"
     return _titled(title, f'<pre style="{style}">{html.escape(text)}</pre>', text.strip("\n"))
 
@@ -155,7 +155,7 @@ def checks(results: Sequence[Check]) -> View:
 
 
 def diff(text: str, *, empty: str = "Nothing to change.") -> View:
-    """Return a unified diff with numbered lines, added ones green and removed ones red, with their signs."""
+    """Return a unified diff with line numbers and signs, added lines in green and removed ones in red."""
     if not text:
         return note(empty)
     rows: list[str] = []
@@ -195,7 +195,7 @@ def count(number: int, noun: str) -> str:
 
 
 def first_names(names: Sequence[str], limit: int = 6) -> str:
-    """Return the first names, comma-separated, with ``…`` for further ones."""
+    """Return the first names, comma-separated, with ``…`` if there are more."""
     more = " …" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
 
@@ -223,5 +223,5 @@ def linked(text: str) -> str:
 
 
 def _emphasized(text: str) -> str:
-    # A star of a pattern, as in core_r*, is not one of such a pair.
+    # A star in a pattern, as in core_r*, does not open or close emphasis.
     return re.sub(r"(?<![\w*])\*(\w[^*\n]*\w)\*(?![\w*])", r"<em>\1</em>", html.escape(text))

@@ -1,4 +1,4 @@
-"""The errors that a person reads.
+"""The errors shown to people.
 
 A message is one or more complete sentences: what failed, on what, why, and how to fix it.
 Only errors that some caller distinguishes have a class of their own.
@@ -6,7 +6,7 @@ Only errors that some caller distinguishes have a class of their own.
 
 
 class RunbookError(Exception):
-    """An error that its reader can fix.  Shown as its message alone, never as a traceback."""
+    """An error that its reader can fix.  Shown only as its message, never as a traceback."""
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython prints instead of a traceback."""
@@ -14,7 +14,7 @@ class RunbookError(Exception):
 
 
 class Refused(RunbookError):
-    """A valid request that is not carried out.
+    """A valid request that was refused.
 
     ``exception`` is the entry of the parameter ``allow`` that would permit it, or None.
     """
@@ -22,12 +22,12 @@ class Refused(RunbookError):
     def __init__(self, message: str, exception: str | None = None) -> None:
         self.exception = exception
         if exception is not None:
-            message = f"{message} To proceed anyway, add allow={exception}, which the record will show."
+            message = f"{message} To proceed anyway, add allow={exception}; the record will show it."
         super().__init__(message)
 
 
 class NoSuchBranch(RunbookError):
-    """A branch that a parameter names and that does not exist."""
+    """A branch named by a parameter that does not exist."""
 
 
 class CannotTell(RunbookError):
@@ -35,4 +35,4 @@ class CannotTell(RunbookError):
 
 
 class Unreachable(RunbookError):
-    """A network service that does not answer, refuses the connection or limits the rate: retrying later may help."""
+    """A network service that does not respond, refuses the connection or limits the rate: retrying later may help."""

@@ -1,4 +1,4 @@
-"""The names of the notebooks in ``runbooks/``, as files, records, messages and commands have them."""
+"""The names of the notebooks in ``runbooks/``, as used in files, records, messages and commands."""
 
 BUMP = "bump"
 START = "00-start"
@@ -14,7 +14,7 @@ AFTER_MERGE = "08-after-merge"
 INVESTIGATE_CI = "investigate-ci"
 BISECT_IMAGE = "bisect-image"
 
-#: The steps that a bump repeats while they start another round of CI.
+#: The steps that a bump repeats as long as they start another round of CI.
 CI_ROUND = (RUN_CI, GOLDEN_VALUES, BROKEN_TESTS)
 #: The steps of a bump that change something, in order.
 CHANGING_STEPS = (GITHUB_PIN, GITLAB_PIN, OPEN_PR, *CI_ROUND)

@@ -1,4 +1,4 @@
-"""Headless runs in a process of their own, which outlives the form that started it, its kernel and the browser."""
+"""Headless runs in a separate process, which outlives the form that started it, its kernel and the browser."""
 
 import json
 import os
@@ -19,9 +19,9 @@ from runbook_lib.runner import session
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now
 
-#: Bytes at the end of a run's output that are shown.
+#: Number of bytes shown from the end of a run's output.
 _TAIL = 20_000
-#: A process on another machine cannot be checked from here; older runs are assumed to have ended.
+#: Age beyond which a run on another machine, which cannot be checked from here, is assumed to have ended.
 _LONGEST = timedelta(days=1)
 
 
@@ -42,16 +42,16 @@ class BackgroundRun:
         return self._process.poll() is not None
 
     def progress(self) -> str:
-        """Return the last lines that the notebook's cells have printed."""
+        """Return the last lines printed by the notebook's cells."""
         size = os.fstat(self._err).st_size
         text = os.pread(self._err, _TAIL, max(0, size - _TAIL)).decode("utf-8", "replace")
         return text if size <= _TAIL else text.partition("\n")[2]
 
     def cancel(self) -> None:
-        """End the run as cancelled.  Before it has opened a record it has done nothing, and leaves none."""
+        """Cancel the run.  If it has not opened a record yet, it has done nothing and leaves none."""
         self.is_cancelled = True
         with suppress(ProcessLookupError):
-            # Not SIGINT, which a process may ignore from its start.
+            # Not SIGINT, which a process may ignore from the start.
             self._process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
@@ -70,18 +70,18 @@ def start(
 ) -> BackgroundRun:
     """Start a headless run of a notebook, in this environment without the variables of JupyterLab.
 
-    ``shown`` is the fingerprint of the plan that a person has seen.  Raises RunbookError where no process can be
+    ``shown`` is the fingerprint of the plan that a person has seen.  Raises RunbookError if no process can be
     started.
     """
     environment = {name: value for name, value in env.items() if name not in session.VARIABLES}
     environment["RUNBOOK_SHOWN"] = shown
     try:
-        # Not as arguments: every user of the machine can read the command line of a process.
+        # Not as arguments: every user of the machine can read a process's command line.
         with tempfile.TemporaryFile() as values, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             values.write(json.dumps(parameters).encode())
             values.seek(0)
-            # In a session of its own, so that signals to this kernel do not reach it.  Papermill warns that the file
-            # of parameters has no extension, which is no news to whoever reads the form.
+            # In its own session, so that signals to this kernel do not reach it.  Ignores papermill's warning that the
+            # parameters file has no extension, which does not concern the form's user.
             process = subprocess.Popen(
                 [sys.executable, "-P", "-W", "ignore::UserWarning:papermill.iorw", "-m", "runbook_lib.run",
                  str(notebook), "-f", "/dev/stdin"], env=environment,
@@ -93,7 +93,7 @@ def start(
 
 
 def active_runs(root: Path) -> list[dict[str, Any]]:
-    """Return the runs of an archive whose process is alive, as predicates; without the steps of a bump."""
+    """Return the predicates of an archive's runs whose process is alive, without the steps of a bump."""
     active = []
     for folder in archive.bump_folders(root):
         for run in archive.read_records(folder).readable:
@@ -103,13 +103,13 @@ def active_runs(root: Path) -> list[dict[str, Any]]:
 
 
 def require_no_other_run(root: Path, *, practice: bool) -> None:
-    """Raise Refused while another run of this archive is active: it could change what a new one reads."""
+    """Raise Refused while another run in this archive is active: it could change data that a new one reads."""
     for run in active_runs(root):
         if bool(run["bump"]["practice"]) == practice:
             raise Refused(
                 f"A run of {run['notebook']['name']} for {run['bump']['tag'] or 'no tag'} has been active since "
                 f"{run['started']} (process {run['process']['pid']} on {run['process']['host']}, "
-                f"{run['who']['user']}). Nothing was started. Wait until it has ended, or cancel it where it was "
+                f"{run['who']['user']}). Nothing was started. Wait until it has finished, or cancel it where it was "
                 "started; the start page shows it."
             )
 
@@ -121,11 +121,11 @@ def _may_be_alive(run: Mapping[str, Any]) -> bool:
 
 
 def cancel(run: Mapping[str, Any]) -> None:
-    """Cancel an active run, whoever started it.  Raises RunbookError where this user or machine cannot."""
+    """Cancel an active run, whoever started it.  Raises RunbookError if this user or machine cannot."""
     process = run["process"]
     if not provenance.is_here(process):
         raise Refused(
-            f"The run {run['id']} is on the machine {process['host']} (process {process['pid']} there): cancel it "
+            f"Run {run['id']} is on the machine {process['host']} (process {process['pid']} there): cancel it "
             "there. Nothing was done here."
         )
     if not provenance.is_alive(process):
@@ -136,6 +136,5 @@ def cancel(run: Mapping[str, Any]) -> None:
         return
     except PermissionError as error:
         raise RunbookError(
-            f"The run {run['id']} belongs to {run['who']['user']}, and only they may cancel it "
-            f"(process {process['pid']})."
+            f"Run {run['id']} belongs to {run['who']['user']}, and only they may cancel it (process {process['pid']})."
         ) from error

@@ -1,4 +1,4 @@
-"""The command line that runs a notebook, as messages show it."""
+"""The command line that runs a notebook, for use in messages."""
 
 import os
 import shlex
@@ -18,9 +18,9 @@ FOLDER = "runbooks"
 
 
 def papermill(notebook: str, parameters: Mapping[str, object] | None = None, folder: str = FOLDER) -> str:
-    """Return the command that runs a notebook with these parameters, to be pasted in the root of a clone.
+    """Return the command that runs a notebook with these parameters, ready to paste in the root of a clone.
 
-    An installed package has a command that works in any folder.  Text is passed with ``-r``, which does not convert
+    For an installed package the command works in any folder.  Text is passed with ``-r``, which does not convert
     ``26.10`` to a number; empty values are omitted.
     """
     words = ["environment/run", "papermill", f"{folder}/{notebook}.ipynb"]
@@ -33,10 +33,10 @@ def papermill(notebook: str, parameters: Mapping[str, object] | None = None, fol
 
 
 def command(notebook: str, bump: "Bump", **changes: object) -> str:
-    """Return the command that runs a notebook with the parameters of the current run, and with ``changes``.
+    """Return the command that runs a notebook with the current run's parameters, overridden by ``changes``.
 
-    Omits parameters that the notebook does not take and values that are its defaults.  Without a record of the current
-    run, the parameters are those of ``bump``.
+    Omits parameters that the notebook does not take, and default values.  Without a record of the current run, the
+    parameters come from ``bump``.
     """
     parameters: dict[str, object] = {
         "tag": str(bump.tag or ""),
@@ -50,7 +50,7 @@ def command(notebook: str, bump: "Bump", **changes: object) -> str:
     if run.get("launcher"):
         given = run["parameters"]["given"]
         parameters |= {name: run["parameters"]["resolved"][name] for name in given}
-        if "publish" in given:  # resolved as True in the practice environment
+        if "publish" in given:  # always resolved to True in the practice environment
             parameters["publish"] = given["publish"]
         if Path(run["launcher"]["folder"]) != folder:
             folder = Path(run["launcher"]["folder"])

@@ -1,4 +1,4 @@
-"""Headless execution of one notebook, and the record of that run."""
+"""Headless execution of a notebook, and the record of the run."""
 
 import contextlib
 import math
@@ -24,16 +24,16 @@ from runbook_lib.text.redact import Redactor
 if TYPE_CHECKING:
     from runbook_lib.runner.kernel import Kernel
 
-# jsonschema, which validates notebooks, checks these formats if it can: the first takes it nearly two seconds to load,
-# the second imports arrow, and the third compiles long patterns.  No notebook contains an address or a duration.
+# jsonschema, which validates notebooks, checks these formats if it can: the first takes nearly two seconds to load,
+# the second imports arrow, and the third compiles long patterns.  Notebooks do not contain URIs or durations.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 sys.modules.setdefault("isoduration", None)  # type: ignore[arg-type]
 sys.modules.setdefault("rfc3986_validator", None)  # type: ignore[arg-type]
 
-#: Seconds for a notebook to end by itself after an interruption.
+#: Seconds that a notebook may take to end by itself after an interrupt.
 GRACE = 10.0
 
-#: Receives the name (stdout, stderr) and text of what cells print.
+#: Receives the stream's name (stdout, stderr) and the text that cells print.
 OnOutput = Callable[[str, str], None]
 
 
@@ -41,8 +41,8 @@ OnOutput = Callable[[str, str], None]
 class StepResult:
     """The result of a notebook's run.
 
-    ``state`` is that of a record, or ``not run`` after a failure of an earlier step.  ``planned`` and ``decisions`` are
-    as ``StepRecord.would`` and ``StepRecord.decide`` take them.
+    ``state`` is the record's, or ``not run`` after an earlier step has failed.  ``planned`` and ``decisions`` are in
+    the form of ``StepRecord.would`` and ``StepRecord.decide``.
     """
 
     notebook: str
@@ -51,14 +51,14 @@ class StepResult:
     next: str = ""
     record: Path | None = None
     links: dict[str, str] = field(default_factory=dict)
-    #: True if it started a round of CI, by a push or by a rerun of tests.
+    #: True if it started a round of CI by a push or by rerunning tests.
     started_ci: bool = False
     planned: tuple[dict[str, Any], ...] = ()
     decisions: tuple[dict[str, Any], ...] = ()
 
     @property
     def ok(self) -> bool:
-        """True unless the run failed; a run that is waiting has not."""
+        """True unless the run failed; a waiting run has not failed."""
         return self.state in ("done", "waiting", "previewed")
 
     @property
@@ -71,7 +71,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class _Ending:
-    """The end of a run as its cells determine it; the state ``done`` leaves both texts to the notebook."""
+    """The end of a run, according to its cells; with the state ``done`` the notebook provides both texts."""
 
     state: State
     sentence: str = ""
@@ -90,13 +90,13 @@ def execute(
     hide_code: bool = False,
     shown: str = "",
 ) -> StepResult:
-    """Run a notebook on a kernel of its own, with a record, and copy the executed notebook to ``output``.
+    """Run a notebook on its own kernel, with a record, and copy the executed notebook to ``output``.
 
-    ``shown`` is the fingerprint of the plan that a person has seen (``RunView.fingerprint``): the notebook is run only
-    if a preview, made while no other run can apply, still has that plan.  ``cell_timeout`` is in seconds per cell.
+    ``shown`` is the fingerprint of the plan that a person has seen (``RunView.fingerprint``): the notebook runs only if
+    a preview, made while no other run can apply, still has that plan.  ``cell_timeout`` is in seconds per cell.
     ``on_output`` is called on another thread.  Raises BadParameter, before anything runs, for parameters that the
-    notebook does not take, and RunbookError when the record cannot be written.  A notebook that fails is a result, not
-    an error.  Ctrl-C closes the record as cancelled and is raised again.
+    notebook does not take, and RunbookError if the record cannot be written.  A failed notebook is a result, not an
+    error.  Ctrl-C closes the record as cancelled and is raised again.
     """
     job = NotebookJob.prepare(
         NotebookSource.read(notebook.absolute()),
@@ -130,7 +130,7 @@ def _require_plan(preview: StepResult, shown: str) -> None:
     run = run_view.find_run(preview.record.parent, record=preview.record.name)
     if run is None or run.fingerprint != shown:
         raise Refused(
-            "The plan is no longer the one that was shown: the checkout, its remote or CI has changed since. "
+            "The plan has changed since it was shown, because the checkout, its remote or CI has changed. "
             "Nothing was done. Preview again."
         )
 
@@ -147,12 +147,12 @@ def run_job(
 ) -> StepResult:
     """Open a record, run the notebook on this kernel, and close the record.
 
-    ``before`` is called with the record's id before the notebook runs, and prevents that by raising RunbookError.  The
-    kernel is closed before the record if the run does not end well, or with ``close_kernel``.
+    ``before`` is called with the record's ID before the notebook runs, and can prevent that by raising RunbookError.
+    The kernel is closed before the record if the run does not succeed, or with ``close_kernel``.
     """
     env = {**os.environ, **world}
     redactor = Redactor(env)
-    # The identity names folders of the archive, which must not contain secrets either.
+    # The identity is used in folder names in the archive, which must not contain secrets either.
     identity = Identity.from_json(redactor.data(job.identity(env).as_json()))
     predicate = redactor.data(job.opening_predicate(identity, env))
     with Ledger.locked(job.audit.joinpath(*identity.parts)) as ledger:
@@ -200,21 +200,21 @@ def _run_cells(
     except CellFailed as failure:
         return _failure(name, failure)
     except CellTooSlow as slow:
-        kernel.interrupt(grace)  # so that the processes of the cell end too
+        kernel.interrupt(grace)  # so that the cell's child processes end too
         sentence = (
-            f"Cell {slow.count} of {name} did not end within {_period(job.limit)} and was stopped. If it needs more "
+            f"Cell {slow.count} of {name} did not finish within {_period(job.limit)} and was stopped. If it needs more "
             f"time, raise the limit: --execution-timeout SECONDS. {RERUN}"
         )
         return _Ending("failed", sentence, {"cell": slow.count, "name": "TimeoutError", "message": sentence})
     except KernelDied as death:
-        stderr = f" Its last words: {death.last_words}" if death.last_words else ""
-        sentence = f"The kernel that ran {name} died: it was killed, or memory ran out.{stderr} {RERUN}"
+        stderr = f" Its last output: {death.last_words}" if death.last_words else ""
+        sentence = f"The kernel that ran {name} died: it was killed or ran out of memory.{stderr} {RERUN}"
         return _Ending("killed", sentence, {"cell": None, "name": "KernelDied", "message": death.last_words})
     return _Ending("done")
 
 
 def _failure(name: str, failure: Any) -> _Ending:
-    """Return the ending of a run whose cell raised (a CellFailed)."""
+    """Return the ending of a run with a failed cell."""
     error = {"cell": failure.count, "name": failure.name, "message": failure.message}
     cell = f"{name}, cell {failure.count}"
     if failure.name == "KeyboardInterrupt":  # somebody interrupted the kernel itself
@@ -243,10 +243,10 @@ def _close_record(
     if state == "done":
         state = contributions.state
         if state == "incomplete":
-            sentence = f"{job.source.name} ended without a result: it never called context.open_record."
+            sentence = f"{job.source.name} finished without a result: it never called context.open_record."
     error = redactor.data(ending.error)
     with Ledger.locked(folder.parent) as ledger:
-        archive.close_dead(ledger)  # those of steps whose kernel was closed with this one
+        archive.close_dead(ledger)  # the records of steps whose kernel was closed with this one
         final = archive.final_predicate(folder.parent, predicate, contributions, state, sentence, error=error)
         write_report(folder, final)
         ledger.close(folder.name, final)

@@ -24,11 +24,11 @@ from runbook_lib.system.locks import locked
 if TYPE_CHECKING:
     from runbook_lib.runner.kernel import Kernel
 
-#: In the git folder of a checkout.
+#: The lock in a checkout's git folder.
 LOCK = "base-image-runbook.lock"
 #: Seconds per cell, and per cell of a notebook that waits for CI or runs builds.
 CELL_LIMIT, WAITING_LIMIT = 15 * 60.0, 8 * 3600.0
-#: Factor for the bump notebook, one cell of which runs all steps; their cells have limits of their own.
+#: Factor for the bump notebook, one cell of which runs all steps, whose cells have their own limits.
 _BUMP_FACTOR = 10
 
 
@@ -36,9 +36,9 @@ _BUMP_FACTOR = 10
 class NotebookJob:
     """A notebook and the validated inputs of its run.
 
-    ``arguments`` are the parameters as they were passed, ``resolved`` the values of all parameters, and ``injected``
-    those that replace defaults of the notebook.  ``limit`` is in seconds per cell, ``parent`` the id of the record that
-    this run is part of.  ``outputs`` get the executed notebook, as the record does.
+    ``arguments`` are the parameters as passed, ``resolved`` the values of all parameters, and ``injected`` those that
+    replace the notebook's defaults.  ``limit`` is in seconds per cell, ``parent`` the ID of the record that this run is
+    part of.  The executed notebook is written to ``outputs`` as well as to the record.
     """
 
     source: NotebookSource
@@ -64,18 +64,18 @@ class NotebookJob:
         outputs: tuple[Path, ...] = (),
         hide_code: bool = False,
     ) -> "NotebookJob":
-        """Validate the parameters, and make paths among them absolute.  Raises BadParameter."""
+        """Validate the parameters, and make their paths absolute.  Raises BadParameter."""
         resolved = resolve(source, arguments)
         injected = {name: resolved[name] for name in arguments}
         paths = ["repo", "audit"]
-        if Path(resolved.get("pins") or ".").expanduser().is_file():  # else it is the name of a repository
+        if Path(resolved.get("pins") or ".").expanduser().is_file():  # otherwise it is a repository's name
             paths.append("pins")
         for name in paths:
             if resolved.get(name):
                 resolved[name] = injected[name] = str(Path(resolved[name]).expanduser().absolute())
         is_published = resolved.get("repo") == "" and resolved.get("apply") and resolved.get("tag")
         if is_published and "publish" in resolved:
-            resolved["publish"] = True  # in the practice environment, whatever was passed
+            resolved["publish"] = True  # always, in the practice environment
         audit = Path(resolved["audit"]) if resolved.get("audit") else archive.default(source.path)
         if "audit" in resolved:
             resolved["audit"] = str(audit)
@@ -99,7 +99,7 @@ class NotebookJob:
 
     @contextmanager
     def world(self) -> Iterator[dict[str, str]]:
-        """Yield the variables of the practice environment, starting it if necessary; none for any other run."""
+        """Yield the practice environment's variables, starting it if necessary; none for any other run."""
         if not self.is_practice:
             yield {}
             return
@@ -116,9 +116,9 @@ class NotebookJob:
 
     @contextmanager
     def exclusive(self, world: Mapping[str, str], say: Callable[[str], object]) -> Iterator[None]:
-        """Wait until no other run applies in the same checkout, and prevent it while the context lasts.
+        """Wait until no other run is applying in the same checkout, and prevent others for the duration of the context.
 
-        Waits for git processes of a killed run as well.  A preview does not wait.
+        Also waits for git processes of a killed run.  A preview does not wait.
         """
         from runbook_lib.git.checkout import Checkout
 
@@ -140,9 +140,9 @@ class NotebookJob:
         """Return a kernel for the notebook, which starts in the background."""
         from runbook_lib.runner.kernel import START_LIMIT, Kernel
 
-        # Without the variables of a session, so that notebooks run headlessly.
+        # Without a session's variables, so that notebooks run headlessly.
         env = {name: value for name, value in os.environ.items() if name not in (*session.VARIABLES, "RUNBOOK_RECORD")}
-        env["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # its warning would be printed first
+        env["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # suppresses a warning before any output
         env["RUNBOOK_AUDIT"] = str(self.audit)
         try:
             return Kernel(env, self.cwd, start_limit or START_LIMIT)
@@ -150,7 +150,7 @@ class NotebookJob:
             raise cannot_write(Path(error.filename or "The folder for temporary files"), error) from error
 
     def identity(self, env: Mapping[str, str]) -> Identity:
-        """Return the bump of the run; ``env`` is the environment of the notebook."""
+        """Return the run's bump; ``env`` is the notebook's environment."""
         return Identity(
             repository=self._repository(env),
             base=self.resolved.get("base") or "main",
@@ -161,7 +161,7 @@ class NotebookJob:
         )
 
     def opening_predicate(self, identity: Identity, env: Mapping[str, str]) -> dict[str, Any]:
-        """Return the predicate of a run that starts now."""
+        """Return the predicate for a run that starts now."""
         started = now()
         repo = self.resolved.get("repo") or env.get("RUNBOOK_PRACTICE") or "."
         return {

@@ -1,6 +1,6 @@
-"""A kernel that runs notebooks one after another, and the event loop that communicates with it.
+"""A kernel that runs notebooks one after another, and the event loop that talks to it.
 
-The loop has a thread of its own, so that it also works within another kernel, whose loop is running, and when Ctrl-C
+The loop has its own thread, so that it works inside another kernel, whose loop is already running, and when Ctrl-C
 interrupts the caller.
 """
 
@@ -28,9 +28,9 @@ T = TypeVar("T")
 
 #: Seconds that a kernel may take to start.
 START_LIMIT = 60
-#: Seconds for a kernel to prepare for a notebook, and between two questions to one that is starting.
+#: Seconds that a kernel may take to prepare for a notebook, and seconds between requests to a starting one.
 _READY, _NUDGE = 60, 0.05
-#: Bytes of a folder's path that leave room for a socket's name: addresses have 108 bytes in unix(7), 104 on macOS.
+#: Maximum bytes of a folder's path that leave room for a socket name: unix(7) allows 108 bytes, macOS 104.
 _LONGEST_FOLDER = 70
 
 
@@ -43,7 +43,7 @@ class CellFailed(Exception):
 
 
 class CellTooSlow(Exception):
-    """A cell that did not end within its time limit; the kernel cannot be used further."""
+    """A cell that did not finish within its time limit; the kernel can no longer be used."""
 
     def __init__(self, count: int) -> None:
         super().__init__(f"cell {count}")
@@ -51,7 +51,7 @@ class CellTooSlow(Exception):
 
 
 class KernelDied(Exception):
-    """An unexpected end of the kernel's process; ``last_words`` are the last lines of its standard error."""
+    """The unexpected death of the kernel's process; ``last_words`` are the last lines of its standard error."""
 
     def __init__(self, last_words: str) -> None:
         super().__init__(last_words)
@@ -59,7 +59,7 @@ class KernelDied(Exception):
 
 
 def _socket_folder() -> str:
-    """Return the folder for temporary files, or another one where its path is too long for sockets."""
+    """Return the folder for temporary files, or another one if its path is too long for sockets."""
     for folder in (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", "")):
         if folder and len(os.fsencode(folder)) <= _LONGEST_FOLDER:
             return folder
@@ -71,7 +71,7 @@ class Kernel:
 
     def __init__(self, env: Mapping[str, str], cwd: Path, start_limit: int = START_LIMIT) -> None:
         self._env, self._cwd, self._start_limit = dict(env), cwd, start_limit
-        # Sockets in a private folder: no conflict of ports, and no access for other users.
+        # Sockets in a private folder avoid port conflicts and access by other users.
         self._temporary = TemporaryFolder(_socket_folder())
         self._folder = self._temporary.path
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the kernel)
@@ -93,7 +93,7 @@ class Kernel:
     def begin(self, env: Mapping[str, str], cwd: Path) -> None:
         """Prepare for a notebook: clear the namespace, set these variables, and change to the folder.
 
-        Raises KernelDied if the kernel did not start, and RunbookError if it does not answer.
+        Raises KernelDied if the kernel did not start, and RunbookError if it does not respond.
         """
         from nbformat.v4 import new_code_cell, new_notebook
 
@@ -103,7 +103,7 @@ class Kernel:
         try:
             self.run(preparation, limit=_READY, on_output=lambda _name, _text: None, cell_done=lambda _: None)
         except CellTooSlow:
-            message = f"The kernel did not answer within {_READY} seconds. Run the same command again."
+            message = f"The kernel did not respond within {_READY} seconds. Run the same command again."
             raise RunbookError(message) from None
         except CellFailed as error:
             raise RunbookError(f"The kernel could not be prepared: {error.name}: {error.message}.") from error
@@ -118,20 +118,20 @@ class Kernel:
     ) -> None:
         """Run the cells and add their outputs to the notebook.  ``limit`` is in seconds per cell.
 
-        ``on_output`` gets the name (stdout, stderr) and text of what cells print, ``cell_done`` the notebook after each
+        ``on_output`` gets the stream (stdout, stderr) and text that cells print, ``cell_done`` the notebook after each
         cell; both are called on another thread.  Raises CellFailed, CellTooSlow and KernelDied.  After Ctrl-C,
         ``cell_done`` may still be called until ``interrupt`` or ``close`` has returned.
         """
         self._call(self._run(notebook, limit, on_output, cell_done))
 
     def interrupt(self, grace: float) -> None:
-        """Interrupt the running cell, and wait up to ``grace`` seconds, so that the processes of the cell can end."""
+        """Interrupt the running cell, and wait up to ``grace`` seconds for its processes to end."""
         manager = self._manager
         if self._started.done() and manager is not None and manager.has_kernel:
             self._call(self._interrupt(manager, grace))
 
     def close(self) -> None:
-        """Kill the kernel.  May be called again if it was interrupted."""
+        """Kill the kernel.  May be called again if the call was interrupted."""
         if self._stopping is None:
             self._started.cancel()
             stopping = asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
@@ -163,16 +163,16 @@ class Kernel:
         self._manager = AsyncKernelManager(
             kernel_spec_manager=OurKernel(), transport="ipc", connection_file=str(self._folder / "kernel.json")
         )
-        # Cells print by messages, which are redacted.  The process itself writes only when it crashes.
+        # Cells print through messages, which are redacted.  The process itself writes only when it crashes.
         await self._manager.start_kernel(env=self._env, cwd=str(self._cwd), stdout=self._stderr, stderr=self._stderr)
         self._client = self._manager.client()
-        # No heartbeat: the manager knows whether its process lives, and the thread could start after the end.
+        # No heartbeat: the manager knows whether its process is alive, and the thread could start too late.
         self._client.start_channels(hb=False)
         self._client.allow_stdin = False
         await self._wait_until_ready(self._manager, self._client)
 
     async def _wait_until_ready(self, manager: "AsyncKernelManager", client: "AsyncKernelClient") -> None:
-        """Ask the kernel for any answer until one arrives; jupyter_client's ``wait_for_ready`` takes 0.2 s longer."""
+        """Poll the kernel until it responds; jupyter_client's ``wait_for_ready`` takes 0.2 s longer."""
         for _ in range(round(self._start_limit / _NUDGE)):
             client.kernel_info()
             with contextlib.suppress(queue.Empty):
@@ -210,10 +210,10 @@ class Kernel:
                 raise CellTooSlow(count) from error
             except DeadKernelError as error:
                 task = asyncio.current_task()
-                if task is not None and task.cancelling():  # nbclient mistakes that for the kernel's death
+                if task is not None and task.cancelling():  # nbclient mistakes cancellation for the kernel's death
                     raise asyncio.CancelledError from error
                 if client.unanswered:
-                    message = "The kernel did not answer."
+                    message = "The kernel did not respond."
                     raise CellFailed(count, "KeyboardInterrupt", message, is_runbook_error=False) from error
                 raise KernelDied(self._last_words()) from error
             finally:
@@ -224,9 +224,9 @@ class Kernel:
         await manager.interrupt_kernel()
         if self._running is not None:
             self._running.cancel()
-            await asyncio.wait({self._running}, timeout=grace)  # it saves the notebook
+            await asyncio.wait({self._running}, timeout=grace)  # the task saves the notebook
         client = self._client
-        if client is not None:  # the kernel answers once the cell has ended
+        if client is not None:  # the kernel replies once the cell has ended
             with contextlib.suppress(TimeoutError, RuntimeError):
                 await asyncio.wait_for(client.kernel_info(reply=True, timeout=grace), grace)
 
@@ -249,7 +249,7 @@ class Kernel:
         try:
             return future.result()
         finally:
-            future.cancel()  # no effect if it is done; it is not after Ctrl-C
+            future.cancel()  # no effect if done, which it is not after Ctrl-C
 
     def _last_words(self) -> str:
         self._stderr.seek(0)
@@ -257,6 +257,6 @@ class Kernel:
 
 
 def _is_runbook_error(cell: "NotebookNode") -> bool:
-    """Return True where the error has no traceback, as RunbookError alone, but one plain line."""
+    """Return True if the error has one plain line instead of a traceback, which only RunbookError does."""
     errors = [output for output in cell.outputs if output.output_type == "error"]
     return bool(errors) and errors[-1].traceback == [f"{errors[-1].ename}: {errors[-1].evalue}"]

@@ -1,4 +1,4 @@
-"""nbclient's client, which also reports what cells print.  A module of its own, as nbclient is slow to import."""
+"""nbclient's client, extended to report cell output.  A separate module because nbclient is slow to import."""
 
 import asyncio
 import logging
@@ -9,23 +9,23 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
-# nbclient logs what it also raises, and ``runner.execute`` reports.
+# nbclient logs errors that it also raises, and that ``runner.execute`` reports.
 _SILENT = logging.getLogger("runbook_lib.runner.kernel_client")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
-#: Seconds to wait for the answer of an idle kernel, which was sent before it became idle, or never will be.
+#: Seconds to wait for an idle kernel's reply, which was sent before it became idle or never will be.
 ANSWER_LIMIT = 20.0
 
 
 class OutputClient(NotebookClient):
-    """A client that calls ``on_output`` with the name and text of each piece of a stream as it arrives."""
+    """A client that calls ``on_output`` with the name and text of each stream chunk as it arrives."""
 
     def __init__(
         self, nb: NotebookNode, km: KernelManager | None, on_output: Callable[[str, str], None], **traits: Any
     ) -> None:
         super().__init__(nb, km=km, log=_SILENT, **traits)
         self._on_output = on_output
-        #: True if a cell has ended without an answer: the kernel was interrupted just before it sent one.
+        #: True if a cell ended without a reply: the kernel was interrupted just before sending it.
         self.unanswered = False
 
     def process_message(self, msg: dict[str, Any], cell: NotebookNode, cell_index: int) -> NotebookNode | None:

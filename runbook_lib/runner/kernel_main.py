@@ -14,16 +14,16 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Run a kernel for the process whose id is in JPY_PARENT_PID."""
+    """Run a kernel for the process whose ID is in JPY_PARENT_PID."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    if root not in sys.path:  # python -P omits this file's own folder, which would shadow modules
+    if root not in sys.path:  # python -P omits this file's folder, which would shadow modules
         sys.path.insert(0, root)
     _die_with(int(os.environ["JPY_PARENT_PID"]))
     from runbook_lib.system import startup
 
     startup.restore()
 
-    gc.set_threshold(50_000, 20, 20)  # imports create objects that stay
+    gc.set_threshold(50_000, 20, 20)  # imports create long-lived objects
     sys.modules.setdefault("debugpy", None)  # type: ignore[arg-type]  # a headless run is not debugged
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # the httpx command, which imports rich
     from ipykernel.kernelapp import launch_new_instance
@@ -32,10 +32,10 @@ def main() -> None:
 
 
 def _die_with(parent: int) -> None:
-    """End with the parent.  ipykernel does so too, on any system, but checks only once a second."""
+    """End with the parent.  ipykernel does so on any system, but checks only once a second."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before prctl was called
+    if os.getppid() != parent:  # the parent ended before prctl was called
         sys.exit("The process that started this kernel has ended.")
 
 
@@ -43,12 +43,12 @@ def begin_notebook(env: Mapping[str, str], cwd: str) -> None:
     """Reset this kernel for the next notebook.  Modules stay imported, which is why notebooks share a kernel."""
     from IPython.core.getipython import get_ipython
 
-    os.chdir(cwd)  # reset() reads the current folder, and that of the previous notebook may be deleted
+    os.chdir(cwd)  # reset() reads the current folder, and the previous notebook's may have been deleted
     shell = get_ipython()
     if shell is not None:
         shell.reset(new_session=True)
         shell.execution_count = 0  # this call is counted
-        # Without this, each reset and each later collection would traverse the objects of all modules.
+        # Otherwise each reset and each later collection would traverse the objects of all modules.
         gc.freeze()
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")

@@ -1,4 +1,4 @@
-"""The executed notebook: the stored one with injected parameters, and its outputs without secrets."""
+"""The executed notebook: the stored one with injected parameters, and with outputs free of secrets."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ def prepared(source: NotebookSource, injected: Mapping[str, Any], *, hide_code: 
 
 
 def redacted(notebook: "NotebookNode", redact: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return the notebook as it may be stored: without secrets, and without widgets, which need a kernel."""
+    """Return the notebook in a form that may be stored: without secrets, and without widgets, which need a kernel."""
     data: dict[str, Any] = redact(notebook)
     for cell in data["cells"]:
         for output in cell.get("outputs", ()):
@@ -42,7 +42,7 @@ def redacted(notebook: "NotebookNode", redact: Callable[[Any], Any]) -> dict[str
 def saver(paths: list[Path], redactor: Redactor) -> Callable[["NotebookNode"], None]:
     """Return a function that writes the notebook in its current state to all paths."""
     for path in paths:
-        remove_drafts(path.parent, path.name)  # of a run that was killed
+        remove_drafts(path.parent, path.name)  # left by a killed run
     redact = redactor.growing()  # the notebook grows with each cell
 
     def save(notebook: "NotebookNode") -> None:

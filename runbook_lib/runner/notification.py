@@ -1,4 +1,4 @@
-"""The notification that a run of a bump has changed its state."""
+"""The notification that a run has changed its bump's state."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,12 @@ from runbook_lib.records.status import BumpStatus, bump_status
 from runbook_lib.system.notify import Event, notify
 
 _EVENTS: Mapping[str, Event] = {"waiting": "waiting", "ready": "ready", "failed": "failed", "killed": "failed"}
-#: Begins the sentence of a bump that goes on by itself, once CI has ended.
+#: The beginning of the sentence of a bump that continues by itself once CI has finished.
 _CI = re.compile(r"waiting for (?:a )?CI run")
 
 
 def after_run(folder: Path) -> str:
-    """Notify if the run with this record has brought its bump into another state; return a warning, if any."""
+    """Notify if the run with this record has changed its bump's state; return a warning, if any."""
     runs = read_records(folder.parent).readable
     earlier = [run for run in runs if folder.name not in (run["id"], run.get("parent"))]
     status = bump_status(folder.parent, runs)
@@ -33,7 +33,7 @@ def _status(bump: Path, runs: Sequence[Mapping[str, Any]]) -> BumpStatus | None:
 
 
 def _event(status: BumpStatus | None) -> Event | None:
-    """Return the event that a state stands for; None for a state in which nobody has to do anything."""
+    """Return the event for a state; None if nobody has to do anything in that state."""
     if status is None or not status.tag or (status.state == "waiting" and _CI.search(status.sentence)):
         return None
     return _EVENTS.get(status.state)

@@ -37,11 +37,11 @@ _PRACTICE = (
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM, handled as Ctrl-C is, with an exit status of its own."""
+    """SIGTERM, handled like Ctrl-C but with its own exit status."""
 
 
 def main(argv: list[str]) -> int:
-    """Run the command and return its exit status: 0 done, waiting or previewed; 1 failed; 2 wrong usage."""
+    """Run the command and return its exit status: 0 done, waiting or previewed; 1 failed; 2 incorrect usage."""
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     startup.restore()
     with terminal():
@@ -76,7 +76,7 @@ def _main(argv: list[str]) -> int:
 
 
 def _require_existing(notebook: str | None) -> None:
-    """Raise BadParameter for a missing notebook, for which papermill prints a traceback."""
+    """Raise BadParameter for a missing notebook; papermill itself would print a traceback."""
     if not notebook or not notebook.endswith(".ipynb") or "://" in notebook or "{" in notebook:
         return
     path = Path(notebook)
@@ -84,15 +84,15 @@ def _require_existing(notebook: str | None) -> None:
         names = sorted(sibling.name for sibling in path.parent.glob("*.ipynb"))
         near = difflib.get_close_matches(path.name, names, n=1)
         hint = f" Did you mean {path.with_name(near[0])}?" if near else ""
-        raise BadParameter(f"There is no notebook {notebook}.{hint} Nothing was run.")
+        raise BadParameter(f"The notebook {notebook} does not exist.{hint} Nothing was run.")
 
 
 def _parsed_call(cli: Any, context: Any) -> dict[str, Any]:
-    """Return the arguments with which papermill would call ``execute_notebook``: parameters typed, files read."""
+    """Return papermill's arguments for ``execute_notebook``, with parameters converted and files read."""
     import yaml
 
     if not context.params["output_path"]:
-        # With one path, papermill would write to it, or refuse to run in a terminal.
+        # With only one path, papermill would write to it, or refuse to run in a terminal.
         context.params["output_path"] = _NO_OUTPUT
     call: dict[str, Any] = {}
     original, cli.execute_notebook = cli.execute_notebook, lambda **arguments: call.update(arguments)
@@ -133,7 +133,7 @@ def _run_ours(call: Mapping[str, Any]) -> int:
             cwd=Path(call["cwd"]).absolute() if call["cwd"] else None,
             start_timeout=call["start_timeout"],
             hide_code=call["report_mode"],
-            # Set by a form.  Notebooks that this run starts must not see it.
+            # Set by a form.  Notebooks started by this run must not see it.
             shown=os.environ.pop("RUNBOOK_SHOWN", ""),
         )
     echo.finish()
@@ -150,7 +150,7 @@ def _require_supported(call: Mapping[str, Any]) -> None:
     ):
         if value not in (None, usual):
             raise BadParameter(
-                f"--{option} {value} is not supported: the runbook's notebooks run in the Python of their own "
+                f"--{option} {value} is not supported: the runbook's notebooks run in their own Python "
                 f"environment. Omit --{option}. Nothing was run."
             )
     if call["cwd"] and not Path(call["cwd"]).is_dir():
@@ -175,7 +175,7 @@ def _output(call: Mapping[str, Any], notebook: Path) -> Path | None:
     if path.is_dir():
         raise BadParameter(f"The output {path} is a folder: name a file in it. Nothing was run.")
     if path.exists() and (path.is_symlink() or not path.is_file()):
-        raise BadParameter(f"The output {path} is a link or not a regular file: name another. Nothing was run.")
+        raise BadParameter(f"The output {path} is a symbolic link or a special file: name another. Nothing was run.")
     if path.exists() and path.samefile(notebook):
         raise BadParameter(f"The output {path} is the notebook itself: name another file. Nothing was run.")
     return path if text == "-" else path.absolute()
@@ -193,7 +193,7 @@ def _prepare(call: Mapping[str, Any], notebook: Path, output: Path | None) -> in
 
 
 def _print_result(result: execute.StepResult, output: Path | None) -> None:
-    """Print the result, on standard error where standard output is for the notebook."""
+    """Print the result, on standard error if standard output is used for the notebook."""
     folder = result.record
     stream = sys.stderr if output == Path("-") else sys.stdout
     print(result.line, file=stream)
@@ -217,12 +217,12 @@ _LONGEST_KEY = 20_000
 
 
 class _Echo:
-    """Printer of cells' output in complete lines, without secrets, on standard error like papermill's progress."""
+    """Printer of cell output in complete lines, without secrets, on standard error like papermill's progress."""
 
     def __init__(self, quiet: bool, files: Mapping[str, TextIO | None]) -> None:
         self._quiet, self._files = quiet, files
         self._redactor, self._lines = Redactor(os.environ), ProgressLines()
-        #: Text that is not printed yet, as its line or private key is not complete.
+        #: Text not printed yet, because its line or private key is incomplete.
         self._pending = {"stdout": "", "stderr": ""}
         self._lock = threading.Lock()
 
@@ -230,7 +230,7 @@ class _Echo:
         with self._lock:
             head, newline, rest = (self._pending.get(name, "") + text).rpartition("\n")
             lines = head + newline
-            # A private key is recognized by its first and last line, so it is printed as one text.
+            # A private key is recognized by its first and last lines, so it is printed as a whole.
             end = len(lines)
             if key := _KEY.search(lines, lines.rfind("-----END ") + 1):
                 start = lines.rfind("\n", 0, key.start()) + 1
@@ -250,7 +250,7 @@ class _Echo:
             try:
                 self._lines.write(clean)
             except BrokenPipeError:
-                self._quiet = True  # nobody reads it; the run continues, and the record has everything
+                self._quiet = True  # nobody is reading; the run continues, and the record has everything
         file = self._files.get(name)
         if clean and file is not None:
             file.write(clean)
@@ -259,7 +259,7 @@ class _Echo:
 
 @contextmanager
 def _cancelling_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP cancel the run as Ctrl-C does.  Under nohup, SIGHUP stays ignored."""
+    """Make SIGTERM and SIGHUP cancel the run like Ctrl-C.  Under nohup, SIGHUP stays ignored."""
     previous: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):

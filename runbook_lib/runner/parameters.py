@@ -1,4 +1,4 @@
-"""The parameters of a notebook, as its parameters cell declares them, and strict validation of values for them."""
+"""The parameters declared in a notebook's parameters cell, and strict validation of their values."""
 
 import ast
 import difflib
@@ -28,7 +28,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class NotebookSource:
-    """A stored notebook.  ``step`` is its name in this runbook, and None for a notebook of others.
+    """A stored notebook.  ``step`` is its name in this runbook, None for a foreign notebook.
 
     ``is_long`` marks a notebook whose cells may take hours, such as those that run a build.
     """
@@ -41,7 +41,7 @@ class NotebookSource:
 
     @classmethod
     def read(cls, path: Path) -> "NotebookSource":
-        """Read a notebook.  Raises RunbookError for another file or a parameters cell without plain assignments."""
+        """Read a notebook.  Raises RunbookError if it is not one, or its parameters are not plain assignments."""
         try:
             content = read_file(path)
         except OSError as error:
@@ -54,7 +54,7 @@ class NotebookSource:
             texts = ["".join(cell["source"]) for cell in tagged[:1]]
             step, is_long = metadata.get("step"), metadata.get("long") is True
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise RunbookError(f"{path} is not a notebook of Jupyter's format 4: it could not be read.") from error
+            raise RunbookError(f"{path} could not be read: it is not a Jupyter notebook of format 4.") from error
         parameters = _declared(texts[0], path) if texts and step else ()
         return cls(path, content, step, parameters, is_long)
 
@@ -73,9 +73,9 @@ def is_ours(path: Path) -> bool:
 
 
 def resolve(source: NotebookSource, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of all parameters: the arguments in the declared type, and defaults for the rest.
+    """Return the values of all parameters: the arguments, with their declared types, and defaults for the rest.
 
-    Raises BadParameter for a name that the notebook does not declare and for a value of another type.
+    Raises BadParameter for an undeclared name or a value of the wrong type.
     """
     declared = {parameter.name: parameter for parameter in source.parameters}
     values = {name: parameter.default for name, parameter in declared.items()}
@@ -103,7 +103,7 @@ def _declared(code: str, path: Path) -> tuple[Parameter, ...]:
         try:
             default = None if value is None else ast.literal_eval(value)
         except ValueError as error:
-            raise RunbookError(f"The default of the parameter {name} in {path} is not a plain value.") from error
+            raise RunbookError(f"The default of parameter {name} in {path} is not a plain value.") from error
         # The rest of the statement's last line can only be a comment.
         rest = lines[(statement.end_lineno or 1) - 1].encode()[statement.end_col_offset :].decode()
         parameters.append(Parameter(name, type(default), default, rest.strip().removeprefix("#").strip()))
@@ -125,20 +125,20 @@ def _typed(parameter: Parameter, value: Any) -> Any:
     if expected is float and type(value) is int:
         return float(value)
     if expected is str and type(value) is int and name.endswith("_id"):
-        return str(value)  # papermill's -p turns an id into a number, without loss
+        return str(value)  # papermill's -p converts an ID to a number, without loss
     raise BadParameter(f"{_wrong_type(name, expected, value)} Nothing was run.")
 
 
 def _wrong_type(name: str, expected: type, value: Any) -> str:
-    shown = f"The parameter {name} is {value!r}"
+    shown = f"Parameter {name} is {value!r}"
     if expected is bool:
         return f"{shown}, but must be True or False: -p {name} True."
     if expected is str and isinstance(value, bool | None):
-        return f"{shown}, to which papermill's -p converts that word, but must be text. Use -r: -r {name} {value}."
+        return f"{shown}, because papermill's -p converts that word, but must be text. Use -r: -r {name} {value}"
     if expected is str and type(value) in (int, float):
         return (
-            f"The parameter {name} arrived as the number {value}: papermill's -p converts text that looks like a "
-            f"number, and loses zeros, underscores and exponents. Use -r, which does not: {_example(name, value)}."
+            f"Parameter {name} arrived as the number {value}: papermill's -p converts text that looks like a "
+            f"number, and loses zeros, underscores and exponents. Use -r, which does not: {_example(name, value)}"
         )
     kind = {str: "text", int: "an integer", float: "a number"}.get(expected, f"a {expected.__name__}")
     return f"{shown}, but must be {kind}."

@@ -1,4 +1,4 @@
-"""Replay of a record: its notebook runs again, changes nothing, and nbval compares the outputs with the stored ones."""
+"""Replay of a record: run its notebook again, changing nothing, and compare the outputs with nbval."""
 
 import json
 import os
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 Outcome = Literal["holds", "changed", "cannot tell"]
 
-#: The parameters that let a notebook change or await something; a replay overrides them.
+#: The parameters that let a notebook change or wait for something; a replay overrides them.
 _READ_ONLY = {"apply": False, "publish": False, "wait": False}
-_APPLIED = "The run applied its plan, and a replay only previews, so this may be no change:"
+_APPLIED = "The run applied its plan, but a replay only previews, so this may not be a real change:"
 
 
 @dataclass(frozen=True)
 class ReplayedCell:
-    """A code cell by its number in the executed notebook; ``detail`` shows how its output differs."""
+    """A code cell, with its number in the executed notebook; ``detail`` shows how its output differs."""
 
     cell: int
     outcome: Outcome
@@ -47,14 +47,14 @@ class ReplayedCell:
 
 @dataclass(frozen=True)
 class Replay:
-    """The comparison of a record's outputs with those of today."""
+    """The comparison of a record's outputs with today's."""
 
     record: Path
     cells: Sequence[ReplayedCell]
 
     @property
     def outcome(self) -> Outcome:
-        """The result: ``cannot tell`` where a cell could not be run, and no output before it has changed."""
+        """The result: ``cannot tell`` if a cell could not be run and no output before it has changed."""
         outcomes = [cell.outcome for cell in self.cells]
         if "changed" in outcomes:
             return "changed"
@@ -69,8 +69,8 @@ class Replay:
 def replay(record: Path) -> Replay:
     """Run the notebook of a closed record again without changing anything, and compare its outputs.
 
-    The cells are those of this checkout's notebook, never those of the record.  Raises CannotTell for a record that is
-    open, damaged or of another version of the notebook, and where nbval is not installed.
+    The cells come from this checkout's notebook, never from the record.  Raises CannotTell if the record is open,
+    damaged or from another version of the notebook, or if nbval is not installed.
     """
     if find_spec("nbval") is None:
         raise CannotTell("A replay needs nbval, which is not installed: start it with environment/run.")
@@ -79,7 +79,7 @@ def replay(record: Path) -> Replay:
         source = _unchanged_source(record, run)
         resolved = run["parameters"]["resolved"]
         values = {name: resolved[name] for name in run["parameters"]["given"]}
-        # The sync check changes nothing, and with `apply` it reads the present state.
+        # The sync check changes nothing, and with `apply` it reads the current state.
         has_applied = bool(resolved.get("apply")) and source.name != notebooks.SYNC_CHECK
         if source.name != notebooks.SYNC_CHECK:
             values |= {name: value for name, value in _READ_ONLY.items() if name in resolved}
@@ -89,7 +89,7 @@ def replay(record: Path) -> Replay:
         raise CannotTell(f"{record} is damaged: {error!r}. Run `runbook audit verify` for details.") from error
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        # A copy, so that the notebook finds the earlier runs of the bump, and adds its own record elsewhere.
+        # A copy, so that the notebook sees the bump's earlier runs but adds its own record elsewhere.
         bump = folder.joinpath("audit", *Identity.from_json(run["bump"]).parts)
         shutil.copytree(record.absolute().parent, bump, symlinks=True)
         opening = {**run, "id": f"{record.name}-replay", "state": "running", "process": provenance.process()}
@@ -118,19 +118,19 @@ def _unchanged_source(record: Path, run: Mapping[str, Any]) -> NotebookSource:
     path = provenance.ROOT / FOLDER / f"{Path(name).name}.ipynb"
     if not path.is_file() or sha256(path) != run["notebook"]["sha256"]:
         commit = (run.get("library") or {}).get("commit") or "of that run"
-        raise CannotTell(f"{name} is no longer the notebook that was run. Replay it with the commit {commit}.")
+        raise CannotTell(f"{name} has changed since it was run. Replay it at commit {commit}.")
     return NotebookSource.read(path)
 
 
 def _notebook_with_outputs(
     source: NotebookSource, values: Mapping[str, Any], stored: Sequence[Mapping[str, Any]]
 ) -> tuple["NotebookNode", list[int]]:
-    """Return the notebook with the stored outputs of the cells that were run, and their numbers."""
+    """Return the notebook with the stored outputs of the executed cells, and those cells' numbers."""
     fresh = notebook.prepared(source, values)
     outputs = [cell for cell in stored if cell["cell_type"] == "code" and not _is_injected(cell)]
     fresh_cells = [cell for cell in fresh.cells if cell.cell_type == "code"]
     if len(outputs) != sum(not _is_injected(cell) for cell in fresh_cells):
-        raise ValueError(f"{EXECUTED} has other cells than its notebook")
+        raise ValueError(f"the cells of {EXECUTED} do not match its notebook")
     remaining = iter(outputs)
     cells = []
     numbers = []
@@ -157,7 +157,7 @@ def _is_injected(cell: Mapping[str, Any]) -> bool:
 
 
 def _run_nbval(folder: Path, record: Path) -> list[str]:
-    """Return what nbval reports for each cell of ``replay.ipynb``; empty where its output is the same."""
+    """Return nbval's report for each cell of ``replay.ipynb``; empty if its output is the same."""
     env = {name: value for name, value in os.environ.items() if name not in session.VARIABLES}
     env |= {
         "RUNBOOK_AUDIT": str(folder / "audit"),
@@ -185,7 +185,7 @@ def _run_nbval(folder: Path, record: Path) -> list[str]:
 def _compared(
     cells: Sequence["NotebookNode"], numbers: Sequence[int], problems: Sequence[str], *, has_applied: bool
 ) -> list[ReplayedCell]:
-    """Return the result of each cell; nothing is known of the cells after one that could not be run."""
+    """Return the result of each cell; the results after a cell that could not be run are unknown."""
     redact = Redactor(os.environ).text
     compared = []
     has_failed = len(problems) != len(cells)

@@ -1,4 +1,4 @@
-"""Several notebooks, run one after another by another notebook, and the outcome of that one."""
+"""A sequence of notebooks run by another notebook, and that notebook's outcome."""
 
 import contextlib
 import itertools
@@ -20,9 +20,9 @@ from runbook_lib.runner.parameters import BadParameter, NotebookSource
 if TYPE_CHECKING:
     from runbook_lib.display import View
 
-#: Seconds for a notebook to end by itself after an interruption: less than the notebook that runs it has.
+#: Seconds that a notebook may take to end after an interrupt: less than the calling notebook has.
 GRACE = 5.0
-#: The most rounds of CI in one run: each responds to something new, or is the last.
+#: The maximum rounds of CI in one run: each responds to something new, or is the last.
 ROUNDS = 8
 
 
@@ -31,9 +31,9 @@ def run_notebooks(
 ) -> tuple[StepResult, ...]:
     """Run these notebooks in order on one kernel, each with the parameters that it declares.
 
-    A notebook that fails stops the rest.  Those of ``ci_round``, which are adjacent, run again whenever one of them has
-    started a round of CI.  Prints the output of the notebooks, indented, and a line for each result.  The run of the
-    notebook that calls this is the parent of their records.  Raises BadParameter for a parameter that none declares.
+    A failed notebook stops the rest.  The notebooks in ``ci_round``, which are adjacent, run again whenever one of them
+    has started a round of CI.  Prints the notebooks' output, indented, and a line for each result.  The calling
+    notebook's run is the parent of their records.  Raises BadParameter for a parameter that none of them declares.
     """
     parent, folder = _calling_run()
     sources = [NotebookSource.read(folder / f"{name.removesuffix('.ipynb')}.ipynb") for name in names]
@@ -58,7 +58,7 @@ def run_notebooks(
             if not ci_round or job.source.name != ci_round[-1] or rounds == ROUNDS:
                 continue
             if any(result.started_ci for result in results[-len(ci_round) :]):
-                # A CI run that a person named belongs to the round that has ended.
+                # A CI run named by a person belongs to the finished round.
                 for job in reversed(jobs):
                     if job.source.name in ci_round:
                         values = {name: value for name, value in job.arguments.items() if name != "run_id"}
@@ -71,7 +71,7 @@ def run_notebooks(
 
 
 def _calling_run() -> tuple[str | None, Path]:
-    """Return the id of the record and the folder of the notebook that runs in this process."""
+    """Return the record ID and the folder of the notebook running in this process."""
     if folder := os.environ.get("RUNBOOK_RECORD"):
         predicate = read_predicate(Path(folder))
         return predicate["id"], Path(predicate["launcher"]["folder"])
@@ -84,10 +84,10 @@ def _print_indented(_name: str, text: str) -> None:
 
 
 def conclude(step: StepRecord, results: Sequence[StepResult], additions: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Derive the outcome of a notebook from the notebooks that it ran, and add it to its record.
+    """Derive a notebook's outcome from the notebooks that it ran, and add it to its record.
 
-    Of a notebook that ran in several rounds, the last result counts.  ``additions`` is what applying would do after the
-    plans of the notebooks, as ``StepRecord.would`` takes it.
+    If a notebook ran in several rounds, its last result counts.  ``additions`` are the actions of apply after the
+    notebooks' plans, in the form of ``StepRecord.would``.
     """
     results = tuple({result.notebook: result for result in results}.values())
     planned: dict[str, Mapping[str, Any]] = {}
@@ -98,12 +98,12 @@ def conclude(step: StepRecord, results: Sequence[StepResult], additions: Sequenc
         for decision in result.decisions:
             step.decide(**decision)
     for effect in itertools.chain(*(result.planned for result in results), additions):
-        planned[str(effect["sentence"])] = effect  # once, where several notebooks would do it together
+        planned[str(effect["sentence"])] = effect  # once, if several notebooks would do it together
     for effect in planned.values():
         step.would(**effect)
     if not results:
         step.done(
-            "No step was run: they need a tag, and run headlessly (by Apply in the form, or papermill).",
+            "No step was run: steps need a tag, and run only headlessly (with Apply in the form, or papermill).",
             next=command(step.name, step.bump, tag="26.04-py3"),
         )
         return

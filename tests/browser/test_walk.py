@@ -75,7 +75,7 @@ def test_apply_in_two_tabs_applies_once(lab: Lab, tab: Tab) -> None:
         one.enabled("Apply").click()
     told = [one.wait("end") for one in (tab, other)]
     # Whichever comes second, while the other goes on or after it: that is not what was shown there.
-    refused = [it for it in told if re.search("active since|no longer the one that was shown", it)]
+    refused = [it for it in told if re.search("active since|plan has changed since", it)]
     assert len(refused) == 1, told
     assert "… waiting" in next(it for it in told if it not in refused)
     with lab.world() as world:

@@ -116,12 +116,12 @@ def test_state_and_summary_of_a_run(
 @pytest.mark.parametrize(
     ("cell", "state", "words"),
     [
-        ("time.sleep(60)", "failed", "Cell 5 of 01-a did not end within 1 second and was stopped."),
+        ("time.sleep(60)", "failed", "Cell 5 of 01-a did not finish within 1 second and was stopped."),
         ("os.kill(os.getpid(), 9)", "killed", "The kernel that ran 01-a died"),
         (
             "import sys; print('Out of memory', file=sys.__stderr__, flush=True); os._exit(1)",
             "killed",
-            "Its last words: Out of memory",
+            "Its last output: Out of memory",
         ),
     ],
 )

@@ -115,7 +115,7 @@ def test_a_dash_puts_the_notebook_alone_on_standard_output(runbooks: Path) -> No
         (["--prepare-only"], "--prepare-only"),
         (["01-pin.ipynb"], "is the notebook itself"),
         (["."], "is a folder"),
-        (["/dev/null"], "/dev/null is a link"),
+        (["/dev/null"], "/dev/null is a symbolic link"),
         (["s3://bucket/a.ipynb"], "s3://bucket/a.ipynb"),
         (["{nothing}.ipynb"], "cannot be filled in"),
         (["--no-such-option"], "No such option"),
@@ -141,7 +141,7 @@ def test_a_misspelt_notebook_is_told(
 ) -> None:
     monkeypatch.chdir(runbooks)
     assert papermill_command.main(["01-pins.ipynb", "out.ipynb"]) == 2
-    assert "There is no notebook 01-pins.ipynb. Did you mean 01-pin.ipynb?" in capsys.readouterr().err
+    assert "The notebook 01-pins.ipynb does not exist. Did you mean 01-pin.ipynb?" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("warm")

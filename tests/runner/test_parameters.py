@@ -116,7 +116,7 @@ def test_a_notebook_without_parameters_takes_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "words"), [("tag: str = = 1", "not Python"), ("tag = make()", "default of the parameter tag")]
+    ("cell", "words"), [("tag: str = = 1", "not Python"), ("tag = make()", "default of parameter tag")]
 )
 def test_a_parameters_cell_that_cannot_be_read_is_an_error(tmp_path: Path, cell: str, words: str) -> None:
     with pytest.raises(RunbookError, match=words):

@@ -244,7 +244,7 @@ def test_a_preview_confirms_nothing(opened: World) -> None:
 def test_a_commit_is_confirmed_by_its_full_id(opened: World, made: str) -> None:
     commit = opened.head()
     told = made.format(short=commit[:7], upper=commit.upper(), commit=commit)
-    with pytest.raises(RunbookError, match=r"full commit id|unknown exception"):
+    with pytest.raises(RunbookError, match=r"full commit ID|unknown exception"):
         bump_to(allow=f"{FOREIGN}:{told}")
 
 
