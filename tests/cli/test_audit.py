@@ -81,7 +81,7 @@ def test_audit_verify_reports_problems_and_exits_with_1(audit: Path, capsys: pyt
     assert archive_commands.command_verify(options) == 0
     told, guarded = capsys.readouterr().out.splitlines()
     assert told == f"{audit} is intact. Checked 2 bumps, 5 records, 1 running, 8 files."
-    assert guarded.startswith("No git history guards it: ")
+    assert guarded.startswith("No git history guards the archive: ")
     flip(folder(audit, PIN) / "executed.ipynb")
     assert archive_commands.command_verify(options) == 1
     told = capsys.readouterr()

@@ -88,7 +88,7 @@ TAKEN: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "a bump renamed": (lambda a: (a / LTS).rename(a / LTS.with_name("lts-26.05-py3")), f"{LTS}: is missing"),
     "a bump in capitals": (lambda a: (a / LTS).rename(a / LTS.with_name("LTS-26.04-py3")), f"{LTS}: is missing"),
     "a bump hidden": (lambda a: (a / LTS).rename(a / ".git-lts"), f"{LTS}: is missing"),
-    "a link in a bump's place": (put_by_a_link, f"{LTS}: is a link to a folder"),
+    "a link in a bump's place": (put_by_a_link, f"{LTS}: is a symbolic link to a folder"),
     "a chain made anew": (begun_anew, "run.json: was changed after it was closed"),
 }
 
@@ -160,7 +160,7 @@ def test_a_history_that_was_cut_off(audit: Path, tmp_path: Path, figures: Figure
     elif cut == "grafts":
         (audit.parent / ".git" / "info").mkdir(exist_ok=True)
         (audit.parent / ".git" / "info" / "grafts").write_text(f"{head}\n")
-        found(audit, figures, "its git history is cut off")
+        found(audit, figures, "its git history is truncated")
     else:
         git(audit, "replace", "--graft", head)
         found(audit, figures, f"{NEWEST}-78d6eefd: is missing")
@@ -170,15 +170,15 @@ def test_without_git_it_says_what_could_be_missing(tmp_path: Path, capsys: pytes
     audit = Path(shutil.copytree(KEPT, tmp_path / "audit"))
     options = argparse.Namespace(dir=str(audit), allowed_signers="")
     assert archive_commands.command_verify(options) == 0
-    assert "No git history guards it" in capsys.readouterr().out
+    assert "No git history guards the archive" in capsys.readouterr().out
     git(tmp_path, "init", "-q")
     assert archive_commands.command_verify(options) == 0
-    assert "No git history guards it" in capsys.readouterr().out
+    assert "No git history guards the archive" in capsys.readouterr().out
     (tmp_path / "other").write_text("")
     (tmp_path / ".gitignore").write_text("/audit/")
     commit(tmp_path)
     assert archive_commands.command_verify(options) == 0
-    assert "No git history guards it" in capsys.readouterr().out
+    assert "No git history guards the archive" in capsys.readouterr().out
 
 
 def test_all_of_it_gone_is_not_nothing_to_look_at(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -342,7 +342,7 @@ UNSIGNED: Mapping[str, tuple[Callable[[Signed], None], str]] = {
     "unsigned": (unsigned, "changed it and is not signed"),
     "another key": (other_key, "changed it and is signed by a key that is not allowed"),
     "a signature of another commit": (amended, "changed it and has a bad signature"),
-    "a revoked key": (revoked, "of Ada Tester <ada@example.org> changed it and "),
+    "a revoked key": (revoked, "by Ada Tester <ada@example.org> changed it and "),
     "a key that is allowed no more": (removed, "changed it and is signed by a key that is not allowed"),
     "a key that was expired": (expired, "a key that is not allowed, or was not allowed at that time"),
     "a key that was not valid yet": (not_yet, "changed it and is signed by a key that is not allowed"),
@@ -350,7 +350,7 @@ UNSIGNED: Mapping[str, tuple[Callable[[Signed], None], str]] = {
     "signers of the checkout's own": (own_signers, "changed it and is signed by a key that is not allowed"),
     "OpenPGP": (openpgp, "changed it and is not signed with an SSH key"),
     "a merge that changes": (merged, "changed it and is not signed"),
-    "not committed": (lambda it: it.add(), "run.json: is in no commit in this state"),
+    "not committed": (lambda it: it.add(), "run.json: is not in any commit in this state"),
 }  # fmt: skip
 
 
