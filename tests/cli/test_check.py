@@ -145,7 +145,7 @@ def test_a_repository_without_a_commit_is_checked_by_its_files(tmp_path, clone, 
     assert check(tmp_path / "fresh")[0] == 0
     status, _, err = check(tmp_path / "fresh", "--ref", "HEAD")
     assert status == 2
-    assert "'HEAD' names no commit" in err
+    assert "'HEAD' is not a commit" in err
 
 
 # -- refs ------------------------------------------------------------------------------------------------------------
@@ -251,9 +251,9 @@ def test_remote_tracking_branches_are_found_by_their_names_and_by_those_without_
     [
         ("none", "'none' is not a commit in "),
         ("dev", "Did you mean origin/dev?"),
-        ("", "'' names no commit"),
-        ("-x", "'-x' names no commit"),
-        ("main:docker", "names no commit"),
+        ("", "'' is not a commit"),
+        ("-x", "'-x' is not a commit"),
+        ("main:docker", "is not a commit"),
         ("release_*", "No local or remote-tracking branch matches 'release_*'."),
     ],
 )
@@ -290,7 +290,7 @@ def test_an_empty_bare_repository_cannot_be_told(tmp_path, clone, check):
     git(tmp_path, "init", "-q", "--bare", "empty")
     status, _, err = check(tmp_path / "empty")
     assert status == 2
-    assert "'HEAD' names no commit" in err
+    assert "'HEAD' is not a commit" in err
 
 
 # -- bad input -------------------------------------------------------------------------------------------------------
