@@ -378,9 +378,9 @@ FORGED: Mapping[str, tuple[Callable[[list[dict[str, Any]]], object], str]] = {
     "another order": (lambda it: (_moved(it[0], timedelta(hours=1)), it.reverse()), "which was closed before it"),
     "of another bump": (lambda it: it[0]["bump"].update(tag="26.05-py3"), "does not belong here"),
     "another id": (lambda it: it[0].update(id=it[0]["id"], bump={**it[0]["bump"], "base": "dev"}), "not belong here"),
-    "no time": (lambda it: it[0].update(started="yesterday"), "its times"),
-    "a time without zone": (lambda it: it[0].update(ended="2026-11-21T16:00:00"), "its times"),
-    "no bump": (lambda it: it[0].update(bump=[]), "its times"),
+    "no time": (lambda it: it[0].update(started="yesterday"), "and times"),
+    "a time without zone": (lambda it: it[0].update(ended="2026-11-21T16:00:00"), "and times"),
+    "no bump": (lambda it: it[0].update(bump=[]), "and times"),
 }
 
 
