@@ -69,13 +69,13 @@ def find(
     if not names:
         return NOTHING_OLD
     pins = {(pin.path, pin.line) for reading in readings for pin in reading.pins}
-    pattern = re.compile("|".join(rf"(?<![\d.]){re.escape(name)}(?!\d|\.\d)" for name in names))
     found = [line for line in _search(checkout, ref, names) if line.path not in texts]
     for path, text in texts.items():
         found += [OldMonthLine(path, number, line) for number, line in enumerate(text.split("\n"), 1)]
     lines = []
     for line in found:
-        if pattern.search(line.text) and (line.path, line.line) not in pins:
+        is_named = any(_has_name(line.text, name) for name in names)
+        if is_named and (line.path, line.line) not in pins:
             lines.append(OldMonthLine(line.path, line.line, shorten(line.text.strip(), _LONGEST)))
     return OldMonths(tuple(names), tuple(sorted(lines, key=lambda line: (line.path, line.line))))
 
@@ -105,6 +105,11 @@ def _name(tag: str) -> str:
     """Return the month with which a tag begins, else the tag."""
     month = _MONTH.match(tag)
     return month[0] if month else tag
+
+
+def _has_name(text: str, name: str) -> bool:
+    """Return True if the text has the name, and not as a part of another number."""
+    return bool(re.search(rf"(?<![\d.]){re.escape(name)}(?!\d|\.\d)", text))
 
 
 def _search(checkout: Checkout, ref: str | None, names: Sequence[str]) -> Iterator[OldMonthLine]:
