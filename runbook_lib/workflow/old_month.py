@@ -13,6 +13,7 @@ from runbook_lib.text.edits import Edit
 from runbook_lib.text.lists import join_first, shorten
 
 _MONTH = re.compile(r"[0-9]{2}\.(?:0[1-9]|1[0-2])(?![0-9]|\.[0-9])")
+_NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 _COMMITS = 50  # that changed files with pins, in which the former tag is searched for
 _LONGEST, _NAMED = 120, 5  # characters of a line that are shown, lines in a sentence
 
@@ -109,7 +110,7 @@ def _name(tag: str) -> str:
 
 def _has_name(text: str, name: str) -> bool:
     """Return True if the text has the name, and not as a part of another number."""
-    return bool(re.search(rf"(?<![\d.]){re.escape(name)}(?!\d|\.\d)", text))
+    return name in text and (not _MONTH.fullmatch(name) or name in _NUMBERS.findall(text))
 
 
 def _search(checkout: Checkout, ref: str | None, names: Sequence[str]) -> Iterator[OldMonthLine]:
