@@ -282,6 +282,26 @@ def test_a_preview_judges_the_planned_state_of_a_base_that_is_out_of_sync(
     assert state(checkout) == before
 
 
+@pytest.mark.parametrize("apply", [False, True])
+def test_lines_outside_of_the_pins_that_name_the_old_month_are_listed(
+    checkout: Checkout, step: step_record.StepRecord, apply: bool
+) -> None:
+    (checkout.path / "notes.md").write_text("CI runs 26.04.\nIt was built for 26.02.\n")
+    checkout.git("add", "notes.md")
+    checkout.git("commit", "-qm", "Add notes")
+    checkout.git("push", "-q", "origin", "HEAD:main")
+    bumped = run(checkout, step, apply=apply)
+    if apply:
+        edits = bump_plan.plan_bump(bumped.branch).plan.edits
+        bump_branch.apply_edits(bumped.branch, edits)
+        checkout.commit([edit.path for edit in edits], "move")
+        bumped = run(checkout, step, apply=apply)
+    assert "notes.md:2" in move_pins.conclude(bumped, move_pins.survey(bumped, "")).text
+    (warning,) = [str(line) for line in told(step) if line["kind"] == "warning" and "notes.md" in str(line)]
+    assert "notes.md:1" not in warning
+    step.raise_if_failed()
+
+
 def test_a_digest_is_that_of_the_registry(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     pin(checkout, "docker/.ngc_version.dev", "26.02-py3", f"26.02-py3@sha256:{'0' * 64}")
     planned = bump_plan.plan_bump(branch(checkout))
