@@ -198,12 +198,12 @@ def conclude(run: Context, sync: SyncCheck) -> View:
     old = _old_months(branch, sync)
     if old.sentence:
         findings.append(old.sentence)
-        step.table("old-month", old.rows())
     step.warn(*findings)
     step.add_inputs(base_commit=branch.base_commit, head_commit=branch.start)
     step.done(summary, "" if in_sync else "Fix the pins named above; a bump moves them together.")
     view = display.notes((*survey.sentences, *findings)) + display.note(summary)
     if old.lines:
+        step.table("old-month", old.rows())
         view += display.note("Lines outside of the pins that still name the old month. A bump does not move them:")
         view += display.table(old.rows())
     return view

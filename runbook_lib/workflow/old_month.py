@@ -1,12 +1,11 @@
 """The lines outside of the pins that still name the month, or the tag, from which a bump moved the pins."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from runbook_lib.errors import CannotTell
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.command import GitFailed
+from runbook_lib.git.command import GitFailed, git
 from runbook_lib.git.file_versions import file_versions
 from runbook_lib.pins.sites import SiteReading, Sites, read
 from runbook_lib.text.edits import Edit
@@ -34,16 +33,20 @@ class OldMonthLine:
 
 @dataclass(frozen=True)
 class OldMonths:
-    """The months that the pins have left, or whole tags without one, and the lines that still name them."""
+    """The months that the pins have left, or whole tags without one, and the lines that still name them.
+
+    With a ``problem`` git could not search, so the lines are unknown.
+    """
 
     names: tuple[str, ...] = ()
     lines: tuple[OldMonthLine, ...] = ()
+    problem: str = ""
 
     @property
     def sentence(self) -> str:
-        """One sentence that names the first lines; empty for none."""
+        """One sentence that names the first lines, or the problem; empty if there is nothing to report."""
         if not self.lines:
-            return ""
+            return self.problem
         places = join_first([line.place for line in self.lines], _NAMED)
         return f"{' or '.join(self.names)} is still named outside of the pins: {places}."
 
@@ -62,7 +65,8 @@ def find(
     """Search the tracked text files of a commit, or of the work tree, for the months of old ``tags``.
 
     ``edits`` are planned ones: the files are searched as they will be.  Months that lockstep pins still name are not
-    old.  Lines of pins are left out, as the sync check judges them.  Raises CannotTell if git cannot search.
+    old.  Lines of pins are left out, as the sync check judges them.  What a partial
+    clone lacks is not fetched.
     """
     texts = {edit.path: edit.after for edit in edits}
     readings = read({**checkout.read(sites.pin_paths, ref), **texts}, sites)
@@ -70,7 +74,12 @@ def find(
     if not names:
         return NOTHING_OLD
     pins = {(pin.path, pin.line) for reading in readings for pin in reading.pins}
-    found = [line for line in _search(checkout, ref, names) if line.path not in texts]
+    try:
+        listed = _search(checkout, ref, names)
+    except GitFailed as error:
+        problem = f"{checkout.path} could not be searched for lines that name {' or '.join(names)}. {error}"
+        return OldMonths(tuple(names), problem=problem)
+    found = [line for line in listed if line.path not in texts]
     for path, text in texts.items():
         found += [OldMonthLine(path, number, line) for number, line in enumerate(text.split("\n"), 1)]
     lines = []
@@ -113,17 +122,20 @@ def _has_name(text: str, name: str) -> bool:
     return name in text and (not _MONTH.fullmatch(name) or name in _NUMBERS.findall(text))
 
 
-def _search(checkout: Checkout, ref: str | None, names: Sequence[str]) -> Iterator[OldMonthLine]:
+def _search(checkout: Checkout, ref: str | None, names: Sequence[str]) -> list[OldMonthLine]:
     patterns = [word for name in names for word in ("-e", name)]
     options = ["-n", "-I", "-z", "--fixed-strings", "--full-name", "--no-recurse-submodules", "--no-color"]
     try:
-        listed = checkout.git("grep", *options, *patterns, *filter(None, [ref]), "--")
+        # git would fetch what a partial clone lacks file by file.
+        listed = git(checkout.path, "grep", *options, *patterns, *filter(None, [ref]), "--", offline=True)
     except GitFailed as error:
-        if error.status == 1:  # git grep found nothing
-            return
-        raise CannotTell(f"{checkout.path} could not be searched for {' or '.join(names)}. {error}") from error
+        if error.status != 1:  # git grep found nothing
+            raise
+        return []
+    lines = []
     for line in listed.split("\n"):
         path, _, rest = line.partition("\0")
         number, _, text = rest.partition("\0")
         if number.isdecimal():  # a file's name may hold a line feed: its lines cannot be named
-            yield OldMonthLine(path.removeprefix(f"{ref}:"), int(number), text)
+            lines.append(OldMonthLine(path.removeprefix(f"{ref}:"), int(number), text))
+    return lines

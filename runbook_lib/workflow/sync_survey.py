@@ -59,7 +59,7 @@ class Survey:
         outcomes = {self._outcome(snapshot) for snapshot in self.snapshots}
         if "out of sync" in outcomes or self.old_months.lines:
             return "out of sync"
-        return "cannot tell" if "cannot tell" in outcomes else "in sync"
+        return "cannot tell" if "cannot tell" in outcomes or self.old_months.problem else "in sync"
 
     def _outcome(self, snapshot: Snapshot) -> Outcome:
         if not snapshot.verdicts:
@@ -82,7 +82,7 @@ class Survey:
             for verdict in snapshot.verdicts:
                 if verdict.sentence and (verdict.role not in WARNED or self.strict or not several):
                     sentences.append(f"{snapshot.name}: {verdict.sentence}" if several else verdict.sentence)
-        if self.old_months.lines:
+        if self.old_months.sentence:
             sentences.append(self.old_months.sentence)
         return tuple(sentences)
 
@@ -145,6 +145,8 @@ class Survey:
         elif warnings:
             meaning = "strict, so they count" if self.strict else "warnings"
             parts.append(f"{warnings} informational places do not ({meaning})")
+        if self.old_months.problem:
+            parts.append("whether other lines name the old month is unknown")
         if self.old_months.lines:
             parts.append(f"{len(self.old_months.lines)} other lines name the old month (strict, so they count)")
         if others:

@@ -282,6 +282,18 @@ def test_a_preview_judges_the_planned_state_of_a_base_that_is_out_of_sync(
     assert state(checkout) == before
 
 
+def test_files_that_git_cannot_search_are_a_warning(checkout: Checkout, step: step_record.StepRecord) -> None:
+    (checkout.path / "notes.md").write_text("It was built for 26.02.\n")
+    checkout.git("add", "notes.md")
+    checkout.git("commit", "-qm", "Add notes")
+    checkout.git("push", "-q", "origin", "HEAD:main")
+    notes = checkout.git("rev-parse", "HEAD:notes.md")
+    (checkout.path / ".git/objects" / notes[:2] / notes[2:]).unlink()
+    preview = run(checkout, step)
+    assert "could not be searched" in move_pins.conclude(preview, move_pins.survey(preview, "")).text
+    step.raise_if_failed()
+
+
 @pytest.mark.parametrize("apply", [False, True])
 def test_lines_outside_of_the_pins_that_name_the_old_month_are_listed(
     checkout: Checkout, step: step_record.StepRecord, apply: bool

@@ -113,4 +113,4 @@ def test_a_folder_without_its_objects_is_an_error(clone: Path, capsys: pytest.Ca
     blob = git(clone, "rev-parse", "HEAD:run.sh")
     (clone / ".git/objects" / blob[:2] / blob[2:]).unlink()
     assert main(["check", str(clone), "--strict", "--ref", "main"]) == 2
-    assert "could not be searched" in capsys.readouterr().err
+    assert "could not be searched" in capsys.readouterr().out
