@@ -74,17 +74,14 @@ def start(
     started.
     """
     environment = {name: value for name, value in env.items() if name not in session.VARIABLES}
-    environment["RUNBOOK_SHOWN"] = shown
     try:
         # Not as arguments: every user of the machine can read a process's command line.
         with tempfile.TemporaryFile() as values, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            values.write(json.dumps(parameters).encode())
+            values.write(json.dumps({"parameters": parameters, "shown": shown}).encode())
             values.seek(0)
-            # In its own session, so that signals to this kernel do not reach it.  Ignores papermill's warning that the
-            # parameters file has no extension, which does not concern the form's user.
+            # In its own session, so that signals to this kernel do not reach it.
             process = subprocess.Popen(
-                [sys.executable, "-P", "-W", "ignore::UserWarning:papermill.iorw", "-m", "runbook_lib.run",
-                 str(notebook), "-f", "/dev/stdin"], env=environment,
+                [sys.executable, "-P", "-m", "runbook_lib.runner.background_main", str(notebook)], env=environment,
                 stdin=values, stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
             return BackgroundRun(process, os.dup(out.fileno()), os.dup(err.fileno()))

@@ -116,9 +116,10 @@ def execute(
             world["RUNBOOK_CELL_LIMIT"] = str(cell_timeout)
 
         def require_shown_plan(record_id: str) -> None:
+            on_output("stderr", "Computing the plan again: it must be the one that was shown.\n")
             values = dict(parameters) | {name: False for name in ("apply", "publish") if name in job.resolved}
             preview = NotebookJob.prepare(job.source, values, cwd=cwd, limit=cell_timeout, parent=record_id)
-            _require_plan(run_job(preview, kernel, world, on_output), shown)
+            _require_plan(run_job(preview, kernel, world, lambda _name, _text: None), shown)
 
         before = require_shown_plan if shown else None
         return run_job(job, kernel, world, on_output, close_kernel=True, before=before)

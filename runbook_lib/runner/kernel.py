@@ -12,6 +12,7 @@ import queue
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,10 +29,15 @@ T = TypeVar("T")
 
 #: Seconds that a kernel may take to start.
 START_LIMIT = 60
-#: Seconds that a kernel may take to prepare for a notebook, and seconds between requests to a starting one.
-_READY, _NUDGE = 60, 0.05
+#: Seconds that a kernel may take to prepare for a notebook.
+_READY = 60
+#: Seconds between the first two requests to a starting kernel, and the growth of that period.  libzmq queues at most
+#: 1,000 requests; the next one would block forever.
+_NUDGE, _NUDGE_GROWTH = 0.05, 1.02
 #: Maximum bytes of a folder's path that leave room for a socket name: unix(7) allows 108 bytes, macOS 104.
 _LONGEST_FOLDER = 70
+#: The variable with the folder of the kernel that this process is.
+_FOLDER = "RUNBOOK_KERNEL_FOLDER"
 
 
 class CellFailed(Exception):
@@ -59,8 +65,11 @@ class KernelDied(Exception):
 
 
 def _socket_folder() -> str:
-    """Return the folder for temporary files, or another one if its path is too long for sockets."""
-    for folder in (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", "")):
+    """Return the folder for temporary files, or another one if its path is too long for sockets.
+
+    In a kernel it is the kernel's own folder, so that nothing remains of a kernel that ends with this one.
+    """
+    for folder in (os.environ.get(_FOLDER, ""), tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", "")):
         if folder and len(os.fsencode(folder)) <= _LONGEST_FOLDER:
             return folder
     return "/tmp"
@@ -70,10 +79,10 @@ class Kernel:
     """A kernel process of this environment's Python, which starts in the background."""
 
     def __init__(self, env: Mapping[str, str], cwd: Path, start_limit: int = START_LIMIT) -> None:
-        self._env, self._cwd, self._start_limit = dict(env), cwd, start_limit
         # Sockets in a private folder avoid port conflicts and access by other users.
         self._temporary = TemporaryFolder(_socket_folder())
         self._folder = self._temporary.path
+        self._env, self._cwd, self._start_limit = {**env, _FOLDER: str(self._folder)}, cwd, start_limit
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the kernel)
         self._manager: AsyncKernelManager | None = None
         self._client: AsyncKernelClient | None = None
@@ -93,7 +102,8 @@ class Kernel:
     def begin(self, env: Mapping[str, str], cwd: Path) -> None:
         """Prepare for a notebook: clear the namespace, set these variables, and change to the folder.
 
-        Raises KernelDied if the kernel did not start, and RunbookError if it does not respond.
+        Raises KernelDied if the kernel did not start, CellFailed if it was interrupted, and RunbookError if it does not
+        respond.
         """
         from nbformat.v4 import new_code_cell, new_notebook
 
@@ -106,6 +116,8 @@ class Kernel:
             message = f"The kernel did not respond within {_READY} seconds. Run the same command again."
             raise RunbookError(message) from None
         except CellFailed as error:
+            if error.name == "KeyboardInterrupt":
+                raise
             raise RunbookError(f"The kernel could not be prepared: {error.name}: {error.message}.") from error
 
     def run(
@@ -173,13 +185,13 @@ class Kernel:
 
     async def _wait_until_ready(self, manager: "AsyncKernelManager", client: "AsyncKernelClient") -> None:
         """Poll the kernel until it responds; jupyter_client's ``wait_for_ready`` takes 0.2 s longer."""
-        for _ in range(round(self._start_limit / _NUDGE)):
+        deadline, pause = time.monotonic() + self._start_limit, _NUDGE
+        while time.monotonic() < deadline and await manager.is_alive():
             client.kernel_info()
             with contextlib.suppress(queue.Empty):
-                await client.get_iopub_msg(timeout=_NUDGE)
+                await client.get_iopub_msg(timeout=pause)
                 return
-            if not await manager.is_alive():
-                break
+            pause *= _NUDGE_GROWTH
         raise KernelDied(self._last_words() or f"The kernel did not start within {self._start_limit} seconds.")
 
     async def _run(

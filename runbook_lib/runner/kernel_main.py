@@ -15,6 +15,9 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     """Run a kernel for the process whose ID is in JPY_PARENT_PID."""
+    # ipykernel handles interrupts of cells.  An earlier one would end the main thread, and not the process: libzmq
+    # waits for its sockets on exit.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if root not in sys.path:  # python -P omits this file's folder, which would shadow modules
         sys.path.insert(0, root)
@@ -25,10 +28,11 @@ def main() -> None:
 
     gc.set_threshold(50_000, 20, 20)  # imports create long-lived objects
     sys.modules.setdefault("debugpy", None)  # type: ignore[arg-type]  # a headless run is not debugged
-    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # the httpx command, which imports rich
+    startup.skip_httpx_command()
     from ipykernel.kernelapp import launch_new_instance
 
     launch_new_instance()
+    os._exit(1)  # an interrupt between two cells ended ipykernel's loop: do not wait for its other threads
 
 
 def _die_with(parent: int) -> None:

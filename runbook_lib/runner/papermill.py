@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -42,11 +42,29 @@ class _Terminated(KeyboardInterrupt):
 
 def main(argv: list[str]) -> int:
     """Run the command and return its exit status: 0 done, waiting or previewed; 1 failed; 2 incorrect usage."""
+    return _exit_status(lambda: _main(argv))
+
+
+def run_request(notebook: Path, parameters: Mapping[str, Any], *, shown: str) -> int:
+    """Run a notebook for a form, and return the exit status; ``shown`` is as in ``execute.execute``."""
+
+    def run() -> int:
+        echo = _Echo(False, {})
+        with _cancelling_signals():
+            result = execute.execute(notebook, parameters, on_output=echo, shown=shown)
+        echo.finish()
+        return _DONE if result.ok else _FAILED
+
+    return _exit_status(run)
+
+
+def _exit_status(run: Callable[[], int]) -> int:
+    """Call ``run`` and return its exit status; show an error as one line."""
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     startup.restore()
     with terminal():
         try:
-            return _main(argv)
+            return run()
         except RunbookError as error:
             print(f"papermill: {Redactor(os.environ).text(str(error))}", file=sys.stderr)
             return _USAGE if isinstance(error, BadParameter) else _FAILED
@@ -133,8 +151,6 @@ def _run_ours(call: Mapping[str, Any]) -> int:
             cwd=Path(call["cwd"]).absolute() if call["cwd"] else None,
             start_timeout=call["start_timeout"],
             hide_code=call["report_mode"],
-            # Set by a form.  Notebooks started by this run must not see it.
-            shown=os.environ.pop("RUNBOOK_SHOWN", ""),
         )
     echo.finish()
     _print_result(result, output)

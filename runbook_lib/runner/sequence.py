@@ -5,7 +5,7 @@ import itertools
 import os
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +19,14 @@ from runbook_lib.runner.parameters import BadParameter, NotebookSource
 
 if TYPE_CHECKING:
     from runbook_lib.display import View
+    from runbook_lib.runner.kernel import Kernel
 
 #: Seconds that a notebook may take to end after an interrupt: less than the calling notebook has.
 GRACE = 5.0
 #: The maximum rounds of CI in one run: each responds to something new, or is the last.
 ROUNDS = 8
+#: The kernel that the preview of a run has left to the run itself, with its modules imported.
+_left_kernels: "list[Kernel]" = []
 
 
 def run_notebooks(
@@ -35,7 +38,7 @@ def run_notebooks(
     has started a round of CI.  Prints the notebooks' output, indented, and a line for each result.  The calling
     notebook's run is the parent of their records.  Raises BadParameter for a parameter that none of them declares.
     """
-    parent, folder = _calling_run()
+    parent, folder, is_preview = _calling_run()
     sources = [NotebookSource.read(folder / f"{name.removesuffix('.ipynb')}.ipynb") for name in names]
     jobs = []
     unknown = set(parameters)
@@ -48,7 +51,7 @@ def run_notebooks(
         raise BadParameter(f"None of the steps has a parameter {', '.join(sorted(unknown))}. Nothing was run.")
     results: list[StepResult] = []
     with contextlib.ExitStack() as stack:
-        kernel = stack.enter_context(jobs[0].kernel())
+        kernel = stack.enter_context(_kernel(jobs[0]))
         world = stack.enter_context(jobs[0].world())
         queue, rounds = list(jobs), 1
         while queue and (not results or results[-1].ok):
@@ -64,18 +67,33 @@ def run_notebooks(
                         values = {name: value for name, value in job.arguments.items() if name != "run_id"}
                         queue.insert(0, NotebookJob.prepare(job.source, values, cwd=folder, parent=parent))
                 rounds += 1
+        if is_preview and results[-1].ok:
+            _left_kernels.append(kernel)
     for job in queue:
         results.append(StepResult(job.source.name, "not run", "An earlier step failed."))
         print(results[-1].line, flush=True)
     return tuple(results)
 
 
-def _calling_run() -> tuple[str | None, Path]:
-    """Return the record ID and the folder of the notebook running in this process."""
+@contextlib.contextmanager
+def _kernel(job: NotebookJob) -> "Iterator[Kernel]":
+    """Yield the kernel that a preview has left for the run, or a new one; close it unless this preview leaves it."""
+    with contextlib.ExitStack() as stack:
+        kernel = stack.enter_context(_left_kernels.pop() if _left_kernels else job.kernel())
+        yield kernel
+        if kernel in _left_kernels:
+            stack.pop_all()
+
+
+def _calling_run() -> tuple[str | None, Path, bool]:
+    """Return the record ID and the folder of the notebook running in this process.
+
+    The third value is True if it is the preview with which a run on the same kernel compares the plan that was shown.
+    """
     if folder := os.environ.get("RUNBOOK_RECORD"):
         predicate = read_predicate(Path(folder))
-        return predicate["id"], Path(predicate["launcher"]["folder"])
-    return None, Path.cwd()
+        return predicate["id"], Path(predicate["launcher"]["folder"]), predicate["parent"] is not None
+    return None, Path.cwd(), False
 
 
 def _print_indented(_name: str, text: str) -> None:

@@ -20,7 +20,7 @@ from runbook_lib.records.chain import Ledger, read_predicate
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute, kernel_client, sequence
 from runbook_lib.runner import notebook as executed
-from runbook_lib.runner.kernel import Kernel
+from runbook_lib.runner.kernel import Kernel, KernelDied
 from runbook_lib.system import temporary
 
 pytestmark = pytest.mark.slow
@@ -283,3 +283,39 @@ def _in_group(process: psutil.Process, group: int) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE and os.getpgid(process.pid) == group
     except (psutil.NoSuchProcess, ProcessLookupError):
         return False
+
+
+#: A hook of every new Python: does this when the kernel imports libzmq, long before it can run cells.
+WHILE_STARTING = """
+import signal, sys, time
+
+class Starting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "zmq" and any(word.endswith("kernel_main.py") for word in sys.orig_argv):
+            sys.meta_path.remove(self)
+            {action}
+
+sys.meta_path.insert(0, Starting())
+"""
+
+
+def _starting(folder: Path, action: str, limit: int) -> Kernel:
+    (folder / "sitecustomize.py").write_text(WHILE_STARTING.format(action=action))
+    return Kernel({**os.environ, "PYTHONPATH": str(folder)}, folder, limit)
+
+
+def test_an_interrupt_of_a_starting_kernel_is_ignored(tmp_path: Path) -> None:
+    with _starting(tmp_path, "signal.raise_signal(signal.SIGINT)", 60) as kernel:
+        kernel.begin({"A": "1"}, tmp_path)
+        cell = nbformat.v4.new_code_cell("import os; print(os.environ['A'])")
+        page = nbformat.v4.new_notebook(cells=[cell])
+        kernel.run(page, limit=60, on_output=lambda _name, _text: None, cell_done=lambda _: None)
+        assert cell.outputs[0].text == "1\n"
+
+
+def test_a_kernel_that_does_not_start_is_given_up_after_its_limit(tmp_path: Path) -> None:
+    """Also when more requests were sent than libzmq queues, which takes a kernel that is slow for a minute."""
+    began = time.monotonic()
+    with _starting(tmp_path, "time.sleep(600)", 55) as kernel, pytest.raises(KernelDied, match="55 seconds"):
+        kernel.begin({}, tmp_path)
+    assert time.monotonic() - began < 120
