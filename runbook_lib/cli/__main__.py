@@ -1,10 +1,13 @@
 """The command ``runbook``.  A subcommand imports what it needs only when it runs, so that ``check`` stays fast."""
 
 import argparse
+import contextlib
+import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from runbook_lib.cli.parser import parser
@@ -32,6 +35,7 @@ _MODULES = {
     "lab": ("runbook_lib.cli.notebooks", "command_lab"),
     "labels": ("runbook_lib.cli.labels", "command"),
     "pins discover": ("runbook_lib.cli.discover", "command"),
+    "pins import": ("runbook_lib.cli.import_pins", "command"),
     "pins validate": ("runbook_lib.cli.validate_pins", "command"),
     "practice": ("runbook_lib.cli.practice", "command"),
     "run": ("runbook_lib.cli.notebooks", "command_run"),
@@ -41,29 +45,32 @@ _MODULES = {
     "why": ("runbook_lib.cli.why", "command"),
 }
 
-#: The commands whose exit status is 2 where an error leaves nothing to tell.
+#: The commands that exit with status 2 (cannot tell) after an error.
 _VERDICTS = ("check", "follow", "golden", "image", "pins", "watch", "why")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status; of a RunbookError only the message is printed."""
+    """Run the command and return its exit status.  A RunbookError is printed only as its message."""
     startup.restore()
     try:
         with safe_output():
             return _run(parser().parse_args(arguments))
     except BrokenPipeError:
-        # The reader has closed the pipe (`runbook check | head`): keep the interpreter from reporting that at its end.
+        # The reader has closed the pipe (`runbook check | head`): keep the interpreter from reporting that on exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141  # the status of a program that SIGPIPE ended
+        return 141  # the status of a program killed by SIGPIPE
 
 
 def _run(options: argparse.Namespace) -> int:
     try:
         action = f"{options.command} {getattr(options, 'action', '')}"
         module, function = _MODULES.get(action) or _MODULES[options.command]
-        return int(getattr(import_module(module), function)(options))
+        command = getattr(import_module(module), function)
+        return _run_quietly(command, options) if getattr(options, "quiet", False) else int(command(options))
     except RunbookError as error:
         print(f"runbook {options.command}: {error}", file=sys.stderr)
+        if options.verbose:
+            traceback.print_exc()
         if options.command in ("check", "pins") and getattr(options, "json", False):
             print(json.dumps({"format": 1, "outcome": "cannot tell", "error": str(error)}, indent=2))
         is_verdict = getattr(options, "action", "") == "replay"
@@ -72,10 +79,19 @@ def _run(options: argparse.Namespace) -> int:
         if not error.name or error.name.startswith("runbook_lib"):
             raise
         print(
-            f"runbook {options.command}: This command needs {error.name}, which `runbook check` does not: "
+            f"runbook {options.command}: This command needs {error.name}, which only the full installation has: "
             "pip install 'base-image-runbook[runbooks]'",
             file=sys.stderr,
         )
         return 2
     except KeyboardInterrupt:
-        return 130  # the status of a program that SIGINT ended
+        return 130  # the status of a program killed by SIGINT
+
+
+def _run_quietly(command: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Run a command, and print its output only if the exit status is not 0."""
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        status = int(command(options))
+    if status:
+        print(output.getvalue(), end="")
+    return status

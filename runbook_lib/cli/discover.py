@@ -1,4 +1,4 @@
-"""``runbook pins discover``: every reference of a repository to an image of a known family.
+"""``runbook pins discover``: every reference in a repository to an image of a known family.
 
 git finds the files, so untracked ones are not searched; the package ``pins.discover`` classifies each reference.
 """
@@ -27,10 +27,10 @@ from runbook_lib.text.lists import join_first
 if TYPE_CHECKING:
     from runbook_lib.pins.discover.draft import PinsFileDraft
 
-FILE = ".base-image-pins.yaml"  # ``repositories`` names it too, and takes long to load
+FILE = ".base-image-pins.yaml"  # also defined in ``repositories``, which is slow to load
 _ROLES = ("lockstep dev", "lockstep lts", "follow", "informational", "frozen", "ignore")
 _HEADS = ("call it", "place", "seems to be", "why", "image")
-#: Characters that are searched for a NUL, which makes a file binary, as git does.
+#: Number of characters that are searched for a NUL; like git, one NUL makes a file binary.
 _SNIFFED = 8000
 _UNREADABLE = re.compile(r"(?m)^error: '([^'\n]*)': unable to read [0-9a-f]+$")
 _MAX_LISTED = 5  # files in one sentence
@@ -38,9 +38,9 @@ _MAX_LISTED = 5  # files in one sentence
 
 @dataclass(frozen=True)
 class Discovery:
-    """The references in a work tree or a commit of a repository, those that matter most first, and a draft of them.
+    """The references in a repository's work tree or commit, the most important first, and a draft of the pins file.
 
-    ``known`` is the name of the repository, if its pins are known without a file.
+    ``known`` is the name of the repository if its pins are built in.
     """
 
     repository: Path
@@ -75,7 +75,7 @@ class Discovery:
         return "\n".join([*lines, *map(shown, self.notes), shown(self.summary)])
 
     def as_json(self) -> dict[str, object]:
-        """Return the same as JSON.  Fields may be added; a changed meaning gets a new ``format``."""
+        """Return the result as JSON.  Fields may be added; a changed meaning gets a new ``format``."""
         return {
             "format": 1,
             "repository": str(self.repository),
@@ -119,49 +119,51 @@ def _as_json(classified: ClassifiedReference) -> dict[str, object]:
     }
 
 
-def survey(repository: str | Path, ref: str = "", *, history: bool = True) -> Discovery:
+def survey(repository: str | Path, ref: str = "", *, history: bool = True, pin_digests: bool = False) -> Discovery:
     """Find the references in the tracked files of a clone's work tree, or of a commit without checking it out.
 
-    HEAD is searched if nothing is checked out.  With ``history``, past bumps decide too.  Raises RunbookError if the
-    repository or the ref does not exist, or a file of the work tree cannot be read; files of a commit whose objects are
-    missing are listed as unreadable.
+    HEAD is searched if nothing is checked out.  With ``history``, past bumps count as evidence too; with
+    ``pin_digests``, the draft requires digests.  Raises RunbookError if the repository or the ref does not exist, or a
+    file in the work tree cannot be read; files of a commit whose objects are missing are listed as unreadable.
     """
     checkout = Checkout.open(repository)
     refuse_fetching(checkout.path)
     notes = list[str]()
     if not ref and (checkout.bare or _is_not_checked_out(checkout)):
         ref = "HEAD"
-        notes.append(f"{checkout.path} has no work tree or an empty one, so its HEAD was searched.")
+        notes.append(f"{checkout.path} has no work tree, or an empty one, so HEAD was searched instead.")
     commit = None
     if ref:
         full, note = blobs.branch_first(checkout.path, ref)
         commit = checkout.resolve(full)
         notes += [note] if note else []
     search = _Search(checkout, commit)
-    from runbook_lib.pins.discover.draft import draft  # it takes as long to load as git takes to search
+    from runbook_lib.pins.discover.draft import draft  # loading this takes as long as git's search
 
     if not ref and checkout.git("config", "--default=false", "--type=bool", "--get", "core.sparseCheckout") == "true":
-        notes.append("The work tree is sparse, so files outside of it were not searched. --ref HEAD searches all.")
+        notes.append("The work tree is sparse, so files outside it were not searched. --ref HEAD searches all files.")
     texts: dict[str, str] = {}
     paths, unreadable = search.result()
     if unreadable:
         listed = join_first(unreadable, _MAX_LISTED)
-        notes.append(f"{listed} could not be read, so references there are not known. Fetch the missing objects.")
+        notes.append(f"{listed} could not be read, so references in them are unknown. Fetch the missing objects.")
     for path, text in _read(checkout, paths, commit).items():
         if "\0" in text[:_SNIFFED]:
-            notes.append(f"{path} is a binary file that contains the name of an image; it was not searched.")
+            notes.append(f"{path} contains the name of an image, but is a binary file and was not searched.")
         else:
             texts[path] = text
-    references = discover(texts.items(), lambda names: naming_lines(checkout, commit, names))
+
+    def classify(texts: Mapping[str, str], bare: Mapping[str, str]) -> tuple[ClassifiedReference, ...]:
+        return discover(texts.items(), lambda names: naming_lines(checkout, commit, names), bare)
+
+    references = classify(texts, {})
     if history and references and checkout.has("HEAD"):
-        references = with_history(checkout, commit or "HEAD", references, texts, notes)
+        references = with_history(checkout, commit, references, texts, classify, notes)
     known, references = _as_known(checkout, commit, references)
     if known:
-        notes.append(
-            f"{known} is known already: its pins are built in, and a pins file of your own would replace them."
-        )
+        notes.append(f"The pins of {known} are built in. A pins file of your own would replace them.")
     most_first = tuple(sorted(references, key=lambda reference: _ROLES.index(reference.full_role)))
-    draft_of_all = draft(references, texts)
+    draft_of_all = draft(references, texts, pin_digests=pin_digests)
     return Discovery(
         checkout.path, ref or "work tree", commit, most_first, draft_of_all, tuple(notes), known, unreadable
     )
@@ -170,7 +172,7 @@ def survey(repository: str | Path, ref: str = "", *, history: bool = True) -> Di
 def _as_known(
     checkout: Checkout, commit: str | None, references: tuple[ClassifiedReference, ...]
 ) -> tuple[str, tuple[ClassifiedReference, ...]]:
-    """Return a known repository's name, and the references with the roles of its pins; the name is empty if unknown."""
+    """Return the repository's name, empty if it is not a known one, and the references with the roles of its pins."""
     from runbook_lib.workflow import repository as known_repositories  # not needed before git has searched
 
     if not references or checkout.read([FILE], commit)[FILE] is not None:
@@ -183,7 +185,7 @@ def _as_known(
     for new, old in zip(renamed, references, strict=True):
         if new is not old and new.role == "lockstep":
             return repository.name, renamed
-    return "", references  # a file with the name of a known one has no pin of it
+    return "", references  # a file has a known name, but none of the known pins
 
 
 def _is_not_checked_out(checkout: Checkout) -> bool:
@@ -193,7 +195,7 @@ def _is_not_checked_out(checkout: Checkout) -> bool:
 
 
 class _Search(Thread):
-    """The search of git, in parallel with the work of this process."""
+    """git's search, running in parallel with the work of this process."""
 
     def __init__(self, checkout: Checkout, commit: str | None) -> None:
         super().__init__(daemon=True)
@@ -208,7 +210,7 @@ class _Search(Thread):
             self._result = error
 
     def result(self) -> tuple[list[str], tuple[str, ...]]:
-        """Wait for the search and return its paths and those that it could not read, or raise its error."""
+        """Wait for the search, and return the matching and the unreadable paths, or raise the search's error."""
         self.join()
         if isinstance(self._result, RunbookError):
             raise self._result
@@ -238,8 +240,8 @@ def _read(checkout: Checkout, paths: Sequence[str], commit: str | None) -> Mappi
     try:
         texts = checkout.read(paths, commit)
     except OSError as error:
-        raise CannotTell(f"{error.filename} could not be read ({error.strerror}). Fix that and run again.") from error
-    # git's protocol for many files in one process cannot request such a name.
+        raise CannotTell(f"{error.filename} could not be read ({error.strerror}). Fix this and run again.") from error
+    # git's batch protocol cannot request such a name.
     for path in [path for path in paths if commit and "\n" in path]:
         texts[path] = checkout.git("cat-file", "blob", f"{commit}:{path}")
     return {path: text for path, text in texts.items() if text is not None}
@@ -248,34 +250,39 @@ def _read(checkout: Checkout, paths: Sequence[str], commit: str | None) -> Mappi
 def _write(discovery: Discovery, *, replace_known: bool) -> Path:
     """Write the draft into the work tree.  Raises Refused if the file exists.
 
-    For a repository whose pins are built in that requires ``replace_known``.
+    For a repository whose pins are built in, ``replace_known`` is required.
     """
-    target = discovery.repository / FILE
     if discovery.commit:
         raise Refused(
-            f"--write drafts from the work tree, and {discovery.state} was searched. Leave --ref out, in a clone that "
-            "has a work tree."
+            f"--write needs a draft from the work tree, but {discovery.state} was searched. Run it without --ref, in a "
+            "clone that has a work tree."
         )
-    exists = Refused(f"{target} exists, and is never overwritten. Without --write the draft is shown, to compare.")
-    if os.path.lexists(target):
-        raise exists
-    if not discovery.draft.text:
-        raise Refused(f"{target} was not written. {' '.join(discovery.draft.chosen)}")
-    if discovery.known and not replace_known:
+    if discovery.known and not replace_known and not os.path.lexists(discovery.repository / FILE):
         raise Refused(
-            f"{target} was not written: the pins of {discovery.known} are built in, and the file would replace all of "
-            "them. Without --write the draft is shown; --replace-known writes it."
+            f"{discovery.repository / FILE} was not written: the pins of {discovery.known} are built in, and the file "
+            "would replace all of them. Leave out --write to show the draft, or add --replace-known to write it."
         )
+    return write_draft(discovery.repository, discovery.draft)
+
+
+def write_draft(repository: Path, draft: "PinsFileDraft") -> Path:
+    """Write a draft into a work tree and return its path.  Raises Refused if there is none, or the file exists."""
     from runbook_lib.system import atomic_files
 
-    if not atomic_files.create(target, discovery.draft.text):
+    target = repository / FILE
+    exists = Refused(f"{target} exists and is never overwritten. To compare, show the draft: leave out --write.")
+    if os.path.lexists(target):
+        raise exists
+    if not draft.text:
+        raise Refused(f"{target} was not written. {' '.join(draft.chosen)}")
+    if not atomic_files.create(target, draft.text):
         raise exists  # created since
     return target
 
 
 def command(options: argparse.Namespace) -> int:
     """Print the references and the draft; return 0 if there are references, 1 if there are none."""
-    discovery = survey(options.repo, options.ref, history=not options.no_history)
+    discovery = survey(options.repo, options.ref, history=not options.no_history, pin_digests=options.pin_digests)
     written = None
     if options.write and discovery.references:
         written = _write(discovery, replace_known=options.replace_known)
@@ -289,7 +296,7 @@ def command(options: argparse.Namespace) -> int:
             if written:
                 print(f"Written to {shown(str(written))}. Read every entry, then run `runbook check`.")
             elif discovery.draft.text:
-                print(f"The draft of {FILE} (--write writes it):\n\n{discovery.draft.text}", end="")
+                print(f"Draft of {FILE} (--write writes it):\n\n{discovery.draft.text}", end="")
     if discovery.unreadable:
         return 2
     return 0 if discovery.references else 1

@@ -1,6 +1,7 @@
-"""The options of the command ``runbook``.  Nothing of its subcommands is imported here."""
+"""The options of the command ``runbook``.  The modules of the subcommands are not imported here."""
 
 import argparse
+from collections.abc import Iterator
 from typing import TypeAlias
 
 _EXAMPLES = {
@@ -24,11 +25,17 @@ _EXAMPLES = {
     "completion": "source <(runbook completion bash)",
 }
 
+#: The commands whose exit status is an answer, so that ``--quiet`` leaves one.
+_ANSWERS = (
+    "add-test", "audit replay", "audit verify", "check", "follow", "golden diff", "image driver", "pins validate",
+    "revert", "run", "watch",
+)  # fmt: skip
+
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of all subcommands."""
+    """Return the parser with all subcommands."""
     parser = argparse.ArgumentParser(
         prog="runbook",
         description="Move a repository's pins of its base image to a new one, and show the status.",
@@ -43,12 +50,33 @@ def parser() -> argparse.ArgumentParser:
     _add_completion(commands)
     for name, example in _EXAMPLES.items():
         commands.choices[name].epilog = f"Example: {example}"
-    commands.metavar = f"{{{','.join(commands.choices)}}}"  # also for the error that one is missing
+    for name, command in leaves(parser):
+        _add_amount(command, quiet=name in _ANSWERS)
+    commands.metavar = f"{{{','.join(commands.choices)}}}"  # also used in the error for a missing subcommand
     return parser
 
 
+def leaves(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield each command that can be run, such as ``check`` and ``audit verify``, and its parser."""
+    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    for action in nested:
+        for part, command in action.choices.items():
+            yield from leaves(command, f"{name} {part}".strip())
+    if not nested:
+        yield name, parser
+
+
+def _add_amount(command: argparse.ArgumentParser, *, quiet: bool) -> None:
+    """Add ``--verbose``, and ``--quiet`` to a command whose exit status is an answer."""
+    amount = command.add_mutually_exclusive_group()
+    if quiet:
+        amount.add_argument("-q", "--quiet", action="store_true", help="print nothing if the exit status is 0")
+    more = "print the table of all pins in any case, and " if command.prog == "runbook check" else "print "
+    amount.add_argument("-v", "--verbose", action="store_true", help=f"{more}where in the program an error came from")
+
+
 class _VersionAction(argparse.Action):
-    """The option ``--version``, which runs git only if it is given."""
+    """The option ``--version``, which runs git only when given."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from runbook_lib.system.provenance import library
@@ -64,47 +92,48 @@ class _VersionAction(argparse.Action):
 def _add_completion(commands: Commands) -> None:
     completion = commands.add_parser(
         "completion",
-        help="print the completion script of a shell",
+        help="print the completion script for a shell",
         description="Print a script that completes this command's names and options in a shell.",
     )
-    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="the shell")
+    completion.add_argument("shell", choices=("bash", "fish", "tcsh", "zsh"), help="the shell")
 
 
 def _add_check(commands: Commands) -> None:
     check = commands.add_parser(
         "check",
         help="check that all pins of the base image agree",
-        description="Check that all pins of the base image agree. Exit status: 0 in sync, 1 not, 2 cannot tell.",
+        description="Check that all pins of the base image agree. Exit status: 0 they do, 1 they do not, 2 unknown.",
     )
-    check.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone, bare or not (default: this one)")
+    check.add_argument(
+        "repo", nargs="?", default=".", metavar="REPO", help="a clone, possibly bare (default: the current one)"
+    )
     check.add_argument(
         "--ref",
         action="append",
         default=[],
-        help="check this ref without checking it out; repeatable; a pattern such as 'origin/core_r*' names many "
+        help="check this ref without checking it out; repeatable; a pattern such as 'origin/core_r*' selects several "
         "branches, and '^NAME' leaves one out (default: the files of the work tree)",
     )
     check.add_argument(
         "--strict",
         action="store_true",
-        help="informational pins that lag, and other lines that name the month before, are failures too",
+        help="also fail for outdated informational pins, and for other lines that name the previous month",
     )
     check.add_argument("--tag", default="", help="the tag that the pins should have, such as 26.04-py3")
-    check.add_argument("--group", default="", help="check this group of a pins file alone (default: all)")
-    check.add_argument("--image-type", choices=("dev", "lts"), default="dev", help="whose pins --tag is for")
+    check.add_argument("--group", default="", help="check only this group of a pins file (default: all)")
+    check.add_argument(
+        "--image-type", choices=("dev", "lts"), default="dev", help="the image type whose pins should have --tag"
+    )
     check.add_argument(
         "--pins",
         default="",
         metavar="WHOSE",
         help="whose pins: megatron-lm, megatron-bridge, ml-containers, or the path of a pins file "
-        "(default: the clone's own file, else what its remote is)",
+        "(default: the clone's own file, else the repository of its remote)",
     )
-    amount = check.add_mutually_exclusive_group()
-    amount.add_argument("-q", "--quiet", action="store_true", help="print nothing if the pins are in sync")
-    amount.add_argument("-v", "--verbose", action="store_true", help="print the table of all pins in any case")
-    check.add_argument("--json", action="store_true", help="print JSON for machines")
+    check.add_argument("--json", action="store_true", help="print JSON")
     check.add_argument(
-        "--github", action="store_true", help="also annotate the lines in GitHub Actions, and write the job's summary"
+        "--github", action="store_true", help="also annotate lines in GitHub Actions, and write the job summary"
     )
 
 
@@ -116,36 +145,38 @@ def _add_notebooks(commands: Commands) -> None:
         "done, waiting or previewed, 1 failed, 2 wrong usage.",
     )
     run.add_argument(
-        "notebook", nargs="?", default="", metavar="NOTEBOOK", help="its name, or its path (default: list the names)"
+        "notebook", nargs="?", default="", metavar="NOTEBOOK", help="name or path (default: list the names)"
     )
     run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="options and parameters of papermill")
 
     lab = commands.add_parser(
         "lab",
         help="open the notebooks in JupyterLab",
-        description="Open the notebooks in JupyterLab. Those of an installed package are first copied to a folder.",
+        description="Open the notebooks in JupyterLab. If the package is installed, they are first copied to a folder.",
     )
     lab.add_argument(
-        "folder", nargs="?", default="", metavar="DIR", help="the folder (default: one of the user's data)"
+        "folder", nargs="?", default="", metavar="DIR", help="the folder (default: below the user's data folder)"
     )
     lab.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="options of JupyterLab")
 
 
 def _add_archive(commands: Commands) -> None:
     status = commands.add_parser("status", help="show the status of each bump")
-    status.add_argument("--json", action="store_true", help="print JSON for machines")
-    status.add_argument("--dismiss", default="", metavar="TAG", help="take the bumps to this tag off the board")
+    status.add_argument("--json", action="store_true", help="print JSON")
+    status.add_argument(
+        "--dismiss", default="", metavar="TAG", help="remove the bumps to this tag from the board until they run again"
+    )
     status.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
 
     review = commands.add_parser(
         "review",
-        help="decide what a bump waits for, card by card",
-        description="Show each decision that a bump waits for, take the answers, and run the bump with them. Exit "
-        "status: 0 all decided, 1 something is open.",
+        help="make the decisions that a bump waits for, card by card",
+        description="Show each decision that a bump waits for, read the answers, and run the bump with them. Exit "
+        "status: 0 all decided, 1 some decisions are open.",
         epilog="Example: runbook review 26.05-py3",
     )
     review.add_argument(
-        "tag", nargs="?", default="", metavar="TAG", help="of the bump (default: the newest that waits)"
+        "tag", nargs="?", default="", metavar="TAG", help="the tag of the bump (default: the newest bump that waits)"
     )
     review.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
 
@@ -157,66 +188,68 @@ def _add_archive(commands: Commands) -> None:
         "--allowed-signers",
         default="",
         metavar="FILE",
-        help="the allowed signers of changes, as ssh-keygen(1) describes: every commit of the archive is checked",
+        help="check the signature of every commit of the archive; FILE lists the allowed signers, see ssh-keygen(1)",
     )
     replay = actions.add_parser(
         "replay",
         help="run a record's notebook again and compare its outputs",
         description="Run the notebook of a record again, without changing anything, and compare its outputs with the "
-        "stored ones. Exit status: 0 all hold, 1 some no longer do, 2 cannot tell.",
+        "stored ones. Exit status: 0 all outputs hold, 1 some no longer hold, 2 cannot tell.",
     )
     replay.add_argument("record", metavar="RECORD", help="the folder of the record")
-    replay.add_argument("--json", action="store_true", help="print JSON for machines")
+    replay.add_argument("--json", action="store_true", help="print JSON")
     attest = actions.add_parser(
         "attest",
         help="sign that a bump was ready to merge",
-        description="Verify the records of a bump, and print the in-toto statement that it was ready to merge; with "
-        "--sign the signed DSSE envelope of it. Exit status: 0 attested, 1 the bump is not proven to be ready.",
+        description="Verify the records of a bump, and print the in-toto statement that it was ready to merge, or with "
+        "--sign the signed DSSE envelope. Exit status: 0 attested, 1 the bump is not proven to be ready.",
         epilog="Example: runbook audit attest audit/…/20261123T150158Z-bump-60551546 "
         "--sign 'ssh-keygen -Y sign -n in-toto -f ~/.ssh/id_ed25519' --output ready.dsse.json",
     )
-    attest.add_argument("record", metavar="RECORD", help="the folder of the record of bump")
+    attest.add_argument("record", metavar="RECORD", help="the folder of a record of the bump notebook")
     attest.add_argument(
         "--sign",
         default="",
         metavar="COMMAND",
-        help="gets what is to be signed (DSSE's encoding) on its standard input, and prints the signature",
+        help="a command that reads the data to sign (DSSE's encoding) from standard input and prints the signature",
     )
     attest.add_argument("--key-id", default="", metavar="ID", help="a hint for verifiers, such as the fingerprint")
     attest.add_argument("--output", default="", metavar="FILE", help="where to write it (default: standard output)")
 
 
 def _add_golden(commands: Commands) -> None:
-    golden = commands.add_parser("golden", help="judge what changed in golden values")
+    golden = commands.add_parser("golden", help="judge changes of golden values")
     actions = golden.add_subparsers(dest="action", required=True, metavar="{diff}")
     compared = actions.add_parser(
         "diff",
         help="compare the golden values of two commits, or of two folders",
-        description="Compare the golden values of two commits, or of two folders. Exit status: 0 when all of it is "
-        "expected drift, 1 when a file would be held back or refused, 2 cannot tell.",
+        description="Compare the golden values of two commits, or of two folders. Exit status: 0 if every change is "
+        "expected drift, 1 if a file would be held back or refused, 2 cannot tell.",
         epilog="Example: runbook golden diff main HEAD --csv measures.csv",
     )
     compared.add_argument("old", metavar="OLD", help="a folder, or a commit of --repo")
     compared.add_argument("new", metavar="NEW", help="a folder, or a commit of --repo")
     compared.add_argument(
-        "--repo", default=".", help="the clone that the commits are in, bare or not (default: this one)"
+        "--repo", default=".", help="the clone with the commits, possibly bare (default: the current one)"
     )
     compared.add_argument(
-        "--history", default="", metavar="REF", help="judge by the history up to this commit (default: OLD)"
+        "--history", default="", metavar="REF", help="judge with the history up to this commit (default: OLD)"
     )
-    compared.add_argument("--csv", default="", metavar="FILE", help="write the measures of every file and metric there")
-    compared.add_argument("--json", action="store_true", help="print JSON for machines")
+    compared.add_argument(
+        "--csv", default="", metavar="FILE", help="write the measures of every file and metric to this file"
+    )
+    compared.add_argument("--json", action="store_true", help="print JSON")
     compared.add_argument("--markdown", action="store_true", help="print Markdown, for a pull request")
 
 
 def _add_image(commands: Commands) -> None:
-    image = commands.add_parser("image", help="show what a new image changes, and which drivers run it")
+    image = commands.add_parser("image", help="show what a new image changes, and which drivers support it")
     actions = image.add_subparsers(dest="action", required=True, metavar="{diff,list,driver,facts}")
     differ = actions.add_parser(
         "diff",
         help="compare two images of a registry",
-        description="Compare two images by what their configs name; prints Markdown. No layer is read, unless "
-        "--packages is given and an image has no SBOM. Exit status: 0 compared, 2 cannot tell.",
+        description="Compare the configs of two images, and print Markdown. No layer is read, except with --packages "
+        "if an image has no SBOM. Exit status: 0 compared, 2 cannot tell.",
         epilog="Example: runbook image diff 26.02-py3 26.04-py3 --packages",
     )
     differ.add_argument(
@@ -224,32 +257,30 @@ def _add_image(commands: Commands) -> None:
     )
     differ.add_argument("new", nargs="?", metavar="NEW", help="likewise")
     differ.add_argument("--packages", action="store_true", help="also compare the pip and dpkg packages")
-    differ.add_argument("--platform", default="", help="whose packages are compared (default: amd64)")
+    differ.add_argument("--platform", default="", help="the platform whose packages are compared (default: amd64)")
     differ.add_argument("--all", action="store_true", help="read every layer (default: at most 5 %% of the bytes)")
     differ.add_argument(
         "--syft",
         nargs=2,
         default=(),
         metavar=("OLD.json", "NEW.json"),
-        help="compare the packages in these files of syft (or SPDX or CycloneDX); no registry is read",
+        help="compare the packages in these files from syft (or SPDX or CycloneDX); the registry is not read",
     )
-    differ.add_argument("--json", action="store_true", help="print JSON for machines")
+    differ.add_argument("--json", action="store_true", help="print JSON")
     lister = actions.add_parser(
         "list",
         help="list the tags of an image, newest first",
-        description="List the tags of an image, newest first; of CoreWeave's ml-containers those that satisfy all "
-        "constraints. Exit status: 0 found, 1 there is none, 2 cannot tell.",
+        description="List the tags of an image, newest first; for CoreWeave's ml-containers, only those that satisfy "
+        "all constraints. Exit status: 0 found, 1 none found, 2 cannot tell.",
         epilog="Example: runbook image list ghcr.io/coreweave/ml-containers/torch 'cuda>=12.9' edition=nccl",
     )
     lister.add_argument("image", metavar="REPOSITORY", help="registry and repository, such as nvcr.io/nvidia/nemo")
-    lister.add_argument(
-        "constraint", nargs="*", help="such as edition=nccl 'cuda>=12.9' torch=2.10; mind the shell's > and <"
-    )
+    lister.add_argument("constraint", nargs="*", help="such as edition=nccl 'cuda>=12.9' torch=2.10; quote > and <")
     driver = actions.add_parser(
         "driver",
-        help="check that drivers run an image",
-        description="Show which driver an image needs, and whether the given ones run it. Exit status: 0 all run, "
-        "also if the compatibility package is needed, 1 one does not run, 2 cannot tell.",
+        help="check that drivers support an image",
+        description="Show which driver an image needs, and whether the given drivers support it. Exit status: 0 all "
+        "do, possibly with the compatibility package, 1 one does not, 2 cannot tell.",
         epilog="Example: runbook image driver 26.04-py3 --driver 535.104.05",
     )
     driver.add_argument("image", metavar="TAG", help="an image, or a tag of nvcr.io/nvidia/pytorch such as 26.04-py3")
@@ -261,14 +292,14 @@ def _add_image(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="what nvidia-smi printed, on one node or many; - for standard input",
+        help="the output of nvidia-smi on one or more nodes; - for standard input",
     )
-    driver.add_argument("--workstation", action="store_true", help="the GPUs are not those of a data center")
-    driver.add_argument("--json", action="store_true", help="print JSON for machines")
+    driver.add_argument("--workstation", action="store_true", help="the GPUs are not data-center GPUs")
+    driver.add_argument("--json", action="store_true", help="print JSON")
     facts = actions.add_parser(
         "facts",
-        help="read a monthly image's versions from the registry, as an entry of the almanac",
-        description="Print the versions that a monthly image's config names, as an entry of the almanac (TOML).",
+        help="print a monthly image's versions from the registry as an almanac entry",
+        description="Print the versions in a monthly image's config as an almanac entry (TOML).",
     )
     facts.add_argument("image", metavar="TAG", help="a tag of nvcr.io/nvidia/pytorch such as 26.04-py3")
 
@@ -277,32 +308,34 @@ def _add_changes(commands: Commands) -> None:
     labels = commands.add_parser(
         "labels",
         help="show which labels a change needs",
-        description="Show which labels a pull request needs, from its changes. Changes nothing.",
+        description="Show which labels a pull request needs for its changes. Changes nothing.",
     )
-    labels.add_argument("--repo", default=".", help="the clone, bare or not (default: this one)")
+    labels.add_argument("--repo", default=".", help="the clone, possibly bare (default: the current one)")
     labels.add_argument(
-        "what", nargs="?", default="", metavar="PR|BASE..HEAD", help="default: what HEAD has beyond main"
+        "what", nargs="?", default="", metavar="PR|BASE..HEAD", help="default: the commits of HEAD that are not on main"
     )
 
     new = commands.add_parser(
         "add-test",
         help="check a new test, and draft its recipe row",
-        description="Check a new test, and draft its recipe row. Exit status: 0 when nothing failed.",
+        description="Check a new test, and draft its recipe row. Exit status: 0 if no check failed.",
     )
-    new.add_argument("--repo", default=".", help="the clone (default: this one)")
+    new.add_argument("--repo", default=".", help="the clone (default: the current one)")
     new.add_argument("--apply", action="store_true", help="write the drafted row to the recipe")
-    new.add_argument("--platform", action="append", help="where it runs; repeatable (default: dgx_h100)")
+    new.add_argument(
+        "--platform", action="append", help="a platform to run the test on; repeatable (default: dgx_h100)"
+    )
     new.add_argument("--environment", choices=("dev", "lts"), default="dev", help="default: dev")
-    new.add_argument("--recipe", default="", help="the recipe that the row belongs to, if several could be meant")
+    new.add_argument("--recipe", default="", help="the recipe for the row, if several are possible")
     new.add_argument("test", metavar="MODEL/CASE", help="a functional test, or the path of a file of unit tests")
 
 
 def _add_pins(commands: Commands) -> None:
-    pins = commands.add_parser("pins", help="find the places that name an image")
-    actions = pins.add_subparsers(dest="action", required=True, metavar="{discover,validate}")
+    pins = commands.add_parser("pins", help="find references to images, and validate a pins file")
+    actions = pins.add_subparsers(dest="action", required=True, metavar="{discover,import,validate}")
     validate = actions.add_parser(
         "validate",
-        help="read a pins file, and report its first mistake",
+        help="read a pins file and report its first mistake",
         description="Read a pins file and show its groups. Exit status: 0 valid, 1 invalid, 2 cannot be read.",
     )
     validate.add_argument("file", nargs="?", default=".base-image-pins.yaml", metavar="FILE", help="a pins file")
@@ -310,20 +343,38 @@ def _add_pins(commands: Commands) -> None:
         "discover",
         help="list every reference to an image, and draft a pins file",
         description="List every reference to an image of a known family in the tracked files, with its kind and the "
-        "role that a pins file should give it, and draft that file. Exit status: 0 found, 1 there is none, 2 cannot "
+        "role that a pins file should give it, and draft that file. Exit status: 0 found, 1 none found, 2 cannot "
         "tell, or the draft could not be written.",
     )
-    discover.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone, bare or not (default: this)")
-    discover.add_argument("--ref", default="", help="search this commit (default: the files of the work tree)")
     discover.add_argument(
-        "--no-history", action="store_true", help="do not read which references past bumps moved together"
+        "repo", nargs="?", default=".", metavar="REPO", help="a clone, possibly bare (default: the current one)"
     )
-    discover.add_argument("--json", action="store_true", help="print JSON for machines")
+    discover.add_argument("--ref", default="", help="search this commit (default: the work tree)")
+    discover.add_argument("--no-history", action="store_true", help="do not use past bumps as evidence")
     discover.add_argument(
-        "--write", action="store_true", help="write the draft to .base-image-pins.yaml, unless there is one"
+        "--pin-digests", action="store_true", help="draft digests: true, so that a bump writes tag@digest"
+    )
+    discover.add_argument("--json", action="store_true", help="print JSON")
+    discover.add_argument(
+        "--write", action="store_true", help="write the draft to .base-image-pins.yaml if that does not exist"
     )
     discover.add_argument(
-        "--replace-known", action="store_true", help="write it although the repository's pins are built in"
+        "--replace-known", action="store_true", help="write it even though the repository's pins are built in"
+    )
+    importer = actions.add_parser(
+        "import",
+        help="draft a pins file from Renovate's custom managers",
+        description="Draft a pins file from the custom managers in Renovate's settings (customManagers): each value of "
+        "a known image that their regular expressions find in the tracked files is a pin. Prints the parts that could "
+        "not be imported, with reasons. Exit status: 0 drafted, 1 nothing can be drafted, 2 cannot tell.",
+        epilog="Example: runbook pins import .github/renovate.json5 --write",
+    )
+    importer.add_argument(
+        "file", nargs="?", default="", metavar="FILE", help="Renovate's settings (default: where Renovate finds them)"
+    )
+    importer.add_argument("--repo", default=".", metavar="REPO", help="a clone (default: the current one)")
+    importer.add_argument(
+        "--write", action="store_true", help="write the draft to .base-image-pins.yaml if that does not exist"
     )
 
 
@@ -336,79 +387,87 @@ def _add_why(commands: Commands) -> None:
     why = commands.add_parser(
         "why",
         help="name the root cause of a failure",
-        description="Name the root cause of a failure. Exit status: 0 there is one, 2 it is unknown, or the logs "
-        "cannot be read.",
+        description="Name the root cause of a failure. Exit status: 0 found, 2 unknown, or the logs cannot be read.",
     )
     why.add_argument(
         "place",
         nargs="?",
         default="",
         metavar="PATH|URL",
-        help="a log, a folder of rank logs, a zip, or the address of a run, a job or a pull request on GitHub",
+        help="a log, a folder of rank logs, a zip, or the URL of a run, a job or a pull request on GitHub",
     )
-    why.add_argument("--workflow", default="", help="of a pull request, the newest run of this workflow (default: any)")
-    why.add_argument("--audit", default="", metavar="DIR", help="the archive that is searched for the same failure")
+    why.add_argument(
+        "--workflow", default="", help="for a pull request: use the newest run of this workflow (default: any)"
+    )
+    why.add_argument("--audit", default="", metavar="DIR", help="the archive to search for the same failure")
     why.add_argument("--rules", action="store_true", help="list the classes and the rules")
-    why.add_argument("--json", action="store_true", help="print JSON for machines")
+    why.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_fleet(commands: Commands) -> None:
     fleet = commands.add_parser(
         "fleet",
         help="show the base images of several repositories",
-        description="Show for each repository and branch which image it is on, since when, what is newest, and its "
-        "open bumps and quarantines. Exit status: 0 shown, 2 something cannot be told.",
+        description="Show for each repository and branch its image, since when, the newest image, and its open bumps "
+        "and quarantines. Exit status: 0 shown, 2 something is unknown.",
     )
     fleet.add_argument("file", metavar="FILE", help="a YAML file that lists clones and their branches")
-    fleet.add_argument("--html", default="", metavar="PAGE", help="also write a page that needs no network")
-    fleet.add_argument("--json", action="store_true", help="print JSON for machines")
+    fleet.add_argument("--html", default="", metavar="PAGE", help="also write an HTML page that works offline")
+    fleet.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_watch(commands: Commands) -> None:
     watch = commands.add_parser(
         "watch",
-        help="propose a newer tag than that of the pins",
-        description="Compare the pins of a branch with the registry, and propose the newest tag that nothing holds "
-        "back. Exit status: 0 up to date, proposed or waiting, 1 a person is needed, 2 cannot tell.",
+        help="propose a newer tag for the pins",
+        description="Compare the pins of a branch with the registry, and propose the newest tag that is not on hold. "
+        "Exit status: 0 up to date, proposed or waiting, 1 a person is needed, 2 cannot tell.",
     )
     _add_bump_options(watch)
     watch.add_argument(
-        "--cool-down", type=int, default=None, metavar="DAYS", help="days after its build in which an image is left"
+        "--cool-down", type=int, default=None, metavar="DAYS", help="ignore an image for this many days after its build"
     )
     watch.add_argument("--audit", default="", metavar="DIR", help="the archive of the records")
-    watch.add_argument("--json", action="store_true", help="print JSON for machines")
+    watch.add_argument("--json", action="store_true", help="print JSON")
 
     revert = commands.add_parser(
         "revert",
-        help="take a merged bump back",
-        description="Open the pull request that reverts a merged bump. It says why and what would make the tag worth "
-        "trying again, which watch honours. Exit status: 0 opened, open already or previewed, 1 it cannot be.",
+        help="revert a merged bump",
+        description="Open the pull request that reverts a merged bump. Its text gives the reason, and the condition "
+        "for trying the tag again, which watch respects. Exit status: 0 open or previewed, 1 not possible.",
     )
     _add_bump_options(revert)
-    revert.add_argument("--tag", required=True, help="the tag that the base branch names")
-    revert.add_argument("--group", default="", help="the group of a pins file (default: all that the tag fits)")
-    revert.add_argument("--reason", required=True, metavar="TEXT", help="why it is taken back")
+    revert.add_argument("--tag", required=True, help="the current tag of the base branch")
     revert.add_argument(
-        "--until", default="", metavar="DAY|TEXT", help="the day from which on, or the condition on which, to try again"
+        "--group", default="", help="the group of a pins file (default: all groups that can have the tag)"
+    )
+    revert.add_argument("--reason", required=True, metavar="TEXT", help="the reason for the revert")
+    revert.add_argument(
+        "--until",
+        default="",
+        metavar="DAY|TEXT",
+        help="the day from which, or the condition under which, to try the tag again",
     )
 
     follow = commands.add_parser(
         "follow",
-        help="write on its pull request what a bump waits for",
-        description="Read an event of GitHub's (issue_comment or workflow_run). Update one comment that says what the "
-        "bump waits for, and carry out /bump commands of people with write access.",
+        help="report on its pull request what a bump waits for",
+        description="Read a GitHub event (issue_comment or workflow_run). Update one comment that says what the bump "
+        "waits for, and run /bump commands of people with write access.",
     )
-    follow.add_argument("event", metavar="EVENT_FILE", help="the file that GITHUB_EVENT_PATH names")
-    follow.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone (default: this one)")
-    follow.add_argument("--remote", default="origin", help="where branches are pushed to (default: origin)")
+    follow.add_argument("event", metavar="EVENT_FILE", help="the file named by GITHUB_EVENT_PATH")
+    follow.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone (default: the current one)")
+    follow.add_argument("--remote", default="origin", help="the remote to push branches to (default: origin)")
     follow.add_argument("--pins", default="", metavar="WHOSE", help="as for check")
-    follow.add_argument("--publish", action="store_true", help="act, and comment (default: a preview)")
+    follow.add_argument("--publish", action="store_true", help="run commands and comment (default: preview)")
 
 
 def _add_bump_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone (default: this one)")
-    command.add_argument("--base", default="main", help="the branch that is bumped (default: main)")
-    command.add_argument("--remote", default="origin", help="where branches are pushed to (default: origin)")
+    command.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone (default: the current one)")
+    command.add_argument("--base", default="main", help="the branch to bump (default: main)")
+    command.add_argument("--remote", default="origin", help="the remote to push branches to (default: origin)")
     command.add_argument("--image-type", choices=("dev", "lts"), default="dev", help="default: dev")
     command.add_argument("--pins", default="", metavar="WHOSE", help="as for check")
-    command.add_argument("--publish", action="store_true", help="push, and open or update (default: a preview)")
+    command.add_argument(
+        "--publish", action="store_true", help="push, and open or update the pull request (default: preview)"
+    )

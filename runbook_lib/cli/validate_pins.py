@@ -1,4 +1,4 @@
-"""``runbook pins validate``: read a pins file, and show its groups."""
+"""``runbook pins validate``: read a pins file and show its groups."""
 
 import argparse
 import sys
@@ -10,11 +10,11 @@ from runbook_lib.system.atomic_files import read_named
 
 
 def command(options: argparse.Namespace) -> int:
-    """Print the groups of a pins file; return 1 for one that is invalid.  Raises RunbookError if it cannot be read."""
+    """Print the groups of a pins file; return 1 if the file is invalid.  Raises RunbookError if it cannot be read."""
     name = str(options.file)
     try:
         text = read_named(Path(name).expanduser()).decode("utf-8")
-    except (OSError, ValueError) as error:  # not UTF-8, or a name that no file can have
+    except (OSError, ValueError) as error:  # not UTF-8, or not a valid file name
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise RunbookError(f"The pins file {name} cannot be read: {reason}. Correct the path.") from error
     try:

@@ -1,1 +1,1 @@
-"""Image references and tags, what a new image changes, and the drivers that run it."""
+"""Image references and tags, changes in a new image, and the drivers that support it."""

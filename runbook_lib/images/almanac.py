@@ -15,7 +15,7 @@ from runbook_lib.images.reference import Image
 
 @dataclass(frozen=True)
 class KnownIssue:
-    """A known issue or change of the images from month ``first`` to ``last`` (empty: it is not known to be fixed)."""
+    """A known issue or change of the images from month ``first`` to ``last`` (empty: not known to be fixed)."""
 
     first: str
     kind: str
@@ -25,7 +25,7 @@ class KnownIssue:
     last: str = ""
 
     def concerns(self, month: str) -> bool:
-        """Return whether the image of that month has it; no for the empty month."""
+        """Return True if the image of that month has it; no for the empty month."""
         return self.first <= month and (not self.last or month <= self.last)
 
     def row(self) -> dict[str, str]:
@@ -59,7 +59,7 @@ def facts(old: str, new: str) -> list[dict[str, str]]:
 
 
 def new_issues(old: str, new: str) -> list[KnownIssue]:
-    """Return the known issues of the image of month ``new`` that the one of month ``old`` does not have."""
+    """Return the known issues of month ``new``'s image that month ``old``'s does not have."""
     issues = [KnownIssue(**{**fields, "read": str(fields["read"])}) for fields in _data()["issue"]]
     return [issue for issue in issues if issue.concerns(new) and not issue.concerns(old)]
 

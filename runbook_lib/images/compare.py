@@ -46,7 +46,7 @@ class Component:
 
     @property
     def change(self) -> Change:
-        """``major``: the first number rose; ``back``: the version fell; ``new`` and ``gone``: one side names none."""
+        """``major``: the first number rose; ``back``: the version fell; ``new``, ``gone``: one side has no version."""
         if self.old == self.new:
             return "same"
         if not self.old or not self.new:
@@ -75,7 +75,7 @@ class PlatformComparison:
 
 @dataclass(frozen=True)
 class ImageComparison:
-    """Two images, named ``old`` and ``new``, compared by platform; the rest are platforms that one of them lacks."""
+    """Two images, ``old`` and ``new``, compared by platform, and the platforms that only one of them has."""
 
     old: str
     new: str
@@ -163,7 +163,7 @@ def compare(old: Image, new: Image, names: tuple[str, str] = ("old", "new")) -> 
 
 
 def merged(rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Return the rows with those that differ only in their platform merged into one."""
+    """Return the rows, merging those that differ only in their platform."""
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for row in rows:
         cells = tuple((key, value) for key, value in row.items() if key != "platform")
@@ -172,7 +172,7 @@ def merged(rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
 
 
 def versions(image: PlatformImage) -> dict[str, str]:
-    """Return each component's version as the config names it, empty if it does not."""
+    """Return each component's version in the config, empty if there is none."""
     result: dict[str, str] = {}
     for component, variables in COMPONENTS.items():
         values = (image.env.get(variable, "") for variable in variables)
@@ -205,7 +205,7 @@ def _table(old: str, new: str, platforms: list[str], components: tuple[Component
             yield f"| {component.name} | {_cell(component.old)} | {_cell(component.new)} | {_NOTED[component.change]} |"
     yield ""  # ends the table
     if unnamed := [component.name for component in components if not (component.old or component.new)]:
-        yield f"Neither image names its {', '.join(unnamed)}.\n"
+        yield f"Neither image declares its {', '.join(unnamed)}.\n"
 
 
 def _cell(version: str) -> str:

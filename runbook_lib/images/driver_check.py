@@ -14,7 +14,7 @@ from runbook_lib.images.tags.alibaba import AlibabaTag
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.text.lists import join_first
 
-#: The environment variable that names the drivers of the runners.
+#: The environment variable with the drivers of the runners.
 VARIABLE = "RUNBOOK_DRIVERS"
 #: The exit status for the worst verdict.
 EXIT_STATUS: dict[Verdict, int] = {
@@ -60,9 +60,9 @@ def judge(image: Image, drivers: Sequence[NodeDriver], *, data_center: bool = Tr
 
 
 def documented_image(ref: ImageRef) -> tuple[Image, str] | None:
-    """Return an image as the documents on its tag describe it, and a sentence that cites them; None if none does.
+    """Return an image as described by the documentation of its tag, and a sentence that cites it; None without any.
 
-    It says which CUDA release is in it, and nothing else: it replaces the registry's answer for a verdict on drivers.
+    The description has only the CUDA release; it replaces the registry's answer for a verdict on drivers.
     """
     family = family_of(ref) or OTHER
     try:
@@ -120,7 +120,7 @@ def rows(image: Image | None, drivers: str) -> list[dict[str, str]]:
 def check(image: Image | None, drivers: str) -> Check:
     """Return preflight's check of the drivers that RUNBOOK_DRIVERS names, such as ``535.104.05, 550.54``.
 
-    It is skipped without drivers, where it shows the requirement, and if the verdict is unknown. Raises RunbookError
+    It is skipped if the verdict is unknown, and without drivers, when it shows the requirement.  Raises RunbookError
     for an invalid list.
     """
     name = "the driver of the runners"

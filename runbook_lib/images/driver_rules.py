@@ -12,7 +12,7 @@ _NOTES = {"PyTorch": "frameworks/pytorch-release-notes", "Triton": "triton-infer
 
 @dataclass(frozen=True)
 class RuleSource:
-    """The source of a rule: its title, public address and date (a month for the notes on a month's image)."""
+    """The source of a rule: its title, public URL and date (a month for the notes on a month's image)."""
 
     name: str
     address: str

@@ -1,7 +1,7 @@
 """The verdict on an NVIDIA driver for an image, and its reason, by the rules of ``driver_rules``.
 
 There are three rules: the driver that a CUDA release needs, the compatibility package (forward compatibility, only for
-data-center GPUs), and CUDA minor-version compatibility. The last is mentioned and decides nothing: it covers a limited
+data-center GPUs), and CUDA minor-version compatibility. The last is mentioned but decides nothing: it covers a limited
 set of features, and no image documents that it uses only these.
 """
 
@@ -23,7 +23,7 @@ _PACKAGED: Verdict = "runs by the compatibility package"
 
 @dataclass(frozen=True)
 class DriverJudgement:
-    """``reason`` names the rule and its source in complete sentences; ``sources`` are their public addresses."""
+    """``reason`` gives the rule and its source in complete sentences; ``sources`` are the public URLs."""
 
     verdict: Verdict
     reason: str
@@ -42,7 +42,7 @@ class DriverRequirement:
 
     @classmethod
     def of(cls, env: Mapping[str, str]) -> Self:
-        """Read CUDA_VERSION and CUDA_DRIVER_VERSION of an image's environment."""
+        """Read CUDA_VERSION and CUDA_DRIVER_VERSION from an image's environment."""
         cuda = re.match(r"\d{1,3}\.\d{1,3}(?!\d)", env.get("CUDA_VERSION", ""), re.ASCII)
         built = re.fullmatch(DRIVER, env.get("CUDA_DRIVER_VERSION", "").strip(), re.ASCII)
         return cls(cuda[0] if cuda else "", built[0] if built else "")
@@ -55,7 +55,7 @@ class DriverRequirement:
 
     @property
     def summary(self) -> DriverJudgement:
-        """The requirement in complete sentences; ``unknown`` if the image names no CUDA release."""
+        """The requirement in complete sentences; ``unknown`` if the image declares no CUDA release."""
         rule = RULES.get(self.cuda)
         if rule is None and self.built:
             reason = f"Driver {self.built} or later is needed, which the image is built with: {self._no_rule}."
@@ -121,7 +121,7 @@ class DriverRequirement:
         return MINORS[_branch(self.cuda)]
 
     def _by_package(self, driver: str, rule: DriverRule) -> DriverJudgement | None:
-        """Return the verdict with the compatibility package; None if no source names the driver's branch."""
+        """Return the verdict with the compatibility package; None if no source mentions the driver's branch."""
         branch = _branch(driver)
         refusal = f"Driver {driver} does not run CUDA {self.cuda}, which {_needs(rule)}"
         support = f"Driver {driver} runs CUDA {self.cuda} on data-center GPUs by the compatibility package, which takes"
@@ -142,7 +142,7 @@ class DriverRequirement:
         return None
 
     def _without_package(self, driver: str, rule: DriverRule, clause: str, *, may_start: bool) -> DriverJudgement:
-        """Return ``unknown`` if minor-version compatibility may apply, else that the driver is too old."""
+        """Return ``unknown`` if minor-version compatibility may apply, else the verdict that the driver is too old."""
         reason = f"CUDA {self.cuda} {_needs(rule)}, and {clause}"
         if may_start and numbers(driver) >= _key(self._starts):
             return _judgement("unknown", f"It is unknown if driver {driver} is enough: {reason}", rule.source, GUIDE)
@@ -150,10 +150,10 @@ class DriverRequirement:
 
 
 def numbers(driver: str) -> tuple[int, ...]:
-    """Return the numbers of a driver's version. Raises RunbookError if it is not one."""
+    """Return the numbers in a driver's version.  Raises RunbookError if the text is not a version."""
     if not re.fullmatch(DRIVER, driver, re.ASCII):
         raise RunbookError(
-            f"{driver[:60]!r} is not the version of a driver. Give the complete version as nvidia-smi shows it, such "
+            f"{driver[:60]!r} is not a driver version. Give the complete version shown by nvidia-smi, such "
             "as 535.104.05: the branch alone does not show if it is new enough."
         )
     return _key(driver)

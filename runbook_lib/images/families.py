@@ -1,4 +1,4 @@
-"""The families of images that we know, as data: their registries and the form of their tags."""
+"""The known families of images, as data: their registries and the format of their tags."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ class OtherTag:
 
     @property
     def kind(self) -> Kind:
-        """Always a release: nothing is known of other kinds."""
+        """Always a release: other kinds are not known."""
         return "release"
 
     @property
@@ -53,7 +53,7 @@ class OtherTag:
 
 @dataclass(frozen=True)
 class TagListing(Generic[T]):
-    """The tags of a registry by kind, newest first; ``unreadable`` ones have another form, in the registry's order."""
+    """The tags of a registry by kind, newest first; ``unreadable``: tags in other formats, in the registry's order."""
 
     releases: tuple[T, ...]
     candidates: tuple[T, ...]
@@ -73,7 +73,7 @@ class Family(Generic[T]):
     parse: Callable[[str], T]
 
     def read(self, text: str) -> T:
-        """Parse a tag.  Raises RunbookError for one of another form, or longer than a tag may be."""
+        """Parse a tag.  Raises RunbookError if it has a different format or is too long."""
         require_tag_length(text)
         return self.parse(text)
 
@@ -110,8 +110,11 @@ ALIBABA = Family(
     ("egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/egslingjun/training-nv-pytorch",),
     AlibabaTag.parse,
 )
-#: NGC's other images, whatever their names.
+#: NGC's other images, regardless of their names.
 NUMBERED = Family("NGC", (), NumberedTag.parse)
+
+#: Those whose tags are versions, never months: a bump to a month does not fit them.
+VERSIONED = Family("NGC, by version", (), NumberedTag.parse_version)
 NGC_HOST = "nvcr.io"
 #: Images of an unknown family.
 OTHER = Family("other", (), OtherTag.parse)
@@ -137,7 +140,7 @@ def family_of(ref: ImageRef) -> AnyFamily | None:
 
 
 def named_image(text: str) -> ImageRef | None:
-    """Return the image that a short name stands for, such as ``nemo:26.06`` or ``alibaba:25.05``; None for others."""
+    """Return the image for a short name such as ``nemo:26.06`` or ``alibaba:25.05``; None for other names."""
     name, _, tag = text.partition(":")
     families: dict[str, AnyFamily] = {"nemo": NEMO, "alibaba": ALIBABA}
     family = families.get(name)
@@ -156,7 +159,7 @@ def edition(tag: Tag) -> str:
 
 
 def newer_releases(family: AnyFamily, tag: Tag, names: Iterable[str]) -> list[Tag]:
-    """Return the releases of a tag's edition that are newer, the newest first; ``names`` are all tags of the image."""
+    """Return the newer releases of a tag's edition, the newest first; ``names`` are all tags of the image."""
     newer: list[Tag] = []
     for release in family.listed(names).releases:
         if edition(release) == edition(tag) and tag < release:
@@ -167,7 +170,7 @@ def newer_releases(family: AnyFamily, tag: Tag, names: Iterable[str]) -> list[Ta
 def is_older(tag: Tag, than: Tag) -> bool:
     """Return True if a tag is older than another of its family and edition.
 
-    Of two builds of the same versions neither is older.
+    Of two builds with the same versions, neither is older.
     """
     if edition(tag) != edition(than):
         return False

@@ -1,4 +1,4 @@
-"""The pip and dpkg packages of an image, and how those of two images differ.
+"""The pip and dpkg packages of an image, and the differences between two images.
 
 They come from an SBOM (SPDX, CycloneDX or syft's JSON) or from the package databases of the layers.
 """
@@ -27,10 +27,10 @@ _DEPTH = 20  # components inside components, as CycloneDX allows
 
 @dataclass(frozen=True)
 class LayerDatabase:
-    """The package databases in one layer, and the paths that the layer removes from those below it.
+    """The package databases in one layer, and the paths that the layer removes from the layers below.
 
     ``dpkg``: name → version, None if the layer does not have that database.  ``pip``: path → name and version.
-    ``opaque``: the folders of which nothing below is left.
+    ``opaque``: the folders whose content in lower layers is hidden.
     """
 
     dpkg: Mapping[str, str] | None = None
@@ -43,7 +43,7 @@ class LayerDatabase:
 class PackageSource:
     """The packages of one image, and where they were read.
 
-    ``unread``: why each layer that was not read was not; ``layers``: the number of all layers, 0 for an SBOM.
+    ``unread``: the reason for each layer that was not read; ``layers``: the number of all layers, 0 for an SBOM.
     """
 
     image: str
@@ -55,7 +55,7 @@ class PackageSource:
 
 @dataclass(frozen=True)
 class PackageComparison:
-    """Two images' packages.  ``received``: bytes read from the registry, ``size``: those of both images."""
+    """Two images' packages.  ``received``: bytes read from the registry, ``size``: the bytes of both images."""
 
     old: PackageSource
     new: PackageSource
@@ -65,7 +65,7 @@ class PackageComparison:
     def rows(self) -> list[dict[str, str]]:
         """Return one row per package that differs.
 
-        A package that only one image shows is ``new`` or ``gone`` if the other was read completely, else ``unclear``.
+        A package found in only one image is ``new`` or ``gone`` if the other was read completely, else ``unclear``.
         """
         rows = []
         for key in sorted(self.old.packages.keys() | self.new.packages.keys()):
@@ -94,7 +94,7 @@ class PackageComparison:
         return document | {"differences": self.rows()}
 
     def markdown(self) -> str:
-        """Return the table of differences, and what was not read."""
+        """Return the table of differences, and the parts that were not read."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -121,12 +121,12 @@ class PackageComparison:
 
 
 def normalized(name: str) -> str:
-    """Return the name of a pip package as PyPI compares names."""
+    """Return a pip package's name, normalized like on PyPI."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def is_metadata(path: str) -> bool:
-    """Report if the path is that of a pip package's metadata."""
+    """Return True if a path is the metadata of a pip package."""
     return _METADATA.fullmatch(path) is not None
 
 
@@ -161,7 +161,7 @@ def _fields(text: str) -> dict[str, str]:
 
 
 def merge(layers: Iterable[LayerDatabase]) -> Inventory:
-    """Return the packages of an image whose layers are given from the lowest to the highest."""
+    """Return the packages of an image from its layers, lowest first."""
     dpkg: Mapping[str, str] = {}
     pip: dict[str, tuple[str, str]] = {}
     for layer in layers:
@@ -176,7 +176,7 @@ def merge(layers: Iterable[LayerDatabase]) -> Inventory:
 
 
 def _hides(layer: LayerDatabase, path: str) -> bool:
-    """Report if the layer removes a path of the layers below it."""
+    """Return True if the layer removes a path of the layers below it."""
     parts = path.split("/")
     folders = ["/".join(parts[:length]) for length in range(len(parts))]
     return not layer.opaque.isdisjoint(folders) or not layer.removed.isdisjoint([*folders, path])
@@ -195,7 +195,7 @@ def of_document(document: object) -> Inventory:
         return _inventory(_syft(document["artifacts"]))
     if isinstance(document, dict) and document.get("bomFormat") == "CycloneDX":
         return _inventory(_cyclonedx(document.get("components"), _DEPTH))
-    raise CannotTell("This is no SBOM that can be read: expected JSON of SPDX 2, CycloneDX or syft.")
+    raise CannotTell("This is not a readable SBOM: expected JSON of SPDX 2, CycloneDX or syft.")
 
 
 def _spdx(packages: Sequence[Any]) -> Iterator[tuple[tuple[str, str], str]]:

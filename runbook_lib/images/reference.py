@@ -33,7 +33,7 @@ ImageType = Literal["dev", "lts"]
 
 
 class Tag(Protocol):
-    """A tag of one family.  It prints as it was parsed, and is ordered within its family."""
+    """A tag of one family.  It prints as parsed, and is ordered within its family."""
 
     @property
     def kind(self) -> Kind:
@@ -47,7 +47,7 @@ class Tag(Protocol):
 
 @dataclass(frozen=True)
 class ImageRef:
-    """A reference to an image, as the OCI specifications name its parts."""
+    """A reference to an image; its parts are named as in the OCI specifications."""
 
     registry: str
     repository: str
@@ -74,7 +74,7 @@ class ImageRef:
         return f"{self.registry}/{self.repository}"
 
     def with_tag(self, tag: Tag, digest: str | None = None) -> "ImageRef":
-        """Return the same image with another tag and its digest; the old digest belongs to the old tag."""
+        """Return the same image with a different tag and its digest; the old digest belongs to the old tag."""
         return ImageRef(self.registry, self.repository, str(tag), digest)
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class ImageRef:
 def require_tag_length(tag: str, advice: str = "") -> None:
     """Raise RunbookError for a tag that is longer than the OCI specifications allow."""
     if len(tag) > LONGEST_TAG:
-        problem = f"it has {len(tag)} characters, and a tag may have at most {LONGEST_TAG}"
+        problem = f"it has {len(tag)} characters, but a tag may have at most {LONGEST_TAG}"
         raise RunbookError(f"The tag {tag[:60]!r}… is too long: {problem}.{advice}")
 
 
@@ -122,7 +122,7 @@ class PlatformImage:
 
 @dataclass(frozen=True)
 class Image:
-    """The image of a tag.  ``digest`` is that of the index (of the manifest, where there is no index).
+    """The image of a tag.  ``digest`` is the digest of the index, or of the manifest if there is no index.
 
     ``platforms`` has the names of build rows as keys: ``amd64``, ``arm64``; other systems in full: ``windows/amd64``.
     """
@@ -132,12 +132,12 @@ class Image:
 
     @property
     def built(self) -> date | None:
-        """The day on which the newest of its platforms was built; None if a config gives no credible one."""
+        """The build day of its newest platform; None if no config has a credible one."""
         days = []
         for platform in self.platforms.values():
             try:
                 days.append(date.fromisoformat(platform.created[:10]))
             except ValueError:
                 return None
-        # Reproducible builds state the beginning of an epoch.
+        # Reproducible builds use the beginning of an epoch.
         return max(days) if days and min(days) > _EARLIEST else None

@@ -26,14 +26,14 @@ class PinVerdict:
 
     @property
     def site(self) -> str:
-        """File and line in the form of editors and terminals."""
+        """File and line in the format of editors and terminals."""
         return f"{self.path}:{self.line}" if self.line else self.path
 
 
 def check_pins(
     texts: Texts, sites: Sites, expected: Tag | None = None, image_type: ImageType = "dev"
 ) -> tuple[PinVerdict, ...]:
-    """Compare the pins of each group and type with the newest of them, or with an ``expected`` tag.
+    """Compare the pins of each group and type with the newest among them, or with an ``expected`` tag.
 
     That is for the pins of ``image_type`` in the groups that accept it.
 
@@ -77,9 +77,9 @@ def _newest(readings: Sequence[SiteReading]) -> dict[tuple[str, ImageType], Tag]
 
 
 def _conflicting_digests(readings: Sequence[SiteReading]) -> dict[tuple[str, int], str]:
-    """Return a sentence, by path and start, for each lockstep pin that gives its tag another digest than a pin before.
+    """Return a sentence, by path and start, for each lockstep pin whose digest differs from an equal tag's before.
 
-    Pins of different platforms may name the digests of their platforms.
+    Pins of different platforms may have the digests of their platforms.
     """
     first: dict[tuple[str, ImageType, str, str], Pin] = {}
     conflicts = {}
@@ -120,6 +120,8 @@ def _compare(pin: Pin, reference: Tag | None) -> tuple[PinState, str]:
         return "frozen", ""
     if reference is None:
         return "cannot tell", f"{pin.name} names {pin.tag}, and no {image_type} pin could be read to compare it with."
+    if pin.tag == reference and pin.lacks_digest:
+        return "out of sync", f"{pin.name} names {pin.tag} without a digest, which the pins file requires (digests)."
     if pin.tag == reference:
         return "in sync", ""
     if pin.site.lockstep:
@@ -131,7 +133,7 @@ def _compare(pin: Pin, reference: Tag | None) -> tuple[PinState, str]:
 def outcome(
     verdicts: Sequence[PinVerdict], *, strict: bool = False
 ) -> Literal["in sync", "out of sync", "cannot tell"]:
-    """Return the state of all pins: one that is out of sync decides, even if others cannot be read.
+    """Return the state of all pins: one pin that is out of sync decides, even if others cannot be read.
 
     Sites that only inform or follow decide nothing, unless ``strict``; a frozen one only if it cannot be read.
     """

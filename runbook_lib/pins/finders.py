@@ -1,4 +1,4 @@
-"""Finders of images in files: each takes a text and returns locations, or raises CannotTell with the reason.
+"""Finders of images in files: each searches a text and returns locations, or raises CannotTell with the reason.
 
 Finders are data of a pin site.  Their messages have what was expected and found; the caller adds the file.
 """
@@ -27,8 +27,8 @@ _IMAGE = r"[A-Za-z0-9](?:[\w.:/@+-]{0,500}\w)?"
 class PinLocation:
     """A value in a text: ``text[start:end] == value``; ``line`` counts from 1.
 
-    ``selector`` describes it to a person; ``platform`` is the one that the file builds the image for, or empty.
-    ``part``: the value is not an image, but a part of its tag, one of ``tag_parts.PARTS``.
+    ``selector`` describes it for people; ``platform`` is the platform that the file builds the image for, or empty.
+    ``part``: the value is not an image but a part of its tag, one of ``tag_parts.PARTS``.
     """
 
     start: int
@@ -53,7 +53,7 @@ class Finder(Protocol):
 
 @dataclass(frozen=True)
 class WholeFile:
-    """A file with an image reference and nothing else but white space around it."""
+    """A file that contains only an image reference, with optional white space around it."""
 
     def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
         value = text.strip(" \t\r\n")
@@ -78,7 +78,7 @@ class RegexMatches:
 
 @dataclass(frozen=True)
 class DockerArg:
-    """The default of a build argument that the first FROM of a Dockerfile can use: none or one."""
+    """The default of a build argument that the first FROM of a Dockerfile can use, if any."""
 
     name: str
 
@@ -106,7 +106,7 @@ class DockerArg:
             value = re.match(rf"(?P<value>[^\s\"'\\$]*){word['quote']}(?=\s|$)", rest)
             length = len(value["value"]) if value else 1
             if not length:
-                continue  # an empty default is none
+                continue  # an empty default does not count
             start, end = instruction.at(word.end()), instruction.at(word.end() + length - 1) + 1
             if value is None or end - start != length:
                 raise CannotTell(
@@ -118,7 +118,7 @@ class DockerArg:
 
 @dataclass(frozen=True)
 class MatrixRows:
-    """The rows of GitLab matrices that ``key: value`` selects, whatever their image, which is in their key ``pin``.
+    """The rows of GitLab matrices selected by ``key: value``, with any image, which is in their key ``pin``.
 
     ``known`` are the values of ``key`` that select pins of any type.  A selected row has one of the ``shapes``: the
     value of each key in it, None for a key that must be absent.  There is one row for each of ``platforms``, or, if no
@@ -194,7 +194,7 @@ class BuildArg:
 
     def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
         before = rf"(?m)^[^#\n]*?(?<![\w-]){re.escape(self.name)}="
-        # Without braces inside, so that each expression is read once, however many a line begins.
+        # Without braces inside, so that each expression is read only once, even if a line has many beginnings.
         value = r"(?:\$\{\{[^{}\n]*\|\|[ \t]*(?='))?[\"']?(?P<image>[A-Za-z0-9][\w.:/@+-]*)"
         spans = (match.span("image") for match in re.finditer(before + value, text))
         return _locations(text, spans, f"build-arg {self.name}")
@@ -244,7 +244,7 @@ class UntrustedRegex:
 
 @dataclass(frozen=True)
 class Counted:
-    """The locations of another finder, which must be ``count``.  ``origin`` is the declaration of that number."""
+    """The locations of another finder, exactly ``count`` of them.  ``origin`` is the declaration of that number."""
 
     finder: Finder
     count: int

@@ -11,7 +11,7 @@ from runbook_lib.text.yaml_spans import Cell, Text, duplicate_keys, items
 
 @dataclass(frozen=True)
 class MatrixRow:
-    """An entry of a matrix.  ``cells`` holds the values of each key, several where the row lists several.
+    """An entry of a matrix.  ``cells`` has the values of each key, several if the row lists several.
 
     ``line`` counts from 1.  ``duplicates`` are the keys that occur more than once.
     """
@@ -22,7 +22,7 @@ class MatrixRow:
     duplicates: tuple[str, ...]
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return the values of a key; none if the row has no such key."""
+        """Return the values of a key; empty if the row has no such key."""
         return tuple(cell.value for cell in self.cells.get(key, ()))
 
 

@@ -40,7 +40,7 @@ def _rows(image: str, *shapes: tuple[str, str | None]) -> MatrixRows:
 
 
 def _informational(path: str, before: str, selector: str) -> PinSite:
-    """Return a site whose lines name the image after a regular expression ``before``."""
+    """Return a site whose lines have the image after a regular expression ``before``."""
     finder = RegexMatches(re.compile(rf"(?m)^[ \t]*{before}{_REFERENCE}"), selector)
     return PinSite(path, finder, "dev", "people", lockstep=False)
 
@@ -51,7 +51,7 @@ def _once(finder: BuildArg | DockerArg) -> Counted:
 
 
 def _coupling(path: str, image_type: ImageType, what: str, version: str) -> Coupling:
-    """Return a coupling to lines, not commented out, with a ``version`` that names its CUDA release."""
+    """Return a coupling to lines, not commented out, with a ``version`` that includes its CUDA release."""
     return Coupling(path, re.compile(rf"(?m)^[^#\n]*?{version}"), what, frozenset({image_type}))
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.images.families import ALIBABA, COREWEAVE, NEMO, NGC, NUMBERED, OTHER, AnyFamily, family_of
+from runbook_lib.images.families import ALIBABA, COREWEAVE, NEMO, NGC, NUMBERED, OTHER, VERSIONED, AnyFamily, family_of
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins import watch_rules
 from runbook_lib.pins.finders import (
@@ -32,7 +32,7 @@ SCHEMA = "base-image-pins.schema.json"
 
 FAMILIES: Mapping[str, AnyFamily] = {
     "ngc": NGC, "nemo": NEMO, "coreweave": COREWEAVE, "alibaba": ALIBABA, "numbered": NUMBERED,
-    "other": OTHER,
+    "versioned": VERSIONED, "other": OTHER,
 }  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def _groups(file: UserFile) -> list[Keys]:
     """Return the keys of each group; a file without groups is one."""
     if "groups" not in file.values:
         return [()]
-    for name in ("image", "family", "edition", "pins"):
+    for name in ("image", "family", "edition", "digests", "pins"):
         if name in file.values:
             raise file.refusal((name,), f"no {name} beside groups: each group has its own")
     return [("groups", index) for index in range(len(file.values["groups"]))]
@@ -80,8 +80,11 @@ def _group(file: UserFile, keys: Keys) -> PinGroup:
     if family is None:
         expected = f"an image of a known family, or the key family ({', '.join(FAMILIES)})"
         raise file.refusal((*keys, "image"), expected)
-    title, alone = values.get("title", "") if keys else "", values.get("alone", False)
-    return PinGroup(values["image"], family, values.get("name", ""), values.get("edition"), title, alone)
+    title = values.get("title", "") if keys else ""
+    return PinGroup(
+        values["image"], family, values.get("name", ""), values.get("edition"), title,
+        alone=values.get("alone", False), digests=values.get("digests", False),
+    )  # fmt: skip
 
 
 def _image(file: UserFile, keys: Keys) -> ImageRef:

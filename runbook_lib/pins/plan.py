@@ -27,7 +27,7 @@ class PinChange:
 
 @dataclass(frozen=True)
 class CudaBoundVersion:
-    """A version in a file that fits one CUDA release only: ``location`` is path and line, ``cuda`` such as ``13.3``."""
+    """A version in a file that fits only one CUDA release: ``location`` is path and line, ``cuda`` such as ``13.3``."""
 
     location: str
     what: str
@@ -37,7 +37,7 @@ class CudaBoundVersion:
 
 @dataclass(frozen=True)
 class PinPlan:
-    """The changes of a bump to the files; none if it is done already.  ``warnings`` are complete sentences.
+    """The changes of a bump to the files; empty if it is already done.  ``warnings`` are complete sentences.
 
     ``ci`` names the CI of a part of the plan, and is empty for the complete plan.  ``images`` are the names of those
     that need the target.
@@ -69,7 +69,7 @@ class PinPlan:
         return replace(self, warnings=tuple(warnings), cuda_bound=())
 
     def part(self, ci: str) -> "PinPlan":
-        """Return the changes that one CI reads: ``gitlab``, or ``github`` with those that only people read."""
+        """Return the changes read by one CI: ``gitlab``, or ``github`` including those read only by people."""
         changes = tuple(change for change in self.changes if (change.ci == "gitlab") == (ci == "gitlab"))
         paths = {change.path for change in changes}
         edits = tuple(edit for edit in self.edits if edit.path in paths)
@@ -85,11 +85,11 @@ def plan(
     allow: frozenset[str] = frozenset(),
     digest_of_target: Callable[[str], str] | None = None,
 ) -> PinPlan:
-    """Plan to move the pins of ``image_type`` to ``target``; those that have it already are left alone.
+    """Plan to move the pins of ``image_type`` to ``target``; pins that already have it are left alone.
 
-    Of several groups, those that do not accept the target or are ahead of it are left out.  A pin with a digest gets
-    that of the target, for which ``digest_of_target`` is called with the name of the image: it returns the digest, or
-    raises RunbookError.  ``texts`` has each of ``sites.paths``.
+    Of several groups, those that do not accept the target or are ahead of it are left out.  A pin with a digest, or of
+    a group with ``digests``, gets that of the target: ``digest_of_target`` is called with the name of the image, and
+    returns the digest or raises RunbookError.  ``texts`` has each of ``sites.paths``.
 
     Raises CannotTell for a lockstep site that is missing, duplicated or of an unknown shape, and Refused for a
     target older than such a pin (``older-tag`` permits it) or a value shared with the other type (``both-types`` moves
@@ -115,12 +115,12 @@ def plan(
     _refuse_shared(chosen, [pin for pin in pins if pin.site.lockstep and pin.site.image_type not in moving])
     _refuse_overlap(chosen, pins)
 
-    moved = [pin for pin in chosen if str(pin.tag) != str(target)]
+    moved = [pin for pin in chosen if str(pin.tag) != str(target) or pin.lacks_digest]
     digests: dict[str, str] = {}
     for pin in moved:
-        if pin.image.digest and pin.image.name not in digests:
+        if _gets_digest(pin) and pin.image.name not in digests:
             if digest_of_target is None:
-                raise CannotTell(f"{pin.name} names a digest, and that of {target} is not known: nothing was planned.")
+                raise CannotTell(f"{pin.name} needs a digest, and that of {target} is not known: nothing was planned.")
             digests[pin.image.name] = digest_of_target(pin.image.name)
     changes, edits = _edit(moved, texts, target, digests)
     _prove(texts, edits, sites, {(pin.path, pin.location.start) for pin in moved}, target, digests)
@@ -195,8 +195,12 @@ def _refuse_overlap(moving: Sequence[Pin], pins: Sequence[Pin]) -> None:
             )
 
 
+def _gets_digest(pin: Pin) -> bool:
+    return bool(pin.image.digest) or pin.lacks_digest
+
+
 def _new_image(pin: Pin, target: Tag, digests: Mapping[str, str]) -> str:
-    return str(pin.image.with_tag(target, digests[pin.image.name] if pin.image.digest else None))
+    return str(pin.image.with_tag(target, digests[pin.image.name] if _gets_digest(pin) else None))
 
 
 def _edit(
@@ -233,13 +237,20 @@ def _prove(
 ) -> None:
     """Read the edited texts again: moved pins must be at the target, and every other pin must be unchanged."""
     expected: list[tuple[str, str, int, str]] = []
+    without_digest = list[str]()
     for pin in _all_pins(texts, sites):
         image = str(pin.image)
         if (pin.path, pin.location.start) in moved:
             image = _new_image(pin, target, digests)
+            without_digest += [pin.name] if pin.lacks_digest else []
         expected.append((pin.path, pin.location.selector, pin.line, image))
     edited = {**texts, **{edit.path: edit.after for edit in edits}}
     actual = [(pin.path, pin.location.selector, pin.line, str(pin.image)) for pin in _all_pins(edited, sites)]
+    if actual != expected and without_digest:
+        raise CannotTell(
+            f"One of {', '.join(without_digest)} would not read the digest that its group requires (digests), so "
+            "nothing was planned. Let its regular expression take (?:@sha256:[0-9a-f]{64})? after the tag."
+        )
     if actual != expected:
         raise RunbookError(
             f"The edits of {', '.join(edited_paths(edits))} were made on a copy and read again, and the pins "

@@ -22,7 +22,7 @@ TITLE = "chore: Update Docker image version to {tag}"
 
 #: The label for L1 tests with golden values; without it only the slim tests run.
 FUNCTIONAL = "Run functional tests"
-#: The label that overrides the former, runs four steps, and compares nothing.
+#: The label that overrides the previous one, runs four steps, and compares nothing.
 LIGHTWEIGHT = "Run tests"
 #: The label that switches CI to the LTS image.
 LTS = "container::lts"
@@ -39,7 +39,7 @@ class LaunchScripts:
 
 @dataclass(frozen=True)
 class UserOverlay:
-    """A component whose old version ``bisect-image`` can put into the new image, as a pins file declares it."""
+    """A component, declared in a pins file, whose old version ``bisect-image`` can restore in the new image."""
 
     name: str
     old: str
@@ -51,7 +51,7 @@ class UserOverlay:
 @dataclass(frozen=True)
 class Repository:
     """The facts about a repository that a bump needs.  ``title`` is that of commit and pull request,
-    ``lts_title`` that of an LTS bump where it differs.
+    ``lts_title`` the title of an LTS bump if it differs.
 
     ``labels`` are set on every pull request; ``by_type`` holds, for an image type, labels that must be on and labels
     that must be off; ``offers`` maps optional labels to a sentence on their purpose.  ``workflow`` is the workflow that
@@ -82,7 +82,7 @@ class Repository:
         return on | frozenset(self.labels), off
 
     def inapplicable(self, step: str) -> str:
-        """Return the reason why a step, by its notebook's name, does not apply here; empty if it does."""
+        """Return the reason why a step, given by its notebook's name, does not apply here; empty if it does."""
         gitlab_reads = {site.ci == "gitlab" for site in self.sites.pins if site.lockstep}
         missing = ""
         if step == notebooks.GITHUB_PIN and False not in gitlab_reads:
@@ -100,7 +100,7 @@ class Repository:
         return f"Not applicable: {self.name} has {missing}." if missing else ""
 
     def of_group(self, name: str, tag: str = "") -> "Repository":
-        """Return the repository with the group ``name`` alone; with an empty name, with those that a tag fits.
+        """Return the repository with only the group ``name``, or for an empty name the groups that can have a tag.
 
         Raises RunbookError for a name that is unknown, and for a tag that fits no group.
         """

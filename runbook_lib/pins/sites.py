@@ -19,7 +19,7 @@ Texts = Mapping[str, str | None]
 
 @dataclass(frozen=True)
 class PinSite:
-    """A file that names the base image of a type, and the finder of that name.
+    """A file that contains the base image of a type, and the finder for it.
 
     A *lockstep* site must equal the target of a bump of its type, and is frozen in a bump of the other type.  Other
     sites are informational, compared with the pins of their type and never edited; with ``follows`` a bump moves older
@@ -68,7 +68,8 @@ class PinGroup:
     """Pins that move together: the name of their ``image``, and the ``family`` that reads their tags.
 
     ``edition``: a bump to a tag of another edition leaves the group; None for any.  ``title`` of a bump of this group
-    alone; empty for that of the repository.  ``alone``: a bump moves it only if it names it.
+    alone; empty for that of the repository.  ``alone``: a bump moves it only if it names it.  ``digests``: lockstep
+    pins that name a complete image have a digest.
     """
 
     image: str
@@ -77,9 +78,10 @@ class PinGroup:
     edition: str | None = None
     title: str = ""
     alone: bool = False
+    digests: bool = False
 
     def target(self, text: str) -> Tag:
-        """Parse a tag to move to.  Raises RunbookError for one that is none of the family or of another edition."""
+        """Parse a tag to move to.  Raises RunbookError for a tag of a different family or edition."""
         tag = self.family.read(text)
         if self.edition is not None and edition(tag) != self.edition:
             raise RunbookError(
@@ -127,7 +129,7 @@ class Sites:
         return next(group for group in self.groups if group.name == site.group)
 
     def only(self, groups: Iterable[PinGroup]) -> "Sites":
-        """Return the sites of these groups alone."""
+        """Return only the sites of these groups."""
         chosen = tuple(groups)
         names = {group.name for group in chosen}
         return replace(self, groups=chosen, pins=tuple(site for site in self.pins if site.group in names))
@@ -178,6 +180,11 @@ class Pin:
     def line(self) -> int:
         """The line, counted from 1."""
         return self.location.line
+
+    @property
+    def lacks_digest(self) -> bool:
+        """True if the pin should have a digest by its group, and has none."""
+        return self.group.digests and self.site.lockstep and not self.tag_form and not self.image.digest
 
     @property
     def name(self) -> str:
@@ -265,7 +272,7 @@ def unpassed_defaults(readings: Sequence[SiteReading]) -> Iterator[tuple[SiteRea
         site, name = reading.site, reading.argument
         passing = [build for build in readings if build.site.dockerfile == site.path]
         passed = {build.argument for build in passing if build.pins}
-        # A build that passes no image now may compute it.
+        # A build that currently passes no image may compute it.
         known = {build.argument for build in passing}
         if reading.pins and name and not site.dockerfile and passed and name not in known:
             yield reading, f"Nothing passes ARG {name} (CI passes {', '.join(sorted(passed))}): this default is built."

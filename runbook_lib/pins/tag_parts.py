@@ -1,4 +1,4 @@
-"""Values that are only a part of a tag: the tag alone, its month, or the version that it begins with.
+"""Values that are only a part of a reference: the tag, its month, or the version at its beginning.
 
 The form of a tag has the part in braces: ``{tag}``, ``{month}-py3``, ``{version}-cudnn-devel-ubuntu24.04``.
 """
@@ -19,12 +19,12 @@ _MONTH_OF_NGC = "{month}-py3"
 
 
 def default_form(part: str) -> str:
-    """Return the form of a tag for a part whose pin declares none."""
+    """Return the default form of a tag for a part whose pin declares none."""
     return _MONTH_OF_NGC if part == "month" else f"{{{part}}}"
 
 
 def part_of(form: str) -> str:
-    """Return the part that a form has in braces; empty for none."""
+    """Return the part that a form has in braces; empty if there is none."""
     match = _PLACEHOLDER.search(form)
     return match[1] if match else ""
 
@@ -35,7 +35,7 @@ def compose(form: str, value: str) -> str:
 
 
 def extract(form: str, tag: str) -> str:
-    """Return the part of a tag.  Raises CannotTell for a tag of another form."""
+    """Return the part of a tag.  Raises CannotTell for a tag with a different form."""
     before, part, after = _PLACEHOLDER.split(form, maxsplit=1)
     value = tag[len(before) : len(tag) - len(after)]
     if not tag.startswith(before) or not tag.endswith(after) or not re.fullmatch(PARTS[part], value):
@@ -44,7 +44,7 @@ def extract(form: str, tag: str) -> str:
 
 
 def form_around(before: str, value: str, after: str) -> str:
-    """Return the form of a tag that names ``value`` between two texts."""
+    """Return the form of a tag that has ``value`` between two texts."""
     part = "tag"
     if before or after:
         part = next((name for name in ("month", "version") if re.fullmatch(PARTS[name], value)), "tag")

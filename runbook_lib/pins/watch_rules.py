@@ -1,4 +1,4 @@
-"""The rules by which ``runbook watch`` proposes newer tags: cool-down, holds, pull request or issue.
+"""The rules for ``runbook watch`` to propose newer tags: cool-down, holds, pull request or issue.
 
 They are the key ``watch`` of a pins file, or a file of their own beside pins that are built in.
 """
@@ -17,14 +17,14 @@ FILE = ".base-image-watch.yaml"
 
 @dataclass(frozen=True)
 class Hold:
-    """A tag (``*``: every tag) that is not to be proposed before the day ``until``; without it, never."""
+    """A tag (``*``: every tag) that must not be proposed before the day ``until``, or ever if that is empty."""
 
     tag: str
     reason: str
     until: date | None = None
 
     def concerns(self, tag: str, today: date) -> bool:
-        """Return whether the hold keeps this tag from being proposed today."""
+        """Return True if the hold prevents this tag from being proposed today."""
         return self.tag in ("*", tag) and (self.until is None or today < self.until)
 
     @property
@@ -44,13 +44,13 @@ class WatchRules:
 
 
 def active(holds: Sequence[Hold], tag: str, today: date) -> Hold | None:
-    """Return the hold that keeps a tag back today, the one that ends last; None without any."""
+    """Return the hold on a tag today that ends last; None if there is none."""
     concerned = [hold for hold in holds if hold.concerns(tag, today)]
     return max(concerned, key=lambda hold: hold.until or date.max, default=None)
 
 
 def parse(text: str, schema_of_pins: Mapping[str, Any], origin: str = FILE) -> WatchRules:
-    """Parse a file of its own.  Raises RunbookError, with the line, for an invalid one."""
+    """Parse a separate rules file.  Raises RunbookError, with the line, if it is invalid."""
     definitions = schema_of_pins["definitions"]
     return of(user_file.read(text, {**definitions["watch"], "definitions": definitions}, "watch file", origin), ())
 

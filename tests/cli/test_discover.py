@@ -10,12 +10,13 @@ from dataclasses import replace
 
 import pytest
 from elsewhere import bridge, ml_containers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from layouts import layout
 
 from runbook_lib.cli import discover
 from runbook_lib.cli.__main__ import main
+from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins import pins_file, repositories, sites
 from runbook_lib.pins.discover.draft import draft
 from runbook_lib.pins.discover.roles import discover as sorted_out
@@ -525,6 +526,9 @@ def test_a_file_gets_no_more_entries_than_anybody_reads():
     assert sentence.startswith(".gitlab-ci.yml: 30 more")
 
 
+@example(
+    {"Dockerfile": f"FROM {NEW}\nFROM {OLD}\nARG BASE={OLD} LTS=1\nnvcr.io/nvidia/nemo:26.06"}
+)  # all of an image that no entry can move
 @given(st.dictionaries(st.sampled_from(NAMES), st.lists(st.sampled_from(LINES), max_size=8).map("\n".join), max_size=4))
 def test_every_draft_is_a_pins_file_that_finds_what_it_says(texts):
     found = sorted_out(texts.items())
@@ -649,7 +653,7 @@ def test_the_draft_is_written_once(clone, run):
     commit(clone, {})
     status, out, error = run(clone, "--write")
     assert (status, out) == (2, "")
-    assert "exists, and is never overwritten" in error
+    assert f"{file} exists" in error
     assert file.read_bytes() == before
     assert run(clone)[0] == 0  # the file itself names the image, and is no trouble
 
@@ -666,13 +670,13 @@ def test_a_repository_that_is_known_is_called_as_check_calls_it(tmp_path, run, c
     called = {(it["path"], it["line"]): it["role"] for it in found["references"]}
     assert status == 0
     assert {(it["path"], it["line"]): it["role"] for it in checked["pins"]}.items() <= called.items()
-    assert any("is known already: its pins are built in" in note for note in found["notes"])
+    assert any("built in" in note for note in found["notes"])
     status, _, error = run(place, "--write")
     assert (status, (place / repositories.FILE).exists()) == (2, False)
-    assert "--replace-known writes it" in error
+    assert "--replace-known" in error
     assert run(place, "--write", "--replace-known")[0] == 0
     assert pins_file.parse((place / repositories.FILE).read_text(), "x/y").sites.pins
-    assert "is known already" not in run(place)[1]  # its own file is what counts now
+    assert "built in" not in run(place)[1]  # its own file is what counts now
 
 
 def test_a_dead_build_argument_of_a_known_repository_is_told(tmp_path, run):
@@ -683,12 +687,25 @@ def test_a_dead_build_argument_of_a_known_repository_is_told(tmp_path, run):
     assert dead[0].startswith("informational ")
 
 
+def test_a_draft_with_digests_pins_them_everywhere(clone, run):
+    commit(
+        clone, {"a/Dockerfile": f"FROM {NEW} AS base\n", ".github/workflows/a.yml": f"on: push\nenv:\n  IMAGE: {NEW}\n"}
+    )
+    assert run(clone, "--write", "--pin-digests")[0] == 0
+    its_sites = pins_file.parse((clone / repositories.FILE).read_text(), "x/y").sites
+    texts = Checkout.open(clone).read(its_sites.paths)
+    target = its_sites.groups[0].target(NEW.rpartition(":")[2])
+    made = plan(texts, its_sites, target, "dev", digest_of_target=lambda _: f"sha256:{'1' * 64}")
+    assert len(made.changes) == sum(site.lockstep for site in its_sites.pins) > 2
+    assert all(change.new.endswith("1" * 64) for change in made.changes)
+
+
 def test_what_is_made_meanwhile_is_not_overwritten(clone, run, monkeypatch):
     file = clone / repositories.FILE
     monkeypatch.setattr(discover.os.path, "lexists", lambda path: file.write_text("mine") and False)
     status, _, error = run(clone, "--write")
     assert (status, file.read_text()) == (2, "mine")
-    assert "exists, and is never overwritten" in error
+    assert f"{file} exists" in error
     assert list(clone.glob(".*.tmp")) == []
 
 
@@ -730,7 +747,7 @@ def test_a_ref_is_searched_without_checking_it_out(clone, run):
     status, _, error = run(clone, "--ref", "nosuch")
     assert (status, "'nosuch' names no commit" in error) == (2, True)
     status, _, error = run(clone, "--ref", "before", "--write")
-    assert (status, "Leave --ref out" in error) == (2, True)
+    assert (status, "without --ref" in error) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -752,6 +769,32 @@ def test_a_value_in_a_file_that_ci_reads_is_a_pin(clone, run, path, line, role):
     commit(clone, {"docker/images.json": f'{{"base": "{NEW}"}}', path: f"x:\n  {line}\n"})
     roles = {entry["path"]: entry["role"] for entry in json.loads(run(clone, "--json")[1])["references"]}
     assert roles["docker/images.json"] == role
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "pins"),
+    [
+        (".github/workflows/x.yml", "run: contrib/build.sh --push", {"contrib/build.sh", "contrib/Dockerfile"}),
+        (".ci/x.yml", "run: bash ./contrib/build.sh", {"contrib/build.sh", "contrib/Dockerfile"}),
+        (".github/workflows/x.yml", "file: contrib/Dockerfile", {"contrib/Dockerfile"}),
+        (".github/workflows/x.yml", "run: docker build -f ./contrib/Dockerfile .", {"contrib/Dockerfile"}),
+        (".github/workflows/x.yml", "run: other/contrib/build.sh", set()),
+        (".github/workflows/x.yml", "run: contrib/build.sh.bak", set()),
+        (".github/CODEOWNERS", "contrib/build.sh @a", set()),
+        (".github/labeler.yml", "- contrib/build.sh", set()),
+        ("README.md", "Run contrib/build.sh.", set()),
+    ],
+)
+def test_what_ci_runs_or_builds_is_a_pin_in_any_folder(clone, run, path, line, pins):
+    files = {
+        "contrib/build.sh": f'IMAGE={NEW}\ndocker build -f "$(dirname $0)/Dockerfile" .\n',
+        "contrib/Dockerfile": f"ARG IMAGE={NEW}\nFROM $IMAGE\n",
+        "contrib/other/Dockerfile": f"FROM {NEW}\n",
+        "examples/run.sh": f"docker run {NEW}\n",
+    }
+    commit(clone, files | {path: f"x:\n  {line}\n"})
+    found = json.loads(run(clone, "--json", "--no-history")[1])["references"]
+    assert {entry["path"] for entry in found if entry["role"].startswith("lockstep")} - {"docker/Dockerfile"} == pins
 
 
 def test_past_bumps_show_what_moves_together(clone, run):
@@ -784,6 +827,64 @@ def test_past_bumps_show_what_moves_together(clone, run):
     assert f"# line 2; moved in 2 of 2 bumps, last {last[:10]}" in draft
     sites_of_draft = pins_file.parse(draft, "x/y").sites
     assert [site.role for site in sites_of_draft.pins] == ["lockstep dev", "follow", "informational"]
+
+
+def test_what_has_lost_its_tag_moves_no_more(clone, run):
+    nemo = "nvcr.io/nvidia/nemo"
+    for month in ("25.07", "25.09", "25.11"):
+        commit(clone, {"docker/Dockerfile": f"FROM {nemo}:{month}\n", "README.md": f"Use {nemo}:{month} now.\n"})
+    commit(clone, {"README.md": f"Use {nemo} now.\n"})
+    status, out, _ = run(clone, "--json")
+    assert status == 0
+    found = {entry["path"]: entry["role"] for entry in json.loads(out)["references"]}
+    assert found == {"docker/Dockerfile": "lockstep dev", "README.md": "ignore"}
+
+
+BARE = {
+    "ci/variables.yml": "variables:\n  CI_TAG: {}\n  SIZE: 5\n",
+    "settings.env": "TAG={}\n",
+    "docs/install.md": "We test with {}.\n",
+    "tests/test_tag.py": 'TAG = "{}"\n',
+}
+
+
+def test_a_tag_without_a_name_is_found_where_a_bump_moved_it(clone, run):
+    """What no bump moved, moved by itself or names another month is not."""
+    for number, month in enumerate(("25.01", "25.02", "25.03")):
+        texts = {path: text.format(f"{month}-py3") for path, text in BARE.items()}
+        texts["Dockerfile"] = f"FROM {NGC}:{month}-py3\n"
+        texts["never.env"] = "TAG=25.03-py3\n"
+        commit(clone, texts | ({"README.md": "", "docker/Dockerfile": "FROM x\n"} if number == 0 else {}))
+        commit(clone, {"apart.env": f"TAG={month}-py3\n"})
+    found = json.loads(run(clone, "--json")[1])
+    assert {entry["path"]: entry["role"] for entry in found["references"]} == {
+        "Dockerfile": "lockstep dev", "ci/variables.yml": "lockstep dev", "settings.env": "lockstep dev",
+        "docs/install.md": "follow", "tests/test_tag.py": "follow",
+    }  # fmt: skip
+    assert {entry["image"] for entry in found["references"]} == {NGC}
+    sites_of_draft = pins_file.parse(found["draft"], "x/y").sites
+    texts = Checkout.open(clone).read(sites_of_draft.paths)
+    edits = plan(texts, sites_of_draft, sites_of_draft.groups[0].target("25.04-py3"), "dev").edits
+    assert {edit.path: edit.after for edit in edits if edit.path in BARE} == {
+        path: text.format("25.04-py3") for path, text in BARE.items()
+    }
+    for options in (["--no-history"], ["--ref", "HEAD~5"]):
+        listed = json.loads(run(clone, "--json", *options)[1])["references"]
+        assert [entry["path"] for entry in listed] == ["Dockerfile"]
+    in_commit = json.loads(run(clone, "--json", "--ref", "HEAD")[1])["references"]
+    assert in_commit == found["references"]
+
+
+def test_a_tag_without_a_name_is_of_the_image_that_moved_with_it(clone, run):
+    server = "nvcr.io/nvidia/tritonserver"
+    commit(clone, {"docker/Dockerfile": "FROM x\n", "README.md": ""})
+    for month in ("25.01", "25.02", "25.03"):
+        commit(clone, {"z/Dockerfile": f"FROM {server}:{month}-py3\n", "tag.env": f"TAG={month}-py3\n"})
+        commit(clone, {"a/Dockerfile": f"FROM {NGC}:{month}-py3\n"})
+    found = json.loads(run(clone, "--json")[1])["references"]
+    assert {entry["path"]: entry["image"] for entry in found} == {
+        "z/Dockerfile": server, "a/Dockerfile": NGC, "tag.env": server,
+    }  # fmt: skip
 
 
 def test_the_last_bumps_say_more_than_the_first(clone, run):
@@ -825,6 +926,32 @@ def test_what_a_program_may_read_is_the_pin_where_nothing_is_surely_read(clone, 
     assert lockstep == {"Makefile", "lib/defaults.py"}
 
 
+def test_of_groups_that_moved_apart_that_with_the_newest_tag_moves(clone, run):
+    """The one that moved more often is moved only by its name."""
+    commit(clone, {"docker/Dockerfile": "FROM x\n", "README.md": ""})
+    for path, months in {"a/Dockerfile": ("25.01", "25.02", "25.03"), "z/Dockerfile": ("25.01", "25.04")}.items():
+        for month in months:
+            commit(clone, {path: f"ARG X={NGC}:{month}-py3\nFROM $X\n"})
+    draft_text = json.loads(run(clone, "--json")[1])["draft"]
+    its_sites = pins_file.parse(draft_text, "x/y").sites
+    paths = {site.group: site.path for site in its_sites.pins if site.lockstep}
+    assert {paths[group.name]: group.alone for group in its_sites.groups} == {
+        "z/Dockerfile": False,
+        "a/Dockerfile": True,
+    }
+
+
+def test_the_tag_of_a_month_does_not_fit_an_image_of_versions(clone, run):
+    nemo, server = "nvcr.io/nvidia/nemo", "nvcr.io/nvidia/tensorrt-llm/release"
+    for month, version in (("26.02", "1.3.0rc12"), ("26.02", "1.3.0rc16"), ("26.04", "1.3.0rc16")):
+        texts = {"docker/Dockerfile": f"FROM {server}:{version}\n", "a/Dockerfile": f"FROM {server}:{version}\n"}
+        commit(clone, texts | {"README.md": "", "nemo/Dockerfile": f"FROM {nemo}:{month}\n"})
+    repository = pins_file.parse(json.loads(run(clone, "--json")[1])["draft"], "x/y")
+    for tag, image in (("26.06", nemo), ("1.3.0rc19", server)):
+        (group,) = repository.of_group("", tag).sites.groups
+        assert group.image == image
+
+
 def test_a_pin_that_bumps_left_behind_is_informational(clone, run):
     """A row that moved in one bump of three has reasons of its own."""
     for month in ("25.01", "25.02", "25.03", "25.04"):
@@ -857,7 +984,7 @@ def test_a_bare_and_a_shallow_clone(clone, run, tmp_path):
     git(tmp_path, "clone", "-q", "--depth=1", clone.as_uri(), "shallow")
     status, out, _ = run(tmp_path / "bare.git")
     assert status == 0
-    assert "so its HEAD was searched." in out
+    assert "HEAD was searched" in out
     assert run(tmp_path / "bare.git", "--write")[0] == 2
     status, out, _ = run(tmp_path / "shallow", "--ref", "HEAD")
     assert (status, "2 references in 2 files (HEAD)" in out) == (0, True)
@@ -867,7 +994,7 @@ def test_a_clone_with_nothing_checked_out(clone, run, tmp_path):
     subprocess.run(["git", "clone", "-q", "--no-checkout", clone, tmp_path / "bare"], check=True)
     status, out, _ = run(tmp_path / "bare")
     assert status == 0
-    assert "so its HEAD was searched." in out
+    assert "HEAD was searched" in out
     assert run(tmp_path / "bare", "--write")[0] == 2
 
 
@@ -894,7 +1021,7 @@ def test_binary_files_are_not_searched(clone, run):
         status, out, _ = run(clone, *options)
         assert status == 0
         assert "\x1b" not in out
-        assert "blob.bin is a binary file" in out
+        assert "blob.bin contains the name of an image" in out
         assert "6 references in 6 files" in out
 
 

@@ -4,11 +4,12 @@ import argparse
 import shlex
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from runbook_lib.cli.__main__ import main
-from runbook_lib.cli.parser import parser
+from runbook_lib.cli.parser import leaves, parser
 
 
 def _commands(of: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -35,3 +36,53 @@ def test_bash_completes_commands(capsys: pytest.CaptureFixture[str]) -> None:
     ask = "COMP_WORDS=(runbook che); COMP_CWORD=1; _shtab_runbook; echo ${COMPREPLY[@]}"
     asked = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=False)
     assert asked.stdout.split() == ["check"]
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("runbook che", ["check"]),
+        ("runbook audit ver", ["verify"]),
+        ("runbook audit verify --all", ["--allowed-signers"]),
+        ("runbook watch --image-type l", ["lts"]),
+    ],
+)
+def test_fish_completes_commands_and_options(
+    typed: str, completed: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", "fish"]) == 0
+    script = f"{capsys.readouterr().out}\ncomplete -C'{typed}'"
+    asked = subprocess.run(["fish", "--no-config"], input=script, capture_output=True, text=True, check=True)
+    assert [line.partition("\t")[0] for line in asked.stdout.splitlines()] == completed
+
+
+def test_the_script_for_fish_names_every_command_and_option(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["completion", "fish"])
+    script = capsys.readouterr().out
+    for name, command in leaves(parser()):
+        assert all(f" {part}" in script for part in name.split())
+        for action in command._actions:
+            for option in action.option_strings:
+                assert f" {option.lstrip('-')} " in script
+
+
+def test_every_command_takes_verbose() -> None:
+    for name, command in leaves(parser()):
+        assert "--verbose" in command.format_help(), name
+
+
+@pytest.mark.parametrize(("command", "status"), [(["pins", "validate"], 0), (["image", "driver", "26.04-py3"], 1)])
+def test_quiet_prints_what_a_person_must_see(
+    command: list[str], status: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runbook_lib.cli.validate_pins.command", lambda _: print("shown") or status)
+    monkeypatch.setattr("runbook_lib.cli.image.command_driver", lambda _: print("shown") or status)
+    assert main([*command, "--quiet"]) == status
+    assert capsys.readouterr().out == ("shown\n" if status else "")
+
+
+def test_verbose_shows_where_an_error_came_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for option, has_traceback in ((), False), (("--verbose",), True):
+        assert main(["check", str(tmp_path / "missing"), *option]) == 2
+        assert ("Traceback" in capsys.readouterr().err) == has_traceback

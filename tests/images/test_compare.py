@@ -79,7 +79,7 @@ def test_components_are_shown_for_the_platforms_that_share_them():
         "| PyTorch | `2.8.0a0+5228986` | `2.8.0a0+34c6371` |  |",
         "| Ubuntu | `24.04` | `24.04` | same |",
     ]
-    assert "Neither image names its driver, cuDNN, cuBLAS, Transformer Engine, Python." in same
+    assert "Neither image declares its driver, cuDNN, cuBLAS, Transformer Engine, Python." in same
     assert "Environment variables added: `NEW_ONE`." in same
     assert "Environment variables dropped: `OLD_ONE`." in same
     apart = compare(image(amd64=OLD, arm64=OLD), image(amd64=NEW, arm64=arm)).markdown()

@@ -15,6 +15,7 @@ from runbook_lib.images.families import (
     NGC,
     NUMBERED,
     OTHER,
+    VERSIONED,
     OtherTag,
     edition,
     family_of,
@@ -163,13 +164,13 @@ def test_the_address_of_alibabas_image_is_in_the_public_registry_or_that_of_a_re
     assert str(address) == f"acs-registry-vpc.cn-beijing.cr.aliyuncs.com/{path}"
     assert family_of(address) is ALIBABA
     for region in ("Beijing", "cn-beijing/x", "cn_beijing", "cn-", "cn-beijing\n"):
-        with pytest.raises(RunbookError, match="regions"):
+        with pytest.raises(RunbookError, match="region"):
             alibaba.vpc_address(AlibabaTag.parse("25.05"), region)
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, OTHER], ids=lambda family: family.name)
 def test_a_tag_that_is_too_long_is_refused_with_the_limit(family):
-    with pytest.raises(RunbookError, match="it has 129 characters, and a tag may have at most 128"):
+    with pytest.raises(RunbookError, match="it has 129 characters, but a tag may have at most 128"):
         family.read("2" * 129)
 
 
@@ -203,13 +204,13 @@ _GOOD = {"edition": "base", "cuda": "12.9.1", "torch": "2.10.0", "commit": "17ad
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"branch": "b" * 200}, r"has \d+ characters, and a tag may have at most 128"),
+        ({"branch": "b" * 200}, r"has \d+ characters, but a tag may have at most 128"),
         ({"cuda": ""}, "is not a tag of CoreWeave's"),
         ({"cuda": "12.9.1-ubuntu22.04"}, "is not a tag of CoreWeave's"),
         ({"os": "nccl2.3"}, "is not a tag of CoreWeave's"),
         ({"branch": "a/b"}, "is not a tag of CoreWeave's"),
         ({"commit": "17ad6d"}, "is not a tag of CoreWeave's"),
-        ({"commit": ""}, "lacks the commit"),
+        ({"commit": ""}, "does not begin with a commit"),
         ({"edition": "nccl"}, "contradicts itself"),
         ({"nccl": "2.29.2-1"}, "contradicts itself"),
         ({"abi": "2"}, "is not a tag of CoreWeave's"),
@@ -264,7 +265,7 @@ def test_tags_are_searched_by_constraint_newest_first(constraints, found):
         ("cuda", "expected a part, a sign and a value"),
         ("cudnn=9", "Parts: abi, audio, branch, commit, cuda, date"),
         ("os>ubuntu22.04", "os has no order"),
-        ("cuda>=twelve", "names no version"),
+        ("cuda>=twelve", "has no version"),
         ("cuda=", "expected a part"),
     ],
 )
@@ -440,3 +441,15 @@ def test_any_tag_with_a_version_prints_as_it_was_read_or_is_refused(text):
     assert not tag < tag
     assert tag.kind in ("release", "candidate")
     assert not edition(tag).startswith("-")
+
+
+@pytest.mark.parametrize("text", ["26.04", "25.10-cuda13.0-devel-ubuntu24.04", "24.05-vllm-python-py3"])
+def test_a_month_is_no_version(text):
+    assert VERSIONED.listed([text]).unreadable == (text,)
+    with pytest.raises(RunbookError):
+        VERSIONED.read(text)
+
+
+@pytest.mark.parametrize("text", ["1.3.0rc19", "13.0.2-devel-ubuntu24.04", "12.10", "26.13", "26.04.1", "9.12"])
+def test_a_version_is_no_month(text):
+    assert str(VERSIONED.read(text)) == text

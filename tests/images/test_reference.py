@@ -48,7 +48,7 @@ def test_what_is_no_full_reference_is_refused_in_words(text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nvcr.io/a:" + "x" * 129, "it has 129 characters, and a tag may have at most 128"),
+        ("nvcr.io/a:" + "x" * 129, "it has 129 characters, but a tag may have at most 128"),
         ("nvcr.io/" + "a" * 248, "more than 255 characters together"),
         ("nvcr.io/a@sha256:12", "its digest has 2 digits, and sha256 has 64"),
         (f"nvcr.io/a:b@{_DIGEST}0", "its digest has 65 digits, and sha256 has 64"),
@@ -115,8 +115,8 @@ def test_any_text_is_a_tag_that_prints_as_itself_or_is_refused(text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("26.4", "a month has two digits. Did you mean '26.04-py3'? Give the whole tag."),
-        ("26.1", "Did you mean '26.01-py3' or '26.10-py3'? Give the whole tag."),
+        ("26.4", "a month has two digits. Did you mean '26.04-py3'? Give the complete tag."),
+        ("26.1", "Did you mean '26.01-py3' or '26.10-py3'? Give the complete tag."),
         ("26.10", "the variant is missing; did you mean '26.10-py3'?"),
         ("26.13", "expected YY.MM-py3"),
         ("26.0", "expected YY.MM-py3"),
@@ -126,7 +126,7 @@ def test_any_text_is_a_tag_that_prints_as_itself_or_is_refused(text):
         (" 26.04-PY3", "it has spaces or capitals; did you mean '26.04-py3'?"),
         ("26.04-py3 ", "did you mean '26.04-py3'?"),
         ("26.04-py3\n", "did you mean '26.04-py3'?"),
-        ("nvcr.io/nvidia/pytorch:26.04-py3", "give the tag alone"),
+        ("nvcr.io/nvidia/pytorch:26.04-py3", "give only the tag"),
         ("2026.04-py3", "expected YY.MM-py3"),
         ("26.04-py2", "expected YY.MM-py3"),
         ("26.04-py3-", "expected YY.MM-py3"),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.bump import Bump
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.families import COREWEAVE, NEMO, NGC, OTHER
 from runbook_lib.pins import pins_file
 from runbook_lib.pins import plan as pins
@@ -135,15 +135,66 @@ def test_tags_of_no_known_family_move_and_are_ordered_by_their_numbers() -> None
         pins.plan(texts, it.sites, read("3.8-slim"), "dev")
 
 
+PINNED = """version: 1
+image: nvcr.io/nvidia/pytorch
+digests: true
+pins:
+  - {path: Dockerfile, find: {arg: X}}
+  - {path: tag, find: {text: "TAG={tag}"}}
+  - {path: README.md, find: {text: "Use {image}"}, kind: follow}
+"""
+DIGEST = f"sha256:{'1' * 64}"
+
+
+def bumped(texts: dict[str, str], text: str = PINNED) -> dict[str, str]:
+    sites = parse(text, "a/b").sites
+    made = pins.plan(texts, sites, NGC.read("26.04-py3"), "dev", digest_of_target=lambda _: DIGEST)
+    return {edit.path: edit.after for edit in made.edits}
+
+
+def test_a_bump_writes_digests_where_a_complete_image_is_named() -> None:
+    assert valid(PINNED)
+    name = "nvcr.io/nvidia/pytorch"
+    old = {
+        "Dockerfile": f"ARG X={name}:26.02-py3\nFROM $X\n",
+        "tag": "TAG=26.02-py3",
+        "README.md": f"Use {name}:26.02-py3",
+    }
+    new = {
+        "Dockerfile": f"ARG X={name}:26.04-py3@{DIGEST}\nFROM $X\n",
+        "tag": "TAG=26.04-py3",
+        "README.md": f"Use {name}:26.04-py3",
+    }
+    assert bumped(old) == new
+    assert bumped(new) == {}
+    # A digest is also added where the tag is that of the bump already.
+    assert bumped(new | {"Dockerfile": f"ARG X={name}:26.04-py3\nFROM $X\n"}) == {"Dockerfile": new["Dockerfile"]}
+    sites = parse(PINNED, "a/b").sites
+    assert [verdict.state for verdict in check_pins(new, sites)] == ["in sync"] * 3
+    without = check_pins(new | {"Dockerfile": f"ARG X={name}:26.04-py3\nFROM $X\n"}, sites)
+    assert [verdict.state for verdict in without] == ["out of sync", "in sync", "in sync"]
+    assert outcome(without) == "out of sync"
+
+
+@pytest.mark.parametrize("end", ["", "$", "(?=\\s)"])
+def test_a_pattern_that_reads_no_digest_stops_the_plan(end: str) -> None:
+    pattern = rf"FROM (?P<image>nvcr\.io/nvidia/pytorch:[\w.-]+){end}"
+    text = f"{TOP}digests: true\npins: [{{path: a, find: {{regex: '{pattern}'}}}}]\n"
+    with pytest.raises(CannotTell, match="digest"):
+        bumped({"a": "FROM nvcr.io/nvidia/pytorch:26.02-py3\n"}, text)
+
+
 BAD = [
-    ("", "the file lacks version and image and pins."),
+    (f"{TOP}digests: 1\n{PIN}", "digests is 1; expected true or false"),
+    (f"version: 1\ndigests: true\n{GROUP}", "expected no digests beside groups"),
+    ("", "the file is missing version and image and pins."),
     ("- a\n", "is not a mapping"),
     ("a: [b\n", "does not parse as YAML"),
     (f"---\n{SMALLEST}---\n{SMALLEST}", "expected a single document in the stream"),
     ("\ud800: 1\n", "does not parse as YAML"),
     (SMALLEST.replace("version: 1", "version: 2"), "pins.yaml:1: version is 2; expected 1, the only"),
     (SMALLEST.replace("version: 1", "version: '1'"), "pins.yaml:1: version is '1'; expected 1"),
-    (SMALLEST.replace("version: 1\n", ""), "pins.yaml:1: the file lacks version."),
+    (SMALLEST.replace("version: 1\n", ""), "pins.yaml:1: the file is missing version."),
     (SMALLEST.replace("image", "imag"), "pins.yaml:2: the file has the unknown key 'imag'"),
     (SMALLEST.replace("image", "imag"), "(did you mean image?)"),
     (f"{SMALLEST}version: 1\n", "found duplicate key"),
@@ -167,12 +218,12 @@ BAD = [
     (f"version: 1\n{GROUP}{PIN}", "expected no pins beside groups"),
     ("version: 1\ngroups: []\n", "groups is []; expected a list with at least one group"),
     (f"version: 1\n{GROUP}".replace("name: a", "name: A b"), "expected at most 40 lowercase letters"),
-    (f"version: 1\n{GROUP}".replace("    image: nvcr.io/nvidia/pytorch\n", ""), "a group lacks image."),
+    (f"version: 1\n{GROUP}".replace("    image: nvcr.io/nvidia/pytorch\n", ""), "a group is missing image."),
     (f"version: 1\n{GROUP}{GROUP[8:]}", "name is 'a'; expected a name that no group before has"),
     (f"{TOP}pins: []\n", "expected a list with at least one pin."),
     (f"{TOP}pins: {{a: b}}\n", "expected a list with at least one pin."),
     (f"{TOP}pins: [a]\n", "expected a mapping with path and find."),
-    (f"{TOP}pins:\n  - path: a\n", "pins.yaml:4: a pin lacks find."),
+    (f"{TOP}pins:\n  - path: a\n", "pins.yaml:4: a pin is missing find."),
     (f"{TOP}{PIN}    kinds: frozen\n", "pins.yaml:6: a pin has the unknown key 'kinds'"),
     (f"{TOP}{PIN}    kind: frozen\n", "at least one pin of the kind lockstep"),
     (f"{TOP}{PIN}    kind: lock\n", "expected lockstep or follow or informational or frozen (did you mean lockstep?)."),

@@ -14,7 +14,7 @@ from runbook_lib.images.tags.ngc import NgcTag
 
 Edition = Literal["", "serverless"]
 
-#: Edition → the products it is for, and those it is not for.
+#: Edition → the products that it is for, and those that it is not for.
 PRODUCTS: dict[Edition, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "": (("Lingjun single-tenant",), ()),
     "serverless": (("ACS", "Lingjun multi-tenant"), ("Lingjun single-tenant",)),
@@ -47,7 +47,7 @@ class AlibabaTag:
 
     @property
     def ngc(self) -> NgcTag:
-        """The NGC image that it is built on: that of the month before."""
+        """The NGC image that it is built on: the previous month's."""
         if self.month > 1:
             return NgcTag(self.year, self.month - 1)
         return NgcTag((self.year - 1) % 100, 12)
@@ -59,14 +59,14 @@ class AlibabaTag:
         without = ""
         if unfit:
             without = f", not for {' and '.join(unfit)}"
-        return (f"For {' and '.join(fit)}{without}.", f"Built on NGC's {self.ngc}, of the month before.")
+        return (f"For {' and '.join(fit)}{without}.", f"Built on NGC's {self.ngc}, of the previous month.")
 
     def __str__(self) -> str:
         return f"{self.year:02}.{self.month:02}{self.edition and '-' + self.edition}"
 
 
 def vpc_address(tag: AlibabaTag, region: str) -> ImageRef:
-    """Return the address to pull from inside a VPC of a region such as ``cn-beijing``.  Raises RunbookError."""
+    """Return the reference to pull inside a VPC in a region such as ``cn-beijing``.  Raises RunbookError."""
     if not re.fullmatch(r"[a-z]{2}-[a-z]+(?:-[a-z0-9]+)*", region):
-        raise RunbookError(f"{region[:60]!r} is not the id of one of Alibaba's regions, such as cn-beijing.")
+        raise RunbookError(f"{region[:60]!r} is not the ID of an Alibaba region, such as cn-beijing.")
     return ImageRef(f"acs-registry-vpc.{region}.cr.aliyuncs.com", "egslingjun/training-nv-pytorch", str(tag))

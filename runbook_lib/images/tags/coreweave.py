@@ -39,7 +39,7 @@ _SIGNS: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True)
 class CoreWeaveTag:
-    """A tag with its versions, empty if it names none.  Raises RunbookError for an invalid part or a longer tag.
+    """A tag with its versions, empty if not in the tag.  Raises RunbookError for an invalid part or an overlong tag.
 
     ``commit``: 7 digits, of ml-containers; only a nightly build may lack it.  ``date``: ``yymmddHH`` of a nightly
     build, UTC.
@@ -65,9 +65,9 @@ class CoreWeaveTag:
         if match is None or any((match[part.name] or "") != getattr(self, part.name) for part in fields(self)):
             raise RunbookError(f"{text!r} is not a tag of CoreWeave's ml-containers: {_FORM}")
         if not self.commit and not self.date:
-            raise RunbookError(f"{text!r} lacks the commit, which every tag but a nightly one begins with.")
+            raise RunbookError(f"{text!r} does not begin with a commit, which is required except for nightly builds.")
         if (self.edition == "nccl") != bool(self.nccl):
-            raise RunbookError(f"{text!r} contradicts itself: the nccl edition names its NCCL, the base edition none.")
+            raise RunbookError(f"{text!r} contradicts itself: only the nccl edition has an NCCL version.")
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -93,7 +93,7 @@ class CoreWeaveTag:
         return (*self._versions, self.os, self.abi, not self.branch, str(self))
 
     def is_older(self, than: "CoreWeaveTag") -> bool:
-        """Return True if this tag is older than another of its edition, by the versions that both name."""
+        """Return True if this tag is older than another of its edition, comparing the versions that both have."""
         for mine, theirs in zip(self._versions, than._versions, strict=True):
             if mine and theirs and mine != theirs:
                 return bool(mine < theirs)
@@ -101,7 +101,7 @@ class CoreWeaveTag:
 
     @property
     def _versions(self) -> tuple[Any, ...]:
-        """The versions and the date in order of their weight, each empty if the tag does not name it."""
+        """The versions and the date in order of weight, each empty if not in the tag."""
         torch, *rest = (_key(getattr(self, part)) for part in ("torch", "cuda", "nccl", "vision", "audio"))
         return (torch, self.date, *rest)
 
@@ -125,7 +125,7 @@ _FORM = (
 def search(tags: Iterable[CoreWeaveTag], constraints: str) -> list[CoreWeaveTag]:
     """Return the tags that satisfy all terms, newest first: ``edition=nccl cuda>=12.9 torch=2.10 os=ubuntu22.04``.
 
-    A version is compared in as many numbers as the term gives: ``cuda=12.9`` and ``cuda<=12.9`` both match 12.9.1.
+    Only as many numbers as in the term are compared: ``cuda=12.9`` and ``cuda<=12.9`` both match 12.9.1.
     A tag that does not name the part satisfies only ``!=``.  Raises RunbookError for an invalid term.
     """
     tests = [_term(text) for text in constraints.split()]
@@ -147,7 +147,7 @@ def _term(text: str) -> Callable[[CoreWeaveTag], bool]:
             raise RunbookError(f"The constraint {text!r} is invalid: {part} has no order, so use = or !=.")
         return lambda tag: compare(getattr(tag, part), wanted)
     if re.fullmatch(_VERSION, wanted) is None:
-        raise RunbookError(f"The constraint {text!r} names no version: expected a version such as 12.9 or 2.0.0-rc1.")
+        raise RunbookError(f"The constraint {text!r} has no version: expected a version such as 12.9 or 2.0.0-rc1.")
     expected = _version(wanted)
 
     def holds(tag: CoreWeaveTag) -> bool:

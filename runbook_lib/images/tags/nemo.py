@@ -1,6 +1,6 @@
 """The tags of the NeMo images: ``26.06``, ``26.06.01``, ``26.08.rc5``, ``26.02.nemotron_3_super``, and moving names.
 
-The forms are those that Megatron-Bridge's documentation and its history use.
+The formats are those in Megatron-Bridge's documentation and history.
 """
 
 import re
@@ -19,7 +19,7 @@ _TAG = re.compile(
 
 @dataclass(frozen=True)
 class NemoTag:
-    """``patch`` and ``candidate`` are numbers where the tag has them; ``name`` is that of a special image.
+    """``patch`` and ``candidate`` are numbers if the tag has them; ``name`` is the name of a special image.
 
     A name that moves (``nightly``, in an internal namespace) has neither year nor month: both are 0.
     """
@@ -59,7 +59,7 @@ class NemoTag:
         if self.name:
             return (f"Made for {self.name}, not for general use.",)
         if self.candidate is not None:
-            return ("A release candidate: it may disappear when the release is out.",)
+            return ("A release candidate: it may disappear after the release.",)
         return ()
 
     @property

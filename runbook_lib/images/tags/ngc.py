@@ -28,7 +28,7 @@ class NgcTag:
 
     @property
     def kind(self) -> Kind:
-        """Special for a variant, which is for other hardware or another purpose than the plain image."""
+        """Special for a variant, which is for different hardware or a different purpose than the plain image."""
         return "release" if self.variant == "py3" else "special"
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class NgcTag:
 
 def _describe_problem(text: str) -> str:
     if "/" in text or ":" in text:
-        return "give the tag alone, such as 26.04-py3, not an image reference."
+        return "give only the tag, such as 26.04-py3, not an image reference."
     if _MONTHLY.fullmatch(plain := text.strip().lower()):
         return f"it has spaces or capitals; did you mean {plain!r}?"
     if re.fullmatch(r"[0-9]{2}\.[1-9]", text):
@@ -45,7 +45,7 @@ def _describe_problem(text: str) -> str:
         october = ""
         if text.endswith("1"):
             october = f" or '{text}0-py3'"
-        return f"a month has two digits. Did you mean '{text[:3]}0{text[3:]}-py3'{october}? Give the whole tag."
+        return f"a month has two digits. Did you mean '{text[:3]}0{text[3:]}-py3'{october}? Give the complete tag."
     if _MONTHLY.fullmatch(f"{text}-py3"):
         return f"the variant is missing; did you mean '{text}-py3'?"
     return "expected YY.MM-py3, such as 26.04-py3."

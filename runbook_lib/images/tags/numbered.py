@@ -1,4 +1,4 @@
-"""The tags of NGC's images beside PyTorch's and NeMo's: a version or a month, and words with versions of their own.
+"""The tags of NGC's images other than PyTorch and NeMo: a version or a month, followed by words with versions.
 
 Such as ``26.03-cuda13.2-devel-ubuntu24.04``, ``13.0.2-cudnn-devel-ubuntu24.04``, ``24.05-vllm-python-py3``,
 ``25.08-tf2-py3`` and ``1.2.0rc5``.
@@ -15,25 +15,41 @@ _TAG = re.compile(
     r"v?(?P<version>[0-9]{1,9}(?:\.[0-9]{1,9}){1,5})(?P<candidate>[.-]?(?:rc|alpha|beta|a|b|dev|post)[0-9]{1,9})?"
     r"(?P<rest>(?:[._-][A-Za-z0-9]+)*)"
 )
+_MONTH = re.compile(r"(?:1[6-9]|[2-9][0-9])\.(?:0[1-9]|1[0-2])")
 _NUMBERS = re.compile(r"(?<![0-9])[0-9]++(?:\.[0-9]++)+")
 
 
 @dataclass(frozen=True)
 class NumberedTag:
-    """A tag that begins with a version, ordered by that, then by the versions after it."""
+    """A tag that begins with a version, ordered by that version, then by the later ones."""
 
     text: str
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a tag; one that begins with no version of two numbers at least raises RunbookError."""
+        """Parse a tag.  Raises RunbookError if it does not begin with a version of at least two numbers."""
         if not _TAG.fullmatch(text):
             raise RunbookError(f"{text!r} is not a tag with a version, such as 26.04-py3 or 13.0.2-devel-ubuntu24.04.")
         return cls(text)
 
+    @classmethod
+    def parse_version(cls, text: str) -> Self:
+        """Parse a tag that begins with a version that is no month; anything else raises RunbookError."""
+        tag = cls.parse(text)
+        if tag.is_month:
+            raise RunbookError(
+                f"{text!r} is a tag of a month, and the image's tags are versions, such as 13.0.2-devel."
+            )
+        return tag
+
+    @property
+    def is_month(self) -> bool:
+        """True for a tag that begins with a year and a month, such as ``26.03-cuda13.2-devel-ubuntu24.04``."""
+        return bool(_MONTH.fullmatch(self._part("version")))
+
     @property
     def edition(self) -> str:
-        """The words after the version: ``cuda-devel-ubuntu``, ``tf2-py3``; versions within them count for nothing."""
+        """The words after the version: ``cuda-devel-ubuntu``, ``tf2-py3``; versions within them are ignored."""
         return _NUMBERS.sub("", self._part("rest")).strip("-._")
 
     @property
@@ -44,7 +60,7 @@ class NumberedTag:
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """The order: the version, its candidates before it and its corrections after it, then the versions after."""
+        """The order: the version, with candidates before and corrections after it, then the later versions."""
         candidate = self._part("candidate")
         stage = 0 if not candidate else (1 if "post" in candidate else -1)
         number = int(re.sub(r"\D", "", candidate) or 0)

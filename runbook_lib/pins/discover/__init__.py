@@ -1,1 +1,1 @@
-"""References to images in a repository whose pins nobody has declared."""
+"""References to images in a repository without declared pins."""

@@ -1,4 +1,4 @@
-"""The kind of a reference to an image, classified by its file's name and by the lines around it."""
+"""The kind of an image reference, classified by its file's name and the lines around it."""
 
 import re
 import tomllib
@@ -47,10 +47,9 @@ _FALLBACK = re.compile(r"\binputs\.[\w-]+[ ]*\|\|[ ]*[\"']$")
 class Nature:
     """The kind of a reference, and ``why`` in a few words.
 
-    ``ci``: the CI whose file it is in; ``tool``: the one whose file it is in, such as Helm; ``for_people``: only people
-    read or run the file.  ``name``: the argument that
-    gets the image, and ``dockerfile``: the file that this is passed to, if that stands beside it.  ``yaml``: the
-    position of the reference in a YAML file.
+    ``ci`` or ``tool``, such as Helm: the owner of the file; ``for_people``: only people read or run the file.
+    ``name``: the argument that receives the image, and ``dockerfile``: the file that the argument is passed to, if
+    that is known.  ``yaml``: the position of the reference in a YAML file.
     """
 
     kind: Kind
@@ -77,7 +76,7 @@ class SourceFile:
 
     @cached_property
     def ci(self) -> Ci:
-        """The CI that the file configures; empty for none."""
+        """The CI that the file configures; empty if none."""
         *folders, name = self.path.split("/")
         first = folders[0] if folders else name
         if first == ".github" or name in ("action.yml", "action.yaml"):
@@ -89,12 +88,12 @@ class SourceFile:
 
     @cached_property
     def tool(self) -> str:
-        """The tool that pulls or builds the images that the file names; empty if none is known."""
+        """The tool that pulls or builds the images in the file; empty if none is known."""
         return tool_of(self.path, self.text)
 
     @cached_property
     def type(self) -> FileType:
-        """The language of the file, by its name, else by its first line."""
+        """The language of the file, from its name or else its first line."""
         name = PurePosixPath(self.path).name.lower()
         suffix = PurePosixPath(name).suffix
         if suffix in _DATA["types"]["document"] or name.startswith(("readme", "changelog", "license")):
@@ -264,7 +263,7 @@ def _is_source(before: str) -> bool:
 
 
 def _ci_kind(keys: Sequence[str], path: str) -> tuple[Kind, str]:
-    """Return the kind of a value in a CI's file, and the reason, by the rules of ``kinds.toml``."""
+    """Return the kind of a value in a CI file, and the reason, from the rules in ``kinds.toml``."""
     names = [key for key in keys if not key.isdecimal()]
     endings = {".".join(names[-length:]) for length in (1, 2)}
     conditions = {"last": set(keys[-1:]), "named": endings, "above": set(keys)}

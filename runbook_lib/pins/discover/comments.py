@@ -3,16 +3,16 @@
 import re
 from pathlib import PurePosixPath
 
-# Languages in which // begins a comment, and those of them in which # does not.
+# Languages in which // begins a comment, and those among them in which # does not.
 _SLASHES = frozenset({
     ".js", ".ts", ".go", ".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".java", ".rs", ".groovy", ".jenkinsfile",
     ".jsonc", ".json", ".json5", ".hcl", ".tf", ".tofu", ".tfvars", ".nomad",
 })  # fmt: skip
 _BOTH = frozenset({".hcl", ".tf", ".tofu", ".tfvars", ".nomad"})
 _WITH_SEMICOLON = frozenset({".ini", ".cfg", ".conf", ".container"})
-# Lines that the shell takes for comments and a scheduler of jobs reads.
+# Lines that are comments to the shell but are read by a job scheduler.
 _DIRECTIVE = re.compile(r"\s*#(?:SBATCH|PBS|BSUB|COBALT|PJM|FLUX:|\$)[ \t]")
-# A sign within quotes begins no comment.
+# A sign within quotes does not begin a comment.
 _HASH = re.compile(r"(?:[^#\"']|\"[^\"]*\"|'[^']*'|(?<=\S)#)*\s#")
 
 

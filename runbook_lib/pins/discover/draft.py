@@ -1,6 +1,6 @@
 """A draft of ``.base-image-pins.yaml`` from discovered references.
 
-An entry is drafted only if its finder, tried on the file, finds the reference, and nothing that has another role.
+An entry is drafted only if its finder, tried on the file, finds the reference, and nothing with a different role.
 """
 
 import re
@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.images.families import edition
+from runbook_lib.images.families import edition, is_older
+from runbook_lib.images.reference import Tag
+from runbook_lib.images.tags.numbered import NumberedTag
 from runbook_lib.pins.discover.classify import Nature
 from runbook_lib.pins.discover.references import Reference
 from runbook_lib.pins.discover.roles import ClassifiedReference, shown, times
@@ -19,7 +21,7 @@ from runbook_lib.pins.finders import BuildArg, DockerArg, Finder, PinLocation, R
 from runbook_lib.pins.tag_parts import PARTS, default_form, part_of
 from runbook_lib.text.yaml_spans import Text
 
-# Plain scalars of YAML that every reader takes for text.
+# Plain YAML scalars that every reader interprets as text.
 _PLAIN = re.compile(r"(?!(?:y|n|yes|no|true|false|on|off|null)$)[A-Za-z_][\w./-]*", re.IGNORECASE | re.ASCII)
 _HEADS = {
     "lockstep dev": "A bump of the dev image moves these.",
@@ -29,7 +31,7 @@ _HEADS = {
 }
 _MAX_REGEX, _MAX_LOCATIONS = 1000, 1000  # characters of a regular expression, locations of a pin: limits of the format
 _ANY_TAG = r"[\w.-]+"
-_LONGEST_NAME = 40  # characters of a group's name: the limit of the format
+_LONGEST_NAME = 40  # maximum length of a group's name in the file format
 _MAX_ENTRIES = 50  # of one file; nobody reads more
 
 
@@ -37,7 +39,7 @@ _MAX_ENTRIES = 50  # of one file; nobody reads more
 class PinsFileDraft:
     """``text`` of the file, empty if nothing can be drafted; ``chosen``: sentences on the choice of the image.
 
-    ``left_out``: sentences on references to that image that a pins file cannot hold.
+    ``left_out``: sentences on references to that image that a pins file cannot express.
     """
 
     text: str
@@ -62,7 +64,7 @@ class _DraftEntry:
         history = f"; {self.history}" if self.history else ""
         yield f"  - path: {_scalar(self.path)}  # line {lines}{history}"
         yield f"    find: {self.find}"
-        # A group of a regular expression needs none, if it is of the usual form.
+        # A regular expression's group needs none if it has the usual form.
         usual = self.find.startswith("{regex:") and self.form == default_form(part_of(self.form))
         if self.form and not usual:
             yield f"    tag: {_quoted(self.form)}"
@@ -81,7 +83,7 @@ GroupKey = tuple[str, str, str]
 class _DraftGroup:
     """The pins of one image and edition.
 
-    ``alone``: past bumps did not move them with a group that fits the same tags.
+    ``alone``: past bumps did not move them together with a group that can have the same tags.
     """
 
     name: str
@@ -89,19 +91,34 @@ class _DraftGroup:
     edition: str
     entries: Sequence[_DraftEntry]
     alone: bool = False
+    digests: bool = False
+    versioned: bool = False
 
     def lines(self) -> Iterator[str]:
         yield f"  - name: {self.name}"
         yield f"    image: {self.image}"
+        if self.versioned:
+            yield "    family: versioned"
         yield f"    edition: {_scalar(self.edition)}"
+        if self.digests:
+            yield "    digests: true"
         if self.alone:
             yield "    alone: true  # moves only when the parameter group names it"
         yield "    pins:"
         yield from (f"    {line}" for line in _entry_lines(self.entries))
 
 
-def draft(discovered: Sequence[ClassifiedReference], texts: Mapping[str, str]) -> PinsFileDraft:
-    """Draft a pins file for the images that CI or a build reads, each a group.  ``texts`` by path."""
+def draft(
+    discovered: Sequence[ClassifiedReference],
+    texts: Mapping[str, str],
+    author: str = "runbook pins discover",
+    *,
+    pin_digests: bool = False,
+) -> PinsFileDraft:
+    """Draft a pins file for the images that CI or a build reads, each a group, with ``digests`` if ``pin_digests``.
+
+    ``texts`` by path; ``author`` is the command that drafts.
+    """
     pins = Counter(_key(reference) for reference in discovered if reference.role == "lockstep")
     if not pins:
         return PinsFileDraft("", ("Nothing is drafted: no reference names a tag and is read by CI or a build.",))
@@ -110,7 +127,12 @@ def draft(discovered: Sequence[ClassifiedReference], texts: Mapping[str, str]) -
     moves = Counter[GroupKey]()
     for reference in discovered:
         moves[_key(reference)] += len(reference.commits)
-    keys = sorted(pins, key=lambda key: (read[key], pins[key], moves[key], counts[key[0]], key), reverse=True)
+    leading = _leading(discovered)
+    keys = sorted(
+        pins,
+        key=lambda key: (read[key], pins[key], key in leading, moves[key], counts[key[0]], key),
+        reverse=True,
+    )
     by_key: dict[GroupKey, list[ClassifiedReference]] = {key: [] for key in keys}
     first = {key[0]: key for key in reversed(keys)}
     for reference in discovered:
@@ -121,17 +143,22 @@ def draft(discovered: Sequence[ClassifiedReference], texts: Mapping[str, str]) -
     files = {reference.path: _DraftedFile(reference.path, texts[reference.path]) for reference in discovered}
     cis = {reference.nature.ci for reference in discovered}
     groups, left_out, names = list[_DraftGroup](), list[str](), _names(keys)
-    commits_by_edition: defaultdict[str, list[Set[str]]] = defaultdict(list)
+    commits_by_edition: defaultdict[tuple[str, bool], list[Set[str]]] = defaultdict(list)
     for key, references in by_key.items():
         entries, without = _entries(references, files, texts, cis)
         left_out += without
         if any(entry.role.startswith("lockstep") for entry in entries):
-            # Which of the groups that fit the same tags a bump moves is only known of those that moved together.
-            similar = commits_by_edition[key[1]]
+            # Among groups that can have the same tags, only those that moved together are known to move in one bump.
+            versioned = _is_versioned(references)
+            similar = commits_by_edition[key[1], versioned]
             commits = frozenset[str]().union(*(reference.commits for reference in references))
             alone = bool(similar) and not _moved_together(commits, similar)
-            groups.append(_DraftGroup(names[key], *key[:2], entries, alone))
+            groups.append(_DraftGroup(names[key], *key[:2], entries, alone, pin_digests, versioned))
             similar.append(commits)
+        else:
+            for entry in entries:
+                places = [f"{shown(entry.path)}:{location.line}" for location in entry.locations]
+                left_out += [f"{place} ({entry.role}): no pin of its image can be moved." for place in places]
     if not groups:
         reason = "Nothing is drafted: a pins file has no way to find the references that matter."
         return PinsFileDraft("", (reason,), tuple(left_out))
@@ -143,7 +170,7 @@ def draft(discovered: Sequence[ClassifiedReference], texts: Mapping[str, str]) -
     if others := sorted(counts.keys() - {group.image for group in groups}):
         listed = ", ".join(shown(f"{name} ({times(counts[name], 'reference')})") for name in others)
         chosen.append(f"Left out, as no pin of theirs can be moved: {listed}.")
-    return PinsFileDraft(_text(groups, chosen, left_out, discovered), tuple(chosen), tuple(left_out))
+    return PinsFileDraft(_text(groups, chosen, left_out, discovered, author), tuple(chosen), tuple(left_out))
 
 
 def _key(classified: ClassifiedReference) -> GroupKey:
@@ -152,8 +179,28 @@ def _key(classified: ClassifiedReference) -> GroupKey:
     return classified.reference.image, edition(tag) if tag else "", classified.cadence
 
 
+def _is_versioned(references: Sequence[ClassifiedReference]) -> bool:
+    """Return True if all pins have a version, no month, so that the tag of a month is none of their image."""
+    tags = [reference.reference.read_tag for reference in references if reference.role == "lockstep"]
+    return all(isinstance(tag, NumberedTag) and not tag.is_month for tag in tags)
+
+
+def _leading(discovered: Sequence[ClassifiedReference]) -> Set[GroupKey]:
+    """Return the groups with the newest tag of their image and edition: of equal ones, the next bump moves these."""
+    newest: dict[GroupKey, Tag] = {}
+    for reference in discovered:
+        tag = reference.reference.read_tag
+        if reference.role == "lockstep" and tag is not None:
+            key = _key(reference)
+            newest[key] = tag if key not in newest or is_older(newest[key], tag) else newest[key]
+    of_image: defaultdict[tuple[str, str], list[Tag]] = defaultdict(list)
+    for key, tag in newest.items():
+        of_image[key[:2]].append(tag)
+    return {key for key, tag in newest.items() if not any(is_older(tag, other) for other in of_image[key[:2]])}
+
+
 def _names(keys: Sequence[GroupKey]) -> Mapping[GroupKey, str]:
-    """Return a unique name for each group: the last part of its image, with more where another group has that too."""
+    """Return a unique name for each group: the last part of its image, extended if another group has the same."""
     images = Counter(_last_part(image) for image in {key[0] for key in keys})
     editions = Counter(image for image, _ in {key[:2] for key in keys})
     names: dict[GroupKey, str] = {}
@@ -177,16 +224,16 @@ def _last_part(image: str) -> str:
 
 
 def _plain_name(name: str) -> str:
-    """Return the name in the form and length that a group may have."""
+    """Return the name in the format and length allowed for a group."""
     short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     if len(short) > _LONGEST_NAME:
         short = short[-_LONGEST_NAME:]
-        short = short.partition("-")[2] or short  # without a part of a word
+        short = short.partition("-")[2] or short  # without a partial word
     return short or "image"
 
 
 def _unique(name: str, taken: Set[str]) -> str:
-    """Return a name that no group before has: files of the same stem give their cadences the same one."""
+    """Return a name that no earlier group has, because cadences of files with the same stem get the same name."""
     unique, number = name, 1
     while unique in taken:
         number += 1
@@ -206,7 +253,7 @@ def _entries(
     texts: Mapping[str, str],
     cis: Set[str],
 ) -> tuple[list[_DraftEntry], list[str]]:
-    """Return the entries, those that matter most first, and sentences on references that none of them finds."""
+    """Return the entries, the most important first, and sentences on references that no entry finds."""
     for file in files.values():
         file.remaining.clear()
     for reference in references:
@@ -238,15 +285,16 @@ def _entries(
 
 def _text(
     groups: Sequence[_DraftGroup], chosen: Sequence[str], left_out: Sequence[str],
-    references: Sequence[ClassifiedReference],
+    references: Sequence[ClassifiedReference], author: str,
 ) -> str:  # fmt: skip
     lines = [
-        "# Drafted by `runbook pins discover`. Read every entry: one that lags behind may be a forgotten pin.",
+        f"# Drafted by `{author}`. Read every entry: one that lags behind may be a forgotten pin.",
         *(f"# {sentence}" for sentence in chosen),
         "version: 1",
     ]
     if len(groups) == 1:
-        lines += [f"image: {groups[0].image}", "pins:", *_entry_lines(groups[0].entries)]
+        digests = ["digests: true"] if groups[0].digests else []
+        lines += [f"image: {groups[0].image}", *digests, "pins:", *_entry_lines(groups[0].entries)]
     else:
         lines.append("groups:")
         for group in groups:
@@ -270,10 +318,10 @@ def _entry_lines(entries: Sequence[_DraftEntry]) -> Iterator[str]:
 def _entry(
     reference: ClassifiedReference, file: "_DraftedFile", texts: Mapping[str, str], reader: str
 ) -> _DraftEntry | None:
-    """Return the first entry that finds the reference, and of the remaining ones only those with the same role."""
+    """Return the first entry that finds the reference, and among the others only references with the same role."""
     path = file.path
     if not path.isprintable() or "\\" in path or set("*?[") & set(path):
-        return None  # the format has no way to name it
+        return None  # the format cannot express it
     for find, finder in _finders(reference, file.text):
         locations = file.locations(find, finder, reference.reference.image)
         matches = [file.remaining.get(location.start) for location in locations]
@@ -297,7 +345,7 @@ def _fits(match: ClassifiedReference | None, location: PinLocation, reference: C
 
 @dataclass(frozen=True)
 class _DraftedFile:
-    """A file, and its references that no entry finds yet, by their start."""
+    """A file, and its references that no entry finds yet, by start."""
 
     path: str
     text: str
@@ -305,7 +353,7 @@ class _DraftedFile:
     _tried: dict[tuple[str, str], tuple[PinLocation, ...]] = field(default_factory=dict)
 
     def locations(self, find: str, finder: Finder, image: str) -> tuple[PinLocation, ...]:
-        """Return the locations that a finder finds; none if it fails.  No finder is tried twice."""
+        """Return the locations found by a finder; empty if it fails.  No finder is tried twice."""
         key = find, image
         if key not in self._tried:
             self._tried[key] = ()
@@ -328,7 +376,7 @@ def _finders(classified: ClassifiedReference, text: str) -> Iterator[tuple[str, 
     """Yield the finders that may suit the reference, each with its value of ``find``, the simplest first."""
     reference = classified.reference
     if not reference.form and text[reference.start : reference.end] != str(reference):
-        return  # enroot's spelling, which is no reference by the OCI specifications
+        return  # enroot's notation, which is not an OCI reference
     yield from _finders_by_kind(classified.nature)
     for pattern in _patterns(classified, text):
         if pattern.isprintable() and len(pattern) <= _MAX_REGEX:
@@ -336,7 +384,7 @@ def _finders(classified: ClassifiedReference, text: str) -> Iterator[tuple[str, 
 
 
 def _patterns(classified: ClassifiedReference, text: str) -> Iterator[str]:
-    """Yield regular expressions for a reference, by the text before it and after it."""
+    """Yield regular expressions for a reference, from the text before and after it."""
     reference = classified.reference
     value = rf"(?P<image>{_literal(reference.image)}:[\w.-]*\w(?:@\w+:\w+)?)"
     if part := part_of(reference.form):
@@ -380,7 +428,7 @@ def _around(text: str, reference: Reference) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return a regular expression for a text with any indentation, in which ``/`` and such are not escaped."""
+    """Return a regular expression for a text with any indentation, without escaping ``/`` and similar characters."""
     body = text.lstrip(" \t")
     pattern = _exactly(body)
     return pattern if body == text else f"[ \\t]*{pattern}"

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import NamedTuple
 
 from runbook_lib.images.families import edition
@@ -48,12 +49,20 @@ class MoveCounter:
             self.tags[path] = tags
 
     def settle(
-        self, discovered: Sequence[ClassifiedReference], texts: Mapping[str, str]
+        self,
+        discovered: Sequence[ClassifiedReference],
+        texts: Mapping[str, str],
+        bare: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[ClassifiedReference, ...]:
-        """Return the references with the roles that past bumps show, and the evidence as ``history``."""
+        """Return the references with the roles that past bumps show, and the evidence as ``history``.
+
+        ``bare`` as for ``roles.discover``.
+        """
         by_start: dict[tuple[str, int], ReferencePlace] = {}
         for path, text in texts.items():
-            by_start |= {(path, reference.start): place for place, reference in places(path, text).items()}
+            by_start |= {
+                (path, reference.start): place for place, reference in places(path, text, bare.get(path, "")).items()
+            }
         known = [by_start.get((entry.path, entry.reference.start)) for entry in discovered]
         by_group: defaultdict[tuple[str, ...], list[ReferencePlace]] = defaultdict(list)
         live = set[ReferencePlace]()
@@ -82,9 +91,9 @@ class MoveCounter:
         return tuple(settled)
 
     def _cadences(self, of_group: Sequence[ReferencePlace], live: set[ReferencePlace]) -> dict[ReferencePlace, str]:
-        """Return the name of the cadence of each place that bumps of its own move, never one that moves the main ones.
+        """Return the name of the cadence of each place that separate bumps move, never those of the main ones.
 
-        A cadence has moved at least once to a tag that nothing else named before; one that only catches up has none.
+        A cadence has moved at least once to a tag that nothing else had before; places that only catch up have none.
         """
         components: list[tuple[set[int], list[ReferencePlace]]] = []
         for place in of_group:
@@ -97,7 +106,7 @@ class MoveCounter:
         for place in live.intersection(of_group):
             for tag, (order, _) in self.moves[place].items():
                 first[tag] = min(order, first.get(tag, order))
-        # The main ones moved most; what has not moved belongs to those that name the same tag.
+        # The main ones moved most; unmoved references belong to those with the same tag.
         components.sort(key=lambda component: -sum(len(self.moves[place]) for place in live.intersection(component[1])))
         cadences: dict[ReferencePlace, str] = {}
         newest: dict[str, str] = {}
@@ -113,26 +122,35 @@ class MoveCounter:
         return cadences
 
     def _latest(self, place: ReferencePlace) -> tuple[int, str]:
-        """Return the order and the tag of the last move of a place; 0 for none."""
+        """Return the order and the tag of the last move of a place; 0 if there is none."""
         return max(((order, tag) for tag, (order, _) in self.moves[place].items()), default=(0, ""))
 
 
+def moved_together(settled: Sequence[ClassifiedReference], bare: Mapping[str, str]) -> tuple[ClassifiedReference, ...]:
+    """Return the references without those tags of ``bare`` files that no past bump moved together with a live one."""
+    commits: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    for entry in settled:
+        if entry.path not in bare and is_live(entry):
+            commits[group_of(entry)] |= entry.commits
+    return tuple(entry for entry in settled if entry.path not in bare or entry.commits & commits[group_of(entry)])
+
+
 def is_live(entry: ClassifiedReference) -> bool:
-    """Return True for a value that a program may read: no document, comment, test or record of the past."""
+    """Return True for a value that a program may read: not a document, comment, test or record of the past."""
     return entry.nature.kind not in _FOR_PEOPLE and not entry.nature.for_people
 
 
 def group_of(entry: ClassifiedReference) -> tuple[str, ...]:
-    """Return what the references of one bump have in common: the image, its type and its edition."""
+    """Return the common properties of the references of one bump: the image, its type and its edition."""
     tag = entry.reference.read_tag
     return entry.reference.image, entry.type, edition(tag) if tag else ""
 
 
-def places(path: str, text: str) -> dict[ReferencePlace, Reference]:
-    """Return the references of a version of a file by their places."""
+def places(path: str, text: str, bare: str = "") -> dict[ReferencePlace, Reference]:
+    """Return the references of a version of a file by their places; ``bare`` as for ``references``."""
     counted: Counter[tuple[str, str]] = Counter()
     result = {}
-    for reference in references(text):
+    for reference in references(text, bare):
         before = text[reference.start - reference.column : reference.start].strip()
         result[ReferencePlace(path, before, reference.image, counted[before, reference.image])] = reference
         counted[before, reference.image] += 1
@@ -140,7 +158,7 @@ def places(path: str, text: str) -> dict[ReferencePlace, Reference]:
 
 
 def _leading(entry: ClassifiedReference, bumps: Mapping[str, int]) -> ClassifiedReference:
-    """Return a reference of a cadence of its own as lockstep, if it has the newest tag of that."""
+    """Return a reference with a separate cadence as lockstep, if it has the cadence's newest tag."""
     newest = bumps and entry.reference.tag == max(bumps, key=lambda tag: bumps[tag])
     if entry.cadence and newest and entry.is_read and entry.role == "informational":
         return replace(entry, role="lockstep", reason="bumps of its own move it")
@@ -153,15 +171,15 @@ def _settle(
     """Return the reference with the role that its part in the ``bumps`` (tag → order) since it was ``born`` shows."""
     tags = sorted((tag for tag, order in bumps.items() if order > born), key=lambda tag: bumps[tag])
     taken = [moves[tag] for tag in tags if tag in moves]
-    if len(tags) < _ENOUGH or not entry.reference.complete:
+    if len(tags) < _ENOUGH or not entry.reference.complete or entry.reference.read_tag is None:
         return entry
     history = f"moved in {len(taken)} of {len(tags)} bumps"
     if taken:
         history += f", last {max(taken)[1][:10]}"
     lags = entry.reference.tag != max(bumps, key=lambda tag: bumps[tag])
-    is_pin = is_live(entry) and entry.reference.read_tag is not None
+    is_pin = is_live(entry)
     forgotten = is_pin and lags and len(taken) >= max(len(tags) - 1, _OFTEN)
-    # People who have begun to move a place go on: its last bumps say more than its first ones.
+    # People who have started to move a place continue: its last bumps are better evidence than its first ones.
     lately = len(tags) >= _OFTEN and all(tag in moves for tag in tags[-_OFTEN:])
     always = len(taken) == len(tags) or forgotten or lately
     role: Role = entry.role

@@ -1,6 +1,6 @@
 """The references to images of the known families in a text.
 
-A reference is the published name (``nvcr.io/nvidia/pytorch``), also in enroot's spelling (``nvcr.io#nvidia/…``), the
+A reference is the published name (``nvcr.io/nvidia/pytorch``), also in enroot's notation (``nvcr.io#nvidia/…``), the
 same path at a mirror, which is a host or a variable, or the path alone if a tag of the family follows.
 """
 
@@ -43,9 +43,9 @@ _REGISTRY = re.compile(
     rf"(?:(?P<scheme>[a-z][a-z0-9+.-]*):(?=//))?(?:(?<!:)//|(?<=:)//|(?<![\w.$#/:-]))"
     rf"(?P<registry>{_HOST}|(?:(?:{_LABEL}\.)+{_VARIABLE}(?:\.{_LABEL})+|{_VARIABLE}))(?P<middle>(?:[/#][A-Za-z0-9][A-Za-z0-9._-]*)*)[/#]$"
 )
-# The tag of a monthly image on its own, or within the name of an image that was made from it.
-_PART = re.compile(
-    r"(?<![0-9.])[0-9]{2}\.(?:0[1-9]|1[0-2])-py3(?![A-Za-z0-9_]|\.(?!(?:sqsh|sif|simg)\b)|-(?:igpu|min)\b)"
+#: The tag of a monthly image on its own, or within the name of an image that was made from it.
+MONTHLY_TAG = re.compile(
+    r"(?<![0-9.])[0-9]{2}\.(?:0[1-9]|1[0-2])-py3(?![A-Za-z0-9_]|\.(?!(?:sqsh|sif|simg)\b|\s|\Z)|-(?:igpu|min)\b)"
 )
 _NAMES_IMAGE = re.compile(r"(?<![A-Za-z0-9])pytorch[-_+]?$")
 _BEFORE = 255  # characters of registry and path, by the reference package of distribution
@@ -95,8 +95,11 @@ class Reference:
         return f"{self.image}{self.tag and ':' + self.tag}{self.digest and '@' + self.digest}"
 
 
-def references(text: str) -> Iterator[Reference]:
-    """Yield all references in a text, in order.  Lines end at line feeds alone, as they do for git."""
+def references(text: str, bare: str = "") -> Iterator[Reference]:
+    """Yield all references in a text, in order.  Lines end at line feeds alone, as they do for git.
+
+    ``bare``: the image that monthly tags without a name are of, in a text that need not name it.
+    """
     line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
     found = list(_named(text, line_starts))
     found += _split(text, line_starts, found)
@@ -104,7 +107,7 @@ def references(text: str) -> Iterator[Reference]:
     found = [reference for reference in found if reference.tag or reference.family is not NUMBERED]
     names_image = any(reference.family is NGC for reference in found)
     spans = sorted((reference.start, reference.end) for reference in found)
-    found += _parts(text, line_starts, spans, names_image=names_image)
+    found += _parts(text, line_starts, spans, bare or NGC.images[0], names_image=names_image or bool(bare))
     yield from sorted(found, key=lambda reference: reference.start)
 
 
@@ -144,13 +147,14 @@ def _split(text: str, line_starts: list[int], named: list[Reference]) -> Iterato
 
 
 def _parts(
-    text: str, line_starts: list[int], spans: list[tuple[int, int]], *, names_image: bool
+    text: str, line_starts: list[int], spans: list[tuple[int, int]], image: str, *, names_image: bool
 ) -> Iterator[Reference]:
-    """Yield the tags of NGC's image outside of ``spans``, the spans of the references that name it.
+    """Yield the monthly tags of ``image`` outside of ``spans``, the spans of the references that name it.
 
     In a text that does not name the image elsewhere, those are tags in names that begin like the image's.
     """
-    for match in _PART.finditer(text):
+    family = _KNOWN.get(image.partition("/")[2], ("", NUMBERED))[1]
+    for match in MONTHLY_TAG.finditer(text):
         index = bisect_right(spans, (match.start(), len(text))) - 1
         if index >= 0 and match.start() < spans[index][1]:
             continue
@@ -161,9 +165,7 @@ def _parts(
         if not names_image and not _NAMES_IMAGE.search(before):
             continue
         column = match.start() - line_starts[line - 1]
-        yield Reference(
-            *match.span(), line, column, NGC.images[0], match[0], "", variable=False, family=NGC, form="{tag}"
-        )
+        yield Reference(*match.span(), line, column, image, match[0], "", variable=False, family=family, form="{tag}")
 
 
 def _named(text: str, line_starts: list[int]) -> Iterator[Reference]:
@@ -183,7 +185,7 @@ def _named(text: str, line_starts: list[int]) -> Iterator[Reference]:
             end = match.start("tag") + len(tag)
         start, form = match.start() - len(registry), ""
         if "#" in registry and tag and not match["digest"]:
-            start, form = match.start("tag"), "{tag}"  # enroot's spelling is no reference by the OCI specifications
+            start, form = match.start("tag"), "{tag}"  # enroot's notation is not an OCI reference
         line = bisect_right(line_starts, start)
         reference = Reference(
             start=start,

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from runbook_lib.images.families import edition, is_older
@@ -22,13 +23,14 @@ _READ: frozenset[Kind] = frozenset({"whole-file", "dockerfile-arg", "dockerfile-
 _READ_IN_CI: frozenset[Kind] = frozenset(
     {"build-arg", "container-image", "matrix-row", "ci-variable", "workflow-input", "configuration", "script", "code"}
 )
-# These are made to be pins: one that lags was forgotten.
+# These are meant to be pins, so one that lags was forgotten.
 _PINS: frozenset[Kind] = frozenset({"whole-file", "matrix-row"})
-# Values whose neighbours may say that they are of the LTS image.
+# Values whose neighbours may show that they belong to the LTS image.
 _NAMED_BESIDE: frozenset[Kind] = frozenset(
     {"matrix-row", "ci-variable", "configuration", "container-image", "build-arg"}
 )
 _MAY_BE_READ: frozenset[Kind] = frozenset({"configuration", "script"})
+_OF_DOCKERFILE: frozenset[Kind] = frozenset({"dockerfile-arg", "dockerfile-from"})
 _READS = re.compile(
     r"\b(?:cat|jq|yq|tomlq|dasel|source|grep|sed|awk|cut|head|python3?|include|fromJSON|[Rr]ead\w*|load\w*|open|"
     r"env[-_]file)\b|\s-f\s|(?<!\S)\.\s|<"
@@ -82,7 +84,7 @@ class _Occurrence:
 
     @property
     def is_only_deployed(self) -> bool:
-        """True if neither CI nor a Dockerfile, but another tool reads the reference."""
+        """True if another tool reads the reference, but neither CI nor a Dockerfile does."""
         return bool(self.nature.tool) and not self.nature.ci and self.nature.kind not in _READ
 
     @property
@@ -100,16 +102,19 @@ class _Occurrence:
 
 
 def discover(
-    texts: Iterable[tuple[str, str]], naming_lines: Callable[[Iterable[str]], Iterable[str]] = lambda _: ()
+    texts: Iterable[tuple[str, str]],
+    naming_lines: Callable[[Iterable[str]], Iterable[str]] = lambda _: (),
+    bare: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[ClassifiedReference, ...]:
     """Classify every reference in files, which are pairs of path and text: by path, then in the order of the file.
 
-    ``naming_lines`` returns the lines of CI's files and builds that contain one of the given names of files.
+    ``naming_lines`` returns the lines of CI's files and builds that contain one of the given names of files.  ``bare``:
+    the image of the tags without a name, by path.
     """
     occurrences: list[_Occurrence] = []
     for path, text in sorted(texts):
         file = SourceFile(path, text)
-        for reference in references(text):
+        for reference in references(text, bare.get(path, "")):
             nature = file.nature(reference)
             is_lts = file.names_lts(reference.start, beside=nature.kind in _NAMED_BESIDE)
             occurrences.append(_Occurrence(file, reference, nature, "lts" if is_lts else "dev"))
@@ -157,19 +162,37 @@ def _named_by(classified: ClassifiedReference) -> tuple[str, str, str]:
 def _with_readers(
     occurrences: Sequence[_Occurrence], naming_lines: Callable[[Iterable[str]], Iterable[str]]
 ) -> Iterator[_Occurrence]:
-    """Yield the occurrences; those in files that a command of CI or of a build reads belong to it."""
-    data = set()
+    """Yield the occurrences; those in files that a command of CI or of a build reads, runs or builds belong to it."""
+    files: dict[str, SourceFile] = {}
     for occurrence in occurrences:
-        if occurrence.nature.kind in _MAY_BE_READ and not occurrence.file.ci:
-            data.add(occurrence.file.path)
-    lines = list(naming_lines(sorted({PurePosixPath(path).name for path in data}))) if data else []
+        kind, file = occurrence.nature.kind, occurrence.file
+        if file.ci:
+            continue
+        if kind in _MAY_BE_READ or (kind in _OF_DOCKERFILE and occurrence.nature.for_people):
+            files[file.path] = file
+    lines = list(naming_lines(sorted({PurePosixPath(path).name for path in files}))) if files else []
     commands = [line for line in lines if _READS.search(line)]
-    read = {path for path in data if any(_names(line, path) for line in commands)}
+    read: set[str] = set()
+    for path, file in files.items():
+        run = file.type in ("script", "dockerfile")
+        if any(_names(line, path) for line in (lines if run else commands)):
+            read.add(path)
+    scripts = [file for path, file in files.items() if path in read and file.type == "script"]
+    for path, file in files.items():
+        if file.type == "dockerfile" and any(_builds(script, path) for script in scripts):
+            read.add(path)
     for occurrence in occurrences:
-        if occurrence.file.path in read and occurrence.nature.kind in _MAY_BE_READ:
-            why = f"{occurrence.nature.why}, in a file that CI or a build reads"
-            occurrence = replace(occurrence, nature=replace(occurrence.nature, ci="other", why=why))
+        nature = occurrence.nature
+        if occurrence.file.path in read and nature.kind in _MAY_BE_READ | _OF_DOCKERFILE:
+            why = f"{nature.why}, in a file that CI or a build reads"
+            occurrence = replace(occurrence, nature=replace(nature, ci="other", for_people=False, why=why))
         yield occurrence
+
+
+def _builds(script: SourceFile, path: str) -> bool:
+    """Return True if a script names a Dockerfile of its own folder."""
+    dockerfile = PurePosixPath(path)
+    return PurePosixPath(script.path).parent == dockerfile.parent and f"/{dockerfile.name}" in script.text
 
 
 def _names(line: str, path: str) -> bool:
@@ -292,7 +315,7 @@ def _incomparable(reference: Reference) -> str:
 
 def _leading(group: Sequence[_Occurrence]) -> Tag:
     """Return the newest release among the tags that are read; of two that are equally new, the more frequent one."""
-    # A deployment may lag or lead; what is built and tested decides.
+    # A deployment may lag or lead; the built and tested image decides.
     group = [occurrence for occurrence in group if not occurrence.is_only_deployed] or group
     counted = Counter(occurrence.reference.tag for occurrence in group)
     known = [tag for occurrence in group if (tag := occurrence.reference.read_tag) is not None]

@@ -1,4 +1,4 @@
-"""Tags that stand apart from their image: the value of a variable, or of a key beside the repository's."""
+"""Tags separate from their image: the value of a variable, or of a key beside the repository's."""
 
 import itertools
 import re
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from runbook_lib.images.families import NGC_HOST
 from runbook_lib.pins.tag_parts import compose, form_around
 
-_LONGEST = 400  # characters of a word with variables
+_LONGEST = 400  # maximum length of a word with variables
 _NEAR = 12  # lines between the keys of an image and of its tag
 _VARIABLE = (
     r"(?:\$?\{\{[^{}\n]{0,100}\}\}|\$\{[^{}\n]{0,100}\}|\$[A-Za-z_]\w{0,60}|\$\(\w{1,60}\)|\{[A-Za-z_]\w{0,60}\})"
@@ -53,7 +53,7 @@ _TAG_VALUE = re.compile(
 
 
 class SplitTag(NamedTuple):
-    """A value that is a part of a tag, ``text[start:end]``; ``form`` is that of the tag around it."""
+    """A value that is a part of a tag, ``text[start:end]``; ``form`` is the format of the tag around it."""
 
     start: int
     end: int
@@ -116,7 +116,7 @@ def of_keys(text: str, untagged: Sequence[tuple[int, int, str]]) -> Iterator[Spl
 
 
 def of_annotations(text: str) -> Iterator[SplitTag]:
-    """Yield the values below comments that tell Renovate their image."""
+    """Yield the values below comments that specify their image for Renovate."""
     for note in _ANNOTATION.finditer(text):
         fields: dict[str, str] = dict(_ANNOTATED.findall(note["fields"]))
         name = fields.get("packageName") or fields.get("depName")
@@ -138,7 +138,7 @@ def of_inline(text: str) -> Iterator[SplitTag]:
 
 
 def of_registries(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield start, end and name of the images whose registry is the value of a key beside theirs."""
+    """Yield start, end and name of the images whose registry is the value of a neighbouring key."""
     for match in _HOST_VALUE.finditer(text):
         begin = text.rfind("\n", 0, match.start()) + 1
         own = _KEY.match(text, begin)
@@ -152,7 +152,7 @@ def of_registries(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _neighbours(text: str, begin: int, column: int) -> Iterator[re.Match[str]]:
-    """Yield the keys of the same mapping on the lines after that at ``begin``, then on those before it."""
+    """Yield the keys of the same mapping on the lines after ``begin``, then on the lines before it."""
     position = text.find("\n", begin) + 1
     for _ in range(_NEAR):
         if not position or _column(text, position, column) < column or _is_first(text, position, column):

@@ -1,4 +1,4 @@
-"""The tool or the CI that reads a file, recognized by the file's path, and by what is written in it."""
+"""The tool or the CI that reads a file, recognized by the file's path and content."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ _KUBERNETES = re.compile(r"(?m)^[ \t]*(?:apiVersion|kind):|\"(?:apiVersion|kind)
 
 
 def tool_of(path: str, text: str) -> str:
-    """Return the name of the tool that pulls or builds the images that a file names; empty if none is known."""
+    """Return the name of the tool that pulls or builds the images in a file; empty if none is known."""
     pure = PurePosixPath(path.lower())
     for tool in _TOOLS:
         if any(map(pure.match, tool["files"])):

@@ -15,7 +15,7 @@ _DEEPEST = 100  # keys and indexes above a value
 
 @dataclass(frozen=True)
 class YamlPath:
-    """The keys and indexes above a value, outermost first; none if the text has no value there.
+    """The keys and indexes above a value, outermost first; empty if the text has no value there.
 
     ``block``: the value is a block of text (``run: |``).  ``mapping``: the closest mapping around the value.
     ``siblings``: the span of that mapping; for an item of a list, its own.
@@ -29,7 +29,7 @@ class YamlPath:
 
 @dataclass(frozen=True)
 class _Position:
-    """A node, its key or index, and the position of the node that holds it."""
+    """A node, its key or index, and the position of its parent node."""
 
     node: Node
     key: str
@@ -37,7 +37,7 @@ class _Position:
 
 
 class YamlPaths:
-    """The paths of all values of a text; none if it is not valid YAML."""
+    """The paths of all values in a text; empty if it is not valid YAML."""
 
     def __init__(self, text: str) -> None:
         self._values: list[tuple[int, int, _Position]] = []
@@ -103,7 +103,7 @@ def _scalars(documents: list[Node | None]) -> Iterator[_Position]:
             continue
         inner: list[_Position] = []
         for index, entry in enumerate(node.value):
-            # The value of a key that is no scalar is a list of nodes, whose text may have no end.
+            # The value of a non-scalar key is a list of nodes, whose text may have no end.
             name, value = str(index), entry
             if isinstance(node, MappingNode):
                 name, value = entry[0].value if isinstance(entry[0], ScalarNode) else "", entry[1]
