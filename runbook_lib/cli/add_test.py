@@ -1,4 +1,4 @@
-"""``runbook add-test``: the checks of a new test, and the recipe row that it lacks."""
+"""``runbook add-test``: the checks of a new test, and its missing recipe row."""
 
 import argparse
 import re
@@ -16,7 +16,7 @@ from runbook_lib.text import edits
 
 
 def command(options: argparse.Namespace) -> int:
-    """Print the checks and the drafted row; return 0 if no check failed, after ``--apply`` too."""
+    """Print the checks and the drafted row; return 0 if no check failed, also with ``--apply``."""
     checkout = Checkout.open(options.repo)
     refuse_fetching(checkout.path)
     path = options.test.strip("/")
@@ -28,7 +28,7 @@ def command(options: argparse.Namespace) -> int:
     model, _, case = path.removeprefix(f"{FOLDER}/").rpartition("/")
     if not all(re.fullmatch(r"[A-Za-z0-9][\w.+-]*", part) for part in (model, case)):
         raise RunbookError(
-            f"{options.test!r} names no test. Give MODEL/CASE, or the path of a file below {UNIT_TESTS}/."
+            f"{options.test!r} does not name a test. Give MODEL/CASE, or the path of a file below {UNIT_TESTS}/."
         )
     failed = False
     for platform in options.platform or ["dgx_h100"]:
@@ -51,7 +51,7 @@ def _check(checkout: Checkout, test: Target, options: argparse.Namespace) -> boo
         except (Refused, CannotTell) as error:
             print(f"No row could be drafted. {error}")
         else:
-            print(f"The row that is missing, like that of {drafted.like}:\n\n{edits.diff([drafted.edit])}")
+            print(f"The missing row, modelled on {drafted.like}:\n\n{edits.diff([drafted.edit])}")
             if options.apply:
                 checkout.apply([drafted.edit])
                 print(f"Written to {recipe}.")
@@ -62,11 +62,11 @@ def _check(checkout: Checkout, test: Target, options: argparse.Namespace) -> boo
 
 
 def _read(checkout: Checkout, paths: Sequence[str]) -> dict[str, str | None]:
-    """Return the files at or below these paths, of the work tree, or of HEAD in a bare clone."""
+    """Return the files at or below these paths, from the work tree, or in a bare clone from HEAD."""
     if checkout.bare:
         listed = checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", "HEAD", "--", *paths)
         return checkout.read([path for path in listed.split("\0") if path], "HEAD")
-    # A new test is not yet known to git.
+    # git does not track a new test yet.
     listed = checkout.git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths)
     wanted = [
         path for path in dict.fromkeys(listed.split("\0")) if path.endswith((".yaml", ".yml", ".py", ".json", ".toml"))

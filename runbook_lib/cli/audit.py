@@ -1,4 +1,4 @@
-"""``runbook status`` and ``runbook audit``: the status of each bump, and what its archive proves."""
+"""``runbook status`` and ``runbook audit``: the status of each bump, and verification of the archive."""
 
 import argparse
 import json
@@ -29,9 +29,7 @@ def command_status(options: argparse.Namespace) -> int:
     """Print the status of each bump; return 0."""
     archive = _existing(options.audit)
     if options.audit and not os.path.isdir(archive):
-        raise RunbookError(
-            f"There is no archive {archive}. Give the folder of the records: runbook status --audit DIR."
-        )
+        raise RunbookError(f"There is no archive {archive}. Name the folder of the records: runbook status --audit DIR")
     bumps = status(archive) if os.path.isdir(archive) else []
     if options.dismiss:
         return _dismiss(archive, bumps, options.dismiss)
@@ -41,7 +39,7 @@ def command_status(options: argparse.Namespace) -> int:
     dismissed = [bump for bump in bumps if bump.dismissed]
     bumps = [bump for bump in bumps if not bump.dismissed]
     if dismissed:
-        print(f"Not shown, because dismissed: {', '.join(map(_name, dismissed))}.")
+        print(f"Dismissed, so not shown: {', '.join(map(_name, dismissed))}.")
     elif not any(bump.is_started for bump in bumps):
         print(
             f"There is no bump in {archive}. Start one: {command_line.papermill(notebooks.BUMP, {'tag': '26.04-py3'})}"
@@ -61,10 +59,10 @@ def command_status(options: argparse.Namespace) -> int:
 
 
 def _dismiss(archive: Path, bumps: list[BumpStatus], tag: str) -> int:
-    """Take the bumps to a tag off the board; return 0.  Raises RunbookError without any."""
+    """Dismiss the bumps to a tag from the board; return 0.  Raises RunbookError if there are none."""
     chosen = [bump for bump in bumps if bump.tag == tag]
     if not chosen:
-        raise RunbookError(f"There is no bump to {tag} in {archive}. See the bumps: runbook status.")
+        raise RunbookError(f"There is no bump to {tag} in {archive}. List the bumps: runbook status")
     dismissal.dismiss(archive, chosen)
     for bump in chosen:
         print(f"Dismissed until it runs again: {_name(bump)}. Its records are kept.")
@@ -93,14 +91,16 @@ def _lines(bump: BumpStatus) -> Iterator[str]:
 
 
 def command_verify(options: argparse.Namespace) -> int:
-    """Print every damage to an archive; return 0 if it is intact, 1 if it is not."""
+    """Print all damage to an archive; return 0 if it is intact, 1 if it is not."""
     archive = _existing(options.dir)
     if not os.path.isdir(archive):
-        raise RunbookError(f"There is no archive {archive}. Give its folder: runbook audit verify DIR.")
+        raise RunbookError(f"There is no archive {archive}. Name its folder: runbook audit verify DIR")
     signers = Path(options.allowed_signers).expanduser().absolute() if options.allowed_signers else None
     problems, counts = verify(archive, signers)
     if not counts.bumps and not problems:  # without a record nothing is verified
-        raise RunbookError(f"No record was found in {archive}. Give the folder of the archive, or one above its bumps.")
+        raise RunbookError(
+            f"No record was found in {archive}. Name the archive's folder, or one that contains its bumps."
+        )
     for problem in problems:
         print(problem, file=sys.stderr)
     result = "intact"
@@ -113,7 +113,7 @@ def command_verify(options: argparse.Namespace) -> int:
 
 
 def command_replay(options: argparse.Namespace) -> int:
-    """Print which outputs of a record no longer hold; return 0 if all do, 1 if some do not, 2 if that is unknown."""
+    """Print the outputs of a record that no longer hold; return 0 if all hold, 1 if some do not, 2 if unknown."""
     from runbook_lib.runner.replay import replay
 
     result = replay(Path(options.record).expanduser().absolute())
@@ -125,7 +125,7 @@ def command_replay(options: argparse.Namespace) -> int:
         if cell.detail:
             print(textwrap.indent(cell.detail, "    "))
     changed = [cell for cell in result.cells if cell.outcome == "changed"]
-    count = f"{len(changed)} of {display.count(len(result.cells), 'cell')} with another output today"
+    count = f"{len(changed)} of {display.count(len(result.cells), 'cell')} with a different output today"
     print({"holds": "All outputs hold.", "changed": f"Not all outputs hold: {count}."}.get(
         result.outcome, "Unknown: not every output could be compared."
     ))  # fmt: skip
@@ -133,7 +133,7 @@ def command_replay(options: argparse.Namespace) -> int:
 
 
 def command_attest(options: argparse.Namespace) -> int:
-    """Print or write the statement that a bump was ready to merge, or its signed envelope; return 0."""
+    """Print or write the statement that a bump was ready to merge, or the signed envelope; return 0."""
     from runbook_lib.records import attestation
 
     record = Path(options.record).expanduser().absolute()

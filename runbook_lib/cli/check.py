@@ -1,4 +1,4 @@
-"""``runbook check``: whether all pins of the base image agree."""
+"""``runbook check``: check that all pins of the base image agree."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ _COLOURS = {"in sync": "green", "out of sync": "red", "cannot tell": "yellow"}
 
 
 def command(options: argparse.Namespace) -> int:
-    """Print whether the pins agree, and return the exit status."""
+    """Check that the pins agree, print the result, and return the exit status."""
     if [] in options.ref:  # argparse's value of --ref=-- before Python 3.12
         raise RunbookError("--ref=-- names no commit. Give a branch, a tag or a commit.")
     checkout = Checkout.open(options.repo)
@@ -39,12 +39,12 @@ def command(options: argparse.Namespace) -> int:
         repository=repository,
     )
     if not options.pins and is_named_by_files(checkout, repository):
-        note = f"No remote names the repository: it was taken for {repository.name} because of its files."
+        note = f"No remote names the repository. It was identified as {repository.name} from its files."
         result = replace(result, notes=(*result.notes, note))
     in_sync = result.outcome == "in sync"
     if options.json:
         print(json.dumps(result.as_json(), indent=2))
-    elif not (options.quiet and in_sync):
+    else:
         details, newline, summary = result.as_text(table=options.verbose or not in_sync).rpartition("\n")
         print(f"{details}{newline}{paint(summary, _COLOURS[result.outcome])}")
     if options.github:
@@ -53,7 +53,7 @@ def command(options: argparse.Namespace) -> int:
 
 
 def _annotate(result: Survey) -> None:
-    """Print the annotations for GitHub, and add the table to the summary of the job."""
+    """Print annotations for GitHub, and add the table to the job's summary."""
     for line in annotations(result):
         print(line)
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):

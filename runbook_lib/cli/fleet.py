@@ -16,13 +16,13 @@ _HEADS = ("repository", "branch", "type", "image", "since", "newest", "state", "
 
 
 def command(options: argparse.Namespace) -> int:
-    """Print or write the table; return 0, or 2 where something cannot be told."""
+    """Print or write the table; return 0, or 2 if something is unknown."""
     file = Path(options.file)
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RunbookError(
-            f"{file} cannot be read ({error}). It lists repositories, as docs/commands.md shows."
+            f"{file} cannot be read ({error}). It must list repositories as shown in docs/commands.md."
         ) from error
     rows = fleet.read(text, file)
     if options.json:

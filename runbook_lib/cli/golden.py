@@ -16,12 +16,12 @@ from runbook_lib.text.plain_text import plain
 
 
 def command(options: argparse.Namespace) -> int:
-    """Print the comparison; return 0 if all files could be refreshed, 1 if somebody must decide first."""
+    """Print the comparison; return 0 if all files could be refreshed, 1 if a person must decide first."""
     old, new = (_side(name, options.repo) for name in (options.old, options.new))
     if not old.contents and not new.contents:
         raise CannotTell(
-            f"Neither {options.old} nor {options.new} has a golden file. Name commits of a clone of Megatron-LM with "
-            "--repo, or folders with model/test_case/golden_values_….json in them."
+            f"Neither {options.old} nor {options.new} contains a golden file. Name commits of a Megatron-LM clone with "
+            "--repo, or folders that contain model/test_case/golden_values_….json."
         )
     verdicts = compare(old, new, _history(options))
     if options.csv:
@@ -35,18 +35,18 @@ def command(options: argparse.Namespace) -> int:
 
 
 def _history(options: argparse.Namespace) -> GoldenHistory:
-    """Read the history up to the revision that ``--history`` names, or to the old one."""
+    """Read the history up to the revision given by ``--history``, or up to the old revision."""
     ref = options.history
     if not ref:
         if os.path.isdir(Path(options.old).expanduser()):
-            return GoldenHistory(missing="the old side is a folder; name a revision with --history")
+            return GoldenHistory(missing="OLD is a folder; give a revision with --history")
         ref = options.old
     checkout = Checkout.open(Path(options.repo or "."))
     if options.history:
         try:
             ref = checkout.resolve(ref)
         except RunbookError as error:
-            raise CannotTell(f"--history names {ref!r}, which is no commit of {checkout.path}: {error}") from error
+            raise CannotTell(f"--history names {ref!r}, which is not a commit in {checkout.path}: {error}") from error
     return history.read(checkout, ref, cache_folder(os.environ, "golden"))
 
 

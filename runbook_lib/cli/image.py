@@ -1,4 +1,4 @@
-"""``runbook image``: the tags of an image, the changes between two images, and the drivers that run one."""
+"""``runbook image``: the tags of an image, the changes between two images, and the drivers that support an image."""
 
 import argparse
 import json
@@ -23,16 +23,16 @@ from runbook_lib.images.tags.coreweave import CoreWeaveTag, search
 
 
 def listed(ref: ImageRef, known: Tags, constraints: Sequence[str]) -> tuple[Sequence[Tag], int]:
-    """Return the tags that the image's family parses, newest first, and the number of those that it does not.
+    """Return the tags that the image's family can parse, newest first, and the number of other tags.
 
-    ``constraints``, such as ``cuda>=12.9``, are for CoreWeave's images, whose tags name their contents.  Raises
+    ``constraints``, such as ``cuda>=12.9``, work for CoreWeave's images, whose tags describe their contents.  Raises
     RunbookError for other images, and for an invalid constraint.
     """
     family = family_of(ref) or OTHER
     if constraints and family is not COREWEAVE:
         raise RunbookError(
-            f"The tags of {ref.name} do not name what is in the image, so {' '.join(constraints)!r} cannot be "
-            "searched for. Leave the constraints out; they are for CoreWeave's ml-containers."
+            f"The tags of {ref.name} do not describe the image's contents, so they cannot be filtered by "
+            f"{' '.join(constraints)!r}. Constraints work only for CoreWeave's ml-containers; leave them out."
         )
     listing = family.listed(known.names)
     tags: list[Tag] = sorted([*listing.releases, *listing.candidates, *listing.specials], reverse=True)
@@ -52,14 +52,14 @@ def command_list(options: argparse.Namespace) -> int:
     if known.problem:
         print(f"This list was read {ago(known.age)}: {known.problem}", file=sys.stderr)
     if unreadable:
-        print(f"Left out: {unreadable} of another form.", file=sys.stderr)
+        print(f"Left out: {unreadable} in another format.", file=sys.stderr)
     if not tags:
-        print(f"{ref.name} has no such tag.", file=sys.stderr)
+        print(f"{ref.name} has no matching tag.", file=sys.stderr)
     return 0 if tags else 1
 
 
 def command_diff(options: argparse.Namespace) -> int:
-    """Print what differs between two images, as Markdown or JSON; return 0."""
+    """Print the differences between two images, as Markdown or JSON; return 0."""
     if options.syft:
         old, new = map(_sbom_file, options.syft)
         packages = PackageComparison(old, new)
@@ -84,7 +84,7 @@ def command_diff(options: argparse.Namespace) -> int:
 
 
 def _packages(options: argparse.Namespace, common: list[str]) -> PackageComparison:
-    """Compare the packages of one platform: that of ``--platform``, else amd64, else the first of both images."""
+    """Compare the packages of one platform: ``--platform``, else amd64, else the first that both images have."""
     if not common:
         raise CannotTell(f"{options.old} and {options.new} have no platform in common.")
     platform = options.platform or ("amd64" if "amd64" in common else common[0])
@@ -102,10 +102,10 @@ def _sbom_file(path: str) -> PackageSource:
 
 
 def command_facts(options: argparse.Namespace) -> int:
-    """Print the almanac's entry of a month as the registry's config states it; return 0."""
+    """Print a month's almanac entry, taken from the image config in the registry; return 0."""
     month = _month(options.image)
     if not month:
-        raise RunbookError(f"{options.image} is not a monthly image of {NGC.images[0]}, which the almanac is about.")
+        raise RunbookError(f"{options.image} is not a monthly image of {NGC.images[0]}; the almanac has only those.")
     print(almanac.toml_entry(month, read(options.image)), end="")
     return 0
 
@@ -116,9 +116,9 @@ def _month(image: str) -> str:
 
 
 def command_driver(options: argparse.Namespace) -> int:
-    """Print the driver that an image needs, and whether each given driver runs it; return the exit status.
+    """Print the driver that an image needs, and for each given driver if it supports the image; return the exit status.
 
-    Where the registry cannot be read, the documents on the tag decide, if there are some.
+    If the registry cannot be read, the documentation of the tag decides, if there is any.
     """
     drivers = list(listed_drivers(",".join(options.driver), "--driver"))
     for path in options.nvidia_smi:
@@ -144,7 +144,7 @@ def command_driver(options: argparse.Namespace) -> int:
 
 
 def _text(path: str) -> str:
-    """Return the text of a file, or for ``-`` of standard input; invalid bytes are replaced."""
+    """Return the text of a file, or of standard input for ``-``; invalid bytes are replaced."""
     if path == "-":
         return sys.stdin.buffer.read().decode("utf-8", "replace")
     try:

@@ -1,4 +1,4 @@
-"""``runbook labels``: the labels that a pull request or a range of commits needs. Changes nothing."""
+"""``runbook labels``: the labels that a pull request or a range of commits needs.  Changes nothing."""
 
 import argparse
 import re
@@ -20,8 +20,8 @@ def command(options: argparse.Namespace) -> int:
     repository = choose(checkout)
     if short(repository) != short(MEGATRON_LM):
         raise RunbookError(
-            f"{checkout.path} is a clone of {repository.name}, and the table of labels is that of {MEGATRON_LM.name}: "
-            "its own guide for contributors says which labels its changes need."
+            f"{checkout.path} is a clone of {repository.name}, but the table of labels is that of {MEGATRON_LM.name}. "
+            "See the repository's own guide for contributors."
         )
     what = options.what
     if number := re.fullmatch(r"#?([0-9]{1,9})", what):
@@ -32,7 +32,9 @@ def command(options: argparse.Namespace) -> int:
     else:
         raise RunbookError(f"{what!r} is neither the number of a pull request nor a range such as origin/main..HEAD.")
     print(f"{changed.name}: {display.count(len(changed.paths), 'changed path')}")
-    print(display.table(table_rows(changed.needed, changed.present), empty="Nothing changes: no label.").text)
+    print(
+        display.table(table_rows(changed.needed, changed.present), empty="Nothing changes, so no label is needed.").text
+    )
     if changed.limitation:
         print(changed.limitation)
     return 0

@@ -1,4 +1,4 @@
-"""``runbook run`` and ``runbook lab``: the notebooks, headless or in JupyterLab, from any folder."""
+"""``runbook run`` and ``runbook lab``: run the notebooks headlessly or in JupyterLab, from any folder."""
 
 import argparse
 import os
@@ -18,7 +18,7 @@ _NOTEBOOKS = "runbooks"
 
 
 def command_run(options: argparse.Namespace) -> int:
-    """Run a notebook headlessly, by its name or path; the other arguments are papermill's."""
+    """Run a notebook headlessly, by name or path; the other arguments go to papermill."""
     shipped = provenance.ROOT / _NOTEBOOKS
     if not options.notebook:
         print("\n".join(sorted(path.stem for path in shipped.glob("*.ipynb"))))
@@ -27,11 +27,12 @@ def command_run(options: argparse.Namespace) -> int:
     if os.sep not in notebook and not notebook.endswith(".ipynb"):
         notebook = str(shipped / f"{notebook}.ipynb")
     _prefer_this_environment()
-    return papermill.main([notebook, *options.arguments])
+    quiet = ["--no-progress-bar"] if options.quiet else []
+    return papermill.main([notebook, *quiet, *options.arguments])
 
 
 def command_lab(options: argparse.Namespace) -> int:
-    """Open JupyterLab on the notebooks; those of an installed package are copied first."""
+    """Open the notebooks in JupyterLab; those of an installed package are copied first."""
     import_module("jupyterlab")  # before anything is copied
     if not provenance.IS_INSTALLED and not options.folder:
         folder = provenance.ROOT
@@ -45,7 +46,7 @@ def command_lab(options: argparse.Namespace) -> int:
 
 
 def _copy_notebooks(folder: Path) -> None:
-    """Copy the notebooks and documents that the folder does not have; report those that differ."""
+    """Copy the notebooks and documents that the folder does not have, and report those that differ."""
     different = []
     try:
         for source in _shipped_files():
@@ -61,8 +62,8 @@ def _copy_notebooks(folder: Path) -> None:
             "runbook lab DIR"
         ) from error
     if different:
-        note = f"{folder} has other versions of {join_first(different, 3)}, which stay as they are."
-        print(note, file=sys.stderr, flush=True)  # JupyterLab takes the place of this process
+        note = f"{folder} has different versions of {join_first(different, 3)}; they were left as they are."
+        print(note, file=sys.stderr, flush=True)  # JupyterLab replaces this process
 
 
 def _shipped_files() -> Iterator[Path]:
@@ -73,7 +74,7 @@ def _shipped_files() -> Iterator[Path]:
 
 
 def _prefer_this_environment() -> None:
-    """Make Jupyter use the kernel of this environment, and the settings that are shipped beside the notebooks."""
+    """Make Jupyter use this environment's kernel, and the settings shipped with the notebooks."""
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
     settings = [str(provenance.ROOT / "environment" / "jupyter"), os.environ.get("JUPYTER_CONFIG_PATH", "")]
     os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, settings))

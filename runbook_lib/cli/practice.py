@@ -20,7 +20,7 @@ def command(options: Namespace) -> int:
         return 0
     with start() as world, contextlib.suppress(KeyboardInterrupt):
         print(_describe(world), flush=True)
-        # In short steps: a Ctrl-C immediately before an endless wait would have no effect.
+        # In short steps: a Ctrl-C just before an endless wait would have no effect.
         while not world.running_elsewhere:
             time.sleep(0.2)
     return 0
@@ -37,8 +37,8 @@ def _describe(world: World) -> str:
     forge      {world.launcher.forge}   (GitHub's REST API, repository {world.env["GITHUB_REPOSITORY"]})
     registry   {world.launcher.registry}   (nvidia/pytorch)
 
-Notebooks without a repo find it by themselves. For a shell of your own:
+Notebooks without a repo find it automatically. To use it in another shell:
 
 {exports}
 
-{end}; the folder stays. `runbook practice reset` removes it."""
+{end}; the folder remains. `runbook practice reset` removes it."""

@@ -23,7 +23,7 @@ _MOVES = {"j": 1, "": 1, "k": -1}
 
 
 def command(options: argparse.Namespace) -> int:
-    """Ask for each decision, and run the bump with the answers; return 0 if nothing is left open, 1 if something is."""
+    """Ask for each decision, and run the bump with the answers; return 0 if nothing is left to decide, else 1."""
     root = Path(options.audit).expanduser().absolute() if options.audit else archive.default()
     source = NotebookSource.read(provenance.ROOT / command_line.FOLDER / f"{notebooks.BUMP}.ipynb")
     names = [parameter.name for parameter in source.parameters]
@@ -38,7 +38,7 @@ def command(options: argparse.Namespace) -> int:
     print(f"\n{len(open_cards) - len(missing)} of {len(open_cards)} decided.")
     if not answers:
         return 1
-    print(f"The command that carries this out:\n\n{command_line.papermill(notebooks.BUMP, given)}\n")
+    print(f"The command that applies these decisions:\n\n{command_line.papermill(notebooks.BUMP, given)}\n")
     if _read(f"Type {bump.tag} to run it now, or press Enter to stop: ") != bump.tag:
         return int(bool(missing))
     arguments = [str(source.path)]
@@ -48,7 +48,7 @@ def command(options: argparse.Namespace) -> int:
 
 
 def _bump(root: Path, tag: str, names: list[str]) -> tuple[BumpStatus, tuple[Card, ...]]:
-    """Return the bump of a tag, or the newest with something to decide, and its cards."""
+    """Return the bump to a tag, or the newest with something to decide, and its cards."""
     bumps = [bump for bump in archive.status(root) if bump.is_started] if root.is_dir() else []
     bumps = [bump for bump in bumps if tag in ("", bump.tag)]
     if not bumps:
@@ -64,7 +64,7 @@ def _bump(root: Path, tag: str, names: list[str]) -> tuple[BumpStatus, tuple[Car
 
 
 def _given(folder: Path) -> dict[str, Any]:
-    """Return the parameters of the newest run of the bump, without the decisions that it carried out."""
+    """Return the parameters of the bump's newest run, without the decisions that it applied."""
     for run in reversed(read_records(folder).readable):
         parameters = run.get("parameters") or {}
         if run["notebook"]["name"] == notebooks.BUMP and parameters.get("given"):
@@ -96,7 +96,7 @@ def _ask_all(open_cards: tuple[Card, ...]) -> dict[str, Mapping[str, str]]:
             position = max(0, position + _MOVES[key])
             continue
         else:
-            print("That is none of the keys.")
+            print("Press one of the keys listed above.")
             continue
         if problem := cards.problem(card, answer):
             print(style.paint(f"✗ {problem}", "red"))
@@ -124,7 +124,7 @@ def _lines(card: Card) -> Iterator[str]:
 
 
 def _read(prompt: str) -> str | None:
-    """Return a line of standard input without its spaces; None at its end."""
+    """Return a stripped line of standard input; None at end of file."""
     print(prompt, end="", flush=True)
     line = sys.stdin.readline()
     return line.strip() if line else None

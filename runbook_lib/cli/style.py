@@ -1,24 +1,24 @@
-"""Colours of the terminal: only on a terminal, and never with NO_COLOR."""
+"""Terminal colours: only on a terminal, and never with NO_COLOR."""
 
 import os
 import sys
 
 _CODES = {"red": "31", "green": "32", "yellow": "33", "bold": "1"}
-#: The colour of a word by which a line reports an outcome.
+#: The colours of words that report an outcome.
 _OUTCOMES = {"✓": "green", "✗": "red", "…": "yellow", "⚠": "yellow"}
 
 
 def has_colour() -> bool:
-    """Report if standard output may have colours."""
+    """Return True if standard output may be coloured."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def paint(text: str, colour: str) -> str:
-    """Return the text in a colour, or as it is where there are none."""
+    """Return the text in a colour, or unchanged if colours are off."""
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if has_colour() else text
 
 
 def by_mark(line: str) -> str:
-    """Return a line in the colour of the mark that it begins with."""
+    """Return a line in the colour of its leading mark."""
     colour = _OUTCOMES.get(line.lstrip()[:1])
     return paint(line, colour) if colour else line

@@ -1,4 +1,4 @@
-"""``runbook watch``, ``revert`` and ``follow``: newer tags, proposed, taken back and followed."""
+"""``runbook watch``, ``revert`` and ``follow``: propose newer tags, revert merged bumps, and follow open ones."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ from runbook_lib.workflow import events
 
 
 def command_watch(options: argparse.Namespace) -> int:
-    """Compare the pins with the registry, and propose a newer tag with ``--publish``; return the exit status."""
+    """Compare the pins with the registry and, with ``--publish``, propose a newer tag; return the exit status."""
     request = watch.WatchOptions(
         today=now().date(), image_type=options.image_type, base=options.base, remote=options.remote,
         pins=_pins(options), audit=options.audit, cool_down=options.cool_down, publish=options.publish,
@@ -39,7 +39,7 @@ def command_watch(options: argparse.Namespace) -> int:
 
 
 def _as_json(report: watch.WatchReport) -> dict[str, object]:
-    """Return the fields of the result; of several groups, those of the first, and all of them as ``groups``."""
+    """Return the result as JSON: the fields of the first group, and if there are several, all of them as ``groups``."""
     results = [asdict(result) for result in report.results]
     document: dict[str, object] = {"format": 1, **(results[0] if results else {})}
     if len(results) > 1 or report.problems:
@@ -48,7 +48,7 @@ def _as_json(report: watch.WatchReport) -> dict[str, object]:
 
 
 def command_revert(options: argparse.Namespace) -> int:
-    """Open the pull request that reverts a merged bump, with ``--publish``; return 0."""
+    """Preview the pull request that reverts a merged bump or, with ``--publish``, open it; return 0."""
     request = revert.RevertOptions(
         tag=options.tag, reason=options.reason, until=options.until, group=options.group, image_type=options.image_type,
         base=options.base, remote=options.remote, pins=_pins(options), publish=options.publish,
@@ -60,7 +60,7 @@ def command_revert(options: argparse.Namespace) -> int:
 
 
 def command_follow(options: argparse.Namespace) -> int:
-    """Carry out the command of an event, and update the status comment, with ``--publish``; return 0."""
+    """Preview the response to an event or, with ``--publish``, run its command and update the comment; return 0."""
     checkout = Checkout.open(options.repo)
     try:
         document = json.loads(Path(options.event).read_bytes())
@@ -94,6 +94,6 @@ def command_follow(options: argparse.Namespace) -> int:
 
 
 def _pins(options: argparse.Namespace) -> str:
-    """Return the option, as an absolute path if it is a file: notebooks run in another folder."""
+    """Return the option ``--pins``, as an absolute path if it is a file, because notebooks run in another folder."""
     path = Path(options.pins).expanduser()
     return str(path.absolute()) if options.pins and path.is_file() else str(options.pins)

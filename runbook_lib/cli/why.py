@@ -19,12 +19,12 @@ VERSION = 1
 
 
 def command(options: argparse.Namespace) -> int:
-    """Print the cause; return 0 where there is one, 2 where it is unknown."""
+    """Print the root cause; return 0 if there is one, 2 if it is unknown."""
     if options.rules:
         print(json.dumps(_rules(), indent=2) if options.json else "\n".join(_rule_lines()))
         return 0
     if not options.place:
-        raise RunbookError("Name a log, a folder, a zip, or the address of a run, a job or a pull request on GitHub.")
+        raise RunbookError("Name a log, a folder, a zip, or the URL of a run, a job or a pull request on GitHub.")
     failures = _failures(options.place, options.workflow)
     if not failures:
         raise RunbookError(f"{options.place} has no failed job.")
