@@ -1,4 +1,4 @@
-"""The board of the start page with a button that takes an abandoned bump off it."""
+"""The start page's board, with a button to remove an abandoned bump."""
 
 from typing import Any
 
@@ -6,18 +6,18 @@ from runbook_lib.records.status import BumpStatus
 from runbook_lib.runner import session
 from runbook_lib.steps import start
 
-_TOOLTIP = "Take this bump off the board until it runs again. Its records, branch and pull request stay."
+_TOOLTIP = "Remove this bump from the board until it runs again. Its records, branch and pull request stay."
 
 
 class Board:
-    """The board, and in a session with a person a button for each bump in flight."""
+    """The board, and in an interactive session a button for each bump in flight."""
 
     def __init__(self, audit: str) -> None:
         self._audit = audit
         self._buttons: Any = None
 
     def refresh(self, audit: str) -> None:
-        """Show the bumps as they are now; ``audit`` is the archive's parameter of the form."""
+        """Show the current state of the bumps; ``audit`` is the form's value for the archive."""
         self._audit = audit
         start.refresh_board(audit)
         self._offer()

@@ -1,8 +1,7 @@
-"""The choices of a form: the registry's tags, and the pull request's CI runs."""
+"""The choices that a form offers: the registry's tags, and the pull request's CI runs."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import branch_of
@@ -12,14 +11,13 @@ from runbook_lib.clients.registry.client import Registry
 from runbook_lib.clients.registry.tag_check import verify_tag
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.images.families import edition
+from runbook_lib.images.families import AnyFamily, edition
 from runbook_lib.images.reference import ImageRef, Tag
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.repositories import Repository
-from runbook_lib.records import archive
 from runbook_lib.workflow import bump_branch, pull_request
 
-#: Tags and CI runs that are offered; an older one can still be typed.
+#: Number of tags and CI runs that are offered; older ones can still be typed.
 _TAGS, _RUNS = 12, 10
 
 
@@ -33,34 +31,56 @@ class Choice:
 
 @dataclass(frozen=True)
 class Choices:
-    """Choices, the likeliest first, and a note on the list."""
+    """Choices, the most likely first, and a note about the list."""
 
     choices: tuple[Choice, ...]
     note: str = ""
 
 
-def pinned_tags(checkout: Checkout, bump: Bump) -> tuple[str, ...]:
-    """Return the tags that the pins of this image type name on the base branch.  Raises RunbookError."""
+def pinned_tags(checkout: Checkout, bump: Bump) -> Mapping[str, tuple[str, ...]]:
+    """Return the tags in this image type's pins on the base branch, by group.  Raises RunbookError."""
     branch = bump_branch.find(checkout, bump)
     sites = bump.repository.sites
-    pins = check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites)
-    role = f"lockstep {bump.image_type}"
-    group = sites.groups[0].name
-    images = dict.fromkeys(pin.image for pin in pins if (pin.role, pin.group) == (role, group) and pin.image)
-    return tuple(ImageRef.parse(image).tag or "" for image in images)
+    pinned: dict[str, tuple[str, ...]] = {}
+    for pin in check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites):
+        if pin.role != f"lockstep {bump.image_type}" or not pin.image:
+            continue
+        tag, known = ImageRef.parse(pin.image).tag or "", pinned.get(pin.group, ())
+        if tag not in known:
+            pinned[pin.group] = (*known, tag)
+    return pinned
 
 
-def tags(repository: Repository, pinned: Collection[str]) -> Choices:
-    """Return the releases of the image without candidates, those of a pinned edition first, then the newest first.
+def tags(repository: Repository, pinned: Mapping[str, Collection[str]]) -> Choices:
+    """Return the releases of each group's image, with the image's name in the labels if there are several.
+
+    ``pinned``: the tags of the pins by group.
+    """
+    families = {group.image: group.family for group in repository.sites.groups}
+    of_image: dict[str, Choices] = {}
+    for image, family in families.items():
+        names = [group.name for group in repository.sites.groups if group.image == image]
+        of_image[image] = _tags(ImageRef.parse(image), family, [tag for name in names for tag in pinned.get(name, ())])
+    if len(of_image) == 1:
+        return next(iter(of_image.values()))
+    labels: dict[str, list[str]] = {}
+    for image, offered in of_image.items():
+        for choice in offered.choices:
+            labels.setdefault(choice.value, []).append(f"{choice.label}, {image.rpartition('/')[2]}")
+    merged = tuple(Choice(value, "; ".join(listed)) for value, listed in labels.items())
+    return Choices(merged, " ".join(dict.fromkeys(offered.note for offered in of_image.values() if offered.note)))
+
+
+def _tags(ref: ImageRef, family: AnyFamily, pinned: Collection[str]) -> Choices:
+    """Return the image's releases without release candidates: pinned editions first, then the newest first.
 
     Other editions are for other machines.
     """
-    ref, family = ImageRef.parse(repository.sites.image), repository.sites.family
     try:
         with Registry.connect(ref) as registry:
             known = registry.known_tags()
     except RunbookError as error:
-        return Choices((), f"The registry could not be queried: {error} Type the tag.")
+        return Choices((), f"The registry could not be queried: {error} Type the tag instead.")
     editions = set()
     for name in pinned:
         try:
@@ -81,14 +101,19 @@ def tags(repository: Repository, pinned: Collection[str]) -> Choices:
 
 
 def tag_problem(repository: Repository, tag: Tag) -> str:
-    """Return that the registry has no such tag; empty if it has it, or cannot be queried.  Raises RunbookError."""
-    with Registry.connect(ImageRef.parse(repository.sites.image)) as registry:
-        check, _ = verify_tag(registry, tag, (), repository.sites.family)
+    """Return a message if the registry does not have the tag; empty if it does or cannot be queried.
+
+    Raises RunbookError.
+    """
+    groups = repository.sites.groups
+    group = next((group for group in groups if group.accepts(str(tag))), groups[0])
+    with Registry.connect(ImageRef.parse(group.image)) as registry:
+        check, _ = verify_tag(registry, tag, (), group.family)
     return check.detail if check.status == "failed" else ""
 
 
 def runs(checkout: Checkout, bump: Bump, github: GitHub | None) -> Choices:
-    """Return the latest CI runs of the bump's pull request, newest first; if there is none, the reason as the note."""
+    """Return the latest CI runs of the bump's pull request, newest first; without any, the note gives the reason."""
     state = pull_request.read_state(bump_branch.find(checkout, bump), github)
     if github is None or state.pull is None:
         return Choices((), state.problem or "There is no pull request yet, so CI has not run.")
@@ -102,17 +127,3 @@ def runs(checkout: Checkout, bump: Bump, github: GitHub | None) -> Choices:
     if not choices:
         return Choices((), f"CI has not run for #{state.pull.number} yet.")
     return Choices(tuple(choices))
-
-
-def in_flight(root: Path, repository: str, values: Mapping[str, object]) -> str:
-    """Return the tag of the newest bump in flight in the archive ``root``; empty if there is none.
-
-    ``values`` are those of the form.
-    """
-    key = (repository, values.get("base"), values.get("image_type"), not values.get("repo"))
-    for bump in archive.status(root):
-        if (bump.repository, bump.base, bump.image_type, bump.practice) != key:
-            continue
-        if bump.is_in_flight:
-            return bump.tag
-    return ""

@@ -1,4 +1,4 @@
-"""The fields of a notebook's form: labels, choices, and the problems of typed values.  Pure."""
+"""The fields of a notebook's form: labels, choices, and validation of typed values.  Pure."""
 
 import os
 import re
@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runbook_lib.bump import Bump
-from runbook_lib.containers.work.target import TARGETS
-from runbook_lib.containers.work.tasks import TASKS
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 from runbook_lib.runner.parameters import Parameter
 from runbook_lib.text.decisions import entries
 from runbook_lib.text.redact import Redactor
 
-#: Labels by parameter; any other parameter has its name as label.
+#: Labels by parameter; other parameters are labelled with their names.
 LABELS = {
     "tag": "Tag", "repo": "Checkout", "image_type": "Image type", "base": "Base branch", "remote": "Push to",
     "audit": "Archive", "allow": "Exceptions", "pins": "Whose pins", "group": "Group of pins",
@@ -27,7 +25,7 @@ LABELS = {
     "package": "Package", "extra": "Into", "cache": "uv's cache", "folder": "Folder", "slurm": "Slurm",
     "region": "Region", "env": "Variables", "command": "Command",
     "how": "How", "engine": "Engine", "target": "Stage", "dockerfile": "Dockerfile", "arguments": "Build arguments",
-    "name": "Image's name", "secrets": "Build secrets", "look": "Look into the image", "train": "Train",
+    "name": "Image name", "secrets": "Build secrets", "look": "Look into the image", "train": "Train",
     "gitlab": "GitLab's remote", "site": "Cluster's file", "results": "Results in",
     "partition": "Partition", "account": "Account", "mounts": "Mounts", "platform": "Platform",
     "repeats": "Repeats at most", "canary": "One test first", "again": "Submit once more",
@@ -41,22 +39,20 @@ SELDOM = (
     "rerun", "hold", "cache", "folder", "slurm", "target", "dockerfile", "arguments", "name", "secrets", "train",
     "mounts", "again", "repeats", "early", "cancel", "gitlab", "nodes", "gpus",
 )  # fmt: skip
-#: The values of fields that have few, and their labels.
-CHOICES: Mapping[str, Mapping[str, str]] = {
+#: The values of fields with a fixed choice, and their labels; `choices` has two more.
+_CHOICES: Mapping[str, Mapping[str, str]] = {
     "image_type": {"dev": "dev: what CI runs in by default", "lts": "lts: the long-term image"},
     "source": {"github": "GitHub, then GitLab", "gitlab": "GitLab only"},
-    "task": {name: f"{name}: {text}" for name, text in TASKS.items()},
-    "where": {"": "(what this machine has)"} | {name: f"{name}: {text}" for name, text in TARGETS.items()},
     "how": {
         "build": "build: the image of this checkout",
-        "stack": "stack: fw-base, Megatron-Bridge and fw-final, each on the one before",
+        "stack": "stack: fw-base, Megatron-Bridge and fw-final, each built on the previous one",
         "pull": "pull: the image that internal CI built",
     },
     "engine": {"": "(the first that works)", "docker": "docker", "podman": "podman", "buildah": "buildah"},
 }
 #: Set by Preview and Apply.
 _NO_FIELD = ("apply", "confirm")
-#: Parameters that take ``name: reason; …``, with the form of an entry.
+#: Parameters that take ``name: reason; …``, with the format of an entry.
 DECISIONS = {
     "accept": "model/case/golden_values_….json: reason",
     "broken": "case@platform: reason",
@@ -65,7 +61,7 @@ DECISIONS = {
     "hold": "name: reason",
 }
 _COMMON = ("tag", "image_type", "base", "remote", "allow", "group")
-_LTS = "LTS pins seldom move, and a maintainer decides when. Do you mean the LTS image?"
+_LTS = "LTS pins rarely move, and a maintainer decides when. Do you really mean the LTS image?"
 
 
 _ADDRESS = r"https?://\S{1,300}/(?:actions/runs|pull|pipelines)/[0-9]{1,18}(?![0-9])\S{0,300}"
@@ -75,7 +71,7 @@ _RUN = rf"#?[0-9]{{1,18}}|{_ADDRESS}|[A-Za-z_][A-Za-z0-9._/+-]{{0,200}}"
 
 @dataclass(frozen=True)
 class Field:
-    """A field.  ``help`` is the comment in the parameters cell; a ``seldom`` one is hidden at first."""
+    """A field.  ``help`` is the comment in the parameters cell; a ``seldom`` field is hidden at first."""
 
     name: str
     label: str
@@ -85,11 +81,11 @@ class Field:
 
 
 def fields(parameters: Iterable[Parameter]) -> tuple[Field, ...]:
-    """Return the fields of a notebook with these parameters, in their order."""
+    """Return the form fields for a notebook's parameters, in the same order."""
     visible = [parameter for parameter in parameters if parameter.name not in _NO_FIELD]
     seldom: tuple[str, ...] = SELDOM
     if {"broken", "refs"} <= {parameter.name for parameter in visible}:
-        seldom = (*SELDOM, "refs", "run_id")  # a bump's notebook, where the parameters of single steps are hidden
+        seldom = (*SELDOM, "refs", "run_id")  # the bump notebook, which hides the parameters of single steps
     result = []
     for parameter in visible:
         name = parameter.name
@@ -97,12 +93,25 @@ def fields(parameters: Iterable[Parameter]) -> tuple[Field, ...]:
     return tuple(result)
 
 
+def choices(name: str) -> Mapping[str, str]:
+    """Return the labels of a field's values; none for a field that takes any text."""
+    if name not in ("task", "where"):
+        return _CHOICES.get(name, {})
+    # Imported for these fields only: every form waits for what is imported above.
+    from runbook_lib.containers.work.target import TARGETS
+    from runbook_lib.containers.work.tasks import TASKS
+
+    if name == "task":
+        return {task: f"{task}: {text}" for task, text in TASKS.items()}
+    return {"": "(what this machine has)"} | {target: f"{target}: {text}" for target, text in TARGETS.items()}
+
+
 def problem(name: str, value: str | bool, repository: Repository = MEGATRON_LM) -> str:
     """Return the problem of a value, as a sentence; empty if it is valid.  ``repository`` defines its tags."""
     if isinstance(value, bool):
         return ""
     if not value.isprintable():
-        return f"{value!r} has an invisible character. Type it again."
+        return f"{value!r} contains an invisible character. Type the value again."
     try:
         if name in _COMMON:
             Bump.parse(**{name: value}, repository=repository)  # type: ignore[arg-type]
@@ -118,7 +127,7 @@ def problem(name: str, value: str | bool, repository: Repository = MEGATRON_LM) 
 
 
 def advice(name: str, value: str | bool) -> str:
-    """Return advice on a value, which does not prevent anything; empty without any."""
+    """Return advice on a value, which blocks nothing; empty if there is none."""
     return _LTS if (name, value) == ("image_type", "lts") else ""
 
 
@@ -126,14 +135,12 @@ def _run_problem(value: str) -> str:
     text = value.strip()
     if not text or re.fullmatch(_RUN, text):
         return ""
-    return (
-        f"{value!r} names no CI run. Give its number or address, a pull request (#12) or a branch, or leave it empty."
-    )
+    return f"{value!r} names no CI run. Enter its number or URL, a pull request (#12) or a branch, or leave this empty."
 
 
 def _path_problem(value: str) -> str:
     try:
         Path(value).expanduser()
     except RuntimeError:
-        return f"{value!r} starts with the home folder of a user whom this machine does not know."
+        return f"{value!r} starts with the home folder of a user who does not exist on this machine."
     return ""

@@ -1,4 +1,4 @@
-"""A headless run that a form follows: one that it started, or one that was in progress when the form opened."""
+"""A headless run followed by a form: started by the form, or already in progress when the form opened."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,13 +13,13 @@ _CANCELLED_EARLY = "Cancelled before it started: nothing was done, and there is 
 
 
 class StartedRun:
-    """A run that this form started; its record is below the bump's ``folder``."""
+    """A run started by this form; its record is below the bump's ``folder``."""
 
     def __init__(self, process: background.BackgroundRun, folder: Path) -> None:
         self._process, self._folder = process, folder
 
     def read(self) -> RunView | None:
-        """Read the record that the process opened, None before it has one."""
+        """Read the record opened by the process; None before it exists."""
         return run_view.find_run(self._folder, process=self._process.process)
 
     def has_ended(self, run: RunView | None) -> bool:
@@ -27,11 +27,11 @@ class StartedRun:
         return self._process.has_exited
 
     def output(self) -> str:
-        """Return the last lines that its cells printed."""
+        """Return the last lines printed by the cells."""
         return self._process.progress()
 
     def failure(self) -> str:
-        """Return the last line that the process printed."""
+        """Return the last line printed by the process."""
         if self._process.is_cancelled:
             return _CANCELLED_EARLY
         lines = self.output().strip().splitlines()
@@ -49,7 +49,7 @@ class StartedRun:
 
 
 class AttachedRun:
-    """A run of this bump that something else started, from the ``predicate`` of its open record."""
+    """A run of this bump started elsewhere, from the ``predicate`` of its open record."""
 
     def __init__(self, predicate: Mapping[str, Any], folder: Path) -> None:
         self._predicate, self._folder = predicate, folder
@@ -67,11 +67,11 @@ class AttachedRun:
         return ""
 
     def failure(self) -> str:
-        """Return that the record has disappeared."""
+        """Return the message that the record has disappeared."""
         return "The record of the run has disappeared."
 
     def cancel(self) -> None:
-        """Signal the process, if it is on this machine."""
+        """Send the process a signal, if it is on this machine."""
         background.cancel(self._predicate)
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ FollowedRun: TypeAlias = StartedRun | AttachedRun
 
 
 def find_run(archive: Path, folder: Path) -> AttachedRun | None:
-    """Return the newest run in progress of a bump; ``folder`` is the bump's in the archive."""
+    """Return the newest run in progress of a bump; ``folder`` is the bump's folder in the archive."""
     for predicate in reversed(background.active_runs(archive)):
         if archive.joinpath(*Identity.from_json(predicate["bump"]).parts) == folder:
             return AttachedRun(predicate, folder)

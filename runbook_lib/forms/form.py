@@ -1,8 +1,9 @@
-"""The form of a notebook in JupyterLab.  In a headless run there is none, and its modules are not imported."""
+"""A notebook's form in JupyterLab.  A headless run has no form and does not import the form's modules."""
 
 from collections.abc import Callable, Mapping
 
 from runbook_lib.runner import session
+from runbook_lib.system import startup
 
 
 def offer(
@@ -14,10 +15,11 @@ def offer(
 ) -> None:
     """Show the parameters of a notebook as a form, with values from ``namespace``; in a headless run, do nothing.
 
-    With ``applies=False`` the form has only a button *Run*.  ``after_run`` is called with the archive's parameter
-    whenever a run has ended.
+    With ``applies=False`` the form's only button is *Run*.  ``after_run`` is called with the form's value for the
+        archive whenever a run ends.
     """
     if session.interactive():
+        startup.skip_httpx_command()
         from runbook_lib.forms import widgets
         from runbook_lib.forms.notebook_form import Form
 

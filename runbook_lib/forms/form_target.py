@@ -1,4 +1,4 @@
-"""The bump that a form's values describe: its checkout, its parameters and its folder in the archive."""
+"""The bump described by a form's values: its checkout, its parameters and its folder in the archive."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class FormTarget:
         return Checkout.open(enter(str(self.values.get("repo", ""))))
 
     def bump(self, *, tag: bool = True) -> Bump:
-        """Return the checked parameters, with ``tag=False`` those that hold for any tag.  Raises RunbookError."""
+        """Return the validated parameters; ``tag=False`` leaves the tag out.  Raises RunbookError."""
         names = ["image_type", "base", "remote", "group"]
         if tag:
             names += ["tag", "allow"]
@@ -58,3 +58,12 @@ class FormTarget:
         tag = str(bump.tag or "")
         identity = Identity(owner, bump.base, bump.image_type, tag, practice=self.practice, group=bump.group)
         return self.archive().joinpath(*identity.parts)
+
+    def tag_in_flight(self) -> str:
+        """Return the tag of the newest bump in flight in the archive; empty without one.  Raises RunbookError."""
+        values = self.values
+        key = (self.checkout().repository(), values.get("base"), values.get("image_type"), self.practice)
+        for bump in archive.status(self.archive()):
+            if (bump.repository, bump.base, bump.image_type, bump.practice) == key and bump.is_in_flight:
+                return bump.tag
+        return ""

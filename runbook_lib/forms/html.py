@@ -1,4 +1,4 @@
-"""HTML that a form shows of a run: what applying would do, its progress and its result."""
+"""HTML for a run in a form: the plan, the progress and the result."""
 
 import json
 import os
@@ -13,35 +13,35 @@ from runbook_lib.forms import next_action
 from runbook_lib.records.pages.html import macros
 from runbook_lib.records.run_view import RunView
 
-#: Lines up to which a diff is shown unfolded, and lines that are shown at all.
+#: The most lines of a diff that is shown unfolded, and the most lines of a diff that are shown.
 _SHORT_DIFF, _LONGEST_DIFF = 120, 2000
 FAILED = "failed"
-#: The jobs of CI in a line of output.
+#: The number of finished CI jobs in a line of output.
 _JOBS = re.compile(r"\b(\d{1,6}) of (\d{1,6}) jobs done")
 
 
 def error(sentence: str) -> str:
-    """Return an error message, prominently.  Empty without a sentence."""
+    """Return a prominent error message.  Empty if the sentence is."""
     return _markup("error", sentence)
 
 
 def problem(sentence: str) -> str:
-    """Return a problem with the field above.  Empty without a sentence."""
+    """Return a problem with the field above.  Empty if the sentence is."""
     return _markup("problem", sentence)
 
 
 def hint(sentence: str) -> str:
-    """Return a hint about the field above.  Empty without a sentence."""
+    """Return a hint about the field above.  Empty if the sentence is."""
     return _markup("hint", sentence)
 
 
 def folded(summary: str, content: str) -> str:
-    """Return something long folded behind one line.  ``content`` is HTML; nothing is returned without any."""
+    """Return long HTML ``content`` folded behind a one-line summary.  Empty if the content is."""
     return _markup("folded", summary, _trusted(content))
 
 
-def plan(run: RunView, *, publish: bool, practice: bool) -> str:
-    """Return what *Apply* will do, the files' changes line by line, and the results of each step."""
+def plan(run: RunView, *, publish: bool, practice: bool, open_cards: int = 0) -> str:
+    """Return the actions of *Apply*, the diffs of the files, and the results of each step."""
     local = [str(effect["sentence"]) for effect in run.planned if not effect["publish"]]
     public = [str(effect["sentence"]) for effect in run.planned if effect["publish"]]
     diffs = []
@@ -53,11 +53,11 @@ def plan(run: RunView, *, publish: bool, practice: bool) -> str:
             diffs.append(_diff(code))
     steps = [(step, _trusted(step.plan_html())) for step in run.steps]
     outputs = "" if run.steps else _trusted(run.plan_html())
-    return _markup("plan", run, publish, practice, local, public, diffs, data, steps, outputs)
+    return _markup("plan", run, publish, practice, open_cards, local, public, diffs, data, steps, outputs)
 
 
 def progress_label(run: RunView | None, total: int) -> str:
-    """Return the progress of a run for screen readers, in words that change only when a step has ended."""
+    """Return a run's progress for screen readers, in words that change only when a step ends."""
     ended = _ended_steps(run)
     if total and ended <= total:
         return f"{ended} of {total} steps done"
@@ -67,10 +67,10 @@ def progress_label(run: RunView | None, total: int) -> str:
 def progress(run: RunView | None, output: str, seconds: float, total: int = 0) -> str:
     """Return the steps so far, one bar, and the last line of the output.
 
-    The bar counts the jobs of CI while the last line names them, else the steps if their total is known.
+    The bar counts CI jobs while the last line mentions them, otherwise steps if their total is known.
     """
     steps = run.steps if run else ()
-    # The lines that name the result of a step repeat the list of steps.
+    # Lines with the result of a step would repeat the list of steps.
     listed = tuple(f"{mark}  {step.notebook}:" for step in steps for mark in display.MARKS.values())
     lines = [line for line in output.splitlines() if not line.startswith(listed)]
     last = next((line for line in reversed(lines) if line.strip()), "")
@@ -83,9 +83,9 @@ def progress(run: RunView | None, output: str, seconds: float, total: int = 0) -
 
 
 def result(run: RunView, *, has_cards: bool = False) -> str:
-    """Return how a run ended: its sentence, what is next, links, each step, and where the record is.
+    """Return the outcome of a run: its sentence, the next action, links, each step, and the location of the record.
 
-    The sentence of a failed run is left out: it is the error above.  ``has_cards``: the form requests decisions.
+    The sentence of a failed run is left out: the error above shows it.  ``has_cards``: the form requests decisions.
     """
     following = _next_in_form(run, has_cards=has_cards)
     newest = {step.notebook: step for step in run.steps}  # a step may run once per round of CI
@@ -100,16 +100,16 @@ def result(run: RunView, *, has_cards: bool = False) -> str:
 
 
 def _next_in_form(run: RunView, *, has_cards: bool) -> str:
-    """Return the next action, with the form's buttons instead of a command that runs the same notebook again."""
+    """Return the next action, naming the form's buttons instead of the command to run the same notebook again."""
     if has_cards and run.state != "done":
         return "Make the decisions listed above, then preview again."
     return next_action.in_form(run.next, run.notebook)
 
 
 def _raw_address(file: Path) -> str:
-    """Return where the Jupyter server of this kernel serves a file unchanged; empty where it does not.
+    """Return the URL at which this kernel's Jupyter server serves a file unchanged; empty if there is none.
 
-    A relative address would open the file in JupyterLab's editor.
+    A relative URL would open the file in JupyterLab's editor.
     """
     from jupyter_core.paths import jupyter_runtime_dir
 
@@ -118,7 +118,7 @@ def _raw_address(file: Path) -> str:
         server = json.loads(server_file.read_bytes())
         path = file.absolute().relative_to(server["root_dir"])
         return quote(f"{server['base_url']}files/{path.as_posix()}")
-    except (OSError, ValueError, KeyError, TypeError):  # no Jupyter server, or a file outside of its folder
+    except (OSError, ValueError, KeyError, TypeError):  # no Jupyter server, or a file outside its folder
         return ""
 
 
@@ -137,7 +137,7 @@ def _ended_steps(run: RunView | None) -> int:
 
 
 def _split_files(text: str) -> list[str]:
-    """Return the parts of a diff, each of one file."""
+    """Split a diff into the diffs of single files."""
     parts: list[list[str]] = [[]]
     lines = text.splitlines(keepends=True)
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
@@ -148,13 +148,13 @@ def _split_files(text: str) -> list[str]:
 
 
 def _is_data(file_diff: str) -> bool:
-    """Return True for the diff of a golden file: a person reads its verdict, not thousands of its numbers."""
+    """Return True for the diff of a golden file: people read its verdict, not thousands of numbers."""
     name = _file_name(file_diff)
     return name.endswith(".json") and Path(name).name.startswith("golden_values")
 
 
 def _summary(file_diff: str) -> str:
-    """Return the file of a diff, and how many of its lines change."""
+    """Return the name of a diff's file, and the number of changed lines."""
     lines = file_diff.splitlines()[2:]
     added = sum(line.startswith("+") for line in lines)
     removed = sum(line.startswith("-") for line in lines)
@@ -162,7 +162,7 @@ def _summary(file_diff: str) -> str:
 
 
 def _file_name(file_diff: str) -> str:
-    """Return the file after the change; of a removed one, that before it."""
+    """Return the file's name after the change; for a removed file, its name before."""
     names = [line[4:].partition("\t")[0].strip() for line in file_diff.splitlines()[:2]]
     name = next((name for name in reversed(names) if name != "/dev/null"), "")
     return name.removeprefix("a/").removeprefix("b/")

@@ -1,24 +1,31 @@
-"""The next action of a run in the words of a form: its buttons and fields instead of commands.  Pure."""
+"""The texts of a run phrased for a form: buttons and fields instead of commands and their options.  Pure."""
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import PurePath
 
 from runbook_lib.forms.fields import LABELS
+from runbook_lib.records.cards import Card
+from runbook_lib.records.run_view import RunView
 
 _AGAIN = "Press Preview, then Apply"
 _PUBLISH = "Select Publish, then Preview and Apply"
+_AFTER_CI = "Once CI has ended, press Preview, then Apply; with Wait for CI selected, Apply waits for CI itself"
 _COMMAND = "environment/run papermill "
-#: What the steps say of their commands, and what a form says instead; an earlier row goes first.
+#: The wording of the steps, and its replacement in a form; earlier rows are applied first.
 _PHRASES = (
+    ("Run again with -p apply True -p publish True -r confirm", f"{_PUBLISH}; confirm with"),
+    ("run again with -r confirm", "press Apply and confirm with"),
     ("Run again with -p apply True -p publish True", _PUBLISH),
     ("-p apply True -p publish True", f"{_PUBLISH}."),
     ("Run again with -p apply True", _AGAIN),
-    ("publish=True", f"{_PUBLISH}."),
+    ("Run it without -p apply False: ", ""),
     (", with publish", ", with Publish selected"),
     ("Run internal-ci again with publish", _PUBLISH),
-    ("Run bump again, or with wait=True", f"{_AGAIN}; with Wait for CI it follows CI"),
+    ("Run bump again, or with wait=True", _AFTER_CI),
     ("Run bump again", _AGAIN),
+    ("Run 04-run-ci again, or with wait=True to follow it", _AFTER_CI),
     ("Run the same command again", _AGAIN),
     ("Run again with a tag, such as -p tag 26.04-py3.", "Choose a tag."),
     ("Run again with the tag of a bump, such as -r tag 26.04-py3.", "Choose the tag of a bump."),
@@ -32,21 +39,53 @@ _PHRASES = (
         f'Enter "case@platform: reason" under {LABELS["reenable"]} or {LABELS["broken"]}.',
     ),
     ("run the same command again", "preview and apply again"),
+    ("-p only_failing False", f"Clear {LABELS['only_failing']}."),
+    ("raise the limit: --execution-timeout SECONDS", "set RUNBOOK_CELL_LIMIT in seconds before JupyterLab starts"),
+    ("with audit=FOLDER", f"under {LABELS['audit']}"),
     ("Run again when", f"{_AGAIN} when"),
 )
 #: Any other parameter of a command.
-_PARAMETER = re.compile(r"(?<!\w)-[pr] ([a-z_]{1,30}) |(?<!\w)(allow)=")
+_PARAMETER = re.compile(r"(?<!\w)-[pr] ([a-z_]{1,30})\b( ?)|(?<!\w)(allow)=")
 
 
 def in_form(text: str, notebook: str) -> str:
-    """Return a next action in the words of the form of ``notebook``."""
-    for phrase, replacement in _PHRASES:
-        text = text.replace(phrase, replacement)
+    """Return a next action phrased for the form of ``notebook``; a command at its end becomes what to open."""
+    if text == "publish=True":
+        return f"{_PUBLISH}."
     if text.startswith("git "):
         return "Push the branch with git."
-    sentence, found, command = text.partition(_COMMAND)
-    sentence = _PARAMETER.sub(lambda match: f"{_label(match[1] or match[2])}: ", sentence)
+    if text.startswith(f"{_COMMAND}runbooks/{notebook}.ipynb") and " -p wait True" in text:
+        return f"{_AFTER_CI}."
+    sentence, found, command = sentence_in_form(text).partition(_COMMAND)
     return sentence + _open(command, notebook) if found else sentence
+
+
+def sentence_in_form(text: str) -> str:
+    """Return a sentence phrased for a form; a complete command in it stays."""
+    for phrase, replacement in _PHRASES:
+        text = text.replace(phrase, replacement)
+    sentence, found, command = text.partition(_COMMAND)
+    return _PARAMETER.sub(_field, sentence) + found + command
+
+
+def run_in_form(run: RunView) -> RunView:
+    """Return a run whose sentences, and those of its steps, are phrased for a form."""
+    steps = tuple(run_in_form(step) for step in run.steps)
+    return replace(run, sentence=sentence_in_form(run.sentence), steps=steps)
+
+
+def card_in_form(card: Card) -> Card:
+    """Return a decision card with its texts phrased for a form."""
+    details = tuple((label, sentence_in_form(text)) for label, text in card.details)
+    return replace(card, headline=sentence_in_form(card.headline), details=details)
+
+
+def _field(match: re.Match[str]) -> str:
+    """Return the field of a parameter; an option of another program stays."""
+    label = LABELS.get(match[1] or match[3])
+    if label is None:
+        return match[0]
+    return label if match[1] and not match[2] else f"{label}: "
 
 
 def _label(parameter: str) -> str:
@@ -54,14 +93,14 @@ def _label(parameter: str) -> str:
 
 
 def _open(command: str, notebook: str) -> str:
-    """Return what to open instead of running this command, and the fields to fill in."""
+    """Return the notebook to open instead of running this command, and the fields to fill in."""
     try:
-        path, *arguments = shlex.split(command)
+        words = shlex.split(command)
     except ValueError:  # not a complete command
-        path, *arguments = command.split()
-    name = PurePath(path).stem
+        words = command.split()
+    name = PurePath("".join(words[:1])).stem
     values = []
-    for flag, parameter, value in zip(arguments, arguments[1:], arguments[2:], strict=False):
+    for flag, parameter, value in zip(words[1:], words[2:], words[3:], strict=False):
         if flag in ("-p", "-r") and parameter not in ("apply", "publish"):
             values.append(f"{_label(parameter)}: {value}")
     if name == notebook:

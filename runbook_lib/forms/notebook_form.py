@@ -1,6 +1,6 @@
 """The form of a notebook: its widgets, and the actions of its buttons.
 
-*Preview* and *Apply* run the notebook headlessly in a process of its own, so that a run from the form leaves the same
+*Preview* and *Apply* run the notebook headlessly in a separate process, so that a run from the form leaves the same
 record as a command, and no cell runs out of order.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runbook_lib import notebooks
 from runbook_lib.errors import NoSuchBranch, RunbookError
-from runbook_lib.forms import choices, fields, html, widgets
+from runbook_lib.forms import fields, html, next_action, widgets
 from runbook_lib.forms.followed_run import FollowedRun, StartedRun, find_run
 from runbook_lib.forms.form_target import FormTarget, Values
 from runbook_lib.pins.repositories import MEGATRON_LM
@@ -25,34 +25,34 @@ from runbook_lib.records.run_view import RunView
 from runbook_lib.runner import background
 from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.steps.internal_ci.destination import destination
-from runbook_lib.workflow import forge, repository
+from runbook_lib.workflow import repository
 
 #: Seconds between two reads of a run's record.
 _INTERVAL = 0.4
-#: Reads in a row that may fail before a run that has ended is reported without its record.
+#: Consecutive failed reads after which a run that has ended is reported without its record.
 _MAX_FAILED_READS = 10
-#: Seconds after the last change of a field before its choices are queried.
+#: Seconds from the last change of a field until its choices are queried.
 _PAUSE = 0.4
 _SUCCESS = ("done", "waiting", "previewed")
-_STALE = "The values have changed since the plan was shown. Preview again: Apply does what was shown, nothing else."
-_PREVIEW_FIRST = "Preview first: Apply does what was shown, nothing else."
-_TYPE = "Type {} to confirm: what leaves this machine cannot be undone."
-_TYPE_PRACTICE = "Type {} to confirm, as in a real bump; here nothing leaves this machine."
-#: Parameters of notebooks that have something to apply without a tag.
+_STALE = "The values have changed since the plan was shown. Preview again: Apply does exactly what was shown."
+_PREVIEW_FIRST = "Preview first: Apply does exactly what was shown."
+_TYPE = "Type {} to confirm: published changes cannot be undone."
+_TYPE_PRACTICE = "Type {} to confirm, as in a real bump. In practice nothing leaves this machine."
+#: Parameters that give a notebook something to apply without a tag.
 _WITHOUT_TAG = {notebooks.GOLDEN_VALUES: ("run_id",), notebooks.BROKEN_TESTS: ("broken", "reenable")}
-_NO_TAG = "Choose a tag, then preview: without a tag there is nothing to apply."
+_NO_TAG = "Choose a tag, then preview. Without a tag there is nothing to apply."
 
 
 @dataclass(frozen=True)
 class ShownPlan:
-    """A plan that the user has seen: the values that it is for, and the run that made it."""
+    """A plan that the user has seen: the form's values, and the run that made the plan."""
 
     values: Values
     run: RunView
 
     @property
     def publishes(self) -> bool:
-        """True if applying it changes something outside this machine, as far as the values permit."""
+        """True if applying the plan may change something outside this machine."""
         return any(effect["publish"] for effect in self.run.planned)
 
 
@@ -70,21 +70,21 @@ class Form:
         source = NotebookSource.read(notebook)
         self.notebook, self.applies, self._after_run = notebook, applies, after_run
         self.fields = fields.fields(source.parameters)
-        #: True if the notebook requires the destination of a push as confirmation.
+        #: True if the user confirms by typing the destination of a push.
         self._confirms_destination = any(parameter.name == "confirm" for parameter in source.parameters)
         self._total_steps = len(notebooks.STEPS) if notebook.stem == notebooks.BUMP else 0
         self._plan: ShownPlan | None = None
         self._repository = MEGATRON_LM
         self._running: FollowedRun | None = None
         self._lock = threading.Lock()
-        #: The number of the latest query of choices, so that an answer to an earlier one is dropped.
+        #: The number of the latest query of choices, so that results of earlier queries are dropped.
         self._query = 0
         self._query_problems: dict[str, str] = {}
         values = {field.name: namespace.get(field.name, field.default) for field in self.fields}
         if not values.get("tag"):
             with suppress(RunbookError):  # a problem with the checkout is shown below its field
                 target = FormTarget(values, notebook, self._repository)  # type: ignore[arg-type]
-                values["tag"] = choices.in_flight(target.archive(), target.checkout().repository(), values)
+                values["tag"] = target.tag_in_flight()
         self.view = widgets.Widgets(self.fields, values, applies=applies)
         self.root = self.view.root
         self.view.on_change(self._changed)
@@ -95,17 +95,17 @@ class Form:
 
     @property
     def busy(self) -> bool:
-        """True while a run is followed."""
+        """True while the form follows a run."""
         return self._running is not None
 
     def target(self) -> FormTarget:
-        """Return the bump that the current values describe."""
+        """Return the bump described by the current values."""
         return FormTarget(self.view.values(), self.notebook, self._repository)
 
     # -- choices and decisions -----------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Query the choices in the background, and follow a run of this bump that is in progress."""
+        """Query the choices in the background, and follow this bump's run if one is in progress."""
         self._in_background(self._attach)
         self._in_background(lambda: self._offer_choices(self._query))
 
@@ -120,7 +120,7 @@ class Form:
         self._follow(run, {}, apply=True)
 
     def _query_later(self, query: Callable[[int], None]) -> None:
-        """Run a query once no field has changed for a moment."""
+        """Run a query after no field has changed for a moment."""
         number = self._query = self._query + 1
 
         def wait() -> None:
@@ -132,6 +132,8 @@ class Form:
 
     def _offer_choices(self, query: int, *, keep: bool = True) -> None:
         """Offer tags, runs and decisions, unless another query has started since."""
+        from runbook_lib.forms import choices  # it imports the clients, which nobody should wait for to see a form
+
         target = self.target()
         try:
             pinned = choices.pinned_tags(target.checkout(), target.bump(tag=False))
@@ -147,7 +149,9 @@ class Form:
         self._offer_decisions(query, keep=keep)
 
     def _check_tag(self, query: int) -> None:
-        """Show that the registry does not have the tag, unless it is one of those that are offered."""
+        """Show a problem if the registry does not have the tag; the offered tags are not checked."""
+        from runbook_lib.forms import choices
+
         tag = self.target().bump().tag
         if tag is None or self.view.offers("tag", str(tag)):
             return
@@ -157,7 +161,7 @@ class Form:
             self._changed("query")
 
     def _offer_decisions(self, query: int, *, keep: bool = True) -> None:
-        with suppress(RunbookError):  # a run reports why the registry cannot be queried
+        with suppress(RunbookError):  # the run itself reports why the registry cannot be queried
             self._check_tag(query)
         with suppress(RunbookError):
             cards = self._cards()
@@ -165,10 +169,14 @@ class Form:
                 self.view.offer_decisions(cards, keep=keep)
         self._offer_runs(query)
 
-    def _cards(self) -> tuple[Card, ...]:  # those that this notebook can carry out; raises RunbookError
-        return cards.read(self.target().folder(), [field.name for field in self.fields])
+    def _cards(self) -> tuple[Card, ...]:  # those that this notebook can apply; raises RunbookError
+        read = cards.read(self.target().folder(), [field.name for field in self.fields])
+        return tuple(map(next_action.card_in_form, read))
 
     def _offer_runs(self, query: int) -> None:
+        from runbook_lib.forms import choices
+        from runbook_lib.workflow import forge
+
         target = self.target()
         if "run_id" not in target.values:
             return
@@ -206,7 +214,7 @@ class Form:
         problems |= self._query_problems | invalid
         self.view.show_problems(problems, {field: fields.advice(field, value) for field, value in values.items()})
         if name in ("tag", "repo", "pins", "base", "image_type"):
-            self.view.offer_decisions([], keep=False)  # earlier decisions were about another image
+            self.view.offer_decisions([], keep=False)  # earlier decisions concerned another image
             if not problems:
                 query = self._offer_decisions if name == "tag" else self._offer_choices
                 self._query_later(lambda number: query(number, keep=False))
@@ -241,12 +249,12 @@ class Form:
             view.show_next_action("")
 
     def _has_subject(self, values: Mapping[str, str | bool]) -> bool:
-        """Return whether there is something to apply: a bump, or without one what these parameters name."""
+        """Return True if there is something to apply: a bump, or the subject of one of these parameters."""
         names = _WITHOUT_TAG.get(self.notebook.stem, ())
         return any(values.get(name) for name in ("tag", *names))
 
     def _confirmation_word(self) -> str:
-        """Return what the user types to confirm: the tag, the base branch without one, or the destination of a push."""
+        """Return the word to type to confirm: the destination of a push, the tag, or without a tag the base branch."""
         with suppress(RunbookError):
             bump = self.target().bump()
             if self._confirms_destination:
@@ -257,13 +265,13 @@ class Form:
     # -- runs ----------------------------------------------------------------------------------------------------
 
     def _start(self, *, apply: bool) -> None:
-        with self._lock:  # a double click, or two tabs of one notebook
+        with self._lock:  # a double click, or the notebook open in two tabs
             if self._running is not None:
                 return
             self._refresh()
             button = self.view.apply if apply else self.view.preview
             if button.disabled:
-                return  # a click that crossed with a change of a field
+                return  # a field changed just before the click
             target, shown = self.target(), ""
             if apply and self._plan is not None:
                 target = FormTarget(self._plan.values, self.notebook, self._repository)
@@ -287,6 +295,7 @@ class Form:
             self._running = run
         self.view.clear()
         self.view.cancel.focus()
+        self.view.reveal("progress")
         self._refresh()
         self._in_background(lambda: self._follow(run, target.values, apply=apply))
 
@@ -303,7 +312,7 @@ class Form:
     def _follow(self, followed: FollowedRun, values: Values, *, apply: bool) -> None:
         try:
             run = self._watch(followed)
-            self._finish(run, followed.failure(), values, apply=apply)
+            self._finish(run, next_action.sentence_in_form(followed.failure()), values, apply=apply)
         finally:
             followed.close()
             self._running = None
@@ -313,12 +322,13 @@ class Form:
         self._offer_runs(self._query)
 
     def _watch(self, followed: FollowedRun) -> RunView | None:
-        """Show the progress of a run until it has ended; return its record."""
+        """Show the progress of a run until it ends, and return its record."""
         started, run, failed_reads = time.monotonic(), None, 0
         while True:
             has_ended = followed.has_ended(run)
             try:
-                run = followed.read()
+                read = followed.read()
+                run = next_action.run_in_form(read) if read else None
                 failed_reads = 0
             except OSError:  # the archive may be readable again in a moment
                 failed_reads += 1
@@ -331,7 +341,7 @@ class Form:
     def _finish(self, run: RunView | None, failure: str, values: Values, *, apply: bool) -> None:
         """Show the plan of a preview, the result of a run, or its error."""
         view, target = self.view, self.target()
-        with suppress(RunbookError):  # before the result, which refers to the decisions
+        with suppress(RunbookError):  # before the result, because it refers to the decisions
             is_done = apply and run is not None and run.state in _SUCCESS
             view.offer_decisions(self._cards(), keep=not is_done)
         result = html.result(run, has_cards=bool(view.cards)) if run else ""
@@ -349,11 +359,12 @@ class Form:
             view.show_result(result)
         else:
             self._plan = ShownPlan(values, run) if self._has_subject(values) else None
-            view.show_plan(html.plan(run, publish=target.publishes, practice=target.practice))
+            markup = html.plan(run, publish=target.publishes, practice=target.practice, open_cards=view.open_cards)
+            view.show_plan(markup)
         view.reveal(self._part_to_reveal(run, apply=apply))
 
     def _part_to_reveal(self, run: RunView | None, *, apply: bool) -> str:
-        """Return the part of the form that a person reads next."""
+        """Return the part of the form that the user reads next."""
         if run is None or run.state == html.FAILED:
             return "error"
         if run.state not in _SUCCESS:
@@ -370,10 +381,10 @@ class Form:
                 self.view.show_error(str(error))
             finally:
                 fault = sys.exc_info()[1]
-                if fault is not None:  # the thread's own hook writes the traceback to the log
+                if fault is not None:  # the thread's exception hook writes the traceback to the log
                     self.view.show_error(
-                        f"The form itself failed: {type(fault).__name__}: {fault}. The log of the kernel has more. Run "
-                        "this cell again; a run that was started continues, and the start page shows it."
+                        f"The form itself failed: {type(fault).__name__}: {fault}. The kernel's log has the "
+                        "traceback. Run this cell again. A run that was started continues, and the start page shows it."
                     )
 
         threading.Thread(target=run, daemon=True, name="form").start()

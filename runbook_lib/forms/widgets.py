@@ -1,31 +1,33 @@
-"""The widgets of a form, without their meaning: each has a label and is reached by the keyboard."""
+"""The widgets of a form, without their behaviour.  Each has a label and is reachable by keyboard."""
 
 import html
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runbook_lib.forms import fields
 from runbook_lib.forms import html as form_views
-from runbook_lib.forms.choices import Choices
 from runbook_lib.forms.fields import Field
 from runbook_lib.records import cards as decision_cards
 from runbook_lib.records.cards import Card
 
-_WIDE = {"width": "min(46rem, 100%)"}
+if TYPE_CHECKING:
+    from runbook_lib.forms.choices import Choices
+
+_WIDE = {"width": "min(46rem, 100% - 4px)"}
 _STYLE = {"description_width": "8.5rem"}
 _PROMINENT = {"button_color": "#9a3412", "text_color": "#ffffff", "font_weight": "bold"}
 _OTHER_TAG = "(another …)"
-#: The first option of a field without a value.
+#: The first option of a field that has no value.
 _EMPTY = {"tag": "(choose)", "run_id": "(the newest)"}
-_FALLBACK = "Run this notebook in JupyterLab to have its form here."
+_FALLBACK = "Run this notebook in JupyterLab to show its form here."
 
 
 @cache
 def _cards_widget() -> Any:
-    """Return the class of the cards: their script and style, and the cards and answers that both sides know."""
+    """Return the widget class of the decision cards: script, style, and the cards and answers shared with the page."""
     import anywidget
     import traitlets
 
@@ -37,15 +39,15 @@ def _cards_widget() -> Any:
             "_esm": static.joinpath("cards.js").read_text("utf-8"),
             "_css": static.joinpath("cards.css").read_text("utf-8"),
             "cards": traitlets.List().tag(sync=True),
-            #: The answers, and the number of the page's message that they came with: the page holds a click until its
-            #: last message is confirmed, because the kernel may take a click before an earlier message.
+            #: The answers, and the number of the page's message that contained them: the page delays a click until its
+            #: last message is confirmed, because the kernel may process the click before an earlier message.
             "confirmed": traitlets.Dict().tag(sync=True),
         },
     )
 
 
 def show(root: Any, text: str = _FALLBACK) -> None:
-    """Show a form, or without a kernel behind it a text instead."""
+    """Show a form, or ``text`` where no kernel is running."""
     from IPython.display import display
 
     bundle = root._repr_mimebundle_()
@@ -54,14 +56,14 @@ def show(root: Any, text: str = _FALLBACK) -> None:
 
 
 class Widgets:
-    """All widgets of a form.  May be changed from any thread."""
+    """All widgets of a form.  Safe to change from any thread."""
 
     def __init__(self, form_fields: Sequence[Field], values: Mapping[str, object], *, applies: bool) -> None:
         import ipywidgets as widgets
 
         self._widgets = widgets
         self._fields = {field.name: field for field in form_fields}
-        #: The input of each field, and the text below it.
+        #: Each field's input, and the text below it.
         self.inputs: dict[str, Any] = {}
         self.messages: dict[str, Any] = {}
         for field in form_fields:
@@ -69,7 +71,7 @@ class Widgets:
             self.messages[field.name] = self._html("runbook-message")
         self.other_tag = self._text("Other tag")
         self._set_visible(self.other_tag, visible=False)
-        #: The decisions that are requested, and by their ids what the user answers.
+        #: The requested decisions, and the user's answers by card ID.
         self.cards: tuple[Card, ...] = ()
         self.answers: decision_cards.Answers = {}
         self.cards_view = _cards_widget()(cards=[], confirmed={"number": 0, "answers": {}})
@@ -80,7 +82,7 @@ class Widgets:
         self.preview.add_class("runbook-preview")
         self.apply = widgets.Button(description="Apply", disabled=True, style=_PROMINENT)
         self.apply.add_class("runbook-apply")
-        # Never disabled: disabling a button that has the focus would throw a keyboard user out of the form.
+        # Never disabled: disabling a focused button would throw a keyboard user out of the form.
         self.cancel = widgets.Button(description="Cancel")
         self.confirmation = self._text("Type to confirm", style={"description_width": "initial"})
         self._set_visible(self.confirmation, visible=False)
@@ -130,17 +132,22 @@ class Widgets:
 
     @property
     def incomplete_decision(self) -> str:
-        """What the first incomplete decision lacks, as a sentence; empty if all are complete.  Its card shows it."""
+        """A sentence on what is missing from the first incomplete decision, which its card shows; empty if complete."""
         problems = (decision_cards.problem(card, self.answers.get(card.id, {})) for card in self.cards)
         return next(filter(None, problems), "")
 
     @property
+    def open_cards(self) -> int:
+        """The number of decisions without an answer."""
+        return sum(not self.answers.get(card.id, {}).get("choice") for card in self.cards)
+
+    @property
     def typed(self) -> str:
-        """The text that was typed to confirm."""
+        """The confirmation as typed."""
         return str(self.confirmation.value).strip()
 
     def on_change(self, notify: Callable[[str], None]) -> None:
-        """Call ``notify`` with the name of each parameter that changes, and an empty one for a confirmation."""
+        """Call ``notify`` with the name of each changed parameter, or an empty name for the confirmation."""
         self._notify = notify
 
     def _changed(self, name: str) -> None:
@@ -156,8 +163,8 @@ class Widgets:
         """Return True if a field offers this value as a choice."""
         return any(option == value for _, option in getattr(self.inputs[name], "options", ()))
 
-    def offer(self, name: str, choices: Choices) -> None:
-        """Offer these choices and keep the current value."""
+    def offer(self, name: str, choices: "Choices") -> None:
+        """Offer these choices, keeping the current value."""
         widget = self.inputs[name]
         value = self.values()[name]
         options = [(_EMPTY[name], ""), *((choice.label, choice.value) for choice in choices.choices)]
@@ -171,30 +178,30 @@ class Widgets:
             self._set_visible(self.other_tag, visible=not is_listed)
         elif not is_listed:
             options.append((str(value), str(value)))
-        self._muted = True  # setting the options selects the first of them for a moment
-        with widget.hold_sync():  # or the page would offer the options before it has the value
+        self._muted = True  # setting the options briefly selects the first one
+        with widget.hold_sync():  # otherwise the page would show the options before it has the value
             widget.options = options
             widget.value = chosen
         self._muted = False
         self.show_hint(name, choices.note)
 
     def answer(self, answers: decision_cards.Answers) -> None:
-        """Take the user's answers by the ids of the cards."""
+        """Store the user's answers by card ID."""
         self.answers = answers
         self._notify("decisions")
 
     def _receive(self, message: Mapping[str, Any]) -> None:
-        """Take the answers of a message from the page, and confirm it."""
+        """Store the answers in a message from the page, and confirm the message."""
         self.answer(message["answers"])
         self.cards_view.confirmed = dict(message)
 
     def offer_decisions(self, cards: Sequence[Card], *, keep: bool = True) -> None:
         """Offer decisions.
 
-        With ``keep`` an answered one stays, because a run that was given it does not request it again.
+        With ``keep``, answered decisions stay, because a run that received an answer does not request it again.
         """
         if keep:
-            # The answers themselves are left alone: the user may be giving one at this moment.
+            # The answers are left alone: the user may be editing one at this moment.
             requested, answers = {card.id for card in cards}, self.answers
             kept = (card for card in self.cards if card.id not in requested and answers.get(card.id, {}).get("choice"))
             cards = [*cards, *kept]
@@ -207,7 +214,7 @@ class Widgets:
             self.cards_view.cards = shown
 
     def reveal(self, part: str) -> None:
-        """Scroll a part of the form into view, and give it the focus."""
+        """Scroll a part of the form into view and focus it."""
         self.cards_view.send({"reveal": part})
 
     # -- messages ------------------------------------------------------------------------------------------------
@@ -226,11 +233,11 @@ class Widgets:
             elif name in self.problems or advice.get(name):
                 message.value = form_views.hint(advice.get(name, ""))
         if any(name in self._fields and self._fields[name].seldom for name in problems):
-            self._more.value = True  # unfolded, because a problem must be visible
+            self._more.value = True  # unfold, because a problem must be visible
         self.problems = dict(problems)
 
     def request_confirmation(self, word: str) -> None:
-        """Request that the user types ``word``; empty: request nothing."""
+        """Ask the user to type ``word``; if it is empty, hide the request."""
         self._set_visible(self.confirmation, visible=bool(word))
         self.confirmation.placeholder = word
         if not word and self.confirmation.value:
@@ -243,7 +250,7 @@ class Widgets:
             widget.value = ""
 
     def clear_error(self) -> None:
-        """Remove the error of the last run, as the values have changed since."""
+        """Remove the error of the last run, because the values have changed since."""
         if self._error.value:
             self._error.value = self._result.value = ""
 
@@ -257,11 +264,11 @@ class Widgets:
         self._warning.value = form_views.error(sentence)
 
     def show_next_action(self, sentence: str) -> None:
-        """Show what remains to do before Apply is enabled."""
+        """Show what remains to be done before Apply is enabled."""
         self._warning.value = f"<em>{html.escape(sentence)}</em>" if sentence else ""
 
     def show_progress(self, markup: str, status: str = "") -> None:
-        """Show the progress of a run; a new ``status`` is announced by screen readers."""
+        """Show the progress of a run; screen readers announce a new ``status``."""
         self._progress.value = markup
         if status != self._announced:
             self._announced = status
@@ -273,7 +280,7 @@ class Widgets:
         self._plan.value = markup
 
     def dim_plan(self, *, dim: bool) -> None:
-        """Dim the plan while the values are no longer those that it is for."""
+        """Dim the plan while the values differ from those it was made for."""
         change = self._plan.add_class if dim else self._plan.remove_class
         change("runbook-stale")
 
@@ -288,7 +295,7 @@ class Widgets:
         if isinstance(field.default, bool):
             return self._widgets.Checkbox(value=bool(value), description=field.label, style=_STYLE)
         text = str(value)
-        options = [(label, option) for option, label in fields.CHOICES.get(field.name, {}).items()]
+        options = [(label, option) for option, label in fields.choices(field.name).items()]
         if field.name in _EMPTY:
             options = [(_EMPTY[field.name], "")]
             if text:
@@ -305,7 +312,7 @@ class Widgets:
         return self._widgets.Text(description=label, layout=_WIDE, style=style, **options)
 
     def _block(self, name: str) -> Any:
-        """Return a field's input with the message below it."""
+        """Return a field's input with its message below."""
         widget = self.inputs[name]
         widget.tooltip = self._fields[name].help
         children = [widget, self.messages[name]]
@@ -316,7 +323,7 @@ class Widgets:
     def _html(self, name: str) -> Any:
         widget = self._widgets.HTML()
         widget.add_class(name)
-        widget.add_class("jp-RenderedHTMLCommon")  # JupyterLab's own style of texts, tables and links, in any theme
+        widget.add_class("jp-RenderedHTMLCommon")  # JupyterLab's style for text, tables and links, in any theme
         return widget
 
     def _unfold(self, box: Any, *, unfold: bool) -> None:

@@ -89,7 +89,7 @@ def entries(cards: Iterable[Card], answers: Answers) -> dict[str, dict[str, str]
 
 
 def problem(card: Card, answer: Mapping[str, str]) -> str:
-    """Return a sentence about what an answer lacks; empty if it is complete or there is no answer."""
+    """Return a sentence on the missing parts of an answer; empty if it is complete or there is no answer."""
     option = card.option(answer.get("choice", ""))
     if option is None:
         return ""
@@ -165,7 +165,7 @@ def _details(facts: Mapping[str, Any], why: str) -> Iterator[tuple[str, str]]:
     command = str(facts.get("search", ""))
     if command and command in why:  # the card shows it in a box of its own
         why = why[: why.index(command)].rpartition(". ")[0]
-    if facts.get("numbers") and why.rstrip(".") != str(facts["numbers"]).rstrip("."):
+    if why and facts.get("numbers") and why.rstrip(".") != str(facts["numbers"]).rstrip("."):
         yield "Judged", why
     for label in ("history", "advice"):
         if facts.get(label):

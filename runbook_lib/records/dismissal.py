@@ -1,4 +1,4 @@
-"""Bumps that a person removed from the board.  Their records stay, and a later run brings a bump back."""
+"""Bumps that a person removed from the board.  Their records stay, and a later run restores a bump."""
 
 import json
 from collections.abc import Iterable

@@ -114,7 +114,7 @@ class Tab:
         self.away.append(route.request.url)
         route.abort()
 
-    def open(self, name: str) -> "Tab":
+    def open(self, name: str, *, theme: str = "") -> "Tab":
         """Open a notebook and wait for its kernel; the start page runs by itself."""
         self.page.goto(f"{self.lab.url}/lab/tree/runbooks/{name}.ipynb?token={self.lab.token}")
         self.page.wait_for_function(
@@ -127,6 +127,9 @@ class Tab:
             "() => { const shell = window.jupyterapp.shell; for (const it of [...shell.widgets('main')])"
             " if (it !== shell.currentWidget) { if (it.context) it.context.model.dirty = false; it.close(); } }"
         )
+        if theme:
+            execute = "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})"
+            self.page.evaluate(execute, f"JupyterLab {theme}")
         self.page.wait_for_selector(_IDLE)
         if name == "00-start":  # it runs by itself
             self.form.wait_for()

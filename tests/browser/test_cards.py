@@ -52,11 +52,7 @@ def test_eight_decisions_take_less_than_a_minute_by_keyboard(
 ) -> None:
     request_decisions(lab)
     tab.page.set_viewport_size({"width": width // zoom, "height": 900 // zoom})
-    tab.open("bump")
-    tab.page.evaluate(
-        "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", f"JupyterLab {theme}"
-    )
-    tab.run_all()
+    tab.open("bump", theme=theme).run_all()
     tab.choose("Tag", TAG)
     tab.card(TESTS[2]).wait_for()
     assert tab.form.locator(".rb-card").count() == 8

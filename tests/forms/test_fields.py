@@ -32,12 +32,12 @@ def test_a_valid_value_has_no_problem(name: str, value: str | bool) -> None:
     [
         ("tag", " 26.04-PY3 ", "did you mean '26.04-py3'?"),
         ("tag", "26.4", "a month has two digits"),
-        ("tag", "nvcr.io/nvidia/pytorch:26.04-py3", "give the tag alone"),
+        ("tag", "nvcr.io/nvidia/pytorch:26.04-py3", "give only the tag"),
         ("base", "a..b", "base='a..b'"),
         ("remote", "", "remote=''"),
         ("allow", "all", "unknown exception: all"),
         ("run_id", "the newest", "'the newest'"),
-        ("accept", "a/b/c.json", "must read"),
+        ("accept", "a/b/c.json", "must have the form"),
         ("broken", "a: b; a: c", "names a twice"),
     ],
 )

@@ -14,6 +14,7 @@ from bumping import git
 from practice_state import fingerprint
 
 from runbook_lib import practice
+from runbook_lib.forms import choices
 from runbook_lib.forms import notebook_form as forms
 from runbook_lib.forms.form import offer
 from runbook_lib.forms.notebook_form import Form
@@ -241,7 +242,7 @@ def test_a_headless_kernel_does_not_load_the_form() -> None:
 
 def test_choices_are_queried_once_typing_pauses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     form, bases = create("05-golden-values", tag=TAG), []
-    monkeypatch.setattr(forms.choices, "pinned_tags", lambda checkout, bump: bases.append(bump.base) or ())
+    monkeypatch.setattr(choices, "pinned_tags", lambda checkout, bump: bases.append(bump.base) or {})
     for base in ("r", "re", "rel"):
         field(form, "base").value = base
     until(lambda: bases)

@@ -36,6 +36,12 @@ def test_plan_separates_local_changes_from_public_ones() -> None:
     assert "in the practice forge (nothing leaves this machine): push the branch" in shown
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_plan_begins_with_the_number_of_open_decisions(count: int) -> None:
+    shown = words(html.plan(run(planned=PLANNED), publish=True, practice=False, open_cards=count))
+    assert shown.startswith(f"{count} decision" if count else "Apply will")
+
+
 def test_plan_without_changes_shows_the_reason() -> None:
     shown = words(html.plan(run(sentence="waiting for CI"), publish=True, practice=False))
     assert shown.startswith("Apply will change nothing now: waiting for CI")
@@ -44,7 +50,7 @@ def test_plan_without_changes_shows_the_reason() -> None:
 def test_progress_is_shown_in_words() -> None:
     steps = (run("done", sentence="ok"), run("running", sentence=""))
     shown = words(html.progress(run("running", steps=steps), "one\n✓ done  bump: ok\ntwo\n", 3.2, 3))
-    assert shown == "1 of 3 steps, 3 s ✓ done bump: ok ▸ running bump: two"
+    assert shown == "1 of 3 steps, 3 s ✓ done bump: ok ▸ running bump two"
     shown = html.progress(run("running", steps=steps), "one\nCI run 5: 3 of 7 jobs done\n", 83, 3)
     assert shown.count("<progress") == 1
     assert words(shown).startswith("3 of 7 jobs, 1 min 23 s")

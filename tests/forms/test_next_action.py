@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.forms.next_action import in_form
+from runbook_lib.forms.next_action import card_in_form, in_form, sentence_in_form
+from runbook_lib.records.cards import Card
 from runbook_lib.records.status import RERUN
+from runbook_lib.triage import patterns
 
 LIBRARY = Path(__file__).resolve().parents[2] / "runbook_lib"
 #: What belongs into a terminal.
@@ -36,11 +38,43 @@ def test_what_is_no_command_stays(text: str) -> None:
             "Older: Open 02-gitlab-pin with Tag: 26.04-py3; Base branch: core r1.",
         ),
         ('environment/run papermill a/bump.ipynb -r broken "x', "Press Preview, then Apply."),
+        (f"{BUMP} -p wait True", f"{sentence_in_form('Run bump again, or with wait=True')}."),
         ("git -C '/a b' push origin x", "Push the branch with git."),
     ],
 )
 def test_a_command_becomes_buttons_and_fields(text: str, shown: str) -> None:
     assert in_form(text, "bump") == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("", ""),
+        ("The branch has moved: cp -r old new, or git fetch -p origin now.", None),
+        (f"The old plan: {BUMP}", None),
+        (
+            "In step 5 (without a bump: 05-golden-values with -r run_id).",
+            "In step 5 (without a bump: 05-golden-values with CI run).",
+        ),
+        ("-r broken 'a/b@c: hangs' quarantines it.", "Broken: 'a/b@c: hangs' quarantines it."),
+        (f"It was killed. {RERUN}", "It was killed. Press Preview, then Apply: completed work is detected and kept."),
+        ("environment/run papermill ", None),
+    ],
+)
+def test_a_sentence_names_fields(text: str, shown: str | None) -> None:
+    assert sentence_in_form(text) == (text if shown is None else shown)
+
+
+def test_no_advice_of_triage_names_a_parameter_in_a_form() -> None:
+    advice = [rule.advice for rule in patterns.LINES] + list(patterns.ADVICE.values())
+    assert any(COMMAND.search(text) for text in advice)
+    assert [text for text in advice if COMMAND.search(sentence_in_form(text))] == []
+
+
+def test_the_texts_of_a_card_name_fields() -> None:
+    card = Card("broken:a", "a", "See -r run_id 12", (("Advice", "Use -r source gitlab"),), ())
+    shown = card_in_form(card)
+    assert (shown.headline, shown.details) == ("See CI run: 12", (("Advice", "Use Source: gitlab"),))
 
 
 def test_no_text_of_a_step_shows_a_command_in_a_form() -> None:

@@ -29,7 +29,7 @@ def test_a_dismissed_bump_is_off_the_board_until_it_runs_again(
     assert (dismissed.dismissed, dismissed.is_in_flight) == (True, False)
     capsys.readouterr()
     main(["status", "--audit", str(tmp_path)])
-    assert "because dismissed" in capsys.readouterr().out
+    assert f"dev {bump.tag}" in capsys.readouterr().out.splitlines()[0]
     assert verify(tmp_path)[0] == []
     record(tmp_path, "01-github-pin", state="waiting", at=1)
     (again,) = archive.status(tmp_path)

@@ -167,8 +167,13 @@ def test_the_steps_one_by_one_then_again(world: practice.World) -> None:
 
 @pytest.mark.slow
 def test_the_whole_bump_and_again_nothing_twice(world: practice.World) -> None:
+    store = Store(world.home / "forge.sqlite")
+    with store.transaction():
+        store.set("ci seconds", 900.0)
+    store.close()
     first = execute("bump", tag=TAG)
     assert (first.state, "pull request" in first.links) == ("waiting", True), first.summary
+    assert first.next == "environment/run papermill runbooks/bump.ipynb -r tag 26.04-py3 -p wait True"
     counts = [len(read_forge(world, path)) for path in ("pulls?state=all", "issues/10/comments")]
     second = execute("bump", tag=TAG)
     assert second.ok, second.summary
@@ -272,7 +277,7 @@ def test_the_whole_loop_to_ready_to_merge(world: practice.World) -> None:
         ({"tag": TAG, "repo": "/does/not/exist"}, "There is no folder"),
         ({"tag": TAG, "allow": "everything"}, "unknown exception: everything"),
         ({"tag": TAG, "remote": "fork"}, "no remote named 'fork'"),
-        ({"tag": TAG, "accept": "nonsense"}, "must read `file: reason`"),
+        ({"tag": TAG, "accept": "nonsense"}, "must have the form `file: reason`"),
         ({"tag": TAG, "broken": "nosuch: x"}, "No recipe runs nosuch@"),
     ],
 )

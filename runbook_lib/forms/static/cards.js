@@ -236,9 +236,11 @@ function render({ model, el }) {
     const form = el.closest(".runbook-form");
     const target = name === "cards" ? nodes[0]?.root : form?.querySelector(name === "form" ? "select, input" : `.runbook-${name}`);
     if (!target) return;
-    if (!target.matches("select, input, article")) target.tabIndex = -1;
     const place = { form, cards: el }[name] || target;
-    place.scrollIntoView({ block: name === "form" ? "nearest" : "start" });
+    place.scrollIntoView({ block: ["form", "progress"].includes(name) ? "nearest" : "start" });
+    if (name === "progress") return; // the focus stays on the button that cancels
+    if (name === "form") target.scrollIntoView({ block: "nearest" }); // a form may be higher than the page
+    if (!target.matches("select, input, article")) target.tabIndex = -1;
     target.focus({ preventScroll: true });
   }
 
