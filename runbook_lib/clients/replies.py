@@ -1,6 +1,6 @@
 """Replies of GitHub and GitLab: JSON read as objects, and listed page by page, within limits.
 
-``problem`` is the beginning of a message that ends with what went wrong: "Could not …: <host>".
+``problem`` is the beginning of a message that ends with the error: "Could not …: <host>".
 """
 
 import time
@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 
 def build(problem: str, content: bytes, of: Callable[[Any], T], variable: str) -> T:
-    """Build an object from JSON; ``variable`` has the address of the service.
+    """Build an object from JSON; ``variable`` has the URL of the service.
 
-    Raises Unreachable for another text, as of a proxy, and CannotTell for another form, or too many values.
+    Raises Unreachable for other text, such as a proxy's, and CannotTell for an unexpected form or too many values.
     """
     try:
         document = parse_json(content)
@@ -29,20 +29,20 @@ def build(problem: str, content: bytes, of: Callable[[Any], T], variable: str) -
         raise too_large(problem) from error
     except ValueError as error:
         raise Unreachable(
-            f"{problem} answered with something that is not JSON of an API. Is {variable} its address, and is there no "
+            f"{problem} sent a reply that is not JSON from an API. Is {variable} its URL, and is there no "
             "proxy or login page in between?"
         ) from error
     try:
         return of(document)
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
         kind, detail = type(error).__name__, one_line(str(error))
-        raise CannotTell(f"{problem} sent a reply of an unexpected form ({kind}: {detail}).") from error
+        raise CannotTell(f"{problem} sent a reply in an unexpected format ({kind}: {detail}).") from error
 
 
 def listing(problem: str, read: Callable[[dict[str, int]], tuple[list[T], bool, int]]) -> Iterator[T]:
     """Yield the items of all pages.
 
-    ``read`` gets the parameters of a page, and returns its items, whether another follows, and the bytes that came.
+    ``read`` receives the parameters of a page, and returns its items, True if another page follows, and its bytes.
     """
     received, end = 0, time.monotonic() + LONGEST_LISTING
     for page in range(1, MAX_PAGES + 1):
@@ -64,16 +64,16 @@ def too_large(problem: str) -> CannotTell:
 
 
 def items_of(page: Any, key: str | None = None) -> list[Any]:
-    """Return what a page lists.  Raises TypeError for another form."""
+    """Return the items of a page.  Raises TypeError for a different form."""
     items = page[key] if key else page
-    # An empty object is not an empty list: what is missing would be created a second time.
+    # An empty object is not an empty list: otherwise existing items would be created a second time.
     if not isinstance(items, list):
         raise TypeError(f"{type(items).__name__} instead of a list")
     return items
 
 
 def whole_number(value: Any) -> int:
-    """Return a number as databases hold one: a larger one could not be counted with, nor printed."""
+    """Return a number that fits in a database; larger ones could not be used in arithmetic or printed."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise TypeError(f"{type(value).__name__} that is not a whole number of at most 63 bits")
     return value

@@ -1,6 +1,6 @@
 """HTTP as every client of this library speaks it.
 
-A request has a deadline and its reply a size limit; redirects are judged hop by hop; secrets go to one origin alone;
+A request has a deadline and its reply a size limit; redirects are checked hop by hop; secrets go only to one origin;
 requests that only read are tried again after a temporary failure.
 """
 
@@ -25,7 +25,8 @@ _REDIRECTS = 5
 class BoundedTransport(httpx.BaseTransport):
     """Replies that are complete: read and unpacked within ``deadline`` seconds and ``largest`` bytes.
 
-    Requests that only read are tried again as ``retries`` says; others are sent once.  Raises NoReply, and TooLarge.
+    Requests that only read are retried as described in ``retries``; others are sent once.  Raises NoReply, and
+    TooLarge.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class BoundedTransport(httpx.BaseTransport):
         self._transport = transport or open_transport()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request; return the reply, whatever its status."""
+        """Send a request; return the reply, regardless of its status."""
         attempts = self._retries.run if request.method == "GET" else self._retries.once
         try:
             return attempts(lambda: self._attempt(request))
@@ -70,10 +71,10 @@ class BoundedTransport(httpx.BaseTransport):
 
 
 class Client:
-    """Requests to a service, and to where it redirects.
+    """Requests to a service and its redirects.
 
-    ``home`` is the service's address.  ``timeout`` limits the time without a byte, ``deadline`` that of the complete
-    reply, in seconds; ``largest`` is the limit of its bytes, unpacked.  ``pauses`` and ``patience`` are those of
+    ``home`` is the service's URL.  ``timeout`` limits the seconds without a byte, ``deadline`` the seconds for the
+    complete reply; ``largest`` limits its unpacked bytes.  ``pauses`` and ``patience`` are those of
     Retries.
     """
 
@@ -96,7 +97,7 @@ class Client:
         self, method: str, url: httpx.URL, headers: Mapping[str, str], *, secret: Mapping[str, str] | None = None,
         content: Any = None, follow: bool = True,
     ) -> httpx.Response:  # fmt: skip
-        """Return the complete reply, whatever its status; the headers ``secret`` go to the origin of ``url`` alone."""
+        """Return the complete reply, regardless of status; the headers ``secret`` go only to the origin of ``url``."""
         headers = {**DEFAULTS, **headers}
         try:
             with send(
@@ -116,13 +117,13 @@ def send(
 ) -> Iterator[httpx.Response]:  # fmt: skip
     """Yield the reply to a request, at the end of its redirects.
 
-    ``source`` is the address that led to ``url``.  ``secret`` are headers that go to ``origin`` alone.  Raises
+    ``source`` is the URL that redirected to ``url``.  ``secret`` are headers that go only to ``origin``.  Raises
     UnsupportedProtocol for a redirect that is not followed, and TooManyRedirects.
     """
     for _ in range(_REDIRECTS + 1):
         _require_allowed(source, url)
         own = secret if is_same_origin(url, origin) else {}
-        # Not a client of httpx: it would keep cookies, at as much of the processor's time as the rest of a request.
+        # Not an httpx client: it would keep cookies, which takes as much processor time as the rest of a request.
         request = httpx.Request(
             method, url, headers={**headers, **own}, json=content, extensions={"timeout": timeout.as_dict()}
         )
@@ -144,12 +145,12 @@ def _require_allowed(source: httpx.URL, target: httpx.URL) -> None:
 
 
 def is_same_origin(url: httpx.URL, origin: httpx.URL) -> bool:
-    """Return whether scheme, host and port are the same, so that a secret of the origin may go to the URL."""
+    """Return True if scheme, host and port are the same, so that a secret of the origin may go to the URL."""
     return (url.scheme, url.netloc) == (origin.scheme, origin.netloc)
 
 
 def join(source: httpx.URL, location: str) -> httpx.URL:
-    """Return where a header Location leads; an address without a host if it is not an address."""
+    """Return the target of a Location header; a URL without a host if it is not a URL."""
     try:
         return source.join(location)
     except httpx.InvalidURL:

@@ -1,4 +1,4 @@
-"""Connections: which of them go through a proxy, and which certificates they accept."""
+"""Connections: their use of proxies, and the certificates that they accept."""
 
 import functools
 import os
@@ -11,10 +11,10 @@ from runbook_lib.transport.urls import is_loopback
 
 
 class Transport(httpx.BaseTransport):
-    """Connections that never go to a proxy for an address on this machine.
+    """Connections that never use a proxy for this machine.
 
-    A proxy would be sent the token in the clear, and would look for the address on its own machine.  NO_PROXY cannot
-    do this: it would have to name every address of loopback.
+    A proxy would receive the token in clear text, and would connect to its own machine.  NO_PROXY is not sufficient:
+    it would have to list every loopback address.
     """
 
     def __init__(self, limits: httpx.Limits | None = None) -> None:
@@ -36,7 +36,7 @@ class Transport(httpx.BaseTransport):
 
 
 def open_transport(limits: httpx.Limits | None = None) -> Transport:
-    """Return a transport; raise RunbookError if the environment names an unusable proxy or file of certificates."""
+    """Return a transport.  Raises RunbookError if the environment has an unusable proxy or certificate file."""
     try:
         return Transport(limits)
     except (ValueError, ImportError, OSError) as error:
@@ -47,7 +47,7 @@ def open_transport(limits: httpx.Limits | None = None) -> Transport:
 
 
 def _certificates() -> ssl.SSLContext:
-    """Return the certificates that https is verified with: httpx's own, and those of REQUESTS_CA_BUNDLE."""
+    """Return the certificates for verifying https: httpx's own, and those in REQUESTS_CA_BUNDLE."""
     names = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
     return _read_certificates(*(os.environ.get(name, "") for name in names))
 

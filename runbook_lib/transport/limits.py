@@ -1,6 +1,6 @@
-"""Limits of what a reply from the network may cost: seconds from first to last byte, and bytes once unpacked.
+"""Limits on the cost of a reply from the network: seconds from first to last byte, and unpacked bytes.
 
-The time limits of sockets count anew with every byte, unpacking makes a thousand bytes of one, and Python needs up to
+The time limits of sockets restart with every byte, unpacking can turn one byte into a thousand, and Python needs up to
 forty bytes of memory for one of JSON.
 """
 
@@ -28,7 +28,7 @@ class TooLarge(Exception):
 
 
 def call_within(seconds: float, function: Callable[[], T]) -> T:
-    """Return what ``function`` returns, or raise what it raises; raise TimeoutError if it takes longer.
+    """Return the function's result or raise its exception; raise TimeoutError if it takes too long.
 
     The thread is then abandoned: it ends with its connection, at the latest with the process.
     """
@@ -37,7 +37,7 @@ def call_within(seconds: float, function: Callable[[], T]) -> T:
     def work() -> None:
         try:
             results.put((function(), None))
-        except BaseException as error:  # whatever it is, it is raised in the thread of whoever waits
+        except BaseException as error:  # any exception is raised in the waiting thread
             results.put((None, error))
 
     threading.Thread(target=work, name="request", daemon=True).start()
@@ -59,7 +59,7 @@ def before_deadline(end: float, pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def decompress(pieces: Iterable[bytes], encoding: str, largest: int) -> Iterator[bytes]:
-    """Yield the content of a reply with this header Content-Encoding: gzip or none.  Raises TooLarge."""
+    """Yield the content of a reply with this Content-Encoding header: gzip or none.  Raises TooLarge."""
     encoding = encoding.strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip"):
         raise httpx.DecodingError(f"it is compressed as {encoding[:40]!r}, which was not requested")
@@ -103,7 +103,7 @@ def _require_few_values(text: bytes) -> None:
     """Raise TooLarge for JSON that has more values than a reply needs, without reading it into memory."""
     if sum(map(text.count, _SIGNS)) <= _VALUES:
         return
-    # Texts may be full of commas.  Where they end is certain for UTF-8 alone, which has no zero bytes.
+    # Strings may be full of commas.  Their ends are certain only in UTF-8, which has no zero bytes.
     if b"\0" in text:
         raise TooLarge
     values = end = 0

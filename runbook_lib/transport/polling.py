@@ -1,4 +1,4 @@
-"""Polling of something that takes hours, with growing pauses, until it is over."""
+"""Polling of long operations, with growing pauses, until they end."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from runbook_lib.errors import Unreachable
 
 #: Seconds: the first and the longest pause between two polls, and the time limit (a cell may take 8 hours).
 PAUSE, LONGEST_PAUSE, LIMIT = 1.0, 60.0, 7.5 * 3600
-#: Polls in a row that may fail before polling ends; at the longest pause, some minutes.
+#: Consecutive polls that may fail before polling ends; at the longest pause, a few minutes.
 MAX_FAILURES = 12
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Observation:
-    """A state in words, shown whenever ``mark`` changes; ``limit`` is the time for polling, in seconds."""
+    """A state in words, shown whenever ``mark`` changes; ``limit`` is the polling time in seconds."""
 
     sentence: str
     over: bool
@@ -40,7 +40,7 @@ def follow(
     say: Callable[[str], object] = print,
     unreachable: str = "Trying again.",
 ) -> T:
-    """Return the last state: with ``wait`` the one that is final, or is read when the time is up; else the first.
+    """Return the last state: with ``wait`` the final one, or the one read when the time is up; else the first.
 
     A poll that raises Unreachable is repeated, after the sentence ``unreachable``; the last of MAX_FAILURES in a row
     raises it.

@@ -10,14 +10,14 @@ ReadPart: TypeAlias = Callable[[int, int], bytes]
 
 #: Bytes of a member that is read into memory.  The largest golden file of Megatron-LM has 3 MB.
 LARGEST_MEMBER = 32 * 2**20
-#: Bytes and entries of a directory; that of a job of 8,192 logs has 2 MB.
+#: Maximum bytes and entries of a directory; for a job with 8,192 logs it has 2 MB.
 LARGEST_DIRECTORY, _MOST_MEMBERS = 4 * 2**20, 16_384
 _WINDOW = 2**20  # bytes that are fetched at a time of a member that is streamed
 _ENTRY = b"PK\1\2"  # the first bytes of an entry of the directory
 
 
 class RangeFile(io.RawIOBase):
-    """A file of ``size`` bytes for ``zipfile``: it fetches what is read, and forgets what lies before it.
+    """A file of ``size`` bytes for ``zipfile``: it fetches data when read, and drops earlier data.
 
     ``window``: how many bytes to fetch at least.  For use by one thread.
     """
@@ -63,7 +63,7 @@ class RangeFile(io.RawIOBase):
         if wanted > max(LARGEST_MEMBER, LARGEST_DIRECTORY):
             raise zipfile.BadZipFile("a part of it is too large")
         data = self._piece(self._position, wanted)
-        # A directory must be complete to be parsed; a stream takes what has been fetched before it waits for more.
+        # A directory must be complete to be parsed; a stream returns fetched data before it waits for more.
         while not self._window and len(data) < wanted:
             piece = self._piece(self._position + len(data), wanted - len(data))
             if not piece:

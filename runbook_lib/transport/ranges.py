@@ -1,7 +1,7 @@
 """Parts of a file over HTTP, read by many threads with bounded attempts.
 
-A forge answers with a redirect to a storage of its own, under an address that is valid for a short time.  The token
-goes to the forge alone.  When a server asks for a pause, all threads wait.
+A forge replies with a redirect to its storage, with a URL that is valid for a short time.  The token goes only to the
+forge.  When a server asks for a pause, all threads wait.
 """
 
 import itertools
@@ -24,10 +24,10 @@ from runbook_lib.transport.retries import NoReply, Retries, Temporary, is_tempor
 from runbook_lib.transport.urls import is_private
 
 TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
-LIMIT = 60.0  # seconds until a reply begins, and for its body; a body has further seconds by its size
+LIMIT = 60.0  # seconds until a reply begins, and for its body; larger bodies get more seconds
 _SLOWEST = 2**15  # bytes per second
 PAUSES = (0.5, 2.0, 8.0)  # seconds before each further attempt
-_PATIENCE = 120.0  # seconds; a server that asks for more is asked again by the person, not by us
+_PATIENCE = 120.0  # seconds; if a server asks for a longer pause, the user has to retry
 _REFUSAL = 4096  # bytes of a refusal that are read
 #: Threads that share a pool of connections: for each request httpcore looks at all pairs of connections of a pool.
 _THREADS_PER_POOL = 8
@@ -35,10 +35,10 @@ _THREADS_PER_POOL = 8
 _NUMBER = "([0-9]{1,18})"
 _PART, _UNSATISFIED = re.compile(rf"bytes {_NUMBER}-{_NUMBER}/{_NUMBER}"), re.compile(rf"bytes \*/{_NUMBER}")
 
-#: What replies without a file say of it.
+#: Meanings of replies without a file.
 _MISSING = {
     401: "does not let this token read it", 403: "does not let this token read it",
-    404: "does not find it, or not for this token", 410: "says that it has expired",
+    404: "does not find it, or not for this token", 410: "reports that it has expired",
 }  # fmt: skip
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class NoRanges(Exception):
 
 @dataclass(frozen=True)
 class Address:
-    """The address of a file.  ``headers`` contain the token and go to this origin alone."""
+    """The URL of a file.  ``headers`` contain the token and go only to this origin."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -102,10 +102,10 @@ class Web:
         self, pool: Executor, work: Callable[[T], R], items: Sequence[T], name: Callable[[T], str],
         progress: Callable[[int, int, str], object] | None = None,
     ) -> tuple[R, ...]:  # fmt: skip
-        """Return the results of ``work`` for all items, in their order, computed in the threads of ``pool``.
+        """Return the results of ``work`` for all items, in order, computed in the threads of ``pool``.
 
-        ``progress`` gets the number of results, that of items, and the name of the last item.  An exception, Ctrl-C
-        too, stops all requests, so that no thread is waited for.
+        ``progress`` receives the number of results, the number of items, and the name of the last item.  An exception,
+        Ctrl-C too, stops all requests, so that no thread is waited for.
         """
         results: dict[int, R] = {}
         try:
@@ -121,11 +121,11 @@ class Web:
         return tuple(results[position] for position in range(len(items)))
 
     def file(self, address: Address) -> "RemoteFile":
-        """Return a file to be read; nothing is sent yet."""
+        """Return a file for reading; no request is sent yet."""
         return RemoteFile(self, address)
 
     def attempt(self, name: str, read: Callable[[], T]) -> T:
-        """Return what ``read`` returns, after further attempts.  Raises Unreachable; ``name`` is the server's."""
+        """Return the result of ``read``, retrying if necessary.  Raises Unreachable; ``name`` is the server's."""
 
         def read_unless_stopped() -> T:
             if self._stopped:
@@ -141,7 +141,7 @@ class Web:
             raise Unreachable(f"{name} could not be read: {error}.") from error
 
     def body(self, response: httpx.Response) -> Iterator[bytes]:
-        """Yield the body as it comes.  httpx limits only the pause between two bytes, not the complete reply."""
+        """Yield the body as it arrives.  httpx limits only the pause between two bytes, not the complete reply."""
         start, received = time.monotonic(), 0
         for piece in response.iter_raw():
             received += len(piece)
@@ -153,13 +153,13 @@ class Web:
 
 
 class RemoteFile:
-    """One file: parts of it, or all of it."""
+    """One file, read in part or completely."""
 
     def __init__(self, web: Web, address: Address) -> None:
         self._web = web
         self._origin = _parse_url(address.url)
         self._headers = address.headers
-        self._stored = self._origin  # where redirects have led
+        self._stored = self._origin  # the target of the redirects
         self.size = 0  # bytes, known after the first part
 
     def part(self, start: int, size: int) -> bytes:
@@ -196,7 +196,7 @@ class RemoteFile:
                 raise _unexpected(response)
             first, last, self.size = map(int, match.groups())
             if first != start or last - first + 1 != min(size, self.size - first):
-                raise Unreachable(f"{response.url.host} sent another part of the file than was requested.")
+                raise Unreachable(f"{response.url.host} sent a different part of the file than requested.")
             body = bytearray()
             for piece in self._web.body(response):
                 body += piece
@@ -222,7 +222,7 @@ class RemoteFile:
             self._require_free(response)
             if response.status_code in (401, 403, 404) and address != self._origin:
                 self._stored = self._origin
-                raise Temporary("the address of the storage has expired")
+                raise Temporary("the storage URL has expired")
             _require_success(response)
             self._stored = response.url
             yield response
@@ -230,7 +230,7 @@ class RemoteFile:
     def _require_free(self, response: httpx.Response) -> None:
         """Raise Temporary for a server's trouble, and for GitHub's limits of the rate of requests.
 
-        A limit is 429, or 403 with Retry-After, with no requests remaining, or with words about it.
+        A limit is 429, or 403 with Retry-After, with no requests remaining, or with a message about a limit.
         """
         status, headers = response.status_code, response.headers
         if status < 400:
@@ -241,7 +241,7 @@ class RemoteFile:
             reset = headers.get("X-RateLimit-Reset", "")
             if not pause and none_left and re.fullmatch(r"[0-9]{1,11}", reset):
                 pause = max(1.0, int(reset) - time.time())
-            # The file itself would not come with 403: what there is to read is a few words.
+            # The file itself would not come with 403, so the body is only a short message.
             if status == 429 or pause or none_left or self._names_limit(response):
                 problem = f"{response.url.host} limits the rate of requests (HTTP {status})"
                 raise Temporary(problem, pause, for_all=True)
@@ -264,7 +264,7 @@ def _require_success(response: httpx.Response) -> None:
     if status not in (200, 206, 416):
         raise _unexpected(response)
     if response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
-        raise Unreachable(f"{host} compresses its replies, although it was asked not to.")
+        raise Unreachable(f"{host} compresses its replies, although the request forbids it.")
 
 
 def _unexpected(response: httpx.Response) -> Unreachable:
@@ -279,5 +279,5 @@ def _parse_url(text: str) -> httpx.URL:
     except httpx.InvalidURL:
         url = httpx.URL("")
     if not url.host or not is_private(url.scheme, url.host):
-        raise Unreachable("The forge names an address for a download that is not https://.")
+        raise Unreachable("The forge returned a download URL that is not https://.")
     return url

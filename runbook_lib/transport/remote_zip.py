@@ -1,8 +1,8 @@
 """Members of a zip archive on a server, or on the disk, without reading the rest of it.
 
-``zipfile`` parses the directory and unpacks the members; beneath it lies a file whose byte ranges are fetched when they
+``zipfile`` parses the directory and unpacks the members; it reads from a file whose byte ranges are fetched when they
 are read.  A server without ranges sends the complete archive, which goes to a temporary file.  Our own code, not the
-library ``remotezip``: that fetches 64 KB where 2 suffice, requests one address only, and follows any redirect.
+library ``remotezip``, which fetches 64 KB where 2 suffice, supports only one URL, and follows any redirect.
 """
 
 import io
@@ -26,12 +26,12 @@ from runbook_lib.transport.range_file import LARGEST_DIRECTORY, LARGEST_MEMBER, 
 from runbook_lib.transport.ranges import NoRanges, RemoteFile
 
 LARGEST_CHOICE = 64 * 2**20  # bytes of all chosen members, packed and unpacked: a job has two golden files
-_SMALL = 4 * 2**20  # the same, of those that many threads may have in memory at the same time
+_SMALL = 4 * 2**20  # the same, for members that many threads may have in memory at the same time
 _LARGEST_STREAM, _LARGEST_STREAMS = 4 * 2**30, 64 * 2**30  # unpacked bytes of a streamed member, and of all: logs
 LARGEST_ARCHIVE = 8 * 2**30
 #: Bytes of a streamed member that are fetched first, and that are unpacked at a time.
 FIRST, _CHUNK = 2**18, 2**17
-#: Members with at most this many bytes between them are fetched by one request: another request would cost more.
+#: Members with at most this many bytes between them are fetched in one request, because another would cost more.
 _GAP = 1024
 _HEADER, _END = 30, 22  # bytes before a member's name, and of the record at the end of a zip
 _EMPTY = b"PK\5\6" + bytes(_END - 4)  # a zip without members
@@ -49,7 +49,7 @@ _BROKEN = (*_NO_ZIP, zlib.error, RuntimeError)
 
 @dataclass(frozen=True)
 class Member:
-    """The content of a member, or a sentence why there is none; ``stored`` is the file that now has the content."""
+    """The content of a member, or a sentence about why there is none; ``stored`` is the file with the content."""
 
     name: str
     data: bytes = b""
@@ -65,7 +65,7 @@ class Tail:
 
 
 class Archive:
-    """A zip whose directory has been read.  Several threads may stream its members side by side."""
+    """A zip whose directory has been read.  Several threads may stream its members concurrently."""
 
     def __init__(self, directory: zipfile.ZipFile, file: RangeFile) -> None:
         self.directory = directory
@@ -77,10 +77,10 @@ class Archive:
             raise CannotTell(f"The archive unpacks to more than {_LARGEST_STREAMS // 2**30} GB.")
 
     def stream(self, entry: zipfile.ZipInfo, first: int = FIRST) -> Iterator[bytes]:
-        """Yield the content of a member in pieces; ``first`` bytes are fetched to begin with, more on demand."""
+        """Yield the content of a member in pieces; ``first`` bytes are fetched initially, more on demand."""
         start, end = entry.header_offset, self._ends[entry.header_offset]
         file = self._file.part_until(end)
-        # A ZipFile of this thread's own.  One without members, too, opens the entries of another's directory.
+        # A separate ZipFile for this thread.  Even one without members can open the entries of another's directory.
         reader = zipfile.ZipFile(io.BytesIO(_EMPTY))
         reader.fp = file  # type: ignore[assignment]
         try:
@@ -112,8 +112,8 @@ def read(
 ) -> tuple[Member, ...]:  # fmt: skip
     """Return the members that ``choose`` picks from the names of a zip of ``size`` bytes (0: unknown).
 
-    ``keep`` may replace each member as soon as it is read, so that the contents need not be in memory together.
-    Raises CannotTell for what is not a zip, or broken, or beyond our bounds; else as RemoteFile does.
+    ``keep`` may replace each member as soon as it is read, so that not all contents are in memory together.
+    Raises CannotTell for a file that is not a zip, is broken or exceeds the limits; otherwise like RemoteFile.
     """
     with remote(file, size, tail) as archive:
         return tuple(_members(archive, choose, keep))
@@ -121,7 +121,7 @@ def read(
 
 @contextmanager
 def remote(file: RemoteFile, size: int, tail: Tail) -> Iterator[Archive]:
-    """Open a zip of ``size`` bytes (0: unknown) on a server.  Raises as ``read`` does."""
+    """Open a zip of ``size`` bytes (0: unknown) on a server.  Raises the errors of ``read``."""
     try:
         ranges = _with_tail(file, size, tail.size)
     except NoRanges:
@@ -145,7 +145,7 @@ def local(path: Path) -> Iterator[Archive]:
 
 
 def is_safe(name: str) -> bool:
-    """Return whether a member's name is relative, stays in its folder, and means the same on every system."""
+    """Return True if a member's name is relative, stays in its folder, and means the same on every system."""
     parts = name.split("/")
     return not ("\\" in name or ":" in name or "\0" in name or any(part in ("", ".", "..") for part in parts))
 
@@ -164,7 +164,7 @@ def _on_disk(file: IO[bytes]) -> RangeFile:
 
 
 def _with_tail(file: RemoteFile, size: int, tail: int) -> RangeFile:
-    """Return a file whose last ``tail`` bytes have been fetched.  ``size`` is that which the forge names, else 0."""
+    """Return a file whose last ``tail`` bytes have been fetched.  ``size`` is the forge's, or 0 if unknown."""
     if not size:
         file.part(0, 1)
         size = file.size
@@ -187,7 +187,7 @@ def _open_archive(file: RangeFile) -> Iterator[Archive]:
 
 
 def _ends_of_members(directory: zipfile.ZipFile) -> dict[int, int]:
-    """Return, by the start of each member, where it ends at the latest, in bytes.
+    """Return the latest possible end of each member, in bytes, by its start.
 
     Raises BadZipFile if members share bytes: a small archive could unpack to any size, and newer versions of zipfile
     look only at the member that is opened.
@@ -200,7 +200,7 @@ def _ends_of_members(directory: zipfile.ZipFile) -> dict[int, int]:
         if entry.header_offset < end:
             raise zipfile.BadZipFile("its members overlap")
         end = entry.header_offset + _HEADER + entry.compress_size
-        # The member's own header may be longer than the directory says, but not by much.
+        # The member's own header may be slightly longer than in the directory.
         longest = end + len(entry.orig_filename.encode()) + len(entry.extra) + _GAP
         ends[entry.header_offset] = min(following, longest)
     return ends
@@ -210,7 +210,7 @@ def _members(
     archive: Archive, choose: Callable[[Iterable[str]], tuple[str, ...]], keep: Callable[[Member], Member]
 ) -> Iterator[Member]:
     entries = archive.directory.infolist()
-    # zipfile cuts a name at a zero byte and changes separators: orig_filename is the name as the archive has it.
+    # zipfile cuts a name at a zero byte and changes separators; orig_filename is the original name in the archive.
     names = Counter(entry.orig_filename for entry in entries)
     by_name = {entry.orig_filename: entry for entry in reversed(entries)}
     budget, small_budget = LARGEST_CHOICE, _SMALL
@@ -264,5 +264,5 @@ def _content(directory: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Member:
     except (*_BROKEN, OSError) as error:
         return Member(name, problem=f"it cannot be unpacked ({str(error) or type(error).__name__})")
     if len(data) != entry.file_size:
-        return Member(name, problem="it has another size than the archive's directory says")
+        return Member(name, problem="its size differs from the archive's directory")
     return Member(name, data)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class NoReply(Exception):
-    """A request without a reply: a part of a sentence says why; in it, "it" is the server."""
+    """A request without a reply; the reason is a part of a sentence in which "it" is the server."""
 
 
 class TooSlow(httpx.ReadTimeout):
@@ -25,7 +25,7 @@ class Temporary(Exception):
     """A failure that another attempt may fix, after ``pause`` seconds at the earliest.
 
     ``response`` is the complete reply, if there is one.  ``for_all``: the server limits the rate of requests, so that
-    no thread sends another before the pause is over.
+    no thread sends another request before the pause is over.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class Retries:
 
 
 def is_temporary(status: int) -> bool:
-    """Return whether the same request may succeed later."""
+    """Return True if the same request may succeed later."""
     return status in (408, 429) or status >= 500
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Return the seconds that Retry-After asks for (a number or a date, by the server's own clock); 0 for none."""
+    """Return the seconds in Retry-After (a number or a date, by the server's own clock); 0 if there is none."""
     value = headers.get("Retry-After", "")
     if re.fullmatch(r"[0-9]{1,9}", value):
         return float(value)
@@ -108,7 +108,7 @@ def retry_after(headers: Mapping[str, str]) -> float:
 
 
 def request_of(pause: float) -> str:
-    """Return a sentence on the pause that a server asks for; empty for none."""
+    """Return a sentence about the pause that a server asks for; empty if there is none."""
     return f" It asks for a pause of {pause:.0f} s." if pause else ""
 
 
@@ -120,19 +120,19 @@ def _timestamp(value: str) -> float | None:
 
 
 def is_tls(error: BaseException | None) -> bool:
-    """Return whether a certificate or its handshake is behind an error."""
+    """Return True if a certificate or its handshake is behind an error."""
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 def explain(error: Exception) -> str:
-    """Return why there was no reply, as a part of a sentence; in it, "it" is the server."""
+    """Return why there was no reply, as a part of a sentence in which "it" is the server."""
     if is_tls(error):
         advice = "a company's own CA goes into SSL_CERT_FILE"
         if re.search("expired|not yet valid", str(error)):
             clock = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-            advice = f"{advice}; this machine's clock says {clock}, is that right?"
+            advice = f"{advice}; is this machine's clock ({clock}) right?"
         return f"its TLS certificate is not accepted ({error}); {advice}"
     if isinstance(error, TooSlow | httpx.DecodingError | httpx.UnsupportedProtocol):
         return str(error)

@@ -1,6 +1,6 @@
-"""Addresses of services: those that a token may be sent to, those on this machine, and permitted redirects.
+"""URLs of services: those that a token may be sent to, those on this machine, and permitted redirects.
 
-Nothing here uses the network: a name is judged by its text alone.
+Nothing here uses the network: a name is judged only by its text.
 """
 
 import ipaddress
@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 from runbook_lib.errors import RunbookError
 
-#: Scheme and host of an address.
+#: Scheme and host of a URL.
 Endpoint: TypeAlias = tuple[str, str | None]
-# Strict on purpose: two libraries that read an odd address differently would be a way to another host.
+# Strict on purpose: if two libraries parse an unusual URL differently, a request could reach another host.
 _ADDRESS = re.compile(
     r"(?P<scheme>https?)://(?:(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)|\[(?P<six>[0-9A-Fa-f:.]+)\])"
     r"(?::(?P<port>[0-9]{1,5}))?(?:/[A-Za-z0-9._~/-]*)?"
@@ -20,29 +20,29 @@ _ADDRESS = re.compile(
 
 
 def service_address(name: str, text: str, example: str) -> str:
-    """Return the address in the variable ``name`` of a service that gets a token.
+    """Return the URL, from the variable ``name``, of a service that receives a token.
 
-    Raises RunbookError for a text that is not an address of the web, for one with a user name, password, query or
-    fragment, and for one that would show the token to the network.  The message does not repeat the address, which may
+    Raises RunbookError for text that is not a web URL, for a URL with a user name, password, query or fragment, and for
+    one that would expose the token on the network.  The message does not repeat the URL, which may
     contain a password.
     """
     match = _parse(text)
     if match is None:
         raise RunbookError(
-            f"{name} is not an address such as {example}: scheme, host, port and path only, without a user name, "
+            f"{name} is not a URL such as {example}: only scheme, host, port and path, without a user name, "
             "password, query or fragment. Nothing was sent."
         )
     host = match["host"] or match["six"]
     if not is_private(match["scheme"], host):
         raise RunbookError(
-            f"{name} leads to {host} over plain http://, where anybody on the way could read the token. Nothing was "
-            f"sent. Give its https:// address, such as {example}."
+            f"{name} leads to {host} over plain http://, where others on the network could read the token. Nothing was "
+            f"sent. Use its https:// URL, such as {example}."
         )
     return text
 
 
 def is_address(text: str) -> bool:
-    """Return whether this is scheme, host, port and path of something on the web, and nothing else."""
+    """Return True if the text is a web URL with only scheme, host, port and path."""
     return _parse(text) is not None
 
 
@@ -54,7 +54,7 @@ def _parse(text: str) -> re.Match[str] | None:
 
 
 def is_loopback(host: str | None) -> bool:
-    """Return whether a host is this machine: ``localhost``, 127.0.0.0/8, ::1, or IPv6 that carries such an IPv4."""
+    """Return True if a host is this machine: ``localhost``, 127.0.0.0/8, ::1, or an IPv6 form of such an IPv4."""
     name = (host or "").lower().strip("[]")
     if name == "localhost":
         return True
@@ -65,15 +65,15 @@ def is_loopback(host: str | None) -> bool:
 
 
 def is_private(scheme: str, host: str | None) -> bool:
-    """Return whether nobody else can read the requests, or answer in place of the server."""
+    """Return True if nobody else can read the requests, or answer in place of the server."""
     return scheme == "https" or (scheme == "http" and is_loopback(host))
 
 
 def may_redirect(source: Endpoint, target: Endpoint) -> bool:
-    """Return whether a reply from one endpoint may lead to another.
+    """Return True if a reply from one endpoint may lead to another.
 
     Never from a private connection to one that others can read, from https to http, from the network to this machine,
-    nor from a named host to an address that means something else in each network.
+    nor from a named host to an address with a different meaning in each network.
     """
     if target[0] not in ("http", "https") or (source[0], target[0]) == ("https", "http"):
         return False
@@ -83,7 +83,7 @@ def may_redirect(source: Endpoint, target: Endpoint) -> bool:
 
 
 def _distance(host: str | None) -> int:
-    """Return 0 for this machine, 1 for an address that is not public, 2 for any other host."""
+    """Return 0 for this machine, 1 for a non-public address, 2 for any other host."""
     name = (host or "").lower().strip("[]").rstrip(".")
     if name == "localhost" or name.endswith(".localhost"):
         return 0

@@ -52,7 +52,7 @@ def _never(request: httpx.Request) -> httpx.Response:
 @pytest.mark.parametrize("connect", [github, gitlab])
 @pytest.mark.parametrize(
     ("url", "words"),
-    [(url, "is not an address such as https://") for url in NO_ADDRESS] + [(url, "plain http://") for url in IN_CLEAR],
+    [(url, "is not a URL such as https://") for url in NO_ADDRESS] + [(url, "plain http://") for url in IN_CLEAR],
 )
 def test_the_token_goes_nowhere_else(connect: Callable[[str], object], url: str, words: str) -> None:
     if connect is github and not url:

@@ -1,1 +1,1 @@
-"""GitHub's REST API, and what its answers mean."""
+"""GitHub's REST API, and the interpretation of its replies."""

@@ -1,4 +1,4 @@
-"""The address of GitHub's API and the token for it: from the environment, else from the `gh` command line."""
+"""The URL of GitHub's API and the token for it, from the environment or else from the `gh` command."""
 
 import re
 import subprocess
@@ -13,12 +13,12 @@ API = "https://api.github.com"
 
 
 def base_url(env: Mapping[str, str]) -> str:
-    """Return GITHUB_API_URL, else GitHub's own.  Raises RunbookError for one that the token must not be sent to."""
+    """Return GITHUB_API_URL, else GitHub's own.  Raises RunbookError for a URL that must not receive the token."""
     return urls.service_address("GITHUB_API_URL", env.get("GITHUB_API_URL") or API, API)
 
 
 def token_for(env: Mapping[str, str], url: str) -> str:
-    """Return GITHUB_TOKEN, else that of ``gh`` for this host.  Raises RunbookError where there is none."""
+    """Return GITHUB_TOKEN, else that of ``gh`` for this host.  Raises RunbookError if there is none."""
     token = (env.get("GITHUB_TOKEN") or _token_of_gh(url)).strip()
     if not token:
         raise RunbookError(f"There is no token for GitHub. {LOGIN_ADVICE} {RIGHTS}")

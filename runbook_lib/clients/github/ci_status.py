@@ -34,9 +34,9 @@ _RUNNERS = {"nvidia-ci-aws-use2-gpu-x4": "dgx_gb200", "nvidia-ci-aws-gpu-x8": "d
 
 
 def platform_of(job: WorkflowJob) -> str:
-    """Return the platform on which a job ran, by its runner and the end of its name; empty where neither shows it.
+    """Return the platform on which a job ran, from its runner and the end of its name; empty if neither shows it.
 
-    Tests of one name run on several platforms, and the name of a functional test shows none.
+    Tests with the same name run on several platforms, and the name of a functional test does not show the platform.
     """
     for text in (*job.runners, job.name.rpartition(" - ")[2]):
         if match := re.search(r"gb200|h100|a100", text.lower()):
@@ -53,7 +53,7 @@ def branch_of(number: int) -> str:
 
 
 def labels_at(now: Collection[str], events: Iterable[LabelEvent], moment: datetime) -> frozenset[str]:
-    """Return the labels at a moment, from those of now and the events since."""
+    """Return the labels at a given time, from the current ones and the events since."""
     labels = set(now)
     for event in sorted(events, key=lambda event: event.at, reverse=True):
         if event.at > moment and event.on:
@@ -73,7 +73,7 @@ def wrong_tests(labels: Collection[str], image_type: ImageType, repository: Repo
 
 @dataclass(frozen=True)
 class CiStatus:
-    """The state of CI for a commit; ``next`` is empty when nothing is to be done."""
+    """The state of CI for a commit; ``next`` is empty if nothing needs to be done."""
 
     state: State
     head: str
@@ -84,7 +84,7 @@ class CiStatus:
 
     @property
     def is_over(self) -> bool:
-        """True if waiting longer changes nothing."""
+        """True if waiting longer would change nothing."""
         return self.state not in ("none", "queued", "waiting", "running")
 
     @property
@@ -107,7 +107,7 @@ class CiStatus:
 def choose(runs: Iterable[WorkflowRun], head: str, workflow: str = WORKFLOW) -> WorkflowRun | None:
     """Return the newest run of the workflow for exactly this commit.
 
-    A fork may have a branch ``pull-request/<N>`` as well: its runs are not those of copy-pr-bot.
+    A fork may also have a branch ``pull-request/<N>``, whose runs were not started by copy-pr-bot.
     """
     mine = [run for run in runs if run.head_sha == head and run.name == workflow and not run.fork]
     return max(mine, key=lambda run: (run.created, run.id), default=None)
@@ -119,14 +119,14 @@ def judge(run: WorkflowRun | None, jobs: Sequence[WorkflowJob], head: str, wrong
     if run is None:
         return CiStatus(
             "none", head, None, (), f"waiting for a CI run of {short} to start",
-            "Run 04-run-ci again. If none starts within some minutes, see what copy-pr-bot commented.",
+            "Run 04-run-ci again. If none starts within a few minutes, see copy-pr-bot's comments.",
         )  # fmt: skip
     name, jobs = f"CI run {run.id} of {short}", tuple(jobs)
     follow = f"Run 04-run-ci again, or with wait=True to follow it: {run.url}"
     if wrong:
         return CiStatus(
             "useless", head, run, jobs, f"waiting for another CI run: {name} started {wrong}, so it is useless",
-            "A commit is tested once: push another one to the branch (it may be empty), then run bump again.",
+            "A commit is tested only once: push another one to the branch (it may be empty), then run bump again.",
         )  # fmt: skip
     if run.status == "completed":
         return _judge_completed(run, jobs, head, name)
@@ -144,7 +144,7 @@ def judge(run: WorkflowRun | None, jobs: Sequence[WorkflowJob], head: str, wrong
 
 
 def _in_queue(run: WorkflowRun, jobs: Sequence[WorkflowJob]) -> bool:
-    # The queue's job waits for a bot; beside it nothing runs.
+    # The queue's job waits for a bot; no other job runs.
     open_jobs = {job.status for job in jobs if job.status != "completed"}
     return run.status == "waiting" or ("waiting" in open_jobs and "in_progress" not in open_jobs)
 

@@ -20,7 +20,7 @@ from runbook_lib.errors import RunbookError
 
 
 class _HasUrl(Protocol):
-    """An object on GitHub with an address of its own."""
+    """An object on GitHub with its own URL."""
 
     @property
     def url(self) -> str: ...
@@ -37,7 +37,7 @@ class GitHub(GitHubConnection):
         return self.get("read the account of the token", "/user", lambda user: str(user["login"]))
 
     def repo(self) -> GitHubRepository:
-        """Return the repository, and what this token may do there."""
+        """Return the repository and this token's permissions for it."""
         return self.get("read the repository", self.path(), GitHubRepository.of)
 
     def pulls(self, head: str | None = None, base: str | None = None, state: str = "open") -> tuple[Pull, ...]:
@@ -81,7 +81,7 @@ class GitHub(GitHubConnection):
         return self.get(f"find who last changed {path}", self.path("/commits"), author, params)
 
     def behind(self, base: str, head: str) -> int:
-        """Return how many commits of a branch another one, or a commit of a fork, lacks."""
+        """Return the number of commits of a branch that are missing from another branch or a fork's commit."""
         path = self.path(f"/compare/{quote(base)}...{quote(head)}")
         action = f"compare {base} with {head[:10]}"
         return self.get(action, path, lambda comparison: whole_number(comparison["behind_by"]), params={"per_page": 1})
@@ -112,15 +112,15 @@ class GitHub(GitHubConnection):
         return tuple(self.pages(f"list the artifacts of CI run {run_id}", path, Artifact.of, key="artifacts"))
 
     def download(self, artifact_id: int) -> tuple[str, dict[str, str]]:
-        """Return the address that redirects to an artifact's zip, and the headers for this origin, no other."""
+        """Return the URL that redirects to an artifact's zip, and the headers, which are only for this origin."""
         return self.address(f"/actions/artifacts/{artifact_id}/zip")
 
     def log(self, job_id: int) -> tuple[str, dict[str, str]]:
-        """Return the address that redirects to the log of a job, and the headers as in ``download``."""
+        """Return the URL that redirects to the log of a job, and the headers as in ``download``."""
         return self.address(f"/actions/jobs/{job_id}/logs")
 
     def deployment_failed(self, sha: str) -> bool:
-        """Return whether the newest deployment of a commit failed ("had a problem deploying" on the pull request)."""
+        """Return True if the newest deployment of a commit failed ("had a problem deploying" on the pull request)."""
         query = {"sha": sha, "environment": "test"}
         action = f"check whether {sha[:10]} was deployed"
         ids = list(
@@ -158,7 +158,7 @@ class GitHub(GitHubConnection):
         self.send(f"run the failed jobs of CI run {run_id} again", "POST", path, {}, lambda _: None)
 
     def add_label(self, number: int, name: str) -> None:
-        """Add a label.  Adding it twice is the same as once."""
+        """Add a label.  Adding it twice has no further effect."""
         path = self.path(f"/issues/{number}/labels")
         self.send(f"add the label {name!r} to #{number}", "POST", path, {"labels": [name]}, lambda _: None)
 
@@ -173,7 +173,7 @@ def _set_fields(**fields: str | None) -> dict[str, str]:
 
 
 def once(find: Callable[[], A | None], create: Callable[[], A], withdraw: Callable[[A], object] | None = None) -> A:
-    """Return what exists already, else what is created now.  After a failed creation, search again before raising.
+    """Return an existing object, or else create it.  After a failed creation, search again before raising.
 
     So neither a lost reply nor a faster person leads to a second one.  Of two that were created at the same moment
     ``find`` returns the older one, and the other is withdrawn by whoever created it, where GitHub accepts two.

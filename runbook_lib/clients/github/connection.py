@@ -2,7 +2,7 @@
 
 githubkit carries the requests; the replies become our own small dataclasses.  Its models are not used: they require
 fields that GitHub's real replies sometimes lack, know only the newest version of the API, and are slow to import.  Its
-retries repeat requests that change something, and its HTTP cache keeps replies that make no sense; ours do neither.
+retries repeat requests that change something, and its HTTP cache stores invalid replies; this module does neither.
 """
 
 import contextlib
@@ -28,13 +28,13 @@ from runbook_lib.transport.retries import Retries
 if TYPE_CHECKING:
     import githubkit
 
-# Version 2026-03-10 took merge_commit_sha, the commit that CI really tests, out of pull requests.
+# Version 2026-03-10 removed merge_commit_sha, the commit that CI really tests, from pull requests.
 VERSION = "2022-11-28"
 TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
 DEADLINE = 60.0  # seconds for a complete reply
 _LARGEST_CACHE = 16 * 2**20  # bytes of replies that are stored with their ETag
 PAUSES = (0.5, 2.0)  # seconds before each further attempt
-_PATIENCE = 10.0  # seconds; where GitHub asks for more, it is asked again by the person, not by us
+_PATIENCE = 10.0  # seconds; if GitHub asks for a longer pause, the user has to retry
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 class GitHubConnection:
     """One repository on GitHub, as one token sees it.  For use by one thread.
 
-    ``action`` is what a request is for: it completes "Could not …".  A request that changes something is never sent
+    ``action`` describes a request: it completes "Could not …".  A request that changes something is never sent
     twice: its reply may have been lost, so callers check first.  Secrets appear in no message, and ``send`` removes
     them from all that is published.
     """
@@ -51,7 +51,7 @@ class GitHubConnection:
         self, repository: str, url: str, token: str, transport: httpx.BaseTransport, redactor: Redactor
     ) -> None:
         self.repository = repository
-        #: The scopes that a classic token has, as GitHub lists them; None for another token, and before any reply.
+        #: The scopes of a classic token, as listed by GitHub; None for other tokens, and before any reply.
         self.scopes: str | None = None
         self._url = httpx.URL(url)
         self._token = token
@@ -59,7 +59,7 @@ class GitHubConnection:
         self._redactor = redactor
         # githubkit keeps its connections in a context variable, and every cell of a notebook has a context of its own.
         self._context = contextvars.copy_context()
-        # ETag, content and "has a further page" by request: a reply that still holds costs nothing of the rate limit.
+        # ETag, content and "has a further page" by request: an unchanged reply does not count against the rate limit.
         self._cache: dict[tuple[str, str], tuple[str, bytes, bool]] = {}
         self._opened = contextlib.ExitStack()
 
@@ -79,13 +79,13 @@ class GitHubConnection:
 
     @cached_property
     def _client(self) -> "githubkit.GitHub[Any]":
-        import githubkit  # takes longer than most notebooks that send nothing
+        import githubkit  # slower to import than most notebooks that send nothing
 
         client = githubkit.GitHub(
             self._token,
             base_url=str(self._url),
             user_agent=USER_AGENT,
-            # A renamed repository answers with a redirect, and a POST that follows one may become a GET.
+            # A renamed repository replies with a redirect, and a POST that follows a redirect may become a GET.
             follow_redirects=False,
             timeout=TIMEOUT,
             transport=self._transport,
@@ -111,7 +111,7 @@ class GitHubConnection:
         return f"/repos/{self.repository}{rest}"
 
     def address(self, rest: str) -> tuple[str, dict[str, str]]:
-        """Return the address of a download from this repository, and the headers for this origin, no other."""
+        """Return the URL of a download from this repository, and the headers, which are only for this origin."""
         url = f"{str(self._url).rstrip('/')}{self.path(rest)}"
         return url, {"Authorization": f"Bearer {self._token}", "X-GitHub-Api-Version": VERSION}
 
@@ -122,7 +122,7 @@ class GitHubConnection:
         return self._read(action, path, params or {}, build)[0]
 
     def exists(self, action: str, path: str) -> bool:
-        """Return whether there is something, where GitHub answers with nothing else."""
+        """Return True if an object exists, for requests that GitHub answers only with a status."""
         try:
             response = self._request(action, "GET", path)
         except NotAllowed:
@@ -148,7 +148,7 @@ class GitHubConnection:
         return replies.listing(self._problem(action), read)
 
     def public(self, value: T) -> T:
-        """Return a text, or data, as ``send`` publishes it: without secrets, and without what UTF-8 cannot encode."""
+        """Return text or data as published by ``send``: without secrets and characters that UTF-8 cannot encode."""
         text = json.dumps(self._redactor.data(value), ensure_ascii=False)
         public: T = json.loads(text.encode("utf-8", "replace"))
         return public
@@ -159,9 +159,9 @@ class GitHubConnection:
             response = self._request(action, method, path, json=self.public(fields))
         except Transient as error:
             raise Unreachable(
-                f"{error} It may have been done anyway: run the step again, which checks first."
+                f"{error} The change may have been made anyway: run the step again, which checks first."
             ) from error
-        # What is deleted is answered with nothing, or with what remains.
+        # The reply to a deletion is empty, or contains the remaining items.
         if response.status_code >= 300 or not (response.content or (method, response.status_code) == ("DELETE", 204)):
             raise self._unexpected(action, response)
         return self._build(action, response.content, build) if response.content else build(None)
@@ -169,7 +169,7 @@ class GitHubConnection:
     def _read(
         self, action: str, path: str, params: Mapping[str, str | int], build: Callable[[Any], T]
     ) -> tuple[T, bool, int]:
-        """Return what was built of the JSON, whether there is a further page, and the bytes of the reply."""
+        """Return the object built from the JSON, True if there is a further page, and the bytes of the reply."""
         key = (path, repr(sorted(params.items())))
         tag, content, more = self._cache.get(key, ("", b"", False))
         response = self._request(action, "GET", path, params=params, headers={"If-None-Match": tag} if tag else {})
@@ -213,7 +213,7 @@ class GitHubConnection:
         return replies.build(self._problem(action), content, build, "GITHUB_API_URL")
 
     def _unexpected(self, action: str, response: httpx.Response) -> Unreachable:
-        """Return the error for a reply below 400 that GitHub would not give."""
+        """Return the error for a reply below 400 that GitHub would not send."""
         description = "an unexpected body" if response.content else "no body"
         return Unreachable(
             f"{self._problem(action)} answered HTTP {response.status_code} with {description}. Try again later."

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from runbook_lib.clients.github.models import Comment
 
-#: No person can have this login: brackets stand in those of apps alone.
+#: No person can have this login, because only logins of apps contain brackets.
 _LOGIN = "copy-pr-bot[bot]"
-# The full id: a few digits could also name another commit, crafted for that.
+# The full ID: an abbreviated one could also match another, crafted commit.
 _COMMAND = re.compile(r"/ok(?:ay)? to test[^\S\n]{1,9}(?P<commit>[0-9a-f]{40}(?:[0-9a-f]{24})?)")
 _REFUSAL = "had a problem deploying to test"
 _COMPLAINT = re.compile(r"(?:@(?P<to>[\w-]{1,60}), there was an )?error processing your request: `?(?P<code>E\d{1,9})")
@@ -27,8 +27,8 @@ def command(head: str) -> str:
 def commands(comments: Sequence[Comment], head: str, me: str = "") -> tuple[Comment, ...]:
     """Return the comments that authorize CI for exactly this commit.
 
-    They are those of insiders of the repository, unless the bot rejected them, and all of ``me``: the login of the
-    token, which never writes a command twice.
+    These are the commands of insiders of the repository, unless the bot rejected them, and all commands of ``me``: the
+    token's login, which never writes a command twice.
     """
     return tuple(
         comment
@@ -40,7 +40,7 @@ def commands(comments: Sequence[Comment], head: str, me: str = "") -> tuple[Comm
 def refusals(comments: Sequence[Comment], head: str = "") -> tuple[Comment, ...]:
     """Return the bot's answers that it could not deploy a commit to the environment ``test``: of ``head``, else of any.
 
-    An answer that names no commit belongs to the one authorized last before it.
+    A reply without a commit refers to the last commit authorized before it.
     """
     refused: list[Comment] = []
     last = ""
@@ -56,7 +56,7 @@ def refusals(comments: Sequence[Comment], head: str = "") -> tuple[Comment, ...]
 
 
 def complaint(comments: Sequence[Comment], head: str, me: str = "") -> str:
-    """Return the code (E1, E2 …) of the bot's answer to the last command for this commit; empty if it accepted it."""
+    """Return the code (E1, E2 …) in the bot's reply to the last command for this commit; empty if it was accepted."""
     positions = [position for position, comment in enumerate(comments) if _commit_of(comment, me) == head]
     return _complaint(comments, positions[-1]) if positions else ""
 

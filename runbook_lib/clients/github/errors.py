@@ -1,4 +1,4 @@
-"""GitHub's refusals as errors that say what to do."""
+"""GitHub's refusals as errors with advice."""
 
 import re
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ RIGHTS = (
 
 
 class NotAllowed(RunbookError):
-    """A reply of 403 or 404: the object does not exist, or not for this token (GitHub does not say which)."""
+    """A reply of 403 or 404: the object does not exist, or this token may not see it (GitHub does not say which)."""
 
 
 class Transient(Unreachable):
-    """A failure that another attempt may fix; nobody knows whether the request was carried out."""
+    """A failure that another attempt may fix; it is unknown whether the request was carried out."""
 
 
 def refusal(failed: str, repository: str, status: int, headers: Mapping[str, str], text: str) -> RunbookError:
@@ -51,7 +51,7 @@ def refusal(failed: str, repository: str, status: int, headers: Mapping[str, str
     if status in (404, 410):
         return NotAllowed(
             f"{failed}: GitHub does not find it{message}. Check the name {repository}, and that the token may see it: "
-            "GitHub gives the same answer for a missing object and for one that the token may not see."
+            "GitHub gives the same reply for a missing object and for one that the token may not see."
         )
     if status >= 500:
         return Transient(f"{failed}: GitHub has an internal problem (HTTP {status}){message}. Try again later.")
@@ -88,7 +88,7 @@ def _limited_until(status: int, headers: Mapping[str, str], message: str) -> str
 
 
 def _has_no_accepted_scope(headers: Mapping[str, str]) -> bool:
-    """Return whether a classic token has none of the scopes that a request accepts: GitHub then answers 404."""
+    """Return True if a classic token has none of the scopes that a request accepts: GitHub then replies with 404."""
     owned, accepted = headers.get("x-oauth-scopes"), headers.get("x-accepted-oauth-scopes")
     return owned is not None and bool(accepted) and not scopes(owned) & scopes(accepted)
 
@@ -99,7 +99,7 @@ def scopes(header: str | None) -> frozenset[str]:
 
 
 def _required(headers: Mapping[str, str]) -> str:
-    """Return a sentence on what the token needs, as GitHub says."""
+    """Return a sentence on the permissions that the token needs, according to GitHub."""
     if accepted := headers.get("x-accepted-github-permissions"):
         return f"The token needs the permission {one_line(accepted).replace('; ', ' or ')}."
     if accepted := headers.get("x-accepted-oauth-scopes"):

@@ -8,9 +8,9 @@ from runbook_lib.clients.github.models import Issue
 
 
 def search(github: GitHub, words: str) -> tuple[Issue, ...]:
-    """Return the open issues whose text has these words as they stand, the oldest first.
+    """Return the open issues whose text contains exactly these words, oldest first.
 
-    GitHub's index lags by some seconds behind what was filed: `listed` does not.
+    GitHub's index lags a few seconds behind new issues; `listed` does not.
     """
     plain = words.replace('"', " ")
     query = f'repo:{github.repository} is:issue is:open "{plain}"'
@@ -19,9 +19,9 @@ def search(github: GitHub, words: str) -> tuple[Issue, ...]:
 
 
 def listed(github: GitHub, creator: str = "", label: str = "") -> tuple[Issue, ...]:
-    """Return the open issues, or those of one author, without pull requests; the oldest first.
+    """Return the open issues, optionally of one author, without pull requests, oldest first.
 
-    With a ``label`` those that have it, the closed ones too.
+    With a ``label``, return those that have it, including closed ones.
     """
     params = {"state": "open"} | ({"creator": creator} if creator else {})
     if label:
@@ -40,12 +40,12 @@ def read(github: GitHub, number: int) -> Issue:
 
 
 def assignable(github: GitHub, login: str) -> bool:
-    """Return whether an issue may be assigned to somebody."""
+    """Return True if issues may be assigned to this account."""
     return github.exists(f"see whether {login} can be assigned", github.path(f"/assignees/{login}"))
 
 
 def file(github: GitHub, title: str, body: str, labels: Collection[str] = (), assignee: str = "") -> Issue:
-    """File an issue.  GitHub drops labels silently where the token may not set them."""
+    """File an issue.  GitHub silently drops labels if the token may not set them."""
     fields: dict[str, Any] = {"title": title, "body": body, "labels": sorted(labels)}
     if assignee:
         fields["assignees"] = [assignee]

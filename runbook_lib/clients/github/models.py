@@ -1,7 +1,7 @@
 """GitHub's objects as small dataclasses, read from its JSON.
 
-``of`` raises KeyError, TypeError, AttributeError or ValueError for an answer without what is needed.  Times are aware,
-in UTC.
+``of`` raises KeyError, TypeError, AttributeError or ValueError if required data is missing from a reply.  Times are
+aware, in UTC.
 """
 
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from typing import Any, Self
 
 from runbook_lib.clients.replies import whole_number
 
-#: GitHub's names for the relation of an account to a repository that has given it rights.
+#: GitHub's names for the relation of an account to a repository in which it has permissions.
 _INSIDERS = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 
 
 @dataclass(frozen=True)
 class GitHubRepository:
-    """``permissions`` are those of the token's owner: of pull, triage, push, maintain, admin."""
+    """``permissions`` of the token's owner: pull, triage, push, maintain, admin."""
 
     name: str
     permissions: frozenset[str]
@@ -32,7 +32,7 @@ class GitHubRepository:
 class Pull:
     """A pull request.  ``head_owner`` is empty for a deleted fork.
 
-    ``merge_commit`` (what CI tests) and ``mergeable`` (false for a conflict) are None while GitHub works them out, and
+    ``merge_commit`` (what CI tests) and ``mergeable`` (false for a conflict) are None while GitHub computes them, and
     in lists.  ``base_sha`` is the base branch when the pull request was opened or last pushed to, not now.
     """
 
@@ -93,7 +93,7 @@ class Comment:
 
     @property
     def insider(self) -> bool:
-        """True if the repository has given rights to the author."""
+        """True if the author has permissions in the repository."""
         return self.association in _INSIDERS
 
     @classmethod
@@ -119,7 +119,7 @@ class LabelEvent:
 
     @classmethod
     def of(cls, data: Any) -> Self | None:
-        """Return the event; None for one of another kind."""
+        """Return the event; None for other kinds."""
         if data["event"] not in ("labeled", "unlabeled"):
             return None
         return cls(data["label"]["name"], data["event"] == "labeled", _time(data["created_at"]))
@@ -129,7 +129,7 @@ class LabelEvent:
 class WorkflowRun:
     """A workflow run; ``conclusion`` is empty until it is completed.
 
-    ``fork``: its commit comes from a branch of another repository, whoever named that.
+    ``fork``: its commit comes from a branch of another repository.
     """
 
     id: int
@@ -222,7 +222,7 @@ class Issue:
 
     @property
     def insider(self) -> bool:
-        """True if the repository has given rights to the author."""
+        """True if the author has permissions in the repository."""
         return self.association in _INSIDERS
 
     @classmethod
@@ -242,7 +242,7 @@ class Issue:
 
 
 def login(user: Any) -> str:
-    """Return the login of an account; empty where GitHub knows none."""
+    """Return the login of an account; empty if GitHub has none."""
     if not user:
         return ""
     return str(user["login"])

@@ -1,4 +1,4 @@
-"""What accounts may do in a repository on GitHub, and the comments that we keep up to date for them."""
+"""The permissions of accounts in a repository on GitHub, and the comments that are kept up to date for them."""
 
 from urllib.parse import quote
 
@@ -8,7 +8,7 @@ from runbook_lib.clients.github.models import Comment
 
 
 def may_write(github: GitHub, login: str) -> bool:
-    """Return whether an account may write in the repository; False also where GitHub does not tell."""
+    """Return True if an account may write to the repository; False also if this is unknown."""
     path = github.path(f"/collaborators/{quote(login, safe='')}/permission")
     try:
         permission = github.get(f"read the permission of {login}", path, lambda access: str(access["permission"]))

@@ -1,7 +1,7 @@
-"""The permissions that each step needs of a GitHub token, and a check of them before anything is written.
+"""The permissions of a GitHub token that each step needs, and a check of them before anything is written.
 
 Source of the permissions: GitHub's pages "Permissions required for fine-grained personal access tokens" and "Scopes for
-OAuth apps", and what its description of the API says of the scopes of single operations.
+OAuth apps", and the scopes of single operations in its description of the API.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ _CI = ("actions=read", "contents=read", "deployments=read", "pull_requests=write
 class Need:
     """The needs of a step that publishes.
 
-    ``permissions`` are those of a fine-grained token for a private repository; for a public one those that write
+    ``permissions`` are those of a fine-grained token for a private repository; for a public one only those that write
     suffice.  ``scope`` is a classic token's for a public repository; for a private one each needs ``repo``.  ``role``
     is the person's in the repository, where reading it is not enough.
     """
@@ -58,7 +58,7 @@ _PROBES = {
 
 
 def check(github: GitHub, login: str, repository: GitHubRepository, *, publish: bool) -> Check:
-    """Return whether the token has what the steps need; skipped if only writing would show.
+    """Check that the token has the permissions that the steps need; skipped if only writing would show.
 
     ``github`` must have answered once.  Missing permissions fail the check of a run that publishes.
     """
@@ -75,7 +75,7 @@ def check(github: GitHub, login: str, repository: GitHubRepository, *, publish: 
 
 
 def _classic(owned: frozenset[str], repository: GitHubRepository) -> tuple[dict[str, list[str]], str]:
-    """Return what is missing (the steps by scope), and a sentence on what cannot be known."""
+    """Return the steps with a missing scope, by scope, and a sentence on what cannot be known."""
     if "repo" in owned:
         return {}, ""
     if repository.private:
@@ -91,7 +91,7 @@ def _classic(owned: frozenset[str], repository: GitHubRepository) -> tuple[dict[
 
 
 def _fine_grained(github: GitHub, repository: GitHubRepository) -> tuple[dict[str, list[str]], str]:
-    """Return the same by permission.  Anybody may read a public repository, so it shows nothing."""
+    """Return the same by permission.  Anybody may read a public repository, so reading it proves nothing."""
     denied = []
     if repository.private:
         denied = [f"{name}=read" for name, path in _PROBES.items() if _is_denied(github, name, path)]

@@ -1,1 +1,1 @@
-"""GitLab's REST API, and what its answers mean."""
+"""GitLab's REST API, and the interpretation of its replies."""

@@ -1,6 +1,6 @@
 """GitLab: pipelines and their jobs; functional jobs run in pipelines that bridges start.
 
-Source: GitLab's REST API, version 4.  Only ``start`` changes anything; the token goes to GitLab's own origin alone,
+Source: GitLab's REST API, version 4.  Only ``start`` changes anything; the token goes only to GitLab's own origin,
 and appears in no message.
 """
 
@@ -39,7 +39,7 @@ __all__ = ["Bridge", "FunctionalJob", "GitLab", "NoSuchRef", "Pipeline"]
 TIMEOUT = 30.0  # seconds without a byte
 DEADLINE = 60.0  # seconds for a complete reply
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)  # seconds before each further attempt, unless the server names more
-_PATIENCE = 120.0  # seconds; a server that asks for more is asked again by the person, not by us
+_PATIENCE = 120.0  # seconds; if a server asks for a longer pause, the user has to retry
 _TOKEN_FOR = {
     "read_api": "GITLAB_PROJECT, and that the token has the scope read_api",
     "api": "GITLAB_PROJECT, and that the token has the scope api and your role in the project is Developer or higher",
@@ -80,7 +80,7 @@ class GitLab:
 
     @property
     def url(self) -> str:
-        """The address of the server."""
+        """The URL of the server."""
         return str(self._client.home)
 
     def project(self) -> Project:
@@ -88,21 +88,21 @@ class GitLab:
         return self._read("read the project", "", project_of)
 
     def branch(self, name: str) -> Branch | None:
-        """Return a branch of the repository; None if there is none of the name."""
+        """Return a branch of the repository; None if it does not exist."""
         action = f"read the branch {name}"
         reply = self._send(action, "GET", f"/repository/branches/{quote(name, safe='')}")
-        # For a project that this token may not see, GitLab answers 404 with another message.
+        # For a project that this token may not see, GitLab replies with 404 and a different message.
         if reply.status_code == 404 and "branch" in _message(reply.content).lower():
             return None
         return self._build(action, reply, branch_of)
 
     def protected(self) -> tuple[str, ...]:
-        """Return the names of the protected branches, in which ``*`` stands for any text."""
+        """Return the names of the protected branches, in which ``*`` matches any text."""
         action = "list the protected branches"
         return self._list(action, "/protected_branches", lambda branch: [str(branch["name"])])
 
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
-        """Start a pipeline of a branch's newest commit; never sent twice, even where the reply is lost."""
+        """Start a pipeline for a branch's newest commit; never sent twice, even if the reply is lost."""
         action = f"start a pipeline of {ref}"
         content = {"ref": ref, "variables": [{"key": name, "value": value} for name, value in variables.items()]}
         reply = self._send(action, "POST", "/pipeline", content)
@@ -122,7 +122,7 @@ class GitLab:
         return self._list(f"list the pipelines of {sha[:10]}", "/pipelines", build, query)
 
     def variables(self, pipeline: int) -> dict[str, str]:
-        """Return the variables that a pipeline was started with; those of its configuration are not among them."""
+        """Return the variables that a pipeline was started with, without those of its configuration."""
         action = f"list the variables of pipeline {pipeline}"
         path = f"/pipelines/{pipeline}/variables"
         return dict(self._list(action, path, lambda variable: [(str(variable["key"]), str(variable["value"]))]))
@@ -144,11 +144,11 @@ class GitLab:
         return self._list(action, f"/pipelines/{bridge.pipeline}/jobs", lambda job: [functional_job_of(job, bridge)])
 
     def download(self, job: int) -> tuple[str, dict[str, str]]:
-        """Return the address of a job's artifacts, and the headers for this origin alone."""
+        """Return the URL of a job's artifacts, and the headers, which are only for this origin."""
         return f"{self._api}/jobs/{job}/artifacts", {"PRIVATE-TOKEN": self._token}
 
     def trace(self, job: int) -> tuple[str, dict[str, str]]:
-        """Return the address of a job's log, and the headers as in ``download``."""
+        """Return the URL of a job's log, and the headers as in ``download``."""
         return f"{self._api}/jobs/{job}/trace", {"PRIVATE-TOKEN": self._token}
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class GitLab:
     def _refusal(self, action: str, reply: httpx.Response, scope: str) -> RunbookError:
         problem, status = self._problem(action), reply.status_code
         if status < 400:
-            return RunbookError(f"{problem} redirects to another address. Set GITLAB_URL to that one.")
+            return RunbookError(f"{problem} redirects to a different URL. Set GITLAB_URL to that one.")
         if status == 401:
             return RunbookError(f"{problem} does not accept the token. Renew GITLAB_TOKEN ({scope}).")
         if status in (403, 404):

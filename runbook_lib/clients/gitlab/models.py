@@ -1,7 +1,7 @@
 """GitLab's objects, as far as they are used here, read from its JSON.
 
 Sources: GitLab's REST API (version 4): pipelines, jobs, branches, protected branches, projects.  Each ``…_of`` raises
-KeyError, TypeError, AttributeError or ValueError for an answer of another form.
+KeyError, TypeError, AttributeError or ValueError for a malformed reply.
 """
 
 import re
@@ -33,7 +33,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class PipelineJob:
-    """The last attempt of a job; ``reason`` is why it failed, in GitLab's words; ``seconds`` how long it ran so far."""
+    """The last attempt of a job; ``reason`` of a failure in GitLab's words; ``seconds``: its duration so far."""
 
     id: int
     name: str
@@ -48,7 +48,7 @@ class PipelineJob:
 class FunctionalJob(PipelineJob):
     """A functional job: its stage is the model, its name the test case; environment and platform are its bridge's.
 
-    ``size`` is that of the artifacts in bytes, 0 without any.
+    ``size`` of the artifacts in bytes, 0 if there are none.
     """
 
     environment: str
@@ -59,7 +59,7 @@ class FunctionalJob(PipelineJob):
 
 @dataclass(frozen=True)
 class Bridge:
-    """A bridge ``functional:run_<environment>_<platform>``; ``pipeline`` is what it started, if it did."""
+    """A bridge ``functional:run_<environment>_<platform>``; ``pipeline`` is the pipeline that it started, if any."""
 
     name: str
     status: str
@@ -70,7 +70,7 @@ class Bridge:
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch and its newest commit; ``protected`` is what GitLab says of it."""
+    """A branch and its newest commit; ``protected`` as reported by GitLab."""
 
     name: str
     commit: str

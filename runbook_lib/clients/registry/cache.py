@@ -45,7 +45,7 @@ class Cache:
         return None
 
     def keep_content(self, digest: str, body: bytes) -> None:
-        """Store content under its digest; content of another digest is not stored."""
+        """Store content under its digest; content with a different digest is not stored."""
         if _is(digest, body):
             self._write(self._content_path(digest), body)
 
@@ -59,7 +59,7 @@ class Cache:
             return None
 
     def keep(self, key: str, body: bytes, headers: Mapping[str, str]) -> None:
-        """Store a reply that the registry has just given."""
+        """Store a reply just received from the registry."""
         document: dict[str, Any] = {"key": key, "read": time.time(), "headers": dict(headers)}
         document["body"] = base64.b64encode(body).decode()
         self._write(self._entry_path(key), json.dumps(document).encode())
@@ -78,7 +78,7 @@ class Cache:
 
     def _write(self, path: Path, body: bytes) -> None:
         with contextlib.suppress(OSError, RunbookError):
-            # Images may be private: nobody else needs to see them.
+            # Images may be private, so nobody else needs to see them.
             atomic_files.private_folder(path.parent)
             atomic_files.close_to_others(self._folder)
             atomic_files.write(path, body)
@@ -87,7 +87,7 @@ class Cache:
 def ago(age: float) -> str:
     """Return the age in words, such as "2 hours ago"."""
     if age < -60:
-        return "at a time that this machine's clock has not reached, so one of its settings was wrong"
+        return "at a future time according to this machine's clock, which is or was wrong"
     for seconds, unit in ((24 * 3600.0, "day"), (3600.0, "hour"), (60.0, "minute")):
         if age >= seconds:
             number = int(age / seconds)

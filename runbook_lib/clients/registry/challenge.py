@@ -1,6 +1,6 @@
 """The challenge of a registry that requires a login, and the challenges of well-known registries.
 
-Source of the form: the token challenge of the distribution project, which nvcr.io and most others give.
+Source of the format: the token challenge of the distribution project, used by nvcr.io and most others.
 """
 
 import re
@@ -11,7 +11,7 @@ import httpx
 
 from runbook_lib.transport import urls
 
-#: The first reply of well-known registries, by their host, which saves that round trip.
+#: The first reply of well-known registries, by host, which saves a round trip.
 KNOWN = {
     "nvcr.io": 'Bearer realm="https://nvcr.io/proxy_auth"',
     "ghcr.io": 'Bearer realm="https://ghcr.io/token",service="ghcr.io"',
@@ -21,7 +21,7 @@ KNOWN = {
 
 @dataclass(frozen=True)
 class Challenge:
-    """``realm``: the address of the token service, if any; ``password``: the registry itself wants a password."""
+    """``realm``: the URL of the token service, if any; ``password``: the registry itself requires a password."""
 
     realm: httpx.URL | None
     service: str = ""
@@ -29,20 +29,20 @@ class Challenge:
 
     @classmethod
     def parse(cls, text: str) -> "Challenge":
-        """Parse a header WWW-Authenticate, whatever its content."""
+        """Parse a WWW-Authenticate header with any content."""
         bearer = re.search(r"\bBearer\s+(.*)", text, re.IGNORECASE)
         fields = dict(re.findall(r'(?<!\w)(\w+)="([^"]*)"', bearer[1])) if bearer else {}
         password = bearer is None and re.search(r"\bBasic\b", text, re.IGNORECASE) is not None
         return cls(web_address(fields.get("realm", "")), fields.get("service", ""), password)
 
     def request(self, repository: str) -> httpx.URL:
-        """Return the address that gives a token, with our own scope: that of the challenge may include pushing."""
+        """Return the URL for getting a token, with our own scope, because the challenge's may include pushing."""
         assert self.realm is not None, "the caller has checked it"
         return self.realm.copy_merge_params({"service": self.service, "scope": f"repository:{repository}:pull"})
 
 
 def token(document: Any) -> str | None:
-    """Return the token in a token service's reply; None if it has none that fits into a header."""
+    """Return the token in a token service's reply; None if there is none that fits in a header."""
     if not isinstance(document, dict):
         return None
     text = document.get("token") or document.get("access_token")
@@ -52,7 +52,7 @@ def token(document: Any) -> str | None:
 
 
 def web_address(text: str) -> httpx.URL | None:
-    """Return an address of the web; None for anything else."""
+    """Return a web URL; None for anything else."""
     try:
         url = httpx.URL(text)
     except httpx.InvalidURL:
@@ -61,5 +61,5 @@ def web_address(text: str) -> httpx.URL | None:
 
 
 def is_private(url: httpx.URL) -> bool:
-    """Return whether nobody else can read the requests, or answer in place of the server."""
+    """Return True if nobody else can read the requests, or answer in place of the server."""
     return urls.is_private(url.scheme, url.host)

@@ -44,7 +44,7 @@ class Tags:
 
 
 class Registry:
-    """One repository of a registry.  Its methods raise Unreachable without a reply, CannotTell for an invalid one."""
+    """One repository of a registry.  Its methods raise Unreachable without a reply, CannotTell if it is invalid."""
 
     def __init__(self, connection: Connection, *, offline: bool = False) -> None:
         self._connection = connection
@@ -63,10 +63,10 @@ class Registry:
     ) -> Self:
         """Return the repository of ``ref``, at RUNBOOK_REGISTRY or else at its own registry.  Sends nothing yet.
 
-        RUNBOOK_REGISTRY is the address for every registry, or a comma-separated list of ``nvcr.io=https://…``.
+        RUNBOOK_REGISTRY is the URL for every registry, or a comma-separated list of ``nvcr.io=https://…``.
         NGC_API_KEY is for images of nvcr.io, which issued it; at another address for them, the credentials of ``docker
         login`` for that address come first.  For any other image the files and helpers of ``docker login`` are used.
-        A cached reply about a tag is used for ``max_age`` seconds; content by digest for ever.
+        A cached reply about a tag is used for ``max_age`` seconds; content by digest forever.
         """
         override = _override(ref.registry, env)
         hub = ref.registry == "docker.io"
@@ -106,11 +106,11 @@ class Registry:
         return max(self._ages, key=abs)
 
     def offline(self) -> "Registry":
-        """Return the repository as it was last read: from the cache alone."""
+        """Return the repository as last read, only from the cache."""
         return Registry(self._connection, offline=True)
 
     def copy(self) -> "Registry":
-        """Return the repository, on the same connections, with an ``age`` of its own."""
+        """Return the repository, with the same connections and a separate ``age``."""
         return Registry(self._connection, offline=self._offline)
 
     def image(self, reference: str) -> Image | None:
@@ -130,7 +130,7 @@ class Registry:
         platforms: dict[str, PlatformImage] = {}
         with ThreadPoolExecutor(_THREADS) as pool:
             for name, platform in pool.map(self._member, members):
-                platforms.setdefault(name, platform)  # of two for one platform a container engine takes the first
+                platforms.setdefault(name, platform)  # if there are two for a platform, container engines use the first
         return Image(digest, platforms)
 
     def tags(self) -> list[str]:
@@ -143,7 +143,7 @@ class Registry:
             if answer is None:
                 return []
             document = answer.json()
-            # Distribution says null where the last tag was removed.
+            # Distribution returns null after the last tag was removed.
             if document != {"name": self._connection.repository, "tags": None}:
                 listed = self._take(document, "tags", list)
                 if not all(isinstance(tag, str) and len(tag) <= LONGEST_TAG for tag in listed):
@@ -164,7 +164,7 @@ class Registry:
         raise CannotTell(f"The list of tags of {self.name} has more than {_PAGES} pages, which were not read.")
 
     def known_tags(self) -> Tags:
-        """Return every tag; those of the cache, with age and reason, if the registry cannot be reached."""
+        """Return every tag, or those in the cache, with age and reason, if the registry cannot be reached."""
         try:
             names = self.tags()
         except Unreachable as error:
@@ -181,7 +181,7 @@ class Registry:
             return self.image(reference), tags.result()
 
     def referrers(self, digest: str) -> list[Mapping[str, Any]]:
-        """Return the descriptors of what refers to a manifest, such as its SBOM (by OCI 1.1, else by its tag)."""
+        """Return the descriptors of objects that refer to a manifest, such as its SBOM (by OCI 1.1, else by tag)."""
         try:
             answer = self._get(f"referrers/{self._digest(digest)}", _INDEXES[0])
             document = answer.json() if answer else None
@@ -196,7 +196,7 @@ class Registry:
         return [descriptor for descriptor in listed[:_MEMBERS] if isinstance(descriptor, dict)]
 
     def download(self, digest: str, size: int, file: IO[bytes]) -> None:
-        """Write a blob of ``size`` bytes to ``file``.  Raises CannotTell if it has another digest."""
+        """Write a blob of ``size`` bytes to ``file``.  Raises CannotTell if its digest differs."""
         algorithm, _, expected = self._digest(digest).partition(":")
         state = [hashlib.new(algorithm)]
 
@@ -212,7 +212,7 @@ class Registry:
         self._connection.download(f"blobs/{digest}", write, restart, size)
         file.seek(0)
         if state[0].hexdigest() != expected:
-            raise CannotTell(f"the blob {digest} that {self.name} sent has another digest")
+            raise CannotTell(f"the blob {digest} sent by {self.name} has a different digest")
 
     @property
     def received(self) -> int:
@@ -232,7 +232,7 @@ class Registry:
         try:
             target = answer.url.join(match[1])
         except httpx.InvalidURL:
-            raise CannotTell(f"The list of tags of {self.name} has an invalid address of its next page.") from None
+            raise CannotTell(f"The list of tags of {self.name} has an invalid URL for its next page.") from None
         if target.host != answer.url.host:
             raise CannotTell(f"The list of tags of {self.name} continues on another host, {target.host}: not followed.")
         return target.query.decode()
@@ -285,7 +285,7 @@ class Registry:
         if not isinstance(document, dict):
             raise CannotTell(f"The reply of {self.name} for {reference} is not a manifest.")
         if document.get("schemaVersion") != 2 and not _is_index(document):
-            # Before the digest, which is that of a part of it.
+            # Before the digest check, because the digest of an incomplete reply differs.
             raise CannotTell(
                 f"The manifest of {self.name}:{reference} has an old schema. Pull the image and push it "
                 "with a current Docker or Skopeo, which write the new schema, or choose another image."
@@ -306,8 +306,8 @@ class Registry:
         algorithm, _, expected = digest.partition(":")
         if hashlib.new(algorithm, answer.body).hexdigest() != expected:
             raise CannotTell(
-                f"The reply of {answer.url.host} for {self.name}@{digest} has another digest: it is damaged or was "
-                "changed on the way. Try again; if it happens again, do not use this image, and report it."
+                f"The reply of {answer.url.host} for {self.name}@{digest} has a different digest: it is damaged or was "
+                "changed in transit. Try again; if it happens again, do not use this image, and report it."
             )
 
     def _take(self, document: Any, key: str, kind: type[T], default: T | None = None) -> T:
@@ -320,7 +320,7 @@ class Registry:
 
 
 def _override(registry: str, env: Mapping[str, str]) -> httpx.URL | None:
-    """Return the address that RUNBOOK_REGISTRY gives for a registry."""
+    """Return the URL in RUNBOOK_REGISTRY for a registry."""
     entries = [entry.strip() for entry in env.get("RUNBOOK_REGISTRY", "").split(",") if entry.strip()]
     for entry in entries:
         host, equals, address = entry.partition("=")

@@ -1,7 +1,7 @@
 """HTTP to one repository of an OCI registry: sign-in, time limits, few retries, bounded replies, a cache.
 
 Nothing here knows about manifests.  Standards: the OCI distribution specification and the token
-challenge of the distribution project, which nvcr.io and most others give.
+challenge of the distribution project, used by nvcr.io and most others.
 """
 
 import math
@@ -29,9 +29,9 @@ _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger m
 TIMEOUT = httpx.Timeout(10, connect=5)  # seconds
 DEADLINE = 30.0  # seconds for a complete reply
 _PAUSES = (0.5, 1.5)  # seconds before each further attempt
-_PATIENCE = 10.0  # seconds; a registry that asks for more is asked again by the person, not by us
+_PATIENCE = 10.0  # seconds; if a registry asks for a longer pause, the user has to retry
 _CACHED_HEADERS = ("Content-Type", "Docker-Content-Digest", "ETag", "Link")
-_TRUSTED = 60.0  # seconds for which a token is taken to be valid; registries give them for minutes
+_TRUSTED = 60.0  # seconds for which a token is assumed to be valid; registries issue them for minutes
 _CHALLENGE_AGE = 24 * 3600.0  # seconds for which a cached challenge is used
 
 
@@ -39,8 +39,8 @@ _CHALLENGE_AGE = 24 * 3600.0  # seconds for which a cached challenge is used
 class RegistryAnswer:
     """A registry's reply.
 
-    ``url`` is where redirects led.  ``cached``: from the cache, without a request; ``age``: seconds since the registry
-    gave it, 0 for now or for content by digest.
+    ``url`` is the final URL after redirects.  ``cached``: from the cache, without a request; ``age``: seconds since the
+    registry sent it, 0 for a new reply or for content by digest.
     """
 
     status: int
@@ -64,8 +64,8 @@ class Connection:
     """GET requests to one repository.
 
     ``find`` is called when the registry wants credentials, as well-known ones always do; the result goes to the
-    registry and to the token service that it names, over TLS, and nowhere else.  A registry at plain HTTP gets nothing,
-    nor does a token service that it names: anybody may have answered in its place.  A cached reply of at most
+    registry and to its token service, over TLS, and nowhere else.  A registry at plain HTTP gets nothing,
+    nor does its token service: somebody else may have replied in its place.  A cached reply of at most
     ``max_age`` seconds is not requested again.
     """
 
@@ -90,7 +90,7 @@ class Connection:
         self._prepared = False
         self._transport = transport
         self._sleep = sleep
-        self._tried = -math.inf  # when the authorization was last seen to be valid
+        self._tried = -math.inf  # when the authorization was last known to be valid
         self.received = 0  # bytes of the replies
         self._client = Client(
             address, timeout=TIMEOUT, deadline=DEADLINE, largest=_LARGEST, pauses=_PAUSES, patience=_PATIENCE,
@@ -104,9 +104,9 @@ class Connection:
         """
         url = self.address.join(f"/v2/{self.repository}/{path}")
         if not is_private(url):
-            raise Unreachable(f"{self.name} uses plain HTTP, from which no layer is read: use an https:// address.")
+            raise Unreachable(f"{self.name} uses plain HTTP, from which no layers are read: use an https:// URL.")
         if time.monotonic() > self._tried + _TRUSTED:
-            # A small request signs in, where the registry wants that.
+            # A small request signs in, if the registry requires it.
             self._signed_in(self.address.join(f"/v2/{self.repository}/tags/list?n=1"), {"Accept": "application/json"})
             self._tried = time.monotonic()
         with Web(1, transport=self._transport, sleep=self._sleep) as web:
@@ -137,12 +137,12 @@ class Connection:
             headers["If-None-Match"] = cached.headers["ETag"]
         answer = self._signed_in(url, headers)
         if answer.status in (401, 403):
-            raise Unreachable(f"{self.name} refuses to be read (HTTP {answer.status}). {self._advice()}")
+            raise Unreachable(f"{self.name} refuses read access (HTTP {answer.status}). {self._advice()}")
         if answer.status == 304 and cached:
             return RegistryAnswer(200, url, cached.headers, cached.body)
         if "html" in answer.headers.get("Content-Type", ""):
             raise Unreachable(
-                f"{answer.url.host} answered with a web page (HTTP {answer.status}) instead of a registry's reply. "
+                f"{answer.url.host} replied with a web page (HTTP {answer.status}) instead of a registry's reply. "
                 "There may be a proxy or a login page in between, or RUNBOOK_REGISTRY may be wrong."
             )
         if answer.status == 404:
@@ -165,7 +165,7 @@ class Connection:
         return RegistryAnswer(200, url, httpx.Headers(dict(entry.headers)), entry.body, cached=True, age=entry.age)
 
     def keep(self, path: str, answer: RegistryAnswer) -> None:
-        """Store a reply that has proved to be valid."""
+        """Store a reply that proved to be valid."""
         if self._cache is None or answer.cached:
             return
         if digest := _digest(path):
@@ -180,11 +180,11 @@ class Connection:
             self._prepare()
         authorization = self._authorization
         answer = self._request(address, headers, authorization)
-        # A challenge from where a redirect led is not the registry's: it gets nothing.
+        # A challenge from a redirect's target is not the registry's, so it gets nothing.
         if answer.status != 401 or not is_same_origin(answer.url, self.address):
             return answer
         with self._signing:
-            if self._authorization is authorization:  # else another thread has signed in meanwhile
+            if self._authorization is authorization:  # otherwise another thread has signed in in the meantime
                 header = answer.headers.get("WWW-Authenticate", "")
                 self._authorization = self._sign_in(header)
                 if self._cache and is_private(self.address):
@@ -228,7 +228,7 @@ class Connection:
         url = challenge.request(self.repository)
         answer = self._request(url, {"Accept": "application/json"}, secret, follow=False)
         if answer.status != 200:
-            raise Unreachable(f"{url.host} gives no token (HTTP {answer.status}). {self._advice(url)}")
+            raise Unreachable(f"{url.host} issued no token (HTTP {answer.status}). {self._advice(url)}")
         granted = token(answer.json())
         if granted is None:
             raise Unreachable(f"{url.host} gave no usable token for {self.name}. Try again later.")
@@ -239,7 +239,7 @@ class Connection:
         return self._find()
 
     def _advice(self, token_service: httpx.URL | None = None) -> str:
-        """Return what may help after a refusal, of the token service where one is given."""
+        """Return advice after a refusal, by the token service if one is given."""
         host = self.address.netloc.decode()
         for url in (self.address, token_service):
             if url and not is_private(url):
@@ -250,8 +250,8 @@ class Connection:
         lookup = self._credentials
         if not lookup.credential:
             return (
-                f"{lookup.problem} If the image is not public, set NGC_API_KEY to a key that may read it, or at a "
-                f"registry other than NVIDIA's: docker login {host}."
+                f"{lookup.problem} If the image is not public, set NGC_API_KEY to a key with access, or for a registry "
+                f"other than NVIDIA's: docker login {host}."
             ).lstrip()
         if lookup.credential.source == "NGC_API_KEY":
             return "Renew NGC_API_KEY, or unset it: a public image needs none."
@@ -263,7 +263,7 @@ class Connection:
     def _request(
         self, url: httpx.URL, headers: Mapping[str, str], secret: Mapping[str, str], *, follow: bool = True
     ) -> RegistryAnswer:
-        """Return the reply to GET, of any status that is not temporary.  ``secret`` goes to this origin alone."""
+        """Return the reply to GET, with any status that is not temporary.  ``secret`` goes only to this origin."""
         try:
             response = self._client.request("GET", url, headers, secret=secret, follow=follow)
         except NoReply as error:
@@ -279,22 +279,22 @@ class Connection:
     def _unreachable(self, url: httpx.URL, problem: str, pause: float = 0.0) -> Unreachable:
         return Unreachable(
             f"The registry {self.name} could not be read at {url.host}: {problem}.{request_of(pause)} "
-            "Try again later, check network and proxy, or set RUNBOOK_REGISTRY to another address of the registry."
+            "Try again later, check network and proxy, or set RUNBOOK_REGISTRY to a different URL for the registry."
         )
 
 
 def parse_address(text: str) -> httpx.URL:
-    """Return the address in RUNBOOK_REGISTRY.  Raises RunbookError without the text, which may contain a password."""
+    """Return the URL in RUNBOOK_REGISTRY.  Raises RunbookError without the text, which may contain a password."""
     address = web_address(text)
     if address is None or not urls.is_address(text) or address.path != "/":
         raise RunbookError(
-            "RUNBOOK_REGISTRY is not the address of a registry: expected scheme, host and port only, such as "
+            "RUNBOOK_REGISTRY is not the URL of a registry: expected only scheme, host and port, such as "
             "http://127.0.0.1:5001 or https://mirror.example.com, or nvcr.io=https://mirror.example.com for one only."
         )
     return address
 
 
 def _digest(path: str) -> str:
-    """Return the digest in a path; empty for a name, which may mean something else tomorrow."""
+    """Return the digest in a path; empty for a name, whose meaning may change."""
     match = re.fullmatch(r"(?:manifests|blobs)/(sha(?:256|512):[0-9a-f]+)", path)
     return match[1] if match else ""

@@ -1,4 +1,4 @@
-"""Credentials for a registry: the key of NGC, or those that ``docker login`` and similar programs have stored.
+"""Credentials for a registry: the NGC key, or those stored by ``docker login`` and similar programs.
 
 Nothing is read before a registry asks for credentials; they go into a header and nowhere else.
 Source of the forms: Docker's documentation of ``docker login`` and of credential helpers, containers-auth.json(5).
@@ -21,7 +21,7 @@ _HUB = ("docker.io", "registry-1.docker.io")
 
 @dataclass(frozen=True)
 class Credential:
-    """A user's name and a secret, which is never printed; ``source`` names their origin, for messages."""
+    """A user name and a secret, which is never printed; ``source`` is their origin, for messages."""
 
     user: str
     secret: str = field(repr=False)
@@ -42,7 +42,7 @@ class CredentialLookup:
 
 
 def ngc(key: str) -> CredentialLookup:
-    """Return NGC's way to sign in: the key as the password of a user of this name."""
+    """Return NGC's credentials: the key as the password of this user."""
     return CredentialLookup(Credential("$oauthtoken", key, "NGC_API_KEY"))
 
 
@@ -100,7 +100,7 @@ def _object(document: Any) -> dict[str, Any]:
 
 
 def _names(host: str, repository: str) -> Iterator[str]:
-    """Yield the names of a repository's registry in such files, the most exact first, the host alone last."""
+    """Yield the names of a repository's registry in such files, the most specific first, the plain host last."""
     if host in _HUB:
         yield "https://index.docker.io/v1/"
         yield from ("index.docker.io", "docker.io")

@@ -1,4 +1,4 @@
-"""The package databases in a layer: a tar archive, plain or compressed with gzip, that may be hostile."""
+"""The package databases in a layer: a tar archive, plain or gzip-compressed, which may be malicious."""
 
 import gzip
 import tarfile
@@ -20,7 +20,7 @@ _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 
 
 class _ArchiveEntry(tarfile.TarInfo):
-    """An entry of a tar archive whose headers are of a plausible size."""
+    """An entry of a tar archive with headers of plausible size."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:

@@ -1,4 +1,4 @@
-"""Images by the names that people give them."""
+"""Images by the names that people use for them."""
 
 import re
 
@@ -10,9 +10,9 @@ from runbook_lib.images.reference import Image, ImageRef, require_tag_length
 
 
 def reference(text: str) -> ImageRef:
-    """Parse a reference, or ``alibaba:25.05``.  A tag alone must belong to a single image: 26.04-py3 is NGC's PyTorch.
+    """Parse a reference, or ``alibaba:25.05``.  A plain tag must belong to a single image: 26.04-py3 is NGC's PyTorch.
 
-    Raises RunbookError for a tag that several images may have, or no known one.
+    Raises RunbookError for a tag that several images, or no known image, may have.
     """
     if not re.fullmatch(r"\w[\w.-]*", text, re.ASCII):
         return named_image(text) or ImageRef.parse(text)
@@ -27,7 +27,7 @@ def reference(text: str) -> ImageRef:
             raise RunbookError(f"{error} For another image, give the full reference.") from error
     owners = ", ".join(images) or "no known image"
     example = (images or NGC.images)[0]
-    raise RunbookError(f"{text!r} may be a tag of {owners}: give the full reference, such as {example}:{text}.")
+    raise RunbookError(f"{text!r} may be a tag of {owners}. Give the full reference, such as {example}:{text}.")
 
 
 def _reads(family: AnyFamily, text: str) -> bool:

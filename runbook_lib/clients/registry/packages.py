@@ -66,7 +66,7 @@ class _ContentReader:
         if "zstd" in layer.media_type:
             return "it is compressed with zstd"
         if not self._take(layer):
-            return "it does not fit into the limit of bytes; --all reads it"
+            return "it exceeds the limit of bytes; --all reads it"
         try:
             with tempfile.TemporaryFile() as file:
                 registry.download(layer.digest, layer.size, file)
@@ -75,7 +75,7 @@ class _ContentReader:
             return str(error)
 
     def sbom(self, side: _ImageSide) -> Inventory | None:
-        """Return the packages of the first SBOM that can be read; None if there is none."""
+        """Return the packages of the first readable SBOM; None if there is none."""
         for blob in _sboms(side):
             if blob.size > _LARGEST_SBOM or not self._take(blob):
                 continue
@@ -106,7 +106,7 @@ class _ContentReader:
 def compare_packages(
     old: tuple[ImageRef, str], new: tuple[ImageRef, str], platform: str, *, everything: bool = False
 ) -> PackageComparison:
-    """Compare the packages of one platform of two images, each given with its name for people.
+    """Compare the packages of one platform of two images, each given with a name for display.
 
     At most 5 % of the images' bytes are read, or all of them.  Raises CannotTell if an image is missing.
     """
@@ -145,7 +145,7 @@ def _side(registry: Registry, ref: ImageRef, name: str, platform: str) -> _Image
 
 
 def _sboms(side: _ImageSide) -> Iterator[_BlobDescriptor]:
-    """Yield what may be an SBOM of the image: BuildKit's attestations in the index, then OCI's referrers."""
+    """Yield the possible SBOMs of the image: BuildKit's attestations in the index, then OCI's referrers."""
     manifests: list[str] = []
     for descriptor in side.beside:
         annotations = descriptor.get("annotations")
@@ -157,7 +157,7 @@ def _sboms(side: _ImageSide) -> Iterator[_BlobDescriptor]:
     for digest in manifests:
         try:
             manifest = side.registry.manifest(digest)
-        except RunbookError:  # an attachment that cannot be read is as good as none
+        except RunbookError:  # an unreadable attachment counts as none
             continue
         layers = manifest[0].get("layers") if manifest else None
         for layer in layers if isinstance(layers, list) else []:
@@ -170,7 +170,7 @@ def _may_be_sbom(media_type: object) -> bool:
 
 
 def _has_packages(layer: Mapping[str, Any]) -> bool:
-    """Report if an attestation's predicate is an SBOM; other files have no predicate."""
+    """Return True if an attestation's predicate is an SBOM; other files have no predicate."""
     annotations = layer.get("annotations")
     predicate = annotations.get("in-toto.io/predicate-type") if isinstance(annotations, dict) else None
     return predicate is None or str(predicate).startswith(_PREDICATES)

@@ -37,7 +37,7 @@ def verify_tag(
 
 
 def newest(registry: Registry, tag: Tag, family: AnyFamily) -> str:
-    """Return a sentence on the newest tags of the same kind as a missing one; never raise."""
+    """Return a sentence on the newest tags of the same kind as a missing tag.  Never raises."""
     try:
         tags = registry.tags()
     except (Unreachable, CannotTell) as error:

@@ -220,7 +220,7 @@ def test_reads_are_tried_again_and_writes_never(connect: Connect, first: Excepti
     assert connect(handler).pull(7).number == 7
     assert asked == ["GET", "GET"]
     asked.clear()
-    with pytest.raises(Unreachable, match="may have been done"):
+    with pytest.raises(Unreachable, match="may have been made"):
         connect(handler).comment(7, "hi")
     assert asked == ["POST"]
 
@@ -243,7 +243,7 @@ def test_reads_are_tried_three_times_at_most(connect: Connect) -> None:
         ({}, "There is no token for GitHub. Set GITHUB_TOKEN"),
         ({"GITHUB_TOKEN": " \n"}, "There is no token for GitHub"),
         ({"GITHUB_TOKEN": "two words"}, "GITHUB_TOKEN contains spaces"),
-        ({"GITHUB_TOKEN": "x", "GITHUB_API_URL": "forge.test"}, "GITHUB_API_URL is not an address"),
+        ({"GITHUB_TOKEN": "x", "GITHUB_API_URL": "forge.test"}, "GITHUB_API_URL is not a URL"),
     ],
 )
 def test_what_cannot_be_connected(
@@ -371,7 +371,7 @@ def test_what_github_does_not_answer_is_no_success(connect: Connect, answered: h
     for ask in (lambda: github.add_label(7, "x"), lambda: github.rerun_failed(9)):
         with pytest.raises(Unreachable, match=r"answered HTTP [0-9]+"):
             ask()
-    with pytest.raises(Unreachable, match="answered"):
+    with pytest.raises(Unreachable, match=r"answered|sent a reply"):
         github.pull(7)
 
 
