@@ -1,4 +1,4 @@
-"""The evidence of measured values for hypotheses on which of them come from the good and which from the bad state.
+"""The evidence of measured values for hypotheses about which values come from the good state and which from the bad.
 
 The good state has one mode.  The bad state has one or two: some runs of a bad image look fine.  A mode is a normal
 distribution of unknown mean and noise, which the values of all points of that state determine together, so that a
@@ -14,13 +14,13 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-#: Probability, before any run, that the bad state has two modes.  In half of these one of them is the good state's.
+#: Prior probability that the bad state has two modes.  In half of these cases, one mode is the good state's.
 TWO_MODES = 0.5
 #: Noise expected before any run, as a share of the good values; runs correct it by orders of magnitude.
 NOISE = 0.02
-_SHAPE = 1.0  # of the inverse gamma prior of a mode's variance: the smaller, the less is expected
-_MEAN_RUNS = 0.005  # the weight of the prior of a mode's mean, in runs: a mode may be anywhere within some 14 sigma
-#: Runs that a ledger may have.
+_SHAPE = 1.0  # of the inverse gamma prior of a mode's variance: the smaller, the weaker the prior
+_MEAN_RUNS = 0.005  # the weight of the prior of a mode's mean, in runs: a mode may be anywhere within about 14 sigma
+#: Maximum number of runs in a ledger.
 MAX_RUNS = 2_000
 
 _LOG_GAMMA = np.array([math.lgamma(count) for count in range(1, MAX_RUNS + 3)])  # [n] = log n!
@@ -31,7 +31,7 @@ def log_evidence(values: Sequence[float], good: Bools, scale: float) -> Floats:
     """Return the logarithm of each hypothesis' marginal likelihood, up to a constant.
 
     ``values`` (N): one per run, higher is better.  ``good`` (hypotheses x N): whether the run is of the good state.
-    ``scale``: a typical good value, not 0, in whose units NOISE is given.
+    ``scale``: a typical good value, not 0, which is the unit of NOISE.
     """
     order = np.argsort(values)
     data = np.asarray(values, float)[order]
@@ -42,9 +42,9 @@ def log_evidence(values: Sequence[float], good: Bools, scale: float) -> Floats:
     bad = worse[:, :, -1]
     better = bad[:, :, None] - worse
     single = math.log(1 - TWO_MODES) + _log_mode(*good_mode) + _log_mode(*bad)
-    # Two modes: every place where the sorted bad values can be divided, once.
+    # Two modes: every division of the sorted bad values, once.
     weight = _log_division(worse[0], better[0])
-    weight[:, 1:][good] = -np.inf  # the same division as one place further left
+    weight[:, 1:][good] = -np.inf  # the same division as one position to the left
     own = _log_mode(*good_mode)[:, None] + _log_mode(*worse) + _log_mode(*better)
     shared = _log_mode(*worse) + _log_mode(*(good_mode[:, :, None] + better))
     shared = np.where(worse[0] > 0, shared, -np.inf)

@@ -13,7 +13,7 @@ from typing import Any
 from runbook_lib.images.compare import Component, version_numbers
 from runbook_lib.pins.repositories import UserOverlay
 
-#: The exit status of a run whose overlay could not be put in.
+#: The exit status of a run whose overlay could not be installed.
 INVALID = 86
 _REPORT = re.compile(r"runbook-overlay: ([\w.-]{1,60}) (\S{1,80})\s*")
 _REFUSAL = re.compile(r"runbook-invalid: (.{1,400})")
@@ -32,7 +32,7 @@ class Overlay:
     """A component with its old version, and the requirement by which pip installs that.
 
     ``report`` is Python that prints the version in use, or ``module`` the name that Python imports.  ``numbers``: how
-    many numbers of both versions must be equal, 0 where the requirement alone names the version.  ``variables``: what
+    many numbers of both versions must be equal, 0 if only the requirement has the version.  ``variables``: what
     its build needs, as ``NAME=value``.
     """
 
@@ -47,7 +47,7 @@ class Overlay:
 
     @property
     def folder(self) -> str:
-        """The name of its folder, another one for each requirement."""
+        """The name of its folder, different for each requirement."""
         return f"{self.name}-{hashlib.sha256(self.requirement.encode()).hexdigest()[:8]}"
 
     def is_restored(self, version: str) -> bool:
@@ -83,9 +83,9 @@ def known_names() -> tuple[str, ...]:
 def plan_overlays(
     changes: Iterable[Component], own: Sequence[UserOverlay] = ()
 ) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
-    """Return the overlays for what changed between two images, and what cannot be swapped, with the reason.
+    """Return the overlays for the changes between two images, and the components that cannot be swapped, with reasons.
 
-    ``own`` are those of the user's pins file; one of them replaces ours of the same name.
+    ``own`` are the overlays in the user's pins file, which replace built-in overlays of the same name.
     """
     components = {component.name: component for component in changes}
     cuda = components.get("CUDA", Component("CUDA", "", ""))
@@ -106,7 +106,7 @@ def plan_overlays(
         if rows and not overlay.requirement:
             row = dict(rows[0])
         elif not overlay.requirement or not (overlay.module or rows):
-            suspects.append(f"{overlay.name}: the pins file names no requirement and module for it")
+            suspects.append(f"{overlay.name}: the pins file has no requirement and module for it")
             continue
         component = Component(overlay.name, overlay.old, overlay.new)
         overlays.append(_overlay({**row, "name": overlay.name}, component, cuda.new))
@@ -122,7 +122,7 @@ def _obstacle(row: Mapping[str, Any], component: Component, cuda: Component) -> 
         return "the old image does not name its version"
     majors = {version_numbers(version)[:1] for version in (cuda.old, cuda.new)}
     if row.get("same_cuda") and len(majors) > 1:
-        return "its library is another one for each major version of CUDA"
+        return "its library is different for each major version of CUDA"
     old, new = (version_numbers(version)[: row["numbers"]] for version in (component.old, component.new))
     if old == new:
         return "in the container the old version would report the same as the new one"
@@ -148,7 +148,7 @@ def _overlay(row: Mapping[str, Any], component: Component, cuda: str) -> Overlay
 
 
 def script(overlays: Sequence[Overlay], folder: str) -> str:
-    """Return the shell text that puts overlays into the image that it runs in; ``folder`` keeps what was installed."""
+    """Return the shell text that installs overlays in the image that it runs in; ``folder`` keeps installed files."""
     if not overlays:
         return ""
     template = files(__package__).joinpath("overlays.sh").read_text("utf-8")
@@ -163,7 +163,7 @@ def script(overlays: Sequence[Overlay], folder: str) -> str:
 
 
 def invalidity(overlays: Sequence[Overlay], output: Iterable[str]) -> str:
-    """Return why a run does not count, by the lines that it printed; empty if every overlay took effect."""
+    """Return why a run does not count, from the lines that it printed; empty if every overlay took effect."""
     versions: dict[str, str] = {}
     for line in output:
         if match := _REFUSAL.match(line):

@@ -1,6 +1,6 @@
 """The search as a pure function of the ledger: the next point to run, or the result.
 
-The same ledger always gives the same answer, so a search that was killed continues where it was, and pays for no run
+The same ledger always gives the same answer, so a killed search continues where it stopped, and pays for no run
 twice.
 """
 
@@ -16,11 +16,11 @@ from runbook_lib.bisect.model import Bools, Floats, log_evidence, posterior
 
 #: The probability at which a conclusion is drawn.
 CERTAIN = 0.998
-#: Prior probability of a single culprit, of two and of three that act only together, and of none of the components.
+#: Prior probabilities: a single culprit, two or three that act only together, and none of the components.
 _PRIOR = (0.76, 0.12, 0.02)
 _NONE = 0.1
-_FIRST_RUNS = 2  # of both ends, before anything else
-_MAX_SETS = 2_000  # of components, of one size: with more of them, interactions of that size are not considered
+_FIRST_RUNS = 2  # of each end, before anything else
+_MAX_SETS = 2_000  # sets of components of one size; with more sets, interactions of that size are not considered
 _CONFIRMING_RUNS = 4  # of each culprit restored, at least
 
 Verdict = Literal["culprit", "tag only", "not reproduced", "not a single component", "undecided"]
@@ -36,7 +36,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a point.  ``value``: the metric; None: the point is invalid, its overlay did not take effect."""
+    """One run of a point.  ``value``: the metric, or None if the point is invalid: its overlay did not take effect."""
 
     point: Point
     value: float | None
@@ -46,8 +46,8 @@ class Run:
 class Problem:
     """The tags and components to search, and the budget.
 
-    ``tags``: oldest first; the first is good, the last is bad.  ``components``: what can be swapped between the two
-    neighbouring images of the change.  ``budget``: runs at most.
+    ``tags``: oldest first; the first is good, the last is bad.  ``components``: the components that can be swapped
+    between the two neighbouring images of the change.  ``budget``: runs at most.
     """
 
     tags: tuple[str, ...]
@@ -117,7 +117,7 @@ class _Data:
     def believe(
         self, names: Sequence[tuple[str, ...]], points: Sequence[Point], good: Bools, prior: Sequence[float]
     ) -> Belief:
-        """Weigh hypotheses, each of which says which points are good, by the runs of these points."""
+        """Weigh hypotheses, each a set of good points, by the runs of these points."""
         index = {point: column for column, point in enumerate(points)}
         used = [(index[at], value) for at, value in zip(self.points, self.values, strict=True) if at in index]
         columns = [column for column, _ in used]
@@ -149,7 +149,7 @@ def _advance(problem: Problem, data: _Data) -> Point | Conclusion:
 
 
 def _reproduce(problem: Problem, data: _Data) -> Point | Conclusion | None:
-    """Return the next run of an end until both ends differ for certain; None once they do."""
+    """Return the next run of an end until both ends certainly differ; None once they do."""
     good, bad = Point(problem.tags[0]), Point(problem.tags[-1])
     if broken := data.invalid & {good, bad}:
         return Conclusion("undecided", f"The image {min(broken).tag} could not be run.")
@@ -166,7 +166,7 @@ def _reproduce(problem: Problem, data: _Data) -> Point | Conclusion | None:
 
 
 def find_step(problem: Problem, data: _Data) -> Belief:
-    """Weigh each pair of neighbouring tags as the place of the change, by the runs of plain tags."""
+    """Weigh each pair of neighbouring tags as the place of the change, from the runs of plain tags."""
     steps = len(problem.tags) - 1
     good = np.array([[column <= row for column in range(steps + 1)] for row in range(steps)])
     names = [(tag,) for tag in problem.tags[1:]]
@@ -196,7 +196,7 @@ def _search_components(problem: Problem, data: _Data, step: tuple[str, str], tag
 
 
 def _component_belief(data: _Data, tags: Belief, bad_tag: str, testable: Sequence[str]) -> Belief:
-    """Weigh which components, each restored alone, make the bad image good: none, one, or several."""
+    """Weigh which components make the bad image good when restored alone: none, one, or several."""
     names: list[tuple[str, ...]] = [()]
     prior = [_NONE]
     for size, share in enumerate(_PRIOR, 1):
@@ -240,12 +240,12 @@ def _search_pairs(
     if culprits and len(culprits) == 2:
         reason = f"Only restoring {' and '.join(culprits)} together makes {bad_tag} good."
         return Conclusion("culprit", reason, certainty, step, culprits, together=True, suspects=suspects)
-    reason = "No component that can be swapped makes it good alone, nor do two together."
+    reason = "No swappable component makes it good alone, nor do two together."
     return Conclusion("not a single component", reason, certainty, step, suspects=suspects)
 
 
 def _next_point(data: _Data, belief: Belief, good: Point, bad: Point, candidates: set[Point] | None = None) -> Point:
-    """Return the point whose state is least certain; an end instead, where that state itself is known too little.
+    """Return the point whose state is least certain, or an end if that state itself is not known well enough.
 
     A point that looks good is run at most as often as the bad state was: only that shows how often a bad image looks
     fine.  Likewise for a point that looks bad.

@@ -1,4 +1,4 @@
-"""Acceptance of golden files that are held back, by name or pattern, for all metrics or for some, and of groups."""
+"""Acceptance of held-back golden files, by name or pattern, for all or some metrics, and of groups."""
 
 import difflib
 import fnmatch
@@ -22,9 +22,9 @@ _GROUP_METRICS = ("throughput", "lm-loss", "form")  # beside times and memory
 
 @dataclass(frozen=True)
 class Acceptance:
-    """One entry of ``accept``, ``name [metric, metric]: reason``; the name and the metrics may hold ``*`` and ``?``.
+    """One entry of ``accept``, ``name [metric, metric]: reason``; name and metrics may contain ``*`` and ``?``.
 
-    The name of a group must be its id in full.  ``ratio``: an earlier acceptance was for a shift of this size.
+    A group must be named by its full ID.  ``ratio`` is the size of the shift that was accepted earlier.
     """
 
     entry: str
@@ -41,12 +41,14 @@ class Acceptance:
             return cls(entry, entry, (), reason)
         metrics = tuple(filter(None, map(str.strip, match[2].split(","))))
         if not metrics:
-            raise Refused(f"accept has the entry {entry!r} without a metric. Leave out the brackets to accept all.")
+            raise Refused(
+                f"accept has the entry {entry!r} with empty brackets. Leave out the brackets to accept all metrics."
+            )
         return cls(entry, match[1], metrics, reason)
 
     @property
     def is_group(self) -> bool:
-        """Report if the name is that of a group."""
+        """Return True if the name refers to a group."""
         *folders, metric = self.name.split("/")
         if len(folders) > 2 or not re.fullmatch(r"[\w./-]+", self.name) or metric.endswith(".json"):
             return False
@@ -54,15 +56,15 @@ class Acceptance:
 
     @property
     def is_pattern(self) -> bool:
-        """Report if the name stands for several files."""
+        """Return True if the name is a pattern for several files."""
         return not {"*", "?"}.isdisjoint(self.name)
 
     def names(self, file: str) -> bool:
-        """Report if a file is meant."""
+        """Return True if the name refers to this file."""
         return _matches(file, self.name)
 
     def covers_group(self, group: Group) -> bool:
-        """Report if a group is accepted: by its id, and not beyond the shift of an earlier acceptance."""
+        """Return True if a group is accepted by its ID, up to the shift of an earlier acceptance."""
         if self.metrics or self.name != group.id:
             return False
         if self.ratio is None or group.ratio is None:
@@ -71,7 +73,7 @@ class Acceptance:
         return before * now >= 0 and abs(now) <= abs(before) + math.log1p(SHIFT_LIMIT)
 
     def covers(self, file: str, metric: str) -> bool:
-        """Report if a reason on this metric of a file is accepted."""
+        """Return True if the entry accepts a reason about this metric of a file."""
         return self.names(file) and (not self.metrics or any(_matches(metric, pattern) for pattern in self.metrics))
 
 
@@ -80,13 +82,13 @@ def _matches(text: str, pattern: str) -> bool:
 
 
 def parse(text: str, redactor: Redactor) -> tuple[Acceptance, ...]:
-    """Parse ``file: reason; pattern [metric]: reason``.  Raise Refused for an entry of another form."""
+    """Parse ``file: reason; pattern [metric]: reason``.  Raises Refused for a malformed entry."""
     reasons = entries(text, "accept", "file: reason", redactor)
     return tuple(Acceptance.of(entry, reason) for entry, reason in reasons.items())
 
 
 def apply(judgement: Judgement, acceptances: Iterable[Acceptance]) -> Judgement:
-    """Let a file that is held back be refreshed if each of its reasons is accepted."""
+    """Change the verdict on a held-back file to refresh if all of its reasons are accepted."""
     if judgement.verdict not in _ACCEPTABLE:
         return judgement
     used: dict[str, Acceptance] = {}
@@ -108,7 +110,7 @@ def apply(judgement: Judgement, acceptances: Iterable[Acceptance]) -> Judgement:
 
 
 def apply_all(verdicts: Verdicts, acceptances: Sequence[Acceptance], earlier: Sequence[Acceptance] = ()) -> Verdicts:
-    """Apply all acceptances to the files, and to the groups those of ``earlier`` refreshes too."""
+    """Apply all acceptances to the files; groups are also accepted by those of ``earlier`` refreshes."""
     groups = []
     for group in verdicts.groups:
         reasons = [entry.reason for entry in (*acceptances, *earlier) if entry.covers_group(group)]
@@ -118,7 +120,7 @@ def apply_all(verdicts: Verdicts, acceptances: Sequence[Acceptance], earlier: Se
 
 
 def covered(acceptances: Iterable[Acceptance], verdicts: Verdicts) -> dict[str, list[str]]:
-    """Return for each entry the files, with their metrics, that it accepts (before they are accepted)."""
+    """Return for each entry the files and metrics that it would accept."""
     held_back = [judgement for judgement in verdicts.judgements if judgement.verdict in _ACCEPTABLE]
     result: dict[str, list[str]] = {}
     for acceptance in acceptances:
@@ -134,9 +136,9 @@ def covered(acceptances: Iterable[Acceptance], verdicts: Verdicts) -> dict[str, 
 
 
 def require_coverage(acceptances: Sequence[Acceptance], verdicts: Verdicts, earlier: Iterable[str] = ()) -> None:
-    """Raise Refused for a refused file, and for a pattern that covers nothing, neither now nor ``earlier``.
+    """Raise Refused for a refused file, and for a pattern that covers nothing, now or ``earlier``.
 
-    A file that is named and not held back (any more) stays as it is, so that a second run may repeat the text.
+    A named file that is not (or no longer) held back is ignored, so that a second run may repeat the text.
     """
     judgements, names = verdicts.judgements, covered(acceptances, verdicts)
     earlier = list(earlier)
@@ -152,11 +154,11 @@ def require_coverage(acceptances: Sequence[Acceptance], verdicts: Verdicts, earl
             continue
         if acceptance.is_pattern or acceptance.is_group or stopped:
             near = _near(acceptance, verdicts)
-            raise Refused(f"accept names {acceptance.entry!r}, which covers nothing that is held back. {near}")
+            raise Refused(f"accept names {acceptance.entry!r}, which matches nothing that is held back. {near}")
 
 
 def _near(acceptance: Acceptance, verdicts: Verdicts) -> str:
-    """Return the groups, files and metrics that are held back, those that resemble the entry first."""
+    """Return the held-back groups, files and metrics, the most similar to the entry first."""
     stopped = [group.id for group in verdicts.groups]
     for judgement in verdicts.judgements:
         if judgement.verdict in _ACCEPTABLE:
@@ -171,11 +173,11 @@ def _with_metrics(file: str, metrics: Iterable[str]) -> str:
 
 
 def require_known(acceptances: Iterable[Acceptance], known: Collection[str]) -> None:
-    """Raise Refused for a pattern without a golden file, and for a file of no test; ``known`` are the golden files."""
+    """Raise Refused for a pattern or name that matches none of the ``known`` golden files."""
     tests = {name.rpartition("/")[0] for name in known}
     for acceptance in acceptances:
         name = acceptance.name
-        if acceptance.is_group:  # only the values of a run show which groups there are
+        if acceptance.is_group:  # groups are known only from the values of a run
             continue
         if acceptance.is_pattern:
             exists = any(map(acceptance.names, known))

@@ -1,9 +1,9 @@
-"""The comparison of a run with its golden values in Megatron-LM's CI, for each kind of test.
+"""Megatron-LM's CI rules for comparing a run with its golden values, for each kind of test.
 
-The source is ``tests/functional_tests/python_test_utils/`` there: ``common.py`` and
+The source is ``tests/functional_tests/python_test_utils/`` in Megatron-LM: ``common.py`` and
 ``test_pretraining_regular_pipeline`` for *pretraining*, ``test_inference_regular_pipeline`` for *inference*,
 ``test_grpo_training_loop`` for *rl*; the kind, the metrics and declared nondeterminism come from the test's
-``model_config.yaml`` as ``run_ci_test.sh`` reads them.
+``model_config.yaml``, read as in ``run_ci_test.sh``.
 """
 
 import math
@@ -22,7 +22,7 @@ TestKind = Literal["pretraining", "inference", "rl"]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """``rtol``: relative tolerance of the approximate comparison; ``exact``: every step must be equal as well."""
+    """``rtol``: relative tolerance of the approximate comparison; ``exact``: every step must also be equal."""
 
     rtol: float
     exact: bool
@@ -41,9 +41,9 @@ PRETRAINING: Mapping[str, Tolerance] = {
     "mem-allocated-bytes": _MEASURED,
     "mem-max-allocated-bytes": _MEASURED,
 }
-#: Relative tolerances of RL tests: loss at every step, the median time both ways, the largest memory upwards.
+#: Relative tolerances of RL tests: loss at every step, median time in both directions, largest memory upwards only.
 RL_LOSS, RL_TIME, RL_MEMORY = 0.01, 0.15, 0.10
-#: Inference: logprobs absolutely, throughput as a range of ratios, memory both ways.
+#: Inference: absolute tolerance of logprobs, range of throughput ratios, tolerance of memory in both directions.
 LOGPROBS, THROUGHPUT, MEMORY = 0.001, (0.9, 1.2), 0.05
 _MAX_MEMORY = "mem-max-allocated-bytes"
 _DEFAULT_METRICS = ("lm loss", "num-zeros")
@@ -53,7 +53,7 @@ _NONDETERMINISTIC = ("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "NON_DETERMINSTIC_RESUL
 
 @dataclass(frozen=True)
 class ComparisonConfig:
-    """The comparison that a ``model_config.yaml`` requests.  ``known`` is False where there is none to read."""
+    """The comparison requested by a ``model_config.yaml``.  ``known`` is False if there is no readable file."""
 
     kind: TestKind = "pretraining"
     test_type: str = "regular"
@@ -64,7 +64,7 @@ class ComparisonConfig:
 
     @classmethod
     def parse(cls, text: str | None, golden: GoldenValues | None = None) -> "ComparisonConfig":
-        """Parse the YAML text.  Without a mapping in it, the form of the golden file decides the kind."""
+        """Parse the YAML text.  If it contains no mapping, the format of the golden file determines the kind."""
         try:
             data = yaml_spans.load(text or "")
         except CannotTell:
@@ -89,8 +89,8 @@ class ComparisonConfig:
 
 
 def ci_failures(old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> dict[str, str]:
-    """Return the metrics at which CI would fail a run with the values ``new``, each with the reason."""
-    if config.test_type == "checkpoint-consistency":  # compares checkpoints with each other, and no golden values
+    """Return the metrics that would make CI fail a run with the values ``new``, each with the reason."""
+    if config.test_type == "checkpoint-consistency":  # compares checkpoints with each other, not golden values
         return {}
     if config.kind == "inference":
         return _inference(old, new, config.metrics)
@@ -110,18 +110,18 @@ def steady_steps(steps: Steps) -> list[int]:
 
 
 def steady_time(steps: Steps, window: Iterable[int]) -> float:
-    """Return the median over the window in the unit of the series, NaN for no window; a missing step is infinite."""
+    """Return the median over the window, NaN for an empty window; a missing step counts as infinite."""
     values = [steps.get(step, math.inf) for step in window]
     return median(values) if values else math.nan
 
 
 def close(new: float, old: float, rtol: float) -> bool:
-    """Report if ``new`` is within ``rtol`` of ``old``; infinities equal each other, NaN equals nothing."""
+    """Return True if ``new`` is within ``rtol`` of ``old``; infinities equal each other, NaN equals nothing."""
     return new == old or (math.isfinite(new) and math.isfinite(old) and abs(new - old) <= rtol * abs(old))
 
 
 def approximately_equal(old: Steps, new: Steps, rtol: float) -> bool:
-    """Compare as CI does: 1 step in 100 (at least 1, at most 50) may miss, none where one step is compared."""
+    """Compare like CI: 1 step in 100 (at least 1, at most 50) may differ, but none if only one step is compared."""
     missed = 0
     for step, value in old.items():
         if not close(new.get(step, math.inf), value, rtol):
@@ -202,7 +202,7 @@ def _field_matches(name: str, before: Mapping[str, Any], after: Mapping[str, Any
 
 
 def _routing_matches(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Compare the experts of each token in any order; the golden file may have only those of some tokens."""
+    """Compare the experts of each token in any order; the golden file may cover only some tokens."""
     tokens = before.get("routing_indices_token_indices")
     old, new = before["routing_indices"], after.get("routing_indices")
     if not isinstance(old, list) or not isinstance(new, list):
@@ -225,14 +225,14 @@ def _sorted_experts(value: Any) -> Any:
 
 
 def logprobs_close(old: object, new: object) -> bool:
-    """Report if two logprobs are within CI's absolute tolerance; anything but a number equals only itself."""
+    """Return True if two logprobs are within CI's absolute tolerance; other values must be equal."""
     if isinstance(old, int | float) and isinstance(new, int | float):
         return math.isclose(old, new, abs_tol=LOGPROBS)
     return old == new
 
 
 def typical(value: object) -> float | None:
-    """Return a number, or the median of a list without its first, which warms up; None for anything else."""
+    """Return a number, or the median of a list without its first (warm-up) element; None for anything else."""
     numbers = value if isinstance(value, list) else [value]
     if not numbers or not all(isinstance(number, int | float) for number in numbers):
         return None

@@ -1,4 +1,4 @@
-"""Sources of golden values: runs on GitHub and pipelines on GitLab, with the reason why one may not be used."""
+"""Sources of golden values: runs on GitHub and pipelines on GitLab, with the reason if one may not be used."""
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -28,10 +28,10 @@ def of_github(
     github: GitHub, run_id: int, *, image_type: ImageType, branch: str, head: str, labels: AbstractSet[str],
     older: bool = False,
 ) -> GoldenSource:  # fmt: skip
-    """Return a workflow run of the pull request that is mirrored to ``branch`` and whose head commit is ``head``.
+    """Return a workflow run of the pull request that is mirrored to ``branch`` and has the head commit ``head``.
 
-    ``labels`` are those at the start of the run.  ``older`` permits a run of an earlier commit.  Raise Refused for a
-    run of something else, and the errors of GitHub: it does not find a run of another repository.
+    ``labels`` are those at the start of the run.  ``older`` permits a run of an earlier commit.  Raises Refused for
+    any other run, and GitHub's errors, for example for a run of another repository.
     """
     run = github.run(run_id)
     _require_own(run, branch, head, older=older)
@@ -58,7 +58,7 @@ def _require_own(run: WorkflowRun, branch: str, head: str, *, older: bool) -> No
     name = f"CI run {run.id}"
     if run.fork:
         raise Refused(
-            f"{name} ran on the branch {run.head_branch} of a fork, whose owner decides what its values are. "
+            f"{name} ran on the branch {run.head_branch} of a fork, whose owner controls its values. "
             f"Name a run of the bump's pull request: {run.url}"
         )
     if run.head_branch != branch or run.name != WORKFLOW:
@@ -68,7 +68,7 @@ def _require_own(run: WorkflowRun, branch: str, head: str, *, older: bool) -> No
         )
     if run.head_sha != head and not older:
         raise Refused(
-            f"{name} tested {run.head_sha[:10]}, and the head of the pull request is {head[:10]}. Its values may "
+            f"{name} tested {run.head_sha[:10]}, but the head of the pull request is {head[:10]}. Its values may "
             "differ from those of the commit that would be merged.",
             "older-run",
         )
@@ -77,12 +77,12 @@ def _require_own(run: WorkflowRun, branch: str, head: str, *, older: bool) -> No
 def of_gitlab(
     gitlab: GitLab, pipeline_id: int, *, image_type: ImageType, head: str, older: bool = False
 ) -> GoldenSource:
-    """Return the functional tests of a pipeline for one image type; like ``of_github``."""
+    """Return the functional tests of a pipeline for one image type; otherwise like ``of_github``."""
     pipeline = gitlab.pipeline(pipeline_id)
     name = f"pipeline {pipeline.id}"
     if pipeline.sha != head and not older:
         raise Refused(
-            f"{name} tested {pipeline.sha[:10]}, and the head of the bump is {head[:10]}. Its values may differ from "
+            f"{name} tested {pipeline.sha[:10]}, but the head of the bump is {head[:10]}. Its values may differ from "
             "those of the commit that would be merged.",
             "older-run",
         )
@@ -101,7 +101,7 @@ def of_gitlab(
                 if job.size or job.expired:
                     upload = Upload(job.id, f"artifacts of job {job.id}", job.size, job.expired)
                     matches.append(UploadMatch(upload, (test,)))
-    unusable = "" if bridges else f"It has no bridge functional:run_{image_type}…: no functional test of it ran."
+    unusable = "" if bridges else f"It has no bridge functional:run_{image_type}…, so no functional test ran."
     return GoldenSource(
         name, tuple(tests), tuple(matches), lambda upload: Address(*gitlab.download(upload.id)), image_type,
         gitlab=True, unusable=unusable, problems=tuple(problems),
@@ -109,20 +109,20 @@ def of_gitlab(
 
 
 def _unusable(run: WorkflowRun, image_type: ImageType, labels: AbstractSet[str]) -> str:
-    """Return the reason why none of a run's values may be used, "" without one."""
+    """Return the reason why none of a run's values may be used, or "" if they may be used."""
     if run.status != "completed":
-        return f"The run has not ended: it is {run.status.replace('_', ' ')}. Wait for it: {run.url}"
+        return f"The run has not finished: it is {run.status.replace('_', ' ')}. Wait for it: {run.url}"
     if LTS in labels:
-        return f"It ran on the LTS image (label {LTS!r}), but its files are named after dev: none of them is used."
+        return f"It ran on the LTS image (label {LTS!r}), but its files are named for dev, so none of them is used."
     if image_type == "lts":
-        return "It ran on the dev image: golden values of lts come only from GitLab."
+        return "It ran on the dev image: golden values for lts come only from GitLab."
     if LIGHTWEIGHT in labels:
-        return f"It was lightweight (label {LIGHTWEIGHT!r}): four steps, and no golden values."
+        return f"It was lightweight (label {LIGHTWEIGHT!r}): four steps and no golden values."
     return ""
 
 
 def functional_tests(job: WorkflowJob) -> list[FunctionalTestJob]:
-    """Return the functional test that a job runs; none for a job of another kind."""
+    """Return the functional tests that a job runs; an empty list for other kinds of jobs."""
     names = match_artifacts.parse_job_name(job.name)
     if names is None:
         return []
@@ -135,10 +135,10 @@ def functional_tests(job: WorkflowJob) -> list[FunctionalTestJob]:
 
 def _no_test_ran(jobs: Sequence[WorkflowJob]) -> str:
     failed = sorted({job.name for job in jobs if job.conclusion in ("failure", "timed_out", "cancelled")})
-    # Unit tests are `<bucket> - latest`, and a bucket is a path; the job that sums up a run fails with any other.
+    # Unit tests are `<bucket> - latest`, and a bucket is a path; the summary job fails if any other job does.
     unit_tests = [name for name in failed if name.startswith("tests/")]
     if unit_tests:
-        return f"No functional test ran, because unit tests failed ({', '.join(unit_tests[:5])}). Fix those first."
+        return f"No functional test ran, because unit tests failed ({', '.join(unit_tests[:5])}). Fix them first."
     failed = [name for name in failed if not name.startswith("Nemo_CICD")]
     return f"No functional test ran; these jobs failed: {', '.join(failed[:5]) or 'none'}."
 

@@ -1,6 +1,6 @@
-"""Collection of the golden files that the jobs of a CI run uploaded, with a problem for each that is unavailable.
+"""Collection of the golden files uploaded by the jobs of a CI run, with a problem for each unavailable file.
 
-Nothing is guessed, nothing dropped: what was requested is in ``files``, or the reason is in ``problems``.
+Nothing is guessed or dropped: each requested file is in ``files``, or the reason is in ``problems``.
 """
 
 import hashlib
@@ -25,15 +25,15 @@ from runbook_lib.transport.remote_zip import Member, Tail
 
 WORKERS = 24
 _MAX_NAME = 200
-#: Receives done, total, and the name of the last job.
+#: Called with the number of finished jobs, their total, and the name of the last one.
 ProgressReport = Callable[[int, int, str], object]
 
 
 @dataclass(frozen=True)
 class CollectedFile:
-    """A golden file as a job wrote it; ``path`` is its place in the repository, ``stored`` the file with its bytes.
+    """A golden file written by a job; ``path`` is its path in the repository, ``stored`` the file with its content.
 
-    ``failed``: the job that wrote it failed, on ``runner``, empty where that is unknown.
+    ``failed``: the job that wrote it failed.  ``runner`` is empty if unknown.
     """
 
     path: str
@@ -45,16 +45,16 @@ class CollectedFile:
 
     @property
     def bytes(self) -> bytes:
-        """Read the content, as it was in the artifact."""
+        """Read the content, unchanged from the artifact."""
         return self.stored.read_bytes()
 
 
 @dataclass(frozen=True)
 class CollectionProblem:
-    """A requested file, artifact or job without values; ``artifact`` and ``file`` are empty where none is affected.
+    """A requested file, artifact or job without values; ``artifact`` and ``file`` are empty if not applicable.
 
-    ``by_job``: the job ended before it wrote values; nothing that it wrote was lost.  ``retryable``: the values exist,
-    but could not be read; another attempt may succeed.
+    ``by_job``: the job ended before it wrote values, so none were lost.  ``retryable``: the values exist but could not
+    be read; another attempt may succeed.
     """
 
     job: str
@@ -67,7 +67,7 @@ class CollectionProblem:
 
 @dataclass(frozen=True)
 class GoldenCollection:
-    """Collected golden files, and a problem for each that is unavailable."""
+    """Collected golden files, and a problem for each unavailable file."""
 
     files: tuple[CollectedFile, ...]
     problems: tuple[CollectionProblem, ...]
@@ -75,9 +75,9 @@ class GoldenCollection:
 
 @dataclass(frozen=True)
 class GoldenSource:
-    """A finished run: its functional jobs, the uploads of them, and the address of an upload.
+    """A finished run: its functional jobs, their uploads, and the URL of each upload.
 
-    ``unusable`` is the reason why none of its values may be used, if there is one.
+    ``unusable`` is the reason why none of its values may be used, if any.
     """
 
     name: str
@@ -104,7 +104,7 @@ def collect(
     """Read the golden files of the jobs that failed (or of all jobs) into the folder ``into``.
 
     ``known`` are the paths of the repository's golden files: they show which jobs upload none by design, and which
-    files of a job are missing.  Values of jobs that did not run to their end are never used.
+    files of a job are missing.  Values of jobs that did not finish are never used.
     """
     if source.unusable:
         return GoldenCollection((), (*source.problems, CollectionProblem(source.name, source.unusable)))
@@ -140,7 +140,7 @@ def collect(
 
 @dataclass(frozen=True)
 class _UploadReader:
-    """A reader of uploads, in many threads; ``usable`` are the ids of the jobs whose values are requested."""
+    """A multi-threaded reader of uploads; ``usable`` are the IDs of the jobs whose values are requested."""
 
     source: GoldenSource
     into: Path
@@ -161,7 +161,7 @@ class _UploadReader:
     def _read(self, match: UploadMatch) -> _ReadUpload:
         upload = match.upload
         if upload.expired:
-            return self._failed(match, "The artifact has expired: run the test again.")
+            return self._failed(match, "The artifact has expired. Run the test again.")
         try:
             members = remote_zip.read(
                 self.web.file(self.source.address(upload)), upload.size,
@@ -170,21 +170,21 @@ class _UploadReader:
             return self._check(match, members)
         except RunbookError as error:
             return self._failed(match, f"Its golden files are unavailable. {error}", retryable=True)
-        except OSError as error:  # the temporary file of a whole archive
+        except OSError as error:  # the temporary file for a complete archive
             reason = str(atomic_files.cannot_write(Path(tempfile.gettempdir()), error))
             return self._failed(match, reason, retryable=True)
 
     def _store(self, member: Member) -> Member:
-        """Move a member's content from memory to the disk."""
+        """Move a member's content from memory to disk."""
         if member.problem:
             return member
-        # No name from the network becomes a name on the disk.
+        # Names from the network never become file names.
         stored = self.into / f"{hashlib.sha256(member.data).hexdigest()}.json"
         atomic_files.write(stored, member.data)
         return replace(member, data=b"", stored=stored)
 
     def _check(self, match: UploadMatch, members: tuple[Member, ...]) -> _ReadUpload:
-        """Keep the members that are golden files of the one job that they can belong to."""
+        """Keep the members that are golden files of the one job they can belong to."""
         named = [(member, GoldenFileName.of_artifact(re.split(r"[/\\]", member.name)[-1])) for member in members]
         platforms = {name.platform for member, name in named if name and not member.problem and name.platform}
         jobs = tuple(job for job in match.jobs if not job.platform or not platforms or job.platform in platforms)
@@ -192,7 +192,7 @@ class _UploadReader:
             return self._failed(match, _ambiguous(jobs))
         if not jobs:
             platform = match.jobs[0].platform
-            return self._failed(match, f"The job ran on {platform}, its files are of {', '.join(platforms)}.")
+            return self._failed(match, f"The job ran on {platform}, but its files are for {', '.join(platforms)}.")
         match = UploadMatch(match.upload, jobs)
         job, failed = jobs[0], all(job.state == "failed" for job in jobs)
         files: list[CollectedFile] = []
@@ -209,14 +209,14 @@ class _UploadReader:
         counts = Counter(file.path for file in files)
         for path in sorted(counts):
             if counts[path] > 1:
-                problems.append(_problem(match, "Two members of the archive have the name of this file.", path))
+                problems.append(_problem(match, "Two members of the archive correspond to this file.", path))
         reported = counts.keys() | {problem.file for problem in problems}
         problems += self._missing(match, platforms, reported)
         return _ReadUpload(match, tuple(file for file in files if counts[file.path] == 1), tuple(problems))
 
     def _mismatch(self, name: GoldenFileName, job: FunctionalTestJob) -> str:
         if name.environment != self.source.environment:
-            return f"It holds values of the {name.environment} image, not of {self.source.environment}."
+            return f"It contains values for the {name.environment} image, not for {self.source.environment}."
         if job.platform and name.platform not in ("", job.platform):
             return f"The job ran on {job.platform}, not on {name.platform}."
         return ""
@@ -224,15 +224,15 @@ class _UploadReader:
     def _missing(
         self, match: UploadMatch, platforms: AbstractSet[str], reported: AbstractSet[str]
     ) -> list[CollectionProblem]:
-        """Return a problem for each golden file that the repository has for this test, and the artifact has not."""
+        """Return a problem for each golden file of this test that is missing from the artifact."""
         job = match.jobs[0]
         if self.known is None:
-            return [] if reported else [_problem(match, "The artifact holds no golden file.")]
+            return [] if reported else [_problem(match, "The artifact contains no golden file.")]
         if job.platform:
             platforms = {job.platform}
         expected = match_artifacts.expected_files(self.known, job, self.source.environment, platforms)
         if expected and not reported:
-            sentence = "The artifact holds no golden file: the test ended before it wrote one."
+            sentence = "The artifact contains no golden file: the test ended before it wrote one."
             return [replace(_problem(match, sentence), by_job=True)]
         names = {path.rpartition("/")[2] for path in reported}
         missing = sorted(path for path in expected if path.rpartition("/")[2] not in names)
@@ -245,7 +245,7 @@ class _UploadReader:
 
 
 def _has_golden_files(source: GoldenSource, job: FunctionalTestJob, known: AbstractSet[str] | None) -> bool:
-    """Report if the repository has golden files of a job; some tests have none by design."""
+    """Return True if the repository has golden files for a job; some tests have none by design."""
     return known is None or bool(match_artifacts.expected_files(known, job, source.environment, ()))
 
 
@@ -262,17 +262,19 @@ def _conflicts(reads: Iterable[_ReadUpload]) -> dict[int, str]:
     conflicts: dict[int, str] = {}
     for uploads in by_job.values():
         if len(uploads) > 1:
-            conflicts |= dict.fromkeys(uploads, f"{len(uploads)} artifacts were made during this job: which counts?")
+            conflicts |= dict.fromkeys(
+                uploads, f"{len(uploads)} artifacts were created during this job, so none of them is used."
+            )
     for path, uploads in by_path.items():
         if len(uploads) > 1:
-            conflicts |= dict.fromkeys(uploads, f"{len(uploads)} artifacts hold {path}: which counts?")
+            conflicts |= dict.fromkeys(uploads, f"{len(uploads)} artifacts contain {path}, so none of them is used.")
     return conflicts
 
 
 def _without_upload(
     source: GoldenSource, jobs: Iterable[FunctionalTestJob], known: AbstractSet[str] | None
 ) -> list[CollectionProblem]:
-    """Return a problem for each job that shares fewer uploads with others than there are jobs."""
+    """Return a problem for each job in a set of jobs with fewer uploads than jobs."""
     groups = Counter(match.job_ids for match in source.matches)
     problems = []
     for job in jobs:
@@ -284,7 +286,7 @@ def _without_upload(
         sentence = "The job uploaded no artifact."
         if own_groups:
             count = max(map(len, own_groups))
-            sentence = f"{count} jobs of this name ran at the same time, and uploaded fewer artifacts than that."
+            sentence = f"{count} jobs with this name ran at the same time, and uploaded fewer artifacts than that."
         problems.append(CollectionProblem(job.name, sentence))
     return problems
 
@@ -294,7 +296,7 @@ def _ambiguous(jobs: Iterable[FunctionalTestJob]) -> str:
     for job in jobs:
         details = f"{job.state}, {job.platform}" if job.platform else job.state
         names.append(f"{job.name} ({details})")
-    return f"Several jobs may have made the artifact, so it is not used: {', '.join(names)}."
+    return f"Several jobs may have created the artifact, so it is not used: {', '.join(names)}."
 
 
 def _problem(match: UploadMatch, sentence: str, file: str = "") -> CollectionProblem:

@@ -1,8 +1,8 @@
-"""Losses that changed alike: what makes a change common, and which tests it does not explain.
+"""Losses that changed alike: detection of a common change, and of the tests that it does not explain.
 
-A change of the model or its data moves the losses of most tests.  That is one decision only where it moves them alike:
-by the same factors at the same steps.  Where nearly all changed alike, a test that did not has a reason of its own; so
-has one that no longer agrees with those that trained exactly as it did before.
+A change to the model or its data moves the losses of most tests.  That is one decision only if it moves them alike: by
+the same factors at the same steps.  If nearly all changed alike, a test that did not is held back separately; so is a
+test that no longer agrees with tests that used to train exactly alike.
 """
 
 import math
@@ -13,19 +13,19 @@ from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.losses import LossChange, loss_change
 from runbook_lib.golden.values import Steps
 
-#: The share of the limits within which two losses agreed before, and the least steps that are compared.
+#: The fraction of the limits within which two losses agreed before, and the minimum number of compared steps.
 _AGREED, _LEAST_STEPS = 0.5, 5
-#: The share of tests that changed alike from which a change is common, and from which it explains all others.
+#: The share of tests that must change alike for a change to be common, and for it to explain all others.
 _COMMON, _EXPLAINS_ALL = 0.25, 0.8
-#: Factors that differ by more at the last step are not alike, whatever they are before.
+#: Factors that differ by more than this at the last step are not alike, regardless of earlier steps.
 _FAR_APART = 0.02
 
 
 def split_common(judgements: Sequence[Judgement]) -> tuple[bool, Mapping[str, ReviewReason]]:
-    """Report if the losses of these tests changed alike; return the reasons, by file, of those that did not."""
+    """Return True if the losses of these tests changed alike, and the reasons, by file, for tests that did not."""
     unlike = []
     for judgement in judgements:
-        folder = PurePath(judgement.file).parent  # the second run of a test says nothing of other tests
+        folder = PurePath(judgement.file).parent  # the second run of a test says nothing about other tests
         elsewhere = (other for other in judgements if PurePath(other.file).parent != folder)
         if not any(_is_alike(judgement, other) for other in elsewhere):
             unlike.append(judgement)
@@ -42,7 +42,7 @@ def split_common(judgements: Sequence[Judgement]) -> tuple[bool, Mapping[str, Re
 
 
 def _reason(judgement: Judgement, others: Sequence[Judgement], *, trained_alike: bool) -> ReviewReason | None:
-    """Return how a test differs from the nearest of others, None where it is alike or nothing can be compared."""
+    """Return how a test differs from the nearest other test; None if it does not, or nothing can be compared."""
     nearest: tuple[float, str, str, LossChange] | None = None
     for other in others:
         for metric, change in _differences(judgement, other):
@@ -60,7 +60,7 @@ def _is_alike(judgement: Judgement, other: Judgement) -> bool:
     for metric, (old, new) in judgement.curves.items():
         other_old, other_new = other.curves.get(metric, ({}, {}))
         shared = old.keys() & new.keys() & other_old.keys() & other_new.keys()
-        last = max(shared, default=0)  # where losses that differ are most likely to
+        last = max(shared, default=0)  # where a difference is most likely
         if shared and not math.isclose(new[last] * other_old[last], old[last] * other_new[last], rel_tol=_FAR_APART):
             return False
     differences = [change.excess for _, change in _differences(judgement, other)]
@@ -68,7 +68,7 @@ def _is_alike(judgement: Judgement, other: Judgement) -> bool:
 
 
 def _differences(judgement: Judgement, other: Judgement) -> Iterator[tuple[str, LossChange]]:
-    """Yield by metric how the new loss differs from the old one with the other test's factors."""
+    """Yield for each metric the difference of the new loss from the old one scaled by the other test's factors."""
     for metric, (old, new) in judgement.curves.items():
         other_old, other_new = other.curves.get(metric, ({}, {}))
         expected = {}

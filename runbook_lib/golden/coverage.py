@@ -1,7 +1,7 @@
-"""The golden files that recipes use, and those of them that a run on GitHub cannot refresh, with the reason.
+"""The golden files used by recipes, and the reason for each that a run on GitHub cannot refresh.
 
-A row of a recipe stands for each combination of its environments, scopes and platforms.  Scopes map to tiers: of them
-GitHub runs L0 and L1 alone.
+A recipe row represents every combination of its environments, scopes and platforms.  Scopes map to tiers, of which
+GitHub runs only L0 and L1.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.recipes import rows as recipes
 
-#: GitHub's tiers by scope; all other scopes run on GitLab, or for somebody who names them.
+#: GitHub's tiers by scope; all other scopes run on GitLab, or only when named.
 GITHUB = {"mr-github-slim": "L0", "mr-github": "L1", "L0": "L0", "L1": "L1"}
 _LATER = {
     "nightly": "runs nightly, in GitLab only",
@@ -34,13 +34,13 @@ class ScopedTest:
 
     @property
     def golden(self) -> str:
-        """Return the golden file that it compares with; a ``_2nd`` file belongs to it as well."""
+        """Return the golden file that the test compares with; a ``_2nd`` file belongs to the test too."""
         return f"{self.model}/{self.case}/golden_values_{self.environment}_{self.platform}.json"
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """A golden file and the scopes that refresh it.  ``covered``: the run gave it; else ``reason`` explains."""
+    """A golden file and the scopes that refresh it.  ``covered``: the run produced it; else ``reason`` explains."""
 
     file: str
     scopes: tuple[str, ...]
@@ -50,7 +50,7 @@ class Coverage:
 
 
 def scoped_tests(recipe: str, text: str) -> tuple[list[ScopedTest], list[str]]:
-    """Return the tests of one recipe, and sentences about what in it cannot be read (and is left out)."""
+    """Return the tests of one recipe, and sentences about its unreadable parts, which are left out."""
     try:
         rows = recipes.rows(recipe, text)
     except CannotTell as error:
@@ -65,7 +65,7 @@ def scoped_tests(recipe: str, text: str) -> tuple[list[ScopedTest], list[str]]:
 def coverage(
     files: Iterable[str], tests: Iterable[ScopedTest], refreshed: Iterable[str], environment: str
 ) -> list[Coverage]:
-    """Return which golden files of an image type the ``refreshed`` files of a run cover, in order of name."""
+    """Return the golden files of an image type, sorted by name, and for each if the ``refreshed`` files cover it."""
     scopes_by_file: dict[str, set[str]] = {}
     for test in tests:
         scopes_by_file.setdefault(test.golden, set()).add(test.scope)
@@ -87,8 +87,8 @@ def _reason(scopes: tuple[str, ...], platform: str) -> str:
         return "no recipe uses it"
     if not GITHUB.keys().isdisjoint(scopes):
         if "gb200" in platform:
-            return "GB200 runs for maintainers only, and when the repository allows it"
-        return "the run gave none"
+            return "GB200 runs only for maintainers, and only if the repository allows it"
+        return "the run produced none"
     if all(scope.endswith(("-broken", "-disabled")) or scope in ("flaky", "deprecated") for scope in scopes):
         return "quarantined: runs only when its scope is named"
     later = sorted(_LATER[scope] for scope in scopes if scope in _LATER)

@@ -1,4 +1,4 @@
-"""What a decision on golden values is about: the numbers, and the plot."""
+"""The facts for a decision on golden values: the numbers and the plot."""
 
 import hashlib
 import math
@@ -15,7 +15,7 @@ _GIB = 2.0**30
 
 
 def numbers(judgement: Judgement, old: GoldenValues, new: GoldenValues) -> str:
-    """Return what moved, in numbers with units: the value before and after, where it leaves its band, and the limit."""
+    """Return the change in numbers with units: the old and new values, the step outside the band, and the limit."""
     clauses = []
     for reason in judgement.reasons:
         metric = reason.metric
@@ -50,12 +50,12 @@ def _typical(metric: str, before: Steps, after: Steps, steps: list[int]) -> str:
 
 
 def fingerprint(*values: object) -> str:
-    """Return a name for values, by which the next round recognizes that they are the same."""
+    """Return a fingerprint by which the next round recognizes unchanged values."""
     return hashlib.sha256(repr(values).encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def plot(judgement: Judgement, verdicts: Verdicts, old: GoldenValues, new: GoldenValues) -> Picture | None:
-    """Plot the worst metric of a file with the band that it leaves; None without a metric by step."""
+    """Plot the worst metric of a file with the band that it leaves; None if no metric has steps."""
     metric = next((reason.metric for reason in judgement.reasons if reason.metric in old.series), "")
     before, after = old.series.get(metric, {}), new.series.get(metric, {})
     if not metric or not after:

@@ -26,10 +26,10 @@ LINT = "tools/check_golden_values.py"
 
 @dataclass(frozen=True)
 class GoldenFiles:
-    """The golden files of one revision or folder, as they are named below the folder of test cases.
+    """The golden files of one revision or folder, named relative to the folder of test cases.
 
-    ``contents`` and ``configs`` are texts or bytes by name: of the golden files, and of each ``model_config.yaml``.
-    ``lint``: the repository refuses NaN in changed golden files at that revision.
+    ``contents`` (golden files) and ``configs`` (each ``model_config.yaml``) are texts or bytes by name.  ``lint``: the
+    repository refuses NaN in changed golden files at that revision.
     """
 
     contents: Mapping[str, str | bytes]
@@ -38,9 +38,9 @@ class GoldenFiles:
 
 
 def compare(old: GoldenFiles, new: GoldenFiles, history: GoldenHistory = NO_HISTORY) -> Verdicts:
-    """Judge every file that either side has, in order of name; the newer configuration of a test decides.
+    """Judge every file on either side, sorted by name, with the newer configuration of each test.
 
-    A file with a new name is compared with the missing one whose content it has, or most of it.
+    A file with a new name is compared with the missing file that has the same content, or most of it.
     """
     judgements = []
     renamed = _renamed(old.contents, new.contents)
@@ -59,9 +59,9 @@ def compare(old: GoldenFiles, new: GoldenFiles, history: GoldenHistory = NO_HIST
 
 
 def _renamed(old: Mapping[str, str | bytes], new: Mapping[str, str | bytes]) -> dict[str, str]:
-    """Return the old names of files that were renamed: at least half of the entries are equal, as git requires.
+    """Return the old names of renamed files: like git, require at least half of the entries to be equal.
 
-    Among equal contents the most similar name is taken, and each old name once.
+    Among equal contents the most similar name is chosen, and each old name at most once.
     """
     removed, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
     by_content: dict[str | bytes, list[str]] = defaultdict(list)
@@ -91,7 +91,7 @@ def _resemblance(old_name: str, new_name: str) -> float:
 
 
 def _choose(candidates: list[tuple[float, float, str, str]]) -> dict[str, str]:
-    """Return the old name by new name, of the best candidates (lowest numbers first), each name once."""
+    """Return old names by new name, from the best candidates (lowest numbers first), each name once."""
     renamed: dict[str, str] = {}
     for _, _, name, before in sorted(candidates):
         if name not in renamed and before not in renamed.values():
@@ -104,13 +104,13 @@ def _size(content: str | bytes) -> int:
 
 
 def _entries(content: str | bytes) -> frozenset[str]:
-    """Return the entries of a JSON text, whatever its layout."""
+    """Return the entries of a JSON text, regardless of its layout."""
     text = content.decode("utf-8", "replace") if isinstance(content, bytes) else content
     return frozenset("".join(text.split()).split(",")) - {""}
 
 
 def of_revision(repository: Path, ref: str) -> GoldenFiles:
-    """Read the golden files of a commit.  Raise CannotTell when the clone cannot be read."""
+    """Read the golden files of a commit.  Raises CannotTell if the clone cannot be read."""
     checkout = Checkout.open(repository)
     refuse_fetching(checkout.path)
     try:
@@ -132,7 +132,7 @@ def of_folder(folder: Path) -> GoldenFiles:
     """Read the golden files below a folder; in a work tree, below its test cases.  Links are not followed."""
     root = folder / FOLDER if (folder / FOLDER).is_dir() else folder
     if root.resolve() != folder.resolve() / root.relative_to(folder):
-        raise CannotTell(f"{root} is behind a symbolic link, which is not followed. Name the folder itself.")
+        raise CannotTell(f"{root} is below a symbolic link, which is not followed. Name the actual folder.")
     contents: dict[str, str | bytes] = {}
     try:
         for parent, _, names in os.walk(root, onerror=_raise):
@@ -163,7 +163,7 @@ def _separate(contents: Mapping[str, str | bytes], *, lint: bool) -> GoldenFiles
 
 
 def as_csv(judgements: tuple[Judgement, ...]) -> str:
-    """Return one line per (file, metric); floats in full."""
+    """Return one line per (file, metric), with floats in full precision."""
     out = io.StringIO()
     writer = csv.DictWriter(out, summary.CSV_COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -172,7 +172,7 @@ def as_csv(judgements: tuple[Judgement, ...]) -> str:
 
 
 def as_json(verdicts: Verdicts) -> dict[str, object]:
-    """Return the outcome, the decisions on groups, each file that is not unchanged, and all measures."""
+    """Return the outcome, the decisions on groups, each changed file, and all measures."""
     outcome = "unchanged"
     if verdicts.open:
         outcome = "held back"
@@ -181,7 +181,7 @@ def as_json(verdicts: Verdicts) -> dict[str, object]:
     measures = summary.rows(verdicts.judgements)
     for row in measures:
         for key, value in row.items():
-            # JSON has no infinity, which a step from 1e-12 to 1e300 gives.
+            # JSON has no infinity, which is the result of a step from 1e-12 to 1e300.
             if isinstance(value, float) and not math.isfinite(value):
                 row[key] = None
     return {

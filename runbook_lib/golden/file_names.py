@@ -1,10 +1,10 @@
-"""Golden files by name: ``<folder>/<model>/<test case>/golden_values_<environment>[_<platform>][_2nd].json``."""
+"""Names of golden files: ``<folder>/<model>/<test case>/golden_values_<environment>[_<platform>][_2nd].json``."""
 
 import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-#: The folder of Megatron-LM that has a folder for each model, and in it one for each functional test.
+#: Megatron-LM's folder of functional tests: a folder for each model, and in it a folder for each test.
 FOLDER = "tests/functional_tests/test_cases"
 
 _GOLDEN_FILE = re.compile(
@@ -14,7 +14,7 @@ _GOLDEN_FILE = re.compile(
 
 @dataclass(frozen=True)
 class GoldenFileName:
-    """The name of a golden file in the repository; ``platform`` is empty where the name has none."""
+    """The name of a golden file in the repository; ``platform`` is empty if the name has none."""
 
     file: str
     environment: str

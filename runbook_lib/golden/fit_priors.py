@@ -1,8 +1,8 @@
-"""The script that renews ``priors.json`` from the history of a clone of Megatron-LM.
+"""The script that regenerates ``priors.json`` from the history of a Megatron-LM clone.
 
     environment/run python -m runbook_lib.golden.fit_priors CLONE [--until 2026-01-01] > runbook_lib/golden/priors.json
 
-Changes after ``--until`` are left out, so that what is measured on later ones is not what was fitted.
+Changes after ``--until`` are left out, so that later changes can be used for measurement.
 """
 
 import argparse
@@ -30,10 +30,10 @@ from runbook_lib.golden.noise import (
 from runbook_lib.golden.priors import PRIORS
 from runbook_lib.golden.shifts import SHIFT_LIMIT
 
-#: Metrics and families with fewer changes have no prior of their own.
+#: Metrics and families with fewer changes than this get no separate prior.
 _LEAST = 100
-#: The limits of losses lie within these bounds: below 0.05 % nobody looks, and no image should move a loss by more
-#: than 0.1 %: bumps that did were later found to be wrong.
+#: Bounds of the limits of losses: changes below 0.05 % are not worth a look, and no image should move a loss by more
+#: than 0.1 %; bumps that did were later found to be wrong.
 _LOSS_BOUNDS = (5e-4, 1e-3)
 
 
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def fit(past: GoldenHistory) -> dict[str, object]:
-    """Return the priors that a history gives; what it cannot give stays as it is."""
+    """Return the priors fitted to a history; priors that it cannot determine keep their values."""
     model = learn(past, {})
     by_metric: dict[str, list[float]] = defaultdict(list)
     by_family: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -85,7 +85,7 @@ def _rounded(value: float) -> float:
 
 
 def _scale(changes: Sequence[float]) -> float:
-    # Zeros are left out: most memory does not change at all, and what does is not that quiet.
+    # Zeros are left out: most memory values do not change at all, and the others vary more.
     sizes = [abs(change) for change in changes if change]
     return _rounded(max(SIGMA * median(sizes), 0.002)) if sizes else 0.002
 
@@ -94,13 +94,13 @@ def _degrees(past: GoldenHistory) -> int:
     """Return the odd degrees of freedom whose t fits the 98th percentile of iteration times, relative to the 90th."""
     sizes = calibrate(past)
     steps = quantiles(sizes, n=100)
-    # The ratio of these percentiles of Student's t.
+    # The ratio of these percentiles for Student's t.
     ratios = {3: 2.13, 5: 1.87, 7: 1.78, 9: 1.73}
     return min(ratios, key=lambda degrees: abs(ratios[degrees] - steps[97] / steps[89]))
 
 
 def _tail(past: GoldenHistory, metric: str) -> list[float]:
-    """Return the share of changes beyond each half standard deviation, either way halved, at least that of one."""
+    """Return the one-sided share of changes beyond each half standard deviation, at least that of a single change."""
     sizes = [abs(size) for size in calibrate(past, metric)]
     shares = []
     for position in range(41):
@@ -124,7 +124,7 @@ def _shifts(past: GoldenHistory, scales: Mapping[str, float]) -> dict[str, float
 
 
 def _loss_limits(past: GoldenHistory) -> dict[str, float]:
-    """Return the limit within which most losses stayed that were not another training, for first and later steps."""
+    """Return the limits, for first and later steps, that most losses kept, ignoring tests that train differently."""
     excesses = []
     for change in past.changes:
         if not is_other_training(change):

@@ -1,9 +1,9 @@
-"""The form of a refreshed golden file: what a person must see whatever the values' noise.
+"""The form of a refreshed golden file: changes that a person must review regardless of noise.
 
-Lost steps or metrics, another shape, other text or tokens hold a file back.  A value that is NaN or infinite, or a file
-that does not parse, is *refused*, and nobody can accept it.  A step that was not observed is no such value: collectors
-wrote the string "nan" for it.  Where the repository has the lint ``tools/check_golden_values.py``, CI would not start
-with it either.  ``judge`` adds what the values say.
+Lost steps or metrics, a different shape, or different text or tokens hold a file back.  A value that is NaN or
+infinite, or a file that cannot be parsed, is *refused*, and nobody can accept it.  A step that was not observed is not
+such a value: collectors wrote the string "nan" for it.  If the repository has the lint
+``tools/check_golden_values.py``, CI would not start with either.  ``judge`` adds the judgement of the values.
 """
 
 import math
@@ -18,19 +18,19 @@ from runbook_lib.golden.measure import Measure, cost_changes, measure
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
 
 Verdict = Literal["unchanged", "refresh", "ambiguous", "held back", "refused"]
-#: Verdicts with which a file is not written before a person, or another run, has decided.
+#: Verdicts that prevent a file from being written until a person, or another run, has decided.
 STOPPED = ("ambiguous", "held back", "refused")
-#: What nobody should accept by a single key.
+#: Dangers that nobody should accept with a single key.
 DIVERGENCE, LOST_METRIC = "divergence", "lost metric"
-#: Weights of reasons that have no limit.
+#: Weights of reasons without a limit.
 _MISSING, _CHANGED = 2.0, 1.5
 
 
 @dataclass(frozen=True)
 class ReviewReason:
-    """A reason why a person must look; ``weight`` is the multiple of the limit, and orders what is shown first.
+    """A reason for a person's review; ``weight`` is the multiple of the limit, and determines the order of display.
 
-    ``kind`` is equal for reasons that may have one cause in many files.  ``ambiguous``: another run would decide.
+    ``kind`` is equal for reasons that may have a common cause in many files.  ``ambiguous``: another run would decide.
     """
 
     metric: str
@@ -44,10 +44,10 @@ class ReviewReason:
 class Judgement:
     """The verdict on one file.  ``ci``: why CI would fail each metric.
 
-    ``costs`` are the logarithms of new to old of times, memory and zeros, where positive is worse: the medians of all
-    attempts, and ``measured`` those of the last.  ``curves``: each loss by step, old and new.  ``group``: the decision
-    on many files that this one waits for.  ``accepted``: the reason why a person accepted it, for ``accepted_metrics``
-    (none: for any).  ``renamed``: the old name, where it has another one.
+    ``costs`` are log ratios of new to old for times, memory and zeros, positive if worse: the medians of all attempts;
+    ``measured`` are those of the last attempt.  ``curves``: each loss by step, old and new.  ``group``: the decision on
+    many files that this one waits for.  ``accepted``: the reason why a person accepted the file, for
+    ``accepted_metrics`` (empty: all metrics).  ``renamed``: the old name, if the file was renamed.
     """
 
     file: str
@@ -68,7 +68,7 @@ class Judgement:
 
     @property
     def danger(self) -> str:
-        """The danger of accepting the file: its loss diverges, or a metric or steps of it are lost; else empty."""
+        """The danger of accepting the file: its loss diverges, or it lost a metric or steps; empty if there is none."""
         if any(change.diverges and change.excess > 1 for change in self.losses.values()):
             return DIVERGENCE
         is_lost = any(reason.kind in ("gone", "steps") or "gone" in reason.sentence for reason in self.reasons)
@@ -83,12 +83,12 @@ class Judgement:
 def examine(
     file: str, old: str | bytes | None, new: str | bytes | None, config: str | None = None, *, lint: bool = False
 ) -> Judgement:
-    """Compare the forms of two contents of a golden file (None: there is no such file), and measure its changes.
+    """Compare the form of two versions of a golden file (None: the file does not exist), and measure the changes.
 
-    ``lint``: the repository's lint refuses every NaN in a changed file, those included that were there before.
+    ``lint``: the repository's lint refuses every NaN in a changed file, including those that were there before.
     """
     if new is None:
-        return Judgement(file, "held back", (ReviewReason("", "the file is gone", _MISSING),))
+        return Judgement(file, "held back", (ReviewReason("", "the file is missing", _MISSING),))
     if old == new:
         return Judgement(file, "unchanged")
     try:
@@ -116,7 +116,7 @@ def examine(
 
 
 def _not_finite(old: GoldenValues, new: GoldenValues, *, lint: bool) -> ReviewReason | None:
-    """Return the refusal of values that became NaN or infinite, and with ``lint`` of all that it refuses."""
+    """Return the refusal of values that became NaN or infinite and, with ``lint``, of all that the lint refuses."""
     places = list(new.not_finite)
     if not lint:
         places = [place for place in new.not_finite if place not in old.not_finite]
@@ -134,9 +134,9 @@ def _not_finite(old: GoldenValues, new: GoldenValues, *, lint: bool) -> ReviewRe
 
 
 def _lost_loss(metric: str, unobserved: Iterable[int], old: GoldenValues, new: GoldenValues) -> set[int]:
-    """Return the steps at which a loss must have a value: it had one before, or other metrics were observed there.
+    """Return the steps at which a loss must have a value: it had one before, or other metrics have one.
 
-    Other metrics are not measured at every step: times not at the first, zeros not where the step was skipped.
+    Other metrics are not measured at every step: times not at the first step, zeros not at skipped steps.
     """
     if "loss" not in metric:
         return set()
@@ -170,7 +170,7 @@ def _compare(file: str, old: GoldenValues, new: GoldenValues, config: Comparison
     notes = [f"new metric {metric}" for metric in new.series if metric not in old.series]
     notes += _notes(old, new)
     if not config.known:
-        notes.append("no model_config.yaml: judged by the form of the file")
+        notes.append("no model_config.yaml: judged by the format of the file")
     return Judgement(
         file, "held back" if reasons else "refresh", tuple(reasons), measures, ci_rules.ci_failures(old, new, config),
         tuple(notes), costs=cost_changes(old, new), losses=losses, curves=curves,
@@ -181,7 +181,7 @@ def _compare(file: str, old: GoldenValues, new: GoldenValues, config: Comparison
 def _notes(old: GoldenValues, new: GoldenValues) -> list[str]:
     notes = []
     if new.not_finite and not old.blank:
-        notes.append(f"NaN or infinity in {len(new.not_finite)} of its values, as before")
+        notes.append(f"NaN or infinity in {len(new.not_finite)} values, as before")
     for metric, steps in sorted(new.unobserved.items()):
         notes.append(f"{metric} was not observed at {len(steps)} of {len(new.series[metric])} steps")
     return notes
@@ -192,7 +192,7 @@ def _lost_series(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]
         after = new.series.get(metric)
         if not after:
             if _observed(steps):
-                yield ReviewReason(metric, "the metric is gone", _MISSING, "gone")
+                yield ReviewReason(metric, "the metric is missing", _MISSING, "gone")
         elif steps.keys() != after.keys() or metric in new.unobserved:
             yield from _lost_steps(metric, steps, after, new.unobserved.get(metric, ()))
     for metric in new.unobserved.keys() - old.series.keys():
@@ -200,20 +200,20 @@ def _lost_series(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]
         if "loss" in metric and last < end:
             yield ReviewReason(metric, f"the run ended early: no value after step {last} of {end}", _MISSING, "steps")
     if old.series and not new.series and not new.empty:
-        yield ReviewReason("", "values by step became something else", _MISSING)
+        yield ReviewReason("", "values by step were replaced by something else", _MISSING)
 
 
 def _lost_steps(metric: str, before: Steps, after: Steps, unobserved: Container[int]) -> Iterable[ReviewReason]:
     missing = sorted(step for step in _observed(before) if step not in after or step in unobserved)
     end = max(before, default=0)
     if "time" in metric and math.isfinite(ci_rules.steady_time(after, ci_rules.steady_steps(before))):
-        # The first steps warm up: no comparison uses them, and collectors leave them out.
+        # The first steps are warm-up: no comparison uses them, and collectors leave them out.
         first = min(_observed(after))
         missing = [step for step in missing if step > first]
-    # Skipped steps have no number of zeros, and a log may lack the time of a step.
+    # Skipped steps have no number of zeros, and the time of a step may be missing from a log.
     if missing and (is_loss(metric) or len(missing) > len(before) // 100 or end in missing):
         yield ReviewReason(
-            metric, f"{len(missing)} of {len(before)} steps are gone, from step {missing[0]} on", _MISSING, "steps"
+            metric, f"{len(missing)} of {len(before)} steps are missing, from step {missing[0]} on", _MISSING, "steps"
         )
     if before and (new_end := max(_observed(after), default=0)) > end:
         yield ReviewReason(metric, f"the run became longer: {new_end} steps instead of {end}", _CHANGED, "steps")
@@ -222,7 +222,7 @@ def _lost_steps(metric: str, before: Steps, after: Steps, unobserved: Container[
 def _lost_requests(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]:
     lost, added = old.requests.keys() - new.requests.keys(), new.requests.keys() - old.requests.keys()
     if lost:
-        yield ReviewReason("requests", f"{len(lost)} of {len(old.requests)} requests are gone", _MISSING)
+        yield ReviewReason("requests", f"{len(lost)} of {len(old.requests)} requests are missing", _MISSING)
     if added:
         yield ReviewReason("requests", f"{len(added)} requests are new", _CHANGED)
     for key in sorted(old.requests.keys() & new.requests.keys()):
@@ -230,7 +230,7 @@ def _lost_requests(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReaso
         for name, before in old.requests[key].items():
             after = new.requests[key].get(name)
             if after is None and before is not None:
-                yield ReviewReason(name, f"{prefix}the field is gone", _MISSING)
+                yield ReviewReason(name, f"{prefix}the field is missing", _MISSING)
             elif name in ("generated_text", "generated_tokens", "input_prompt") and before != after:
                 yield ReviewReason(name, f"{prefix}it changed{_first_difference(before, after)}")
             elif isinstance(before, list) and isinstance(after, list) and len(before) != len(after):
@@ -249,7 +249,7 @@ def _first_difference(old: object, new: object) -> str:
 def _run_metrics(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]:
     for name, value in old.run_metrics.items():
         if name not in new.run_metrics:
-            yield ReviewReason(name, "the metric is gone", _MISSING, "gone")
+            yield ReviewReason(name, "the metric is missing", _MISSING, "gone")
             continue
         before, after = ci_rules.typical(value), ci_rules.typical(new.run_metrics[name])
         if before is None or after is None:

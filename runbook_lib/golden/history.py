@@ -1,7 +1,7 @@
-"""The history of the golden values, read from git up to a base revision and never beyond it.
+"""The history of the golden values, read from git up to a base revision and never beyond.
 
-One ``git log`` lists the versions, one ``git cat-file`` gives their contents, and a file in the user's cache folder
-keeps the result by commit.  Without a complete history there is none, with the reason: priors decide then.
+One ``git log`` lists the versions, one ``git cat-file`` reads their contents, and a file in the user's cache folder
+stores the result by commit.  An incomplete history is not used: ``missing`` has the reason, and priors decide.
 """
 
 import contextlib
@@ -25,16 +25,16 @@ from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.system import atomic_files
 
 _FORMAT = 1
-#: The newest commits that are read, and the bytes of one file from which it is left out.
+#: The most commits that are read, newest first, and the size in bytes from which a file is left out.
 _MAX_COMMITS, _MAX_BYTES = 2000, 8 * 2**20
 
 
 @dataclass(frozen=True)
 class PastChange:
-    """A change of one golden file by one commit; ``order`` counts the commits from the first.
+    """A change to one golden file in one commit; ``order`` numbers the commits from the first.
 
-    ``costs`` are as in Judgement, ``losses`` the excess of each loss over its limit; ``mark`` is the fingerprint of the
-    losses after the change.  A new file has neither costs nor losses.
+    ``costs`` are as in Judgement, ``losses`` the excess of each loss over its limit, and ``mark`` the fingerprint of
+    the losses after the change.  A new file has neither costs nor losses.
     """
 
     file: str
@@ -63,7 +63,7 @@ class HistoryBuilder:
     changes: dict[str, list[PastChange]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, files: Iterable[tuple[str, str, GoldenValues | None]]) -> None:
-        """Add a commit: the path, blob and values of each file that it changes; no values for one that it removes."""
+        """Add a commit: the path, blob and values of each changed file; a removed file has no values."""
         self.order += 1
         changed = list(files)
         removed = {self.blobs.get(path, ""): path for path, _, values in changed if values is None}
@@ -87,12 +87,12 @@ class HistoryBuilder:
             if change:
                 losses[metric] = change.excess
         costs = cost_changes(before, values)
-        if not costs.get("iteration-time", 1.0):  # equal to the last digit: the times were not measured again
+        if not costs.get("iteration-time", 1.0):  # identical to the last digit: the times were not measured again
             costs = {}
         return PastChange(path, self.order, costs, losses, fingerprint(values))
 
     def history(self, commit: str) -> GoldenHistory:
-        """Return what was added so far."""
+        """Return the history added so far."""
         changes = []
         for path, of_file in self.changes.items():
             changes += [PastChange(path, past.order, past.costs, past.losses, past.mark) for past in of_file]
@@ -100,15 +100,15 @@ class HistoryBuilder:
 
 
 def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
-    """Read the history of the golden files up to ``ref``; ``cache`` is a folder of the user's, or None."""
+    """Read the history of the golden files up to ``ref``; ``cache`` is a folder, or None."""
     try:
         commit = checkout.resolve(ref)
         if checkout.git("rev-parse", "--is-shallow-repository") != "false":
-            return GoldenHistory(missing="the clone is shallow; git fetch --unshallow gives it its history")
+            return GoldenHistory(missing="the clone is shallow; git fetch --unshallow fetches its history")
         refuse_fetching(checkout.path)
     except RunbookError as error:
         return GoldenHistory(missing=str(error))
-    # The losses are multiples of limits, which a new release may change.
+    # The losses are multiples of limits, which may change with a new release.
     limits = f"{PRIORS.first_loss:g}-{PRIORS.loss:g}-{PRIORS.window_loss:g}"
     stored = cache / f"{commit}-{_FORMAT}-{limits}.json" if cache else None
     if stored:
@@ -124,7 +124,7 @@ def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
 
 
 def _stored_change(row: list[Any]) -> PastChange:
-    """Return a change of the cache.  Raise TypeError or ValueError for anything else."""
+    """Return a change stored in the cache.  Raises TypeError or ValueError for invalid data."""
     file, order, costs, losses, mark = row
     return PastChange(str(file), int(order), _numbers(costs), _numbers(losses), int(mark))
 
@@ -146,7 +146,7 @@ def _read(checkout: Checkout, commit: str) -> GoldenHistory:
 def with_values(
     versions: Iterable[tuple[str, str]], contents: Mapping[str, bytes]
 ) -> list[tuple[str, str, GoldenValues | None]]:
-    """Return the versions with their values; files that cannot be read are left out."""
+    """Return the versions with their values; unreadable files are left out."""
     files: list[tuple[str, str, GoldenValues | None]] = []
     for path, blob in versions:
         if not blob:
@@ -158,7 +158,7 @@ def with_values(
 
 
 def list_versions(checkout: Checkout, commit: str) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the commits that change golden files, the oldest first: for each file its blob, "" for a removed one."""
+    """Return the commits that change golden files, oldest first, with the blob of each file ("" if removed)."""
     commits = []
     for name, changed in file_versions(checkout, commit, [FOLDER], _MAX_COMMITS):
         versions = [

@@ -1,10 +1,10 @@
-"""The verdict on the refresh of golden values: what drifted with the image, and what a person must see first.
+"""The verdict on a refresh of golden values: drift of the image, or a change that a person must review.
 
-A file's form decides first (``form``).  The change of a time or of memory is split into the shift of its platform,
-which is one decision for all files (``shifts``), and the test's deviation, which is held back where it is improbable
-for that test (``noise``): the number of such questions is bounded by a false-discovery rate.  A loss has limits that
-past images kept (``losses``).  *Ambiguous* is what another run would decide: a test that moved as far before.
-CI's own rules are reported beside the verdict; they decide what CI does.
+A file's form is judged first (``form``).  A change of time or memory is split into the shift of its platform, which is
+one decision for all files (``shifts``), and the test's deviation, which is held back if it is improbable for that test
+(``noise``): the number of such questions is bounded by a false-discovery rate.  Losses have limits that past images
+kept (``losses``).  A value is *ambiguous* if another run would decide, because the test moved as far before.  CI's own
+rules are reported beside the verdict; they determine what CI does.
 """
 
 import math
@@ -18,29 +18,30 @@ from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.noise import NoiseModel, learn, observed_tail, probability
 from runbook_lib.golden.shifts import SHIFT_LIMIT, Deviation, Group, common_reasons, split
 
-#: What may be noise, whichever is more: a share of the held-back deviations, one question, or one for so many files.
+#: The accepted number of false questions: the largest of a share of all questions, one, or one per a fixed number of
+#: files.
 FALSE_DISCOVERIES, FILES_PER_FALSE_QUESTION = 0.1, 40
 _LEAST_DEVIATIONS = 2.75
 NO_HISTORY = GoldenHistory(missing="no history was read")
-#: By file and metric: the costs, or the excess of a loss, that earlier attempts of a run gave.
+#: By file and metric: the costs, or the excess of a loss, in earlier attempts of a run.
 Attempts = Mapping[tuple[str, str], Sequence[float]]
 _NO_ATTEMPTS: Attempts = {}
 #: Attempts that differ by more standard deviations than this have two modes.
 _TWO_MODES = 4.0
-#: The least ratios, by metric.
+#: The smallest relevant ratios, by metric.
 _LEAST_RATIO = {"num-zeros": 2.0, "mem": 1.15, "": 1.25}
-#: A test that is hardly worse than before concerns nobody, although its platform became better.
+#: A test that is hardly worse than before is not reported, even if its platform improved.
 _LEAST_RISE = math.log1p(SHIFT_LIMIT)
-#: From so many standard deviations a smaller ratio of times is no noise either.
+#: From this many standard deviations on, a smaller ratio of times is not noise either.
 _CERTAIN, _CERTAIN_RATIO = 5.0, 1.15
 
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The judgements on a set of files and the decisions on groups of them.
+    """The judgements on a set of files, and the decisions on groups of files.
 
-    ``deviations`` are by (file, metric).  ``threshold`` are the standard
-    deviations from which one is held back, and ``noise`` the number of them that noise alone would give.
+    ``deviations`` are by (file, metric).  ``threshold`` is the number of standard deviations from which one is held
+    back, and ``noise`` the number of held-back deviations expected from noise alone.
     """
 
     judgements: tuple[Judgement, ...] = ()
@@ -52,7 +53,7 @@ class Verdicts:
 
     @property
     def waiting(self) -> dict[str, tuple[Group, ...]]:
-        """The groups that nobody has accepted, by file: nothing of them is written."""
+        """The groups that nobody has accepted, by file; their files are not written."""
         groups: dict[str, tuple[Group, ...]] = {}
         for group in self.groups:
             if not group.accepted:
@@ -61,7 +62,7 @@ class Verdicts:
         return groups
 
     def danger(self, group: Group) -> str:
-        """Return the danger of accepting a group, that of its files; empty without any."""
+        """Return the danger of accepting a group, from its files; empty if there is none."""
         if group.ratio is None:
             return LOST_METRIC
         dangers = {judgement.danger for judgement in self.judgements if judgement.file in group.files}
@@ -69,25 +70,26 @@ class Verdicts:
 
     @property
     def accepted_dangers(self) -> tuple[str, ...]:
-        """A sentence for each divergence and each lost metric that a person has accepted, by name."""
+        """A sentence for each divergence and each lost metric that a person accepted, sorted by name."""
         accepted = [(file.file, file.danger, file.accepted) for file in self.judgements if file.accepted]
         accepted += [(group.id, self.danger(group), group.accepted) for group in self.groups if group.accepted]
         return tuple(f"{name}, a {danger} ({reason})" for name, danger, reason in accepted if danger)
 
     def with_changes(self, judgements: tuple[Judgement, ...], groups: tuple[Group, ...]) -> "Verdicts":
-        """Return the verdicts with other judgements and groups."""
+        """Return a copy with different judgements and groups."""
         return replace(self, judgements=judgements, groups=groups)
 
     @property
     def open(self) -> bool:
-        """Report if a person, or another run, must decide something."""
+        """Return True if a person, or another run, must decide something."""
         return bool(self.waiting) or any(judgement.verdict in STOPPED for judgement in self.judgements)
 
     @property
     def error_rates(self) -> dict[str, float | None]:
         """The expected number of questions from noise alone, and the share of tests ×1.5 slower that are noticed.
 
-        Both follow from the share of past changes that were as large, whose tails are heavier than those that decide.
+        Both are computed from the share of past changes that were as large, whose tails are heavier than those of the
+        distribution that decides.
         """
         false, noticed = 0.0, []
         for (_, metric), item in self.deviations.items():
@@ -102,17 +104,17 @@ class Verdicts:
 def judge(
     file: str, old: str | bytes | None, new: str | bytes | None, config: str | None = None, *, lint: bool = False
 ) -> Judgement:
-    """Judge one file alone and without a history, as ``examine`` takes it."""
+    """Judge one file alone and without a history; the parameters are those of ``examine``."""
     return judge_all([examine(file, old, new, config, lint=lint)]).judgements[0]
 
 
 def judge_all(
     examined: Iterable[Judgement], history: GoldenHistory = NO_HISTORY, attempts: Attempts = _NO_ATTEMPTS
 ) -> Verdicts:
-    """Add what the values say to files whose form was examined; the history is that of the old revision.
+    """Judge the values of files whose form was examined; the history is that of the old revision.
 
-    ``attempts`` are what earlier attempts of the same run gave: the median of all is judged, or where they have two
-    modes the worst.
+    ``attempts`` are the values of earlier attempts of the same run: the median of all attempts is judged, or the worst
+    if they have two modes.
     """
     judgements = tuple(_pooled(judgement, attempts) for judgement in examined)
     differing = [judgement for judgement in judgements if judgement.verdict != "unchanged"]
@@ -154,10 +156,10 @@ def judge_all(
 
 
 def bound_questions(deviations: Mapping[tuple[str, str], Deviation]) -> tuple[float, float]:
-    """Return the least threshold, in standard deviations, whose false discoveries are bounded, and their number."""
+    """Return the lowest threshold, in standard deviations, with bounded false discoveries, and their number."""
     allowed = max(1.0, len({file for file, _ in deviations}) / FILES_PER_FALSE_QUESTION)
     threshold = _LEAST_DEVIATIONS
-    while True:  # ends: noise beyond _CERTAIN is rarer than one for FILES_PER_FALSE_QUESTION
+    while True:  # terminates: noise beyond _CERTAIN is rarer than one in FILES_PER_FALSE_QUESTION
         noise, questions = 0.0, 0
         for (_, metric), deviation in deviations.items():
             limit = least_deviation(metric, deviation.scale, threshold)
@@ -169,7 +171,7 @@ def bound_questions(deviations: Mapping[tuple[str, str], Deviation]) -> tuple[fl
 
 
 def least_deviation(metric: str, scale: float, threshold: float) -> float:
-    """Return the least deviation that is held back: improbable, or where a time is that far off certain."""
+    """Return the smallest deviation that is held back: an improbable one or, for times, a certain one."""
     limit = max(threshold * scale, least_change(metric))
     if metric == "iteration-time":
         limit = min(limit, max(_CERTAIN * scale, math.log(_CERTAIN_RATIO)))
@@ -180,7 +182,7 @@ def _decide(judgement: Judgement, reasons: Sequence[ReviewReason], groups: Seque
     kinds = {group.family if group.ratio is None else "loss" for group in groups if group.metric in ("form", "lm loss")}
     own = sorted((reason for reason in reasons if reason.kind not in kinds), key=lambda reason: -reason.weight)
     verdict: Verdict = judgement.verdict
-    if verdict == "refused":  # for the first of its reasons
+    if verdict == "refused":  # because of its first reason
         own.sort(key=lambda reason: reason not in judgement.reasons[:1])
     else:
         verdict = "refresh"
@@ -198,7 +200,7 @@ def _losses(judgement: Judgement, model: NoiseModel, attempts: Attempts) -> Iter
             continue
         past = model.losses.get((judgement.file, metric), ())
         similar = sum(excess >= loss.excess for excess in past)
-        sentence = f"{loss.size:+.2%} at step {loss.step}, {loss.excess:.1f} times the limit that past images kept"
+        sentence = f"{loss.size:+.2%} at step {loss.step}, {loss.excess:.1f} times the limit kept by past images"
         if judgement.mark in marks[:-1]:
             sentence += "; it equals an earlier version: flaky, not drift"
         elif past:
@@ -213,17 +215,17 @@ def _losses(judgement: Judgement, model: NoiseModel, attempts: Attempts) -> Iter
 
 
 def without_times(judgement: Judgement) -> Judgement:
-    """Return a judgement whose values come from two clusters: their times say nothing about each other."""
+    """Return a judgement without times, whose values come from different clusters and are not comparable."""
     costs = {}
     for metric, cost in judgement.costs.items():
         if "tim" not in metric and metric != "throughput":
             costs[metric] = cost
-    note = "measured on another cluster than the old values: times are not compared"
+    note = "measured on a different cluster than the old values, so times are not compared"
     return replace(judgement, costs=costs, notes=(*judgement.notes, note))
 
 
 def _pooled(judgement: Judgement, attempts: Attempts) -> Judgement:
-    """Return a judgement with the medians of all attempts in the place of its costs."""
+    """Return a judgement whose costs are the medians of all attempts."""
     costs = {}
     for metric, cost in judgement.costs.items():
         costs[metric] = median([cost, *attempts.get((judgement.file, metric), ())])
@@ -235,7 +237,7 @@ def _have_two_modes(values: Sequence[float], deviation: Deviation) -> bool:
 
 
 def _repeated(reason: ReviewReason, values: Sequence[float], deviation: Deviation) -> ReviewReason:
-    """Return a reason as all attempts leave it: they gave the same, or have two modes, whichever the last shows."""
+    """Return a reason updated with all attempts: they agree, or have two modes, whichever the last one shows."""
     if len(values) == 1:
         return reason
     sentence = f"{reason.sentence}; the same in {len(values)} attempts"
@@ -245,7 +247,7 @@ def _repeated(reason: ReviewReason, values: Sequence[float], deviation: Deviatio
 
 
 def least_change(metric: str) -> float:
-    """Return the logarithm of the least ratio that a person must see, however quiet a test was."""
+    """Return the logarithm of the smallest ratio that a person must review, regardless of the test's noise."""
     kind = "mem" if metric.startswith("mem-") else metric
     return math.log(_LEAST_RATIO.get(kind, _LEAST_RATIO[""]))
 
@@ -255,7 +257,7 @@ def _deviation(file: str, metric: str, deviation: Deviation, model: NoiseModel) 
     low, high = (_ratio(deviation.residual + sign * 2 * deviation.scale) for sign in (-1, 1))
     sentence = f"×{_ratio(deviation.residual + deviation.shift):.2f}"
     if deviation.shift:
-        sentence += f" where its platform has ×{_ratio(deviation.shift):.2f}"
+        sentence += f" while its platform has ×{_ratio(deviation.shift):.2f}"
     sentence += f" (its own part: ×{low:.2f} to ×{high:.2f}, 95 % interval); "
     sentence += f"it moved as far in {similar} of {count} earlier changes" if count else "no earlier change is known"
     group_kind = "loss" if metric == "num-zeros" else ""

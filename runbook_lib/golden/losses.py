@@ -1,9 +1,9 @@
-"""The change of a loss between two runs of one test: noise that grows with the steps, or another training.
+"""The change of a loss between two runs of one test: noise that grows with the steps, or a different training.
 
-A new image moves the rounding of sums, so losses agree best at first, and the differences grow.  Past images say how
-far (``priors.json``): the first steps have an absolute envelope, later ones one that grows with the square root of the
-step.  A long run is too noisy for single steps, so the mean over a window of them has a limit of its own, and counts
-where it differs from zero by a paired test.
+A new image changes the rounding of sums, so losses agree best at first, and the differences grow.  Past images show how
+far (``priors.json``): the first steps have a constant envelope; the envelope of later steps grows with the square root
+of the step.  Single steps of a long run are too noisy, so the mean over a window of steps has a separate limit, and
+counts if a paired test shows that it differs from zero.
 """
 
 import math
@@ -16,11 +16,11 @@ from runbook_lib.golden.priors import PRIORS
 from runbook_lib.golden.values import GoldenValues, Steps
 
 _FIRST_STEPS, _STABLE_STEPS = 5, 100
-#: Steps of a window, and the standard errors by which its mean must differ from zero.
+#: Steps in a window, and the number of standard errors by which its mean must differ from zero.
 _WINDOW, _ERRORS = 25, 4.0
-#: The last steps that must all be outside of the band for a loss to have diverged.
+#: Number of last steps that must all be outside the band for a loss to have diverged.
 _DIVERGED = 3
-#: Changes beyond this count as this: sums of them stay finite.
+#: Larger changes count as this, so that sums stay finite.
 _LARGEST = 1e6
 
 
@@ -29,8 +29,8 @@ class LossChange:
     """``excess``: the largest multiple of a limit, reached at ``step``, where the loss changed by ``size`` (relative).
 
     ``tail``: the mean change over the last tenth of the steps (at least 5), and ``error`` its standard error.
-    ``limits`` are by step.  The loss ``leaves`` its band at that step, 0 if it never does, and ``diverges`` if it does
-    not return.
+    ``limits`` are by step.  ``leaves`` is the step at which the loss leaves its band, 0 if it never does; it
+    ``diverges`` if it does not return.
     """
 
     excess: float
@@ -44,14 +44,14 @@ class LossChange:
 
 
 def is_loss(metric: str) -> bool:
-    """Report if a metric is a loss by step."""
+    """Return True if a metric is a loss with a value per step."""
     return "loss" in metric and "scale" not in metric
 
 
 def loss_change(old: Steps, new: Steps, *, rl: bool = False) -> LossChange | None:
-    """Measure the change of a loss over the steps that both have; None without any that is finite.
+    """Measure the change of a loss over the shared steps; None if no shared step is finite.
 
-    ``rl``: the test is one of reinforcement learning, whose losses CI compares with a tolerance of their own.
+    ``rl``: the test is a reinforcement-learning test, whose losses CI compares with a different tolerance.
     """
     steps, changes = _changes(old, new)
     if not steps:
@@ -59,7 +59,7 @@ def loss_change(old: Steps, new: Steps, *, rl: bool = False) -> LossChange | Non
     worst = (0.0, steps[0], 0.0)
     limits: dict[int, float] = {}
     outside: list[int] = []
-    last_run = 0  # the number of steps up to the current one that are outside without a break
+    last_run = 0  # the number of consecutive steps outside the band, up to the current one
     for position, (step, change) in enumerate(zip(steps, changes, strict=True)):
         limit = RL_LOSS
         if not rl:
@@ -83,9 +83,9 @@ def loss_change(old: Steps, new: Steps, *, rl: bool = False) -> LossChange | Non
 
 
 def _changes(old: Steps, new: Steps) -> tuple[list[int], list[float]]:
-    """Return the steps that both have, in order, with the change relative to the old value.
+    """Return the shared steps, in order, with the change relative to the old value.
 
-    Values near zero count as a hundredth of the largest: a ratio to them says nothing.
+    Values near zero count as a hundredth of the largest, because a ratio to them is meaningless.
     """
     steps = [step for step in sorted(old.keys() & new.keys()) if math.isfinite(old[step]) and math.isfinite(new[step])]
     floor = max((abs(old[step]) for step in steps), default=0.0) / 100 or 1e-12

@@ -1,9 +1,9 @@
-"""The jobs that the uploads of a CI run belong to, and the golden values among the members of an upload.  Pure.
+"""Matching of a CI run's uploads with its jobs, and selection of the golden values in an upload.  Pure.
 
-Names alone do not suffice: an artifact of GitHub carries the test case but neither model, platform nor attempt, and the
-jobs of one test case have the same name on every platform.  So an upload is matched with the job during which it was
-made, and an upload that then fits several jobs is left ambiguous: callers must not guess.
-Sources: ``.github/actions/action.yml`` and ``tests/test_utils/python_scripts/download_golden_values.py`` of
+Names alone do not suffice: the name of a GitHub artifact contains the test case but not the model, platform or attempt,
+and the jobs of a test case have the same name on every platform.  So an upload is matched with the job during which it
+was created, and an upload that fits several jobs stays ambiguous: callers must not guess.
+Sources: ``.github/actions/action.yml`` and ``tests/test_utils/python_scripts/download_golden_values.py`` in
 Megatron-LM.
 """
 
@@ -19,7 +19,7 @@ from runbook_lib.transport.remote_zip import is_safe
 
 TestState = Literal["passed", "failed", "cancelled", "timed out", "skipped", "unfinished"]
 
-#: GitHub gives whole seconds, and the clocks of its services differ by a little.
+#: GitHub's times are in whole seconds, and the clocks of its services differ slightly.
 _SLACK = timedelta(seconds=5)
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"
@@ -28,7 +28,7 @@ _GITLAB_MEMBER = re.compile(r"results/iteration=([0-9]{1,9})/([^/]+)/assets/basi
 
 @dataclass(frozen=True)
 class FunctionalTestJob:
-    """A job that ran a functional test; ``platform`` and ``runner`` are empty where they are unknown."""
+    """A job that ran a functional test; ``platform`` and ``runner`` are empty if unknown."""
 
     id: int
     name: str
@@ -43,7 +43,7 @@ class FunctionalTestJob:
 
 @dataclass(frozen=True)
 class Upload:
-    """A zip that a job uploaded; ``size`` in bytes."""
+    """A zip uploaded by a job; ``size`` is in bytes."""
 
     id: int
     name: str
@@ -54,7 +54,7 @@ class Upload:
 
 @dataclass(frozen=True)
 class UploadMatch:
-    """An upload with the job that made it, or with several that may have."""
+    """An upload with the job that created it, or with all candidates."""
 
     upload: Upload
     jobs: tuple[FunctionalTestJob, ...]
@@ -76,12 +76,12 @@ def parse_job_name(name: str) -> tuple[str, str] | None:
 
 
 def is_path_part(text: str) -> bool:
-    """Report if a model or test case from the network may become one part of a path."""
+    """Return True if a model or test case from the network is safe as one path component."""
     return re.fullmatch(_NAME, text) is not None
 
 
 def parse_upload_name(name: str, run: int) -> tuple[str, str, bool] | None:
-    """Return an artifact's test case and uuid, and if it is the second attempt to upload; None for other artifacts."""
+    """Return an artifact's test case and UUID, and True for a second upload attempt; None for other artifacts."""
     match = re.fullmatch(rf"logs-(.+)-{run}-({_UUID})(-retry)?", name)
     return (match[1], match[2], match[3] is not None) if match else None
 
@@ -100,11 +100,11 @@ def match_uploads(jobs: Sequence[FunctionalTestJob], uploads: Iterable[Upload], 
 
 
 def golden_members(names: Iterable[str], *, gitlab: bool = False) -> tuple[str, ...]:
-    """Return the members of an archive that hold the golden values of a job.
+    """Return the members of an archive that contain the golden values of a job.
 
-    GitHub's are at the top of the archive.  GitLab's are below ``results/iteration=<n>/<restart>/assets/basic/<job>``:
-    those of the last restart of the last iteration.  Unsafe names are included: the reader refuses them by name
-    instead of dropping them silently.
+    On GitHub they are at the top of the archive.  On GitLab they are below
+    ``results/iteration=<n>/<restart>/assets/basic/<job>``, for the last restart of the last iteration.  Unsafe names
+    are included, so that the reader reports them instead of dropping them silently.
     """
     members = [name for name in names if GoldenFileName.of_artifact(re.split(r"[/\\]", name)[-1])]
     if not gitlab:
@@ -124,7 +124,7 @@ def golden_members(names: Iterable[str], *, gitlab: bool = False) -> tuple[str, 
 def expected_files(
     known: Collection[str], job: FunctionalTestJob, environment: str, platforms: Collection[str]
 ) -> frozenset[str]:
-    """Return the repository's golden files of a job's test case on these platforms; with none, on any."""
+    """Return the repository's golden files for a job's test case on these platforms, or without any, on all."""
     folder = f"{FOLDER}/{job.model}/{job.test_case}/"
     files = set()
     for path in known:
@@ -136,7 +136,7 @@ def expected_files(
 
 
 def _last_attempts(uploads: Iterable[Upload], run: int) -> list[tuple[Upload, str]]:
-    """Return one upload for each uuid, with its test case: a second attempt replaces a failed first."""
+    """Return one upload per UUID, with its test case: a second attempt replaces a failed first one."""
     newest: dict[tuple[str, str], tuple[bool, int, Upload]] = {}
     for upload in uploads:
         parts = parse_upload_name(upload.name, run)
@@ -154,14 +154,14 @@ def _during(upload: Upload, job: FunctionalTestJob) -> bool:
 
 
 def _eliminate(matches: list[UploadMatch]) -> tuple[UploadMatch, ...]:
-    """Take a job that one upload alone can belong to from the other uploads: each job uploads once."""
+    """Remove a job from all uploads except the one that can belong only to it: each job uploads once."""
     settled: set[int] = set()
     while True:
         uploads_by_job: dict[int, list[int]] = defaultdict(list)
         for match in matches:
             if len(match.jobs) == 1 and match.upload.id not in settled:
                 uploads_by_job[match.jobs[0].id].append(match.upload.id)
-        # A job with two uploads of its own explains neither: both keep it, and are reported.
+        # A job with two such uploads stays with both, and both are reported.
         explained = {job: uploads[0] for job, uploads in uploads_by_job.items() if len(uploads) == 1}
         if not explained:
             return tuple(matches)

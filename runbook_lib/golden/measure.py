@@ -1,4 +1,4 @@
-"""Measures of a metric's drift: the signed mean that reviewers know, and measures from which no step hides."""
+"""Measures of a metric's drift: the signed mean known to reviewers, and measures in which every step counts."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Measure:
     \\|old| ≥ 1e-12; the median and the maximum are of its absolute value per step.  ``last_shift`` is the relative
     change of the mean over the last tenth of the shared steps (at least 5): positive when the new values are larger.
     ``ratio`` is new to old as the metric is judged (times: median of the steady window; memory: the worse of median and
-    maximum).  None where nothing can be compared.
+    maximum).  None if nothing can be compared.
     """
 
     file: str
@@ -30,7 +30,7 @@ class Measure:
 
 
 def measure(file: str, metric: str, old: Steps, new: Steps) -> Measure:
-    """Measure one metric; see Measure."""
+    """Measure one metric, as described in Measure."""
     before, after = _shared_values(old, new)
     last = max(5, len(before) // 10)
     base = sum(before[-last:])
@@ -47,7 +47,7 @@ def measure(file: str, metric: str, old: Steps, new: Steps) -> Measure:
 
 
 def _shared_values(old: Steps, new: Steps) -> tuple[list[float], list[float]]:
-    """Return the values of the steps that both have, in order of step, where both are finite."""
+    """Return the old and new values of the shared steps, in order, if both are finite."""
     if list(old) == list(new):
         before, after = list(old.values()), list(new.values())
         if math.isfinite(sum(before)) and math.isfinite(sum(after)):
@@ -76,7 +76,7 @@ def _ratio(metric: str, old: Steps, new: Steps, before: list[float], after: list
 
 
 def cost_changes(old: GoldenValues, new: GoldenValues) -> dict[str, float]:
-    """Return the logarithm of new to old for each time, memory and number of zeros; a lower throughput is positive."""
+    """Return the log ratio of new to old for each time, memory and number of zeros; positive for lower throughput."""
     changes: dict[str, float] = {}
     for metric in old.series.keys() & new.series.keys():
         before, after = _shared_values(old.series[metric], new.series[metric])

@@ -1,9 +1,9 @@
-"""The noise of each test's times, memory and zeros, learned from its own past changes and those of its family.
+"""The noise of each test's times, memory and zeros, learned from past changes of the test and its family.
 
 A test has few versions, so its variance is shrunk towards that of its family (the tests of one model folder), and the
-family's towards the prior: empirical Bayes, with robust estimates.  A change counts after the shift that it shares with
-the other files of its commit and platform was subtracted.  The probability of a change is the share of past ones that
-were as many standard deviations out, since their tails are far heavier than those of a normal distribution.
+family's towards the prior: empirical Bayes, with robust estimates.  The shift that a change shares with the other files
+of its commit and platform is subtracted first.  The probability of a change is the share of past changes that were as
+many standard deviations out, because their tails are far heavier than those of a normal distribution.
 """
 
 import math
@@ -17,13 +17,13 @@ from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.golden.history import GoldenHistory, PastChange
 from runbook_lib.golden.priors import PRIORS
 
-#: The least files of a platform that have a common shift, and the normal distribution's sigma for a median deviation.
+#: The minimum number of files for a platform's common shift, and the factor from median deviation to sigma.
 COMMON, SIGMA = 4, 1.4826
-#: The standard deviations between two entries of PRIORS.tails.
+#: The distance in standard deviations between two entries of PRIORS.tails.
 TAIL_STEP = 0.5
-#: Changes that the family's estimate weighs as much as, and the prior of a family.
+#: The weights, in numbers of changes, of a family's estimate and of the prior for a family.
 _OF_FAMILY, _OF_PRIOR = 3.0, 20.0
-#: A loss that moved this many limits is another training, whose times say nothing about noise.
+#: A loss that moved by this many limits is a different training, whose times say nothing about noise.
 _OTHER_TRAINING = 20.0
 _FLOORS = {"mem-allocated-bytes": 0.004, "mem-max-allocated-bytes": 0.004, "num-zeros": 0.03}
 _FLOOR = 0.015
@@ -61,12 +61,12 @@ class NoiseModel:
         return self.families.get((family_of(file), metric)) or prior_scale(file, metric)
 
     def similar(self, file: str, metric: str, change: float) -> tuple[int, int]:
-        """Return how many past changes of a test were at least as large, either way, and how many there are."""
+        """Return the number of past changes of a test that were at least as large, in either direction, and of all."""
         past = self.residuals.get((file, metric), ())
         return sum(abs(residual.change) >= abs(change) for residual in past), len(past)
 
     def returns(self, file: str, metric: str, change: float) -> bool:
-        """Report if the change leads back to an earlier level of a test, other than its last."""
+        """Return True if the change returns to an earlier level of a test, other than its last."""
         tolerance, level = self.scale(file, metric), 0.0
         for residual in reversed(self.residuals.get((file, metric), ())):
             level -= residual.change
@@ -76,12 +76,12 @@ class NoiseModel:
 
 
 def family_of(file: str) -> str:
-    """Return the family of a golden file's test, which is its model."""
+    """Return the family of a golden file's test: its model."""
     return file.partition("/")[0]
 
 
 def platform_of(file: str) -> str:
-    """Return the platform of a golden file, with the environment unless it is dev."""
+    """Return the platform of a golden file, with the environment if it is not dev."""
     name = GoldenFileName.parse(file.rpartition("/")[2])
     if name is None:
         return ""
@@ -95,7 +95,7 @@ def prior_scale(file: str, metric: str) -> float:
 
 
 def shrunk(changes: list[float], family: float, metric: str) -> float:
-    """Return the standard deviation of a test with these past changes, shrunk to its family's."""
+    """Return the standard deviation of a test with these past changes, shrunk towards its family's."""
     limit = 3 * max(family, SIGMA * median(map(abs, changes)) if len(changes) >= 4 else 0.0)
     total = sum(min(abs(change), limit) ** 2 for change in changes)
     variance = (_OF_FAMILY * family**2 + total) / (_OF_FAMILY + len(changes))
@@ -103,7 +103,7 @@ def shrunk(changes: list[float], family: float, metric: str) -> float:
 
 
 def learn(history: GoldenHistory, renamed: Mapping[str, str]) -> NoiseModel:
-    """Learn the noise of each test from the history; ``renamed`` are new names of files by their old ones."""
+    """Learn the noise of each test from the history; ``renamed`` maps old file names to new ones."""
     by_commit: dict[tuple[int, str, str], list[tuple[str, float]]] = defaultdict(list)
     losses: dict[tuple[str, str], list[float]] = defaultdict(list)
     marks: dict[str, list[int]] = defaultdict(list)
@@ -131,12 +131,12 @@ def learn(history: GoldenHistory, renamed: Mapping[str, str]) -> NoiseModel:
 
 
 def is_other_training(past: PastChange) -> bool:
-    """Report if a past change moved a loss so far that the test trains something else since."""
+    """Return True if a past change moved a loss so far that the test has trained differently since."""
     return max(past.losses.values(), default=0.0) > _OTHER_TRAINING
 
 
 def common_shift(changes: list[float]) -> float:
-    """Return the robust location of the changes of one platform; none for few files."""
+    """Return the robust location of the changes of one platform; 0 for few files."""
     return median(changes) if len(changes) >= COMMON else 0.0
 
 
@@ -151,7 +151,7 @@ def probability(z: float) -> float:
 
 
 def observed_tail(z: float, metric: str) -> float:
-    """Return the share of past changes beyond z standard deviations, one way, as the priors have observed it."""
+    """Return the observed one-sided share of past changes beyond z standard deviations, from the priors."""
     shares = PRIORS.tails.get(metric, PRIORS.tails[""])
     position = abs(z) / TAIL_STEP
     index = min(int(position), len(shares) - 2)
@@ -161,7 +161,7 @@ def observed_tail(z: float, metric: str) -> float:
 
 
 def calibrate(history: GoldenHistory, metric: str = "iteration-time") -> list[float]:
-    """Return past changes in the standard deviations that the other changes of the test and its family give."""
+    """Return past changes in standard deviations, estimated from the other changes of the test and its family."""
     model, sizes = learn(history, {}), []
     for (file, name), residuals in model.residuals.items():
         if name == metric:

@@ -1,4 +1,4 @@
-"""Static plots of golden values: SVG that opens offline, on a light and on a dark page alike."""
+"""Static plots of golden values: SVG that opens offline and works on light and dark pages."""
 
 import io
 import math
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Everybody can distinguish blue and orange, and the line styles and marks differ as well.
+# Blue and orange are distinguishable with any colour vision; line styles and marks differ too.
 _OLD, _NEW, _INK, _GRID, _PAPER = "#0072b2", "#d55e00", "#24292f", "#dddddd", "#fffffe"
 #: The same colours on a dark page.
 _DARK = {_OLD: "#56b4e9", _NEW: "#ff9e4a", _INK: "#e6edf3", _GRID: "#444c56", _PAPER: "none"}
 _FLOOR = 1e-9
 _GIB = 2.0**30
-#: The units of metrics, by their name or its first word.
+#: The units of metrics, by name or first word.
 _UNITS = {"iteration": " (s)", "mem": " (GiB)", "throughput": " (tokens/s)", "latency": " (s)"}
 
 
@@ -42,7 +42,7 @@ def drift(judgements: Iterable[Judgement]) -> Picture | View:
     figure, (axes,) = _figure(9, 1.2 + 0.55 * len(metrics), 1)
     for row, metric in enumerate(metrics):
         values = sorted(sizes[metric])
-        # Spread evenly up and down, so that equal values do not hide each other.
+        # Spread evenly up and down, so that equal values do not overlap.
         heights = [row + ((i * 7) % 11 - 5) / 18 for i in range(len(values))]
         axes.plot(values, heights, "o", color=_OLD, alpha=0.45, markersize=4, markeredgewidth=0)
         axes.plot([median(values)], [row], "|", color=_NEW, markersize=20, markeredgewidth=2.5)
@@ -58,11 +58,11 @@ def drift(judgements: Iterable[Judgement]) -> Picture | View:
 
 
 def values_by_group(groups: Mapping[str, Sequence[float]], label: str, highlighted: Container[str] = ()) -> Picture:
-    """Plot the single values of each group, one column per group, beside their median; ``highlighted`` in orange."""
+    """Plot the values of each group and their median, one column per group; ``highlighted`` groups in orange."""
     figure, (axes,) = _figure(max(5.0, 1.3 * len(groups) + 1.5), 4, 1)
     for column, (name, values) in enumerate(groups.items()):
         color = _NEW if name in highlighted else _OLD
-        # Spread evenly to both sides, so that equal values do not hide each other.
+        # Spread evenly to both sides, so that equal values do not overlap.
         places = [column + ((i * 7 + 5) % 11 - 5) / 30 for i in range(len(values))]
         axes.plot(places, values, "s" if name in highlighted else "o", color=color, alpha=0.6, markersize=5)
         axes.plot([column], [median(values)], "_", color=_INK, markersize=26, markeredgewidth=1.5)
@@ -74,7 +74,7 @@ def values_by_group(groups: Mapping[str, Sequence[float]], label: str, highlight
 
 
 def times(judgements: Iterable[Judgement]) -> Picture | View:
-    """Plot the ratio of new to old iteration times, one mark per file, sorted: above 1 is slower."""
+    """Plot the ratio of new to old iteration times, one mark per file, sorted; above 1 is slower."""
     ratios: list[tuple[float, str]] = []
     for judgement in judgements:
         for measure in judgement.measures:
@@ -122,7 +122,7 @@ def worst(
         title = f"{metric} (GiB)" if metric.startswith("mem-") else metric
         axes.set_title(f"{_test_name(file)}\n{title}", fontsize=9, loc="left", color=_INK)
         if "time" in metric and axes.get_ylim()[1] > 0:
-            # The first steps warm up, and would press all others flat.
+            # The first steps are warm-up, and would flatten the rest of the curve.
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.yaxis.set_minor_formatter("")
@@ -134,7 +134,7 @@ def worst(
 def decision(
     title: str, metric: str, old: Steps, new: Steps, band: Mapping[int, tuple[float, float]], leaves: int = 0
 ) -> Picture:
-    """Plot one metric, old and new, with the ``band`` of what is expected by step, and the step where it leaves it."""
+    """Plot one metric, old and new, with the expected ``band`` by step, and the step where it ``leaves`` the band."""
     figure, (axes,) = _figure(7.2, 2.7, 1)
     unit = _GIB if metric.startswith("mem-") else 1.0
     steps = sorted(band)
@@ -153,10 +153,10 @@ def decision(
     axes.set_title(title, fontsize=9, loc="left", color=_INK)
     if "time" in metric:
         shown = [value for steps in (old, new) for step, value in steps.items() if step > min(steps)]
-        if finite := [value for value in shown if math.isfinite(value)]:  # the first step warms up
+        if finite := [value for value in shown if math.isfinite(value)]:  # the first step is warm-up
             axes.set_ylim(min(0.0, *finite), 1.15 * max(finite))
     axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
-    return _svg(figure, f"{metric} of {title}, old and new, with what is expected")
+    return _svg(figure, f"{metric} of {title}, old and new, with the expected band")
 
 
 def _plot_steps(axes: "Axes", metric: str, series: Steps, label: str, colour: str, style: str) -> None:
@@ -174,7 +174,7 @@ def _worst_metric(judgement: Judgement) -> str:
     for reason in judgement.reasons:
         if reason.metric in metrics:
             return reason.metric
-    # A refused file names the metric in its sentence: "NaN or infinity: lm loss at step 3".
+    # The sentence of a refused file names the metric: "NaN or infinity: lm loss at step 3".
     for reason in judgement.reasons:
         for metric in metrics:
             if f"{metric} at step" in reason.sentence:
@@ -193,7 +193,7 @@ def _test_name(file: str) -> str:
 
 
 def _figure(width: float, height: float, rows: int) -> "tuple[Figure, Sequence[Axes]]":
-    # Without pyplot: it keeps every figure alive, and asks for a display.
+    # Without pyplot, which keeps every figure alive and needs a display.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained", facecolor=_PAPER)
@@ -215,7 +215,7 @@ def _svg(figure: "Figure", description: str) -> Picture:
     import matplotlib as mpl
 
     out = io.StringIO()
-    # The same data give the same bytes: no date, no random ids.  "$" in a name is no formula.
+    # The same data give the same bytes: no date, no random IDs.  A "$" in a name is not a formula.
     with mpl.rc_context({"svg.hashsalt": "golden", "text.parse_math": False}):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     _, _, content = out.getvalue().partition("<svg ")
@@ -230,10 +230,10 @@ def _svg(figure: "Figure", description: str) -> Picture:
 
 
 def shifts(verdicts: Verdicts) -> Picture | View:
-    """Plot the changes of each group's files, sorted, beside the group's median: above 1 is worse."""
+    """Plot the sorted changes of each group's files and the group's median; above 1 is worse."""
     groups = [group for group in verdicts.groups if group.ratio is not None and "loss" not in group.metric]
     if not groups:
-        return note("No platform shares a shift of time or memory.")
+        return note("No platform has a common shift of time or memory.")
     figure, panels = _figure(9, 2.4 * len(groups), len(groups))
     for axes, group in zip(panels, groups, strict=True):
         _plot_ratios(axes, group, _ratios(group, verdicts))
@@ -242,7 +242,7 @@ def shifts(verdicts: Verdicts) -> Picture | View:
 
 
 def shift(group: Group, verdicts: Verdicts) -> Picture | None:
-    """Plot the changes of a group's files, sorted; None where nothing but the form changed."""
+    """Plot the sorted changes of a group's files; None if only the form changed."""
     ratios = _ratios(group, verdicts)
     if group.ratio is None or not ratios:
         return None
@@ -253,7 +253,7 @@ def shift(group: Group, verdicts: Verdicts) -> Picture | None:
 
 
 def _ratios(group: Group, verdicts: Verdicts) -> list[float]:
-    """Return the change of each file of a group, new to old, sorted; of a loss that at the end."""
+    """Return the sorted ratios of new to old for the files of a group; for a loss, at its end."""
     ratios = []
     for judgement in verdicts.judgements:
         if judgement.file not in group.files:
@@ -275,7 +275,7 @@ def _plot_ratios(axes: "Axes", group: Group, ratios: Sequence[float]) -> None:
 
 
 def calibration(history: GoldenHistory) -> Picture | View:
-    """Plot the share of past changes beyond each number of standard deviations, and the share that is expected."""
+    """Plot the observed and the expected share of past changes beyond each number of standard deviations."""
     sizes = calibrate(history)
     if not sizes:
         return note(f"No history to calibrate with: {history.missing or 'it has too few versions'}.")
@@ -290,4 +290,4 @@ def calibration(history: GoldenHistory) -> Picture | View:
     axes.set_xlabel("standard deviations slower than the platform's shift")
     axes.set_ylabel("share of changes beyond")
     axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
-    return _svg(figure, f"Calibration: {len(sizes)} past changes of iteration times against the expected share")
+    return _svg(figure, f"Calibration: {len(sizes)} past changes of iteration times, compared with the expected share")

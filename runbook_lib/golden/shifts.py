@@ -1,7 +1,7 @@
-"""Decisions on many files at once: the shift of times or memory that a platform's tests share, and what most have lost.
+"""Decisions on many files together: a shift of times or memory, or a loss of data, common to a platform's tests.
 
-The location of a platform's changes is their median, and that of a family its own where it differs significantly.  A
-sign test around the limit decides: the share of tests beyond it, against the share that is beyond it in noise.
+The location of a platform's changes is their median; a family has a separate location if it differs significantly.  A
+sign test around the limit decides: the share of tests beyond it, compared with the share expected from noise.
 """
 
 import math
@@ -14,24 +14,24 @@ from runbook_lib.golden.form import Judgement, ReviewReason, Verdict
 from runbook_lib.golden.noise import COMMON, NoiseModel, family_of, platform_of
 from runbook_lib.golden.priors import PRIORS
 
-#: The common shift from which a person decides, and the probability of its sign test.
+#: The common shift that needs a person's decision, and the probability of its sign test.
 SHIFT_LIMIT, SIGNIFICANT = 0.05, 0.001
-#: Families differ by this much, and by this many standard errors.
+#: Families are separate if they differ by this much, and by this many standard errors.
 _FAMILIES_APART, _FAMILY_ERRORS, _LEAST = 0.04, 4.5, 3
 _SIGMA, _MEDIAN_ERROR = 1.4826, 1.2533
-#: The files that the tests' own noise weighs as much as, beside the spread of a commit.
+#: The weight, in numbers of files, of the tests' own noise beside the spread within a commit.
 _OWN_NOISE = 20.0
 _NO_SHIFT = ("num-zeros",)
 FORM, LOSS = "form", "loss"
-#: The least share of files whose losses changed that are one decision.
+#: The minimum share of files with changed losses for one common decision.
 _LOSS_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class Group:
-    """One decision on ``files``; ``ratio`` is the median of new to old, None where only the form changed.
+    """One decision on ``files``; ``ratio`` is the median of new to old, None if only the form changed.
 
-    ``moved`` of ``compared`` files went that way.  ``accepted``: the reason why a person accepted it.
+    ``moved`` of ``compared`` files changed in this direction.  ``accepted``: the reason why a person accepted it.
     """
 
     platform: str
@@ -46,7 +46,7 @@ class Group:
 
     @property
     def id(self) -> str:
-        """The name that ``accept`` takes."""
+        """The name to use in ``accept``."""
         return "/".join(filter(None, (self.platform, self.family, self.metric.replace(" ", "-"))))
 
     @property
@@ -56,7 +56,7 @@ class Group:
 
     @property
     def sentence(self) -> str:
-        """The shift in a clause."""
+        """The shift as a clause."""
         place = " ".join(filter(None, (self.platform or "all platforms", self.family)))
         files = f"{place}: {self.moved} of {self.compared} tests"
         if self.ratio is None:
@@ -68,7 +68,7 @@ class Group:
 
     @property
     def row(self) -> dict[str, object]:
-        """The group in JSON and tables."""
+        """The group as a row for JSON and tables."""
         return {
             "id": self.id, "platform": self.platform, "family": self.family or None, "metric": self.metric,
             "ratio": self.ratio, "p_value": self.p_value, "files": list(self.files), "verdict": self.verdict,
@@ -78,7 +78,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Deviation:
-    """The change of one metric of a file without its platform's shift, with the standard deviation of noise."""
+    """The change of one metric of a file minus its platform's shift, with the noise's standard deviation."""
 
     residual: float
     scale: float
@@ -96,7 +96,7 @@ def split(judgements: Iterable[Judgement], model: NoiseModel) -> tuple[list[Grou
     for (platform, metric), changes in sorted(platforms.items()):
         scales = {file: model.scale(file, metric) for file in changes}
         if len(changes) < COMMON:
-            # Nothing separates the shift of a platform from the change of a test: it adds to the noise.
+            # The platform's shift cannot be separated from the test's change, so it adds to the noise.
             common = PRIORS.shift.get(metric, PRIORS.shift[""])
             for file, change in changes.items():
                 deviations[file, metric] = Deviation(change, math.hypot(scales[file], common), 0.0)
@@ -113,9 +113,9 @@ def split(judgements: Iterable[Judgement], model: NoiseModel) -> tuple[list[Grou
 def _deviation(
     file: str, files: Sequence[str], changes: Mapping[str, float], scales: Mapping[str, float], metric: str
 ) -> Deviation:
-    """Return the deviation of a file from the others of its part, so that it does not hide in its own shift.
+    """Return the deviation of a file from the others in its part, so that it is not masked by its own contribution.
 
-    Few others say little: their shift is shrunk to none, and their spread to that of the tests' own noise.
+    With few others, their shift is shrunk towards zero, and their spread towards the tests' own noise.
     """
     others = list(files)
     if len(files) > _LEAST:  # the median of two is not robust
@@ -128,7 +128,7 @@ def _deviation(
 
 
 def _parts(changes: Mapping[str, float], scales: Mapping[str, float]) -> list[list[str]]:
-    """Return the files in parts of one location each: the families that differ significantly, and the rest."""
+    """Split the files into parts with one location each: the families that differ significantly, and the rest."""
     rest: list[str] = list(changes)
     parts: list[list[str]] = []
     while True:
@@ -148,14 +148,14 @@ def _parts(changes: Mapping[str, float], scales: Mapping[str, float]) -> list[li
 
 
 def _labels(file: str) -> set[str]:
-    """Return the parts that a file may belong to: its family, and the second runs of tests that resume."""
+    """Return the parts that a file may belong to: its family, and the second runs of resuming tests."""
     return {family_of(file), "2nd"} if file.endswith("_2nd.json") else {family_of(file)}
 
 
 def _errors_apart(
     members: Sequence[str], others: Sequence[str], changes: Mapping[str, float], scales: Mapping[str, float]
 ) -> float:
-    """Return the standard errors between the locations of two parts; 0 where the difference is small."""
+    """Return the number of standard errors between the locations of two parts; 0 if the difference is small."""
     centres = [median(changes[file] for file in files) for files in (members, others)]
     difference = abs(centres[0] - centres[1])
     if difference < _FAMILIES_APART:
@@ -188,7 +188,7 @@ def _groups(platform: str, metric: str, parts: Sequence[Sequence[str]], changes:
 
 
 def common_reasons(reasons: Mapping[str, Sequence[ReviewReason]], judgements: Sequence[Judgement]) -> list[Group]:
-    """Return the decisions on reasons of one kind that most files of a platform share; ``reasons`` are by file."""
+    """Return the decisions on reasons of the same kind shared by most files of a platform; ``reasons`` are by file."""
     compared: Counter[tuple[str, str]] = Counter()
     by_kind: dict[tuple[str, str], list[str]] = defaultdict(list)
     for judgement in judgements:
@@ -218,7 +218,7 @@ def common_reasons(reasons: Mapping[str, Sequence[ReviewReason]], judgements: Se
 
 
 def binomial_tail(successes: int, trials: int, share: float) -> float:
-    """Return the probability of at least so many successes."""
+    """Return the probability of at least this many successes."""
     total = 0.0
     for count in range(successes, trials + 1):
         total += math.comb(trials, count) * share**count * (1 - share) ** (trials - count)

@@ -1,4 +1,4 @@
-"""The comparison of golden values for reviewers: Markdown for the pull request, rows for tables and CSV."""
+"""The comparison of golden values for reviewers: Markdown for the pull request, and rows for tables and CSV."""
 
 import math
 from collections import Counter
@@ -12,7 +12,7 @@ from runbook_lib.golden.measure import Measure
 from runbook_lib.golden.shifts import Group
 from runbook_lib.text.markdown import code
 
-#: Upper bounds of the buckets of |avg_rel_diff|; the first holds 0 alone, the last all from the last bound on.
+#: Upper bounds of the buckets of |avg_rel_diff|; the first bucket has only 0, the last everything from the last bound.
 _BOUNDS = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 BUCKETS = ("== 0", "(0, 1e-6)", "[1e-6, 1e-4)", "[1e-4, 1e-3)", "[1e-3, 1e-2)", "[1e-2, 1e-1)", ">= 1e-1")
 CSV_COLUMNS = (
@@ -20,7 +20,7 @@ CSV_COLUMNS = (
     "verdict", "ci",
 )  # fmt: skip
 _MAX_FILES = 20
-#: From which ratio an iteration time counts as longer.
+#: The ratio from which an iteration time counts as longer.
 SLOWER = 1.25
 _RANK: Mapping[Verdict, int] = {"refused": 0, "held back": 1, "ambiguous": 2, "refresh": 3, "unchanged": 4}
 
@@ -45,7 +45,7 @@ def bucket(avg_rel_diff: float) -> int:
 
 
 def by_metric(judgements: Iterable[Judgement]) -> tuple[MetricSummary, ...]:
-    """Summarize each metric, in order of name; files without a shared finite step do not count."""
+    """Summarize each metric, sorted by name; files without a shared finite step do not count."""
     sizes: dict[str, list[float]] = {}
     for measure in _measures(judgements):
         if measure.avg_rel_diff is not None:
@@ -66,7 +66,7 @@ def _measures(judgements: Iterable[Judgement]) -> list[Measure]:
 
 
 def in_order(judgements: Iterable[Judgement]) -> tuple[Judgement, ...]:
-    """Sort by urgency: refused, held back (the worst first), accepted, the rest by name."""
+    """Sort by urgency: refused, held back (the worst first), accepted, and the rest by name."""
     return tuple(sorted(judgements, key=_urgency))
 
 
@@ -89,7 +89,7 @@ def rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
 
 
 def verdict_rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
-    """Return one row per file that is renamed or not unchanged, the most urgent first."""
+    """Return one row per renamed or changed file, the most urgent first."""
     result: list[dict[str, object]] = []
     for judgement in in_order(judgements):
         if judgement.verdict != "unchanged" or judgement.renamed:
@@ -122,9 +122,9 @@ def sentence(judgement: Judgement) -> str:
 
 
 def markdown(verdicts: Verdicts) -> str:
-    """Return the text for the pull request, the decisions on groups first.
+    """Return the text for the pull request, starting with the decisions on groups.
 
-    Names are in code spans: nothing in them is markup or a mention.
+    Names are in code spans, so that nothing in them becomes markup or a mention.
     """
     judgements = in_order(verdicts.judgements)
     by_verdict: dict[Verdict, list[Judgement]] = {verdict: [] for verdict in _RANK}
@@ -141,7 +141,7 @@ def markdown(verdicts: Verdicts) -> str:
         f"### Golden values\n\n{', '.join(filter(None, counts))}",
         _groups(verdicts.groups),
         _files("Refused: NaN, infinity or not readable", by_verdict["refused"]),
-        _files("Held back: a person must look", by_verdict["held back"]),
+        _files("Held back: a person must decide", by_verdict["held back"]),
         _files("Ambiguous: another run decides", by_verdict["ambiguous"]),
         _dangers(verdicts),
         _files("Accepted", [judgement for judgement in judgements if judgement.accepted]),
@@ -164,16 +164,20 @@ def _groups(groups: Sequence[Group]) -> str:
 
 def _dangers(verdicts: Verdicts) -> str:
     lines = [f"- {code(sentence[:400])}" for sentence in verdicts.accepted_dangers]
-    return "\n".join([f"**Accepted although dangerous: read these first** ({len(lines)})", "", *lines]) if lines else ""
+    return (
+        "\n".join([f"**Accepted despite the danger: review these first** ({len(lines)})", "", *lines]) if lines else ""
+    )
 
 
 def _error_rates(verdicts: Verdicts) -> str:
-    """Return what the verdicts on times and memory may have got wrong."""
+    """Return the error rates of the verdicts on times and memory."""
     rates, source = verdicts.error_rates, "the history of each test"
     if verdicts.missing:
         source = f"priors alone ({code(verdicts.missing)})"
     noticed = rates["noticed of ×1.5 slower"]
-    lines = f"Times and memory were judged by {source}. Noise alone would give {rates['false questions']:.1f} questions"
+    lines = (
+        f"Times and memory were judged by {source}. Noise alone would raise {rates['false questions']:.1f} questions"
+    )
     if noticed is not None:
         lines += f"; of tests that became ×1.5 slower, about {noticed:.0%} would be noticed"
     return f"{lines}."
@@ -214,13 +218,13 @@ def _table(metrics: Sequence[MetricSummary]) -> str:
 
 
 def _interpretation(judgements: Sequence[Judgement], metrics: Sequence[MetricSummary]) -> str:
-    """Return only the lines that fit the data."""
+    """Return only the lines that apply to the data."""
     measures = _measures(judgements)
     lines = [*_losses(metrics), *_times(measures)]
     hidden = list(filter(_mean_hides_steps, measures))
     if hidden:
         names = ", ".join(map(code, sorted({measure.metric for measure in hidden})))
-        lines.append(f"- In {len(hidden)} cases steps move by more than 5% and their signed mean hides it: {names}.")
+        lines.append(f"- In {len(hidden)} cases steps change by more than 5%, but the signed mean hides that: {names}.")
     failing = sum(bool(judgement.ci) for judgement in judgements)
     if failing:
         lines.append(f"- CI fails {failing} of these tests against the old values.")

@@ -1,8 +1,8 @@
-"""Golden values: the JSON files that Megatron-LM's functional tests compare a run with, in all their forms.
+"""Golden values: the JSON files that Megatron-LM's functional tests compare a run with, in all their formats.
 
-*Training* form: ``{metric: {start_step, end_step, step_interval, values: {"1": 10.96, …}}}``; ``values`` is a list in
-a few old files.  *Inference* form: ``{"0": {"generated_text": …, "generated_tokens": […], "logprobs": […], …}}`` beside
-numbers such as ``throughput``, or the same without the outer key.  ``{}`` and an empty file exist as well.
+*Training* format: ``{metric: {start_step, end_step, step_interval, values: {"1": 10.96, …}}}``; ``values`` is a list in
+a few old files.  *Inference* format: ``{"0": {"generated_text": …, "generated_tokens": […], "logprobs": […], …}}``
+beside numbers such as ``throughput``, or the same without the outer key.  ``{}`` and an empty file exist as well.
 """
 
 import json
@@ -13,11 +13,11 @@ from typing import Any
 
 from runbook_lib.errors import RunbookError
 
-#: Bytes and levels that a golden file may have: the largest of Megatron-LM has 3 MB, the deepest 5 levels.
+#: Maximum size in bytes and nesting depth of a golden file: Megatron-LM's largest has 3 MB, the deepest 5 levels.
 MAX_BYTES, MAX_DEPTH = 64 * 2**20, 32
 _LAST_STEP = 10**12
 
-#: How a collector writes NaN and infinity.  Megatron-LM's lint refuses these strings in a changed file.
+#: The strings that collectors write for NaN and infinity.  Megatron-LM's lint refuses them in a changed file.
 _NOT_FINITE = frozenset({"nan", "inf", "infinity"})
 _REQUEST_FIELDS = frozenset({"input_prompt", "generated_text", "generated_tokens", "logprobs", "latency"})
 _CONTAINERS = frozenset({dict, list})
@@ -43,9 +43,9 @@ class GoldenValues:
     """The content of one golden file.
 
     ``series``: values by metric and step; a step that was not observed is infinite, as in CI.  ``requests``: the fields
-    of each inference request, by its key ("" without an outer key).  ``run_metrics``: numbers and lists that belong to
-    the run.  ``not_finite``: the places of values that are NaN or infinite.  ``unobserved``: by metric the steps for
-    which the collector found no value: it wrote the string "nan" there, and a bare ``NaN`` for a value that is NaN.
+    of each inference request, by key ("" without an outer key).  ``run_metrics``: numbers and lists for the complete
+    run.  ``not_finite``: the places of values that are NaN or infinite.  ``unobserved``: by metric, the steps for which
+    the collector found no value: it wrote the string "nan" there, and a bare ``NaN`` for a value that is NaN.
     ``blank``: the file is empty.
     """
 
@@ -58,12 +58,12 @@ class GoldenValues:
 
     @property
     def empty(self) -> bool:
-        """Report if the file has no value."""
+        """Return True if the file has no values."""
         return not (self.series or self.requests or self.run_metrics)
 
 
 def parse(content: str | bytes) -> GoldenValues:
-    """Parse a golden file of any form; an empty file is *blank*.  Raise BadGoldenFile for anything else."""
+    """Parse a golden file of any format; an empty file is *blank*.  Raises BadGoldenFile for anything else."""
     if len(content) > MAX_BYTES:
         raise BadGoldenFile(f"it has {len(content):,} bytes or characters, more than {MAX_BYTES:,}")
     text = _decode(content)
@@ -114,12 +114,12 @@ def _decode(content: str | bytes) -> str:
 def _load(text: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
-        if isinstance(data, str):  # one line of JSONL, which CI's inference test accepts
+        if isinstance(data, str):  # a line of JSONL, which CI's inference test accepts
             text = data
             data = json.loads(text)
         if not isinstance(data, dict):
-            raise BadGoldenFile(f"it holds {_json_type(data)}, not an object of metrics")
-        # Every key has its colon: where the text has no other colons, no key was dropped as a duplicate.
+            raise BadGoldenFile(f"it contains {_json_type(data)}, not an object of metrics")
+        # Every key has a colon: if the text has no other colons, no key was dropped as a duplicate.
         if _count_keys(data) != text.count(":"):
             json.loads(text, object_pairs_hook=_refuse_duplicates)
     except json.JSONDecodeError as error:
@@ -127,12 +127,12 @@ def _load(text: str) -> dict[str, Any]:
     except RecursionError as error:
         raise BadGoldenFile(f"it is nested deeper than {MAX_DEPTH} levels") from error
     except ValueError as error:  # an integer of thousands of digits
-        raise BadGoldenFile("it holds a number with too many digits") from error
+        raise BadGoldenFile("it contains a number with too many digits") from error
     return data
 
 
 def _count_keys(data: dict[str, Any]) -> int:
-    """Count the keys of all objects.  Raise BadGoldenFile for data of more than MAX_DEPTH levels."""
+    """Count the keys of all objects.  Raises BadGoldenFile for data nested deeper than MAX_DEPTH."""
     count = 0
     level: list[Any] = [data]
     for _ in range(MAX_DEPTH):
@@ -204,7 +204,7 @@ def _numbers(metric: str, values: list[Any]) -> list[float]:
     if types <= {float}:
         return values
     if types <= {float, int, str}:
-        # Most strings are "nan", in thousands of steps: each different one is checked once.
+        # Most strings are "nan", in thousands of steps, so each distinct string is checked only once.
         strings = dict.fromkeys({value for value in values if type(value) is str}, math.inf)
         if all(map(_is_not_finite, strings)):
             try:
@@ -228,7 +228,7 @@ def _number(metric: str, value: object) -> float:
 
 
 def _search(value: object, place: str, places: list[str]) -> None:
-    """Append the places of NaN and infinity, strings too: Megatron-LM's lint makes no exception for texts."""
+    """Append the places of NaN and infinity, including strings: Megatron-LM's lint makes no exception for texts."""
     if isinstance(value, dict):
         for key, inner in value.items():
             _search(inner, f"{place} {key}".strip(), places)
@@ -243,7 +243,7 @@ def _search(value: object, place: str, places: list[str]) -> None:
 
 
 def _all_finite(numbers: Iterable[float]) -> bool:
-    """Report if the sum is finite, as it is only for finite numbers; a sum of finite ones may overflow."""
+    """Return True if the sum is finite, which implies finite numbers; a sum of finite numbers may overflow."""
     try:
         return math.isfinite(sum(numbers))
     except OverflowError:

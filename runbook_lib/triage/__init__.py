@@ -1,1 +1,1 @@
-"""From the logs of a failed job to its root cause."""
+"""The root cause of a failed job, from its logs."""

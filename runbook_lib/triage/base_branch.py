@@ -1,4 +1,4 @@
-"""The failed jobs of a CI run on the base branch: failures that are new, that the base has as well, or unknown."""
+"""The state of a CI run's failed jobs on the base branch: new failures, failures of the base, or unknown."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
 from runbook_lib.triage.failure import Failure
 
 BAD = frozenset({"failure", "timed_out", "cancelled", "startup_failure"})
-#: Finished runs of the base branch that are read to find out since when a job fails there.
+#: Number of finished runs of the base branch that are read to find out since when a job fails there.
 _MAX_RUNS = 15
 
 Diagnosis = Callable[[int, Sequence[WorkflowJob], Sequence[WorkflowJob]], Sequence[Failure]]
@@ -32,7 +32,7 @@ class BaseResult:
 class Comparison:
     """The request to compare the failures of ``run`` with the branch ``base``.
 
-    ``change`` names what the run has beyond its base, and ``diagnose`` reads the logs of jobs of another run.
+    ``change`` describes the run's difference from its base, and ``diagnose`` reads the logs of another run's jobs.
     """
 
     github: GitHub
@@ -69,7 +69,7 @@ class Comparison:
         """Return the finished runs of the same workflow on the base branch, newest first."""
         finished = []
         for other in self.github.runs(self.base):
-            # A fork may name its branch like the base.
+            # A branch in a fork may have the same name as the base.
             same = other.name == self.run.name and other.id != self.run.id and not other.fork
             earlier = self.run.head_branch != self.base or other.created < self.run.created
             if (
@@ -105,7 +105,7 @@ class Comparison:
         return f"the job {verb} on {self.base} ({_describe(run)})"
 
     def _since(self, jobs: Mapping[int, WorkflowJob], finished: Sequence[WorkflowRun]) -> dict[int, str]:
-        """Return for each job that fails on the base branch since when it does."""
+        """Return for each job that fails on the base branch a sentence with the time since it fails."""
         first = dict.fromkeys(jobs, finished[0])
         open_jobs = dict(jobs)
         passed = set()
@@ -128,20 +128,20 @@ class Comparison:
 
 
 def _jobs_of(job: WorkflowJob, others: Iterable[WorkflowJob]) -> list[WorkflowJob]:
-    """Return the jobs of the same name, on the same platform where both are known."""
+    """Return the jobs with the same name and, if both are known, the same platform."""
     platform = platform_of(job)
     same = [other for other in others if other.name == job.name]
     return [other for other in same if not platform or platform_of(other) in ("", platform)]
 
 
 def other_cause(here: Failure, there: Failure, *, cancelled: bool = False) -> str:
-    """Return why a failure on the base branch may have another cause than the one here; empty where it has the same."""
+    """Return why a failure on the base branch may have a different cause than this one; empty if it has the same."""
     unknown = "unknown" in (here.kind, there.kind)
     if here.kind == there.kind and not (unknown and cancelled):
         return ""
     if unknown and there.kind != "flaky infrastructure" and not cancelled:
         return ""
-    return f"by another cause ({there.kind} there, {here.kind} here); a rerun of both would decide"
+    return f"with a different cause ({there.kind} there, {here.kind} here); a rerun of both would decide"
 
 
 def _describe(run: WorkflowRun) -> str:

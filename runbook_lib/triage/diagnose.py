@@ -1,6 +1,6 @@
-"""The diagnosis of a failed CI job: from the summaries of its logs to one failure, without secrets.  Pure.
+"""The diagnosis of a failed CI job: from summaries of its logs to one failure, without secrets.  Pure.
 
-A known problem that the evidence shows is named beside the cause, and its fix is the next step.
+If the evidence shows a known problem, it is reported beside the cause, and its fix is the next step.
 """
 
 import itertools
@@ -21,14 +21,14 @@ def conclude(
 ) -> Failure:
     """Return the one cause of a job's failure.
 
-    ``logs`` in the order of ranks, standard error before output, the job's own log last.  ``hide`` takes secrets
-    out of text.  ``problem`` is a sentence about logs that are unavailable.
+    ``logs`` are in the order of ranks, standard error before standard output, and the job's own log last.  ``hide``
+    removes secrets from text.  ``problem`` is a sentence about unavailable logs.
     """
-    hide = cache(hide)  # the ranks of a job print nearly the same
+    hide = cache(hide)  # the ranks of a job print nearly the same lines
     logs = [without_secrets(log, hide) for log in logs]
     verdict = judge(job, logs, problem)
     text = "\n".join(verdict.evidence)
-    retry = verdict.kind in RERUN  # of another failure, a second run proves nothing
+    retry = verdict.kind in RERUN  # for other failures, a second run proves nothing
     details = dict(verdict.details)
     if problem and text:
         details["problem"] = problem
@@ -51,7 +51,7 @@ def conclude(
 
 
 def _clues(logs: Sequence[LogSummary]) -> tuple[tuple[Clue, ...], tuple[Clue, ...]]:
-    """Return the lines that explain the failure, the most decisive first, and those that only follow from it."""
+    """Return the lines that explain the failure, the most decisive first, and the lines that only follow from it."""
     clues: dict[Clue, None] = {}
     consequences: dict[Clue, None] = {}
     possible = evidence.candidates(logs)
@@ -68,11 +68,11 @@ def _clues(logs: Sequence[LogSummary]) -> tuple[tuple[Clue, ...], tuple[Clue, ..
 
 
 def is_settled(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
-    """Report if the cause is certain from these logs, so that no other need be read.
+    """Return True if these logs prove the cause, so that no others need to be read.
 
-    Python prints the exception that ends a process to its standard error: once those of all ranks have been read, a
-    root traceback at the end of one is the cause, and so is a failed comparison in the job's own log.  The names of
-    failed tests are in the output.
+    Python prints the exception that ends a process to standard error: once that of all ranks has been read, a root
+    traceback at the end of one is the cause, and so is a failed comparison in the job's own log.  The names of failed
+    tests are in the standard output.
     """
     if kind_of_job(job.name) == "unit":
         return any(log.failed_tests for log in logs)
@@ -83,12 +83,12 @@ def is_settled(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
 
 
 def names_a_cause(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
-    """Report if these logs name a cause, certain or not."""
+    """Return True if these logs show a cause, certain or not."""
     possible = evidence.candidates(logs)
     return is_settled(job, logs) or (bool(possible) and possible[0].confidence > CONFIDENT)
 
 
 def needs_arguments(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
-    """Report if the sizes of the parallelism explain the failure, and no log so far has them."""
+    """Return True if the parallelism sizes help to explain the failure, and no log so far has them."""
     verdict = judge(job, logs, "")
     return verdict.kind in ("out of memory", "shape") and not facts.parallelism(logs)

@@ -1,4 +1,4 @@
-"""The evidence for a job's failure among the summaries of its logs, ranked by how much it explains.  Pure."""
+"""The evidence for a job's failure in the summaries of its logs, ranked by how much it explains.  Pure."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from runbook_lib.triage.log_summary import FailedTest, LineMatch, LogSummary, Traceback
 from runbook_lib.triage.patterns import BY_ID, GENERIC, TRACEBACK, FailureKind, LogPattern
 
-#: Lines that a rank prints at most after the exception that ends it.
+#: Maximum number of lines that a rank prints after the exception that ends it.
 _DYING = 400
 _TESTS = 4.5
 _TRACEBACK_CONFIDENCE = 0.8
-_WARNING = 0.3  # by which a warning is less certain
-_SPOILED_LIMIT = 1.5  # of a time limit that a process's death explains
-_ERROR = 0.05  # by which a traceback explains more than a line of the same rule
-_CONSEQUENCE = 0.9  # the tier of what follows from another rank's death, where nothing else is known
+_WARNING = 0.3  # reduction of the confidence for a warning
+_SPOILED_LIMIT = 1.5  # reduction of the tier for a time limit explained by a process's death
+_ERROR = 0.05  # a traceback explains this much more than a line of the same rule
+_CONSEQUENCE = 0.9  # the tier of a consequence of another rank's death, if nothing else is known
 _DEATHS = ("process-failed", "signal-of-rank", "slurm-oom")
 
 
@@ -33,7 +33,7 @@ class Candidate:
 
     @property
     def rule(self) -> str:
-        """The rule's id; empty where none explains it."""
+        """The rule's ID; empty if no rule explains the candidate."""
         if self.pattern is None:
             return ""
         return self.pattern.id
@@ -69,7 +69,7 @@ def candidates(logs: Sequence[LogSummary]) -> list[Candidate]:
 
 
 def _is_wrapper(candidate: Candidate) -> bool:
-    """Report if it follows from any other class."""
+    """Return True if a candidate is a consequence of any other class."""
     return candidate.pattern is not None and "*" in candidate.pattern.consequence_of
 
 
@@ -123,7 +123,7 @@ def _of_traceback(log: LogSummary, trace: Traceback) -> Candidate:
 
 
 def _explains_limit(log: LogSummary, limit: LineMatch, logs: Sequence[LogSummary]) -> bool:
-    """Report if a process had ended before the time limit was reached, so that the others waited for it."""
+    """Return True if a process ended before the time limit, so that the others waited for it."""
     died = any(match.pattern.id in _DEATHS and match.line < limit.line for match in log.matches)
     return died or any(each is not log and root_traceback([each]) for each in logs)
 
@@ -138,12 +138,12 @@ def root_traceback(logs: Sequence[LogSummary]) -> Candidate | None:
 
 
 def ends_with(log: LogSummary, trace: Traceback) -> bool:
-    """Report if a rank's log ends with a traceback, and what is printed while dying: else its program went on."""
+    """Return True if a rank's log ends with a traceback and its aftermath; otherwise the program continued."""
     return log.rank is None or log.lines - max(trace.end, trace.line) <= _DYING
 
 
 def first_failed_ranks(logs: Sequence[LogSummary]) -> tuple[int, ...]:
-    """Return the global and the local rank that torchrun saw fail first; none where no log has them."""
+    """Return the global and the local rank that failed first according to torchrun; empty if no log has them."""
     for log in logs:
         if log.first_rank is not None:
             return log.first_rank
@@ -164,9 +164,9 @@ def golden_drift(logs: Sequence[LogSummary]) -> tuple[LogSummary, Traceback | Li
 
 
 def unread_rank(logs: Sequence[LogSummary]) -> int | None:
-    """Return the rank that torchrun saw fail first, by an exception, where nothing of it was read.
+    """Return the rank that failed first, with an exception, according to torchrun, if its log was not read.
 
-    The log of a job shows the first and the last rank alone: their lines about others are no cause.
+    The log of a job shows only the first and the last rank, whose lines about other ranks are not a cause.
     """
     first = next((log for log in logs if log.first_rank is not None), None)
     if first is None or first.first_rank is None or first.exit_code != 1:

@@ -1,4 +1,4 @@
-"""Facts for a failure's report: numbers, phase, memory, parallelism.  Pure."""
+"""Facts for the report of a failure: numbers, phase, memory, parallelism.  Pure."""
 
 import math
 import re
@@ -8,7 +8,7 @@ from runbook_lib.images.driver_rules import cuda_of_month
 from runbook_lib.images.drivers import DRIVER, DriverRequirement
 from runbook_lib.triage.log_summary import LogSummary, MetricComparison
 
-#: A loss so far off, relatively, is no drift: ten times what CI's comparison allows.
+#: A relative difference of a loss that is too large for drift: ten times the tolerance of CI's comparison.
 FAR = 0.5
 #: A loss that ends this many times above its first value has diverged.
 _DIVERGED = 1.1
@@ -17,7 +17,7 @@ _INITIALIZATION = {"setup_model_and_optimizer", "get_model", "initialize_megatro
 
 
 def wrong_numbers(comparisons: Sequence[MetricComparison], logs: Sequence[LogSummary]) -> str:
-    """Return why numbers are wrong rather than different, as the beginning of a sentence; empty where they are not."""
+    """Return why numbers are wrong and not just different, as the beginning of a sentence; empty if they are not."""
     for comparison in comparisons:
         if comparison.metric.startswith(("iteration-time", "mem-", "throughput")):
             continue
@@ -34,7 +34,7 @@ def wrong_numbers(comparisons: Sequence[MetricComparison], logs: Sequence[LogSum
 
 
 def worst_difference(comparisons: Sequence[MetricComparison]) -> dict[str, str]:
-    """Return the expected and the found value where they differ most."""
+    """Return the expected and the actual value at the largest difference."""
     largest = -1.0
     details = {}
     for comparison in comparisons:
@@ -68,9 +68,9 @@ def losses(logs: Sequence[LogSummary]) -> dict[str, str]:
 
 
 def phase_of(frames: Sequence[tuple[str, str]]) -> str:
-    """Return the phase of a rank, by the functions and files of its traceback; empty where they do not show it.
+    """Return the phase of a rank, from the functions and files in its traceback; empty if unknown.
 
-    ``checkpoint`` is saving and loading: the recomputation of activations has the same word in its names.
+    ``checkpoint`` means saving and loading, although recomputation of activations uses the same word.
     """
     files, functions = " ".join(file for file, _ in frames), {function for _, function in frames}
     if "dist_checkpointing" in files or functions & _CHECKPOINT:
@@ -87,7 +87,7 @@ def phase_of(frames: Sequence[tuple[str, str]]) -> str:
 
 
 def peak_of(message: str) -> str:
-    """Return the memory that a process had in use when it ran out, as PyTorch words it."""
+    """Return a process's memory in use when it ran out, from PyTorch's message."""
     match = re.search(r"(\d[\d.]{0,12} [KMGT]iB) memory in use", message)
     if match is None:
         match = re.search(r"allocated memory (\d[\d.]{0,12} [KMGT]iB) is allocated", message)
@@ -95,7 +95,7 @@ def peak_of(message: str) -> str:
 
 
 def parallelism(logs: Sequence[LogSummary]) -> str:
-    """Return ``TP 2, PP 4, …`` from the arguments that rank 0 prints."""
+    """Return ``TP 2, PP 4, …`` from the arguments printed by rank 0."""
     sizes: dict[str, str] = {}
     for log in reversed(logs):
         sizes.update(log.parallelism)
@@ -103,11 +103,13 @@ def parallelism(logs: Sequence[LogSummary]) -> str:
 
 
 def driver_verdict(text: str) -> str:
-    """Return the verdict on the driver for the image that the lines name; empty where they name none.
+    """Return the verdict on the driver for the image in these lines; empty if they name no image.
 
-    The image is named by its CUDA release or by the month of NGC; PyTorch reports the release that a driver supports.
+    The image is identified by its CUDA release or NGC month; PyTorch reports the release that a driver supports.
     """
-    shown = re.sub(r"Driver Version: [^\n]{0,200}", "", text)  # nvidia-smi shows the release that the driver supports
+    shown = re.sub(
+        r"Driver Version: [^\n]{0,200}", "", text
+    )  # nvidia-smi prints the CUDA release that the driver supports
     named = re.search(r"cuda ?>= ?(\d{1,2}\.\d)|\bCUDA(?:_VERSION| [Vv]ersion|)[ :=]{1,3}(\d{1,2}\.\d)", shown)
     month = re.search(r"(?:NVIDIA Release |nvcr\.io/nvidia/\w{1,40}:)(\d\d\.\d\d)\b", text)
     supported = re.search(r"driver on your system is too old \(found version (\d{1,2})0(\d)0\)", text)

@@ -1,4 +1,4 @@
-"""The failed jobs of a CI run, each with its cause, and how the job of its name ended on the base branch."""
+"""The failed jobs of a CI run, each with its cause, and the result of the same job on the base branch."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -20,10 +20,10 @@ from runbook_lib.triage.base_branch import BAD, BaseResult, Comparison, other_ca
 from runbook_lib.triage.failure import FailedJob, Failure
 from runbook_lib.triage.read_logs import JobLogs
 
-#: Characters of a cause in a table; the evidence below has all of it.
+#: Maximum number of characters of a cause in a table; the evidence below is complete.
 _MAX_CAUSE = 160
 UNKNOWN = BaseResult("unknown", "unknown: it was not compared with the base branch; a run there would decide")
-#: The job that sums up a run fails with any other.
+#: The summary job of a run, which fails if any other job fails.
 SUMMARY = "Nemo_CICD"
 ADDRESS = re.compile(
     r"https?://[^/\s]+/(?P<repository>[^/\s]+/[^/\s]+)/"
@@ -33,10 +33,10 @@ ADDRESS = re.compile(
 
 @dataclass(frozen=True)
 class DiagnosedJob:
-    """A failed job.  ``test`` is ``<model>/<test case>``, empty for a job of another kind.
+    """A failed job.  ``test`` is ``<model>/<test case>``, empty for other kinds of jobs.
 
-    ``platform`` is empty where it is unknown.  ``tracked`` is the issue of a test that fails on the base branch too,
-    ``flaky_before`` lists earlier runs in which infrastructure failed the job.
+    ``platform`` is empty if unknown.  ``tracked`` is the issue of a test that also fails on the base branch,
+    ``flaky_before`` lists earlier runs in which the job failed because of infrastructure.
     """
 
     failure: Failure
@@ -73,22 +73,22 @@ class DiagnosedJob:
 
 @dataclass(frozen=True)
 class RequestedRun:
-    """The run that a person named, and the id of one job of it, None for all that failed."""
+    """The run named by the user, and the ID of one of its jobs, or None for all failed jobs."""
 
     run: WorkflowRun
     job: int | None = None
 
 
 def find_run(github: GitHub, text: str, workflow: str = WORKFLOW) -> RequestedRun:
-    """Find the run that a text names: the address of a run, job or pull request, ``#12``, a run's number, or a branch.
+    """Find a run from text: the URL of a run, job or pull request, ``#12``, a run's number, or a branch.
 
-    A pull request and a branch stand for the newest run of ``workflow`` there: of that which copy-pr-bot starts, or,
-    where it is empty, of any.  Raise Refused for another repository's, and RunbookError where there is no run.
+    For a pull request or a branch, return the newest run of ``workflow`` (by default the one started by copy-pr-bot),
+    or of any workflow if it is empty.  Raises Refused for another repository's run, and RunbookError if there is none.
     """
     text = text.strip()
     address = ADDRESS.fullmatch(text)
     if address and address["repository"].lower() != github.repository.lower():
-        raise Refused(f"{text} belongs to {address['repository']}, and the checkout to {github.repository}.")
+        raise Refused(f"{text} belongs to {address['repository']}, but the checkout to {github.repository}.")
     if address and address["run"]:
         return RequestedRun(github.run(int(address["run"])), int(address["job"]) if address["job"] else None)
     if re.fullmatch(r"[0-9]{5,18}", text):
@@ -107,8 +107,8 @@ def find_run(github: GitHub, text: str, workflow: str = WORKFLOW) -> RequestedRu
     newest = _newest(runs, workflow)
     if newest is None:
         raise RunbookError(
-            f"{github.repository} has no run of {workflow or 'CI'} on {branch!r}. Give the address of a run, a job or "
-            "a pull request, the number of a pull request, or a branch that CI runs on."
+            f"{github.repository} has no run of {workflow or 'CI'} on {branch!r}. Give the URL of a run, a job or "
+            "a pull request, the number of a pull request, or a branch with CI runs."
         )
     return RequestedRun(newest)
 
@@ -119,7 +119,7 @@ def _newest(runs: Iterable[WorkflowRun], workflow: str) -> WorkflowRun | None:
 
 
 def failed(jobs: Iterable[WorkflowJob]) -> tuple[WorkflowJob, ...]:
-    """Return the jobs that failed or reached their time limit, without the one that only sums them up."""
+    """Return the jobs that failed or reached their time limit, without the summary job."""
     return tuple(job for job in jobs if job.conclusion in BAD and not job.name.startswith(SUMMARY))
 
 
@@ -127,9 +127,9 @@ def diagnose_run(
     github: GitHub, requested: RequestedRun, base: str = "main", say: Callable[[str], object] = print,
     change: str = "this run",
 ) -> tuple[DiagnosedJob, ...]:  # fmt: skip
-    """Return the cause of each failed job of a run, by name, compared with the branch ``base``.
+    """Return the cause of each failed job of a run, sorted by name, compared with the branch ``base``.
 
-    Reads only as much of the logs as needed.  ``change`` names what the run has beyond that branch.
+    Reads only as much of the logs as needed.  ``change`` describes the run's difference from that branch.
     """
     run_id = requested.run.id
     jobs, chosen = _chosen(github, requested)
@@ -144,13 +144,13 @@ def diagnose_run(
 
 
 def causes(github: GitHub, requested: RequestedRun) -> tuple[Failure, ...]:
-    """Return the cause of each failed job of a run, by name, without the base branch."""
+    """Return the cause of each failed job of a run, sorted by name, without comparing with the base branch."""
     jobs, chosen = _chosen(github, requested)
     return _diagnose(github, requested.run.id, jobs, chosen, lambda _: None)
 
 
 def _chosen(github: GitHub, requested: RequestedRun) -> tuple[Sequence[WorkflowJob], list[WorkflowJob]]:
-    """Return all jobs of a run, and those of them that failed, or the one that was named."""
+    """Return all jobs of a run, and the failed ones or the one that was requested."""
     jobs = github.jobs(requested.run.id)
     chosen = sorted(failed(jobs), key=lambda job: (job.name, job.id))
     if requested.job is not None:
@@ -218,7 +218,7 @@ def _result_of_pipeline(
     (cause,) = read_logs.diagnose_all([log])
     if doubt := other_cause(failure, cause):
         return BaseResult("unknown", f"unknown: it fails on {place}, {doubt}")
-    return BaseResult("failing", f"already failing on {place}, since when is not known")
+    return BaseResult("failing", f"already failing on {place}, since an unknown time")
 
 
 def _progress(say: Callable[[str], object]) -> Callable[[int, int, str], object]:
@@ -226,7 +226,7 @@ def _progress(say: Callable[[str], object]) -> Callable[[int, int, str], object]
 
 
 def _artifacts(github: GitHub, run_id: int, jobs: Sequence[WorkflowJob]) -> dict[int, tuple[Address | None, int, bool]]:
-    """Return the artifact of each functional job that is certainly its own."""
+    """Return the artifact of each functional job for which it is unambiguous."""
     tests: list[FunctionalTestJob] = []
     for job in jobs:
         tests += ci_runs.functional_tests(job)
@@ -243,7 +243,7 @@ def _artifacts(github: GitHub, run_id: int, jobs: Sequence[WorkflowJob]) -> dict
 
 
 def evidence_rows(jobs: Iterable[DiagnosedJob]) -> list[dict[str, object]]:
-    """Return the lines of the logs that show the causes, with their job."""
+    """Return the log lines that show the causes, with their jobs."""
     rows: list[dict[str, object]] = []
     for job in jobs:
         for line in job.failure.evidence:
@@ -252,7 +252,7 @@ def evidence_rows(jobs: Iterable[DiagnosedJob]) -> list[dict[str, object]]:
 
 
 def show(jobs: Sequence[DiagnosedJob]) -> View:
-    """Show each failed job with its cause, then the evidence, verbatim."""
+    """Show each failed job with its cause, then the verbatim evidence."""
     view = display.table((job.row for job in jobs), empty="No job failed.")
     for failure in (job.failure for job in jobs):
         if failure.evidence:

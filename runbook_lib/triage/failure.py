@@ -1,4 +1,4 @@
-"""A failed job, and the cause of its failure as it is shown and recorded.  Pure."""
+"""A failed job, and the cause of its failure for display and records.  Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from runbook_lib.triage.patterns import FailureKind
 
 @dataclass(frozen=True)
 class FailedJob:
-    """A job as the forge lists it; ``conclusion`` in the forge's words, ``failed_steps`` where it reports any."""
+    """A job as listed by the forge; ``conclusion`` in the forge's words, ``failed_steps`` if it reports any."""
 
     name: str
     url: str = ""
@@ -22,7 +22,7 @@ class FailedJob:
 
 @dataclass(frozen=True)
 class LogPosition:
-    """The position of the evidence: the log's name, the rank if known, the line counted from 1."""
+    """The position of evidence: the log's name, the rank if known, and the line number from 1."""
 
     log: str
     rank: int | None
@@ -41,7 +41,7 @@ class Clue:
 
 @dataclass(frozen=True)
 class Failure:
-    """The cause of a job's failure.  ``evidence`` is verbatim but for colours, control characters and secrets."""
+    """The cause of a job's failure.  ``evidence`` is verbatim except for colours, control characters and secrets."""
 
     job: str
     url: str

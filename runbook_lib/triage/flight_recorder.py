@@ -1,6 +1,6 @@
-"""Dumps of PyTorch's Flight Recorder: the ranks that are behind in a hang.  Pure.
+"""Dumps from PyTorch's Flight Recorder: the ranks that are behind in a hang.  Pure.
 
-A dump is a pickle, which may run any code when it is read: only containers, texts and numbers are admitted here.
+A dump is a pickle, which can run arbitrary code when loaded, so only containers, text and numbers are accepted here.
 Source: torch/distributed/flight_recorder in PyTorch.
 """
 
@@ -20,11 +20,11 @@ from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.triage.log_summary import LineMatch, LogSummary
 from runbook_lib.triage.patterns import BY_ID
 
-LARGEST = 2**25  # bytes of a dump
+LARGEST = 2**25  # maximum size of a dump in bytes
 _MAX_DUMPS = 1024
 _NAME = re.compile(r"(?:_dump|trace_rank|fr_trace)_?(\d{1,6})(?:\.pkl|\.pickle|\.json)?$")
-_FEWEST = 2  # dumps that can be compared
-_MAX_MEMO = 2**24  # entries of a pickle's memo
+_FEWEST = 2  # minimum number of dumps to compare
+_MAX_MEMO = 2**24  # maximum number of entries in a pickle's memo
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -33,16 +33,16 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def is_dump(name: str) -> bool:
-    """Report if a file is a dump, by its name."""
+    """Return True if a file name is that of a dump."""
     return _NAME.search(name) is not None
 
 
 def summaries(dumps: Mapping[str, Callable[[], Iterable[bytes]]]) -> list[LogSummary]:
-    """Return a summary that names the ranks which are behind by these dumps, given by name; none if none is behind."""
+    """Return a summary that names the ranks behind according to these dumps (by name); empty if none is behind."""
     by_rank: dict[int, Mapping[str, Any]] = {}
     for name, stream in itertools.islice(dumps.items(), _MAX_DUMPS):
         match = _NAME.search(name)
-        with suppress(RunbookError, OSError):  # no dump, or it cannot be read: the others may decide
+        with suppress(RunbookError, OSError):  # not a dump, or unreadable: the others may decide
             if match:
                 by_rank[int(match[1])] = read(_content(stream()))
     behind = ranks_behind(by_rank)
@@ -66,7 +66,7 @@ def _content(pieces: Iterable[bytes]) -> bytes:
 
 
 def read(data: bytes) -> Mapping[str, Any]:
-    """Return a dump; raise CannotTell where it is none."""
+    """Return the content of a dump.  Raises CannotTell for anything else."""
     try:
         if data[:1] in b"{[":
             dump = json.loads(data)
@@ -77,14 +77,14 @@ def read(data: bytes) -> Mapping[str, Any]:
             dump = _PlainUnpickler(io.BytesIO(data)).load()
     except (pickle.UnpicklingError, ValueError, EOFError, IndexError, TypeError, AttributeError, KeyError,
             OverflowError, RecursionError, MemoryError) as error:  # fmt: skip
-        raise CannotTell(f"It is no dump of the Flight Recorder ({error}).") from error
+        raise CannotTell(f"It is not a Flight Recorder dump ({error}).") from error
     if not isinstance(dump, dict) or not isinstance(dump.get("entries"), list):
-        raise CannotTell("It is no dump of the Flight Recorder: it has no entries.")
+        raise CannotTell("It is not a Flight Recorder dump: it has no entries.")
     return dump
 
 
 def ranks_behind(dumps: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
-    """Return the ranks that have issued fewer collectives than others of their groups, the farthest behind first.
+    """Return the ranks that issued fewer collectives than others in their groups, the farthest behind first.
 
     Each comes with the name of a group in which it is behind.
     """
@@ -113,7 +113,7 @@ def ranks_behind(dumps: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
 
 
 def _collective(entry: object) -> tuple[str, int]:
-    """Return group and number of a collective; an empty group for a message of two ranks and anything else."""
+    """Return group and number of a collective; the group is empty for point-to-point messages and anything else."""
     if not isinstance(entry, dict) or entry.get("is_p2p"):
         return "", 0
     group, number = entry.get("process_group"), entry.get("collective_seq_id")
@@ -123,7 +123,7 @@ def _collective(entry: object) -> tuple[str, int]:
 
 
 def _groups(dump: Mapping[str, Any]) -> dict[str, tuple[str, set[int]]]:
-    """Return the description and the ranks of each group of a dump."""
+    """Return the description and the ranks of each group in a dump."""
     groups: dict[str, tuple[str, set[int]]] = {}
     config = dump.get("pg_config")
     for name, group in config.items() if isinstance(config, dict) else ():

@@ -1,4 +1,4 @@
-"""The rank that stopped first in a hang: from the watchdogs' sequence numbers, or from the ranks' progress.  Pure."""
+"""The rank that stopped first in a hang, from the watchdogs' sequence numbers or the ranks' progress.  Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from runbook_lib.triage.log_summary import LogSummary
 
 
 def stopped_rank(logs: Sequence[LogSummary]) -> int | None:
-    """Return the rank that is behind, or that is silent while the others report; None where all are alike."""
+    """Return the rank that is behind, or silent while the others report; None if all are alike."""
     enqueued: dict[int, int] = {}
     reporters: dict[int, int] = {}
     trained: dict[int, int] = {}
@@ -29,7 +29,7 @@ def stopped_rank(logs: Sequence[LogSummary]) -> int | None:
 
 
 def _silent(ranks: set[int], reporting: set[int], world_size: int) -> int | None:
-    """Return the first rank of a few that report no time-out, while all others do."""
+    """Return the first of a few ranks that report no time-out while all others do."""
     if len(reporting) < 2:
         return None
     expected = ranks | reporting | set(range(max(max(reporting) + 1, world_size)))
@@ -38,7 +38,7 @@ def _silent(ranks: set[int], reporting: set[int], world_size: int) -> int | None
 
 
 def _slowest(steps_by_rank: Mapping[int, int]) -> int | None:
-    """Return the lowest rank of those with the fewest steps; None where all have the same number."""
+    """Return the lowest rank with the fewest steps; None if all have the same number."""
     if len(set(steps_by_rank.values())) < 2:
         return None
     return min(steps_by_rank, key=lambda rank: (steps_by_rank[rank], rank))

@@ -1,4 +1,4 @@
-"""Earlier failures, from the tables of an archive of records: those of the same cause, and flaky ones of a job."""
+"""Earlier failures in an archive of records: failures with the same cause, and flaky failures of a job."""
 
 import re
 from collections.abc import Sequence
@@ -9,19 +9,19 @@ from runbook_lib.records import attachments
 from runbook_lib.triage.failure import Failure
 from runbook_lib.triage.patterns import RERUN
 
-_COMPARED = 150  # characters of a cause, of which tables have no more than 160
-#: Of a job, the newest earlier failures that are listed.
+_COMPARED = 150  # characters of a cause that are compared; tables store at most 160
+#: Maximum number of earlier failures listed for a job, newest first.
 _MAX_LISTED = 5
 
 
 @dataclass(frozen=True)
 class History:
-    """The earlier failures, oldest first, each with the place of its record."""
+    """The earlier failures, oldest first, each with the location of its record."""
 
     rows: Sequence[tuple[str, dict[str, str]]]
 
     def add_to(self, failure: Failure) -> Failure:
-        """Add how often the archive has a failure of this class and cause, and where last; a new one stands out."""
+        """Add the number of failures with this class and cause in the archive, and the last one, or a note if new."""
         if not self.rows:
             return failure
         signature = _signature(failure.kind, failure.cause)
@@ -33,12 +33,12 @@ class History:
         sentence = "not seen before in this archive"
         if places:
             times = "once" if len(places) == 1 else f"{len(places)} times"
-            sentence = f"seen {times} in this archive, last in {list(places.values())[-1]}"
+            sentence = f"seen {times} in this archive, last on {list(places.values())[-1]}"
         return replace(failure, details={**failure.details, "history": sentence})
 
     def flaky_runs(self, failure: Failure, platform: str) -> str:
-        """Return the earlier runs in which infrastructure failed the job; empty where there is none."""
-        # By address, which is that of one attempt: a record that was repeated counts once.
+        """Return the earlier runs in which the job failed because of infrastructure; empty if there are none."""
+        # By URL, which identifies one attempt, so that a repeated record counts once.
         runs: dict[str, str] = {}
         for place, row in self.rows:
             if (
@@ -57,7 +57,7 @@ class History:
 
 
 def read(archive: Path) -> History:
-    """Return the failures of an archive, or of a part of it."""
+    """Return the failures in an archive, or in a part of it."""
     rows = []
     for table in sorted(archive.glob("**/failures.csv"), key=lambda path: path.parent.name):
         day, bump = table.parent.name[:8], table.parent.parent.name
@@ -68,7 +68,7 @@ def read(archive: Path) -> History:
 
 
 def _signature(kind: str, cause: str) -> tuple[str, str]:
-    """Return class and cause without ranks, numbers, addresses and folders."""
+    """Return class and cause, without ranks, numbers, addresses and folders."""
     words = re.sub(r"Rank \d{1,6}|A process", "", cause[:_COMPARED])
     words = re.sub(r"(?:/[\w.+-]{1,100})+/", "", words)
     return kind, re.sub(r"0x[0-9a-f]{1,16}|[0-9a-f]{8,40}|\d{1,20}", "#", words).strip(" .…")

@@ -1,4 +1,4 @@
-"""Known problems of builds, of uv and on Slurm, read from ``known_problems.toml``: sign in a log, cause and fix."""
+"""Known problems with builds, uv and Slurm, read from ``known_problems.toml``: the sign in a log, cause and fix."""
 
 import re
 from dataclasses import dataclass, field
@@ -7,12 +7,12 @@ from runbook_lib.triage.log_lines import clean
 from runbook_lib.triage.patterns import read_table
 
 _MAX_LINE = 4_000  # characters of a line that are searched
-_MAX_LOG = 1_000_000  # characters of a log that are searched, its last: a program dies at the end
+_MAX_LOG = 1_000_000  # characters at the end of a log that are searched: a program dies at the end
 
 
 @dataclass(frozen=True)
 class Pitfall:
-    """A known problem that applies where all of ``patterns`` match; the texts are complete sentences."""
+    """A known problem that applies if all of ``patterns`` match; the texts are complete sentences."""
 
     sign: str
     cause: str
@@ -28,9 +28,9 @@ _COMPILED = {pattern: re.compile(pattern, re.MULTILINE) for pitfall in PITFALLS 
 
 
 def find(text: str) -> tuple[Pitfall, ...]:
-    """Return the pitfalls whose signs a log shows, in the order of the table; of a long log, only the end.
+    """Return the pitfalls whose signs are in a log, in the order of the table; only the end of a long log is searched.
 
-    Of pitfalls with the same first pattern, the first that applies counts.
+    Among pitfalls with the same first pattern, the first that applies wins.
     """
     lines = [clean(line[:_MAX_LINE].encode("utf-8", "replace")) for line in text[-_MAX_LOG:].splitlines()]
     log = "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Lines of a log without colours, control characters and the prefixes of launchers.  Pure."""
+"""Log lines without colours, control characters and launcher prefixes.  Pure."""
 
 import re
 from collections.abc import Iterator
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 #: The same in bytes, within a line.
 _ANSI_BYTES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-#: Control characters, and those that turn the direction of writing or end a line for some programs.
+#: Control characters, including those that change the text direction or end a line in some programs.
 _CONTROL = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160), 0x2028, 0x2029, *range(0x202A, 0x202F),
                           *range(0x2066, 0x206A), 0xFEFF])  # fmt: skip
-#: The beginnings of other output.
+#: Line beginnings that indicate other output.
 _MARKS = (
     "[", "##[", "====", "----", "Root Cause", "E   ", "+ ", "W0", "E0", "I0", "WARNING", "INFO", "ERROR", "FAILED",
     "error: ", "note: ", "srun: ", "slurmstepd: ", "fatal: ",
@@ -21,7 +21,7 @@ _PREFIX = re.compile(
     r"\(\w{1,60} pid=\d{1,9}[^)\n]{0,60}\) |\[[-\d: ]{19} (?:DP\d{1,3} )?TP(\d{1,4})[^\]\n]{0,30}\] |"
     r"\[\d{1,3},(\d{1,6})\]<std(?:err|out)>: ?|#\d{1,4} \d{1,6}\.\d{1,6} |[\w.-]{1,60} {1,20}\| (?=Traceback| )"
 )
-#: What glog and Python's logging write before a line; it is removed from the lines of a traceback only.
+#: Prefixes of glog and Python's logging; removed only from the lines of a traceback.
 _LOGGER = re.compile(
     r"(?:(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^]\n]{1,80}\]|"
     r"\[?[EWIF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} [^\n]{1,160}?\]|"
@@ -49,7 +49,7 @@ def clean(raw: bytes) -> str:
 
 
 def without_colours(raw: bytes) -> bytes:
-    """Remove the colours of lines, which would tear literals apart."""
+    """Remove colours, which would split literals."""
     return _ANSI_BYTES.sub(b"", raw) if b"\x1b" in raw else raw
 
 
@@ -75,7 +75,7 @@ def split(text: str) -> tuple[str, int | None, str]:
 
 
 def inner_time(text: str) -> str:
-    """Return the time that a program wrote near the beginning of a line, in the form of ``split``."""
+    """Return the time that a program wrote near the beginning of a line, in the format of ``split``."""
     match = _INNER.search(text, 0, 80)
     if match is None:
         return ""
@@ -85,7 +85,7 @@ def inner_time(text: str) -> str:
 
 
 def parts(raw: bytes) -> Iterator[bytes]:
-    """Yield the states of a line between its carriage returns, without blank ones; the last hundred at most."""
+    """Yield the states of a line between carriage returns, without blank ones; at most the last hundred."""
     if b"\r" not in raw:
         yield raw
         return
@@ -93,13 +93,13 @@ def parts(raw: bytes) -> Iterator[bytes]:
 
 
 def is_other_output(bare: str) -> bool:
-    """Report if a line below an exception is other output: it has a time, a bracket or a mark of its own."""
+    """Return True if a line below an exception is other output: it starts with a time, a bracket or a mark."""
     text = bare.lstrip()
     return text.startswith(_MARKS) or " iteration " in bare[:80] or bool(_INNER.match(text))
 
 
 def failed_test(bare: str) -> tuple[str, str]:
-    """Return the id of the test that a line reports as failed, and its error; empty where it reports none."""
+    """Return the ID of the test that a line reports as failed, and the error; empty if there is none."""
     summary = _TEST.match(bare)
     if summary:
         name, _, error = bare[summary.end() :].strip().partition(" - ")
@@ -110,7 +110,7 @@ def failed_test(bare: str) -> tuple[str, str]:
 
 
 def arguments(text: str) -> dict[str, str]:
-    """Return the sizes of the parallelism (TP, PP, CP, EP) in the arguments that rank 0 prints."""
+    """Return the parallelism sizes (TP, PP, CP, EP) in the arguments printed by rank 0."""
     sizes: dict[str, str] = {}
     for match in _ARGUMENT.finditer(text):
         sizes.setdefault(_SHORT[match[1]], match[2])

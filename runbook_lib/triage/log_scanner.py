@@ -1,7 +1,7 @@
-"""The scanner of one log: from its bytes to a summary of tracebacks, telling lines, progress.  Pure, in bounded memory.
+"""The scanner of one log: from bytes to a summary of tracebacks, matching lines, progress.  Pure, in bounded memory.
 
 Logs have colours, progress bars drawn with carriage returns, bytes of any kind, lines of any length, the prefixes of
-GitHub, GitLab, nemo-run, torchrun and Slurm, and the output of several ranks between each other.
+GitHub, GitLab, nemo-run, torchrun and Slurm, and the interleaved output of several ranks.
 """
 
 import math
@@ -17,16 +17,16 @@ from runbook_lib.triage.traceback_reader import MAX_ENTRIES, SHOWN, LogLine, Tra
 
 LONGEST = 64 * 1024  # bytes of a line that are read
 _SEARCHED = 4096  # characters of a line in which patterns are searched for
-_BLOCK = 256 * 1024  # bytes that are searched for literals together
+_BLOCK = 256 * 1024  # bytes that are searched for literals in one pass
 _TAIL = 4096  # bytes
-_CONTEXT = 8192  # bytes before a line, of which the last lines are quoted
+_CONTEXT = 8192  # bytes before a line from which the quoted lines are taken
 
 _RESTART = "attempt restart"
 _PYTEST_ERROR = re.compile(r"E   +(\S.{0,2000})")
 _PROGRESS = re.compile(rb" iteration +(\d{1,12})/ *\d{1,12}[^\n]{0,4000}")
 _LOSS = re.compile(rb"lm loss: +([-+\w.]{1,30})")
 _NOT_FINITE = re.compile(r"lm loss: +[-+]?[nNiI]")
-#: Training goes on with wrong numbers.
+#: Training continues with wrong numbers.
 _NUMBERS = ("regression", "golden drift")
 _SUMMARY = "first observed failure"
 _FIRST = re.compile(r"^ *rank +: (\d{1,6}) \(local_rank: (\d{1,6})\)")
@@ -37,7 +37,7 @@ _WORLD = re.compile(r"[Ww](?:orld|ORLD)[_ ](?:size|SIZE)[ '\"]{0,3}[:=.]{0,60} ?
 #: The banner of NGC's images, and nvidia-smi.
 _PLATFORM = re.compile(r"^NVIDIA Release \d\d\.\d\d|Driver Version: \d|nvcr\.io/nvidia/\w{1,40}:\d\d\.\d\d")
 _STEP_ENDED = "##[error]Process completed"
-_LONGEST_GROUP = 100  # lines of a script that GitHub shows before it runs it
+_LONGEST_GROUP = 100  # lines of a script that GitHub prints before running it
 #: Lines about the comparison of a resumed run with its first run (``run_ci_test.sh``), and about any other comparison.
 _RESUME = re.compile(r"1st vs 2nd run|test_pretraining_resume_checkpoint_pipeline")
 _COMPARISON = re.compile(r"against golden values|test_\w{1,80}_pipeline\.py(?:::| )")
@@ -45,14 +45,14 @@ _VALUES = re.compile(r"(Actual|Golden) values: (.{1,60000})")
 
 
 class Scanner:
-    """Scanner that takes the bytes of one log in pieces, and then gives their summary."""
+    """Scanner that is fed the bytes of one log in pieces, and then returns a summary."""
 
     def __init__(self, name: str, rank: int | None = None) -> None:
         self._name, self._rank = name, rank
         self._rest = b""
         self._cut = False
         self._number = 0  # lines before the one being read
-        self._block, self._at = b"", 0  # complete lines, and where the one being read begins
+        self._block, self._at = b"", 0  # complete lines, and the offset of the current one
         self._tail = b""
         self._clear()
         self._earlier: LogSummary | None = None
@@ -76,12 +76,12 @@ class Scanner:
         self._reporters: dict[int, int] = {}
         self._world_size = 0
         self._step_ended = False
-        self._group = 0  # the line where a script began that is only shown
-        #: Line, of a result, of a resumed run.
+        self._group = 0  # the first line of a script that is only printed
+        #: Line number, True for a result, True for a resumed run.
         self._comparison_lines: deque[tuple[int, bool, bool]] = deque(maxlen=1000)
 
     def feed(self, data: bytes) -> None:
-        """Scan the next bytes.  Of a line of any length, the first 64 KB are read."""
+        """Scan the next bytes.  Only the first 64 KB of a line are read."""
         if self._cut:  # within a line that is too long
             end = data.find(b"\n")
             if end < 0:
@@ -93,13 +93,13 @@ class Scanner:
             self._scan_block(data[start:end])
             start = end
         self._rest = data[start:]
-        if len(self._rest) > LONGEST:  # of a progress bar the last state matters, else the beginning
+        if len(self._rest) > LONGEST:  # for a progress bar the last state matters, otherwise the beginning
             self._rest = self._rest[self._rest.rfind(b"\r") + 1 :]
             self._cut = len(self._rest) > LONGEST
             self._rest = self._rest[:LONGEST]
 
     def summary(self, problem: str = "") -> LogSummary:
-        """Return the summary of all that was fed; ``problem`` is why that is not the complete log."""
+        """Return the summary of everything fed; ``problem`` is the reason why the log is incomplete."""
         if self._rest:
             complete = self._rest.endswith(b"\n")
             self._scan_block(self._rest if complete else self._rest + b"\n")
@@ -112,7 +112,7 @@ class Scanner:
         )  # fmt: skip
 
     def _last_attempt(self) -> LogSummary:
-        """Return the summary since the launcher's last restart, or of the attempt before if that names no fault."""
+        """Return the summary since the launcher's last restart, or of the previous attempt if that shows no fault."""
         self._reader.close_all(self._number)
         summary = LogSummary(
             self._name, self._rank, tuple(self._reader.tracebacks), tuple(self._matches.values()),
@@ -126,7 +126,7 @@ class Scanner:
         return summary if self._earlier is None or _names_a_fault(summary) else self._earlier
 
     def _is_of_resumed_run(self, line: int) -> bool:
-        """Report if a failed comparison is that of a resumed run: by the result below it, else by the lines above."""
+        """Return True if a failed comparison concerns a resumed run: by the result below, else by the lines above."""
         above = [resumed for number, _, resumed in self._comparison_lines if number <= line]
         below = [(result, resumed) for number, result, resumed in self._comparison_lines if number > line]
         if below and below[0][0]:
@@ -134,7 +134,7 @@ class Scanner:
         return bool(above) and above[-1]
 
     def _scan_block(self, block: bytes) -> None:
-        """Scan complete lines: those with a literal of a rule, and those of a traceback that is open."""
+        """Scan complete lines: those with a literal of a rule, and those of an open traceback."""
         block = without_colours(block)
         self._block = block
         position = 0
@@ -161,7 +161,7 @@ class Scanner:
         self._tail = (self._tail + block)[-_TAIL:]
 
     def _skip(self, lines: bytes) -> None:
-        """Pass over lines in which no rule is interested, but for the progress of the training."""
+        """Skip lines without literals, except for the training's progress."""
         self._number += lines.count(b"\n")
         self._note_progress(lines)
 
@@ -185,7 +185,7 @@ class Scanner:
         self._mark_survived(self._rank if rank is None else rank)
 
     def _mark_survived(self, rank: int | None) -> None:
-        """Note that a rank trains on after what it printed."""
+        """Note that a rank kept training after its previous output."""
         self._reader.mark_survived(rank)
         for key, match in self._matches.items():
             if match.rank == rank and match.pattern.kind not in _NUMBERS:
@@ -201,7 +201,7 @@ class Scanner:
             return
         if is_candidate:
             self._note_fault(line._replace(time=time or inner_time(bare)), raw)
-            if _STEP_ENDED in bare:  # what comes later follows from its failure, if that was explained
+            if _STEP_ENDED in bare:  # later lines are consequences of its failure, if that was explained
                 self._step_ended |= self._has_evidence()
         if b" iteration " in raw:
             self._note_progress(raw)
@@ -211,7 +211,7 @@ class Scanner:
         return bool(explained or self._reader.tracebacks or self._tests)
 
     def _lines_before(self, count: int) -> list[str]:
-        """Return the lines before the one being read, as they are quoted."""
+        """Return the lines before the current one, as quoted."""
         before = self._block[max(0, self._at - _CONTEXT) : self._at]
         if len(before) < _CONTEXT:
             before = self._tail + before
@@ -222,7 +222,7 @@ class Scanner:
         return lines
 
     def _line_after(self) -> str:
-        """Return the next line that is not blank, as far as it has been read."""
+        """Return the next non-blank line, as far as it has been read."""
         end = self._block.find(b"\n", self._at) + 1
         after = [raw for raw in self._block[end : end + _CONTEXT].splitlines()[:4] if raw.strip()]
         return split(clean(after[0]))[2] if after else ""
@@ -248,14 +248,14 @@ class Scanner:
             if match and pattern.tier <= GENERIC and pattern.kind == "program error":
                 generic = generic or (by_words(bare, pattern.tier) or pattern, match)
             elif match:
-                if generic is None or pattern.tier <= 0:  # a consequence in the form of an error
+                if generic is None or pattern.tier <= 0:  # a consequence that looks like an error
                     generic = pattern, match
                 break
         if generic:
             self._note_match(*generic, line._replace(bare=bare))
 
     def _is_shown_only(self, line: LogLine) -> bool:
-        """Report if a line belongs to a script that GitHub shows before it runs it."""
+        """Return True if a line belongs to a script that GitHub prints before running it."""
         if line.bare.startswith("##[group]Run "):
             self._group = line.number
         elif line.bare.startswith("##[endgroup]"):
@@ -290,7 +290,7 @@ class Scanner:
         for name, size in arguments(bare).items():
             self._parallelism.setdefault(name, size)
         self._not_finite |= _NOT_FINITE.search(bare) is not None
-        if _SUMMARY in bare:  # other failures are listed before
+        if _SUMMARY in bare:  # other failures are listed earlier
             self._first_rank = self._exit = None
             self._in_summary = True
         if self._in_summary:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 
 from runbook_lib.triage.patterns import LogPattern
 
-QUOTED = 30  # lines of evidence at most
+QUOTED = 30  # maximum number of lines of evidence
 
 
 @dataclass(frozen=True)
 class Traceback:
-    """A traceback, or an error as pytest shows it.  ``line`` counts from 1; ``time`` is month to second, if known."""
+    """A traceback, or an error shown by pytest.  ``line`` counts from 1; ``time`` is month to second, if known."""
 
     error: str
     message: str
@@ -19,7 +19,7 @@ class Traceback:
     rank: int | None = None
     time: str = ""
     consequence: bool = False
-    survived: bool = False  # the program went on afterwards
+    survived: bool = False  # the program continued afterwards
     frames: tuple[tuple[str, str], ...] = ()  # file and function, the outermost first
     by_pytest: bool = False
     end: int = 0  # its last line
@@ -38,13 +38,13 @@ class Traceback:
 
     @property
     def ends_its_process(self) -> bool:
-        """Report if it may be a root cause: no consequence of another rank's death, and not survived."""
+        """Return True if it may be a root cause: not a consequence of another rank's death, and not survived."""
         return not self.consequence and not self.survived
 
 
 @dataclass(frozen=True)
 class LineMatch:
-    """A line that a pattern explains, and the lines before it."""
+    """A line explained by a pattern, and the lines before it."""
 
     pattern: LogPattern
     text: str
@@ -61,13 +61,13 @@ class LineMatch:
 
     @property
     def tier(self) -> float:
-        """The degree to which it explains a failure."""
+        """A number for how well the line explains a failure."""
         return self.pattern.tier - 2 * self.mild
 
 
 @dataclass(frozen=True)
 class FailedTest:
-    """A failed test by its id, with its error where the line shows one."""
+    """A failed test by ID, with its error if the line shows one."""
 
     name: str
     error: str
@@ -83,7 +83,7 @@ class FailedTest:
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """The values of one metric that the comparison with golden values printed."""
+    """The values of one metric printed by the comparison with golden values."""
 
     metric: str
     actual: tuple[float, ...]
@@ -92,7 +92,7 @@ class MetricComparison:
 
 @dataclass(frozen=True)
 class LogSummary:
-    """The facts of one log.  ``problem`` is the reason why it could not be read, or not to its end."""
+    """The facts of one log.  ``problem`` is the reason why it could not be read completely."""
 
     name: str
     rank: int | None = None
@@ -105,7 +105,7 @@ class LogSummary:
     iteration: int | None = None
     losses: tuple[float, float] | None = None  # the first and the last that were printed
     not_finite: bool = False
-    first_rank: tuple[int, int] | None = None  # the first to fail, by torchrun: its global and its local rank
+    first_rank: tuple[int, int] | None = None  # the first to fail according to torchrun: global and local rank
     exit_code: int | None = None
     enqueued: Mapping[int, int] = field(default_factory=dict)  # rank -> its last collective, from the watchdog
     reporters: Mapping[int, int] = field(default_factory=dict)  # rank -> the collective that timed out
@@ -113,12 +113,12 @@ class LogSummary:
     tail: tuple[str, ...] = ()
     lines: int = 0
     problem: str = ""
-    platform: tuple[str, ...] = ()  # lines that name the image's month or the node's driver
-    resumed: bool = False  # the failed comparison is that of a resumed run with its first run
+    platform: tuple[str, ...] = ()  # lines with the image's month or the node's driver
+    resumed: bool = False  # the failed comparison is between a resumed run and its first run
 
 
 def without_secrets(log: LogSummary, hide: Callable[[str], str]) -> LogSummary:
-    """Apply ``hide`` to all texts of the log, before any part of them is used."""
+    """Apply ``hide`` to all texts of the log before any part of them is used."""
 
     def hide_lines(lines: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(hide("\n".join(lines)).split("\n")) if lines else lines

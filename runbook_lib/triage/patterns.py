@@ -1,4 +1,4 @@
-"""The rules for lines of logs, read once from ``rules.toml``, and the search for their literals in one pass."""
+"""The rules for log lines, read once from ``rules.toml``, and the one-pass search for their literals."""
 
 import re
 import tomllib
@@ -17,28 +17,28 @@ FailureKind = Literal[
     "disk full", "configuration", "git", "policy", "lint", "unit tests", "cancelled", "program error", "unknown",
 ]  # fmt: skip
 
-#: Classes that say nothing about the change: such a job runs again before anybody decides on its test.
+#: Classes that say nothing about the change: the job runs again before anybody decides on its test.
 RERUN: tuple[FailureKind, ...] = ("flaky infrastructure", "rate limit")
 
-#: How much a match explains, by the strength of its rule.  A traceback that ends its process is between the first two.
+#: The tier of a match by the strength of its rule.  A traceback that ends its process is between the first two.
 _TIERS = {"cause": 4.0, "symptom": 2.0, "generic": 1.0, "consequence": 0.0}
 TRACEBACK = 3.0
 GENERIC = _TIERS["generic"]
 SYMPTOM = _TIERS["symptom"]
-_BY_WORDS = 0.1  # by which an error with telling words explains more than another
+_BY_WORDS = 0.1  # an error with telling words explains this much more than others
 _WORDS_SOURCE = "https://docs.python.org/3/"
-#: Measured: of failures diagnosed for the first time, the share whose class was right, by the evidence.
+#: The measured share of correct classes among failures diagnosed for the first time, by kind of evidence.
 _CONFIDENCE = {"cause": 0.9, "symptom": 0.75, "generic": 0.6, "consequence": 0.2}
 #: Below this confidence the class is "unknown".
 CONFIDENT = 0.5
-_MAX_LITERALS = 64  # that a part of a pattern stands for
-_parser = import_module("re._parser")  # the parser of expressions has no public name
-_SHORTEST = 4  # characters of a literal that is taken from a pattern
+_MAX_LITERALS = 64  # maximum number of texts that a part of a pattern may expand to
+_parser = import_module("re._parser")  # the parser of regular expressions has no public name
+_SHORTEST = 4  # minimum length of a literal taken from a pattern
 
 
 @dataclass(frozen=True)
 class LogPattern:
-    """A rule: an expression for lines; ``finding`` ends the sentence "The log shows …"."""
+    """A rule: a regular expression for lines; ``finding`` ends the sentence "The log shows …"."""
 
     id: str
     kind: FailureKind
@@ -51,26 +51,26 @@ class LogPattern:
     limit: bool = False
     context_pattern: str = ""
     consequence_of: tuple[str, ...] = ()
-    by_words: bool = False  # no rule, but the words of an error, in upper or lower case
+    by_words: bool = False  # not a rule but words in an error, ignoring case
 
-    # Compiled on first use: a notebook that reads no log would wait for all rules.
+    # Compiled on first use, so that a notebook that reads no log need not wait for all rules.
     @cached_property
     def regex(self) -> re.Pattern[str]:
-        """The expression of its lines."""
+        """The regular expression for matching lines."""
         return re.compile(self.pattern, re.IGNORECASE if self.by_words else re.NOFLAG)
 
     @cached_property
     def context(self) -> re.Pattern[str] | None:
-        """The expression that one of the lines before must match."""
+        """The regular expression that one of the preceding lines must match."""
         return re.compile(self.context_pattern) if self.context_pattern else None
 
     @cached_property
     def literals(self) -> tuple[bytes, ...]:
-        """Strings of which every line of the rule has one."""
+        """Strings at least one of which is in every line that the rule matches."""
         return literals_of(self.pattern)
 
     def matches(self, line: str, before: Iterable[str]) -> re.Match[str] | None:
-        """Return the match in a line, where the lines before it have the context that the rule asks for."""
+        """Return the match in a line, if the preceding lines have the context that the rule requires."""
         match = self.regex.search(line)
         if match and self.context and not any(map(self.context.search, before)):
             return None
@@ -78,12 +78,12 @@ class LogPattern:
 
     @property
     def explains(self) -> bool:
-        """Report if a match is more than a consequence."""
+        """Return True if a match is more than a consequence."""
         return self.confidence >= CONFIDENT
 
 
 def read_table(name: str) -> dict[str, Any]:
-    """Return a table of rules that ships with this package."""
+    """Return a table of rules shipped with this package."""
     return tomllib.loads(resources.files("runbook_lib.triage").joinpath(name).read_text("utf-8"))
 
 
@@ -106,15 +106,15 @@ def _read_words(entry: Mapping[str, Any]) -> LogPattern:
 
 
 def literals_of(pattern: str) -> tuple[bytes, ...]:
-    """Return strings of which every text that the pattern matches has one; raise ValueError where there are none."""
+    """Return strings at least one of which is in every text that the pattern matches.  Raises ValueError if none."""
     literals = _required(_parser.parse(pattern))
     if not literals:
-        raise ValueError(f"{pattern!r} has an alternative without {_SHORTEST} plain characters in a row.")
+        raise ValueError(f"{pattern!r} has an alternative without {_SHORTEST} consecutive literal characters.")
     return tuple(sorted(literal.encode() for literal in literals))
 
 
 def _required(sequence: Iterable[tuple[Any, Any]]) -> set[str]:
-    """Return the best set of literals of a parsed sequence: that whose shortest is longest."""
+    """Return the best set of literals for a parsed sequence: the set whose shortest literal is longest."""
     sets: list[set[str]] = []
     runs = {""}
     for item in sequence:
@@ -140,7 +140,7 @@ def _required_by(code: object, value: Any) -> set[str]:
 
 
 def _all_texts(sequence: Iterable[tuple[Any, Any]]) -> set[str]:
-    """Return all texts that a parsed sequence matches; none where they are many."""
+    """Return all texts that a parsed sequence matches; empty if there are too many."""
     texts = {""}
     for code, value in sequence:
         more: set[str] = set()
@@ -163,7 +163,7 @@ def _all_texts(sequence: Iterable[tuple[Any, Any]]) -> set[str]:
 
 
 def _characters(members: Iterable[tuple[Any, Any]]) -> set[str]:
-    """Return the characters of a class; none where they are many."""
+    """Return the characters of a class; empty if there are too many."""
     characters: set[str] = set()
     for kind, value in members:
         first, last = value if str(kind) == "RANGE" else (value, value)
@@ -174,7 +174,7 @@ def _characters(members: Iterable[tuple[Any, Any]]) -> set[str]:
 
 
 def _union(alternatives: Iterable[set[str]]) -> set[str]:
-    """Return the texts of all alternatives; none where one has none."""
+    """Return the texts of all alternatives; empty if one alternative has none."""
     union: set[str] = set()
     for texts in alternatives:
         if not texts:
@@ -190,18 +190,18 @@ def _shortest(literals: set[str]) -> int:
 _TABLE = read_table("rules.toml")
 CLASSES: Mapping[str, str] = {entry["name"]: entry["description"] for entry in _TABLE["class"]}
 ADVICE: Mapping[str, str] = {entry["name"]: entry["advice"] for entry in _TABLE["class"]}
-#: All rules; of those that match a line, the first explains most.
+#: All rules; the first that matches a line explains most.
 LINES = tuple(sorted(map(_read_pattern, _TABLE["rule"]), key=lambda pattern: -pattern.tier))
 BY_ID: Mapping[str, LogPattern] = {pattern.id: pattern for pattern in LINES}
-#: The class of an error that no rule explains, by its words; the first that match count.
+#: The class of an error that no rule explains, by its words; the first match counts.
 WORDS = tuple(map(_read_words, _TABLE["words"]))
-#: Errors that are faults of the program, whatever their words.
+#: Errors that are faults of the program, regardless of their words.
 _OF_THE_PROGRAM = re.compile(
     r"^(?:E  +)?[\w.]{0,100}\b(?:AttributeError|IndexError|KeyError|NameError|NotImplementedError|RecursionError|"
     r"TypeError|UnboundLocalError|UnicodeDecodeError|ZeroDivisionError)\b"
 )
 
-#: Literals of lines that matter although no rule names them.
+#: Literals of lines that matter although they are in no rule.
 _STRUCTURE = (
     "Traceback (most recent call last)", "FAILED", "ERROR ", "E   ", "attempt restart", "first observed failure",
     "rank      :", "exitcode  :", "last enqueued", "SeqNum=", "orld_size", "orld size", " values: ", "comparison of",
@@ -224,11 +224,11 @@ class _Literals:
         self._search = ahocorasick_rs.BytesAhoCorasick(self.texts, implementation=ahocorasick_rs.Implementation.DFA)
 
     def starts(self, data: bytes) -> Sequence[int]:
-        """Return where literals begin that do not overlap."""
+        """Return the start offsets of non-overlapping literals."""
         return [start for _, start, _ in self._search.find_matches_as_indexes(data)]
 
     def rules_of(self, line: bytes) -> list[LogPattern]:
-        """Return the rules that may match a line, those that explain most first."""
+        """Return the rules that may match a line, the most explanatory first."""
         hits = {index for index, _, _ in self._search.find_matches_as_indexes(line, overlapping=True)}
         rules = {rule.id: rule for index in hits for rule in self._rules[index]}
         return sorted(rules.values(), key=_RANKING.__getitem__)
@@ -239,12 +239,12 @@ _RANKING = {pattern: number for number, pattern in enumerate(LINES)}
 
 @cache
 def literals() -> _Literals:
-    """Return the automaton, which is built on first use."""
+    """Return the automaton, built on first use."""
     return _Literals()
 
 
 def by_words(text: str, tier: float = GENERIC) -> LogPattern | None:
-    """Return the class of an error that no rule explains, by its words; ``tier`` is that of the form of the error."""
+    """Return the class of an error that no rule explains, by its words; ``tier`` depends on the error's form."""
     if _OF_THE_PROGRAM.search(text):
         return None
     words = next((words for words in WORDS if words.regex.search(text)), None)
@@ -252,9 +252,9 @@ def by_words(text: str, tier: float = GENERIC) -> LogPattern | None:
 
 
 def explain(text: str, before: Sequence[str] = ()) -> LogPattern | None:
-    """Return the rule that explains most of the lines of an error's message; of equal ones that of the first line.
+    """Return the most explanatory rule for the lines of an error's message; among equals, the rule of the first line.
 
-    ``before`` are the lines before the error, in which the context of a rule is searched for.
+    ``before`` are the lines before the error, which are searched for the context of a rule.
     """
     best = None
     for line in text.splitlines():
@@ -266,21 +266,21 @@ def explain(text: str, before: Sequence[str] = ()) -> LogPattern | None:
     return best
 
 
-#: Lines about what a program goes on without, commands that are only shown, and uploads of reports.
+#: Lines about failures that a program tolerates, commands that are only printed, and uploads of reports.
 MILD = re.compile(
     r"(?<!NCCL )\bWARN(?:ING)?\b|Warning: |\[W\d{3}|\bDEBUG\b|"
     r"##\[(?:warning|debug|group)|[Ff]all(?:ing)?[ -]?back|[Ss]kipping|[Rr]etrying|will retry|before retry|"
     r"[Ii]gnor(?:ed|ing)|\(optional\)|^\+ (?:echo|grep)|"
     r"^(?!##\[error\]|ERROR: ).{0,60}(?:[Uu]pload|telemetry|usage statistics)"
 )
-#: Consequences and chatter: no cause by themselves.
+#: Consequences and chatter, which are not causes by themselves.
 NOISE = re.compile(
     r"destroy_process_group|(?:TCPStore|c10d|socket\.cpp|sendBytes|recvValue|recvVector).{0,400}"
     r"(?:Connection (?:reset|closed)|Broken pipe|[Ff]ailed to recv|[Ff]ailed to send|unavailable)|"
     r"\bHeartbeatMonitor\b|resource_tracker|^Exception ignored in|"
-    r"^\s{0,8}>{0,3}\s{0,4}(?:\d{1,6} {1,4})?\d{1,6} {1,3}\|"  # code that a compiler or linter shows
+    r"^\s{0,8}>{0,3}\s{0,4}(?:\d{1,6} {1,4})?\d{1,6} {1,3}\|"  # code printed by a compiler or linter
 )
-#: Exceptions that follow when another rank has died, and those of a stopped process.
+#: Exceptions that follow the death of another rank, and those of a stopped process.
 CONSEQUENCE = re.compile(
     r"^(?:[\w.]{0,100}\.)?(?:ChildFailedError|SignalException|DistBackendError|DistStoreError|DistNetworkError|"
     r"KeyboardInterrupt|SystemExit|BrokenPipeError|ConnectionResetError|ProcessExitedException|"

@@ -1,9 +1,9 @@
-"""Reader of the logs of failed jobs: many at a time, each as a stream, and only what a diagnosis needs.
+"""Reader of failed jobs' logs: concurrent, streaming, and limited to what a diagnosis needs.
 
-The order is chosen so that little need be read.  First the end of the job's own log, which has a failed comparison and
-the rank that torchrun saw fail first.  Then, of the last attempt of the last repeat, the standard error and the output
-of that rank; then the same of all ranks; then the attempts before, and the complete log of the job.  Reading ends with
-the round that makes the cause certain.
+The order minimizes reading.  The first round reads the end of the job's own log, which has any failed comparison and
+the rank that failed first according to torchrun.  The next rounds read, for the last attempt of the last repeat, the
+standard error and output of that rank, then of all ranks; then the earlier attempts, and the complete log of the job.
+Reading ends after the round that makes the cause certain.
 Sources: ``--log-dir`` and ``--redirects`` in ``tests/functional_tests/shell_test_utils/_run_training.sh``, uploads in
 ``.github/actions/action.yml``, and GitLab's folders in ``tests/test_utils/python_scripts/launch_jet_workload.py``.
 """
@@ -31,17 +31,17 @@ from runbook_lib.triage.log_lines import arguments, clean
 from runbook_lib.triage.log_scanner import Scanner
 from runbook_lib.triage.log_summary import LogSummary
 
-#: Jobs, and logs of all jobs together, that are read at a time.
+#: Number of jobs, and of logs of all jobs, that are read concurrently.
 JOBS, WORKERS = 40, 32
 _OWN_LOG = "the job's log"
-_END = 2**17  # bytes of the end of a job's own log
-_HEAD = 2**15  # bytes, packed, in which rank 0 prints its arguments
-_DIRECTORY = 2**14  # bytes of the directory of an archive with the logs of some dozen ranks
+_END = 2**17  # bytes read from the end of a job's own log
+_HEAD = 2**15  # compressed bytes in which rank 0 prints its arguments
+_DIRECTORY = 2**14  # bytes of the directory of an archive with logs of a few dozen ranks
 _CHUNK = 2**20
 _LARGEST_LOG = 4 * 2**30
-LONGEST_FILE = 2**28  # bytes of the beginning and of the end of a file that are read
-_MAX_LOGS = 8192  # of one job
-#: Attempts of a launcher are minutes apart; the nodes of one attempt end together.  Seconds.
+LONGEST_FILE = 2**28  # bytes read from the beginning and from the end of a file
+_MAX_LOGS = 8192  # per job
+#: Seconds between a launcher's attempts, which are minutes apart; the nodes of one attempt end together.
 _ATTEMPTS_APART = 120.0
 _MEMBER = re.compile(
     r"(?P<before>.*?)(?:^|/)(?P<repeat>\d{1,6})/(?P<run>[^/]+)/attempt_(?P<attempt>\d{1,6})/(?P<rank>\d{1,6})/"
@@ -56,7 +56,7 @@ ProgressReport = Callable[[int, int, str], object]
 
 @dataclass(frozen=True)
 class JobLogs:
-    """A failed job and the addresses of its logs; ``size`` of the artifact in bytes, 0 where unknown."""
+    """A failed job and the URLs of its logs; ``size`` of the artifact in bytes, 0 if unknown."""
 
     job: FailedJob
     artifact: Address | None = None
@@ -67,7 +67,7 @@ class JobLogs:
 
 @dataclass(frozen=True)
 class _Log:
-    """A log with the facts in its name; ``stream`` reads it and takes the number of bytes to read first."""
+    """A log with the facts in its name; ``stream`` reads it, given the number of bytes to read first."""
 
     name: str
     changed: float
@@ -90,7 +90,7 @@ class _Log:
 
     @property
     def order(self) -> tuple[bool, int, str]:
-        """Return a sort key: by rank, the logs of no rank last."""
+        """Return a sort key: by rank, with logs without a rank last."""
         return self.rank is None, self.rank or 0, self.name
 
 
@@ -98,9 +98,9 @@ def diagnose_all(
     jobs: Sequence[JobLogs], *, hide: Callable[[str], str] | None = None, progress: ProgressReport | None = None,
     web: Web | None = None, workers: int = WORKERS,
 ) -> tuple[Failure, ...]:  # fmt: skip
-    """Return the cause of each job's failure, in their order.
+    """Return the cause of each job's failure, in the same order.
 
-    A failure reports what could not be read.  ``hide`` takes secrets out; the default is those of this environment.
+    A failure reports logs that could not be read.  ``hide`` removes secrets, by default those of this environment.
     """
     hide = hide or Redactor(os.environ).text
     with ExitStack() as stack:
@@ -120,7 +120,7 @@ def diagnose_all(
 def diagnose_folder(path: Path, job: FailedJob | None = None, *, hide: Callable[[str], str] | None = None) -> Failure:
     """Return the cause of a job's failure, from a downloaded artifact: a folder, a zip, or a single log.
 
-    Raise CannotTell where there is no log at the path.
+    Raises CannotTell if there is no log at the path.
     """
     hide = hide or Redactor(os.environ).text
     job = job or FailedJob(path.name)
@@ -157,7 +157,7 @@ class _JobReader:
             if own_log and diagnose.is_settled(logs.job, [own_log]):
                 return diagnose.conclude(logs.job, [own_log], self.hide)
         if logs.expired:
-            problems.append("The job's artifact has expired: run the job again to have its logs.")
+            problems.append("The job's artifact has expired. Run the job again to get its logs.")
         elif logs.artifact:
             first_rank = own_log.first_rank[1] if own_log and own_log.first_rank else None
             read_artifact = partial(self._artifact, logs, first_rank)
@@ -177,7 +177,7 @@ class _JobReader:
             return _read(logs.job, _archive_logs(archive), self.log_pool, first_rank)
 
     def _own_log(self, logs: JobLogs, *, complete: bool) -> LogSummary:
-        """Read the job's own log, or its end.  Line numbers of an end are unknown: they are 0."""
+        """Read the job's own log, or its end.  Line numbers in an end are unknown, so they are 0."""
         assert logs.log is not None
         file = self.web.file(logs.log)
         try:
@@ -213,7 +213,7 @@ def _attempt(problems: list[str], name: str, read: Callable[[], T]) -> T | None:
 
 
 def _without_ranges(file: RemoteFile) -> LogSummary:
-    """Read a log from a server without ranges, where each attempt starts from the beginning."""
+    """Read a log from a server without range support, where each attempt starts from the beginning."""
     scanners = [Scanner(_OWN_LOG)]
     file.download(lambda piece: scanners[-1].feed(piece), lambda: scanners.append(Scanner(_OWN_LOG)), _LARGEST_LOG)
     return scanners[-1].summary()
@@ -230,7 +230,7 @@ def _archive_logs(archive: remote_zip.Archive) -> list[_Log]:
 def _file_log(path: Path, name: str) -> _Log:
     def stream(first: int) -> Iterator[bytes]:
         with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size  # what is written from now on is not followed
+            size = os.fstat(file.fileno()).st_size  # data written from now on is not read
             if size > 2 * LONGEST_FILE:
                 yield from _chunks(file, LONGEST_FILE, first)
                 yield b"\n"
@@ -252,12 +252,12 @@ def _is_log(path: Path) -> bool:
 
 
 def _is_log_name(name: str) -> bool:
-    # The traces of NCCL are large, and name no cause that the ranks do not name.
+    # NCCL's traces are large, and show no cause that the ranks do not show.
     return flight_recorder.is_dump(name) or (name.endswith(_LOG_NAMES) and not name.endswith("nccl_debug.log"))
 
 
 def _read(job: FailedJob, logs: Sequence[_Log], pool: Executor, first_rank: int | None = None) -> list[LogSummary]:
-    """Read in rounds, until the cause is certain; ``first_rank`` is the local rank that torchrun saw fail first."""
+    """Read in rounds until the cause is certain; ``first_rank`` is the first local rank to fail, from torchrun."""
     dumps = [log for log in logs if flight_recorder.is_dump(log.name)]
     last, earlier = _last_attempt([log for log in logs if not flight_recorder.is_dump(log.name)][:_MAX_LOGS])
     groups = [last]
@@ -293,7 +293,7 @@ def _scan(log: _Log) -> LogSummary:
 
 
 def _arguments(log: _Log) -> LogSummary:
-    """Return the arguments that rank 0 prints first.  Its errors have been read already."""
+    """Return the arguments that rank 0 prints first.  Its errors have already been read."""
     try:
         head = next(log.stream(_HEAD), b"")
     except (RunbookError, OSError):
@@ -303,13 +303,13 @@ def _arguments(log: _Log) -> LogSummary:
 
 
 def _last_attempt(logs: Iterable[_Log]) -> tuple[list[_Log], list[_Log]]:
-    """Return the logs of the last attempt of the last repeat (with those of no rank), and all others.
+    """Return the logs of the last attempt of the last repeat (with logs without a rank), and all others.
 
-    A repeat has a folder for each node and each attempt of the launcher: one that ended minutes before the last was
-    given up.
+    A repeat has a folder for each node and each attempt of the launcher: an attempt that ended minutes before the last
+    one had failed.
     """
     last: list[_Log] = []
-    # By folder, then by attempt.  A folder is known by the numbers before it, its repeat, and its path.
+    # By folder, then by attempt.  A folder is identified by the numbers before it, its repeat, and its path.
     folders: dict[tuple[tuple[int, ...], int, str, str], dict[int, list[_Log]]] = defaultdict(lambda: defaultdict(list))
     for log in logs:
         parts = log.parts

@@ -1,7 +1,7 @@
-"""The tracebacks of one log, line by line, with the output of several ranks between each other.  Pure.
+"""The tracebacks of one log, read line by line from the interleaved output of several ranks.  Pure.
 
-Where a chain of exceptions was printed, its root is the first that a rule explains as a cause, else the first: Python
-prints the oldest first.
+The root of a chain of exceptions is the first that a rule explains as a cause, else the first: Python prints the oldest
+first.
 """
 
 import re
@@ -15,24 +15,24 @@ from runbook_lib.triage.log_summary import QUOTED, Traceback
 from runbook_lib.triage.patterns import CONSEQUENCE, NOISE, TRACEBACK, explain
 
 SHOWN = 1000  # characters of a line that are quoted
-MAX_ENTRIES = 40  # tracebacks, telling lines, or failed tests of one log
+MAX_ENTRIES = 40  # tracebacks, matching lines, or failed tests in one log
 _MAX_LINES = 4000
 _MAX_FRAMES = 200
 _MAX_MESSAGE = 4000  # characters
 
-#: The header, also behind a remark of the program; PyTorch's checkpoints name the rank that raised.
+#: The header, possibly after a remark by the program; PyTorch's checkpoints add the rank that raised.
 _HEADER = re.compile(r"Traceback \(most recent call last\):(?: \(RANK (\d{1,6})\))?$")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,200}(?::|$)")
 _FRAME = re.compile(r'File "([^"]{1,400})", line \d{1,7}, in (\S{1,100})')
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
 
-#: A function that returns the last N lines before the one being read.
+#: A function that returns the last N lines before the current one.
 LinesBefore = Callable[[int], list[str]]
 
 
 class LogLine(NamedTuple):
-    """A line taken apart: ``bare`` has no prefixes, ``shown`` is the line as it is quoted."""
+    """A parsed line: ``bare`` has no prefixes, ``shown`` is the line as quoted."""
 
     number: int
     rank: int | None
@@ -43,7 +43,7 @@ class LogLine(NamedTuple):
 
 @dataclass
 class _OpenTraceback:
-    """A traceback that is being read.  ``lines_after`` counts from the exception's own line, while more may follow."""
+    """A traceback being read.  ``lines_after`` counts from the exception's own line while more may follow."""
 
     head: str
     number: int
@@ -58,8 +58,8 @@ class _OpenTraceback:
     in_exception: bool = False
     lines_after: int = 0
     skipping: bool = False  # a later exception of the chain
-    wrapper: bool = False  # of an exception of another process
-    count: int = 1  # lines of the root
+    wrapper: bool = False  # wraps an exception from another process
+    count: int = 1  # number of lines of the root
     length: int = 1
     frames: list[tuple[str, str]] = field(default_factory=list)
     indent: str = ""
@@ -108,7 +108,7 @@ def _is_cause(message: str) -> bool:
 
 
 class TracebackReader:
-    """Reader of the tracebacks of all ranks in one log; ``tracebacks`` are those that have ended."""
+    """Reader of the tracebacks of all ranks in one log; ``tracebacks`` are the completed ones."""
 
     def __init__(self) -> None:
         self.tracebacks: list[Traceback] = []
@@ -119,16 +119,16 @@ class TracebackReader:
         return bool(self._open)
 
     def mark_survived(self, rank: int | None) -> None:
-        """Note that a rank trains on after the tracebacks that it printed."""
+        """Note that a rank kept training after the tracebacks that it printed."""
         self.tracebacks = [replace(trace, survived=True) if trace.rank == rank else trace for trace in self.tracebacks]
 
     def close_all(self, end: int) -> None:
-        """End all tracebacks, at the end of the log."""
+        """Close all tracebacks at the end of the log."""
         for rank in list(self._open):
             self._close(rank, end)
 
     def take(self, line: LogLine, lines_before: LinesBefore) -> bool:
-        """Take a line into the traceback of its rank; return False where it belongs to none."""
+        """Add a line to the traceback of its rank; return False if it belongs to none."""
         trace = self._open.get(line.rank)
         if trace is None and line.rank is None and line.bare.startswith("  File "):
             trace = self._adopt(line.number)
@@ -140,7 +140,7 @@ class TracebackReader:
                 trace.add(line.shown)
                 trace.in_exception = False
             else:
-                if trace and header[1]:  # what follows is what the exception wraps
+                if trace and header[1]:  # the wrapped exception follows
                     trace.wrapper = True
                 self._close(line.rank, line.number)
                 self._open[line.rank] = _begin(line, lines_before(30))
@@ -166,7 +166,7 @@ class TracebackReader:
         return True
 
     def _adopt(self, number: int) -> _OpenTraceback | None:
-        """Return the traceback whose header alone had the rank, the line before; its other lines have none."""
+        """Return the traceback opened on the previous line, if only its header had a rank."""
         for rank, trace in self._open.items():
             if trace.number == number - 1 and trace.count == 1:
                 trace.rank = rank
@@ -175,7 +175,7 @@ class TracebackReader:
         return None
 
     def _take_after_exception(self, trace: _OpenTraceback, line: LogLine) -> bool:
-        """Take more of an exception's message or the remark before the next of the chain, but no other output."""
+        """Add a line of an exception's message, or the remark before the next in the chain, but no other output."""
         trace.lines_after += 1
         if any(remark in line.bare for remark in _CHAINED):
             trace.add(line.shown)
@@ -192,7 +192,7 @@ class TracebackReader:
         return True
 
     def take_pytest_error(self, line: LogLine, error: str, lines_before: LinesBefore) -> None:
-        """Take an ``E`` line of pytest: the first of several begins an error, the others belong to it."""
+        """Add an ``E`` line of pytest: the first of several begins an error, the others belong to it."""
         last = self.tracebacks[-1] if self.tracebacks else None
         if last and last.by_pytest and last.rank == line.rank and line.number - last.line <= len(last.lines):
             if len(last.lines) < QUOTED:

@@ -1,14 +1,14 @@
-"""The verdict on a failed job: class and cause, from the summaries of its logs.  Pure.
+"""The verdict on a failed job: class and cause, from summaries of its logs.  Pure.
 
-The order in which causes are believed, the first that applies:
+Causes are considered in this order, and the first that applies wins:
 1. a job that did not fail, or whose logs are unavailable: unknown, with the reason;
-2. the comparison with golden values failed in the last attempt: the training had ended well by then.  It is a *golden
-   drift*, or a *regression* where the numbers are not finite, the loss diverged, or they are far off; where a resumed
-   run was compared with its first run, a *resume mismatch*, which no refresh can fix;
-3. the candidate that explains most, as ``evidence`` ranks them by ``rules.toml``: a lost runner or a time limit, failed
-   tests by name, causes, a traceback that ended its process, symptoms, generic lines; of equals the earliest;
-4. the kind of the job, by its name: linting, container build, unit tests;
-5. unknown, with the last lines, and what would decide it.
+2. the comparison with golden values failed in the last attempt, after the training had ended well: a *golden drift*; a
+   *regression* if the numbers are not finite or far off, or the loss diverged; a *resume mismatch*, which no refresh
+   can fix, if a resumed run was compared with its first run;
+3. the candidate that explains most, as ranked by ``evidence`` with ``rules.toml``: a lost runner or a time limit,
+   failed tests by name, causes, a traceback that ended its process, symptoms, generic lines; among equals the earliest;
+4. the kind of the job, from its name: linting, container build, unit tests;
+5. unknown, with the last lines and the evidence that would decide it.
 """
 
 import itertools
@@ -27,14 +27,14 @@ _BY_JOB: Mapping[str, FailureKind] = {
     "lint": "lint", "build": "container build", "unit": "unit tests", "test": "unknown",
 }  # fmt: skip
 _MAX_CAUSE = 300
-#: Classes that the kind of a job explains better.
+#: Classes that are less informative than the kind of the job.
 _GENERIC = frozenset({"program error", "unknown", "shape", "regression", "unit tests"})
 _OF_BUILDS = _GENERIC | {"dependency", "compile error"}
-#: Classes of the error of a failed test that name the cause better than the test does.
+#: Classes of a failed test's error that describe the cause better than the test does.
 _BENEATH_TESTS = frozenset({
     "out of memory", "driver mismatch", "disk full", "rate limit", "flaky infrastructure", "hang", "access denied",
 })  # fmt: skip
-#: Classes of what other ranks print when one has died.
+#: Classes of the messages that other ranks print after one has died.
 _OF_OTHERS = frozenset({"communication", "flaky infrastructure", "hang"})
 _OWN_RANK = re.compile(r"^[^\n]{0,60}?\b[Rr]ank[ =:]{1,2}(\d{1,6})\b|local_rank: (\d{1,6})")
 _SIGNAL = re.compile(r"exitcode ?: -(\d{1,2})\b|(?:code|status):? (1(?:29|[345]\d))\b")
@@ -42,7 +42,7 @@ _SIGNAL = re.compile(r"exitcode ?: -(\d{1,2})\b|(?:code|status):? (1(?:29|[345]\
 
 @dataclass(frozen=True)
 class Verdict:
-    """A failure before it is worded for the reader."""
+    """A failure before it is phrased for the reader."""
 
     kind: FailureKind
     cause: str
@@ -55,7 +55,7 @@ class Verdict:
 
 
 def kind_of_job(name: str) -> str:
-    """Return ``lint``, ``build``, ``unit`` or ``test``, by a job's name on GitHub or GitLab."""
+    """Return ``lint``, ``build``, ``unit`` or ``test``, from a job's name on GitHub or GitLab."""
     name = name.lower()
     if re.search(r"\blint|copyright|autoformat|codestyle", name):
         return "lint"
@@ -133,7 +133,7 @@ def _of_tests(
         cause = f"{_first_line(cause)} {'with' if len(tests) == 1 else '— the first with'} {_first_line(error)}"
     kind: FailureKind = "unit tests"
     beneath = _BENEATH_TESTS
-    if not any("::" in test.name for test in tests):  # no test has begun
+    if not any("::" in test.name for test in tests):  # no test has started
         beneath = beneath | {"import error"}
     if pattern is not None and not bucket and pattern.kind in beneath and not pattern.by_words:
         kind = pattern.kind
@@ -180,7 +180,7 @@ def _of_traceback(
 
 
 def _is_named_by_job(kind_of_the_job: str, candidate: Candidate) -> bool:
-    """Report if the kind of the job tells more than the class of the error does."""
+    """Return True if the kind of the job says more than the class of the error."""
     if kind_of_the_job == "test":
         return False
     generic = _OF_BUILDS if kind_of_the_job == "build" else _GENERIC
@@ -188,7 +188,7 @@ def _is_named_by_job(kind_of_the_job: str, candidate: Candidate) -> bool:
 
 
 def _decisive(trace: Traceback, pattern: LogPattern | None) -> str:
-    """Return the first line of an error, with that of its message which the rule explains."""
+    """Return the first line of an error, and the line of its message that the rule explains."""
     error = _first_line(trace.error)
     if pattern is not None and not pattern.regex.search(error):
         for line in trace.message.splitlines()[1:]:
@@ -199,13 +199,13 @@ def _decisive(trace: Traceback, pattern: LogPattern | None) -> str:
 
 
 def _named_rank(pattern: LogPattern | None, text: str) -> int | None:
-    """Return the rank that a rule finds in a line."""
+    """Return the rank that a rule extracts from a line."""
     match = pattern.regex.search(text) if pattern and "rank" in pattern.regex.groupindex else None
     return int(match["rank"]) if match and match["rank"] else None
 
 
 def _rank_of(rank: int | None, text: str, pattern: LogPattern | None, logs: Sequence[LogSummary]) -> int | None:
-    """Return the rank of a line: its own, that in its text, or the one that torchrun or srun saw fail first."""
+    """Return the rank of a line: its prefix, its text, or the first to fail according to torchrun or srun."""
     named = _named_rank(pattern, text)
     if named is not None:
         return named
@@ -254,7 +254,7 @@ def _hang(
     cause: str, lines: Sequence[str], position: LogPosition | None, details: Mapping[str, str],
     logs: Sequence[LogSummary], named: int | None = None,
 ) -> Verdict:  # fmt: skip
-    """Return a hang with the last progress, and the rank that stopped first, or that the evidence names."""
+    """Return a hang with the last progress, and the rank that stopped first or is named in the evidence."""
     stopped = hangs.stopped_rank(logs)
     if stopped is None:
         stopped = named
@@ -270,7 +270,7 @@ def _hang(
 
 
 def _without_evidence(job: FailedJob, kind: str, logs: Sequence[LogSummary], problem: str) -> Verdict:
-    """Judge a job with neither a traceback nor a telling line."""
+    """Judge a job with neither a traceback nor a matching line."""
     last = next((log for log in reversed(logs) if log.tail), None)
     lines = last.tail if last else ()
     if job.timed_out:
@@ -285,7 +285,7 @@ def _without_evidence(job: FailedJob, kind: str, logs: Sequence[LogSummary], pro
         return Verdict("cancelled", f"The job was cancelled, and its log names no fault{steps}", lines)
     effect = next((match for log in logs for match in log.matches), None)
     shown = f": it shows only {_first_line(effect.text)}" if effect else ""
-    decides = "The complete log of the job, and those of the other ranks or of the step that failed."
+    decides = "The complete log of the job, and the logs of the other ranks or the failed step."
     cause = f"The log names no cause{steps}{shown}"
     return Verdict(_BY_JOB[kind], cause, lines, details={"would decide it": decides}, confidence=0.3)
 
@@ -300,7 +300,7 @@ def _first_line(text: str) -> str:
 
 
 def _signal_name(text: str) -> str:
-    """Return the name of the signal that an exit status stands for, in brackets."""
+    """Return the name of the signal for an exit status, in brackets."""
     match = _SIGNAL.search(text)
     number = int(match[1] or match[2]) if match else 0
     known = {number.value for number in signal.Signals}

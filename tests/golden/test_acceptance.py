@@ -66,14 +66,14 @@ def test_reasons_and_metrics_are_kept():
         ("a.json:", "file: reason"),
         (": why", "file: reason"),
         (f"{GB200}: x; {GB200}: y", "twice"),
-        (f"{GB200} []: x", "without a metric"),
+        (f"{GB200} []: x", "empty brackets"),
         ("moe/z/golden_values_dev.json: x", "is not a golden file of a test. Did you mean moe/a/"),
         ("gpt/a/nonsense: x", "is not a golden file"),
         ("*/golden_values_dev_dgx_gb300.json: x", f"matches no golden file. Did you mean .*{GB200}"),
-        ("*gb200.json [mem-alocated-bytes]: x", r"covers nothing .*gb200.json \[mem-max-allocated-bytes\]"),
-        (f"{GB200} [iteration-time]: x", r"covers nothing .*\[mem-max-allocated-bytes\]"),
-        ("gpt/e/*: x", "covers nothing that is held back. Held back: gpt/"),
-        ("gpt/d/*: x", "covers nothing"),
+        ("*gb200.json [mem-alocated-bytes]: x", r"matches nothing .*gb200.json \[mem-max-allocated-bytes\]"),
+        (f"{GB200} [iteration-time]: x", r"matches nothing .*\[mem-max-allocated-bytes\]"),
+        ("gpt/e/*: x", "matches nothing that is held back. Held back: gpt/"),
+        ("gpt/d/*: x", "matches nothing"),
         ("gpt/d/golden_values_dev_dgx_gb200.json: x", "cannot be accepted: NaN"),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_group_is_accepted_by_its_id_alone(entry, accepted):
     if accepted:
         require_known(entries, [H100])
         require_coverage(entries, VERDICTS)
-        with pytest.raises(Refused, match="covers nothing that is held back"):
+        with pytest.raises(Refused, match="matches nothing that is held back"):
             require_coverage(entries, Verdicts(JUDGED))
 
 

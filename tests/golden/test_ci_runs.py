@@ -46,7 +46,7 @@ def known(world: World) -> set[str]:
 
 def test_a_run_of_the_practice_world(world: World, tmp_path: Path) -> None:
     head = authorized(world)
-    assert "has not ended" in source(world, head).unusable
+    assert "in progress" in source(world, head).unusable
     world.now[0] += 1000
     found = collect.collect(source(world, head), tmp_path / "into", known=known(world))
     assert found.files
@@ -54,8 +54,8 @@ def test_a_run_of_the_practice_world(world: World, tmp_path: Path) -> None:
     said = {(it.job.partition(" - ")[0], it.sentence.partition(":")[0]) for it in found.problems}
     assert said == {
         ("gpt/gpt3_mcore_te_tp4_pp1_long", "The job was cancelled"),
-        ("mimo/mimo_vlm_tp1", "The artifact holds no golden file"),
-        ("moe/gpt3_moe_mcore_tp2_ep4_memory", "The artifact holds no golden file"),
+        ("mimo/mimo_vlm_tp1", "The artifact contains no golden file"),
+        ("moe/gpt3_moe_mcore_tp2_ep4_memory", "The artifact contains no golden file"),
     }
     names = {file.path: GoldenFileName.of_path(file.path) for file in found.files}
     platforms = {(path.split("/")[3], name.platform) for path, name in names.items() if name}

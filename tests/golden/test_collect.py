@@ -307,7 +307,7 @@ def test_values_of_the_other_image(run: Run) -> None:
     run.add(job(1), upload(1), {"golden_values_lts_dgx_h100.json": VALUES})
     found = run.collect()
     assert found.files == ()
-    assert "values of the lts image" in told(found)
+    assert "values for the lts image" in told(found)
 
 
 # -- a network that misbehaves ----------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ def test_all_threads_wait_when_a_server_asks_to(run: Run) -> None:
         (Fault("forge", 302, times=99, headers={"Location": "file:///etc/passwd"}), "not followed"),
         (Fault("storage", 404, times=99), "does not find it"),
         (Fault("storage", 418, times=99), "HTTP 418"),
-        (Fault("storage", 206, times=99, headers={"Content-Range": "bytes 5-6/99"}), "another part"),
+        (Fault("storage", 206, times=99, headers={"Content-Range": "bytes 5-6/99"}), "different part"),
         (Fault("storage", 206, times=99, body=b"x" * 9), "HTTP 206"),
     ],
 )

@@ -53,8 +53,8 @@ def test_a_text_that_cannot_be_read_is_reported_with_its_recipe(text):
     ("scopes", "platform", "covered", "reason"),
     [
         (["mr-github"], "dgx_h100", True, ""),
-        (["mr-github", "nightly"], "dgx_h100", False, "the run gave none"),
-        (["mr-github"], "dgx_gb200", False, "GB200 runs for maintainers only"),
+        (["mr-github", "nightly"], "dgx_h100", False, "the run produced none"),
+        (["mr-github"], "dgx_gb200", False, "GB200 runs only for maintainers"),
         (["nightly"], "dgx_h100", False, "runs nightly, in GitLab only"),
         (["weekly"], "dgx_h100", False, "runs weekly, in GitLab only"),
         (["mr"], "dgx_h100", False, "GitHub never runs the scope mr"),

@@ -81,7 +81,7 @@ def test_only_lines_that_fit_the_data():
     assert "`lm loss` moved by less than 1e-4 in all 1 files" in markdown([moved("a", "lm loss", 5e-5)])
     assert "`lm loss` is the same" in markdown([moved("a", "lm loss", 0.0)])
     assert "`lm loss` moved" not in markdown([moved("a", "lm loss", 0.2)])
-    assert "signed mean hides it: `x`" in markdown([moved("a", "x", 0.0, largest=0.1)])
+    assert "signed mean hides that: `x`" in markdown([moved("a", "x", 0.0, largest=0.1)])
     assert "CI fails 1" in markdown([moved("a", "x", 0.0, ci={"x": "differs"})])
 
 

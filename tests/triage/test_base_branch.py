@@ -70,9 +70,9 @@ PASSED, FAILED = job("success"), job("failure")
         (Base([[job("skipped")]]), "did not run there"),
         (Base([[job("action_required")]]), "ended there with action_required"),
         (Base([[job("success", name="gpt/b - latest")]]), "did not run there"),
-        (Base([[FAILED]], "flaky infrastructure"), "another cause (flaky infrastructure there"),
-        (Base([[FAILED]], "hang"), "another cause (hang there"),
-        (Base([[job("cancelled")]], "unknown"), "another cause"),
+        (Base([[FAILED]], "flaky infrastructure"), "different cause (flaky infrastructure there"),
+        (Base([[FAILED]], "hang"), "different cause (hang there"),
+        (Base([[job("cancelled")]], "unknown"), "different cause"),
     ],
 )
 def test_what_is_not_proven_is_unknown(base: Base, reason: str) -> None:

@@ -101,7 +101,7 @@ def test_a_job_that_did_not_fail_is_not_triaged(conclusion: str) -> None:
 
 
 def test_unavailable_logs_are_reported() -> None:
-    said = "The artifact has expired: run the job again."
+    said = "The artifact has expired. Run the job again."
     found = diagnose.conclude(FailedJob(TEST), [], problem=said)
     assert (found.kind, found.cause, found.evidence) == ("unknown", said, ())
 

@@ -27,5 +27,5 @@ def test_equal_failures_are_counted_and_a_new_one_stands_out(tmp_path: Path) -> 
     record(tmp_path, "20260102-c", "Rank 5 failed with KeyError: 99.", "https://x/3")
     record(tmp_path, "20260103-d", "Rank 5 failed with ValueError: 1.", "https://x/4")
     last = "2026-01-02 in dev-26.04-py3 (https://x/3)"
-    assert sentence("Rank 0 failed with KeyError: 7.", tmp_path) == f"seen 2 times in this archive, last in {last}"
+    assert sentence("Rank 0 failed with KeyError: 7.", tmp_path) == f"seen 2 times in this archive, last on {last}"
     assert sentence("Rank 0 failed with TypeError: 7.", tmp_path) == "not seen before in this archive"
