@@ -1,4 +1,4 @@
-"""The output of an engine that builds: the current instruction, and the one that failed.  Pure.
+"""The output of a build engine: the current instruction, and the failed one.  Pure.
 
 buildah and podman print ``[2/3] STEP 4/7: RUN …``, with the stage's number in the file and the instruction's in its
 stage.  docker prints ``#9 [main 3/5] RUN …``, and on failure the line of the file.
@@ -45,7 +45,7 @@ class BuildStep:
 
 @dataclass(frozen=True)
 class BuildFailure:
-    """The reason of a failed build.  ``place`` is ``Dockerfile:line`` of the failed instruction, empty if none did.
+    """The reason for a failed build.  ``place`` is ``Dockerfile:line`` of the failed instruction, empty if none did.
 
     ``lines`` are the last lines of its output, without secrets.
     """
@@ -59,17 +59,17 @@ class BuildFailure:
 
 @dataclass
 class BuildLog:
-    """A reader of a build's lines, which remembers what explains its end."""
+    """A reader of a build's output, which remembers the lines that explain a failure."""
 
     current: BuildStep | None = None
     steps: int = 0
     _lines: deque[str] = field(default_factory=lambda: deque(maxlen=_SEARCHED_LINES))
     _vertices: dict[str, BuildStep] = field(default_factory=dict)
     _failed: BuildStep | None = None
-    _failed_line: int = 0  # of the Dockerfile, as docker names it
+    _failed_line: int = 0  # in the Dockerfile, according to docker
 
     def take(self, raw: str) -> BuildStep | None:
-        """Take a line of the output; return the instruction that starts with it, if one does."""
+        """Process a line of the output; return the instruction that starts with it, if any."""
         line = clean(raw[:_LINE_LENGTH].encode("utf-8", "replace")).rstrip()
         started = None
         if match := _STEP.fullmatch(line):
@@ -93,10 +93,10 @@ class BuildLog:
         return started
 
     def explain(self, path: str, text: str, images: tuple[str, ...], killed: str = "") -> BuildFailure:
-        """Return the reason of the failure.
+        """Return the reason for the failure.
 
-        ``path`` and ``text`` are the Dockerfile's, ``images`` what it pulls; ``killed`` names the signal that ended
-        the engine itself, if one did.
+        ``path`` and ``text`` are the Dockerfile's, ``images`` the images that it pulls; ``killed`` is the signal that
+        ended the engine itself, if any.
         """
         output = "\n".join(self._lines)
         step = self._failed
@@ -112,7 +112,9 @@ class BuildLog:
         lines = tuple([line for line in self._lines if line.strip()][-QUOTED_LINES:])
         if killed:
             where = f"at {place or shown}" if shown else "before the first instruction"
-            sentence = f"The build was ended by {killed} {where}. No image was tagged; the same command builds again."
+            sentence = (
+                f"The build was ended by {killed} {where}. No image was tagged; run the same command to build again."
+            )
         elif not shown:
             sentence = "The build failed before the first instruction."
             for image in images:
@@ -162,7 +164,7 @@ def _stages(text: str) -> Iterator[list[Instruction]]:
 
 
 def _is_stage(name: str, number: int, first: Instruction) -> bool:
-    """Return True if an engine names the stage with this number and FROM so; an empty name is the first stage's."""
+    """Return True if ``name`` is an engine's name for the stage with this number and FROM (empty for the first)."""
     if not name:
         return number == 0
     if name in (str(number), f"stage-{number}"):

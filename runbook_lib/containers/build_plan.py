@@ -14,7 +14,7 @@ from runbook_lib.pins.sites import Pin, PinSite, Texts, read
 from runbook_lib.text.dockerfile import PREDEFINED, Dockerfile, Stage, parse
 from runbook_lib.text.suggestions import did_you_mean
 
-#: Names of a machine's processor → the architecture of its images.
+#: Processor name of a machine → architecture of its images.
 ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 #: Set by every current builder if the Dockerfile declares them.
@@ -59,7 +59,7 @@ def plan(
     machine: str = "x86_64",
     request: BuildRequest | None = None,
 ) -> BuildPlan:
-    """Plan the build of a repository's image of a type, for a machine as ``uname -m`` names it.
+    """Plan the build of a repository's image of a type, for a machine name as printed by ``uname -m``.
 
     Raises CannotTell if pins or Dockerfile cannot be read, Refused for a stage that needs a secret, and
     RunbookError for an argument or a stage that the Dockerfile does not have.
@@ -111,14 +111,14 @@ def platform_of(machine: str) -> str:
     """Return the platform of images that a machine runs, such as ``linux/amd64``.  Raises CannotTell for others."""
     if (architecture := ARCHITECTURES.get(machine.lower())) is None:
         raise CannotTell(
-            f"This machine's processor is {machine!r}, and base images exist for amd64 (x86_64) and arm64 "
-            "(aarch64) only. Build on one of those."
+            f"This machine's processor is {machine!r}, but base images exist only for amd64 (x86_64) and arm64 "
+            "(aarch64). Build on one of those."
         )
     return f"linux/{architecture}"
 
 
 def _build(texts: Texts, repository: Repository, image_type: ImageType, dockerfile: str) -> KnownBuild:
-    """Return the build; for a repository that declares its pins, the one that takes a pinned image."""
+    """Return the build; for a repository that declares its pins, the one whose argument is a pin."""
     known = BUILDS.get(repository.name) if not repository.origin else None
     if known is not None and not dockerfile:
         return replace(known, dockerfiles=tuple(path.format(type=image_type) for path in known.dockerfiles))
@@ -139,13 +139,13 @@ def _build(texts: Texts, repository: Repository, image_type: ImageType, dockerfi
     if arguments:
         advice = "Name one of them as dockerfile."
     raise CannotTell(
-        f"{repository.name} has no single Dockerfile that takes an image of type {image_type} by a build argument, "
+        f"{repository.name} has no single Dockerfile with a build argument for an image of type {image_type}, "
         f"so no build was planned; its Dockerfiles are: {listed}. {advice}"
     )
 
 
 def _build_argument(site: PinSite) -> tuple[str, str]:
-    """Return the Dockerfile and its argument that take a pin's image; empty if the site does not declare them."""
+    """Return the Dockerfile and the argument for a pin's image; empty if the site does not declare them."""
     finder = site.finder
     if isinstance(finder, Counted):
         finder = finder.finder
@@ -171,7 +171,7 @@ def _pins(
             reasons += filter(None, [reading.problem])
         if _build_argument(reading.site)[0] == dockerfile:
             fallback += reading.pins
-    # Pins of another Dockerfile, or of an argument that this one does not have, come last.
+    # Pins of other Dockerfiles, or of arguments that this one does not have, come last.
     pins.sort(key=lambda pin: _build_argument(pin.site)[0] not in ("", dockerfile))
     if not pins and not fallback:
         reason = " ".join(reasons) or "None of its files names one."
@@ -188,7 +188,7 @@ def _differing(pins: Sequence[Pin]) -> Iterator[str]:
     differing = [pin for pin in pins[1:] if pin.image != first.image and pin.site.lockstep]
     if differing:
         listed = ", ".join(f"{_location(pin)} ({pin.tag})" for pin in differing)
-        yield f"The pins differ: this builds {first.tag}, from {_location(first)}, and not {listed}."
+        yield f"The pins differ: this builds {first.tag}, from {_location(first)}, not {listed}."
 
 
 def _parse(texts: Texts, path: str, name: str) -> Dockerfile:

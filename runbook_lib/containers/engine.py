@@ -46,10 +46,10 @@ class BuildPlan:
     warnings: tuple[str, ...] = ()
 
     def command(self, engine: Engine) -> tuple[str, ...]:
-        """Return the argument list, to be run in the repository's root."""
+        """Return the argument list to run in the repository's root."""
         engine_options = {
             "docker": ("--progress=plain",),
-            # The docker format keeps SHELL and HEALTHCHECK; with layers the next build reuses what was built.
+            # The docker format keeps SHELL and HEALTHCHECK; with layers the next build reuses finished steps.
             "podman": ("--format=docker", "--layers", "--force-rm"),
             "buildah": ("--format=docker", "--layers", "--force-rm"),
         }[engine.name]
@@ -64,7 +64,7 @@ class BuildPlan:
 
 
 def unfit(plan: BuildPlan, engine: Engine) -> str:
-    """Return why an engine cannot run a plan, as a sentence; an empty string if it may.
+    """Return why an engine cannot run a plan, as a sentence; empty if it can.
 
     Some distributions build later versions of podman and buildah without here-documents; the log shows that.
     Source: containers/buildah #3474 and #5474.

@@ -38,21 +38,21 @@ STACK = (
 #: By repository, the number of GPUs and the script of five iterations of training.
 TRAINING: Mapping[str, Mapping[str, Any]] = _TABLE["training"]
 
-#: The git remote whose host has the internal images.
+#: The git remote on whose host the internal images are.
 GITLAB_REMOTE = "gitlab"
 _INTERNAL_IMAGES: Mapping[ImageType, str] = {"dev": "adlr/megatron-lm/mcore_ci_dev"}
 _INTERNAL_TAG = "main"
-#: An address with a scheme, which may have a user and a port; and ssh's short form.
+#: A URL, which may have a user and a port; and ssh's short form.
 _URL = re.compile(r"(?:https?|ssh|git\+ssh)://(?:[^/@]*@)?(?P<host>[^/:@\[\]]+)(?::\d*)?/.+", re.IGNORECASE)
 _SHORT_URL = re.compile(r"(?:[^/@:]+@)?(?P<host>[^/:@]+):(?!//).+")
 _HOST = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+")
 
 
 def internal_image(url: str | None, repository: Repository, image_type: ImageType = "dev") -> ImageRef:
-    """Return the image that internal CI built last for main; ``url`` is the address of the remote ``gitlab``.
+    """Return the image that internal CI last built for main; ``url`` is the URL of the remote ``gitlab``.
 
-    The reference has no port: with one the registry answers "access forbidden".  Raises Refused without such an image
-    or remote, and CannotTell for an address that names no host.
+    The reference has no port, because with one the registry responds with "access forbidden".  Raises Refused without
+    such an image or remote, and CannotTell for a URL without a host.
     """
     if repository.name != MEGATRON_LM.name or image_type not in _INTERNAL_IMAGES:
         raise Refused(
@@ -61,18 +61,18 @@ def internal_image(url: str | None, repository: Repository, image_type: ImageTyp
         )
     if url is None:
         raise Refused(
-            f"This clone has no remote named {GITLAB_REMOTE!r}, whose host has the internal images. Add it with "
+            f"This clone has no remote {GITLAB_REMOTE!r}, on whose host the internal images are. Add it with "
             f"`git remote add {GITLAB_REMOTE} ADDRESS`, or build the image. Nothing was pulled."
         )
     return ImageRef(remote_host(url), _INTERNAL_IMAGES[image_type], _INTERNAL_TAG)
 
 
 def remote_host(url: str) -> str:
-    """Return the host in a remote's address, without user and port.  Raises CannotTell if the address names none."""
+    """Return the host in a remote's URL, without user and port.  Raises CannotTell if there is none."""
     match = _URL.fullmatch(url.strip()) or _SHORT_URL.fullmatch(url.strip())
     if match is None or not _HOST.fullmatch(match["host"].lower()):
         raise CannotTell(
-            f"The address {url[:200]!r} of the remote {GITLAB_REMOTE!r} names no host such as gitlab.example.com, so "
+            f"The URL {url[:200]!r} of the remote {GITLAB_REMOTE!r} has no host such as gitlab.example.com, so "
             "the registry of the internal images is unknown. Correct it (`git remote set-url`), or build the image."
         )
     return match["host"].lower()

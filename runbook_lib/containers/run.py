@@ -19,11 +19,11 @@ from runbook_lib.system.subprocess_lines import capture, ending, run_logged, sho
 from runbook_lib.text.redact import Redactor
 
 _NO_IMAGE = (
-    "{engine} built the image but has none named {tag}: its builder stores images elsewhere. Use the engine's own "
+    "{engine} built the image but cannot find {tag}: its builder stores images elsewhere. Use the engine's own "
     "builder (`docker buildx use default`), and run the same command again."
 )
 
-#: Commands that print an engine's version if it can reach everything that it needs for a build.
+#: Commands that print an engine's version if the engine is able to build.
 _VERSION: Mapping[EngineName, tuple[str, ...]] = {
     "docker": ("version", "--format", "{{.Server.Version}}"),
     "podman": ("info", "--format", "{{.Version.Version}}"),
@@ -38,7 +38,7 @@ _IMAGE_ID: Mapping[EngineName, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class BuildResult:
-    """The result of a build.  ``image`` is the id of the image, empty if there is a ``failure``."""
+    """The result of a build.  ``image`` is the image ID, empty if there is a ``failure``."""
 
     image: str
     steps: int
@@ -49,10 +49,12 @@ class BuildResult:
 def find(wanted: str = "", env: Mapping[str, str] = os.environ) -> Engine:
     """Return the engine of that name, or the first of docker, podman and buildah that works.
 
-    Raises RunbookError if none works, with a sentence for each.
+    Raises RunbookError with a sentence for each engine if none works.
     """
     if wanted and wanted not in ENGINES:
-        raise RunbookError(f"engine={wanted!r} is none of {', '.join(ENGINES)}. Name one of them, or leave it out.")
+        raise RunbookError(
+            f"engine={wanted!r} is not one of {', '.join(ENGINES)}. Choose one of them, or leave it out."
+        )
     problems = []
     for name in ENGINES:
         if wanted not in ("", name):
@@ -68,13 +70,13 @@ def find(wanted: str = "", env: Mapping[str, str] = os.environ) -> Engine:
             return Engine(name, _version(output))
         problems.append(_problem(name, output.stderr))
     raise RunbookError(
-        f"No engine for images works here. {' '.join(problems)} Fix one of them, or build on a machine that has one; "
+        f"No engine for images works here. {' '.join(problems)} Fix one of them, or build on another machine; "
         "the command to run is shown above. Nothing was built."
     )
 
 
 def image_id(engine: Engine, name: str, env: Mapping[str, str] = os.environ) -> str:
-    """Return the id of an image on this machine, ``sha256:…``; an empty string if there is none of that name."""
+    """Return the ID of an image on this machine, ``sha256:…``; empty if there is no image with that name."""
     digits = _output([engine.name, *engine.options, *_IMAGE_ID[engine.name], name], env).strip()
     return f"sha256:{digits.removeprefix('sha256:')}" if digits else ""
 
@@ -89,7 +91,7 @@ def build(
 ) -> BuildResult:
     """Build an image in the repository's root; write all output, without secrets, to ``log``.
 
-    ``say`` gets each step as it starts.  An interruption ends the engine, which tags an image only when it is complete.
+    ``say`` receives each step when it starts.  An interruption ends the engine, which tags only complete images.
     Raises RunbookError if the build cannot be started or its log not be written.
     """
     if problem := unfit(plan, engine):
@@ -109,7 +111,7 @@ def build(
     status = run_logged(plan.command(engine), root, log, line, env, plan.secrets)
     seconds = time.monotonic() - start
     if status == 0:
-        # Not the id that the engine prints at the end: docker's image store may have another for the image.
+        # Not the ID that the engine prints at the end: docker's image store may have a different ID for the image.
         image = image_id(engine, plan.tag, env)
         failure = None if image else BuildFailure(_NO_IMAGE.format(engine=engine.name, tag=plan.tag))
         return BuildResult(image, reader.steps, seconds, failure)
@@ -125,7 +127,7 @@ def pull(
     say: Callable[[str], object] = print,
     env: Mapping[str, str] = os.environ,
 ) -> BuildResult:
-    """Pull an image.  The log is written as that of a build."""
+    """Pull an image.  The log is written like that of a build."""
     result = run((engine.name, *engine.options, "pull", image), Path.cwd(), log, say, env)
     if result.failure is None:
         if digest := image_id(engine, image, env):
@@ -141,7 +143,7 @@ def run(
     say: Callable[[str], object] = print,
     env: Mapping[str, str] = os.environ,
 ) -> BuildResult:
-    """Run any command of an engine.  ``say`` gets its lines, of a long output only the first and the last."""
+    """Run any command of an engine.  ``say`` receives its output, or the first and last lines of a long one."""
     start, reader = time.monotonic(), BuildLog()
 
     with show_excerpt(say) as say_part:
@@ -163,22 +165,22 @@ def inside(
 ) -> str:
     """Return the output of a program in a new container of an image, which is removed afterwards.
 
-    A program without output is run once more.  Raises CannotTell if it cannot be started, fails, or takes longer than
+    A program without output is run again.  Raises CannotTell if it cannot be started, fails, or takes longer than
     ``limit`` seconds.
     """
     with _container(engine, image, env) as container:
         words = [engine.name, *engine.options, *container, *command]
-        # buildah may lose the output of a program that ends soon.
+        # buildah may lose the output of a short-lived program.
         output = capture(words, env, limit) or capture(words, env, limit)
     if isinstance(output, str):
         return output
     last = "; ".join(Redactor(env).text(output.stderr).strip().splitlines()[-4:])[-1000:]
-    raise CannotTell(f"{command[0]} did not run in {image} with {engine}. Its last output: {last or 'none'}.")
+    raise CannotTell(f"{command[0]} could not be run in {image} with {engine}. Its last output: {last or 'none'}.")
 
 
 @contextmanager
 def _container(engine: Engine, image: str, env: Mapping[str, str]) -> Iterator[list[str]]:
-    """Yield the words that run a program in a container; buildah's is created before and removed after."""
+    """Yield the command that runs a program in a container, which for buildah is created before and removed after."""
     if engine.name != "buildah":
         name = f"runbook-{secrets.token_hex(6)}"
         try:
@@ -212,8 +214,8 @@ def _problem(name: EngineName, errors: str) -> str:
     """Return why an installed engine does not work, as a sentence."""
     message = errors.lower()
     if "permission denied" in message and name == "docker":
-        return "docker is installed, but you may not use it: have yourself added to the group docker, and log in again."
+        return "docker is installed, but you may not use it: get yourself added to the group docker, and log in again."
     if any(sign in message for sign in ("cannot connect", "is the docker daemon running", "connection refused")):
-        return f"{name} is installed, but its daemon does not run: start it (`systemctl start {name}`)."
+        return f"{name} is installed, but its daemon is not running: start it (`systemctl start {name}`)."
     last = "; ".join(errors.strip().splitlines()[-2:])[-300:].rstrip(".")
     return f"{name} is installed, but does not work. Its last output: {last or 'none'}."

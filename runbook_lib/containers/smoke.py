@@ -13,12 +13,12 @@ from runbook_lib.pins.repositories import Repository
 
 Verdict = Literal["as claimed", "another version", "not claimed", "not found"]
 
-#: Seconds for the imports: a new image is read from the disk for the first time.
+#: Seconds for the imports, because a new image is read from disk for the first time.
 LIMIT = 600.0
 
-#: Marks the answer among an image's other output.
+#: Marks the answer among the image's other output.
 _MARK = "runbook-smoke "
-#: Components that must be the base image's.  A Dockerfile, or its lock, may replace the others on purpose.
+#: Components that must come from the base image.  A Dockerfile, or its lock, may replace the others on purpose.
 _FROM_BASE = ("Python", "PyTorch", "CUDA")
 _CHECKED = ("Python", "PyTorch", "CUDA", "cuDNN", "NCCL", "Transformer Engine")
 
@@ -28,7 +28,7 @@ COMMAND = ("python3", "-c", (files("runbook_lib.containers") / "smoke_program.tx
 
 @dataclass(frozen=True)
 class CheckedVersion:
-    """A component's version in the registry's config and in the image, either empty if there is none.
+    """A component's version in the registry's config and in the image, empty if there is none.
 
     ``note`` is a sentence, or empty.
     """
@@ -41,7 +41,7 @@ class CheckedVersion:
 
     @property
     def wrong(self) -> bool:
-        """True if the image is not what it should be."""
+        """True if the image's version is wrong."""
         return self.name in _FROM_BASE and self.verdict in ("another version", "not found")
 
     @property
@@ -69,14 +69,14 @@ def judge(claims: Mapping[str, str], output: str) -> tuple[CheckedVersion, ...]:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         last = output.strip().splitlines()[-1:] or ["nothing"]
         raise CannotTell(
-            f"The smoke check's program gave no answer in the image; its last line is {last[0]!r}."
+            f"The smoke check's program printed no result in the image; its last line is {last[0]!r}."
         ) from error
     checked = []
     for name in _CHECKED:
         checked.append(_checked(name, claims.get(name, ""), versions.get(name, ""), problems.get(name, "")))
     error_message = problems.get("import of Transformer Engine", "")
     if error_message and checked[-1].imported:
-        note = f"Its import failed: {error_message} Without a GPU and its driver that is expected."
+        note = f"Its import failed: {error_message} This is expected without a GPU and its driver."
         checked[-1] = replace(checked[-1], note=f"{checked[-1].note} {note}".strip())
     return tuple(checked)
 
@@ -88,12 +88,12 @@ def _checked(name: str, claimed: str, imported: str, problem: str) -> CheckedVer
         return CheckedVersion(name, "", imported, "not claimed")
     if same_version(claimed, imported):
         return CheckedVersion(name, claimed, imported, "as claimed")
-    note = "" if name in _FROM_BASE else "The Dockerfile, or the lock, may install its own on purpose."
+    note = "" if name in _FROM_BASE else "The Dockerfile, or the lock, may install a different version on purpose."
     return CheckedVersion(name, claimed, imported, "another version", note)
 
 
 def same_version(claimed: str, imported: str) -> bool:
-    """Return True if two versions agree as far as both go.
+    """Return True if two versions agree in the parts that both have.
 
     CUDA is claimed as ``13.2.0.046``, but PyTorch reports ``13.2``; PyTorch is claimed as ``2.12.0a0+0291f96`` and
     reports ``2.12.0a0+0291f96.nv26.4``.

@@ -1,4 +1,4 @@
-"""The tests that Megatron-LM's CI selects by the labels of a pull request.  Pure.
+"""The tests that Megatron-LM's CI selects from the labels of a pull request.  Pure.
 
 Source: the decision tree of ``skills/mcore-cicd/SKILL.md``, which the step "Configure" of
 ``.github/workflows/cicd-main.yml`` decides; its names of scopes differ between branches.
@@ -31,8 +31,8 @@ _CADENCES = {"merge_group": "mergegroup", "schedule": "nightly", "workflow_dispa
 class CiSelection:
     """The tests of a run.  ``cadence`` filters them, except if it is None.
 
-    ``label`` decided the scope, empty if none did; ``further`` are labels with an effect of their own, ``overridden``
-    one that would have decided without ``label``, ``unused`` those that select nothing.
+    ``label`` determined the scope, empty if none did; ``further`` are labels with other effects, ``overridden`` are
+    labels that would have decided without ``label``, ``unused`` those that select nothing.
     """
 
     scope: str
@@ -68,8 +68,8 @@ class CiSelection:
 def select_tests(labels: Collection[str], event: str = "push", workflow: str = TREE) -> CiSelection:
     """Return the tests that CI selects for a pull request with these labels at the start of the run.
 
-    ``event`` is that of the run: only a push to ``pull-request/<N>`` has labels.  ``workflow`` is the text of
-    WORKFLOW_FILE at the pull request's head.  Raise CannotTell for a workflow that decides in another way.
+    ``event`` is the run's event: only a push to ``pull-request/<N>`` has labels.  ``workflow`` is the text of
+    WORKFLOW_FILE at the pull request's head.  Raises CannotTell for a workflow that decides differently.
     """
     if event != "push":
         labels = ()
@@ -77,8 +77,8 @@ def select_tests(labels: Collection[str], event: str = "push", workflow: str = T
     branches = _BRANCH.findall(workflow)
     if not label_names or not branches:
         raise CannotTell(
-            f"{WORKFLOW_FILE} of this commit has no decision tree of the known form (SCOPE, N_REPEAT, LIGHTWEIGHT): "
-            "read there what its labels select, or in the summary of the run's job `configure`."
+            f"In this commit {WORKFLOW_FILE} has no decision tree of the known form (SCOPE, N_REPEAT, LIGHTWEIGHT). "
+            "See there, or in the summary of the run's job `configure`, what the labels select."
         )
     values = {
         "IS_MERGE_GROUP": str(event == "merge_group").lower(),

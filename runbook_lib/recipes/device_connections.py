@@ -1,4 +1,4 @@
-"""The value of ``CUDA_DEVICE_MAX_CONNECTIONS`` that a test needs, by its hardware and parallelism.  Pure.
+"""The value of ``CUDA_DEVICE_MAX_CONNECTIONS`` that a test needs for its hardware and parallelism.  Pure.
 
 Sources in Megatron-LM: ``skills/mcore-run-on-slurm`` ("CUDA_DEVICE_MAX_CONNECTIONS"), and the assertions and warnings
 of ``validate_args`` in ``megatron/training/arguments.py``: before Blackwell TP > 1 or CP > 1 asserts 1, unless FSDP or
@@ -23,7 +23,7 @@ OVERLAPPED = 32
 
 @dataclass(frozen=True)
 class Connections:
-    """``value`` is None where the variable must stay unset; ``reason`` is a sentence."""
+    """``value`` is None if the variable must stay unset; ``reason`` is a sentence."""
 
     value: int | None
     reason: str
@@ -32,7 +32,7 @@ class Connections:
 def architecture(platform: str) -> Architecture:
     """Return the GPU generation of a platform; blanks in its name, a typo of some recipes, are ignored.
 
-    Raise CannotTell for an unknown platform.
+    Raises CannotTell for an unknown platform.
     """
     name = "".join(platform.split())
     if name in PLATFORMS:
@@ -44,12 +44,14 @@ def architecture(platform: str) -> Architecture:
 
 
 def choose(gpus: Architecture, parallelism: Parallelism) -> Connections:
-    """Return the value to export; the test's own where it sets one that contradicts no rule.
+    """Return the value to export: the test's own, if it sets one that contradicts no rule.
 
-    Raise Refused, with the reason, where two settings of the test exclude each other or its own value is wrong.
+    Raises Refused, with the reason, where two settings of the test exclude each other or its own value is wrong.
     """
     if parallelism.torch_fsdp2 and parallelism.megatron_fsdp:
-        raise Refused(f"No {VARIABLE} fits Torch-FSDP2 and Megatron-FSDP together: a test uses one of them.")
+        raise Refused(
+            f"No {VARIABLE} works for Torch-FSDP2 and Megatron-FSDP together: a test must use only one of them."
+        )
     fsdp = ""
     if parallelism.torch_fsdp2:
         fsdp = "Torch-FSDP2"
@@ -60,7 +62,7 @@ def choose(gpus: Architecture, parallelism: Parallelism) -> Connections:
     split = " and ".join(f"{name} {size}" for name, size in sizes if size > 1)
     if split and not fsdp and overlapped and (gpus != "blackwell" or own == 1):
         # Before Blackwell one setting needs 1 and the other 32, and only a person can weigh.  A test has one
-        # configuration for all platforms, so its choice of 1 holds on Blackwell too.
+        # configuration for all platforms, so its choice of 1 applies to Blackwell too.
         if own in (1, OVERLAPPED):
             return Connections(own, f"{split} needs 1, overlapped expert communication {OVERLAPPED}; the test chose.")
         raise Refused(
@@ -81,7 +83,7 @@ def _rule(gpus: Architecture, split: str, fsdp: str, overlapped: bool) -> Connec
         reason = f"Overlapped MoE expert-parallel communication needs {OVERLAPPED} for its streams."
         return Connections(OVERLAPPED, reason)
     if fsdp:
-        return Connections(None, f"{fsdp} must never run with 1: unset, or greater than 1.")
+        return Connections(None, f"{fsdp} must not run with 1: leave it unset, or set a greater value.")
     if split and gpus != "blackwell":
         return Connections(1, f"{split} on {gpus.title()} without FSDP requires 1: Megatron-LM asserts it.")
     if gpus == "blackwell":

@@ -1,4 +1,4 @@
-"""The recipe row of a test that has none yet, drafted as text in the style of the recipe at hand.  Pure."""
+"""The recipe row for a test that has none yet, drafted as text in the style of the recipe.  Pure."""
 
 import re
 from collections import Counter
@@ -26,7 +26,7 @@ class DraftedRow:
 
 
 def recipe_for(test: Target, texts: Mapping[str, str | None]) -> str:
-    """Return the recipe that a test's row belongs to.  Raise Refused where none or several could be meant."""
+    """Return the recipe that a test's row belongs to.  Raises Refused if there are none or several candidates."""
     folder = f"{recipes.FOLDER}/{test.platform.rpartition('_')[2]}/"
     rows, _ = recipes.read_all(texts)
     used = {row.recipe for row in rows if row.model == test.model and row.recipe.startswith(folder)}
@@ -35,17 +35,17 @@ def recipe_for(test: Target, texts: Mapping[str, str | None]) -> str:
         return of_model
     if len(used) == 1:
         return used.pop()
-    problem = f"{folder} has none of the model {test.model}"
+    problem = f"{folder} has no recipe for the model {test.model}"
     if used:
         problem = f"{folder} has several: {', '.join(sorted(used))}"
     raise Refused(f"Which recipe {test} belongs to is not clear: {problem}. Name one with --recipe.")
 
 
 def draft(recipe: str, text: str, test: Target) -> DraftedRow:
-    """Draft the row for a test, modelled on the recipe's usual entry for that platform, below the last of that form.
+    """Draft the row for a test, modelled on the recipe's usual entry for that platform, below the last one like it.
 
-    A model is an entry of one row that stands for this environment and platform alone, without comments of its own;
-    if GitHub runs some, one of those.  Raise Refused where no entry can be a model.
+    A model is an entry with one row, only for this environment and platform, without comments;
+    if GitHub runs some, one of those.  Raises Refused where no entry can be a model.
     """
     if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", test.case):
         raise Refused(f"{test.case!r} cannot be the name of a test.")
@@ -53,7 +53,7 @@ def draft(recipe: str, text: str, test: Target) -> DraftedRow:
     model = _choose_model(Text(text), before, test)
     if model is None:
         raise Refused(
-            f"No entry of {recipe} can be the model for {test}: none stands for that environment and platform alone, "
+            f"No entry in {recipe} can be a model for {test}: none is only for that environment and platform, "
             "without comments in it. Write the row by hand, with scope, environment and platforms."
         )
     edit = Edit(recipe, text, _insert_copy(text, model, test.case))
@@ -68,7 +68,7 @@ def draft(recipe: str, text: str, test: Target) -> DraftedRow:
 
 @dataclass(frozen=True)
 class _Model:
-    """An entry whose text can be copied: ``start`` to ``end``, with its test's name at ``name``."""
+    """An entry whose text can be copied: from ``start`` to ``end``, with its test's name at ``name``."""
 
     case: str
     scopes: tuple[str, ...]
@@ -93,7 +93,7 @@ def _choose_model(parsed: Text, rows: Sequence[RecipeRow], test: Target) -> _Mod
 
 
 def _insert_copy(text: str, model: _Model, case: str) -> str:
-    """Return the text with a copy of the entry below it, for another test case."""
+    """Return the text with a copy of the entry, for another test case, inserted below it."""
     entry = text[model.start : model.name[0]] + case + text[model.name[1] : model.end]
     newline = "\r\n" if "\r\n" in text else "\n"
     blank_line = newline if re.search(r"\n[ \t]*\r?\n\Z", text[: model.start]) else ""

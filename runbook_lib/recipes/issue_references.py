@@ -4,13 +4,13 @@ import re
 
 
 def issue_of_comment(text: str, repository: str) -> int | None:
-    """Return the issue that a person's comment names: ``#12``, or the address of an issue of this repository."""
+    """Return the issue in a person's comment: ``#12``, or the URL of an issue in this repository."""
     match = re.search(rf"{_address(repository)}|(?<![\w/])#([0-9]{{1,9}})\b", text)
     return int(match[1] or match[2]) if match else None
 
 
 def issue_of_reason(reason: str, repository: str) -> int | None:
-    """Return the issue that a reason names: ``see #12``, ``issue #12``, or an address.
+    """Return the issue in a reason: ``see #12``, ``issue #12``, or a URL.
 
     A bare number does not count: reasons are taken from logs, and a frame of a traceback has one too.
     """
@@ -19,7 +19,7 @@ def issue_of_reason(reason: str, repository: str) -> int | None:
 
 
 def without_issues(cause: str) -> str:
-    """Break the references to issues in a cause: it comes from a log, and must not decide a reason's issue."""
+    """Break the issue references in a cause, which comes from a log and must not determine a reason's issue."""
     return re.sub(r"(#|/issues/)(?=[0-9])", r"\1 ", cause)
 
 

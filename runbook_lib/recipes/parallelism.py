@@ -21,7 +21,7 @@ class Parallelism:
     """Sizes count GPUs; numbers that the test does not set are 0.
 
     ``groups`` are the query groups of its attention, ``expert`` and ``expert_tensor`` the sizes of its experts'
-    parallelism.  ``connections`` is the test's own ``CUDA_DEVICE_MAX_CONNECTIONS``, None where it sets none.
+    parallelism.  ``connections`` is the test's own ``CUDA_DEVICE_MAX_CONNECTIONS``, None if it does not set it.
     """
 
     tensor: int = 1
@@ -44,11 +44,11 @@ class Parallelism:
 
     @classmethod
     def parse(cls, text: str, path: str = "model_config.yaml") -> "Parallelism":
-        """Parse the text of a ``model_config.yaml``.  Raise CannotTell, with the path, for what cannot be read."""
+        """Parse the text of a ``model_config.yaml``.  Raises CannotTell, with the path, if it cannot be read."""
         try:
             data = yaml_spans.load(text)
         except CannotTell as error:
-            raise CannotTell(f"{path} does not parse as YAML. Fix it before the test is submitted.") from error
+            raise CannotTell(f"{path} is not valid YAML. Fix it before the test is submitted.") from error
         if not isinstance(data, dict):
             raise CannotTell(f"{path} has no settings (expected MODEL_ARGS and ENV_VARS).")
         arguments, variables = _mapping(data, "MODEL_ARGS"), _mapping(data, "ENV_VARS")
@@ -74,7 +74,7 @@ class Parallelism:
         )
 
     def problems(self, world_size: int) -> tuple[str, ...]:
-        """Return sentences about why it cannot run on that many GPUs; none where it can."""
+        """Return the reasons, as sentences, why it cannot run on this many GPUs; empty if it can."""
         sizes = (("TP", self.tensor), ("CP", self.context), ("PP", self.pipeline), ("EP", self.expert))
         if wrong := [f"{name} is {size}" for name, size in sizes if size < 1]:
             return (f"{' and '.join(wrong)}; expected at least 1.",)
@@ -102,7 +102,7 @@ def _mapping(data: Mapping[Any, Any], key: str) -> Mapping[str, Any]:
 
 
 def _is_on(arguments: Mapping[str, Any], name: str) -> bool:
-    """Report if the test's script passes the option: for any value but false."""
+    """Return True if the test's script passes the option, which it does for any value except false."""
     return arguments.get(name, False) not in (False, None, "false")
 
 

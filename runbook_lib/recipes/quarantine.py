@@ -1,7 +1,7 @@
-"""Quarantine of a broken test in its recipe, with the issue that tracks it, and the way back.  Pure.
+"""Quarantine of a broken test in its recipe, with a tracking issue, and its reversal.  Pure.
 
 The gating scopes of the test's rows become their ``-broken`` form, which no automatic trigger selects, and a comment
-above gives the reason and the issue; nothing else of the file changes.  The tier and cadence of the scopes stay
+above gives the reason and the issue; nothing else in the file changes.  The tier and cadence of the scopes stay
 readable in their names, and removing the comment and the endings restores the file byte for byte.
 """
 
@@ -35,7 +35,7 @@ Span = tuple[int, int, str]
 
 @dataclass(frozen=True)
 class QuarantinedRow:
-    """A row with a ``-broken`` scope; ``issue`` is the one that a comment names, None without any."""
+    """A row with a ``-broken`` scope; ``issue`` is the issue in its comment, None if there is none."""
 
     row: RecipeRow
     issue: int | None
@@ -52,7 +52,7 @@ class QuarantinedRow:
 
 
 def gating(scope: str) -> bool:
-    """Report if a scope selects tests without being named, so that a quarantine removes it."""
+    """Return True if a scope selects tests without being named, so that a quarantine removes it."""
     return bool(scope) and scope not in _IDLE and not scope.endswith((BROKEN, "-disabled"))
 
 
@@ -65,12 +65,12 @@ def mark(
     recipe: str, text: str, tests: Sequence[Target], issue: int, *, companions: Sequence[Target] = (),
     soft: bool = False, whole_rows: bool = False,
 ) -> Edit:  # fmt: skip
-    """Quarantine tests of one issue: all their rows in this recipe.  A row that is quarantined already stays as it is.
+    """Quarantine the tests of one issue: all their rows in this recipe.  Rows already in quarantine stay unchanged.
 
-    ``issue`` 0 stands for one that is not filed yet, as a preview shows it; it must not be written.
+    ``issue`` 0 represents an issue that is not filed yet, for previews; it must not be written.  ``soft`` lets the row
 
-    ``soft`` lets the row fail instead (``allow_failure``), which only GitLab honours.  A row that stands for other
-    platforms or environments as well, which none of the ``companions`` is for, is refused without ``whole_rows``.
+    fail instead (``allow_failure``), which only GitLab respects.  A row that also covers other platforms or
+    environments, which are not in ``companions``, is refused without ``whole_rows``.
     """
     spans: list[Span] = []
     for row in recipes.rows(recipe, text):
@@ -86,7 +86,7 @@ def mark(
 def unmark(recipe: str, text: str, tests: Sequence[Target], *, whole_rows: bool = False) -> Edit:
     """Restore the scopes of the tests' rows, and remove the comments that name an issue.
 
-    Where no row of a test has such a comment, the scopes that people broke come back, and their comments stay.
+    If no row of a test has such a comment, scopes that people marked as broken are restored, and their comments stay.
     """
     marked_rows = [
         _MarkedRow(row, _above(row, text, _COMMENT), _below(row, text, _SOFT)) for row in recipes.rows(recipe, text)
@@ -106,7 +106,7 @@ def unmark(recipe: str, text: str, tests: Sequence[Target], *, whole_rows: bool 
 
 
 def track(recipe: str, text: str, test: Target, issue: int) -> Edit:
-    """Name an issue in a comment above the quarantined rows of a test; 0 stands for one that is not filed yet."""
+    """Add an issue in a comment above the quarantined rows of a test; 0 represents one that is not filed yet."""
     spans: list[Span] = []
     for row in recipes.rows(recipe, text):
         if test.is_of(row) and _has_broken_scope(row) and not comment_of(row, text):
@@ -118,7 +118,7 @@ def track(recipe: str, text: str, test: Target, issue: int) -> Edit:
 
 
 def comment_of(row: RecipeRow, text: str) -> str:
-    """Return the comment of a row that names its issue; empty without one."""
+    """Return a row's comment with its issue; empty if there is none."""
     match = _above(row, text, _COMMENT) or _below(row, text, _SOFT)
     return match[0] if match else ""
 
@@ -163,17 +163,17 @@ def _require_own(row: RecipeRow, tests: Collection[Target], whole_rows: bool) ->
                 unnamed.append(f"{environment} on {platform}")
     if unnamed and not whole_rows:
         raise Refused(
-            f"The row of {row.case} in {place} stands for {', '.join(unnamed)} as well. Give this platform a row of "
+            f"The row of {row.case} in {place} also covers {', '.join(unnamed)}. Give this platform a row of "
             "its own first, or name the others too.",
             "whole-row",
         )
 
 
 def _on_one_line(reason: str) -> str:
-    """Return a reason for a comment.  Raise Refused for a character that would end the comment, or YAML itself."""
+    """Return a reason for a comment.  Raises Refused for a character that would end the comment, or YAML itself."""
     line = " ".join(reason.split())
     if not line.isprintable():
-        raise Refused(f"The reason {line!r} has a character that no YAML comment can have. Write it without.")
+        raise Refused(f"The reason {line!r} contains a character that is not allowed in YAML comments. Remove it.")
     return line
 
 
@@ -196,7 +196,7 @@ def _allow_failure(row: RecipeRow, text: str, note: str) -> Iterable[Span]:
         raise Refused(f"The row of {row.case} in {place} is written on one line. Edit it by hand.")
     if row.sets_allow_failure:
         raise Refused(f"The row of {row.case} in {place} sets allow_failure already. Edit it by hand.")
-    # Below the scope: a key of the row, whose column is that of ``scope``.
+    # Below the scope: a key of the row, in the same column as ``scope``.
     start = text.find("\n", row.end) + 1 or len(text)
     column = row.key - (text.rfind("\n", 0, row.key) + 1)
     line = f"{' ' * column}allow_failure: [true] # Broken: {note}"
@@ -221,7 +221,7 @@ def _newline(text: str, position: int) -> str:
 
 
 def _line_of(text: str, match: re.Match[str]) -> Span:
-    """Return our line with its newline; at the end of a file without one, with that of the line before it."""
+    """Return our line with its newline; at the end of a file without a final newline, with the previous line's."""
     start = match.start()
     if not match[0].endswith("\n"):
         start -= 2 if text[:start].endswith("\r\n") else 1
@@ -269,7 +269,7 @@ def _comments(row: RecipeRow, text: str) -> list[str]:
         elif not _HEAD.match(line.strip()):
             break
     for number, line in enumerate(lines[first:], first):
-        # A line below the scope that is all comment may be of the next row.
+        # A line below the scope that is only a comment may belong to the next row.
         if number > scope and (_indent(line) <= _indent(lines[first]) or line.lstrip().startswith("#")):
             break
         match = re.search(r"(?:^|\s)#\s*(.*)", line)

@@ -1,7 +1,7 @@
 """The rows of a recipe of functional tests, with the places of their scopes in the text.  Pure.
 
 A recipe (``tests/test_utils/recipes/**.yaml``) lists ``products: [{test_case: [name], products: [{environment, scope,
-platforms, …}]}]``.  Only the first entry of ``test_case`` counts; what a row does not set, ``spec`` sets for all rows
+platforms, …}]}]``.  Only the first entry of ``test_case`` counts; ``spec`` sets defaults for all rows
 (``tests/test_utils/python_scripts/recipe_parser.py`` of Megatron-LM).
 """
 
@@ -23,8 +23,8 @@ _KEYS = ("model", "environment", "platforms", "scope", "allow_failure")
 class RecipeRow:
     """An entry of a test case's products.  ``line`` counts from 1; ``scopes`` have their places in the text.
 
-    ``key`` is the position of the row's own key ``scope``, -1 without one, and ``end`` that of the end of its value;
-    ``fixed`` is the reason why its scopes cannot be edited, empty where they can.  ``unread`` are further entries of
+    ``key`` is the position of the row's own key ``scope``, -1 if there is none, and ``end`` the end of its value;
+    ``fixed`` is the reason why its scopes cannot be edited, empty if they can.  ``unread`` are further entries of
     ``test_case``, which CI never reads.
     """
 
@@ -44,14 +44,14 @@ class RecipeRow:
     end: int = -1
 
     def stands_for(self, environment: str, platform: str) -> bool:
-        """Report if the row runs its test in this environment on this platform."""
+        """Return True if the row runs its test in this environment on this platform."""
         return environment in self.environments and platform in self.platforms
 
 
 def rows(recipe: str, text: str) -> tuple[RecipeRow, ...]:
-    """Parse the rows of one recipe, in their order; none where the file is YAML of another form.
+    """Parse the rows of one recipe, in order; empty if the file is YAML with a different structure.
 
-    Raise CannotTell, with the recipe's path and the line, for what does not parse.
+    Raises CannotTell, with the recipe's path and the line, if it cannot be parsed.
     """
     try:
         parsed = Text(text)
@@ -60,7 +60,7 @@ def rows(recipe: str, text: str) -> tuple[RecipeRow, ...]:
     entries: list[_Entry] = []
     for document in parsed.documents:
         entries += _entries(parsed, document)
-    # An alias is the same node as its anchor: the list of scopes as well as a single one.
+    # An alias is the same node as its anchor: both for the list of scopes and for a single scope.
     uses: Counter[int] = Counter()
     for entry in entries:
         if entry.scope is not None:
@@ -82,7 +82,7 @@ def read_all(texts: Mapping[str, str | None]) -> tuple[list[RecipeRow], list[str
 
 
 def problems(rows: Iterable[RecipeRow]) -> tuple[str, ...]:
-    """Return sentences about the parts of rows that CI does not read as their author meant them."""
+    """Return sentences about the parts of rows that CI reads differently than their author intended."""
     sentences: list[str] = []
     for row in rows:
         for name in row.platforms:
@@ -133,21 +133,21 @@ def _row(recipe: str, parsed: Text, entry: _Entry, uses: Counter[int]) -> Recipe
 
 
 def _fixed(parsed: Text, entry: _Entry, keys: Sequence[Node], scopes: tuple[Cell, ...], uses: Mapping[int, int]) -> str:
-    """Return the reason why the scopes cannot be edited in place, with a comment in a line of its own above."""
+    """Return the reason why the scopes cannot be edited in place, with a comment on a separate line above."""
     if not keys:
-        return "it has no scope of its own, but that of all rows of the recipe"
+        return "it has no scope of its own, only the common scope of all rows in the recipe"
     if len(keys) > 1:
         return "it has the key scope twice"
     start, end = parsed.span(entry.node)
     aliased = max(uses[id(node)] for node in (entry.scope, *items(entry.scope))) > 1
     if aliased or not all(start <= cell.start < end for cell in scopes):
-        return "its scope is an alias and stands for other rows as well"
+        return "its scope is an alias that is also used in other rows"
     for cell in scopes:
         if cell.problem:
             return cell.problem
     key = parsed.span(keys[0])[0]
     line = parsed.text.rfind("\n", 0, key) + 1
-    # In a row on one line all before the key may be the row's own.
+    # In a row on one line, everything before the key may belong to the row.
     if not re.fullmatch(r"[ \t?-]*", parsed.text[line : start if line <= start else key]):
         return "it shares its line with something else"
     return ""

@@ -14,7 +14,7 @@ from runbook_lib.text.redact import Redactor
 
 @dataclass(frozen=True)
 class Target:
-    """A test case on a platform, in an environment; ``model`` is empty where a person did not name it."""
+    """A test case on a platform, in an environment; ``model`` is empty if the user did not give it."""
 
     case: str
     platform: str
@@ -27,15 +27,15 @@ class Target:
         return f"{model}{self.case}@{self.platform or '?'} ({self.environment})"
 
     def is_of(self, row: RecipeRow) -> bool:
-        """Report if a row runs the test."""
+        """Return True if a row runs the test."""
         named = row.case == self.case and self.model in ("", row.model)
         return named and row.stands_for(self.environment, self.platform)
 
 
 def parse_targets(text: str, environment: str, redactor: Redactor, parameter: str = "broken") -> tuple[Target, ...]:
-    """Parse a person's list of tests, ``case@platform: reason; …``; the case may have its model before it.
+    """Parse a user's list of tests, ``case@platform: reason; …``; the case may be preceded by its model.
 
-    The platform may be left out, and is empty then.  Raise Refused for an entry of another form.
+    The platform may be left out, and is then empty.  Raises Refused for a malformed entry.
     """
     targets = []
     for name, reason in entries(text, parameter, "case@platform: reason", redactor).items():
@@ -49,7 +49,7 @@ def parse_targets(text: str, environment: str, redactor: Redactor, parameter: st
 
 
 def resolve(target: Target, rows: Iterable[RecipeRow]) -> Target:
-    """Complete a test with its model and platform.  Raise Refused where no recipe has it, or several would fit."""
+    """Complete a test with its model and platform.  Raises Refused if no recipe has it, or it is ambiguous."""
     rows = list(rows)
     rows_of_case = [row for row in rows if row.case == target.case and target.model in ("", row.model)]
     variants: set[tuple[str, str]] = set()
@@ -67,6 +67,6 @@ def resolve(target: Target, rows: Iterable[RecipeRow]) -> Target:
         raise Refused(f"No recipe runs {target}. {hint} Nothing was changed.")
     if len(fitting) > 1:
         choices = ", ".join(f"{model}/{target.case}@{platform}" for model, platform in sorted(variants))
-        raise Refused(f"{target} may be any of {choices}. Name one of them. Nothing was changed.")
+        raise Refused(f"{target} is ambiguous: {choices}. Name one of these. Nothing was changed.")
     ((model, platform),) = fitting
     return Target(target.case, platform, target.environment, model, target.reason)

@@ -1,8 +1,8 @@
 """The resources that the rows of a recipe need on a cluster: nodes, GPUs, time and the script of each test.  Pure.
 
-What a row does not set, ``spec`` sets for all rows; each value of a row's lists is a workload of its own, but its
+``spec`` sets defaults for all rows; each value in a row's lists is a separate workload, except that its
 scopes only select it (``recipe_parser.py:flatten_products`` of Megatron-LM).  The script is a template: ``{name}``
-stands for a value of the row, ``{{`` and ``}}`` for braces.
+represents a value of the row, ``{{`` and ``}}`` represent braces.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.text import yaml_spans
 
-#: Seconds where a recipe sets no limit; a script without ``n_repeat`` runs once (``recipe_parser.py:load_workloads``).
+#: Default limit in seconds; a script without ``n_repeat`` runs once (``recipe_parser.py:load_workloads``).
 TIME_LIMIT = 1800
 _NO_DIMENSION = frozenset({"scope", "cadence", "allow_failure"})
 _TEMPLATE_FIELD = re.compile(r"\{\{|\}\}|\{(?P<name>\w*)\}|[{}]")
@@ -24,7 +24,7 @@ _TEMPLATE_FIELD = re.compile(r"\{\{|\}\}|\{(?P<name>\w*)\}|[{}]")
 
 @dataclass(frozen=True)
 class Workload:
-    """A test in one environment on one platform.  ``gpus`` are those of each node, ``time_limit`` is in seconds."""
+    """A test in one environment on one platform.  ``gpus`` are per node, ``time_limit`` is in seconds."""
 
     recipe: str
     model: str
@@ -45,7 +45,7 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """Return its test, environment, platform and, where the recipe has one, tag."""
+        """Return its test, environment, platform and, if the recipe has one, tag."""
         parts = [self.model, self.case, self.environment, self.platform, self.values.get("tag", "")]
         return "-".join(re.sub(r"[^\w.]+", "_", part) for part in parts if part)
 
@@ -53,7 +53,7 @@ class Workload:
         return f"{self.model}/{self.case}@{self.platform} ({self.environment})"
 
     def command(self, **values: str) -> str:
-        """Return the script with the row's values and these in it.  Raise CannotTell for a field without a value."""
+        """Return the script with the row's values and these in it.  Raises CannotTell for a field without a value."""
         known = {
             "n_repeat": "1", **self.values, "model": self.model, "test_case": self.case,
             "environment": self.environment, "platforms": self.platform, "nodes": str(self.nodes),
@@ -72,9 +72,9 @@ class Workload:
 
 
 def read(recipe: str, text: str) -> tuple[Workload, ...]:
-    """Parse the workloads of one recipe, in their order; none for a recipe without tests, such as one that builds.
+    """Parse the workloads of one recipe, in order; empty for a recipe without tests, such as a build recipe.
 
-    Raise CannotTell, with the recipe's path, for text that does not parse and for an invalid number.
+    Raises CannotTell, with the recipe's path, for invalid YAML and for an invalid number.
     """
     rows = recipes.rows(recipe, text)
     if not rows:
@@ -91,7 +91,7 @@ def read(recipe: str, text: str) -> tuple[Workload, ...]:
 
 
 def _row_settings(data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the settings of the rows as ``recipes.rows`` counts them: an entry without a test's name has none."""
+    """Yield the settings of the rows as counted in ``recipes.rows``: an entry without a test name has none."""
     for product in _list(data.get("products")):
         if isinstance(product, dict):
             case = _list(product.get("test_case"))
@@ -100,7 +100,7 @@ def _row_settings(data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _workloads(row: RecipeRow, settings: Mapping[str, Any]) -> Iterator[Workload]:
-    # A key without a value, such as `n_repeat:`, sets nothing.
+    # A key without a value, such as `n_repeat:`, has no effect.
     keys = [key for key, value in settings.items() if key not in _NO_DIMENSION and value is not None]
     scopes = tuple(cell.value for cell in row.scopes if cell.value)
     for combination in itertools.product(*(_list(settings[key]) for key in keys)):

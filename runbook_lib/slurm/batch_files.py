@@ -1,10 +1,10 @@
 """Batch files for Slurm from the workloads of recipes: one array for all tests that need the same resources.  Pure.
 
 An array's file allocates, makes the first node the master and starts one task per node, in a container of Pyxis or
-apptainer if there is an image.  What a task does is in a file of its own, so one test can be read and run alone.
+apptainer if there is an image.  Each task's commands are in a separate file, so that a test can be read and run alone.
 Scripts of recipes edit the files that they read, so in a container each node unpacks the planned commit for itself,
 even if the checkout has changed before the job starts.
-Source: ``skills/mcore-run-on-slurm`` of Megatron-LM; options of Pyxis as ``srun --help`` prints them on such a cluster.
+Source: ``skills/mcore-run-on-slurm`` of Megatron-LM; options of Pyxis as printed by ``srun --help`` on such a cluster.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ tar -C {INSIDE} --no-same-owner -xf {{tree}}
 cd {INSIDE}"""
 
 
-#: The user of apptainer may not write to the image's folders, so the checkout is a folder of the node.
+#: With apptainer the user may not write to the image's folders, so the checkout is a folder on the node.
 _APPTAINER = (
     f'trap "" USR1; checkout=$(mktemp -d); trap \'rm -rf "$checkout"\' EXIT; '
     f'apptainer exec {{options}} --bind="$checkout":{INSIDE} {{image}} bash "$0"'
@@ -112,7 +112,7 @@ def launch(script: str, arguments: Sequence[str] = ()) -> str:
         '--nnodes="$NNODES" --nproc-per-node="$GPUS_PER_NODE" --node-rank="$SLURM_NODEID" '
         '--master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --redirects=3 --log-dir="$LOGS"'
     )
-    # Each rank's output has a file of its own: the rank that failed first is rarely rank 0.
+    # Each rank's output goes to a separate file, because the rank that failed first is rarely rank 0.
     return f"uv run --no-sync python -m torch.distributed.run {options} {shlex.join([script, *arguments])}"
 
 
@@ -229,6 +229,6 @@ def _fill(name: str, **values: str) -> str:
 
 
 def _time(seconds: int) -> str:
-    """Return a duration as ``--time`` takes it, rounded up to whole minutes, at least one."""
+    """Return a duration in the format of ``--time``, rounded up to full minutes, at least one."""
     minutes = max(1, -(-seconds // 60))
     return f"{minutes // 60:02d}:{minutes % 60:02d}:00"

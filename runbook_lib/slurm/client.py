@@ -18,11 +18,11 @@ from runbook_lib.slurm.states import ArrayElement, Partition, elements, partitio
 from runbook_lib.system.environment import user_environment
 from runbook_lib.text.redact import Redactor
 
-#: Seconds that a command may take; ``sbatch`` waits long for a busy controller.
+#: Time limits of commands in seconds; ``sbatch`` waits long for a busy controller.
 LIMIT = 120.0
-#: Variables of this notebook's own Python and kernel, which would mislead those of a job.
+#: Variables of this notebook's Python and kernel, which would mislead a job's Python.
 _KERNEL = re.compile(r"RUNBOOK_|JPY_|(?:VIRTUAL_ENV|PYTHONPATH|PYTHONHOME|MPLBACKEND)$")
-#: Variables that change what Slurm's commands do, except those that locate its settings.
+#: Variables that change the behaviour of Slurm's commands, except those that locate its settings.
 _SLURM = re.compile(r"(?!SLURM_CONF(?:_SERVER)?$)(?:S(?:LURM|BATCH|RUN|ALLOC|CANCEL|QUEUE|INFO|ACCT|CONTROL)_)")
 #: Programs that a cluster without accounting need not have.
 _ACCOUNTING = ("sacct", "sacctmgr")
@@ -48,23 +48,23 @@ class Slurm:
             if not (is_secret or _KERNEL.match(name) or _SLURM.match(name)):
                 self._env.setdefault(name, value)
         self._hint = ""
-        if "SLURM_JWT" in env:  # a job would see it, as it sees everything that sbatch has
+        if "SLURM_JWT" in env:  # a job would see it, like every variable of sbatch
             self._hint = " SLURM_JWT is not passed on to Slurm's commands: authenticate with munge."
         self.calls: Counter[str] = Counter()
 
     def submit(self, path: str) -> int:
-        """Submit a batch file and return the job's id.
+        """Submit a batch file and return the job ID.
 
         Raises Refused if Slurm rejects it, and Unreachable if it is unknown whether it was accepted.
         """
         output = self._run("sbatch", "--parsable", path)
         match = re.match(r"\s*(\d{1,12})(?:;\S+)?\s*$", output)
         if match is None:
-            raise Unreachable(f"sbatch accepted {path} but printed no job id: {output.strip()[:200]!r}.")
+            raise Unreachable(f"sbatch accepted {path} but printed no job ID: {output.strip()[:200]!r}.")
         return int(match[1])
 
     def queue(self) -> tuple[ArrayElement, ...]:
-        """Return all elements of this user's arrays that the controller knows; it forgets those that ended long ago."""
+        """Return all elements of this user's arrays known to the controller, which forgets old ones."""
         return elements(self._run("squeue", "--me", "--states=all", "--json"), "squeue --json")
 
     def accounts(self, jobs: Iterable[int]) -> tuple[ArrayElement, ...]:
@@ -72,7 +72,7 @@ class Slurm:
         return elements(self._run("sacct", "--json", f"--jobs={','.join(map(str, jobs))}"), "sacct --json")
 
     def cancel(self, elements: Iterable[tuple[int, int | None]]) -> None:
-        """End these elements of arrays, or with None as index complete arrays; those that have ended are left alone."""
+        """Cancel these array elements, or with None as index complete arrays; ended elements are left alone."""
         names = [f"{job}_{index}".removesuffix("_None") for job, index in elements]
         for start in range(0, len(names), 500):  # a command's length is limited
             try:
@@ -126,8 +126,8 @@ class Slurm:
             raise CannotTell(f"This cluster has no accounting: {program} reports {message!r}.")
         if process.returncode and _NO_CLUSTER.search(message):
             raise RunbookError(
-                f"{program} finds no settings of a cluster on this machine ({message!r}). Run this where jobs are "
-                "submitted: on a login node of the cluster, or where SLURM_CONF names its slurm.conf."
+                f"{program} finds no settings of a cluster on this machine ({message!r}). Run this where you can "
+                "submit jobs: on a login node of the cluster, or where SLURM_CONF names its slurm.conf."
             )
         if process.returncode:
             command = f"{program} {' '.join(arguments)[:200]}"

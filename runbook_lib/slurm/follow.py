@@ -1,8 +1,8 @@
 """The tests of a matrix on the cluster: each array is submitted once, and its tests are followed to their end.
 
-A poll costs at most one query of the scheduler, whatever the number of tests: ``squeue``, or instead ``sacct`` for what
-has left the queue.  What a job wrote itself needs no query.  If a test could not write how it ended (a time limit, a
-lost node), that is saved beside its results, because a controller forgets.
+A poll costs at most one query of the scheduler, regardless of the number of tests: ``squeue``, or ``sacct`` for tests
+that have left the queue.  Files written by a job need no query.  If a test could not write how it ended (a time limit,
+a lost node), that is saved beside its results, because a controller forgets.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ from runbook_lib.slurm.submissions import RoundTest, Submission
 from runbook_lib.system import atomic_files
 from runbook_lib.transport import polling
 
-#: Polls in a row in which a test may be missing from the queue: shared disks show new files late.
+#: Consecutive polls in which a test may be missing from the queue, because new files appear late on shared disks.
 _MAX_MISSED = 8
-#: Queries of the queue for an array whose submission was not answered, before it is submitted again.
+#: Queries of the queue for an array whose submission got no reply, before it is submitted again.
 _QUERIES = 3
 #: The state of a test if neither Slurm nor its own files show how it ended.
 GONE = "GONE"
 _SAVED = ("state", "reason", "code", "restarts", "early")
-#: The words for states whose name does not say it plainly.
+#: Plainer words for states with unclear names.
 _WORDS = {
     "": "not submitted", "PENDING": "waiting", "TIMEOUT": "time limit", "DEADLINE": "time limit",
     "NODE_FAIL": "node failed", "BOOT_FAIL": "node failed", "REVOKED": "cancelled",
@@ -39,7 +39,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class ObservedTest:
-    """The state of a test at the last poll: Slurm's word, GONE, or empty before it is submitted.
+    """The state of a test at the last poll: Slurm's word, GONE, or empty before submission.
 
     ``values``: its golden values are complete; ``early``: it was cancelled because of that.
     """
@@ -54,7 +54,7 @@ class ObservedTest:
 
     @property
     def over(self) -> bool:
-        """True if its state no longer changes."""
+        """True if the state no longer changes."""
         return self.state in OVER or self.state == GONE
 
     @property
@@ -83,7 +83,7 @@ def submit(
 ) -> tuple[Submission, ...]:  # fmt: skip
     """Submit the arrays that have no job yet, and ``report`` each of them; return all arrays with their jobs.
 
-    An array whose name the controller knows is adopted: its submission was interrupted before the id was written.
+    An array whose name the controller knows is adopted: its submission was interrupted before the ID was written.
     Raises Refused if Slurm rejects one, and Unreachable if its controller stays down.
     """
     result = []
@@ -102,7 +102,7 @@ def submit(
 def _submit(
     slurm: Slurm, submission: Submission, sleep: Callable[[float], None], say: Callable[[str], object]
 ) -> int:  # fmt: skip
-    """Submit an array.  After a call without an answer the queue is queried first: Slurm may have accepted it."""
+    """Submit an array.  After a call without a reply the queue is queried first: Slurm may have accepted the array."""
     queries = 0
 
     def attempt() -> int:
@@ -119,9 +119,9 @@ def _submit(
 
 
 def adopt_jobs(slurm: Slurm, submissions: Sequence[Submission]) -> tuple[Submission, ...]:
-    """Return the arrays, those without an id with the one that the queue has for their name.  Writes nothing.
+    """Return the arrays, filling in missing IDs from the queue by name.  Writes nothing.
 
-    The submission of such an array was interrupted before the id was written.  Raises Unreachable if the controller is
+    The submission of such an array was interrupted before the ID was written.  Raises Unreachable if the controller is
     down.
     """
     known: dict[str, int] = {}
@@ -149,7 +149,7 @@ class Follower:
     """The state of each test at the last poll.
 
     ``expected`` maps a test's name to the golden files that it should write; with ``early`` a test is cancelled as soon
-    as all of them are complete.  ``notes``: save how tests ended, which Slurm forgets.
+    as all of them are complete.  ``notes``: save the results of tests, which Slurm forgets.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class Follower:
         self._tests: dict[_Key, ObservedTest] = {(entry.array, entry.index): saved_state(entry) for entry in entries}
         self._missed: Counter[_Key] = Counter()
         self._cancelled: set[_Key] = set()
-        self._has_accounting = True  # until the cluster says otherwise
+        self._has_accounting = True  # until the cluster reports otherwise
 
     @property
     def tests(self) -> tuple[ObservedTest, ...]:
@@ -182,7 +182,7 @@ class Follower:
         return self.tests
 
     def _query(self, waiting: Mapping[_Key, ObservedTest]) -> None:
-        """Query the queue, or in turns with it the accounting for tests that have left the queue."""
+        """Query the queue and, alternating with it, the accounting for tests that have left the queue."""
         keys = []
         if self._has_accounting:
             keys = [key for key in waiting if self._missed[key] % 2]
@@ -233,7 +233,7 @@ class Follower:
                 complete[key] = test
         if not complete:
             return
-        # Cancelled first, then saved: what is saved as over is never queried again, though it might still run.
+        # Cancel first, then save: a test that is saved as over is never queried again, although it might still run.
         self._cancelled |= complete.keys()
         self._slurm.cancel((test.entry.job or 0, test.entry.index) for test in complete.values())
         for key, test in complete.items():
@@ -242,7 +242,7 @@ class Follower:
 
 
 def _ended_early(test: ObservedTest) -> ObservedTest:
-    """Return the test as one that was cancelled because its golden values were complete."""
+    """Return the test marked as cancelled because its golden values were complete."""
     return replace(test, state="COMPLETED", reason="", code=None, early=True)
 
 
@@ -250,7 +250,7 @@ def follow(
     follower: Follower, *, wait: bool = False, sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic, say: Callable[[str], object] = print,
 ) -> tuple[ObservedTest, ...]:  # fmt: skip
-    """Return the tests in their current state; with ``wait`` when all are over, reporting each change to ``say``.
+    """Return the tests in their current state, or with ``wait`` their final state; ``say`` receives each change.
 
     Raises Unreachable if Slurm's controller stays down.
     """
@@ -269,8 +269,8 @@ def counts(tests: Iterable[ObservedTest]) -> str:
 
 
 def _match(tests: Mapping[_Key, ObservedTest], elements: Iterable[ArrayElement]) -> dict[_Key, ObservedTest]:
-    """Return the tests that an answer lists, updated.  Slurm reuses job ids, so the array's name must match too."""
-    # An element without an index stands for all that are not listed individually.
+    """Return the tests listed in a reply, updated.  Slurm reuses job IDs, so the array's name must match too."""
+    # An element without an index represents all that are not listed individually.
     listed = {(element.name, element.job, element.index): element for element in elements}
     matched = {}
     for key, test in tests.items():
@@ -304,7 +304,7 @@ def earlier_attempts(entry: RoundTest) -> tuple[str, ...]:
 
 
 def saved_state(entry: RoundTest) -> ObservedTest:
-    """Return the final state of a test as it was saved or as its job wrote it, or the state before submission."""
+    """Return the final state of a test, as saved or as written by its job, or the state before submission."""
     exit_record = entry.exit_record
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         data = json.loads((entry.folder / "state.json").read_text())

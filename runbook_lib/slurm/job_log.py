@@ -1,4 +1,4 @@
-"""What Slurm writes into the logs of jobs: how they ended, and the nodes that failed."""
+"""Slurm's messages in job logs: the final state of a job, and failed nodes."""
 
 import os
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from runbook_lib.slurm.submissions import RoundTest
 
-#: What Slurm writes into a job's log when it ends the job, the most reliable first.
+#: Messages that Slurm writes to a job's log when it ends the job, the most reliable first.
 _LOG_SIGNS = (
     ("TIMEOUT", b"DUE TO TIME LIMIT"), ("PREEMPTED", b"DUE TO PREEMPTION"), ("NODE_FAIL", b"DUE TO NODE FAILURE"),
     ("NODE_FAIL", b"Node failure on"), ("NODE_FAIL", b"srun: error: Task launch for"),
@@ -19,7 +19,7 @@ _LOG_TAIL = 16384  # bytes
 
 
 def log_tail(path: Path, size: int = _LOG_TAIL) -> bytes:
-    """Return the last bytes of a log; none of one that cannot be read."""
+    """Return the last bytes of a log; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - size))
@@ -29,7 +29,7 @@ def log_tail(path: Path, size: int = _LOG_TAIL) -> bytes:
 
 
 def state_in_log(folder: Path) -> str:
-    """Return the state that Slurm wrote at the end of a job's log; an empty string if it wrote none."""
+    """Return the state that Slurm wrote at the end of a job's log; empty if there is none."""
     tail = log_tail(folder / "job.log").rpartition(b"DUE TO JOB REQUEUE")[2]  # before it is an earlier attempt
     return next((state for state, sign in _LOG_SIGNS if sign in tail), "")
 

@@ -26,18 +26,18 @@ Word = Literal["passed", "drifted", "to be judged", "failed", "unknown", "not ov
 _CAUSE_WIDTH = 160  # characters of a cause in a table
 _LOG_TAIL = 65536  # bytes of a log that are searched for known problems and stacks
 _MAX_LOGS = 256  # that are searched for stacks
-#: Options of a test whose sizes decide how much memory it takes.
+#: Options of a test whose values determine its memory use.
 _BATCH = re.compile(
     r"^ *['\"]?--(micro-batch-size|global-batch-size|seq-length)['\"]? *: *([0-9]{1,9})\b", re.MULTILINE
 )
 _EQUAL = "But the golden values that it wrote equal the commit's, so a refresh would change nothing."
-_COMPARE = "Read which comparison failed in the log: another file, or a second run of the test."
-_AGAIN = "Submit it again: name it, or all that failed, as again."
-#: States that the test's logs need not explain: class, cause, and True if running it again may help.
+_COMPARE = "Look in the log for the comparison that failed: another file, or a second run of the test."
+_AGAIN = "Submit it again: set the parameter again to its name, or to failed."
+#: States that need no explanation from the test's logs: class, cause, and True if running the test again may help.
 _BY_SLURM: Mapping[str, tuple[FailureKind, str, bool]] = {
     "NODE_FAIL": ("flaky infrastructure", "A node failed or did not answer, according to Slurm", True),
     "BOOT_FAIL": ("flaky infrastructure", "A node did not boot, according to Slurm", True),
-    "PREEMPTED": ("flaky infrastructure", "The job was preempted by another, according to Slurm", True),
+    "PREEMPTED": ("flaky infrastructure", "The job was preempted by another job, according to Slurm", True),
     "REVOKED": ("unknown", "Slurm revoked the job: another cluster of the federation ran it", False),
     "CANCELLED": ("unknown", "The job was cancelled", False),
 }
@@ -59,7 +59,7 @@ class MatrixOutcome:
 
     @property
     def word(self) -> Word:
-        """The outcome in a word."""
+        """The outcome as one word."""
         cause = self.failure.kind if self.failure else None
         verdicts = [judgement.verdict for judgement in self.judgements]
         return outcome_word(self.now.state, self.now.code, cause, verdicts, self.missing)
@@ -93,8 +93,8 @@ def outcome_word(
 ) -> Word:
     """Return the outcome of a test from Slurm's state, its exit status, its logs, and its golden files.
 
-    Only a test that succeeded and wrote all its golden files can pass.  A test that failed is a drift only if nothing
-    but the comparison of golden values failed, and they differ here too.
+    Only a test that succeeded and wrote all its golden files can pass.  A failed test has drifted only if nothing
+    except the comparison of golden values failed, and the values differ here too.
     """
     if state == GONE:
         return "unknown"
@@ -114,8 +114,8 @@ def conclude(
 ) -> MatrixOutcome:
     """Return the outcome of a test.
 
-    ``old`` are texts of golden files by name, ``expected`` the names of those that it should write, ``config`` is the
-    text of its settings.
+    ``old`` are texts of golden files by name, ``expected`` the names of the files that it should write, ``config`` is
+    the text of its settings.
     """
     if not now.over:
         return MatrixOutcome(now)
@@ -133,7 +133,7 @@ def conclude(
 def _golden_values(
     now: ObservedTest, old: Mapping[str, str | None], expected: Sequence[str], config: str | None
 ) -> tuple[tuple[Judgement, ...], tuple[str, ...]]:
-    """Return the judgement of each golden file that a test wrote, and the names of those that it did not write."""
+    """Return the judgement of each golden file that a test wrote, and the names of missing ones."""
     test = now.entry.test
     judgements: list[Judgement] = []
     written: set[str] = set()
@@ -144,7 +144,7 @@ def _golden_values(
         # Inference tests name their files differently: "generations…" instead of "golden_values…".
         try:
             with path.open("rb") as opened:
-                text = opened.read(golden.MAX_BYTES + 1)  # a longer file is refused by its length
+                text = opened.read(golden.MAX_BYTES + 1)  # a longer file is refused because of its length
         except OSError:
             continue
         written.add(file.file)
@@ -165,7 +165,7 @@ def _failure(now: ObservedTest, config: str | None, *, is_unchanged: bool) -> Fa
     try:
         failure = read_logs.diagnose_folder(entry.folder, FailedJob(name, conclusion=conclusion))
     except CannotTell:
-        cause = "It wrote no log. Either its node does not see the folder for results, or the job never started."
+        cause = "It wrote no log. Either its node cannot see the results folder, or the job never started."
         return Failure(name, "", "unknown", cause, next="Check that all nodes see the folder for results.")
     if now.state == "OUT_OF_MEMORY" and failure.kind != "out of memory":
         cause = "The node's memory (not the GPU's) ran out, and Slurm ended a process of the test."
@@ -173,7 +173,7 @@ def _failure(now: ObservedTest, config: str | None, *, is_unchanged: bool) -> Fa
     if now.state == GONE:
         failure = replace(failure, cause=f"Neither Slurm nor the job shows how it ended. {failure.cause}", next=_AGAIN)
     if now.state == "COMPLETED" and not now.code and failure.kind == "unknown":
-        cause = f"According to Slurm it succeeded, but it wrote no golden values. {failure.cause}"
+        cause = f"According to Slurm the job succeeded, but it wrote no golden values. {failure.cause}"
         failure = replace(failure, cause=cause)
     if failure.kind == "golden drift" and is_unchanged:
         failure = replace(failure, kind="unknown", cause=f"{failure.cause} {_EQUAL}", next=_COMPARE)

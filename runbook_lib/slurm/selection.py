@@ -1,4 +1,4 @@
-"""The tests of the recipes that are to run on a cluster, and what prevents each of them.  Pure."""
+"""The tests from the recipes to run on a cluster, and the obstacles to each of them.  Pure."""
 
 import hashlib
 import itertools
@@ -19,14 +19,14 @@ from runbook_lib.recipes.workloads import TIME_LIMIT, Workload, read
 from runbook_lib.slurm.batch_files import launch
 from runbook_lib.slurm.site import Site
 
-#: The tests that CI runs on a bump's pull request, and whose golden values it moves.
+#: The tests that CI runs on a bump's pull request, and whose golden values the bump moves.
 BUMP = "bump"
 _UNSET = Connections(None, "")
 
 
 @dataclass(frozen=True)
 class SelectedTest:
-    """A test with what it needs; ``obstacle`` says why it cannot run, and is empty if it can."""
+    """A test with its requirements; ``obstacle`` is the reason why it cannot run, empty if it can."""
 
     test: Workload
     connections: Connections
@@ -52,10 +52,10 @@ def read_tests(texts: Mapping[str, str | None]) -> tuple[tuple[Workload, ...], M
 
 
 def select(tests: Sequence[Workload], words: str, platform: str, environment: str) -> tuple[Workload, ...]:
-    """Return the tests that ``words`` name, in their order, on one platform (empty: on any) in one environment.
+    """Return the tests named by ``words``, in the same order, on one platform (empty: any) in one environment.
 
     ``words`` are comma-separated or separated by spaces: ``bump``, scopes, and tests as ``case`` or ``model/case``.
-    Raises Refused for a word that names no test of this platform and environment.
+    Raises Refused for a word without a test for this platform and environment.
     """
     candidates = []
     for test in tests:
@@ -79,7 +79,7 @@ def _unknown(
 ) -> str:
     places = sorted({f"{test.platform} ({test.environment})" for test in tests if _is_named(test, word)})
     if places:
-        return f"{word} runs on {', '.join(places)}, and not on {platform or 'any platform'} ({environment})."
+        return f"{word} runs on {', '.join(places)}, not on {platform or 'any platform'} ({environment})."
     names: set[str] = set()
     for test in candidates:
         names |= {test.case, *test.scopes}
@@ -95,13 +95,15 @@ def config_of(test: Workload) -> str:
 
 
 def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:
-    """Return a test with what it needs; ``config`` is the text of its settings, None without any."""
+    """Return a test with its requirements; ``config`` is the text of its settings, None if there are none."""
     if test.values.get("tag") == "legacy":
-        return SelectedTest(test, _UNSET, "It tests an older release, whose checkout only CI prepares.")
+        return SelectedTest(test, _UNSET, "It tests an older release, and only CI prepares a checkout of that.")
     try:
         test.command(assets_dir="", artifacts_dir="", name="")
         if config is None:
-            return SelectedTest(test, Connections(None, "It has no model_config.yaml: its script sets what it needs."))
+            return SelectedTest(
+                test, Connections(None, "It has no model_config.yaml; its script sets the variables it needs.")
+            )
         parallelism = Parallelism.parse(config, config_of(test))
         connections = choose(architecture(test.platform), parallelism)
     except RunbookError as error:
@@ -109,12 +111,14 @@ def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:
     gpus = site.gpus_for(test)
     obstacle = " ".join(parallelism.problems(test.nodes * gpus))
     if obstacle and gpus == test.gpus:
-        obstacle += f" Its recipe names {test.gpus} GPUs per node, but CI's runners give all they have: see least-gpus."
+        obstacle += (
+            f" Its recipe requests {test.gpus} GPUs per node, but CI's runners provide all of theirs: see least-gpus."
+        )
     return SelectedTest(test, connections, obstacle)
 
 
 def count(name: str, text: str) -> int:
-    """Return the number that a parameter gives.  Raises Refused for any other text."""
+    """Return the number in a parameter.  Raises Refused for any other text."""
     if not re.fullmatch(r"[1-9][0-9]{0,4}", text.strip()):
         raise Refused(f"{name}={text!r} is not a number of {name}. Give a number, such as 1.")
     return int(text)

@@ -17,7 +17,7 @@ _RESERVED = (
 )  # fmt: skip
 #: Options by which a user decides how a node's processors are shared.
 _SHARING = re.compile(r"--(?:exclusive|oversubscribe|cpus-per-(?:gpu|task)|mincpus|cores-per-socket)(?:=|$)")
-#: Platforms whose processors are arm64; those of all others are amd64.
+#: Platforms with arm64 processors; all others are amd64.
 _ARM = frozenset({"dgx_gb200", "dgx_gb300", "dgx_gh200"})
 
 
@@ -25,15 +25,15 @@ _ARM = frozenset({"dgx_gb200", "dgx_gb300", "dgx_gh200"})
 class Site:
     """A cluster.  Paths are absolute and shared between the nodes.
 
-    ``partitions`` and ``images`` are by platform, "" or ``image`` for all others.  ``mounts`` are a path outside, one
+    ``partitions`` and ``images`` are by platform, "" or ``image`` for all others.  ``mounts`` have a path outside, one
     inside the container, and optionally ``ro``.  Without an image a task runs in the checkout itself, else on an
-    archive of the commit in ``results``; ``runtime`` starts the containers: pyxis, apptainer, or "" for the one there
-    is.  ``at_once`` limits the running elements of an array, 0 for no limit.  ``gpus`` is False if the cluster
-    allocates whole nodes and knows no GPUs; ``gpu_type`` is Slurm's name of the GPUs to request.  Tests whose recipe
-    names fewer GPUs per node get ``least_gpus``, because CI's own runners give all that they have.  ``master_port`` is
-    0 for a port of each job.  ``options`` are further options of ``sbatch``.  ``shared``: the user vouches that all
-    nodes see the paths.  ``node_gpus`` are the GPUs of a node, by partition, "" for the default one.  ``in_image`` are
-    folders that the image contains.
+    archive of the commit in ``results``; ``runtime`` starts the containers: pyxis, apptainer, or "" for the available
+    one.  ``at_once`` limits the running elements of an array, 0 for no limit.  ``gpus`` is False if the cluster
+    allocates complete nodes and has no GPU resources; ``gpu_type`` is Slurm's name of the GPUs to request.  Tests whose
+    recipe names fewer GPUs per node get ``least_gpus``, because CI's own runners provide all of theirs. ``master_port``
+    is 0 for a separate port per job.  ``options`` are further options of ``sbatch``.  ``shared``: the user vouches that
+    all nodes see the paths.  ``node_gpus`` are the GPUs of a node, by partition, "" for the default one. ``in_image``
+    are folders that the image contains.
     """
 
     checkout: str
@@ -60,7 +60,7 @@ class Site:
         return tuple(dict.fromkeys(filter(None, [self.image, *self.images.values()])))
 
     def image_for(self, platform: str) -> str:
-        """Return the image for a platform, "" for none."""
+        """Return the image for a platform, "" if there is none."""
         return self.images.get("".join(platform.split()), self.image)
 
     def partition(self, platform: str) -> str:
@@ -85,7 +85,7 @@ class Site:
     def problems(
         self, *, partitions: Collection[str] | None = None, accounts: Collection[str] | None = None
     ) -> tuple[str, ...]:
-        """Return what cannot work, as sentences.  Partitions and accounts are compared with the cluster's if given."""
+        """Return the problems as sentences.  Partitions and accounts are compared with the cluster's if available."""
         names: set[str] = set()
         for value in filter(None, self.partitions.values()):
             names.update(value.split(","))
@@ -119,7 +119,7 @@ class Site:
             if match is None:
                 yield f"The option {option!r} cannot be passed to sbatch: expected --name=value."
                 continue
-            # Slurm accepts the beginning of an option's name for the whole name.
+            # Slurm accepts abbreviated option names.
             reserved = next((name for name in _RESERVED if name.startswith(match["name"])), "")
             if reserved:
                 yield (
@@ -144,4 +144,4 @@ def _name_problems(kind: str, name: str, known: Collection[str] | None) -> Itera
     if not _WORD.fullmatch(name):
         yield f"{name!r} is not a valid name of {'an' if kind == 'account' else 'a'} {kind}."
     elif known is not None and name not in known:
-        yield f"The cluster has no {kind} {name} for you. It has: {', '.join(sorted(known)) or 'none'}."
+        yield f"The cluster has no {kind} {name} that you may use. Available: {', '.join(sorted(known)) or 'none'}."

@@ -23,14 +23,14 @@ _PATH = re.compile(
     r"(?:(?P<name>[\w-]{1,80})[\"']?[=:] {0,9}[\"']?|(?P<command>rm -rf|mkdir -p) [\"']?)?(?<![\w./}-])"
     r"(?P<folder>/(?P<top>[A-Za-z][\w.-]{0,100})(?:/[\w.-]{1,100})?)"
 )
-#: Folders of every image, in which recipes expect nothing but what the image or the test itself puts there.
+#: Folders of every image, in which recipes expect only files from the image or the test itself.
 _SYSTEM = frozenset({
     "bin", "boot", "dev", "etc", "home", "lib", "lib64", "opt", "proc", "root", "run", "sbin", "srv", "sys", "tmp",
     "usr", "var",
 })  # fmt: skip
-#: Names of folders that a test writes: those that do not exist are created.
+#: Names of folders that a test writes to; missing ones are created.
 _WRITTEN = re.compile(r"CACHE|OUTPUT|SAVE|TENSORBOARD|LOG", re.IGNORECASE)
-#: File systems of one machine alone, by their names in ``/proc/self/mountinfo``.
+#: File systems local to one machine, by their names in ``/proc/self/mountinfo``.
 _LOCAL = frozenset({"tmpfs", "ramfs", "overlay", "devtmpfs", "squashfs", "zfs", "ext2", "ext3", "ext4", "xfs", "btrfs"})
 
 
@@ -38,7 +38,7 @@ def parse(
     text: str, origin: str, checkout: str, *, partition: str = "", account: str = "", image: str = "", mounts: str = "",
     results: str = "",
 ) -> Site:  # fmt: skip
-    """Return the site that a file describes (its text may be empty); a parameter that is given replaces its value.
+    """Return the site described by a file, whose text may be empty; parameters override its values.
 
     ``mounts`` are ``outside:inside``, separated by commas or white space.  Raises RunbookError, which names file, line
     and key.
@@ -82,7 +82,7 @@ def parse(
 
 
 def _image(text: str) -> str:
-    """Return an image as Pyxis takes it: a path, or an address with ``#``, without which it would be Docker Hub's."""
+    """Return an image in Pyxis's notation: a path, or a reference with ``#``, without which Docker Hub is used."""
     if not text or text.startswith("/") or "#" in text or re.search(r"\s", text):
         return text
     return WorkImage.parse(text).enroot_address
@@ -99,9 +99,9 @@ def _mount(text: str) -> tuple[str, ...]:
 
 
 def unmet_requirements(site: Site, partitions: Collection[Partition], test: Workload) -> tuple[str, ...]:
-    """Return what the cluster's partitions cannot give to a test, as sentences; Slurm would let it wait forever.
+    """Return the resources of a test that the cluster's partitions lack, as sentences; it would wait forever.
 
-    A test that may run in several partitions needs one that suffices.
+    A test that may run in several partitions needs one with sufficient resources.
     """
     names = site.partition(test.platform).split(",")
     if names == [""]:
@@ -127,7 +127,7 @@ def _unmet(site: Site, partition: Partition, test: Workload) -> list[str]:
 
 
 def unmounted(site: Site, test: Workload, settings: str) -> str:
-    """Return which folders a test names that its container lacks, as a sentence; empty if it has all.
+    """Return a sentence on the folders that a test uses and its container lacks; empty if it has all.
 
     A mount inside such a folder counts as the folder: a user who mounts parts of it knows which are read.  A folder
     that the test only writes is created in the container, which suffices on one node; several nodes must share it.
@@ -149,8 +149,8 @@ def unmounted(site: Site, test: Workload, settings: str) -> str:
         return ""
     folders = list(missing)
     return (
-        f"The test uses {' and '.join(folders)}, and nothing is mounted there. Name the folder of its data as mounts, "
-        f"such as /shared/data:{folders[0]}; or name it as in-image in the site file if the image contains it."
+        f"The test uses {' and '.join(folders)}, and nothing is mounted there. Add its data folder to mounts, "
+        f"such as /shared/data:{folders[0]}; or to in-image in the site file, if the image contains the folder."
     )
 
 
@@ -159,7 +159,7 @@ def _overlap(folder: str, path: str) -> bool:
 
 
 def not_shared(path: str, mountinfo: str) -> str:
-    """Return why other nodes cannot see a path of this machine, as a sentence; an empty string if they may.
+    """Return why other nodes cannot see a path on this machine, as a sentence; empty if they may.
 
     ``mountinfo`` is the text of ``/proc/self/mountinfo``.  A disk of this machine may be exported to others, which only
     the user knows.

@@ -2,7 +2,7 @@
 
 Slurm 22.05 writes states as texts and exit codes as wait statuses; from 23.02 on states are lists, and a number may be
 ``{"set": true, "infinite": false, "number": 3}``.  Source: the schemas ``data_parser/v0.0.39`` and later of Slurm, and
-what 22.05 prints in fact.
+actual output of 22.05.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 
 from runbook_lib.errors import CannotTell, Unreachable
 
-#: States in which an element is over; all others are followed by another.
+#: Final states of an element; all other states change.
 OVER = frozenset({
     "COMPLETED", "FAILED", "TIMEOUT", "DEADLINE", "CANCELLED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
     "REVOKED",
@@ -43,13 +43,13 @@ class ArrayElement:
 
     @property
     def over(self) -> bool:
-        """True if its state no longer changes by itself."""
+        """True if the state no longer changes by itself."""
         return self.state in OVER
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition; ``seconds`` is its maximum time limit, None for none; ``gpus`` are per node, 0 if none are known."""
+    """A partition; ``seconds`` is its maximum time limit, None for none; ``gpus`` are per node, 0 if unknown."""
 
     name: str
     seconds: int | None
@@ -68,9 +68,9 @@ def elements(text: str, command: str) -> tuple[ArrayElement, ...]:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         output = text.strip()[:200]
-        raise CannotTell(f"{command} printed no JSON but {output!r}. Slurm 21.08 or later is needed.") from error
+        raise CannotTell(f"{command} printed {output!r} instead of JSON. Slurm 21.08 or later is needed.") from error
     if not isinstance(data, dict) or not isinstance(data.get("jobs"), list):
-        raise CannotTell(f"{command} listed no jobs: its answer does not have the form of Slurm's.")
+        raise CannotTell(f"{command} listed no jobs: its output does not have Slurm's format.")
     if errors := data.get("errors"):
         raise Unreachable(f"Slurm's controller cannot be reached: {command} reports {_messages(errors)!r}.")
     result: list[ArrayElement] = []
@@ -81,7 +81,7 @@ def elements(text: str, command: str) -> tuple[ArrayElement, ...]:
 
 
 def _messages(errors: object) -> str:
-    """Return the messages of an answer's errors, without the names of their fields."""
+    """Return the error messages in a reply, without the names of their fields."""
     messages: dict[str, None] = {}
     for error in errors if isinstance(errors, list) else [errors]:
         if isinstance(error, dict):
@@ -151,7 +151,7 @@ def _number(value: object) -> int | None:
 
 
 def _code(value: object) -> int | None:
-    """Return the exit status; that of a signal is 128 more, as in shells."""
+    """Return the exit status; for a signal add 128, like shells."""
     if isinstance(value, dict):
         signal = value.get("signal")
         if isinstance(signal, dict) and (number := _number(signal.get("id", signal.get("signal_id")))):

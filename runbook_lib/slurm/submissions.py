@@ -1,8 +1,8 @@
-"""The matrix of tests in the folder for results: what was planned and submitted, and how each test ended.
+"""The matrix of tests in the results folder: the plan, the submissions, and the result of each test.
 
-``<base>/<round>/matrix.json`` lists a round's arrays, ``<base>/<round>/<array>/job`` has the id that Slurm gave.  A
-test belongs to its newest round: running one again makes another round, so nothing is overwritten.  The list is written
-before anything is submitted and the id right afterwards, so an interrupted submission can be continued.
+``<base>/<round>/matrix.json`` lists a round's arrays, ``<base>/<round>/<array>/job`` has the ID assigned by Slurm.  A
+test belongs to its newest round: running it again creates another round, so nothing is overwritten.  The list is
+written before anything is submitted and the ID right afterwards, so an interrupted submission can be continued.
 """
 
 import json
@@ -35,7 +35,7 @@ class RoundTest:
 
     @property
     def exit_record(self) -> tuple[int, int] | None:
-        """Job id and exit status, as the job itself wrote them at its end."""
+        """Job ID and exit status, written by the job itself at its end."""
         words = _text(self.folder / "ended").split()
         if len(words) != 2 or not "".join(words).isdecimal():
             return None
@@ -63,7 +63,7 @@ class Submission:
         return str(self.folder / "array.sbatch")
 
     def with_job(self, job: int) -> "Submission":
-        """Return the array as submitted with a job id."""
+        """Return the array, marked as submitted with a job ID."""
         return replace(self, job=job, entries=tuple(replace(entry, job=job) for entry in self.entries))
 
 
@@ -110,7 +110,7 @@ def discard_round(base: Path, number: int) -> None:
 
 
 def write_job(submission: Submission, job: int) -> Submission:
-    """Write the id that Slurm gave to an array; return the array with it."""
+    """Write the ID that Slurm assigned to an array; return the updated array."""
     atomic_files.write(submission.folder / "job", f"{job}\n", durable=True)
     return submission.with_job(job)
 
@@ -126,7 +126,7 @@ def _round(folder: Path, number: int) -> Iterator[Submission]:
             yield _submission(folder / str(listed["name"]), number, listed["tests"])
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise CannotTell(
-            f"{folder / _LIST} cannot be read ({error}). It lists what was submitted: restore it, or name another "
+            f"{folder / _LIST} cannot be read ({error}). It lists the submitted tests: restore it, or choose another "
             "folder for results."
         ) from error
 
@@ -141,7 +141,7 @@ def _submission(folder: Path, number: int, tests: Sequence[Mapping[str, Any]]) -
 
 
 def _job(folder: Path) -> int | None:
-    """Return the id of an array: as written after its submission, or as an element of it wrote when it started."""
+    """Return the ID of an array, written after its submission or by one of its elements at the start."""
     for file in (folder / "job", *sorted(folder.glob("*/started"))):
         if (text := _text(file).strip()).isdecimal():
             return int(text)

@@ -19,7 +19,7 @@ from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
     ],
 )  # fmt: skip
 def test_an_address_that_names_no_host(url):
-    with pytest.raises(CannotTell, match=r"names no host such as gitlab\.example\.com"):
+    with pytest.raises(CannotTell, match=r"has no host such as gitlab\.example\.com"):
         remote_host(url)
 
 
@@ -46,7 +46,7 @@ def test_the_host_of_an_address_has_no_port(url):
 @pytest.mark.parametrize(
     ("url", "repository", "image_type", "says"),
     [
-        (None, MEGATRON_LM, "dev", "no remote named 'gitlab'"),
+        (None, MEGATRON_LM, "dev", "no remote 'gitlab'"),
         ("git@gitlab.example.com:x/y", MEGATRON_LM, "lts", "dev lane only"),
         ("git@gitlab.example.com:x/y", MEGATRON_BRIDGE, "dev", "not for NVIDIA-NeMo/Megatron-Bridge"),
     ],

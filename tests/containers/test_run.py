@@ -45,12 +45,12 @@ def test_no_engine_at_all(tmp_path):
         (
             "docker",
             says(DENIED),
-            "docker is installed, but you may not use it: have yourself added to the group docker",
+            "docker is installed, but you may not use it: get yourself added to the group docker",
         ),
         (
             "docker",
             says(DAEMON),
-            "docker is installed, but its daemon does not run: start it (`systemctl start docker`).",
+            "docker is installed, but its daemon is not running: start it (`systemctl start docker`).",
         ),
         (
             "podman",
@@ -92,12 +92,12 @@ def test_the_first_that_works_is_taken(tmp_path):
     env = stand_in(tmp_path, "buildah", "echo buildah version 1.33.7")
     assert container.find("", env).name == "podman"
     assert container.find("buildah", env).name == "buildah"
-    with pytest.raises(RunbookError, match="daemon does not run"):
+    with pytest.raises(RunbookError, match="daemon is not running"):
         container.find("docker", env)
 
 
 def test_an_engine_that_nobody_knows():
-    with pytest.raises(RunbookError, match="engine='kaniko' is none of docker, podman, buildah"):
+    with pytest.raises(RunbookError, match="engine='kaniko' is not one of docker, podman, buildah"):
         container.find("kaniko")
 
 
@@ -138,7 +138,7 @@ def test_docker_that_fails_is_explained(tmp_path):
 def test_docker_that_keeps_the_image_elsewhere_has_not_built_one_here(tmp_path):
     done, _ = docker(tmp_path, PROGRESS)
     assert (done.image, done.failure is not None) == ("", True)
-    assert "none named x:local: its builder stores images elsewhere" in done.failure.sentence
+    assert "cannot find x:local: its builder stores images elsewhere" in done.failure.sentence
 
 
 def test_docker_that_says_nothing_at_all(tmp_path):
@@ -194,7 +194,7 @@ def test_an_engine_that_is_gone_is_told(tmp_path):
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
     with pytest.raises(RunbookError, match="docker could not be started: it is not installed"):
         container.build(PLAN, Engine("docker"), tmp_path, tmp_path / "log", print, {"PATH": str(tmp_path)})
-    with pytest.raises(CannotTell, match="sh did not run in x:local with docker"):
+    with pytest.raises(CannotTell, match="sh could not be run in x:local with docker"):
         container.inside(Engine("docker"), "x:local", ["sh"], 5, {"PATH": str(tmp_path)})
 
 

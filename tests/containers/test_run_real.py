@@ -105,7 +105,7 @@ def test_the_smoke_check_runs_in_the_image_and_agrees_with_the_registry(built: P
 
 def test_a_program_that_fails_in_the_image_is_told(built: Place, tmp_path: Path) -> None:
     done = build(built, tmp_path, FILE)
-    with pytest.raises(CannotTell, match=r"sh did not run in sha256:.* with buildah.*I cannot"):
+    with pytest.raises(CannotTell, match=r"sh could not be run in sha256:.* with buildah.*I cannot"):
         run.inside(ENGINE, done.image, ["sh", "-c", "echo I cannot >&2; exit 3"], 30, built.env)
     with pytest.raises(CannotTell, match="No container of localhost/none:1 could be created with buildah"):
         run.inside(ENGINE, "localhost/none:1", ["sh"], 30, built.env)
@@ -119,7 +119,7 @@ def test_a_failing_instruction_is_named_with_its_line_and_its_pitfall(built: Pla
     assert done.failure is not None
     assert done.failure.place == "Dockerfile:8"
     assert done.failure.sentence == "Dockerfile:8 failed with exit status 127: RUN echo a && uv sync --locked."
-    assert [it.fix for it in done.failure.pitfalls] == ["Use the image that is built from the project's CI Dockerfile."]
+    assert [it.fix for it in done.failure.pitfalls] == ["Use the image built from the project's CI Dockerfile."]
     assert "uv: not found" in "\n".join(done.failure.lines)
     assert built.buildah("containers", "-q") == ""
     (tmp_path / "Dockerfile").write_text(FILE)
@@ -130,7 +130,7 @@ def test_a_failing_instruction_is_named_with_its_line_and_its_pitfall(built: Pla
     ("base", "sign"),
     [
         ("nvcr.io/nvidia/pytorch:99.01-py3", "The registry has no such image."),
-        ("nvcr.io/nvidia/pytorch:26.05-py3", "A program of the image cannot be started here."),
+        ("nvcr.io/nvidia/pytorch:26.05-py3", "A program in the image cannot be started here."),
         ("nvcr.io/nvidia/pytorch:26.06-py3", "The image is not published for this machine's processor."),
     ],
 )

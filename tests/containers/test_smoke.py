@@ -29,7 +29,7 @@ def said(problems: dict[str, str] | None = None, **found: str) -> str:
     "text", ["", "hello", "runbook-smoke", "runbook-smoke {}", "runbook-smoke []", 'runbook-smoke {"found": 1}']
 )
 def test_what_is_no_answer(text):
-    with pytest.raises(CannotTell, match="gave no answer in the image; its last line is"):
+    with pytest.raises(CannotTell, match="printed no result in the image; its last line is"):
         smoke.judge(CLAIMS, text)
 
 
@@ -76,7 +76,7 @@ def test_problems_are_told_as_the_image_words_them():
     assert judged["PyTorch"].note == "ImportError: libcupti.so."
     engine = smoke.judge(CLAIMS, said({"import of Transformer Engine": "OSError: libcuda.so.1"}))[-1]
     assert engine.verdict == "as claimed"
-    assert engine.note.startswith("Its import failed: OSError: libcuda.so.1. Without a GPU")
+    assert engine.note.startswith("Its import failed: OSError: libcuda.so.1. This is expected without a GPU")
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ def test_the_tests_own_value_holds_unless_it_contradicts(
 @pytest.mark.parametrize(
     ("gpus", "test", "says"),
     [
-        ("hopper", spread("megatron", False, 1, 1, 1), "sets .* to 1, .*: Megatron-FSDP must never run with 1"),
-        ("blackwell", spread("torch", False, 1, 1, 1), "sets .* to 1, .*: Torch-FSDP2 must never run with 1"),
+        ("hopper", spread("megatron", False, 1, 1, 1), "sets .* to 1, .*: Megatron-FSDP must not run with 1"),
+        ("blackwell", spread("torch", False, 1, 1, 1), "sets .* to 1, .*: Torch-FSDP2 must not run with 1"),
         ("ampere", spread("", False, 4, 1, 32), "sets .* to 32, .*: TP 4 on Ampere without FSDP requires 1"),
         ("hopper", spread("", True, 1, 1, 1), "sets .* to 1, .* needs 32"),
         ("hopper", spread("", True, 2, 4), "TP 2 and CP 4 on Hopper requires .*=1, .* 32"),

@@ -83,8 +83,8 @@ def test_a_persons_comment_stays_when_the_test_comes_back() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (row("[mr]", environment="lts, dev"), "lts on dgx_h100 as well"),
-        (row("[mr]", platforms="dgx_a100, dgx_h100"), "dev on dgx_a100 as well.*allow=whole-row"),
+        (row("[mr]", environment="lts, dev"), "also covers lts on dgx_h100"),
+        (row("[mr]", platforms="dgx_a100, dgx_h100"), "also covers dev on dgx_a100.*allow=whole-row"),
         (HEAD.replace("gpt", "gpt\n  scope: mr") + "      - {environment: [dev], platforms: [dgx_h100]}\n",
          "no scope of its own"),
         (f"{HEAD}      - {{environment: [dev], platforms: [dgx_h100], scope: &s [mr]}}\n      - {{scope: *s}}\n",

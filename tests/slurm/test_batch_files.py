@@ -237,12 +237,14 @@ def test_partitions_and_accounts_are_compared_with_the_clusters() -> None:
     assert site.problems(partitions=["batch", "grace"], accounts=["me"]) == ()
     several = replace(site, partitions={"": "batch,large"})
     assert several.problems(partitions=["batch", "large"], accounts=["me"]) == ()
-    assert several.problems(partitions=["batch"]) == ("The cluster has no partition large for you. It has: batch.",)
+    assert several.problems(partitions=["batch"]) == (
+        "The cluster has no partition large that you may use. Available: batch.",
+    )
     assert several.partition("dg  x_h100") == "batch,large"
     assert site.partition("dgx _gb200") == "grace"  # as CI reads a platform
     assert site.problems(partitions=["batch"], accounts=[]) == (
-        "The cluster has no partition grace for you. It has: batch.",
-        "The cluster has no account me for you. It has: none.",
+        "The cluster has no partition grace that you may use. Available: batch.",
+        "The cluster has no account me that you may use. Available: none.",
     )
 
 

@@ -163,7 +163,7 @@ def test_the_traceback_of_a_rank_has_precedence(tmp_path: Path, state: str) -> N
 def test_a_test_without_a_log_names_the_shared_folder(tmp_path: Path) -> None:
     found = look(tmp_path, "FAILED")
     assert found.failure is not None
-    assert "its node does not see the folder for results" in found.failure.cause
+    assert "its node cannot see the results folder" in found.failure.cause
 
 
 def test_a_lack_of_memory_is_shown_with_the_sizes_of_the_test(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_an_image_as_pyxis_takes_it_stays(image: str) -> None:
     [
         ("image: megatron-lm:local", "Import it into a .sqsh file on shared storage first"),
         ("[", "The site file s cannot be read: it does not parse as YAML"),
-        (f"at-once: 0x{'f' * 5000}", "holds a number of 5002 characters"),
+        (f"at-once: 0x{'f' * 5000}", "has a number of 5002 characters"),
         ("- a", "mapping"),
         ("partitions: x", r"s:1: .*unknown key 'partitions'.*did you mean partition\?"),
         ("zzz: x", "unknown key 'zzz'; known are partition"),

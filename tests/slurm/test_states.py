@@ -97,7 +97,7 @@ def test_accounts_have_a_form_of_their_own(job: dict[str, Any], expected: ArrayE
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("", "printed no JSON"), ("slurm_load_jobs error", "no JSON"), ("[]", "listed no jobs"),
+    [("", "instead of JSON"), ("slurm_load_jobs error", "instead of JSON"), ("[]", "listed no jobs"),
      ('{"jobs": {}}', "listed no jobs")],
 )  # fmt: skip
 def test_another_form_is_said(text: str, says: str) -> None:

@@ -18,7 +18,7 @@ _FORMS = {
 
 @dataclass(frozen=True)
 class Allocation:
-    """A number of nodes and of GPUs per node; ``time`` as ``--time`` takes it.  Empty: Slurm's default."""
+    """A number of nodes and of GPUs per node; ``time`` in the format of ``--time``.  Empty: Slurm's default."""
 
     nodes: int = 1
     gpus: int = 8
@@ -35,7 +35,7 @@ class Allocation:
 
     @classmethod
     def parse(cls, text: str) -> "Allocation":
-        """Parse ``nodes=2 gpus=8 account=… partition=a,b time=4:00:00``, each of them optional.
+        """Parse ``nodes=2 gpus=8 account=… partition=a,b time=4:00:00``; every part is optional.
 
         Raises RunbookError for anything else.
         """
@@ -44,10 +44,10 @@ class Allocation:
             name, _, value = word.partition("=")
             if word and (name not in _FORMS or "=" not in word):
                 raise RunbookError(
-                    f"slurm has {word!r}. Expected words such as nodes=1 gpus=8 account=… partition=… time=4:00:00."
+                    f"slurm contains {word!r}. Expected words such as nodes=1 gpus=8 account=… time=4:00:00."
                 )
             if name in ("nodes", "gpus") and not _FORMS[name].fullmatch(value):
-                raise RunbookError(f"slurm has {value!r} where a number belongs, such as nodes=1 gpus=8.")
+                raise RunbookError(f"slurm contains {value!r} instead of a number, such as nodes=1 gpus=8.")
             if word:
                 values[name] = value
         return cls(

@@ -1,7 +1,7 @@
-"""A command of the user's inside the image, also one worker per GPU by ``torch.distributed.run``.  Pure.
+"""A user's command inside the image, possibly with one worker per GPU through ``torch.distributed.run``.  Pure.
 
 Source: Megatron-LM's ``skills/mcore-run-on-slurm``: one launcher per node, one worker group across all nodes, and never
-a bare ``torchrun``, which may use a Python that does not see the environment.
+plain ``torchrun``, which may use a Python outside the environment.
 """
 
 import shlex
@@ -11,8 +11,8 @@ from runbook_lib.containers.work.tasks import WorkStep, make_step
 from runbook_lib.errors import RunbookError
 
 _LAUNCHER = "torch.distributed.run"
-#: srun tells each task the nodes of its step, such as ``node[01-03,7],gpu2``; the first of them is the master.  $1 is
-#: the number of words of the launcher, which follow; the rest is the program.
+#: srun sets the nodes of a step for each task, such as ``node[01-03,7],gpu2``; the first one is the master.  $1 is the
+#: number of the launcher's words, which follow; the rest is the program.
 _ON_ALL_NODES = (
     "set -e; first=${SLURM_STEP_NODELIST%%,*}; case $first in *[[]*) range=${first#*[}; end=; "
     "case $range in *]*) end=${range#*]};; esac; first=${first%%[[]*}${range%%[]-]*}$end;; esac; "
@@ -22,10 +22,10 @@ _ON_ALL_NODES = (
 
 
 def plan_command(text: str, target: WorkTarget) -> WorkStep:
-    """Return the step that runs a command, as a shell would split it into words.
+    """Return the step that runs a command, split into words like in a shell.
 
     ``torch.distributed.run SCRIPT …`` starts a worker on each GPU of each requested node.  Raises RunbookError for an
-    empty command, an open quotation mark, a bare torchrun, and several nodes outside of Slurm.
+    empty command, an unclosed quotation mark, plain torchrun, and several nodes outside Slurm.
     """
     try:
         words = tuple(shlex.split(text))
@@ -35,15 +35,15 @@ def plan_command(text: str, target: WorkTarget) -> WorkStep:
     if not words:
         raise RunbookError(f'The task run needs a command, such as -r command "{_LAUNCHER} pretrain_gpt.py --help".')
     if words[0].rpartition("/")[2] == "torchrun":
-        raise RunbookError(
-            f"torchrun may start a Python that does not see the environment. Write {_LAUNCHER} in its place."
-        )
+        raise RunbookError(f"torchrun may start a Python outside the environment. Use {_LAUNCHER} instead.")
     if nodes > 1 and target.name != "slurm":
         raise RunbookError(f"{nodes} nodes need Slurm: choose where=slurm, or one node.")
     launch = ""
     if words[0] == _LAUNCHER:
         if not gpus:
-            raise RunbookError(f'{_LAUNCHER} starts one worker per GPU: give their number, such as slurm="gpus=8".')
+            raise RunbookError(
+                f'{_LAUNCHER} starts one worker per GPU: give the number of GPUs, such as slurm="gpus=8".'
+            )
         python = () if target.container.image.uv_refusal() else ("uv", "run", "--no-sync")
         launcher = (*python, "python", "-m", _LAUNCHER, f"--nproc-per-node={gpus}")
         launch = f"The environment's {_LAUNCHER} starts {gpus} workers on each of {nodes} nodes."

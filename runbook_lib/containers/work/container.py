@@ -1,6 +1,6 @@
 """The commands that run a step in a container of docker, podman, apptainer, or Slurm with Pyxis.  Pure.
 
-Sources of the options: Megatron-Bridge's ``skills/build-and-dependency`` (24 GB of shared memory, no limit of locked
+Sources of the options: Megatron-Bridge's ``skills/build-and-dependency`` (24 GB of shared memory, no limit on locked
 memory, a stack of 64 MB, the host's uv cache), Megatron-LM's ``skills/mcore-build-and-dependency`` and
 ``skills/mcore-run-on-slurm``.
 """
@@ -25,7 +25,7 @@ CACHE = "/opt/uv-cache"
 _LIMITS = ("--ulimit=memlock=-1", "--ulimit=stack=67108864")
 _SHARED_MEMORY = "--shm-size=24g"
 _MOUNTABLE = re.compile(r"/[^,:\x00-\x1f\x7f]*")
-#: A checkout of another user is not trusted by git.
+#: git does not trust a checkout that belongs to another user.
 _TRUST = (("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "safe.directory"), ("GIT_CONFIG_VALUE_0", "*"))
 
 
@@ -33,7 +33,7 @@ _TRUST = (("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "safe.directory"), ("G
 class WorkContainer:
     """An image with a checkout mounted as its working folder.  All paths are absolute.
 
-    ``inside`` is the mount point of the checkout, ``cache`` the host's folder of uv's cache, empty for none.
+    ``inside`` is the mount point of the checkout, ``cache`` the host's folder with uv's cache, empty for none.
     ``git_folder`` is the checkout's git directory if that is elsewhere: the .git file of a work tree names it by its
     path on the host.
     """
@@ -76,19 +76,17 @@ class WorkContainer:
 
     @property
     def sync_lock(self) -> str:
-        """The path inside of the lock that the sync of the checkout's environment holds, beside uv's cache.
+        """The path, inside the container, of the lock for syncing the checkout's environment, beside uv's cache.
 
         Raises Refused without a cache.
         """
         if not self.cache:
-            raise Refused(
-                "The sync of the environment in the checkout keeps its lock in uv's cache: name a folder as cache."
-            )
+            raise Refused("Syncing the environment in the checkout needs a lock in uv's cache: give a folder as cache.")
         digest = hashlib.sha256(self.checkout.encode("utf-8", "surrogateescape")).hexdigest()
         return f"{CACHE}/sync-{digest[:12]}.lock"
 
     def variables(self, step: WorkStep) -> tuple[str, ...]:
-        """Return what is set inside for a step, as ``NAME=value``."""
+        """Return the variables to set inside the container for a step, as ``NAME=value``."""
         variables = dict((*_TRUST, *step.env))
         if self.cache:
             variables = {"UV_CACHE_DIR": CACHE, **variables}
@@ -100,7 +98,7 @@ def engine_command(
 ) -> tuple[str, ...]:
     """Return ``docker run`` or ``podman run`` of a step.
 
-    With ``owner``, a user and a group id, new files in the checkout belong to that user; without it the image's own
+    With ``owner``, a user and a group ID, new files in the checkout belong to that user; without it the image's own
     user runs the step, as a session expects.  Raises Refused for buildah, and for an image that is a file.
     """
     image = container.image
@@ -128,7 +126,7 @@ def _engine_options(
     elif is_docker:
         yield "--init"  # forwards signals, so that a container ends with its command; podman's is not always installed
     if step.gpus:
-        # Podman names devices as the Container Device Interface does.
+        # Podman uses the device names of the Container Device Interface.
         yield "--gpus=all" if is_docker else "--device=nvidia.com/gpu=all"
     if not is_docker:
         yield "--security-opt=label=disable"  # SELinux would deny access to the devices and to the mounts
@@ -160,7 +158,7 @@ def apptainer_command(container: WorkContainer, step: WorkStep) -> tuple[str, ..
 def slurm_command(container: WorkContainer, allocation: Allocation, step: WorkStep, repository: str) -> tuple[str, ...]:
     """Return ``srun`` of a step with Pyxis, one task per node if the step is one for GPUs, else one task.
 
-    Variables are set by ``env`` inside, because Pyxis keeps the image's value of a variable that the image sets.
+    Variables are set by ``env`` inside, because Pyxis does not override variables that the image sets.
     Raises RunbookError for an image that a cluster cannot pull.
     """
     mounts = ",".join(f"{outside}:{inside}" for outside, inside in container.mounts)
@@ -174,7 +172,7 @@ def slurm_command(container: WorkContainer, allocation: Allocation, step: WorkSt
 
 
 def direct_command(step: WorkStep) -> tuple[str, ...]:
-    """Return a step's command for this very container, or for this machine."""
+    """Return a step's command for the current container, or for this machine."""
     if not step.env:
         return step.command
     return ("env", *(f"{name}={value}" for name, value in step.env), *step.command)

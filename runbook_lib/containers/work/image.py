@@ -16,7 +16,7 @@ from runbook_lib.images.tags import alibaba
 
 _LOCAL_NAME = re.compile(r"(?:localhost/)?[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9._-]+)*(?::[\w][\w.-]{0,127})?")
 _FILE = re.compile(r"/[^,:\s\x00-\x1f\x7f]*\.(?:sqsh|squashfs|sif)")
-#: Tags that are moved to another image from time to time.
+#: Tags that move to a different image from time to time.
 _MUTABLE_TAG = re.compile(r"latest|main|dev|nightly.*")
 
 _ALIBABA_OPTIONS = ("--ipc=host", "--net=host", "--privileged")
@@ -33,7 +33,7 @@ _ALIBABA_WARNINGS = (
 class WorkImage:
     """An image to work in.
 
-    ``name`` is as the engine takes it; ``kind`` is ``built`` (on this machine), ``file``, or where it is pulled from.
+    ``name`` is the engine's name for it; ``kind`` is ``built`` (on this machine), ``file``, or the place to pull from.
     ``options`` are the options of ``docker run`` that it needs; ``warnings`` are sentences.
     """
 
@@ -46,8 +46,8 @@ class WorkImage:
     def parse(cls, text: str, region: str = "") -> "WorkImage":
         """Parse ``nemo:26.06``, ``alibaba:25.05-serverless``, ``megatron-lm:local``, a full reference, or a file.
 
-        With a ``region``, Alibaba's image is the one in the registry of a VPC there.  Raises RunbookError for anything
-        else, and for a tag that such an image cannot have.
+        With a ``region``, Alibaba's image comes from the registry of a VPC in that region.  Raises RunbookError for
+        anything else, and for a tag that such an image cannot have.
         """
         text = text.strip()
         if region:
@@ -70,9 +70,7 @@ class WorkImage:
             notes = ALIBABA.read(tag).notes if tag else ()
             return cls(name, "alibaba", _ALIBABA_OPTIONS, (*notes, *_ALIBABA_WARNINGS))
         if ":" in reference.registry:
-            warning = (
-                f"The address {name} has a port. A registry that is published without one answers 'access forbidden'."
-            )
+            warning = f"{name} has a port. A registry that is published without one responds with 'access forbidden'."
             return cls(name, "other", warnings=(warning,))
         return cls(name, "other")
 
@@ -86,7 +84,7 @@ class WorkImage:
 
     @property
     def enroot_address(self) -> str:
-        """The image as Enroot and Pyxis take it: a file, or an address with ``#`` after the registry.
+        """The image in the notation of Enroot and Pyxis: a file, or a reference with ``#`` after the registry.
 
         Without ``#`` they would search Docker Hub.  Raises RunbookError for an image that only this machine's engine
         has, and for a digest.
@@ -100,29 +98,29 @@ class WorkImage:
             )
         reference = ImageRef.parse(self.name)
         if reference.digest:
-            raise RunbookError(f"Enroot accepts no digest, and {self.name} has one. Name the image by its tag.")
+            raise RunbookError(f"Enroot does not accept digests, but {self.name} has one. Name the image by its tag.")
         address = f"{reference.registry}#{reference.repository}"
         return f"{address}:{reference.tag}" if reference.tag else address
 
     def uv_refusal(self) -> str:
-        """Return why uv installs nothing in this image, as sentences; an empty string if it may."""
+        """Return why uv must not be used in this image, as sentences; empty if it may."""
         if self.kind != "alibaba":
             return ""
         return f"uv is not used in {self.name}. {_ALIBABA_WARNINGS[0]} Use the image that the project builds."
 
 
 def _in_region(text: str, region: str) -> ImageRef:
-    """Return the address of Alibaba's image, named in any way, from a VPC in a region."""
+    """Return the reference for Alibaba's image, named in any way, from a VPC in a region."""
     reference = named_image(text) or ImageRef.parse(text)
     if family_of(reference) is not ALIBABA or not reference.tag:
-        raise RunbookError(f"region={region} is for Alibaba's images, such as alibaba:25.05, and not for {text!r}.")
+        raise RunbookError(f"region={region} is for Alibaba's images, such as alibaba:25.05, not for {text!r}.")
     return alibaba.vpc_address(ALIBABA.read(reference.tag), region)
 
 
 def image_file_stem(image: WorkImage, identity: str) -> str:
     """Return a file name without extension that is the same for the same image and differs for any other.
 
-    ``identity`` is the id or the digest, ``sha256:…``.  If it is empty, the whole reference identifies the image.
+    ``identity`` is the ID or the digest, ``sha256:…``.  If it is empty, the complete reference identifies the image.
     """
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", image.name.rpartition("/")[2]).strip("-.")[:100] or "image"
     digits = re.sub(r"[^0-9a-f]", "", identity.rpartition(":")[2])[:12]

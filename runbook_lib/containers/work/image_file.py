@@ -1,4 +1,4 @@
-"""An image as a file on shared storage, created once and identified by the image's own id."""
+"""An image as a file on shared storage, created once and identified by the image's ID."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +12,14 @@ from runbook_lib.errors import Refused
 
 @dataclass(frozen=True)
 class ImageFile:
-    """The file of an image, and the steps that create it; none if it exists already."""
+    """The file of an image, and the steps that create it; no steps if it exists already."""
 
     path: str
     steps: tuple[WorkStep, ...]
 
 
 def image_id(target: WorkTarget) -> str:
-    """Return the id of an image that was built on this machine; empty for others, and if the engine lacks it."""
+    """Return the ID of an image that was built on this machine; empty for others, or if the engine lacks it."""
     image, engine = target.container.image, target.machine.engine
     if engine is None or image.kind != "built":
         return ""
@@ -29,12 +29,12 @@ def image_id(target: WorkTarget) -> str:
 def plan_image_file(target: WorkTarget, folder: str = "") -> ImageFile:
     """Plan the ``.sqsh`` file of an image, for apptainer its ``.sif`` file, in a folder on shared storage.
 
-    Without a folder it is put beside uv's cache.  An image whose name is mutable and whose id is unknown is imported
+    Without a folder it is stored beside uv's cache.  An image with a mutable name and an unknown ID is imported
     again.  Raises Refused for an image that is a file.
     """
     image, identity = target.container.image, image_id(target)
     if image.kind == "file":
-        raise Refused(f"{image.name} is a file already: name it as image of a session.")
+        raise Refused(f"{image.name} is already a file: use it as image in a session.")
     parent = Path(target.container.cache).parent
     if folder:
         parent = Path(folder).expanduser().absolute()

@@ -1,4 +1,4 @@
-"""This machine: the container that it may be, and the programs that lead into one."""
+"""This machine: the container that it may be, and the programs that can start one."""
 
 import itertools
 import os
@@ -16,8 +16,8 @@ from runbook_lib.errors import RunbookError
 
 #: Files of every container: of Docker; of Podman and Buildah; of Enroot, which Pyxis starts (its ``src/runtime.sh``).
 CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv", "/.lock")
-#: Variables: systemd's convention, which Podman follows; Apptainer's and Singularity's; that of NGC's PyTorch images,
-#: which every way to run them passes on.
+#: Variables: systemd's convention, which Podman follows; Apptainer's and Singularity's; and that of NGC's PyTorch
+#: images, which is set regardless of how they are run.
 CONTAINER_VARIABLES = ("container", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "NVIDIA_PYTORCH_VERSION")
 _SRUN_HELP_SECONDS = 20.0
 
@@ -26,8 +26,8 @@ _SRUN_HELP_SECONDS = 20.0
 class Machine:
     """The machine of this process.
 
-    ``container`` is the sign that this process is inside a container, empty outside; ``system`` is as
-    ``platform.system()`` names it; ``uid`` and ``gid`` own the files that it writes.
+    ``container`` is the sign that this process is inside a container, empty outside; ``system`` comes from
+    ``platform.system()``; ``uid`` and ``gid`` own the files that it writes.
     """
 
     container: str = ""
@@ -40,7 +40,7 @@ class Machine:
 
 
 def detect_machine() -> Machine:
-    """Return what this machine offers.  Docker and podman count only where they work; buildah only builds."""
+    """Return the capabilities of this machine.  Docker and podman count only if they work; buildah only builds."""
     sign = container_sign(os.environ, os.path.exists)
     return Machine(
         container=sign,
@@ -54,7 +54,7 @@ def detect_machine() -> Machine:
 
 
 def container_sign(env: Mapping[str, str], exists: Callable[[str], bool]) -> str:
-    """Return the file or the variable that shows that this process is inside a container, or an empty string."""
+    """Return the file or the variable that proves that this process is inside a container, or an empty string."""
     for path in CONTAINER_FILES:
         if exists(path):
             return path
@@ -70,21 +70,21 @@ def uv_refusal(machine: Machine) -> str:
         return ""
     if machine.system == "Darwin":
         return (
-            "uv is not run on macOS: uv.lock is for Linux and names CUDA wheels, which do not exist for macOS, so what "
-            "would be locked or installed here is not what CI uses."
+            "uv is not run on macOS: uv.lock is for Linux and requires CUDA wheels, which do not exist for macOS, so "
+            "the packages locked or installed here would differ from those in CI."
         )
     if machine.system != "Linux":
-        return f"uv is not run on {machine.system}: uv.lock is for Linux and names CUDA wheels."
+        return f"uv is not run on {machine.system}: uv.lock is for Linux and requires CUDA wheels."
     return (
-        "uv is not run on this machine itself: CUDA, PyTorch and what is compiled against them come from the image, "
-        "and another release of uv would write uv.lock in another form. The container has both."
+        "uv is not run on this machine itself: CUDA, PyTorch and packages compiled against them come from the image, "
+        "and a different release of uv would write uv.lock in a different format. The container has both."
     )
 
 
 def missing_prerequisite(
     image: WorkImage, commands: Iterable[Sequence[str]], env: Mapping[str, str] = os.environ
 ) -> str:
-    """Return why commands would fail on this machine, as a sentence, as far as that is known before they run.
+    """Return why commands would fail on this machine, as a sentence, as far as this is known before they run.
 
     An image's file need not exist if one of the commands creates it.
     """
@@ -96,7 +96,7 @@ def missing_prerequisite(
     if is_missing and image.name in "\n".join(itertools.chain.from_iterable(commands)):
         return f"{image.name} does not exist on this machine: create it (task import), or name another image."
     if "enroot" in programs and shutil.which("enroot", path=path) is None:
-        return "enroot is not installed on this machine: install it, or run the commands where it is."
+        return "enroot is not installed on this machine: install it, or run the commands on a machine that has it."
     srun = shutil.which("srun", path=path)
     if "srun" in programs and srun and not _supports_containers(srun):
         return "srun has no option --container-image here, so Pyxis is not installed: ask the cluster's administrators."

@@ -1,4 +1,4 @@
-"""The state of a checkout as far as work with uv depends on it."""
+"""The state of a checkout that is relevant for work with uv."""
 
 import posixpath
 import re
@@ -20,10 +20,10 @@ class ProjectState:
     """A checkout with a pyproject.toml.
 
     ``base`` is the tracked base branch, such as ``origin/main``, empty if it is not tracked; ``base_commit`` the commit
-    whose uv.lock is that branch's.  ``uncommitted`` are those of pyproject.toml and uv.lock that differ from HEAD;
+    that has that branch's uv.lock.  ``uncommitted`` are pyproject.toml and uv.lock, if they differ from HEAD;
     ``committed_text`` is pyproject.toml there.  ``unmerged`` are all files in conflict, ``operation`` is the git
     operation that waits for them; ``lock_was_in_conflict`` in this operation, and ``conflict_marks`` are in uv.lock.
-    ``mcore_branch`` is the branch of Megatron-Core whose pin the submodule is at, where known.
+    ``mcore_branch`` is the Megatron-Core branch that the submodule is pinned to, if known.
     """
 
     repository: str
@@ -45,7 +45,7 @@ class ProjectState:
 
     @property
     def lock_in_conflict(self) -> bool:
-        """True if uv.lock is unmerged, or was committed with the marks of a conflict."""
+        """True if uv.lock is unmerged, or was committed with conflict markers."""
         return self.conflict_marks or LOCK in self.unmerged
 
 
@@ -101,7 +101,7 @@ def _operation(checkout: Checkout) -> tuple[str, str]:
 
 
 def _missing_submodules(checkout: Checkout, project: PythonProject) -> tuple[str, ...]:
-    """Return the submodules that the project takes packages from and that are not initialized."""
+    """Return the submodules that provide packages for the project and are not initialized."""
     if not project.paths or not (checkout.path / ".gitmodules").is_file():
         return ()
     try:
@@ -117,7 +117,7 @@ def _missing_submodules(checkout: Checkout, project: PythonProject) -> tuple[str
 
 
 def _mcore_branch(checkout: Checkout) -> str:
-    """Return the branch of Megatron-Core whose pinned commit the submodule is at, or an empty string."""
+    """Return the Megatron-Core branch whose pinned commit the submodule has, or an empty string."""
     pins = checkout.read([".dev.commit", ".main.commit"])
     if None in pins.values() or not (checkout.path / MCORE_SUBMODULE / ".git").exists():
         return ""

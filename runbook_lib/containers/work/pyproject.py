@@ -1,7 +1,7 @@
-"""A ``pyproject.toml`` as uv reads it: its extras and groups, and the packages that each of them lists.  Pure.
+"""A ``pyproject.toml`` as read by uv: its extras and groups, and the packages in each.  Pure.
 
-Extras are in ``[project.optional-dependencies]``, groups in ``[dependency-groups]`` (PEP 735).  They are easily taken
-for one another: Megatron-LM's own guide installs ``--group dev``, which is an extra there, and uv refuses it.
+Extras are in ``[project.optional-dependencies]``, groups in ``[dependency-groups]`` (PEP 735).  They are easily
+confused: Megatron-LM's own guide installs ``--group dev``, which is an extra there, and uv refuses it.
 """
 
 import re
@@ -26,7 +26,7 @@ _WITH_NAME = re.compile(r"--(no-|only-)?(extra|group)")
 
 @dataclass(frozen=True)
 class PythonProject:
-    """The parts of a pyproject.toml that decide what uv installs; names are spelled as in the file.
+    """The parts of a pyproject.toml that determine what uv installs; names are spelled as in the file.
 
     ``paths`` maps the packages that come from a folder to that folder.  ``places`` maps ``extra dev``, ``group test``
     and ``the project's dependencies`` to the requirements listed there.
@@ -49,9 +49,9 @@ class PythonProject:
             raise CannotTell(f"{path} cannot be read as TOML: {error}.{conflict}") from error
         project, uv = _table(data, "project"), _table(data, "tool", "uv")
         if not project:
-            raise CannotTell(f"{path} has no table [project], so uv manages no project here.")
+            raise CannotTell(f"{path} has no [project] table, so there is no project for uv to manage.")
         extras, groups = _table(project, "optional-dependencies"), dict(_table(data, "dependency-groups"))
-        if "dev-dependencies" in uv:  # uv's own form, from before PEP 735
+        if "dev-dependencies" in uv:  # uv's own format, from before PEP 735
             groups.setdefault("dev", uv["dev-dependencies"])
         sources = _table(uv, "sources")
         lists = {REQUIRED: project.get("dependencies")}
@@ -67,7 +67,7 @@ class PythonProject:
         )
 
     def kinds(self, name: str) -> tuple[str, ...]:
-        """Return which of ``extra`` and ``group`` a name is, compared as uv does."""
+        """Return the kinds of a name, ``extra`` and ``group``, comparing names like uv."""
         return tuple(kind for kind in ("extra", "group") if self._spelling(kind, name))
 
     def where(self, package: str) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ class PythonProject:
         return any(_satisfies(listed, wanted) for listed in self.places.get(place, ()))
 
     def same_but_for(self, package: str, text: str) -> bool:
-        """Return True if another text of the file differs in nothing but this package."""
+        """Return True if another text of the file differs only in this package."""
         try:
             return bool(_without(package, tomllib.loads(self.text)) == _without(package, tomllib.loads(text)))
         except (tomllib.TOMLDecodeError, RecursionError):
@@ -93,7 +93,7 @@ class PythonProject:
     def option(self, kind: str, name: str) -> tuple[str, str]:
         """Return for example ``("--extra", "dev")``.
 
-        Raises RunbookError that says what the name is, if it is not a ``kind``.
+        Raises RunbookError with the actual kind of the name if it is not a ``kind``.
         """
         if spelling := self._spelling(kind, name):
             return f"--{kind}", spelling
@@ -110,8 +110,8 @@ class PythonProject:
     def options(self, names: str) -> tuple[str, ...]:
         """Return the options of ``uv sync`` for bare names, or for options such as ``--extra dev --group test``.
 
-        A bare name becomes the extra or the group that it is.  Raises RunbookError for a name that is neither or both,
-        and for an option that does not choose what is installed.
+        A bare name is resolved to an extra or a group.  Raises RunbookError for a name that is neither or both, and for
+        an option that does not select packages.
         """
         try:
             words = iter(shlex.split(names.replace(",", " ")))
@@ -126,21 +126,21 @@ class PythonProject:
                 options += self._named_option(match, value if equals else next(words, ""))
             elif word.startswith("-"):
                 raise RunbookError(
-                    f"{word} does not choose what is installed. Name extras and groups: "
+                    f"{word} does not select packages. Name extras and groups: "
                     f"{_join((*self.extras, *self.groups))}; or --all-extras --all-groups."
                 )
             else:
                 options += self._bare_name(word)
         if "--only-group" in options and {"--extra", "--all-extras", "--group"} & set(options):
-            raise RunbookError("--only-group installs nothing else, so uv refuses other extras and groups with it.")
+            raise RunbookError("--only-group excludes everything else, so uv refuses further extras and groups.")
         return tuple(options)
 
     def _named_option(self, match: re.Match[str], name: str) -> tuple[str, str]:
         prefix, kind = match[1] or "", match[2]
         if not name:
-            raise RunbookError(f"{match[0]} is followed by no name. Name an extra or a group of {PYPROJECT}.")
+            raise RunbookError(f"{match[0]} is not followed by a name. Name an extra or a group of {PYPROJECT}.")
         if prefix == "only-" and kind == "extra":
-            raise RunbookError("uv has no option --only-extra; --only-group is for groups alone.")
+            raise RunbookError("uv has no option --only-extra; --only-group is only for groups.")
         return f"--{prefix}{kind}", self.option(kind, name)[1]
 
     def _bare_name(self, name: str) -> tuple[str, str]:
@@ -157,7 +157,7 @@ class PythonProject:
 
 
 def parse_requirement(text: str) -> Requirement:
-    """Parse a package as ``uv add`` takes it: ``einops``, ``einops~=0.8``, ``name[extra] @ https://…``.
+    """Parse a package in the format of ``uv add``: ``einops``, ``einops~=0.8``, ``name[extra] @ https://…``.
 
     Raises RunbookError for anything else, such as an option or a path.
     """
@@ -167,7 +167,7 @@ def parse_requirement(text: str) -> Requirement:
         return Requirement(text.strip())
     except InvalidRequirement as error:
         raise RunbookError(
-            f"{text[:80]!r} is not the name of a package with its version. Expected one such as einops or einops~=0.8."
+            f"{text[:80]!r} is not a package name with an optional version. Examples: einops, einops~=0.8"
         ) from error
 
 
@@ -178,7 +178,7 @@ def _same_name(first: str, second: str) -> bool:
 def _satisfies(listed: Requirement, wanted: Requirement) -> bool:
     if not _same_name(listed.name, wanted.name):
         return False
-    if wanted.url:  # uv moves the address to its own table of sources
+    if wanted.url:  # uv moves the URL to its own table of sources
         return True
     same_version = not wanted.specifier or listed.specifier == wanted.specifier
     same_marker = wanted.marker is None or listed.marker == wanted.marker
@@ -186,7 +186,7 @@ def _satisfies(listed: Requirement, wanted: Requirement) -> bool:
 
 
 def _requirements(entries: object) -> tuple[Requirement, ...]:
-    """Return the requirements of a list; entries such as ``{include-group = "test"}`` are none."""
+    """Return the requirements of a list; entries such as ``{include-group = "test"}`` are skipped."""
     if not isinstance(entries, list):
         return ()
     return tuple(filter(None, map(_requirement, entries)))
@@ -220,7 +220,7 @@ def _requires(entry: object, package: str) -> bool:
 
 
 def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """Return a nested table, empty if it is missing or no table."""
+    """Return a nested table, empty if it is missing or not a table."""
     table: object = data
     for key in keys:
         table = table.get(key, {}) if isinstance(table, dict) else {}

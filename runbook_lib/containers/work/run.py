@@ -1,4 +1,4 @@
-"""The run of a sequence of commands, which stops at the first that fails and explains the failure."""
+"""The run of a sequence of commands, which stops at the first failure and explains it."""
 
 import os
 import shlex
@@ -19,20 +19,20 @@ from runbook_lib.text.redact import Redactor
 from runbook_lib.triage import known_problems
 from runbook_lib.triage.known_problems import Pitfall
 
-_SEARCHED_LINES = 2_000  # of a command's output, for known problems
+_SEARCHED_LINES = 2_000  # of a command's output, searched for known problems
 _QUOTED_LINES = 30  # of a failed command's output
 
 
 @dataclass(frozen=True)
 class StepCommand:
-    """A step, and the words that run it on this machine."""
+    """A step, and the command that runs it on this machine."""
 
     step: WorkStep
     words: tuple[str, ...]
 
     @property
     def line(self) -> str:
-        """The command as it can be pasted into a shell."""
+        """The command, ready to paste into a shell."""
         return shlex.join(self.words)
 
 
@@ -40,7 +40,7 @@ class StepCommand:
 class StepFailure:
     """The command that failed, its last lines, and the known problems in its output.
 
-    A command that a signal ended has a negative status.
+    A command killed by a signal has a negative status.
     """
 
     command: StepCommand
@@ -50,7 +50,7 @@ class StepFailure:
 
     @property
     def message(self) -> str:
-        """What failed and, where known, why and how to fix it."""
+        """The failure and, if known, its reason and fix."""
         how = subprocess_lines.ending(self.status)
         details = " ".join(f"{pitfall.sign} {pitfall.cause} {pitfall.fix}" for pitfall in self.pitfalls)
         if not details:
@@ -66,7 +66,7 @@ class StepFailure:
 class WorkResult:
     """The commands that succeeded, and the one that failed.
 
-    ``saved`` holds pairs of a file that was overwritten and the id of the git blob with its former content.
+    ``saved`` has pairs of an overwritten file and the ID of the git blob with its former content.
     """
 
     commands: tuple[StepCommand, ...] = ()
@@ -83,7 +83,7 @@ def run(
 ) -> WorkResult:
     """Run the commands in ``root``; their output goes, without secrets, to ``log`` and line by line to ``show``.
 
-    Of a long output only the first and the last lines are shown.  Raises RunbookError if a program is not installed or
+    Only the first and the last lines of long output are shown.  Raises RunbookError if a program is not installed or
     the log cannot be written.
     """
     env = user_environment(os.environ) if env is None else env
@@ -104,7 +104,7 @@ def run(
 
 
 def _save(paths: Sequence[str], root: Path) -> list[tuple[str, str]]:
-    """Store the content of files as git blobs; return each path with the blob's id."""
+    """Store the content of files as git blobs; return each path with the blob's ID."""
     saved = []
     for path in paths:
         if (root / path).is_file() and not (root / path).is_symlink():
@@ -123,7 +123,7 @@ def _run(
 ) -> StepFailure | None:
     if shutil.which(command.words[0], path=env.get("PATH", "")) is None:
         raise RunbookError(
-            f"{command.words[0]} is not installed here, and the step “{command.step.title}” needs it. Install it, or "
+            f"{command.words[0]} is not installed here, but the step “{command.step.title}” needs it. Install it, or "
             "run the commands shown above on a machine that has it; then run the task again."
         )
     redact = Redactor(env).text

@@ -1,4 +1,4 @@
-"""The place where a task is done: the ways into the image from this machine, and each step's command.  Pure."""
+"""The places where a task can run: the ways into the image from this machine, and each step's command.  Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ class WorkTarget:
     allocation: Allocation
 
     def command(self, step: WorkStep) -> tuple[str, ...]:
-        """Return the words that run a step from the checkout's folder.  Raises Refused if the target cannot run it."""
+        """Return the command that runs a step in the checkout's folder.  Raises Refused if this is not possible."""
         if step.place == "host" or self.name in ("inside", "host"):
             return direct_command(step)
         if self.name == "slurm":
@@ -54,7 +54,7 @@ class WorkTarget:
         )
 
     def describe_place(self, step: WorkStep) -> str:
-        """Return the words for where a step runs."""
+        """Return a phrase for the place where a step runs."""
         if step.place == "host" and self.name != "inside":
             return "on this machine, in the checkout"
         if self.name in ("inside", "host"):
@@ -67,7 +67,7 @@ def choose_target(name: str, machine: Machine) -> TargetName:
     if name in TARGETS:
         return cast(TargetName, name)
     if name:
-        raise RunbookError(f"where={name!r} is none of {', '.join(TARGETS)}. Name one of them, or leave it empty.")
+        raise RunbookError(f"where={name!r} is not one of {', '.join(TARGETS)}. Choose one of them, or leave it empty.")
     if machine.container:
         return "inside"
     if machine.engine is None and machine.slurm:
@@ -78,16 +78,16 @@ def choose_target(name: str, machine: Machine) -> TargetName:
 
 
 def require_container(name: TargetName, machine: Machine) -> None:
-    """Raise Refused if steps that belong inside the image would run outside of one."""
+    """Raise Refused if steps that belong inside the image would run outside."""
     refusal = uv_refusal(machine)
     if name == "host":  # also inside some container, which need not be the image
         refusal = refusal or "This step belongs inside the image, and where=host names the machine itself."
         raise Refused(
-            f"{refusal} Choose local (docker or podman), slurm or apptainer as where, or inside where this notebook "
+            f"{refusal} Choose local (docker or podman), slurm or apptainer as where, or inside if this notebook "
             "runs in the image. For Slurm without containers, the task install syncs the shared worktree once."
         )
     if name == "inside" and refusal:
-        raise Refused(f"This process is not inside a container: it has none of the signs of one. {refusal}")
+        raise Refused(f"This process is not inside a container: there is no sign of one. {refusal}")
 
 
 def unavailability(name: TargetName, machine: Machine, *, gpus: bool) -> str:

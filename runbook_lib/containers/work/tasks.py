@@ -1,7 +1,7 @@
 """The tasks that belong inside the image, and their steps, from the table ``tasks.toml``.  Pure.
 
-Both projects build and develop inside containers, and always with uv: CUDA, PyTorch and what is compiled against them
-come from the image; another machine would resolve, build and lock something else.
+Both projects build and develop inside containers, and always with uv: CUDA, PyTorch and packages compiled against them
+come from the image; another machine would resolve, build and lock different packages.
 Sources: Megatron-LM's ``skills/mcore-build-and-dependency``, Megatron-Bridge's ``skills/build-and-dependency``.
 """
 
@@ -18,17 +18,17 @@ from runbook_lib.errors import RunbookError
 _TABLE: Mapping[str, Any] = tomllib.loads(
     resources.files("runbook_lib.containers.work").joinpath("tasks.toml").read_text("utf-8")
 )
-#: The tasks as the notebook's parameter ``task`` names them, with a description of each.
+#: The values of the notebook's parameter ``task``, with descriptions.
 TASKS: Mapping[str, str] = _TABLE["tasks"]
 _LINE_WIDTH = 110
 
 
 @dataclass(frozen=True)
 class WorkStep:
-    """One command of a task, to be run on the host or in the container.
+    """One command of a task, run on the host or in the container.
 
-    ``reason`` is one or more sentences; ``env`` holds pairs of a name and a value; ``overwrites`` names the files whose
-    content is saved in git's object store before.  A step that needs a ``terminal`` is only shown.
+    ``reason`` is one or more sentences; ``env`` has pairs of a name and a value; ``overwrites`` lists the files whose
+    content is first saved in git's object store.  A step that needs a ``terminal`` is only shown.
     """
 
     title: str
@@ -44,7 +44,7 @@ class WorkStep:
 def make_step(name: str, **values: str | tuple[str, ...]) -> WorkStep:
     """Return a step of the table with its placeholders replaced.
 
-    A tuple replaces a word of the command that is nothing but its placeholder, by as many words as it has.
+    A tuple replaces a word of the command that consists only of its placeholder, with one word per element.
     """
     row = _TABLE["steps"][name]
     command: list[str] = []
@@ -77,13 +77,13 @@ def parse_variables(text: str) -> tuple[tuple[str, str], ...]:
     for word in words:
         name, sign, value = word.partition("=")
         if not sign or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not value.isprintable():
-            raise RunbookError(f"env has {word!r}; it must read NAME=value, such as CHECKPOINT_OPTIMIZATION=true.")
+            raise RunbookError(f"env contains {word!r}; it must be NAME=value, such as CHECKPOINT_OPTIMIZATION=true.")
         variables.append((name, value))
     return tuple(variables)
 
 
 def wrap_command(words: tuple[str, ...]) -> str:
-    """Return a command that can be pasted into a shell, wrapped between words to lines of about 110 characters."""
+    """Return a command ready to paste into a shell, wrapped between words to lines of about 110 characters."""
     lines = [""]
     for word in words:
         quoted = shlex.quote(word)

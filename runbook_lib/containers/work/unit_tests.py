@@ -54,7 +54,7 @@ def read_buckets(workloads: Iterable[Workload]) -> tuple[UnitTestBucket, ...]:
 
 
 def bucket_of(path: str, buckets: Iterable[UnitTestBucket]) -> str:
-    """Return the bucket in which CI runs a file, the smallest that covers it; empty if none does."""
+    """Return the bucket in which CI runs a file: the smallest that covers it; empty if none does."""
     covering = [bucket for bucket in buckets if bucket.covers(path)]
     return max(covering, key=lambda bucket: len(bucket.base)).name if covering else ""
 
@@ -74,7 +74,7 @@ def plan_tests(
     """
     tests = tests.strip()
     if tests.startswith("-") or re.search(r"[\x00-\x1f\x7f]", tests):
-        raise RunbookError(f"tests={tests!r} names no tests: give a bucket, a file, file::test, or a part of a name.")
+        raise RunbookError(f"tests={tests!r} matches no tests: give a bucket, a file, file::test, or a part of a name.")
     if repository == MEGATRON_BRIDGE.name:
         matches = filter(None, map(_BRIDGE_SCRIPT.fullmatch, files))
         scripts = {match[1].lower(): match[0] for match in matches}

@@ -25,8 +25,8 @@ _LTS_PINS = "docker/lts/requirements.txt"
 class WorkPlan:
     """The steps of a task.
 
-    ``sync`` holds the options of a sync that follows the steps, whose command depends on where it runs; None for no
-    sync.  ``no_change`` says why there is nothing to do; ``next_action`` is left to the user.
+    ``sync`` has the options of the sync after the steps, whose command depends on where it runs; None for no sync.
+    ``no_change`` is the reason why there is nothing to do; ``next_action`` is left to the user.
     """
 
     steps: tuple[WorkStep, ...] = ()
@@ -38,7 +38,7 @@ class WorkPlan:
 
 
 def install(state: ProjectState, names: str, image_type: str = "dev") -> WorkPlan:
-    """Plan to install extras and groups; without names what development needs.
+    """Plan to install extras and groups; without names, those needed for development.
 
     Raises Refused for LTS, RunbookError for a name that the project does not have.
     """
@@ -50,23 +50,25 @@ def install(state: ProjectState, names: str, image_type: str = "dev") -> WorkPla
     else:
         options = usual_options(state, image_type)
     if options == ("--group", "linting"):
-        options = ("--only-group", "linting")  # as CI installs the linters: alone
+        options = ("--only-group", "linting")  # like CI, which installs the linters alone
     on_mcore_dev = state.mcore_branch == "dev"
     warnings = []
     if not state.has_lock:
-        warnings.append("This checkout has no uv.lock, so uv resolves the versions now, and they may change any day.")
+        warnings.append(
+            "This checkout has no uv.lock, so uv resolves the versions now, and they may change at any time."
+        )
     if on_mcore_dev:
-        warnings.append("Megatron-Core is on dev, which uv.lock was not made for, so the sync runs without --locked.")
+        warnings.append("Megatron-Core is on dev, but uv.lock is for main, so the sync runs without --locked.")
     warnings.append(
         "uv sync removes what was not requested: in the image's own /opt/venv that is Transformer Engine from the "
-        "extra te, and what was installed outside the lock, such as DeepEP. Add --inexact to keep it."
+        "extra te, and packages installed outside the lock, such as DeepEP. Add --inexact to keep them."
     )
     locked = state.has_lock and not on_mcore_dev
     return WorkPlan(_submodules(state), options, locked, warnings=tuple(warnings))
 
 
 def _lts_outside_extra(state: ProjectState) -> str:
-    """Return where the packages of LTS are, if not in the extra ``lts``; empty if that lists them."""
+    """Return the place of the LTS packages if they are not in the extra ``lts``; empty if they are."""
     if state.repository != MEGATRON_LM.name:
         return ""
     if _LTS_PINS in state.files:
@@ -75,12 +77,12 @@ def _lts_outside_extra(state: ProjectState) -> str:
             "again."
         )
     if not state.project.places.get("extra lts"):
-        return f"{PYPROJECT} of this checkout lists nothing in the extra lts, and there is no {_LTS_PINS}."
+        return f"In this checkout the extra lts in {PYPROJECT} is empty, and there is no {_LTS_PINS}."
     return ""
 
 
 def usual_options(state: ProjectState, image_type: str = "dev") -> tuple[str, ...]:
-    """Return the options of ``uv sync`` for what development needs, by the repository's guide."""
+    """Return the options of ``uv sync`` for development, according to the repository's guide."""
     # The guide's extra training was called mlm until core_r0.16.
     training = "training" if "training" in state.project.extras else "mlm"
     names = [name for name in (training, image_type, "test") if len(state.project.kinds(name)) == 1]
@@ -90,7 +92,7 @@ def usual_options(state: ProjectState, image_type: str = "dev") -> tuple[str, ..
 
 
 def add(state: ProjectState, package: str, extra: str = "") -> WorkPlan:
-    """Plan to add a package, lock, and commit both files on a branch of their own.
+    """Plan to add a package, lock, and commit both files on a separate branch.
 
     Raises Refused if other changes would get into that commit, RunbookError for an invalid name.
     """
@@ -128,7 +130,7 @@ def add(state: ProjectState, package: str, extra: str = "") -> WorkPlan:
             "A required dependency affects everyone who depends on this project, so it needs a strong reason. An "
             f"optional extra is preferred: {extras}.",
         )
-    next_action = f"Push {branch} and open its pull request; the feature that needs {name} follows in another one."
+    next_action = f"Push {branch} and open its pull request; the feature that needs {name} goes into a separate one."
     return WorkPlan(tuple(steps), next_action=next_action, warnings=warnings)
 
 
@@ -136,14 +138,14 @@ def lock(state: ProjectState) -> WorkPlan:
     """Plan to lock again from pyproject.toml.  Raises Refused while uv.lock is in conflict."""
     if state.lock_in_conflict:
         raise Refused(
-            "uv.lock is in conflict: choose the task conflict, which takes the base branch's uv.lock before it locks."
+            "uv.lock is in conflict: choose the task conflict, which takes the base branch's uv.lock before locking."
         )
     steps = (*_submodules(state), make_step("lock"))
     return WorkPlan(steps, next_action=f"Commit {PYPROJECT} and {LOCK} together, signed off.")
 
 
 def resolve_conflict(state: ProjectState) -> WorkPlan:
-    """Plan to take the base branch's uv.lock, lock again from the user's pyproject.toml, and let git continue.
+    """Plan to take uv.lock from the base branch, lock again with the user's pyproject.toml, and let git continue.
 
     Raises Refused while pyproject.toml itself is in conflict, which only the user can resolve.
     """
@@ -217,7 +219,7 @@ def lint(state: ProjectState, *, fix: bool) -> WorkPlan:
 
 
 def hooks(state: ProjectState, *, run: bool) -> WorkPlan:
-    """Plan to install the pre-commit hooks, or to run them over all files.  Raises Refused if there are none."""
+    """Plan to install the pre-commit hooks, or to run them on all files.  Raises Refused if there are none."""
     if ".pre-commit-config.yaml" not in state.files:
         raise Refused("The checkout has no .pre-commit-config.yaml, so there are no hooks.")
     runner: tuple[str, ...] = ("uvx",)
@@ -228,7 +230,7 @@ def hooks(state: ProjectState, *, run: bool) -> WorkPlan:
     if run:
         return WorkPlan((*_submodules(state), make_step("hooks-run", runner=runner)))
     warning = (
-        "The hook runs where you commit, and names the container's environment: commit inside the container, or "
+        "The hook runs where you commit, and uses the container's environment: commit inside the container, or "
         "install pre-commit on this machine as well."
     )
     return WorkPlan((*_submodules(state), make_step("hooks-install", runner=runner)), warnings=(warning,))
@@ -239,14 +241,14 @@ def _submodules(state: ProjectState) -> tuple[WorkStep, ...]:
 
 
 def _add_options(state: ProjectState, extra: str) -> tuple[tuple[str, ...], str]:
-    """Return the options of ``uv add`` for an extra or a group, and the words for it."""
+    """Return the options of ``uv add`` for an extra or a group, and a phrase for it."""
     if not extra:
         return (), REQUIRED
     name, reason = canonicalize_name(extra), ""
     if name == "lts":
         reason = _lts_outside_extra(state)
     elif name == "mlm" and state.repository == MEGATRON_LM.name and state.project.kinds("training"):
-        reason = "The extra mlm is deprecated in favour of training: name that."
+        reason = "The extra mlm is deprecated in favour of training: use that instead."
     if reason:
         raise Refused(f"Nothing is added to {extra}. {reason}")
     kind = next(iter(state.project.kinds(extra)), "extra")
@@ -284,6 +286,6 @@ def _commit(state: ProjectState, paths: tuple[str, ...], message: str) -> WorkSt
 
 def _isolated(group: str) -> str:
     return (
-        f"The linters are those of the group {group}, in an environment of their own: synced into /opt/venv, that "
-        "group alone would remove everything else."
+        f"The linters are in the group {group}, and get a separate environment: syncing only that group into /opt/venv "
+        "would remove everything else."
     )

@@ -85,10 +85,10 @@ def test_names_become_options(names: str, options: str) -> None:
         ("trainning", "Did you mean --extra training"),
         ("both", "is an extra and a group"),
         ("zzz", "Its extras are training, dev, lts, both; its groups are test"),
-        ("--group", "followed by no name"),
-        ("--index-url=https://x", "does not choose what is installed"),
+        ("--group", "not followed by a name"),
+        ("--index-url=https://x", "does not select packages"),
         ("--only-extra dev", "no option --only-extra"),
-        ("--only-group linting dev", "installs nothing else"),
+        ("--only-group linting dev", "excludes everything else"),
         ("'dev", "quotation mark"),
         ("--extra ../x", "no extra '../x'"),
     ],
@@ -125,7 +125,7 @@ def test_a_requirement_has_a_name(text: str, name: str) -> None:
     "text", ["", "-e .", "--index=x", "./here", "a b", "x;", "a\nb", "einops==1 --pre", "x@y z", "x==1 @ y"]
 )
 def test_an_invalid_requirement_is_refused(text: str) -> None:
-    with pytest.raises(RunbookError, match="name of a package"):
+    with pytest.raises(RunbookError, match="a package name"):
         parse_requirement(text)
 
 

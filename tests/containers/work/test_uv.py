@@ -87,7 +87,7 @@ PINNED = frozenset({"docker/lts/requirements.txt"})
     [
         (lm(files=PINNED), "docker/lts/requirements.txt"),
         (lm(files=PINNED, project=LTS_FILLED), "docker/lts/requirements.txt"),
-        (lm(), "nothing in the extra lts"),
+        (lm(), "extra lts"),
     ],
 )
 def test_the_checkout_says_where_the_packages_of_lts_are(tree: ProjectState, says: str) -> None:
@@ -187,7 +187,7 @@ def test_uncommitted_changes_of_the_user_are_never_committed(branch: str, change
         (lm(uncommitted=frozenset({"uv.lock"})), "humanize", "dev", "uv.lock have uncommitted changes"),
         (lm(), "humanize", "mlm", "in favour of training"),
         (lm(), "humanize", "devv", "Did you mean --extra dev"),
-        (lm(), "-r requirements.txt", "dev", "not the name of a package"),
+        (lm(), "-r requirements.txt", "dev", "not a package name"),
         (lm(base=""), "humanize", "dev", "`git fetch` it first"),
     ],
 )
