@@ -8,14 +8,14 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.git import command
 from runbook_lib.system.atomic_files import LARGEST
 
-#: Characters that no name in a line to git can have; surrogates, except those that encode bytes that are not UTF-8.
+#: Characters not allowed in names passed to git; surrogates, except those that encode bytes that are not UTF-8.
 _NO_NAME = re.compile("[\n\0\ud800-\udc7f\udd00-\udfff]")
 
 Blob = tuple[str, str]
 
 
 def read_blobs(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Blob | None]:
-    """Read ``(ref, path)`` pairs in the clone at ``place``: for each the blob's id and text, or None for no such file.
+    """Read ``(ref, path)`` pairs in the clone at ``place``: each file's blob ID and text, or None if it does not exist.
 
     Texts are UTF-8 with surrogate escapes for other bytes, line ends untouched, so they can be written back as they
     were.  Equal blobs share one string.  Raises CannotTell when git cannot read the repository, and for a link or a
@@ -29,9 +29,9 @@ def read_blobs(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str
 
 
 def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Return the blob's id of each pair, empty where there is no file.
+    """Return the blob ID for each pair, empty if there is no file.
 
-    git gives the text of a link as if it were a file's.  Told to follow links, it gives another object instead: so a
+    git returns the text of a link as if it were a file's.  If asked to follow links, it returns another object: so a
     path that is a link, or goes through one, is known.
     """
     if not pairs:
@@ -42,8 +42,8 @@ def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str
     for (ref, path), plain, followed in zip(pairs, own, targets, strict=True):
         if plain != followed and not followed.startswith("notdir "):
             raise CannotTell(
-                f"{path} in {ref} of {place} is a symbolic link or lies behind one, and links are never followed. "
-                "Replace the link by a file or a folder of its own, or give another commit."
+                f"{path} in {ref} of {place} is a symbolic link or below one, and links are never followed. "
+                "Replace the link with a real file or folder, or use another commit."
             )
         identity, _, rest = plain.partition(" ")
         kind, _, size = rest.partition(" ")
@@ -54,7 +54,7 @@ def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str
 
 
 def _headers(place: Path, names: Sequence[str], *options: str) -> list[str]:
-    """Return git's line for each name: id, kind and size; that it is missing; or where its links end."""
+    """Return git's line for each name: ID, kind and size; that it is missing; or where its links end."""
     out = _git(place, "cat-file", "--batch-check", *options, stdin=_lines(names))
     headers, position = [], 0
     for _ in names:
@@ -68,7 +68,7 @@ def _headers(place: Path, names: Sequence[str], *options: str) -> list[str]:
 
 
 def commits(place: Path, refs: Iterable[str]) -> dict[str, str | None]:
-    """Return the full commit id that each ref names in the clone at ``place``, or None."""
+    """Return the full commit ID of each ref in the clone at ``place``, or None."""
     names = list(dict.fromkeys(refs))
     objects = _objects(place, [f"{name}^{{commit}}" for name in names])
     return {name: objects.get(f"{name}^{{commit}}", (None,))[0] for name in names}
@@ -108,7 +108,7 @@ def branches(place: Path) -> list[str]:
 
 
 def _objects(place: Path, names: Iterable[str]) -> dict[str, tuple[str, bytes]]:
-    """Return the id and the content of each object that exists, by its name."""
+    """Return the ID and the content of each existing object, by name."""
     names = list(dict.fromkeys(names))
     if not names:
         return {}
@@ -137,11 +137,11 @@ def _git(place: Path, *arguments: str, stdin: bytes = b"") -> bytes:
     try:
         return command.output(place, *arguments, stdin=stdin)
     except command.GitFailed as error:
-        raise CannotTell(f"git could not read the repository {place}. It says: {error.stderr}") from error
+        raise CannotTell(f"git could not read the repository {place}: {error.stderr}") from error
 
 
 def read_objects(place: Path, ids: Sequence[str], largest: int) -> dict[str, bytes]:
-    """Read the blobs of these ids, in one process; what is missing or larger than ``largest`` bytes is left out."""
+    """Read the blobs with these IDs, in one process; blobs that are missing or too large are left out."""
     contents = {}
     for name, (_, content) in _objects(place, ids).items():
         if len(content) <= largest:

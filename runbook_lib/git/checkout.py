@@ -1,6 +1,6 @@
 """A git repository on this machine: all reads and changes of it.
 
-git itself does the work, by its command line, with the engineer's own authentication, signing and hooks.
+All work is done by the git command, with the engineer's own authentication, signing and hooks.
 No call waits for a password or a pass phrase: there is no terminal, and every call has a time limit.
 """
 
@@ -21,7 +21,7 @@ from runbook_lib.system import atomic_files
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.redact import Redactor
 
-#: The exit status of `git remote get-url` where there is no remote of the name.
+#: The exit status of `git remote get-url` if there is no remote of that name.
 _NO_REMOTE = 2
 _FETCHED_FROM = re.compile(r"^(\S+)\t(.*) \(fetch\)", re.MULTILINE)
 _SLUG = re.compile(r"(?:^|[/:])(?P<owner>[A-Za-z0-9][A-Za-z0-9-]*)/(?P<name>[A-Za-z0-9._-]+?)(?:\.git)?/?$")
@@ -36,7 +36,7 @@ class Checkout:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Find the repository that holds ``path``.  Raises RunbookError when there is none, or git is too old."""
+        """Find the repository that contains ``path``.  Raises RunbookError if there is none, or git is too old."""
         place = Path(path).expanduser().absolute()
         if not os.path.isdir(place):  # False for an impossible path too
             raise RunbookError(f"There is no folder {place}. Give the path of a git checkout.")
@@ -55,11 +55,11 @@ class Checkout:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def git(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run git here and return what it prints, without the final newline.  Raises GitFailed."""
+        """Run git here and return its output, without the final newline.  Raises GitFailed."""
         return command.git(self.path, *arguments, stdin=stdin)
 
     def resolve(self, ref: str) -> str:
-        """Return the full commit id that ``ref`` names.  Raises RunbookError when it names none."""
+        """Return the full commit ID of ``ref``.  Raises RunbookError if there is none."""
         try:
             return self.git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
         except GitFailed as error:
@@ -68,7 +68,7 @@ class Checkout:
             ) from error
 
     def branch_tip(self, branch: str) -> str | None:
-        """Return the commit of a local branch; None where there is no such branch."""
+        """Return the commit of a local branch; None if there is no such branch."""
         return self._tip(f"refs/heads/{branch}")
 
     def tracked_tip(self, remote: str, branch: str) -> str | None:
@@ -83,10 +83,10 @@ class Checkout:
         return self.git("branch", "--show-current") or None
 
     def read(self, paths: Iterable[str], ref: str | None = None) -> dict[str, str | None]:
-        """Return texts by path, from a commit, or the work tree when ``ref`` is None.  None where there is no file.
+        """Return texts by path, from a commit, or from the work tree if ``ref`` is None; None for a missing file.
 
-        Bytes that are not UTF-8 become surrogate escapes, and line ends stay: a text written back is the same.
-        Raises CannotTell for a link, which is not followed, and for a special file, such as a pipe.
+        Bytes that are not UTF-8 become surrogate escapes, and line endings stay, so that texts can be written back
+        unchanged. Raises CannotTell for a link, which is not followed, and for a special file, such as a pipe.
         """
         if ref is not None:
             blobs = read_blobs(self.path, [(ref, path) for path in paths])
@@ -98,12 +98,12 @@ class Checkout:
         return None if content is None else content.decode("utf-8", "surrogateescape")
 
     def uncommitted(self, paths: Sequence[str]) -> list[str]:
-        """Return those of the paths that differ, in index or work tree, from HEAD."""
+        """Return the paths that differ from HEAD in the index or the work tree."""
         listed = self.git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *paths)
         return sorted(entry[3:] for entry in listed.split("\0") if entry)
 
     def is_ancestor(self, older: str, newer: str) -> bool:
-        """Return whether ``newer`` contains ``older``."""
+        """Return True if ``newer`` contains ``older``."""
         return self.git("rev-list", "--max-count=1", "--end-of-options", older, f"^{newer}") == ""
 
     def merge_base(self, commit: str, base: str) -> str | None:
@@ -114,7 +114,7 @@ class Checkout:
             return None
 
     def identity(self) -> tuple[str, str]:
-        """Return the name and mail address that a commit made here would have."""
+        """Return the name and email address that a commit made here would have."""
         try:
             self.git("var", "GIT_AUTHOR_IDENT")
             name, _, rest = self.git("var", "GIT_COMMITTER_IDENT").partition(" <")
@@ -132,11 +132,11 @@ class Checkout:
         return self.git("remote").split()
 
     def remote_urls(self) -> dict[str, str]:
-        """Return the address that each remote is fetched from, as it is configured: it may have credentials."""
+        """Return the fetch URL of each remote as configured, possibly with credentials."""
         return dict(_FETCHED_FROM.findall(self.git("remote", "-v")))
 
     def remote_url(self, remote: str, *, push: bool = False) -> str | None:
-        """Return the address of a remote, without credentials; None when there is no such remote."""
+        """Return the URL of a remote, without credentials; None if there is no such remote."""
         try:
             return command.clean(command.addresses(self.path, remote, push=push)[0])
         except GitFailed as error:
@@ -149,7 +149,7 @@ class Checkout:
         return self._base()[0]
 
     def _base(self) -> tuple[str | None, str]:
-        """Return that remote with its address."""
+        """Return that remote with its URL."""
         urls = self.remote_urls()
         wanted = f"/{os.environ.get('GITHUB_REPOSITORY', '/')}".lower()
         for remote, url in urls.items() if len(urls) > 1 else ():
@@ -173,13 +173,13 @@ class Checkout:
         return slug_of(url)
 
     def remote_tip(self, remote: str, branch: str, settings: Mapping[str, str] | None = None) -> str | None:
-        """Return the commit that a branch has on the remote now; None when the remote has no such branch."""
+        """Return the current commit of a branch on the remote; None if the remote has no such branch."""
         ref = f"refs/heads/{branch}"
         listed = self._remote_call(remote, "ls-remote", "--", remote, ref, settings=settings)
         return next((line.split("\t")[0] for line in listed.splitlines() if line.endswith(f"\t{ref}")), None)
 
     def fetch(self, remote: str, branch: str) -> str:
-        """Bring the branch's newest commit here, moving no ref, and return its id."""
+        """Fetch the branch's newest commit, without moving any ref, and return its ID."""
         tip = self.remote_tip(remote, branch)
         if tip is None:
             raise NoSuchBranch(
@@ -194,7 +194,7 @@ class Checkout:
         return tip
 
     def has(self, commit: str) -> bool:
-        """Return whether the commit is in this clone."""
+        """Return True if the commit is in this clone."""
         return self.git("cat-file", "--batch-check", stdin=commit).endswith(tuple("0123456789"))
 
     def _remote_call(self, remote: str, *arguments: str, settings: Mapping[str, str] | None = None) -> str:
@@ -205,7 +205,7 @@ class Checkout:
         except GitFailed as error:
             raise Unreachable(
                 f"The remote {remote!r} ({self.remote_url(remote)}) could not be read. git reports: {error.stderr} "
-                "Check the address, the network and your credentials; `git ls-remote` must work without asking."
+                "Check the URL, the network and your credentials; `git ls-remote` must work without prompting."
             ) from error
 
     def _no_remote(self, remote: str) -> RunbookError:
@@ -220,7 +220,7 @@ class Checkout:
     def apply(self, edits: Sequence[Edit]) -> None:
         """Write the edits to the work tree: all of them or none.
 
-        Refused when a file is no longer what the edit was made from, or is a link.  A run that is killed between
+        Refused if a file has changed since the edit was planned, or is a link.  A run that is killed between
         two files leaves complete files; planning again finds the rest.
         """
         self.require_work_tree()
@@ -230,13 +230,13 @@ class Checkout:
                 raise Refused(f"{edit.path} is a link or lies outside {self.path}: it is not edited.")
             if self._read_file(edit.path) != edit.before:  # which refuses links in the checkout, and git's own files
                 raise Refused(
-                    f"{edit.path} in {self.path} is no longer what the plan was made from, so nothing was changed. "
-                    "Run again to plan on what is there now."
+                    f"{edit.path} in {self.path} has changed since the plan was made, so nothing was changed. "
+                    "Run again to plan with the current content."
                 )
         write_edits(self.path, edits)
 
     def clear(self, paths: Iterable[str]) -> None:
-        """Remove the unfinished drafts that killed runs have left beside these files."""
+        """Remove unfinished drafts left beside these files by killed runs."""
         for folder in {(self.path / path).parent for path in paths}:
             if folder.resolve() == self.path.resolve() / folder.relative_to(self.path):  # through no link
                 atomic_files.remove_drafts(folder)
@@ -249,21 +249,21 @@ class Checkout:
             )
 
     def switch(self, branch: str, start: str | None = None) -> None:
-        """Check out a branch, made at ``start`` when given.  git carries other uncommitted changes along or refuses."""
+        """Check out a branch, created at ``start`` if given.  git keeps other uncommitted changes or refuses."""
         self.require_work_tree()
         try:
             self.git("switch", "--quiet", *(["--no-track", "-c", branch, start] if start else [branch]))
         except GitFailed as error:
             raise Refused(
                 f"The checkout {self.path} cannot be switched to the branch {branch}. git says: {error.stderr} "
-                "Commit or stash what is in the way, then run again."
+                "Commit or stash the changes that prevent it, then run again."
             ) from error
 
     def commit(self, paths: Sequence[str], message: str) -> str:
-        """Commit exactly these files, signed off (and signed where git is set up so); return the commit's id."""
+        """Commit exactly these files, signed off (and signed if git is configured to); return the commit ID."""
         self.identity()
         try:
-            self.git("add", "--intent-to-add", "--", *paths)  # or git knows nothing of new files
+            self.git("add", "--intent-to-add", "--", *paths)  # otherwise git ignores new files
             self.git("commit", "--quiet", "--signoff", "--file=-", "--only", "--", *paths, stdin=_public(message))
         except GitFailed as error:
             raise Refused(
@@ -273,7 +273,7 @@ class Checkout:
         return self.resolve("HEAD")
 
     def empty_commit(self, message: str) -> str:
-        """Make an empty commit on the current branch, signed off, whatever is staged; return its id."""
+        """Create an empty, signed-off commit on the current branch, regardless of staged changes; return its ID."""
         name, mail = self.identity()
         head, tree = self.resolve("HEAD"), self.git("rev-parse", "HEAD^{tree}")
         sign = []
@@ -293,7 +293,7 @@ class Checkout:
             if (Path(self.git("rev-parse", "--absolute-git-dir")) / "MERGE_HEAD").exists():
                 self.git("merge", "--abort")
             raise Refused(
-                f"{commit[:10]} could not be merged in {self.path}, and the branch is as it was. "
+                f"{commit[:10]} could not be merged in {self.path}, and the branch is unchanged. "
                 f"git says: {error.stderr} Merge it by hand, then run again."
             ) from error
         return self.resolve("HEAD")
@@ -319,10 +319,10 @@ class Checkout:
         self, remote: str, branch: str, commit: str, *, replaces: str | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        """Push a commit as the branch, never by force.  Raises Refused when the remote refuses it.
+        """Push a commit as the branch, never by force.  Raises Refused if the remote refuses it.
 
-        With ``replaces``, the branch is made to name the commit if it still names that one (empty: if there is none
-        yet): so the push can remove the commits of that one, and nothing else.  ``settings`` as in ``command.git``.
+        With ``replaces``, the branch is moved to the commit if it is still at that one (empty: if there is no branch
+        yet), so that the push can remove only that one's commits.  ``settings`` as in ``command.git``.
         """
         ref = f"refs/heads/{branch}"
         lease = [] if replaces is None else [f"--force-with-lease={ref}:{replaces}"]
@@ -332,7 +332,7 @@ class Checkout:
         except command.NoSuchRemote as error:
             raise self._no_remote(remote) from error
         except GitFailed as error:
-            advice = "The commit is safe here; run again once you may push."
+            advice = "The commit is safe here; run again when you have permission to push."
             if "stale info" in error.stderr:
                 advice = "The branch there has moved since it was read: run again."
             url = self.remote_url(remote, push=True)
@@ -343,11 +343,11 @@ class Checkout:
 
 
 def slug_of(url: str) -> str:
-    """Return ``owner/name`` of a forge from the address of a remote (https, ssh, scp-like or a path)."""
+    """Return ``owner/name`` on a forge from the URL of a remote (https, ssh, scp-like or a path)."""
     match = _SLUG.search(url)
     if match is None:
         raise RunbookError(
-            f"The remote's address {command.clean(url)!r} names no owner/name. Set GITHUB_REPOSITORY=owner/name."
+            f"The remote's URL {command.clean(url)!r} has no owner/name. Set GITHUB_REPOSITORY=owner/name."
         )
     return f"{match['owner']}/{match['name']}"
 

@@ -14,28 +14,28 @@ from urllib.parse import unquote
 from runbook_lib.errors import RunbookError
 from runbook_lib.text.sanitize import visible
 
-#: Seconds that a call which stays on this machine, and one that talks to a remote, may take.
+#: Time limits in seconds for local calls and for calls that contact a remote.
 LOCAL_LIMIT = 120.0
 REMOTE_LIMIT = 600.0
 
 _REMOTE_COMMANDS = frozenset({"fetch", "push", "ls-remote"})
-#: These run a person's hooks, whose first run may install tools, or read the files of many commits.
+#: These run a user's hooks, whose first run may install tools, or read the files of many commits.
 _SLOW_COMMANDS = _REMOTE_COMMANDS | {"cat-file", "commit", "merge"}
-#: These look into the work tree and write nothing: they need no help from a program that the repository names.
+#: These read the work tree and write nothing, so they need no help from a program named in the repository.
 _LISTING = frozenset({"grep", "ls-files"})
-#: For calls that only read: a partial clone may fetch then, and tidy up afterwards, for which a hook may be there.
+#: For calls that only read: a partial clone may fetch, and then tidy up, which may run a hook.
 READING = {"core.hooksPath": os.devnull, "maintenance.auto": "false", "gc.auto": "0"}
-#: Older versions of git know the second alone, which leaves them no way to fetch either.
+#: Older versions of git know only the second, which prevents them from fetching too.
 _OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
-#: Set by a git hook that runs us; they would bind every call to another repository's index.
+#: Set by a git hook that runs this program; they would bind every call to another repository's index.
 _BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
-#: What a run that is killed may leave behind at work.
+#: Processes that a killed run may leave running.
 _CHANGING = frozenset(
     {"add", "branch", "commit", "fetch", "merge", "push", "restore", "revert", "rm", "switch", "update-ref", "worktree"}
 )
 #: Seconds to let a command that stays on this machine come to its own end: cut short, `git switch` leaves half a tree.
 _LAST_MOMENTS = 3.0
-#: With these, neither git nor what it starts asks or waits for a person.
+#: With these, neither git nor programs that it starts prompt or wait for a person.
 NON_INTERACTIVE = {
     "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never",
     "GIT_EDITOR": "true", "GIT_MERGE_AUTOEDIT": "no", "GPG_TTY": "",
@@ -45,23 +45,23 @@ _HOST = re.compile(r"https?://(?:[^/\s]{0,500}@)?(\[[^\]\s]{1,100}\]|[^/:\s\]]{1
 _WITH_USERINFO = re.compile(r"(?P<host>https?://(?P<userinfo>[^/\s]+)@[^/\s@]++)(?:/\S*)?")
 
 
-#: The oldest git that knows all that is asked of it: --path-format, and settings that come by the environment.
+#: The oldest git with all required features: --path-format, and settings through the environment.
 OLDEST = (2, 31)
 
 
 class GitFailed(RunbookError):
-    """A git command that failed: its own words without credentials, and its exit status if it had one.
+    """A git command that failed: its error output without credentials, and its exit status if it had one.
 
-    ``printed``: what a search printed on both channels before it ended, or in spite of a file that it cannot read.
+    ``printed``: the output and error output of a search that failed, or that could not read some files.
     """
 
     def __init__(self, command: str, stderr: str, status: int | None = None, printed: tuple[str, str] = ("", "")):
         self.stderr, self.status, self.printed = stderr or "nothing.", status, printed
-        super().__init__(f"`git {command}` failed. It says: {self.stderr}")
+        super().__init__(f"`git {command}` failed: {self.stderr}")
 
 
 class NoSuchRemote(GitFailed):
-    """The repository has no remote of this name."""
+    """The repository has no remote with this name."""
 
 
 @functools.cache
@@ -70,7 +70,7 @@ def require(oldest: tuple[int, int] = OLDEST, purpose: str = "The runbook") -> N
     try:
         output = subprocess.run(["git", "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
     except OSError:
-        return  # the first call says what is wrong
+        return  # the first call reports the problem
     match = re.search(r"(\d{1,4})\.(\d{1,4})", output)
     if match and (int(match[1]), int(match[2])) < oldest:
         raise RunbookError(
@@ -83,7 +83,7 @@ def git(
     place: Path, *arguments: str, stdin: str | None = None, settings: Mapping[str, str] | None = None,
     remote: str | None = None, offline: bool = False,
 ) -> str:  # fmt: skip
-    """Run git in a folder as ``output`` does, and return what it prints, without the final newline."""
+    """Run git in a folder like ``output``, and return its output without the final newline."""
     content = None if stdin is None else stdin.encode("utf-8", "surrogateescape")
     printed = output(place, *arguments, stdin=content, settings=settings, remote=remote, offline=offline)
     return printed.decode("utf-8", "surrogateescape").removesuffix("\n")
@@ -93,17 +93,17 @@ def output(
     place: Path, *arguments: str, stdin: bytes | None = None, settings: Mapping[str, str] | None = None,
     remote: str | None = None, offline: bool = False,
 ) -> bytes:  # fmt: skip
-    """Run git in a folder and return what it prints.  Raises GitFailed.
+    """Run git in a folder and return its output.  Raises GitFailed.
 
-    ``settings`` are further ones of its configuration; they go by the environment, which no process list shows.
-    ``remote`` must be one that the repository has, or NoSuchRemote is raised: git takes any other word for a path.
-    ``offline``: what the repository lacks is not fetched, by no protocol.
+    ``settings`` are further configuration settings, passed in the environment, which no process list shows.
+    ``remote`` must be a remote of the repository, or NoSuchRemote is raised: git interprets any other word as a path.
+    ``offline``: missing objects are not fetched, by any protocol.
     """
     far = arguments[0] in _REMOTE_COMMANDS
     limit = REMOTE_LIMIT if arguments[0] in _SLOW_COMMANDS else LOCAL_LIMIT
     command = shlex.join(arguments[:3])
     if not all(map(_can_be_given, arguments)):
-        raise GitFailed(visible(command), "a name holds a character that no name of git's has.")
+        raise GitFailed(visible(command), "a name contains a character that git does not allow in names.")
     env = _environment() | (_OFFLINE if offline else {})
     pairs = list((settings or {}).items())
     if arguments[0] not in _CHANGING | _REMOTE_COMMANDS:
@@ -119,7 +119,7 @@ def output(
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
     except FileNotFoundError:
-        raise GitFailed(command, "git was not found. Install it, or put it on PATH, then run again.") from None
+        raise GitFailed(command, "git was not found. Install it, or add it to PATH, then run again.") from None
     with process:
         try:
             out, err = process.communicate(stdin, limit)
@@ -128,7 +128,7 @@ def output(
         finally:
             if process.poll() is None:  # a time-out or Ctrl-C: git's own children (ssh, hooks) end with it
                 _end(process, 0.0 if far else _LAST_MOMENTS)
-    # A search goes on after a file that it cannot read, and its exit status does not show it.
+    # A search continues after a file that it cannot read, and its exit status does not show that.
     if process.returncode or (arguments[0] == "grep" and err.startswith(b"error: ")):
         printed = out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "replace")
         raise GitFailed(command, _sentence(printed[1] or printed[0]), process.returncode, printed)
@@ -163,7 +163,7 @@ def clean(text: str) -> str:
 
 def _environment() -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name not in _BINDING}
-    # Without replacements, what is read is what a push sends.
+    # Without replacements, the objects read are those that a push sends.
     own = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1"}
     return inherited | NON_INTERACTIVE | own
 
@@ -187,9 +187,9 @@ def _not_asking(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> 
 def _credentials_apart(
     remote: str, used: Sequence[str], settings: Sequence[tuple[str, str]], *, push: bool
 ) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """Return the settings and variables that give git what stands before the @ of a remote's address.
+    """Return the settings and variables that pass git the credentials before the @ in a remote's URL.
 
-    git would start its helper with the whole address, for everybody on the machine to read in the list of processes.
+    git would start its helper with the complete URL, readable for everybody on the machine in the process list.
     """
     own = [value for key, value in settings if key == f"remote.{remote}.pushurl"] if push else []
     raw = own or [value for key, value in settings if key == f"remote.{remote}.url"]
@@ -200,7 +200,7 @@ def _credentials_apart(
             host, name = clean(match["host"]), f"RUNBOOK_GIT_{number}"
             additions += [
                 (f"url.{clean(address)}.{'pushInsteadOf' if push and not own else 'insteadOf'}", configured),
-                (f"credential.{host}.helper", ""),  # a person's own would be asked first, and told afterwards
+                (f"credential.{host}.helper", ""),  # else a user's own helper is asked first, and notified later
                 (f"credential.{host}.helper", _helper(name)),
             ]
             user, _, password = match["userinfo"].partition(":")
@@ -214,7 +214,7 @@ def addresses(place: Path, remote: str, *, push: bool) -> list[str]:
 
 
 def _without_proxy(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return the variables that keep git from using a proxy, of the environment or its settings, for this machine.
+    """Return the variables that keep git from using a proxy, from the environment or its settings, for this machine.
 
     Each host is listed by itself: older versions of curl, which git is built on, cannot read 127.0.0.0/8.
     """
@@ -228,13 +228,13 @@ def _without_proxy(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) 
 
 
 def _helper(name: str) -> str:
-    """Return a credential helper, as gitcredentials(7) describes it, that prints what the environment has."""
+    """Return a credential helper, see gitcredentials(7), that prints the credentials in the environment."""
     arguments = f'"username=%s\\npassword=%s\\n" "${name}_USER" "${name}_PASSWORD"'
     return f'!f() {{ test "$1" = get && printf {arguments}; }}; f'
 
 
 def _configured(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the variables that carry settings, after those of the environment (git-config(1), GIT_CONFIG_COUNT)."""
+    """Return the variables for settings, in addition to those in the environment (git-config(1), GIT_CONFIG_COUNT)."""
     text = os.environ.get("GIT_CONFIG_COUNT", "")
     count = int(text) if re.fullmatch(r"[0-9]{1,4}", text) else 0
     variables: dict[str, str] = {}
@@ -247,14 +247,15 @@ def _configured(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
 def settle(place: Path, say: Callable[[str], object], limit: float = LOCAL_LIMIT) -> None:
     """Wait until no git changes this checkout that a killed run has left behind; its own end is the only clean one.
 
-    For whoever holds the checkout's lock: no other run is at work then.  Raises RunbookError after ``limit`` seconds.
+    Call this with the checkout's lock held, so that no other run is active.  Raises RunbookError after ``limit``
+    seconds.
     """
     started, reported = time.monotonic(), False
     while processes := _running(place):
         waited = time.monotonic() - started
         if waited > limit:
             raise RunbookError(
-                f"git still works in {place} for a run that has ended (process {processes[0]}), and was waited for "
+                f"git still works in {place} for a run that has ended (process {processes[0]}), after waiting "
                 f"{limit:.0f} seconds. Nothing was done. Wait for its end, or end it (`kill {processes[0]}`), and run "
                 "the same command again."
             )
@@ -277,7 +278,7 @@ def _running(place: Path) -> list[int]:
 
 
 def _can_be_given(argument: str) -> bool:
-    """Return whether a program can be given an argument: the system passes bytes that end with a zero."""
+    """Return True if a text can be passed as an argument: the system passes zero-terminated bytes."""
     try:
         return b"\0" not in os.fsencode(argument)
     except UnicodeEncodeError:
@@ -285,7 +286,7 @@ def _can_be_given(argument: str) -> bool:
 
 
 def _end(process: "subprocess.Popen[bytes]", patience: float) -> None:
-    """End git and what it started, unless it ends by itself: gently first, or it would leave its locks behind."""
+    """Terminate git and its children unless they exit: gently at first, so that they remove their locks."""
     try:
         process.communicate(timeout=patience)
     except subprocess.TimeoutExpired:

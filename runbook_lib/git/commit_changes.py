@@ -1,4 +1,4 @@
-"""Commits and their changes, as git's own trees have them: paths, modes and contents.  Changes nothing."""
+"""Commits and their changes in git's own trees: paths, modes and contents.  Changes nothing."""
 
 import hashlib
 import itertools
@@ -10,17 +10,17 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
 from runbook_lib.text.edits import Edit, edited_paths
 
-#: These override a person's configuration: nothing hides a change, and no program of theirs is run.
+#: These override a user's configuration, so that nothing hides a change and none of their programs is run.
 _ALL = ("--no-renames", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
 _NO_MODE = "000000"
 _NEW_FILE = "100644"
-#: The limits of a commit's diff; a file with more bytes is only named.
+#: The limits of a commit's diff; a larger file is only named.
 _MAX_FILES, _MAX_LINES, _MAX_BYTES = 40, 300, 200_000
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit; ``author`` and ``title`` are whatever its author wrote."""
+    """A commit; ``author`` and ``title`` are unverified text from its author."""
 
     id: str
     parents: tuple[str, ...]
@@ -32,7 +32,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class TreeChange:
-    """The entries of a path in the trees before and after a commit: a mode and an id of zeros for none."""
+    """The entries of a path in the trees before and after a commit; mode and ID are zeros if there is no entry."""
 
     old_mode: str
     mode: str
@@ -78,7 +78,7 @@ def tree_changes(checkout: Checkout, parent: str, commit: str) -> dict[str, Tree
 
 
 def expected_changes(checkout: Checkout, parent: str, edits: Sequence[Edit]) -> dict[str, TreeChange]:
-    """Return the changes of a commit on ``parent`` that makes these edits and nothing else, modes left as they are."""
+    """Return the changes of a commit on ``parent`` with exactly these edits and unchanged modes."""
     paths = edited_paths(edits)
     entries = checkout.git("ls-tree", "-z", "--full-tree", parent, "--", *paths) if paths else ""
     before = {}
@@ -97,7 +97,7 @@ def expected_changes(checkout: Checkout, parent: str, edits: Sequence[Edit]) -> 
 
 
 def _blob_id(text: str, like: str) -> str:
-    """Return the id of a text as git stores it, without any filter; all ids of a repository are as long as ``like``."""
+    """Return the ID of a text stored in git without filters; all IDs in a repository have the length of ``like``."""
     content = text.encode("utf-8", "surrogateescape")
     kind = "sha1" if len(like) == 40 else "sha256"
     return hashlib.new(kind, b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest()
@@ -110,7 +110,7 @@ def fingerprint(changes: Mapping[str, TreeChange]) -> str:
 
 
 def is_clean_merge(checkout: Checkout, commit: Commit) -> bool:
-    """Return whether a merge is what git makes of its parents; False where this git (before 2.38) cannot compute it."""
+    """Return True if a merge equals git's own merge of its parents; git before 2.38 cannot compute it (False)."""
     try:
         merged = checkout.git("merge-tree", "--write-tree", *commit.parents)
     except GitFailed:
@@ -121,7 +121,7 @@ def is_clean_merge(checkout: Checkout, commit: Commit) -> bool:
 def show_diff(checkout: Checkout, commit: Commit) -> str:
     """Return the diff of a commit against its first parent, with a line for each file that is too large for it.
 
-    Every file counts as text, whatever its attributes.  At most 300 lines of 40 files are shown.
+    Every file counts as text, regardless of its attributes.  At most 300 lines of 40 files are shown.
     """
     parent = commit.parents[0] if commit.parents else checkout.git("hash-object", "-t", "tree", "--stdin", stdin="")
     changes = tree_changes(checkout, parent, commit.id)

@@ -1,4 +1,4 @@
-"""States of a checkout in which its files cannot be edited as they are committed, and the command that ends each."""
+"""States of a checkout in which committed files cannot be edited, and the command that ends each state."""
 
 import json
 import os
@@ -18,13 +18,13 @@ _OPERATIONS = {
 
 
 def require(checkout: Checkout, paths: Sequence[str]) -> None:
-    """Raise Refused where one of the files cannot be edited."""
+    """Raise Refused if one of the files cannot be edited."""
     if sentences := list(problems(checkout, paths)):
         raise Refused(" ".join(sentences))
 
 
 def problems(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence with a command for each state that keeps these files from being edited and committed."""
+    """Yield a sentence with a command for each state that prevents these files from being edited and committed."""
     if checkout.bare or not paths:
         return
     yield from _unfinished(checkout)
@@ -36,7 +36,7 @@ def problems(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
         if os.statvfs(folder).f_flag & os.ST_RDONLY:
             yield f"{folder} is on a read-only file system. Mount it writable, or use another checkout."
         else:
-            yield f"You may not write in {folder}. Change that: chmod u+w {shlex.quote(str(folder))}"
+            yield f"You may not write to {folder}. Change that: chmod u+w {shlex.quote(str(folder))}"
 
 
 def _unfinished(checkout: Checkout) -> Iterator[str]:
@@ -56,7 +56,7 @@ def _unfinished(checkout: Checkout) -> Iterator[str]:
 
 
 def unfinished_operation(checkout: Checkout) -> tuple[str, Path]:
-    """Return git's word for the unfinished operation, and the file or folder that shows it; empty for none."""
+    """Return git's word for the unfinished operation, and the file or folder that shows it; empty if there is none."""
     git_dir = Path(checkout.git("rev-parse", "--absolute-git-dir"))
     for name, operation in _OPERATIONS.items():
         if (git_dir / name).exists():
@@ -65,7 +65,7 @@ def unfinished_operation(checkout: Checkout) -> tuple[str, Path]:
 
 
 def _hidden(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
-    """Yield problems of files whose state in the work tree git ignores."""
+    """Yield the problems of files whose state in the work tree git ignores."""
     listed = checkout.git("ls-files", "-v", "-z", "--", *_literal(paths)).split("\0")
     marks = {entry[2:]: entry[0] for entry in listed if entry}
 
@@ -87,13 +87,13 @@ def _hidden(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
     for files, mark in ((skipped, "skip-worktree"), (assumed, "assume-unchanged")):
         if files:
             unmark = _git(checkout, "update-index", f"--no-{mark}", "--", *files)
-            yield f"{', '.join(files)} is marked {mark}, so git sees no edit of it. Remove the mark: {unmark}"
+            yield f"{', '.join(files)} is marked {mark}, so git does not see edits. Remove the mark: {unmark}"
 
 
 def _converted(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
-    """Yield problems of files that git calls unchanged although their bytes are not those of the commit.
+    """Yield the problems of files that git reports as unchanged although their bytes differ from the commit's.
 
-    Ends of lines (core.autocrlf, eol), another encoding (working-tree-encoding), filters such as LFS, $Id$.
+    The reasons are line endings (core.autocrlf, eol), encodings (working-tree-encoding), filters such as LFS, and $Id$.
     """
     try:
         here, committed = checkout.read(paths), checkout.read(paths, "HEAD")
@@ -115,7 +115,7 @@ def _converted(checkout: Checkout, paths: Sequence[str]) -> Iterator[str]:
         files = shlex.join(str(checkout.path / path) for path in different)
         yield (
             f"git converts {', '.join(different)} when it is checked out (core.autocrlf, or an attribute such as eol, "
-            "working-tree-encoding or filter), so its text here is not that of the commit. Turn that off for it: "
+            "working-tree-encoding or filter), so its text here differs from the commit's. Turn that off for it: "
             f"printf '%s\\n' {shlex.join(lines)} >> {shlex.quote(attributes)} && rm -- {files} && "
             f"{_git(checkout, 'restore', '--', *different)}"
         )

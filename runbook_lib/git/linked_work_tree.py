@@ -15,7 +15,7 @@ def linked_work_tree(checkout: Checkout, commit: str, branch: str) -> Iterator[C
     """Yield a work tree at ``commit`` with the refs and settings of the clone; it is removed afterwards.
 
     If the clone has ``branch`` checked out, which git allows only once, the clone itself is yielded.  A branch that was
-    made there is deleted afterwards, if some remote has it.  One process at a time; what a killed one left is removed.
+    made there is deleted afterwards, if a remote has it.  One process at a time; remains of a killed one are removed.
     """
     folder = Path(checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir"))
     with locked(folder / f"{_NAME}.lock", branch):

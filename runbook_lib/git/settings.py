@@ -1,7 +1,7 @@
-"""The settings that somebody else's repository may have: with them git starts no program and reads no other file.
+"""The settings allowed in somebody else's repository: with them git starts no program and reads no other file.
 
 Configuration comes with a folder that was copied or unpacked, and git obeys it: core.sshCommand, core.fsmonitor,
-filters, hooks.  An allow-list, because every release of git may bring more of them.
+filters, hooks.  An allow-list, because every release of git may add more of them.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.command import git
 
-#: The setting of a command's call that lets git take no folder for a repository that only looks like one.
+#: The setting that keeps git from using a folder that only looks like a repository.
 NO_BARE = {"safe.bareRepository": "explicit"}
 #: Complete names, as git lists them: lowercase except for the part between the dots.
 _ALLOWED = (
@@ -31,7 +31,7 @@ _ALLOWED = (
     r"branch\.(autosetupmerge|autosetuprebase)",
     r"submodule\..+\.(url|active|branch)",
     r"submodule\.active",
-    r"http\..+",  # settings for servers, and none is contacted
+    r"http\..+",  # settings for servers, but none is contacted
     r"lfs\.(repositoryformatversion|.+\.(access|locksverify))",
     r"(pull|rebase|merge)\.(rebase|ff|autosquash|autostash|conflictstyle)",
     r"fetch\.(prune|prunetags)",
@@ -43,25 +43,25 @@ _ALLOWED = (
     r"init\.defaultbranch",
 )
 _KNOWN = re.compile("|".join(_ALLOWED), re.IGNORECASE | re.DOTALL)
-#: Of a clone that has not all objects: git fetches them when they are read.
+#: For a partial clone, which fetches missing objects when they are read.
 _PARTIAL = re.compile(r"extensions\.partialclone|remote\..+\.(promisor|partialclonefilter)", re.IGNORECASE | re.DOTALL)
 
 
 def repository_of(place: Path) -> Path | None:
-    """Return the folder of git's own files that git would find for a folder; None where there is none.
+    """Return the git directory that git would find for a folder; None if there is none.
 
-    Raises RunbookError for one that a program must not be run on: a bare repository within other files, or a link.
+    Raises RunbookError for one on which no program may be run: a bare repository within other files, or a link.
     """
     for folder in (place.resolve(), *place.resolve().parents):
         own = folder / ".git"
         try:
             own.lstat()
         except PermissionError as error:
-            raise CannotTell(f"{folder} may not be read by this user. Run again as one who may.") from error
+            raise CannotTell(f"{folder} may not be read by this user. Run again as a user with permission.") from error
         except OSError:
             pass
         if own.is_symlink():
-            raise RunbookError(f"{own} is a symbolic link, so nothing was read there. Replace it by what it links to.")
+            raise RunbookError(f"{own} is a symbolic link, so nothing was read there. Replace it with its target.")
         if own.is_dir():
             return own
         if own.is_file():
@@ -75,14 +75,14 @@ def repository_of(place: Path) -> Path | None:
 
 
 def refuse_archive(git_dir: Path) -> None:
-    """Raise RunbookError for a repository whose settings or files make git do more than read it."""
+    """Raise RunbookError for a repository whose settings or files make git do more than read."""
     common = _common(git_dir)
     for folder in dict.fromkeys((git_dir, common)):
         _refuse_special(folder)
     alternates = common / "objects" / "info" / "alternates"
     if alternates.exists():
         raise RunbookError(
-            f"{alternates} names objects that are kept elsewhere, so nothing was read. Bring them here: "
+            f"{alternates} refers to objects stored elsewhere, so nothing was read. Copy them here: "
             f"git --git-dir={shlex.quote(str(common))} repack -a -d && rm {shlex.quote(str(alternates))}"
         )
     for file, key in _keys(git_dir):
@@ -95,13 +95,13 @@ def refuse_archive(git_dir: Path) -> None:
 
 
 def refuse_fetching(place: Path) -> None:
-    """Raise RunbookError for a partial clone whose settings choose what git runs when it fetches a missing object."""
+    """Raise RunbookError for a partial clone whose settings select a program for fetching missing objects."""
     listed = git(place, "config", "--null", "--name-only", "--list").split("\0")
     if not any(map(_PARTIAL.fullmatch, listed)):
         return
     git_dir = Path(git(place, "rev-parse", "--absolute-git-dir"))
     for file, key in _keys(git_dir):
-        # A proxy in between would be given a person's password.
+        # A proxy would receive the user's password.
         if key.startswith("http.") or not (_KNOWN.fullmatch(key) or _PARTIAL.fullmatch(key)):
             raise RunbookError(
                 f"{place} is a partial clone: git fetches missing objects as they are read, and its setting {key} may "
@@ -115,7 +115,7 @@ def _keys(git_dir: Path) -> Iterator[tuple[Path, str]]:
     """Yield each file of settings of a repository with each of its names; included files are not read."""
     for file in (_common(git_dir) / "config", git_dir / "config.worktree"):
         if file.is_symlink():
-            raise RunbookError(f"{file} is a symbolic link, so nothing was read there. Replace it by a file.")
+            raise RunbookError(f"{file} is a symbolic link, so nothing was read there. Replace it with a file.")
         if file.is_file():
             listed = git(Path("/"), "config", "--file", str(file), "--no-includes", "--null", "--name-only", "--list")
             yield from ((file, key) for key in listed.split("\0") if key)
@@ -133,13 +133,13 @@ def _words(file: Path) -> str:
 
 
 def _refuse_special(folder: Path) -> None:
-    """Raise RunbookError where git would wait for a pipe or read a device."""
+    """Raise RunbookError if git would wait for a pipe or read a device."""
     for place, _, names in os.walk(folder):
         for name in names:
             file = Path(place, name)
             try:
                 mode = file.stat().st_mode
-            except OSError:  # a link to nothing
+            except OSError:  # a broken link
                 continue
             if not (stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):  # git's own fsmonitor has a socket there
                 raise RunbookError(f"{file} is a pipe or a device, so nothing was read. Remove it.")

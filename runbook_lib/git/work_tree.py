@@ -1,4 +1,4 @@
-"""Edits of files in a work tree: all of them are written, or none."""
+"""Edits of files in a work tree: either all of them are written, or none."""
 
 import contextlib
 import os
@@ -37,7 +37,7 @@ def write_edits(folder: Path, edits: Sequence[Edit]) -> None:
 
 
 def _restore(written: Sequence[Path], old: Mapping[Path, Path]) -> list[str]:
-    """Give the files the texts that they had; return the names of those that cannot be restored."""
+    """Restore the files' previous texts; return the names of files that cannot be restored."""
     changed = []
     for file in written:
         try:
@@ -51,7 +51,7 @@ def _restore(written: Sequence[Path], old: Mapping[Path, Path]) -> list[str]:
 
 
 def _write_draft(file: Path, text: str) -> Path:
-    """Write the text, safely on disk, under another name in the same folder, with the file's mode."""
+    """Write the text, synced to disk, under another name in the same folder, with the file's mode."""
     draft = atomic_files.draft_of(file)
     try:
         with draft.open("xb") as stream:

@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, for their owner alone, and read without following links."""
+"""Files that are written completely or not at all, only for their owner, and read without following links."""
 
 import contextlib
 import errno
@@ -16,10 +16,10 @@ _REASONS = {
     errno.ENOSPC: "The disk is full. Free some space",
     errno.EDQUOT: "Your disk quota is used up. Free some space",
     errno.EROFS: "The file system is read-only. Choose another archive with audit=FOLDER",
-    errno.EACCES: "You may not write there. Choose another archive with audit=FOLDER",
-    errno.EPERM: "You may not write there. Choose another archive with audit=FOLDER",
-    errno.ENOTDIR: "A part of that path is a file. Choose another path",
-    errno.EEXIST: "A part of that path is a file. Choose another path",
+    errno.EACCES: "You have no permission to write there. Choose another archive with audit=FOLDER",
+    errno.EPERM: "You have no permission to write there. Choose another archive with audit=FOLDER",
+    errno.ENOTDIR: "A part of the path is a file. Choose another path",
+    errno.EEXIST: "A part of the path is a file. Choose another path",
     errno.EISDIR: "That is a folder. Choose a file",
     errno.ELOOP: "It is a link or a pipe, and nothing is written through it. Remove it",
     errno.ENAMETOOLONG: "The path is too long. Choose another path",
@@ -28,12 +28,12 @@ _REASONS = {
 #: Bytes of a file that is read into memory; the largest pin file is 60 KB, the largest golden file 1 MB.
 LARGEST = 64 * 2**20
 
-#: Numbers of drafts; another machine that writes in the folder may have a process of the same id.
+#: Numbers of drafts; a process on another machine that writes to the folder may have the same ID.
 _NUMBERS = itertools.count(int.from_bytes(os.urandom(4)))
 
 
 def private(path: str, flags: int) -> int:
-    """Open a file that only its owner may read and write, and follow no link: an opener, as ``open`` takes one."""
+    """Open a file that only its owner may read and write, without following links: an opener for ``open``."""
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     _close(handle)
     return handle
@@ -78,7 +78,7 @@ def create(path: Path, content: str) -> bool:
 
 
 def _create_without_link(path: Path, content: str) -> bool:
-    """Create a file where the file system has no hard links: a reader may see a part of it."""
+    """Create a file on a file system without hard links: readers may see an incomplete file."""
     try:
         with path.open("x", encoding="utf-8", errors="surrogateescape", newline="") as file:
             file.write(content)
@@ -96,10 +96,10 @@ def read_file(path: Path) -> bytes:
 
 
 def read_inside(root: Path, path: str) -> bytes | None:
-    """Return the content of a regular file below ``root``, or None where there is no file.
+    """Return the content of a regular file below ``root``, or None if there is no file.
 
-    No link is followed, neither for the file nor for a folder above it, wherever it points: git, too, sees a link as a
-    text of its own.  Raises CannotTell for a link, a pipe or a device, for a file of git itself, and for a large file.
+    No link is followed, neither for the file nor for a folder above it, regardless of its target: git, too, treats a
+    link as text.  Raises CannotTell for a link, a pipe or a device, for git's own files, and for a large file.
     """
     parts = path.split("/")
     if {"", ".", "..", ".git"} & {part.lower() for part in parts}:
@@ -112,7 +112,7 @@ def read_inside(root: Path, path: str) -> bytes | None:
                 last = number == len(parts) - 1
                 if stat.S_ISLNK(mode):
                     raise CannotTell(_link(root, "/".join(parts[: number + 1])))
-                if stat.S_ISDIR(mode) == last:  # a folder in the place of the file, or a file in that of a folder
+                if stat.S_ISDIR(mode) == last:  # a folder instead of the file, or a file instead of a folder
                     return None
                 if last and not stat.S_ISREG(mode):
                     raise CannotTell(
@@ -134,7 +134,7 @@ _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def _opened(folders: contextlib.ExitStack, name: str, parent: int | None) -> int:
-    """Open a folder until ``folders`` is closed; only the first may be a link."""
+    """Open a folder, and close it with ``folders``; only the first folder may be a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     handle = os.open(name, flags if parent is None else flags | os.O_NOFOLLOW, dir_fd=parent)
     folders.callback(os.close, handle)
@@ -182,7 +182,7 @@ def draft_of(path: Path) -> Path:
 
 
 def remove_drafts(folder: Path, name: str = "") -> None:
-    """Remove the drafts, of one file or all, that killed processes left in a folder."""
+    """Remove drafts, of one file or all, that killed processes left in a folder."""
     for draft in folder.glob(f".{glob.escape(name[:80]) or '*'}.*.tmp"):
         match = re.fullmatch(r".*\.([0-9]{1,9})-[0-9a-f]{8}\.tmp", draft.name)
         if match and not _is_running(int(match[1])):
@@ -201,7 +201,7 @@ def _is_running(pid: int) -> bool:
 
 
 def make_folder(path: Path) -> None:
-    """Create the folder and those above it, as ``private_folder`` does.  Raises RunbookError if that fails."""
+    """Create the folder and its parents like ``private_folder``.  Raises RunbookError on failure."""
     try:
         private_folder(path)
     except OSError as error:
@@ -209,18 +209,18 @@ def make_folder(path: Path) -> None:
 
 
 def private_folder(path: Path) -> None:
-    """Create the folder and those above it that are missing, all for their owner alone.  Raises OSError."""
+    """Create the folder and its missing parents, accessible only to their owner.  Raises OSError."""
     missing = list(itertools.takewhile(lambda folder: not folder.is_dir(), [path, *path.parents]))
     for folder in reversed(missing):
-        # Path.mkdir gives only the last of several folders the mode.
+        # Path.mkdir applies the mode only to the last of several folders.
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def close_to_others(folder: Path) -> None:
-    """Remove the rights of others in a folder that an earlier version or another umask left open.
+    """Remove the permissions of others on a folder that an earlier version or a different umask left open.
 
     A closed folder was closed with its content, so that it costs one query.  Links are not followed, and files of
-    another user stay as they are.
+    another user are left unchanged.
     """
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or not status.st_mode & 0o077 or status.st_uid != os.geteuid():
@@ -234,7 +234,7 @@ def close_to_others(folder: Path) -> None:
 
 
 def make_read_only(folder: Path) -> None:
-    """Remove the rights to write the files of a folder.  ``write`` still replaces them, and others' files stay."""
+    """Remove the write permission on the files in a folder.  ``write`` still replaces them, and others' files stay."""
     with contextlib.ExitStack() as folders:
         handle = _opened(folders, str(folder), None)
         for name in os.listdir(handle):
@@ -252,10 +252,10 @@ def _close_file(name: str, folder: int, rights: int = 0o077) -> None:
 
 
 def _close(handle: int, rights: int = 0o077) -> None:
-    """Remove these rights of an open file or folder of this user."""
+    """Remove these permissions on an open file or folder that belongs to this user."""
     status = os.fstat(handle)
     folder, file = stat.S_ISDIR(status.st_mode), stat.S_ISREG(status.st_mode)
-    # A second name of a file may be a hard link that somebody made to another file of ours.
+    # A file with a second name may be a hard link that somebody else made to another of our files.
     if status.st_uid == os.geteuid() and (folder or (file and status.st_nlink == 1)):
         os.fchmod(handle, stat.S_IMODE(status.st_mode) & ~rights)
 

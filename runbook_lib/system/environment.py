@@ -9,9 +9,9 @@ _FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJ
 
 
 def user_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without what this program and git hooks add to it: Python, uv, variables of git.
+    """Return an environment without the variables that this program and git hooks add: Python, uv, git.
 
-    Another release of uv than the image's would write uv.lock in another form.
+    A release of uv other than the image's would write uv.lock in a different format.
     """
     user = {name: value for name, value in env.items() if name not in _FOREIGN}
     prefix = Path(env.get("VIRTUAL_ENV") or "/")

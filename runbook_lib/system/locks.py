@@ -1,10 +1,10 @@
-"""A lock on a file that names its holder: for the chain of an archive, and for a checkout that is being changed.
+"""A lock on a file that contains its holder: for the chain of an archive, and for a checkout being changed.
 
-The operating system keeps the lock and releases it when its process ends, for whatever reason, so that the note of
-a dead process locks nothing.  Where machines share a file system a lock may be invisible from another machine.  The
-note in the file counts then, and a lock that it attributes to another machine is never broken.
+The operating system releases the lock when its process ends, for any reason, so the note of a dead process locks
+nothing.  If machines share a file system, a lock may be invisible from another machine.  In that case the note in the
+file counts, and a lock that it attributes to another machine is never broken.
 
-This is not filelock: that truncates the file, which erases the note of another machine and empties whatever somebody
+The package filelock is not used: it truncates the file, which erases another machine's note and empties any file that
 has laid there as a hard link, before anyone could look at it.
 """
 
@@ -36,7 +36,7 @@ _LONGEST_NOTE = 4096
 
 @dataclass(frozen=True)
 class LockHolder:
-    """A process that holds a lock; ``doing`` is what it does with it, empty where it did not say so."""
+    """A process that holds a lock; ``doing`` is its purpose, empty if unknown."""
 
     pid: int
     host: str
@@ -57,15 +57,15 @@ class LockHolder:
 
 @contextmanager
 def locked(file: Path, doing: str = "", say: Callable[[str], object] | None = None) -> Iterator[None]:
-    """Hold an exclusive lock on the file, until the block or this process ends.
+    """Hold an exclusive lock on the file until the block or this process ends.
 
-    ``doing`` is written into the file for others who wait for the lock; without it the file stays empty.  ``say`` gets
-    a message when waiting takes some seconds.  Raises RunbookError, which names the holder and what to do, when the
-    lock is not free within LIMIT seconds.
+    ``doing`` is written to the file for others who wait for the lock; without it the file stays empty.  ``say``
+    receives a message if waiting takes several seconds.  Raises RunbookError, with the holder and advice, when the lock
+    is not free within LIMIT seconds.
     """
     with ExitStack() as stack:
         try:
-            # Neither a link is followed nor a pipe waited for.
+            # Do not follow links or wait for pipes.
             handle = private(str(file), os.O_RDWR | os.O_CREAT | os.O_NONBLOCK)
             stack.callback(os.close, handle)
             _require_safe(file, os.fstat(handle))
@@ -86,7 +86,7 @@ def locked(file: Path, doing: str = "", say: Callable[[str], object] | None = No
 
 
 def _require_safe(file: Path, status: os.stat_result) -> None:
-    """Raise RunbookError for a link, for a pipe, and for a file of another user, who could lock it for ever.
+    """Raise RunbookError for a link, a pipe, or a file of another user, who could lock it forever.
 
     The owner of the folder is trusted: root may work in a person's archive.
     """
@@ -128,7 +128,7 @@ def _try_lock(handle: int) -> bool:
 
 
 def _read_note(handle: int) -> LockHolder | None:
-    """Return the holder that the file names; None where it names nobody."""
+    """Return the holder in the file; None if there is none."""
     try:
         note = json.loads(os.pread(handle, _LONGEST_NOTE, 0))
         pid, host = int(note["process"]["pid"]), str(note["process"]["host"])
@@ -154,7 +154,7 @@ def _system_holder(handle: int) -> LockHolder | None:
 
 
 def _timeout_message(file: Path, holder: LockHolder | None, *, is_invisible: bool) -> str:
-    """Return the error message; ``is_invisible`` is set for a lock of another machine that only its note shows."""
+    """Return the error message; ``is_invisible`` is set for another machine's lock that only the note shows."""
     name = holder or "another command"
     reason = f"{file} has been locked by {name} for more than {LIMIT:.0f} seconds, so nothing was done."
     if is_invisible:
@@ -163,8 +163,8 @@ def _timeout_message(file: Path, holder: LockHolder | None, *, is_invisible: boo
             f"remove {file} and run the same command again."
         )
     if holder is None or not holder.is_here:
-        return f"{reason} Find the process (`fuser {file}`), end it if it hangs, and run the same command again."
+        return f"{reason} Find the process (`fuser {file}`), stop it if it hangs, and run the same command again."
     return (
-        f"{reason} Wait until it ends, or end it (`kill {holder.pid}`: its record then says cancelled), and run the "
-        "same command again. Work that is already done is kept."
+        f"{reason} Wait until it ends, or stop it (`kill {holder.pid}`; its record will say cancelled), and run the "
+        "same command again. Finished work is kept."
     )

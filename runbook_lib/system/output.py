@@ -18,7 +18,7 @@ _PRACTICE_TOKEN = re.compile(r"(?<![\w-])practice-(gitlab-)?token(?![\w-])")
 
 
 class _Screen:
-    """The output to both streams, collected in its order until one of them is flushed.
+    """The output to both streams, collected in order until one of them is flushed.
 
     A secret is recognized by its context, and a single call of ``print`` may write only a part of it.
     """
@@ -37,7 +37,7 @@ class _Screen:
 
 
 class _Printed:
-    """One of the two streams of a screen; all but writing is delegated to the real stream."""
+    """One of the two streams of a screen; everything except writing is delegated to the real stream."""
 
     def __init__(self, screen: _Screen, stream: TextIO) -> None:
         self._screen, self._stream = screen, stream
@@ -60,9 +60,9 @@ def safe(text: str) -> str:
     if document is not None:
         clean = redactor.data(document)
         return text if clean == document and text.isascii() else json.dumps(clean, indent=2) + "\n"
-    # Tokens of the practice environment are to be copied: no pattern takes a text that begins with < for a secret.
+    # Users copy the practice environment's tokens: no pattern treats text that begins with < as a secret.
     text = _PRACTICE_TOKEN.sub(r"<\1practice>", text)
-    # Once more without colours, which may split a secret.
+    # Again without colours, which may split a secret.
     text = redactor.text(visible(redactor.text(text)))
     return re.sub("<(gitlab-)?practice>", r"practice-\1token", text)
 

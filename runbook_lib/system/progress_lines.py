@@ -5,13 +5,13 @@ import re
 import shutil
 import sys
 
-#: A line of progress, and what takes it off a terminal.
+#: A line of progress, and the control sequence that removes it from a terminal.
 _PROGRESS = re.compile(r"\b[0-9]{1,9} of [0-9]{1,9}\b")
 _LINE_UP = "\x1b[1A\x1b[2K"
 
 
 class ProgressLines:
-    """Printer of lines on standard error; on a terminal a line of progress replaces the one before it."""
+    """Printer of lines on standard error; on a terminal a line of progress replaces the previous one."""
 
     def __init__(self) -> None:
         self._terminal = sys.__stderr__ if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else None
@@ -28,7 +28,7 @@ class ProgressLines:
         sys.stderr.flush()
 
     def _shape(self, line: str) -> str:
-        """Return what successive lines of one progress share; empty for others, and for one that fills two rows."""
+        """Return the common part of successive progress lines; empty for other lines, and for lines of two rows."""
         if len(line) > shutil.get_terminal_size().columns or not _PROGRESS.search(line):
             return ""
         return re.sub("[0-9]", "", line)

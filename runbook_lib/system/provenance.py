@@ -14,12 +14,12 @@ from typing import Any
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 IS_INSTALLED = not (_PACKAGE.parent / "pyproject.toml").is_file()
-#: The folder of the notebooks and documents: a clone of this project, or what a wheel has of it.
+#: The folder with the notebooks and documents: a clone of this project, or the copy in a wheel.
 ROOT = _PACKAGE / "installed" if IS_INSTALLED else _PACKAGE.parent
 
-#: Two readings of one process's start may differ by this many seconds, as clocks are adjusted.
+#: Two readings of a process's start time may differ by this many seconds, because clocks are adjusted.
 _START_TOLERANCE = 2.0
-#: The variables in which each CI service names the person who started a run, and the run's address.
+#: The variables in which each CI service provides the person who started a run, and the run's URL.
 _CI = {
     "GITHUB_ACTIONS": ("GITHUB_ACTOR", "GITHUB_SERVER_URL / GITHUB_REPOSITORY /actions/runs/ GITHUB_RUN_ID"),
     "GITLAB_CI": ("GITLAB_USER_LOGIN", "CI_JOB_URL"),
@@ -42,7 +42,7 @@ def user() -> str:
     """Return the person as the operating system knows them."""
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a container may run under a user id without a name
+    except (OSError, KeyError):  # a container may run under a user ID without a name
         return str(os.getuid())
 
 
@@ -88,19 +88,19 @@ def describe(process: Any) -> dict[str, Any]:
 
 
 def is_same(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Return whether two descriptions are of one process: the system reuses its numbers."""
+    """Return True if two descriptions refer to the same process: the system reuses process IDs."""
     if (first["host"], first["pid"]) != (second["host"], second["pid"]):
         return False
     return bool(abs(first["started"] - second["started"]) < _START_TOLERANCE)
 
 
 def is_here(process: Mapping[str, Any]) -> bool:
-    """Return whether it is a process of this machine."""
+    """Return True if it is a process of this machine."""
     return bool(process["host"] == socket.gethostname())
 
 
 def is_alive(process: Mapping[str, Any]) -> bool:
-    """Return whether that very process is running; True for a process of another host."""
+    """Return True if exactly this process is running; True for a process on another host."""
     import psutil
 
     if not is_here(process):

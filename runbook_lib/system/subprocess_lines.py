@@ -1,4 +1,4 @@
-"""Programs and their output: complete within a time limit, or line by line as it comes."""
+"""Programs and their output: complete within a time limit, or line by line as it arrives."""
 
 import math
 import os
@@ -18,12 +18,12 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.system.atomic_files import cannot_write, private
 from runbook_lib.text.redact import Redactor
 
-QUERY_LIMIT = 60.0  # seconds that an engine may take to describe itself or an image
-_GRACE = 20.0  # seconds that a build may take to clean up
+QUERY_LIMIT = 60.0  # seconds for an engine to describe itself or an image
+_GRACE = 20.0  # seconds for a build to clean up
 _POLL = 0.2  # seconds
-_CHILD_POLLS = 10  # polls that a command's children may take longer than itself
+_CHILD_POLLS = 10  # polls for a command's children to end after it
 _LONGEST_LINE = 64 * 1024
-_PIPE = 1 << 20  # bytes that a pipe may contain when its writer has ended
+_PIPE = 1 << 20  # maximum bytes in a pipe after its writer has ended
 LOG_HEAD, LOG_TAIL = 20_000_000, 1000  # bytes from the beginning of a log, and lines from its end
 _SHOWN_HEAD, _SHOWN_TAIL, _SHOWN_WIDTH = 2_000, 30, 400  # lines shown as they come and at the end; characters of each
 
@@ -53,9 +53,9 @@ def capture(
 
 
 def filter_through(command: str, data: bytes, limit: float = QUERY_LIMIT) -> bytes:
-    """Return what a command of the user's prints for this input.
+    """Return the output of a user's command for this input.
 
-    It may use the terminal, to request a passphrase for example.  Raises RunbookError if it fails.
+    The command may use the terminal, for example to request a passphrase.  Raises RunbookError if it fails.
     """
     try:
         arguments = shlex.split(command)
@@ -81,7 +81,7 @@ def run_logged(
 
     ``secret_names`` are variables of ``env`` that contain a secret.
     """
-    # A secret is one whatever the name of its variable, and line by line.
+    # Secrets are recognized regardless of their variable's name, and line by line.
     secrets = {}
     for name in secret_names:
         for number, text in enumerate(env[name].splitlines()):
@@ -108,9 +108,9 @@ def run(
     *,
     end_group: bool = False,
 ) -> int:
-    """Run a command and pass on its lines as they are.  Return the exit status.
+    """Run a command and pass its lines on unchanged.  Return the exit status.
 
-    On Linux the command ends with this process, however that ends.  On an interruption only the command is asked to
+    On Linux the command ends with this process, for any reason.  On an interruption only the command is asked to
     end; ``end_group`` asks its children too.  Raises RunbookError if it cannot be started.
     """
     path = env.get("PATH", "")
@@ -143,7 +143,7 @@ def signal_name(number: int) -> str:
 
 
 def ending(status: int) -> str:
-    """Return how a command failed, as the end of a sentence; a negative status is that of a signal."""
+    """Return how a command failed, as the end of a sentence; a negative status means a signal."""
     if status < 0:
         return f"was ended by {signal_name(-status)}"
     return f"failed with exit status {status}"
@@ -196,9 +196,9 @@ def _excerpt(
 
 
 def _lines(process: "subprocess.Popen[bytes]", seconds: float = math.inf) -> Iterator[str]:
-    """Yield the lines of a process until it has ended; one that is too long comes in pieces.
+    """Yield the lines of a process until it has ended; an overlong line comes in pieces.
 
-    Not until the pipe is closed: children that go on may keep it open, or write without end.
+    Does not wait until the pipe is closed: surviving children may keep it open, or write without end.
     """
     assert process.stdout is not None
     file = process.stdout.fileno()
@@ -223,21 +223,21 @@ def _lines(process: "subprocess.Popen[bytes]", seconds: float = math.inf) -> Ite
 def _end(process: "subprocess.Popen[bytes]", group: bool) -> None:
     """End a command that is still running, and its children.
 
-    An engine is asked alone: signalled together with its children, buildah takes an interrupted step for a finished
-    one.  A shell would end at once, and its children, such as git, could not remove their locks.
+    Only the engine gets the signal: if its children got it too, buildah would treat an interrupted step as finished.
+    A shell would end immediately, and its children, such as git, could not remove their locks.
     """
     if process.poll() is None:
         if group:
             os.killpg(process.pid, signal.SIGTERM)
         else:
             process.terminate()
-        for _ in _lines(process, _GRACE):  # it must not wait for a reader
+        for _ in _lines(process, _GRACE):  # the process must not wait for a reader
             pass
         for _ in range(_CHILD_POLLS if group else 0):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, 0)
                 time.sleep(_POLL)
-    with suppress(ProcessLookupError):  # children that go on have its process group
+    with suppress(ProcessLookupError):  # surviving children have its process group
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     if process.stdout:

@@ -22,7 +22,7 @@ from runbook_lib.system import provenance
 PREFIX, OWNER = "runbook-", "owner"
 #: Seconds for the search for abandoned folders, and after which an empty one is abandoned.
 LIMIT, _EMPTY = 1.0, 3600.0
-_LONGEST_NOTE = 4096  # bytes of the file that names the process
+_LONGEST_NOTE = 4096  # maximum size of the file with the process
 
 
 class TemporaryFolder:
@@ -62,9 +62,9 @@ def remove_abandoned(parent: Path) -> None:
 
 
 def _mark(folder: Path) -> int | None:
-    """Write the file that names this process, and return its lock; None where the file system has no locks.
+    """Write the file that identifies this process, and return its lock; None if the file system has no locks.
 
-    A folder without it is removed by its own process alone.
+    A folder without that file is removed only by its own process.
     """
     draft = folder / f".{OWNER}"
     handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -80,7 +80,7 @@ def _mark(folder: Path) -> int | None:
 
 
 def _machine() -> str:
-    """Return a name of this machine that changes with a restart, and with another container."""
+    """Return a name for this machine that changes with a restart, and differs between containers."""
     with contextlib.suppress(OSError):
         return f"{socket.gethostname()} {Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
     return socket.gethostname()
@@ -113,7 +113,7 @@ def _remove_if_abandoned(folder: Path) -> None:
 
 
 def _has_ended(owner: int) -> bool:
-    """Return whether the process that the file names has ended.  Raises BlockingIOError while it locks the file."""
+    """Return True if the process in the file has ended.  Raises BlockingIOError while it locks the file."""
     if not stat.S_ISREG(os.fstat(owner).st_mode):
         return False
     fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,7 +122,7 @@ def _has_ended(owner: int) -> bool:
 
 
 def _remove(folder: Path, handle: int) -> None:
-    """Remove the folder, opened as ``handle``: its owner's file last, so that the next run may continue."""
+    """Remove the folder, opened as ``handle``, with its owner's file last, so that the next run can continue."""
     with os.scandir(handle) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):

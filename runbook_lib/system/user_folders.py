@@ -19,8 +19,8 @@ def cache_folder(env: Mapping[str, str], name: str) -> Path | None:
 
 
 def data_folder(env: Mapping[str, str]) -> Path:
-    """Return the folder below XDG_DATA_HOME, or that of the user's home."""
+    """Return the folder below XDG_DATA_HOME, or below the user's home."""
     data = Path(env.get("XDG_DATA_HOME", ""))
-    if not data.is_absolute():  # the specification says to ignore it
+    if not data.is_absolute():  # the specification requires ignoring it
         data = Path.home() / ".local/share"
     return data / "base-image-runbook"

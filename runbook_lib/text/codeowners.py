@@ -1,4 +1,4 @@
-"""The owners of a repository's paths: its CODEOWNERS file, read as GitHub does.
+"""The owners of a repository's paths, from its CODEOWNERS file as interpreted by GitHub.
 
 The last pattern that matches a path decides, and one without owners removes the path's owners. Patterns are those of
 .gitignore, except for ``!`` and ``[…]``, which GitHub does not support, and ``/*``, which does not match subfolders.

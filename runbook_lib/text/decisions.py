@@ -8,14 +8,16 @@ def entries(text: str, parameter: str, form: str, redactor: Redactor) -> dict[st
     """Return the reasons by name, in the order of the text.
 
     A name ends at the first colon; further colons belong to the reason. Reasons are published, so ``redactor`` removes
-    secrets first. Raises Refused, which shows ``form`` (such as ``file: reason``), for an entry without a name or a
+    secrets first. Raises Refused, with ``form`` (such as ``file: reason``), for an entry without a name or a
     reason, and for a name that occurs twice.
     """
     reasons: dict[str, str] = {}
     for entry in filter(None, map(str.strip, redactor.text(text).split(";"))):
         name, colon, reason = (part.strip() for part in entry.partition(":"))
         if not colon or not name or not reason:
-            raise Refused(f"{parameter} has the entry {entry!r}; it must read `{form}`, with entries separated by `;`.")
+            raise Refused(
+                f"{parameter} has the entry {entry!r}; it must have the form `{form}`, with entries separated by `;`."
+            )
         if name in reasons:
             raise Refused(f"{parameter} names {name} twice. Give it one reason.")
         reasons[name] = " ".join(reason.split())

@@ -22,7 +22,7 @@ PREDEFINED = frozenset(_PROXIES) | {name.upper() for name in _PROXIES}
 
 @dataclass(frozen=True)
 class Arg:
-    """An ARG. ``default`` is as written, quotes and variables unresolved; None where there is none."""
+    """An ARG. ``default`` is as written, with quotes and variables unresolved; None if there is none."""
 
     name: str
     default: str | None
@@ -31,9 +31,9 @@ class Arg:
 
 @dataclass(frozen=True)
 class Stage:
-    """The stage that one FROM begins. ``base`` and ``platform`` are as written; ``name`` is lowercase or empty.
+    """The stage begun by a FROM.  ``base`` and ``platform`` are as written; ``name`` is lowercase or empty.
 
-    ``uses`` are the stages or images that ``COPY --from`` and mounts name; ``secrets`` the ids of mounted secrets.
+    ``uses`` are the stages or images in ``COPY --from`` and mounts; ``secrets`` are the IDs of mounted secrets.
     """
 
     index: int
@@ -53,7 +53,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Dockerfile:
-    """A complete file. ``args`` are those before the first FROM, the only ones that a FROM can use.
+    """A complete file.  ``args`` are those before the first FROM, the only ones that a FROM can use.
 
     ``path`` is its name in messages; ``heredocs`` is True if it has here-documents, which older builders refuse.
     """
@@ -87,7 +87,7 @@ class Dockerfile:
         return stage
 
     def values(self, arguments: Mapping[str, str]) -> dict[str, str]:
-        """Return the values that a FROM sees: ``arguments``, or the defaults, which may name those before them."""
+        """Return the values visible to a FROM: ``arguments``, or the defaults, which may refer to earlier ones."""
         values: dict[str, str] = {}
         for arg in self.args:
             if arg.name in arguments:
@@ -97,7 +97,7 @@ class Dockerfile:
         return values
 
     def base(self, stage: Stage, arguments: Mapping[str, str]) -> str:
-        """Return the image or earlier stage that a stage begins with. Raises CannotTell if a variable has no value."""
+        """Return the image or earlier stage that a stage starts from.  Raises CannotTell if a variable has no value."""
         base = expand(stage.base, self.values(arguments), self.escape)
         if base:
             return base
@@ -105,7 +105,7 @@ class Dockerfile:
         reason = f"{' and '.join(names)} has no default and no value was passed"
         if undeclared := [name for name in names if name not in {arg.name for arg in self.args}]:
             reason = f"ARG {undeclared[0]} is not declared before the first FROM"
-        raise CannotTell(f"{self.path}:{stage.line}: FROM {stage.base} names no image: {reason}.")
+        raise CannotTell(f"{self.path}:{stage.line}: FROM {stage.base} is not an image: {reason}.")
 
     def needed(self, target: str, arguments: Mapping[str, str]) -> tuple[Stage, ...]:
         """Return the stages that a build of a target runs, in the order of the file."""
@@ -122,7 +122,7 @@ class Dockerfile:
         return tuple(needed[index] for index in sorted(needed))
 
     def images(self, target: str, arguments: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the images that a build of a target begins with or copies from; ``scratch`` is none."""
+        """Return the images that a build of a target starts from or copies from, without ``scratch``."""
         images: dict[str, None] = {}
         for stage in self.needed(target, arguments):
             base = self.base(stage, arguments)
@@ -163,7 +163,7 @@ def parse(text: str, path: str = "Dockerfile") -> Dockerfile:
 
 
 def arguments(text: str) -> frozenset[str]:
-    """Return the build arguments that a Dockerfile declares in any of its stages, and those that every build knows.
+    """Return the build arguments declared in any stage of a Dockerfile, and the predefined ones.
 
     The file may be one that Docker would refuse.
     """
@@ -203,7 +203,7 @@ class _Reader:
                 else:
                     self.args.append(arg)
         elif not self.stages:
-            raise CannotTell(f"{location}: {instruction.keyword} stands before the first FROM; only ARG may.")
+            raise CannotTell(f"{location}: {instruction.keyword} is before the first FROM; only ARG may be there.")
         else:
             self._add_sources(instruction)
 
@@ -225,7 +225,7 @@ class _Reader:
         return Stage(len(self.stages), name, words[0], line, platform)
 
     def _add_sources(self, instruction: Instruction) -> None:
-        """Add the stages or images, and the secrets, that the flags of COPY, ADD or RUN name; not those of ONBUILD."""
+        """Add the stages or images, and the secrets, in the flags of COPY, ADD or RUN, but not of ONBUILD."""
         if instruction.keyword not in HOLDS_HEREDOCS:
             return
         stage = self.stages[-1]

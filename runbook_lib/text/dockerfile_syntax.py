@@ -23,7 +23,7 @@ _BRACED = re.compile(r"\$\{(\w+)(?:(:?[-+?])([^{}]*))?\}")
 class Instruction:
     """An instruction with its continuation lines joined; ``pieces`` are pairs of offsets: in ``text``, in the file.
 
-    ``heredocs`` are the names of its here-documents, and ``unended`` is the one that the file does not end.
+    ``heredocs`` are the names of its here-documents, and ``unended`` is one that is not terminated in the file.
     """
 
     text: str
@@ -52,7 +52,7 @@ class Instruction:
         return position + offset - start
 
     def line(self, text: str, offset: int = 0) -> int:
-        """Return the line of the file, from 1, that holds the character at this offset."""
+        """Return the line number, from 1, of the character at this offset."""
         return text.count("\n", 0, self.at(offset)) + 1
 
 
@@ -60,7 +60,7 @@ def instructions(text: str) -> Iterator[Instruction]:
     """Yield the instructions of a Dockerfile without the content of here-documents.
 
     Comment lines and empty lines inside a continued instruction are dropped, and the directive ``escape`` may choose
-    another continuation character (https://docs.docker.com/reference/dockerfile/#format).
+    a different continuation character (https://docs.docker.com/reference/dockerfile/#format).
     """
     escape = re.escape(directives(text).get("escape", "\\"))
     continues = re.compile(rf"(?<!{escape}){escape}[ \t]*$")
@@ -87,7 +87,7 @@ def expand(word: str, values: Mapping[str, str], escape: str = "\\") -> str:
     """Return the word with its quotes removed and its variables replaced; a variable without a value is empty.
 
     Supports ``$name``, ``${name}``, and ``${name:-word}`` with ``-``, ``+`` and ``?``, with or without the colon.
-    Raises CannotTell for other forms, and where ``${name:?word}`` requires a value that is missing.
+    Raises CannotTell for other forms, and if ``${name:?word}`` requires a value that is missing.
     Source: https://docs.docker.com/reference/dockerfile/#environment-replacement.
     """
     result: list[str] = []
@@ -107,7 +107,7 @@ def expand(word: str, values: Mapping[str, str], escape: str = "\\") -> str:
             result.append(_value(match, values, escape))
             at = match.end()
         elif char == "$" and quote != "'" and following == "{":
-            raise CannotTell(f"{word!r} uses a form of variable that is not supported.")
+            raise CannotTell(f"{word!r} contains an unsupported form of a variable.")
         else:
             result.append(char)
             at += 1
@@ -158,7 +158,7 @@ def directives(text: str) -> dict[str, str]:
 
 
 def _skip_heredocs(joined: str, lines: Iterator[tuple[int, str]]) -> tuple[tuple[str, ...], str]:
-    """Consume the lines of an instruction's here-documents; return their names, and the one without an end."""
+    """Consume the lines of an instruction's here-documents; return their names, and any unterminated one."""
     heredocs = tuple(_heredocs(joined))
     names = tuple(name for _, name in heredocs)
     for strip_tabs, name in heredocs:

@@ -19,7 +19,7 @@ class Edit:
 
     @property
     def digests(self) -> tuple[str | None, str]:
-        """The sha256 of both texts, as a record names them."""
+        """The sha256 of both texts, for a record."""
         return None if self.before is None else digest(self.before), digest(self.after)
 
 
@@ -36,19 +36,19 @@ def edited_paths(edits: Iterable[Edit]) -> list[str]:
 
 
 def unapplied(edits: Iterable[Edit], texts: Mapping[str, str | None]) -> list[str]:
-    """Return the paths of files whose present texts, by path, are not those after the edits."""
+    """Return the paths of files whose current texts differ from the edited texts."""
     return [edit.path for edit in edits if texts[edit.path] != edit.after]
 
 
 def splice(text: str, spans: Iterable[Span]) -> str:
     """Replace ``text[start:end]`` by new text for each span ``(start, end, new)``; every other character stays.
 
-    Raises ValueError for spans that overlap or lie outside of the text.
+    Raises ValueError for spans that overlap or lie outside the text.
     """
     edge = len(text)
     for start, end, new in sorted(spans, reverse=True):
         if not 0 <= start <= end <= edge:
-            raise ValueError(f"the span {start}:{end} overlaps another one or lies outside of the text")
+            raise ValueError(f"the span {start}:{end} overlaps another span or lies outside the text")
         text = text[:start] + new + text[end:]
         edge = start
     return text
@@ -57,7 +57,7 @@ def splice(text: str, spans: Iterable[Span]) -> str:
 def diff(edits: Iterable[Edit]) -> str:
     """Return the edits as a unified diff for ``git apply`` and ``patch``, without edits that change nothing.
 
-    Only a line feed ends a line, as in git. Bytes that are not UTF-8 stay the surrogate escapes that they were read as.
+    Only a line feed ends a line, like in git. Bytes that are not UTF-8 remain surrogate escapes.
     """
     return "".join(_file(edit) for edit in edits if edit.before != edit.after)
 
@@ -98,7 +98,7 @@ def _line(sign: str, line: str) -> str:
 
 
 def _range(start: int, end: int) -> str:
-    # An empty range names the line before it.
+    # An empty range uses the number of the previous line.
     length = end - start
     if length == 1:
         return str(start + 1)

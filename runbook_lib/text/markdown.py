@@ -5,16 +5,16 @@ from collections.abc import Callable
 
 from runbook_lib.text.sanitize import inert
 
-# GitHub makes links of these even if they are escaped as Markdown; an invisible space prevents that.
+# GitHub turns these into links even if they are escaped as Markdown; an invisible space prevents that.
 _REFERENCES = r"|(?<=#)(?=\w)|(?<=:)(?=//)|(?<=\bwww)(?=\.)"
 _LINKED = re.compile(rf"(?<=@)(?=\w){_REFERENCES}", re.IGNORECASE)
-# In a commit's message an address is no link, and case@platform mentions nobody.
+# In a commit message a URL is not a link, and case@platform does not mention anybody.
 _MENTIONED = re.compile(rf"(?<=@)(?<![A-Za-z0-9_]@)(?=\w){_REFERENCES}", re.IGNORECASE)
 _ADDRESS = re.compile(r"https?://[\w.:/?=&%+#~,;-]{1,2000}")
 
 
 def code(text: str) -> str:
-    """Return a code span of one line, in which GitHub links nothing; it may stand in a table's cell."""
+    """Return a one-line code span, in which GitHub creates no links; suitable for table cells."""
     flat = inert(_flat(text.replace("<!--", "<!-\u200b-"))).replace("|", "\\|") or " "
     fence = "`" * (max((len(run) for run in re.findall("`+", flat)), default=0) + 1)
     if len(fence) > 1:
@@ -23,14 +23,14 @@ def code(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Return a sentence with its Markdown, links, mentions and closing keywords made inactive."""
+    """Return a sentence with its Markdown, links, mentions and closing keywords disabled."""
     escaped = re.sub(r"([\\`*_{}\[\]()<>!|~&$]|^[#+=-]|^\d{1,9}(?=\.))", _escaped, inert(_flat(text)))
     return _LINKED.sub("\u200b", escaped)
 
 
 def _escaped(match: re.Match[str]) -> str:
     if match[0].isdigit():
-        return f"{match[0]}\\"  # "1." would begin a list
+        return f"{match[0]}\\"  # "1." would start a list
     return f"\\{match[0]}"
 
 
@@ -40,7 +40,7 @@ def unlinked(text: str) -> str:
 
 
 def address(url: str, otherwise: Callable[[str], str] = code) -> str:
-    """Return a web address unchanged, of which GitHub makes a link; anything else as code."""
+    """Return a web URL unchanged, which GitHub turns into a link; anything else as code."""
     if _ADDRESS.fullmatch(url):
         return url
     return otherwise(url)

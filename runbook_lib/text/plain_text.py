@@ -6,7 +6,7 @@ from itertools import groupby
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
-    """Yield the rows of a table as lines with aligned columns; those that are ``right`` are aligned to the right."""
+    """Yield the rows of a table as lines with aligned columns; the columns in ``right`` are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = []
@@ -29,6 +29,6 @@ def plain(markdown: str) -> str:
 
 
 def _cells(line: str) -> list[str]:
-    """Return the cells of a table's row; a bar with a backslash before it belongs to its cell."""
+    """Return the cells of a table row; a bar after a backslash belongs to its cell."""
     cells = re.split(r"(?<!\\)\|", line.removeprefix("|").removesuffix("|"))
     return [cell.strip(" `").replace("\\|", "|") for cell in cells]

@@ -1,7 +1,7 @@
 """The removal of secrets from text that is stored or shown.
 
-Known secrets, the values of this environment's secret variables, are removed in every usual spelling. Others are
-recognized by their form, or by the text before them: a header, a name such as ``password``, an option.
+Known secrets, the values of this environment's secret variables, are removed in every usual notation. Others are
+recognized by their format, or by the text before them: a header, a name such as ``password``, an option.
 """
 
 import base64
@@ -25,16 +25,16 @@ _SECRET_NAME = re.compile(
     r"(?:_\d+)?$",
     re.IGNORECASE,
 )
-#: Characters of a secret value, and of a line of one: shorter ones may be ordinary words.
+#: Minimum number of characters of a secret value, and of a line of one: shorter ones may be ordinary words.
 _SHORTEST, _SHORTEST_LINE = 8, 16
 
-#: Tokens of a known length, whose end is known even if a line break divides them.
+#: Tokens of a known length, whose end is known even if a line break splits them.
 _MEASURED = re.compile(
     r"gh[opusr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59}|hf_[A-Za-z0-9]{34}|npm_[A-Za-z0-9]{36}"
     r"|glpat-[A-Za-z0-9_-]{20}|SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}|do[opr]_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}"
 )
 
-#: A line of a private key without its BEGIN, which is no sha256; and the last line, which is shorter: below another,
+#: A line of a private key without its BEGIN, which is not a sha256; and the last line, which is shorter: below another,
 #: above the END, or by itself.
 _LINE_OF_KEY = re.compile(
     r"(?<![A-Za-z0-9+/=_-])(?![0-9a-f]{64}(?![A-Za-z0-9+/]))(?:[A-Za-z0-9+/]{64}|[A-Za-z0-9+/]{70})(?![A-Za-z0-9+/=_-])"
@@ -44,11 +44,11 @@ _LINE_OF_KEY = re.compile(
     r"|^[A-Za-z0-9+/]{24,69}={1,2}$",
     re.MULTILINE,
 )
-#: The user and password of an address.
+#: The user and password in a URL.
 _USERINFO = re.compile(r"(?<=://)[^/\s\"'<>]{1,2000}@")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}")
 
-#: Invisible characters that may divide a token: colours and other terminal escapes, also spelled out, and characters
+#: Invisible characters that may split a token: colours and other terminal escapes, also spelled out, and characters
 #: without a width.
 _INVISIBLE = re.compile(
     r"(?:\x1b\[|\x9b|\\(?:x1b|u001b|033|e)\[|\^\[\[)[0-?]{0,40}[ -/]{0,4}[@-~]"
@@ -64,7 +64,7 @@ _Spans = Iterable[tuple[int, int]]
 
 @cache
 def _compiled(form: str) -> re.Pattern[str]:
-    """Compile a form when a text first needs it: compiling all takes 50 ms, and most texts need none."""
+    """Compile a form when first needed: compiling all forms takes 50 ms, and most texts need none."""
     return re.compile(form)
 
 
@@ -143,7 +143,7 @@ def _map(value: Any, change: Callable[[str], str]) -> Any:
 def _mask_across(gap: re.Pattern[str], text: str, find: Callable[[str], _Spans], *, only_divided: bool = False) -> str:
     """Mask the secrets that ``find`` locates in a text without its gaps; line breaks in them stay.
 
-    With ``only_divided``, secrets that no gap divides are left alone.
+    With ``only_divided``, secrets that are not split by a gap are left alone.
     """
     gaps = list(_matches(gap, text))
     if not gaps:
@@ -167,7 +167,7 @@ def _mask_across(gap: re.Pattern[str], text: str, find: Callable[[str], _Spans],
 
 
 def _forms_in(text: str, section: str) -> Iterator[re.Pattern[str]]:
-    """Yield the forms that a text may have, by the substrings that they require."""
+    """Yield the forms that may occur in a text, judging by their required substrings."""
     for form in secret_forms()[section]:
         if any(map(text.__contains__, form.hints)):
             yield _compiled(form.pattern)
@@ -200,7 +200,7 @@ def _masked_line(match: re.Match[str]) -> str:
 
 
 def _masked_base64(match: re.Match[str]) -> str:
-    """Return a run of base64 with the secrets in it masked, whatever stands before them in the same run."""
+    """Return a run of base64 with its secrets masked, regardless of the text before them in the same run."""
     run = match[0]
     parts: list[str] = []
     position = 0
@@ -212,7 +212,7 @@ def _masked_base64(match: re.Match[str]) -> str:
 
 
 def _encoded_secrets(run: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans of a run of base64 that encode a secret, at whatever character its bytes begin."""
+    """Yield the spans of a run of base64 that encode a secret, at any byte alignment."""
     for shift in range(4):
         raw = _decoded(run[shift:])
         spans = list(_tokens(raw))
@@ -245,7 +245,7 @@ def _spellings(secret: str) -> set[str]:
     encoded: set[str] = set()
     for raw in {secret.encode(), secret.strip().encode()}:
         for offset, start in enumerate((0, 2, 3)):
-            # The text around the secret decides the first and last characters: leave those out.
+            # The first and last characters depend on the text around the secret, so leave them out.
             end = (offset + len(raw)) * 8 // 6
             for alphabet in (base64.b64encode, base64.urlsafe_b64encode):
                 encoded.add(alphabet(b"\0" * offset + raw)[start:end].decode())

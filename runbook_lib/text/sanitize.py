@@ -1,4 +1,4 @@
-"""Untrusted text and HTML, made safe to show.
+"""Untrusted text and HTML, made safe for display.
 
 Clean HTML neither runs nor loads anything and covers no other part of the page.  Visible text neither controls a
 terminal nor hides anything from its reader.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     import nh3
 
-#: Elements and attributes that stay. Of any other element only the text stays, except for those dropped with content.
+#: Elements and attributes that are kept. Other elements keep only their text, except those dropped with their content.
 _KEPT = """a abbr b blockquote br caption code col colgroup dd del details div dl dt em figcaption figure h1 h2 h3 h4 h5
 h6 hr i img ins kbd li mark ol p pre progress q s samp section small span strong sub summary sup table tbody td tfoot th
 thead time tr tt u ul var wbr"""
@@ -24,7 +24,7 @@ style tabindex title value width"""
 _SCHEMES = frozenset({"http", "https", "mailto", "data"})
 _LINK = re.compile(r"#|https?://|mailto:|[\w.%-]+\Z", re.IGNORECASE)
 _PICTURE = re.compile(r"data:image/(?:gif|jpeg|png|svg\+xml|webp);base64,[A-Za-z0-9+/=\s]*", re.IGNORECASE)
-#: A style that loads something, or covers other parts of the page; an escape may spell either.
+#: A style that loads something, or covers other parts of the page, possibly written with escapes.
 _BAD_STYLE = re.compile(r"url|image|src\s*\(|position|\\|/\*", re.IGNORECASE)
 #: Formatting elements with attributes. HTML repeats open ones in each block that follows, so the result of many grows
 #: with the square of their number; of those without attributes it repeats at most three.
@@ -32,7 +32,7 @@ _FORMATTING = re.compile(r"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|t
 _MOST_FORMATTING = 20
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
-#: Control characters, those that change the direction of writing or are invisible, and surrogates.
+#: Control characters, characters that change the text direction or are invisible, and surrogates.
 _HIDDEN = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     r"\ud800-\udfff\U000e0000-\U000e007f]|\r(?!\n)"
@@ -47,8 +47,8 @@ def visible(text: str) -> str:
     return _HIDDEN.sub(lambda match: ascii(match[0])[1:-1], _COLOUR.sub("", text))
 
 
-# Text that bots and forges react to anywhere, quoted or not: copy-pr-bot, Prow and others take a line with a command,
-# some a word within a line; a squash merge turns the text of a pull request into a commit message.
+# Text that bots and forges react to anywhere, quoted or not: copy-pr-bot, Prow and others obey a line with a command,
+# some even a word within a line; a squash merge turns the text of a pull request into a commit message.
 _INVISIBLE = "\u200b"
 _BEFORE_COMMAND = r"(?:_|[^\w/@!.<&\n]|<[^<>\n]{0,200}>|&[#\w]{1,10};|[0-9]{1,9}[.)](?=\s)|[<&])*+"
 _COMMAND_LINE = re.compile(rf"^({_BEFORE_COMMAND}[/@!.]{{1,20}})(?=\w)", re.MULTILINE)
@@ -68,7 +68,7 @@ _COMMANDS = re.compile(
 
 def inert(text: str) -> str:
     """Return visible text with a zero-width space in everything that a bot, CI or forge reacts to."""
-    # Also before characters are escaped: an escape may look like a part of the word behind it.
+    # Also before characters are escaped, because an escape may look like a part of the next word.
     return _without_commands(visible(_without_commands(text)))
 
 
@@ -77,7 +77,7 @@ def _without_commands(text: str) -> str:
 
 
 class _VisibleStream:
-    """A stream that writes ``visible`` text to another one, and has all its other attributes."""
+    """A stream that writes ``visible`` text to another stream, and delegates all other attributes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -91,7 +91,7 @@ class _VisibleStream:
 
 @contextlib.contextmanager
 def terminal() -> Iterator[None]:
-    """Print only visible text in this context, and escape what the terminal's encoding lacks."""
+    """Print only visible text in this context, and escape characters missing from the terminal's encoding."""
     for stream in (sys.stdout, sys.stderr):
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     with contextlib.redirect_stdout(_VisibleStream(sys.stdout)), contextlib.redirect_stderr(_VisibleStream(sys.stderr)):  # type: ignore[type-var]
@@ -101,7 +101,7 @@ def terminal() -> Iterator[None]:
 def clean_html(markup: str) -> str:
     """Return HTML that neither runs nor loads anything nor covers the page, with balanced elements.
 
-    Markup with so many formatting elements that it would grow out of proportion is returned as escaped text.
+    Markup with so many formatting elements that it would grow excessively is returned as escaped text.
     """
     import html  # most commands show no HTML
 
@@ -127,7 +127,7 @@ def _cleaner() -> "nh3.Cleaner":
 
 
 def _filter_attribute(tag: str, name: str, value: str) -> str | None:
-    """Return the value of an attribute, or None for a style or an address that could do harm."""
+    """Return the value of an attribute, or None for a harmful style or URL."""
     if name == "style":
         is_allowed = not _BAD_STYLE.search(value)
     elif name == "href":

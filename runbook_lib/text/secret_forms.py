@@ -12,13 +12,13 @@ _KINDS = (
     "session shared signing ssh storage subscription webhook"
 )
 _KEY_NAME = r"[_.-]?(?:(?:access|Access|ACCESS)[_.-]?)?(?:key|Key|KEY)(?:[_-]?(?:id|Id|ID|data))?"
-#: Names of tokens that a program logs in with; a value after the plain word "token" must look like a secret.
+#: Names of login tokens; a value after the plain word "token" must look like a secret.
 _LOGIN_KINDS = "access api auth bot bearer deploy id job private refresh session"
 _SESSIONS = "session sessionid session_id jsessionid phpsessid csrf_token csrftoken"
 
 
 class SecretForm(NamedTuple):
-    """The regular expression of a secret, and substrings of which a text with such a secret has at least one."""
+    """The regular expression for a secret, and substrings at least one of which is in any text with such a secret."""
 
     name: str
     pattern: str
@@ -26,7 +26,7 @@ class SecretForm(NamedTuple):
 
 
 def _spelled(words: str, after: str = "") -> list[str]:
-    """Return each word in lowercase, capitalized, and in capitals: faster to search for than ignoring the case."""
+    """Return each word in lowercase, capitalized, and in capitals, which is faster to search for than ignoring case."""
     spellings: list[str] = []
     for word in words.split():
         spellings += (f"{word}{after}", f"{word.capitalize()}{after}", f"{word.upper()}{after}")

@@ -1,7 +1,7 @@
 """A YAML file that a user writes, checked against the JSON schema that declares its format.
 
-Editors use the schema too. Of JSON schema's draft 7 it may have: ``$ref`` to a definition, ``type``, ``enum``,
-``const``, ``format`` date, ``pattern``, ``maxLength``, ``minimum``, ``maximum``, ``items``, ``minItems``,
+Editors use the schema too. The supported parts of JSON schema draft 7 are: ``$ref`` to a definition, ``type``,
+``enum``, ``const``, ``format`` date, ``pattern``, ``maxLength``, ``minimum``, ``maximum``, ``items``, ``minItems``,
 ``properties``, ``additionalProperties``, ``required``, ``maxProperties``, ``oneOf`` of different types, and ``else``
 with further ``required`` ones, where ``if`` requires some. ``errorMessage`` names the expected value.
 """
@@ -44,13 +44,13 @@ class UserFile:
         return value
 
     def line(self, keys: Keys) -> int:
-        """Return the line of the value at ``keys``, counted from 1; of a merged one, that of its mapping."""
+        """Return the line of the value at ``keys``, from 1; for a merged value, its mapping's line."""
         node: Any = self.values
         line = node.lc.line
         for key in keys:
             position = (node.lc.data or {}).get(key)
             if position is not None:
-                line = position[-2]  # line and column, in a mapping after those of the key
+                line = position[-2]  # line and column, in a mapping after the key's
             node = node[key]
         return int(line) + 1
 
@@ -59,7 +59,7 @@ class UserFile:
         return RunbookError(f"{self.origin}:{self.line(keys)}: {sentence} Nothing was read from the {self.name}.")
 
     def refusal(self, keys: Keys, expected: str) -> RunbookError:
-        """Return an error with the value at ``keys`` and what is expected instead."""
+        """Return an error with the value at ``keys`` and the expected value."""
         value = self.value(keys)
         names = [key for key in keys if isinstance(key, str)]
         shown = "empty"
@@ -76,7 +76,7 @@ def load_schema(package: str, name: str) -> Schema:
 
 
 def read(text: str, schema: Schema, name: str, origin: str) -> UserFile:
-    """Read a file; an empty one has no values. Raises RunbookError with the line for one that does not fit."""
+    """Read a file; an empty file has no values.  Raises RunbookError, with the line, if it violates the schema."""
     try:
         yaml_spans.load(text)  # enforces the bounds on depth, aliases and digits
         values = _load(text)
@@ -94,12 +94,12 @@ def read(text: str, schema: Schema, name: str, origin: str) -> UserFile:
 
 
 def _load(text: str) -> Any:
-    """Load with ruamel.yaml, which keeps the line of each value."""
+    """Load with ruamel.yaml, which records the line of each value."""
     from ruamel.yaml import YAML  # takes 60 ms to import, which only a user's file needs
     from ruamel.yaml.error import MantissaNoDotYAML1_1Warning, YAMLError
 
     yaml = YAML(typ="rt", pure=True)
-    yaml.version = (1, 1)  # as PyYAML reads: ``gpus: yes`` is true
+    yaml.version = (1, 1)  # like PyYAML: ``gpus: yes`` is true
     try:
         # 1e3 is a text in YAML 1.1.
         with warnings.catch_warnings(category=MantissaNoDotYAML1_1Warning, action="ignore"):
@@ -180,6 +180,6 @@ def _check_keys(file: UserFile, mapping: Mapping[Any, Any], schema: Schema, keys
     if "else" in schema and not set(schema["if"]["required"]) <= set(mapping):
         required += schema["else"]["required"]
     if missing := [key for key in required if key not in mapping]:
-        raise file.error(keys, f"{title} lacks {' and '.join(missing)}.")
+        raise file.error(keys, f"{title} is missing {' and '.join(missing)}.")
     if not schema.get("minProperties", 0) <= len(mapping) <= schema.get("maxProperties", len(mapping)):
         raise file.refusal(keys, schema["errorMessage"])

@@ -1,4 +1,4 @@
-"""YAML parsed with the positions of its values in the text, so that a value can be spliced and nothing is dumped back.
+"""YAML parsed with the positions of its values in the text, so that values can be spliced without dumping.
 
 PyYAML parses with libyaml, as GitLab does: files that GitLab accepts are accepted here.
 """
@@ -20,17 +20,17 @@ MERGE = "tag:yaml.org,2002:merge"
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
 #: Errors of PyYAML beside its own, for values that do not fit their tags.
 MISFITS = (AttributeError, ArithmeticError, LookupError)
-MISFIT = "it has a value that does not fit its YAML tag or its form."
-TOO_DEEP = "it does not parse as YAML: it is nested too deeply."
+MISFIT = "it has a value that does not match its YAML tag or format."
+TOO_DEEP = "it cannot be parsed as YAML: it is nested too deeply."
 # Text before a scalar that belongs to its node: an anchor, a tag.
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
 # libyaml's composer recurses in C without a limit, so deep nesting ends the process.  Flow collections cannot nest
 # deeper than there are brackets, block ones not deeper than a line is long.  Texts that could nest deeper than this
 # take the slow parser, which raises RecursionError.
 _DEEPEST = 20_000
-#: Values of a document. Merge keys copy what anchors name, so a few lines can make billions of values.
+#: Maximum number of values in a document. Merge keys copy anchors, so a few lines can produce billions of values.
 _LARGEST = 1_000_000
-#: Levels of merge keys; those of Megatron-LM's own files go two deep.
+#: Maximum levels of merge keys; Megatron-LM's own files have two.
 _DEEPEST_MERGE = 100
 #: Digits of a number.  Python refuses to print, and to read, one of 4,300; hexadecimal ones would be read.
 _LONGEST_NUMBER = 100
@@ -67,7 +67,7 @@ class Text:
         return self.text.count("\n", 0, node.start_mark.index + self._shift) + 1
 
     def span(self, node: Node) -> tuple[int, int]:
-        """Return the span of a node in the text; of an alias, that of its definition."""
+        """Return the span of a node in the text; for an alias, the span of its definition."""
         return node.start_mark.index + self._shift, node.end_mark.index + self._shift
 
     def cells(self, node: Node) -> Iterator[Cell]:
@@ -98,19 +98,19 @@ class Text:
         return Cell(value, start, end - len(quote), self.text.count("\n", 0, start) + 1, problem)
 
     def end(self, node: Node) -> int:
-        """Return the end of the last value in a node: libyaml counts the comments below to a block."""
+        """Return the end of the last value in a node: libyaml includes the comments below in a block."""
         start, end = self.span(node)
         while isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:
             last = node.value[-1]
             node = last[1] if isinstance(last, tuple) else last
             last_start, last_end = self.span(node)
             if last_start < start:
-                break  # an alias, which stands for an earlier value
+                break  # an alias, which refers to an earlier value
             end = last_end
         return end
 
     def pairs(self, node: Node | None, depth: int = 0) -> dict[str, Node]:
-        """Return a mapping's values by key, including those of its merge keys; none for another node.
+        """Return a mapping's values by key, including those of its merge keys; empty for other nodes.
 
         Raises CannotTell for merge keys that are nested too deeply or make too many values.
         """
@@ -141,7 +141,7 @@ class Text:
 
 
 def items(node: Node | None) -> list[Node]:
-    """Return the items of a sequence; none for another node."""
+    """Return the items of a sequence; empty for other nodes."""
     result: list[Node] = []
     if isinstance(node, SequenceNode):
         result = node.value
@@ -149,7 +149,7 @@ def items(node: Node | None) -> list[Node]:
 
 
 def load(text: str) -> Any:
-    """Return the values of the one document in a text. Raises CannotTell if the text is not valid YAML."""
+    """Return the values of the single document in a text.  Raises CannotTell if the text is not valid YAML."""
     with _parsing(text):
         loader = _loader(text)(text)
         node = loader.get_single_node()
@@ -195,7 +195,7 @@ def _values(node: Node | None, known: dict[int, int]) -> int:
     """Return the number of values in a node; each alias counts as its target, except within itself."""
     if not isinstance(node, MappingNode | SequenceNode):
         if isinstance(node, ScalarNode) and node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
-            raise CannotTell(f"line {node.start_mark.line + 1} holds a number of {len(node.value)} characters.")
+            raise CannotTell(f"line {node.start_mark.line + 1} has a number of {len(node.value)} characters.")
         return 1
     if id(node) not in known:
         known[id(node)] = 1

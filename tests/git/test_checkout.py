@@ -88,7 +88,7 @@ def test_apply_changes_the_file_and_nothing_else(checkout: Checkout) -> None:
 
 def test_apply_is_all_or_none(checkout: Checkout) -> None:
     before = state(checkout)
-    with pytest.raises(Refused, match="no longer what the plan was made from"):
+    with pytest.raises(Refused, match="has changed since the plan was made"):
         checkout.apply([Edit("pin", "old\r\n", "new\r\n"), Edit("missing", "a", "b")])
     assert state(checkout) == before
 
@@ -211,7 +211,7 @@ def test_a_conflict_is_undone(checkout: Checkout) -> None:
     (checkout.path / "pin").write_text("other")
     checkout.commit(["pin"], "other")
     before = state(checkout)
-    with pytest.raises(Refused, match="the branch is as it was"):
+    with pytest.raises(Refused, match="the branch is unchanged"):
         checkout.merge("one", "Merge one")
     assert state(checkout) == before
 
@@ -251,7 +251,7 @@ def test_slug(url: str, slug: str) -> None:
 
 
 def test_a_local_path_below_one_folder_names_no_repository() -> None:
-    with pytest.raises(RunbookError, match="names no owner/name"):
+    with pytest.raises(RunbookError, match="has no owner/name"):
         slug_of("n.git")
 
 
@@ -309,7 +309,7 @@ def test_git_that_never_ends_is_named(checkout: Checkout) -> None:
     command = ["git", "-C", str(checkout.path), "commit", "-q", "--allow-empty", "-m", "never"]
     with subprocess.Popen(command, start_new_session=True) as left:
         begun(checkout)
-        with pytest.raises(RunbookError, match=rf"process {left.pid}\), and was waited for.*`kill {left.pid}`"):
+        with pytest.raises(RunbookError, match=rf"process {left.pid}\), after waiting.*`kill {left.pid}`"):
             git_command.settle(checkout.path, lambda _: None, limit=0.2)
         os.killpg(left.pid, signal.SIGTERM)
 

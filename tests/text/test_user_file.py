@@ -63,7 +63,7 @@ def test_a_file_is_read_if_it_fits_its_schema(values: dict[str, object]) -> None
         ("name: a\nknid: first\n", "f:2: the file has the unknown key 'knid'; known are name, kind, count, items, by"),
         ("name: a\nknid: first\n", "(did you mean kind?)"),
         ("name: a\nkind: third\n", "f:2: kind is 'third'; expected first or second"),
-        ("count: 1\n", "f:1: the file lacks name."),
+        ("count: 1\n", "f:1: the file is missing name."),
         ("name: a\nname: b\n", "found duplicate key"),
     ],
 )
