@@ -1,17 +1,17 @@
-"""The accounts of the practice forge, and the tokens of the practice services, which are worth nothing elsewhere."""
+"""The accounts of the practice forge, and the tokens of the practice services, which are worthless elsewhere."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 TOKEN = "practice-token"
-#: The token of the practice GitLab, which is served below the forge's address.
+#: The token of the practice GitLab, which is served below the forge's URL.
 GITLAB_TOKEN = "practice-gitlab-token"
 
 
 @dataclass(frozen=True)
 class PracticeAccount:
-    """An account of the practice forge; commits with its e-mail address are attributed to it."""
+    """An account of the practice forge; commits with its email address are attributed to it."""
 
     id: int
     login: str

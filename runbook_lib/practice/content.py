@@ -39,7 +39,7 @@ FUNCTIONAL_TESTS = {
 
 
 def training_values(seed: str, *, first: int = 1) -> dict[str, object]:
-    """Return golden values in the training form: per metric start_step, end_step, step_interval and values.
+    """Return golden values in the training format: per metric start_step, end_step, step_interval and values.
 
     ``lm loss`` has no unit, ``iteration-time`` is in seconds, the memory metrics are in bytes.
     """
@@ -62,7 +62,7 @@ def training_values(seed: str, *, first: int = 1) -> dict[str, object]:
 
 
 def inference_values(seed: str) -> dict[str, object]:
-    """Return golden values in the inference form: requests by number, then scalars (seconds, bytes, tokens/s)."""
+    """Return golden values in the inference format: requests by number, then scalars (seconds, bytes, tokens/s)."""
     draw = random.Random(seed).random
     answers: dict[str, object] = {}
     for number, prompt in enumerate(("Name three uses of a spare server.", "Why does a queue need an end?")):

@@ -12,16 +12,16 @@ from types import SimpleNamespace
 from runbook_lib.git.blobs import read_blobs
 
 ZERO = "0" * 40
-#: The variables that keep the user's configuration from having an effect.
+#: The variables that disable the user's configuration.
 ISOLATED = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-# The other GIT_ variables may name another repository, as inside a hook.
+# The other GIT_ variables may refer to another repository, like inside a hook.
 _CONFIGURATION = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH")
 
 
 def run_git(
     arguments: Sequence[str], stdin: bytes = b"", env: Mapping[str, str] = ISOLATED
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run git outside of any repository that the environment names; ``env`` is added to the environment."""
+    """Run git outside any repository in the environment; ``env`` is added to the environment."""
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _CONFIGURATION
     }
@@ -34,7 +34,7 @@ class ForgeGitError(Exception):
     """A git command of the forge that failed; the forge answers 500 as GitHub would."""
 
 
-#: The fields of a commit, as git formats them; the dates are in UTC, as GitHub writes them.
+#: The fields of a commit in git's format; the dates are in UTC, like on GitHub.
 _COMMIT = {
     "sha": "%H", "tree": "%T", "parents": "%P", "message": "%B", "author": "%an", "author_email": "%ae",
     "authored": "%ad", "committer": "%cn", "committer_email": "%ce", "committed": "%cd",
@@ -53,7 +53,7 @@ class FileChange:
 
 
 class BareRepository:
-    """A bare repository, read again for every request: the forge learns of a push by its effect."""
+    """A bare repository, read again for every request: the forge notices a push by its effect."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -140,11 +140,11 @@ class BareRepository:
         return int(ahead), int(behind), self._run(("merge-base", base, head)).stdout.decode().strip()
 
     def contains(self, branch: str, commit: str) -> bool:
-        """Report if a commit is in the history of a branch."""
+        """Return True if a commit is in the history of a branch."""
         return self._run(("merge-base", "--is-ancestor", commit, branch)).returncode == 0
 
     def _commit(self, sha: str) -> SimpleNamespace:
-        """Return the fields of a commit by its full id."""
+        """Return the fields of a commit by its full ID."""
         form, date = "%x00".join(_COMMIT.values()), "--date=format-local:%Y-%m-%dT%H:%M:%SZ"
         shown = self.git("show", "--no-patch", f"--format={form}", date, sha).rstrip("\n").split("\0")
         commit = SimpleNamespace(**dict(zip(_COMMIT, shown, strict=True)))
@@ -152,7 +152,7 @@ class BareRepository:
         return commit
 
     def _log(self, base: str, head: str) -> tuple[str, ...]:
-        """Return the commits in the history of the head and not in that of the base, oldest first."""
+        """Return the commits in the history of the head that are not in that of the base, oldest first."""
         return tuple(self.git("rev-list", "--reverse", f"{base}..{head}").split())
 
     def history(self, tip: str, path: str = "") -> list[str]:

@@ -111,7 +111,7 @@ class Hub:
         self.store.set("seeded", True)
 
     def ticket(self, number: int) -> TicketRecord:
-        """Return an issue or a pull request as it is now.  Raises ApiError 404."""
+        """Return the current state of an issue or a pull request.  Raises ApiError 404."""
         ticket = self.store.find(TicketRecord, number)
         if ticket is None:
             raise not_found()
@@ -224,7 +224,7 @@ class Hub:
         self._attempt(run, 1, author, moment)
 
     def situation(self, run: RunRecord) -> plan.Situation:
-        """Return what a run depends on, read at its merge commit."""
+        """Return the inputs of a run, read at its merge commit."""
         lts = LTS in run.labels
         merge, base = run.merge_sha or run.head_sha, run.base_sha
         folders = [plan.TEST_CASES] if lts else plan.compared_paths(self.home.changed_paths(base, merge))
@@ -256,7 +256,7 @@ class Hub:
         return [self.run(run_id, number) for number in range(1, last + 1)]
 
     def run(self, run_id: int, number: int | None = None) -> RunState:
-        """Return a run at its latest attempt, or at the one with this number.  Raises ApiError 404."""
+        """Return a run at its latest attempt, or at the attempt with this number.  Raises ApiError 404."""
         run = self.store.find(RunRecord, run_id)
         if run is None:
             raise not_found()

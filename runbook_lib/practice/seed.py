@@ -22,7 +22,7 @@ _CONFIG = """\
 
 
 def create(remote: Path, checkout: Path, gitlab: Path | None = None) -> None:
-    """Create them; none may exist.  Raises RunbookError, and leaves incomplete ones to the caller."""
+    """Create the repositories; none may exist.  Raises RunbookError, leaving incomplete ones to the caller."""
     _git("init", "--quiet", "--bare", "--template=", "--initial-branch=main", str(remote))
     _git("--git-dir", str(remote), "fast-import", "--quiet", "--done", stdin=content.fast_import())
     _git("clone", "--quiet", "--template=", str(remote), str(checkout))

@@ -1,4 +1,4 @@
-"""HTTP servers for this machine alone: WSGI applications on 127.0.0.1, in daemon threads of this process."""
+"""HTTP servers for this machine only: WSGI applications on 127.0.0.1, in daemon threads of this process."""
 
 import json
 import re
@@ -60,7 +60,7 @@ def positive_integer(text: str | None, default: int) -> int:
 
 
 def file_response(request: Request, data: bytes, media_type: str) -> Response:
-    """Return a file, or the range of it that the request names.  Raises RequestedRangeNotSatisfiable."""
+    """Return a file, or the range in the request.  Raises RequestedRangeNotSatisfiable."""
     response = Response(data, content_type=media_type)
     return response.make_conditional(request, accept_ranges=True, complete_length=len(data))
 
@@ -88,7 +88,7 @@ class ApiError(HTTPException):
 
 
 def not_found() -> ApiError:
-    """Return the error for something that does not exist or that the caller may not see."""
+    """Return the error for an object that does not exist or that the caller may not see."""
     return ApiError(404, "Not Found")
 
 
@@ -103,7 +103,7 @@ def invalid(resource: str, *, field: str = "", code: str = "custom", message: st
 
 
 class Storage:
-    """Files under addresses that nobody can guess and that need no token.  Only the newest 64 are kept."""
+    """Files at unguessable URLs that need no token.  Only the newest 64 are kept."""
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[float, bytes, str]] = {}
@@ -117,7 +117,7 @@ class Storage:
         return path
 
     def get(self, request: Request, now: float) -> Response:
-        """Return the file or the requested range of it; 403 for an address that is no longer valid."""
+        """Return the file or the requested range; 403 for a URL that is no longer valid."""
         expires, data, media_type = self._files.get(request.path, (0.0, b"", ""))
         if now > expires:
             return Response("<Error><Code>AuthenticationFailed</Code></Error>", 403, content_type="application/xml")
@@ -136,7 +136,7 @@ def _listen(port: int) -> socket.socket:
 def _refusing_other_hosts(application: WSGIApplication) -> WSGIApplication:
     """Return the application behind a check of the header ``Host``, which must name this machine.
 
-    A page from elsewhere can reach 127.0.0.1 under a name of its own whose address it changes (DNS rebinding); its
+    A foreign web page can reach 127.0.0.1 under its own name by changing the name's address (DNS rebinding); its
     browser then sends that name.
     """
 

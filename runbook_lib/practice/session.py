@@ -9,7 +9,7 @@ from pathlib import Path
 
 from runbook_lib.practice.world import is_world, responds, start
 
-#: The values of the variables that `enter` has set, as they were before; None for one that did not exist.
+#: The previous values of the variables that `enter` has set; None for a variable that did not exist.
 _previous: dict[str, str | None] = {}
 #: A form works in several threads, and all share one environment.
 _entering = threading.RLock()
@@ -18,8 +18,8 @@ _entering = threading.RLock()
 def enter(repo: str) -> str:
     """Return the absolute path of the checkout for the notebook parameter ``repo``.
 
-    An empty ``repo`` stands for the practice environment: it is started in this process, unless the variables lead to
-    one that responds, and the variables then lead to it.  Otherwise the variables become what they were before.
+    An empty ``repo`` means the practice environment: it is started in this process, unless the variables already lead
+    to one that responds, and the variables are set to it.  Otherwise the previous variables are restored.
     """
     with _entering:
         if not repo:
@@ -44,7 +44,7 @@ def _enter_practice() -> str:
     services = [os.environ.get(name, "") for name in ("GITHUB_API_URL", "RUNBOOK_REGISTRY")]
     if checkout and all(responds(url) for url in services):
         return checkout
-    # The process has ended that served this world; its folder still exists.
+    # The process that served this world has ended, but its folder still exists.
     folder = Path(checkout).parent
     world = start(folder if checkout and is_world(folder) else None)
     for name, value in world.env.items():

@@ -1,7 +1,7 @@
 """The stored state of the practice forge: records in one SQLite file.
 
-No record changes with time: what a run does between two requests is computed (``practice.ci``), so the file can be
-closed at any moment and opened again by another process.
+No record changes with time: the progress of a run between two requests is computed (``practice.ci``), so the file can
+be closed at any moment and opened again by another process.
 """
 
 import json
@@ -20,7 +20,7 @@ from runbook_lib.system.atomic_files import private, private_folder
 
 #: Incremented whenever the form of the records changes.
 FORMAT = 1
-#: GitHub's ids exceed 32 bits; so must these, or a client that truncates them would not fail here.
+#: GitHub's IDs exceed 32 bits; so must these, or a client that truncates them would not fail here.
 FIRST_ID = 5_000_000_001
 _FIRST_NUMBERS = {"id": FIRST_ID, "number": 1, "run": 1}
 
@@ -28,8 +28,8 @@ _FIRST_NUMBERS = {"id": FIRST_ID, "number": 1, "run": 1}
 class Record(SimpleNamespace):
     """A JSON object with its fields as attributes; times are in seconds since 1970.
 
-    ``KEY`` and ``PARENT`` are the fields with its key and that of its parent, if it has one; ``DEFAULTS`` are for the
-    fields that a new record need not name.
+    ``KEY`` and ``PARENT`` are the fields with its key and its parent's key, if it has a parent; ``DEFAULTS`` are for
+    the fields that a new record need not name.
     """
 
     KEY: ClassVar[str] = "id"
@@ -106,7 +106,7 @@ class RunRecord(Record):
 
 
 class InternalRunRecord(RunRecord):
-    """A pipeline that was started through GitLab's API: the forge shows no run of it."""
+    """A pipeline that was started through GitLab's API, so the forge shows no run for it."""
 
 
 class AttemptRecord(Record):
@@ -117,7 +117,7 @@ class AttemptRecord(Record):
 
 
 class JobRecord(Record):
-    """A job of an ``attempt`` of a ``run``, as ``planned``; ``artifact`` is the id of its artifact, 0 without one."""
+    """A job of an ``attempt`` of a ``run``, as ``planned``; ``artifact`` is the ID of its artifact, 0 if none."""
 
     PARENT = "run"
 
@@ -128,7 +128,7 @@ class Store:
     def __init__(self, path: Path) -> None:
         """Open the file, or create it.
 
-        Raises sqlite3.DatabaseError if it is not a database or is locked, RunbookError for one of another version.
+        Raises sqlite3.DatabaseError if it is not a database or is locked, RunbookError if it has a different version.
         """
         self.lock = threading.RLock()
         private_folder(path.parent)
@@ -144,7 +144,7 @@ class Store:
         version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
         if version not in (0, FORMAT):
             raise RunbookError(
-                f"The practice forge's state in {path} was written by another version of the runbook. "
+                f"The practice forge's state in {path} was written by a different version of the runbook. "
                 "Start again with `runbook practice reset`."
             )
         self._db.executescript(
@@ -158,7 +158,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Keep all changes made inside, or none of them after an exception."""
+        """Commit all changes made inside, or after an exception none of them."""
         with self.lock:
             self._db.execute("BEGIN IMMEDIATE")
             with self._db:  # commits, or rolls back
@@ -170,13 +170,13 @@ class Store:
         return _load(kind, row[0]) if row else None
 
     def all(self, kind: type[R], parent: int | None = None) -> list[R]:
-        """Return the records, or those of one parent, in the order in which they were created."""
+        """Return the records, or those of one parent, in order of creation."""
         query = "SELECT body FROM record WHERE kind=? AND (? IS NULL OR parent=?) ORDER BY key"
         rows = self._db.execute(query, (_name(kind), parent, parent))
         return [_load(kind, body) for (body,) in rows]
 
     def create(self, kind: type[R], **fields: Any) -> R:
-        """Write a new record with the next id, and return it."""
+        """Write a new record with the next ID, and return it."""
         return self.save(kind(id=self.next(), **fields))
 
     def save(self, record: R) -> R:
@@ -197,7 +197,7 @@ class Store:
         self._db.execute("DELETE FROM record WHERE kind=? AND key=?", (_name(type(record)), key))
 
     def next(self, series: str = "id") -> int:
-        """Return the next number of a series; ids are one series for all kinds of records."""
+        """Return the next number of a series; all kinds of records share one series of IDs."""
         value = int(self.setting(f"next {series}", _FIRST_NUMBERS[series]))
         self.set(f"next {series}", value + 1)
         return value

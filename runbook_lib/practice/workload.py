@@ -1,4 +1,4 @@
-"""A simulated test of the practice environment, for bisect-image: its value depends on what its image contains.
+"""A simulated test in the practice environment, for bisect-image: its value depends on the contents of its image.
 
 ``python -m runbook_lib.practice.workload SCENARIO {tag} {restored}`` prints a value.
 """
@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-#: Scenario → the first bad tag, the components that together make it bad, and what it shows.
+#: Scenario → the first bad tag, the components that together make it bad, and a description.
 SCENARIOS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "slow": (
         "26.05-py3",
@@ -18,7 +18,7 @@ SCENARIOS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     ),
     "broken": ("26.04-py3", ("cudnn",), "It fails since cuDNN changed."),
     "interaction": ("26.05-py3", ("cublas", "nccl"), "It is slower where the new cuBLAS and NCCL come together."),
-    "torch": ("26.06-py3", (), "It is slower since something changed that cannot be swapped."),
+    "torch": ("26.06-py3", (), "It is slower because of a change in a part that cannot be swapped."),
 }
 _GOOD, _SLOW, _LUCKY, _NOISE = 4.07, 2.54, 4.16, 0.018
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("scenario", choices=SCENARIOS)
     parser.add_argument("tag", help="the tag of the image, such as 26.05-py3")
     parser.add_argument("restored", nargs="?", default="", help="old components in it, such as nccl=2.29.7")
-    parser.add_argument("--seconds", type=float, default=0.0, help="how long it takes")
+    parser.add_argument("--seconds", type=float, default=0.0, help="duration of the test")
     options = parser.parse_args(arguments)
     restored = dict(part.split("=", 1) for part in filter(None, options.restored.split(",")))
     for name, version in restored.items():

@@ -32,14 +32,14 @@ REPOSITORY = "practice/Megatron-LM"
 _CHECKOUT, _REMOTE, _GITLAB, _STATE, _CACHE = "Megatron-LM", "remote.git", "gitlab.git", "forge.sqlite", "cache"
 _REPOSITORIES = (_CHECKOUT, _REMOTE, _GITLAB)
 _MARKER, _LOCK = "practice-world.json", "practice-world.lock"
-_OTHER_FOLDER = "Name another folder, new or empty, in RUNBOOK_PRACTICE_HOME."
+_OTHER_FOLDER = "Set RUNBOOK_PRACTICE_HOME to another folder, new or empty."
 _RESET = "Run `runbook practice reset`: the next run creates a new world."
-CREATION_LIMIT = 15.0  # seconds in which another launcher must create the world, which takes it less than one
+CREATION_LIMIT = 15.0  # seconds for another launcher to create the world, which takes less than one
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """The process that serves the world, and its addresses, as the lock contains them."""
+    """The process that serves the world, and its URLs, as stored in the lock."""
 
     pid: int
     host: str
@@ -82,7 +82,7 @@ class World:
             "GITLAB_TOKEN": GITLAB_TOKEN,
             "GITLAB_PROJECT": REPOSITORY,
         }
-        # Practice must not use a company's proxy.
+        # Practice must not use a company proxy.
         if {"http_proxy", "https_proxy", "all_proxy"}.intersection(map(str.lower, os.environ)):
             direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
             if "127.0.0.1" not in direct.split(","):
@@ -96,7 +96,7 @@ class World:
         if _marker(self.home).get("template") == content.VERSION:
             return ""
         return (
-            "This practice environment was created by another version of the runbook. It still works; "
+            "This practice environment was created by a different version of the runbook. It still works; "
             "after `runbook practice reset` the next run creates a current one."
         )
 
@@ -134,13 +134,13 @@ def default_home() -> Path:
     if own := os.environ.get("RUNBOOK_PRACTICE_HOME"):
         return Path(own).expanduser().absolute()
     state = Path(os.environ.get("XDG_STATE_HOME", ""))
-    if not state.is_absolute():  # the specification says to ignore it
+    if not state.is_absolute():  # the specification requires ignoring it
         state = Path.home() / ".local/state"
     return state / "base-image-runbook/practice"
 
 
 def start(home: Path | None = None, *, clock: Callable[[], float] = time.time) -> World:
-    """Serve the practice environment, or join it if it is served.  ``clock`` is that of its forge.
+    """Serve the practice environment, or join it if it is already served.  ``clock`` is its forge's clock.
 
     Raises Refused for a folder that is not ours, RunbookError for a world that cannot be created or does not respond.
     """
@@ -172,7 +172,7 @@ def start(home: Path | None = None, *, clock: Callable[[], float] = time.time) -
 
 
 def reset(home: Path | None = None) -> bool:
-    """Remove the practice environment, and nothing that it did not create.  Return False if there was none.
+    """Remove the practice environment, but only files that it created.  Return False if there was none.
 
     Raises Refused while a process serves it, and for a folder that is not ours.
     """
@@ -200,12 +200,12 @@ def reset(home: Path | None = None) -> bool:
 
 
 def is_world(home: Path) -> bool:
-    """Report if the folder is a practice environment, complete or not."""
+    """Return True if the folder is a practice environment, complete or not."""
     return (home / _MARKER).is_file()
 
 
 def responds(url: str) -> bool:
-    """Report if something listens at the host and port of ``url``, which are on this machine."""
+    """Return True if something listens at the host and port of ``url``, which are on this machine."""
     parts = urlsplit(url)
     try:
         with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=0.25):

@@ -666,7 +666,7 @@ def test_a_state_that_is_none(world: World, tmp_path: Path) -> None:
         ControlledForge(tmp_path / "text", world.remote)
     with closing(sqlite3.connect(tmp_path / "newer")) as db:
         db.execute("PRAGMA user_version = 99")
-    with pytest.raises(RunbookError, match="another version"):
+    with pytest.raises(RunbookError, match="different version"):
         ControlledForge(tmp_path / "newer", world.remote)
 
 

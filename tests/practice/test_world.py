@@ -294,7 +294,7 @@ def test_another_version_of_the_template_goes_on_working(home: Path, monkeypatch
     practice.start().close()
     monkeypatch.setattr(template, "VERSION", 99)
     with practice.start() as old:
-        assert "another version" in old.advice
+        assert "different version" in old.advice
 
 
 # What is refused
@@ -326,7 +326,7 @@ def test_a_world_of_another_machine_is_refused_at_once(home: Path) -> None:
     with practice.start():
         launcher = world.Launcher(77, "elsewhere", "http://127.0.0.1:1", "http://127.0.0.1:1")
         (home / "practice-world.lock").write_text(json.dumps(launcher.__dict__))
-        with pytest.raises(Refused, match=r"in use by process 77 on elsewhere\. Name another folder"):
+        with pytest.raises(Refused, match=r"in use by process 77 on elsewhere\. Set RUNBOOK_PRACTICE_HOME"):
             practice.start()
 
 

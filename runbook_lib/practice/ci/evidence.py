@@ -40,7 +40,7 @@ def outputs(job: Planned) -> dict[str, str]:
 
 
 def _repeats(job: Planned) -> list[Planned]:
-    """Return the repeats of a job: a test hangs in its second one, and the first left golden values behind."""
+    """Return the repeats of a job: a test hangs in its second one, after the first left golden values behind."""
     if job.cause == "hang" and job.compares:
         return [replace(job, cause=""), job]
     return [job]
@@ -61,7 +61,7 @@ def archive(job: Planned, golden: Mapping[str, str], started: float, folder: str
 
 
 def as_ended(job: Planned, started: float, status: GitHubStatus) -> Planned:
-    """Return a job of an attempt as it ended; one that a push or a person stopped had not failed yet."""
+    """Return a job of an attempt as it ended; a job stopped by a push or a person had not failed yet."""
     if status.completed is None or status.completed >= started + job.ends:
         return job
     ends = max(status.completed - started, job.starts)
@@ -69,7 +69,7 @@ def as_ended(job: Planned, started: float, status: GitHubStatus) -> Planned:
 
 
 def log(job: Planned, started: float) -> str:
-    """Return the log of a job in GitHub's form, with a time before each line; ``started`` is the job's start.
+    """Return the log of a job in GitHub's format, with a time before each line; ``started`` is the job's start.
 
     It contains only the first and the last rank, as torchrun is configured.
     """

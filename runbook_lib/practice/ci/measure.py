@@ -1,4 +1,4 @@
-"""The measurements of the practice CI: golden values as another base image would give them, and their comparison.
+"""The measurements of the practice CI: golden values as produced by another base image, and their comparison.
 
 This module is pure and repeatable: the same text, kind and seed always give the same values.
 """
@@ -14,12 +14,12 @@ Kind = Literal["same", "drift", "regression", "slower"]
 
 #: Metrics that CI compares within a tolerance, which no image exceeds here; all others must be equal.
 _APPROXIMATE = ("iteration-time", "mem-allocated-bytes", "mem-max-allocated-bytes", "throughput", "latency")
-#: How much longer a step takes in an image that is slower.
+#: The factor by which a step takes longer in a slower image.
 _SLOWER = 1.55
 
 
 def remeasure(text: str, kind: Kind, seed: str) -> str:
-    """Return the text of a golden file as another image gives it, and one that cannot be read unchanged."""
+    """Return the text of a golden file as produced by another image; an unreadable text stays unchanged."""
     try:
         values = json.loads(text)
     except ValueError:
@@ -35,7 +35,7 @@ def remeasure(text: str, kind: Kind, seed: str) -> str:
 
 
 def _series(name: str, values: dict[str, Any], kind: Kind, chance: random.Random) -> dict[str, Any]:
-    """Return one metric, step by step; anything but a finite number stays unchanged."""
+    """Return one metric, step by step; anything except a finite number stays unchanged."""
     level = 1.0
     if kind == "drift":
         level += chance.uniform(0.01, 0.03) * chance.choice((-1, 1))
@@ -60,7 +60,7 @@ def _series(name: str, values: dict[str, Any], kind: Kind, chance: random.Random
 
 
 def agrees(expected: str, actual: str) -> bool:
-    """Return whether ``actual`` passes the comparison of CI with the golden values ``expected``."""
+    """Return True if ``actual`` passes the comparison of CI with the golden values ``expected``."""
     try:
         return bool(_exact(json.loads(expected)) == _exact(json.loads(actual)))
     except ValueError:

@@ -39,7 +39,7 @@ FATES: Mapping[str, Cause] = {
 }
 #: The image in which a loss diverges; in the others the same test only became slower.
 DIVERGING = "26.04-py3"
-#: Tests that fail for reasons other than the image: they fail on the base branch, too.
+#: Tests that fail for reasons other than the image, so they also fail on the base branch.
 FAIL_ON_MAIN_TOO = frozenset({"moe/gpt3_moe_mcore_tp2_ep4_memory"})
 
 
@@ -71,7 +71,7 @@ class Situation:
 
     @property
     def rows(self) -> list[RecipeRow]:
-        """The rows of the recipes; a file that cannot be parsed has none."""
+        """The rows of the recipes; an unparsable file has none."""
         return rows.read_all(self.recipes)[0]
 
 
@@ -89,14 +89,14 @@ class Planned:
     platform: str = ""
     model: str = ""
     test_case: str = ""
-    compares: bool = False  # whether it compares golden values if it runs to its end
+    compares: bool = False  # True if it compares golden values when it finishes
     environment: str = "dev"
     allow_failure: bool = False
-    detail: str = ""  # what the log says in addition to the cause
+    detail: str = ""  # text in the log in addition to the cause
 
     @property
     def measures(self) -> bool:
-        """True if the job leaves golden values behind; one that hangs has those of the previous repeat."""
+        """True if the job leaves golden values behind; a job that hangs has those of the previous repeat."""
         return self.compares and self.cause in ("", "drift", "regression", "slower", "hang")
 
 
@@ -153,7 +153,7 @@ def retry(jobs: Sequence[Planned], since: float, cancelled: float | None = None)
     """Return the jobs of the next attempt, which starts ``since`` seconds after the previous one.
 
     Jobs that failed, or had not ended at ``cancelled``, run again; a failure of the infrastructure does not happen
-    twice.  The other jobs are listed as they were.
+    twice.  The other jobs are listed unchanged.
     """
     retried: list[Planned] = []
     for job in jobs:
@@ -236,7 +236,7 @@ def compared_paths(changed: Iterable[str]) -> list[str]:
 def measured(at: Situation, job: Planned) -> dict[str, str]:
     """Return path → text of the golden values that a job measures.
 
-    They follow from those of the base commit, the test, the platform and the image alone, so that each run of the same
+    They depend only on those of the base commit, the test, the platform and the image, so that each run of the same
     commit measures the same.  An LTS run measures on an entirely different image, and calls its files *dev* anyway.
     """
     prefix = f"{TEST_CASES}/{job.model}/{job.test_case}/golden_values_{job.environment}_{job.platform}"
@@ -254,7 +254,7 @@ def measured(at: Situation, job: Planned) -> dict[str, str]:
 
 
 def _staggered(job: Planned, name: str) -> float:
-    """Return the end of a job; those of one phase end one after another, always in the same order."""
+    """Return the end time of a job; jobs in the same phase end one after another, always in the same order."""
     fraction = 0.5 + 0.5 * int(hashlib.sha256(name.encode()).hexdigest()[:4], 16) / 0xFFFF
     return job.starts + fraction * (job.ends - job.starts)
 

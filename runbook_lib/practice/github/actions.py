@@ -14,7 +14,7 @@ from runbook_lib.practice.state import JobRecord, RunRecord
 
 #: Lifetime of artifacts and logs; seconds.
 LIFETIME = 90 * 86400.0
-#: Time for which the address of a download is valid; seconds.
+#: Seconds for which a download URL is valid.
 _ADDRESS_LIFETIME = 60.0
 
 

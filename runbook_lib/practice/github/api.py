@@ -33,7 +33,7 @@ class ApiCall:
 
     @property
     def url(self) -> str:
-        """The address of the request, without its query."""
+        """The URL of the request, without its query."""
         return self.hub.url + quote(self.request.path)
 
     def require_account(self) -> PracticeAccount:
@@ -43,7 +43,7 @@ class ApiCall:
         return self.caller
 
     def require_write(self) -> PracticeAccount:
-        """Return the account of the caller.  Raises ApiError 403 for one that may not write in the repository."""
+        """Return the account of the caller.  Raises ApiError 403 if it may not write to the repository."""
         account = self.require_account()
         if not account.may_write:
             raise ApiError(403, "Must have admin rights to Repository.")
@@ -60,7 +60,7 @@ class ApiCall:
         return fields
 
     def created(self, content: Mapping[str, object]) -> Response:
-        """Return the response for an object that was created; ``content`` contains its address."""
+        """Return the response for a newly created object; ``content`` contains its URL."""
         return json_response(content, 201, {"Location": str(content["url"])})
 
     def page(self, entries: Sequence[T], show: Callable[[T], object], key: str = "", **more: object) -> Response:

@@ -1,6 +1,6 @@
 """The bots of the practice forge: copy-pr-bot, and the workflow that turns every new pull request into a draft.
 
-The rules of copy-pr-bot are those of its documentation and of Megatron-LM's `.github/copy-pr-bot.yaml`.
+The rules of copy-pr-bot come from its documentation and from Megatron-LM's `.github/copy-pr-bot.yaml`.
 """
 
 import re
@@ -25,7 +25,7 @@ _ERRORS = {
 
 
 def pull_opened(hub: Hub, pull: TicketRecord) -> None:
-    """Do what the bots do right after a pull request was opened."""
+    """Perform the bots' actions right after a pull request was opened."""
     if not pull.draft:
         pull = hub.store.change(pull, draft=True)
         hub.add_comment(pull, ACTIONS_BOT, _DRAFT)
@@ -34,7 +34,7 @@ def pull_opened(hub: Hub, pull: TicketRecord) -> None:
 
 
 def comment_created(hub: Hub, ticket: TicketRecord, comment: CommentRecord) -> None:
-    """Do what copy-pr-bot does right after a comment was written."""
+    """Perform copy-pr-bot's actions right after a comment was written."""
     command = _COMMAND.fullmatch(comment.body.strip())
     if command is None or not ticket.is_pull or ticket.state != "open":
         return

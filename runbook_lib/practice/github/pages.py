@@ -34,7 +34,7 @@ def _templates() -> "Environment":
 
 
 def _markdown(text: str) -> "Markup":
-    """Return harmless HTML of a text as GitHub shows it: HTML comments are hidden, boxes can only be read."""
+    """Return harmless HTML for a text in GitHub's style: HTML comments are hidden, boxes are read-only."""
     import mistune
     from markupsafe import Markup
 

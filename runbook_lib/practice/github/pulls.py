@@ -40,7 +40,7 @@ def _create_pull(call: ApiCall) -> Response:
         base_ref=fields["base"], base_sha=base,
     )  # fmt: skip
     hub.home.set_ref(f"refs/pull/{pull.number}/head", head)
-    # The answer shows the pull request as it was requested; the bots act right afterwards.
+    # The reply shows the pull request as requested; the bots act right afterwards.
     shown = shapes.pull_in_full(hub, pull)
     bots.pull_opened(hub, pull)
     return call.created(shown)

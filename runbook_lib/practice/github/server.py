@@ -54,7 +54,7 @@ def match_route(method: str, path: str) -> tuple[Route, dict[str, Any]] | None:
 
 
 def token_of(request: Request) -> str | None:
-    """Return the token of a request; None without one, and empty for one in a form that GitHub does not accept."""
+    """Return the token of a request; None if there is none, and empty if GitHub does not accept its format."""
     if "Authorization" not in request.headers:
         return None
     login = request.authorization
@@ -80,7 +80,7 @@ class Forge:
         """Serve the bare git repository ``remote``; ``state`` is the forge's SQLite file.
 
         ``forks`` are the bare repositories of other owners, and ``gitlab`` is that of the GitLab project if it is
-        another one.  The port is that of last time if it is free.  The CI takes ``ci_seconds``, by default
+        another one.  The previous port is used if it is free.  The CI takes ``ci_seconds``, by default
         RUNBOOK_PRACTICE_CI_SECONDS or 20 s.  Raises RunbookError for a state of another version or an invalid
         duration, and sqlite3.DatabaseError for a file that is not a database.
         """
@@ -96,7 +96,7 @@ class Forge:
             self.hub.url = self.url = self._server.url
 
     def close(self) -> None:
-        """Stop answering; the state is kept."""
+        """Stop serving; the state is kept."""
         self._server.close()
         self.hub.store.close()
 

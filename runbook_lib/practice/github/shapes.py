@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 def _load() -> dict[str, Json]:
-    """Return kind of object → start of its node id, its address, its fields, and the paths below its address."""
+    """Return kind of object → start of its node ID, its URL, its fields, and the paths below its URL."""
     kinds: dict[str, Json] = json.loads(files(__package__).joinpath("shapes.json").read_text(encoding="utf-8"))
     for name, kind in kinds.items():
         base = kinds.get(kind.get("extends", ""), {"fields": {}})
@@ -36,12 +36,12 @@ _KINDS = _load()
 
 
 def timestamp(seconds: float) -> str:
-    """Return a time as GitHub writes it; ``seconds`` since 1970."""
+    """Return a time in GitHub's format; ``seconds`` since 1970."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def api_url(hub: Hub) -> str:
-    """Return the address of the repository in the API."""
+    """Return the URL of the repository in the API."""
     return f"{hub.url}/repos/{hub.repository}"
 
 
@@ -156,7 +156,7 @@ def issue(hub: Hub, ticket: TicketRecord) -> Json:
 
 
 def search_result(hub: Hub, ticket: TicketRecord) -> Json:
-    """Return an issue as the search shows it: without a body if that is empty."""
+    """Return an issue as shown by the search: without a body if that is empty."""
     shown = issue(hub, ticket) | {"score": 1.0}
     if ticket.body is None:
         del shown["body"]
@@ -233,7 +233,7 @@ _RUNNERS = {"dgx_h100": "nvidia-ci-aws-gpu-x8", "dgx_gb200": "nvidia-ci-aws-use2
 
 
 def job(hub: Hub, job: JobState) -> Json:
-    """Return a job.  GitHub gives a start even to a job that waits: the time when it was listed."""
+    """Return a job.  On GitHub even a waiting job has a start: the time when it was listed."""
     planned, status = job.record.planned, job.status
     created = job.state.attempt.started + max(planned.appears, 0.0)
     label = _RUNNERS.get(planned.platform, "ubuntu-latest")

@@ -16,7 +16,7 @@ _LONGEST_BODY, _LONGEST_TITLE = 65536, 256  # characters
 
 
 def text_field(fields: dict[str, Any], name: str, resource: str) -> str | None:
-    """Return a text of the body, or None without it.  Raises ApiError 422 for another type or a text too long."""
+    """Return a text in the body, or None if missing.  Raises ApiError 422 for other types or text that is too long."""
     value = fields.get(name)
     if value is None:
         return None
@@ -58,7 +58,7 @@ def _create_issue(call: ApiCall) -> Response:
     body = text_field(fields, "body", "Issue")
     values = {"author": author.login, "title": title, "body": body, "created": now, "updated": now}
     issue = hub.store.create(TicketRecord, number=hub.store.next("number"), **values)
-    # GitHub silently drops what an account without write access may not set.
+    # GitHub silently drops values that an account without write access may not set.
     if author.may_write:
         issue = hub.set_labels(issue, _names(fields, "labels"), author.login)
         issue = hub.store.change(issue, assignees=_assignees(_names(fields, "assignees")))
@@ -95,7 +95,7 @@ def _update_issue(call: ApiCall, issue_number: int) -> Response:
 
 
 def change_ticket(call: ApiCall, ticket: TicketRecord, fields: dict[str, Any], resource: str) -> TicketRecord:
-    """Change title, body and state, for the author or an account that may write."""
+    """Change title, body and state, for the author or an account with write access."""
     if call.require_account().login != ticket.author:
         call.require_write()
     hub = call.hub

@@ -1,6 +1,6 @@
 """The practice GitLab: the project that mirrors the practice repository, as version 4 of GitLab's API shows it.
 
-It answers below `PREFIX` of the forge's address.  ``gitlab.pipelines`` says which pipelines exist; the only change
+It is served below `PREFIX` of the forge's URL.  ``gitlab.pipelines`` says which pipelines exist; the only change
 that a client can make is to start one.  Objects have the fields that `clients.gitlab` reads.
 """
 
@@ -46,11 +46,11 @@ class PracticeGitLab:
 
     @property
     def web_url(self) -> str:
-        """The address of the project for people."""
+        """The project's web page."""
         return f"{self.hub.url}{PREFIX}/{self.hub.repository}"
 
     def answer(self, request: Request) -> Response:
-        """Answer one request, whose path begins with `PREFIX`.  Raises HTTPException with the answer to an error."""
+        """Respond to a request whose path begins with `PREFIX`.  Raises HTTPException with the reply to an error."""
         path = request.path.removeprefix(PREFIX)
         is_api = path.startswith("/api/")
         token = request.headers.get("PRIVATE-TOKEN", "")
@@ -200,7 +200,7 @@ class PracticeGitLab:
 
 
 class _ProjectConverter(BaseConverter):
-    """A project, by its path or its id."""
+    """A project, by path or ID."""
 
     regex = "[^/]+/[^/]+|[0-9]+"
     part_isolating = False

@@ -1,7 +1,7 @@
 """The pipelines of the practice GitLab: the jobs of each, and their status at a given moment.
 
 Whenever CI of a commit starts on the forge, a pipeline of that commit starts here too; others start by GitLab's API.
-Everything else follows from that moment and the clock.  The rules are those of Megatron-LM's
+Everything else is computed from that time and the clock.  The rules are those of Megatron-LM's
 `.gitlab/stages/04.functional-tests.yml` and `tests/test_utils/python_scripts/generate_jet_trigger_job.py`: one bridge
 per environment and platform starts a pipeline whose jobs are the tests, in stages named after the models.
 """
@@ -31,7 +31,7 @@ _PLACEHOLDER = Planned(
 )
 #: The jobs that build images, with start and end as fractions of the duration; the second needs the first.
 _BUILDS = (("test:pre_build_image", 0.04, 0.28), ("test:build_image", 0.30, 0.36))
-#: The ids of runs minus this are those of their pipelines; ids of child pipelines and jobs have more digits.
+#: The difference between a run's ID and its pipeline's; IDs of child pipelines and jobs have more digits.
 _FIRST = 4_900_000_000
 
 
@@ -94,12 +94,12 @@ class PracticePipeline:
         return [GitLabJob(self.run, number, job, self._job_at(job, now)) for number, job in enumerate(self.jobs, first)]
 
     def has_started(self, now: float) -> bool:
-        """Return whether the pipeline exists, which its bridge starts."""
+        """Return True if the pipeline exists, which its bridge starts."""
         stop = now if self.run.stopped is None else min(now, self.run.stopped)
         return not self.skipped and stop >= self.run.created + min((job.appears for job in self.jobs), default=0.0)
 
     def at(self, now: float) -> GitLabStatus:
-        """Return the status of the pipeline, or that of the bridge that has not started it."""
+        """Return the status of the pipeline, or of the bridge if that has not started it."""
         if self.skipped:
             return GitLabStatus("skipped")
         if not self.has_started(now):
@@ -129,7 +129,7 @@ class PracticePipeline:
             return GitLabStatus("success", *times)
         if status.completed < self.run.created + job.ends:
             return GitLabStatus("canceled", *times)
-        # GitLab calls a job failed that exceeded the time limit, which GitHub calls cancelled, and gives the reason.
+        # A job that exceeded its time limit is cancelled on GitHub, but failed on GitLab, with the reason.
         return GitLabStatus("failed", *times, "job_execution_timeout" if job.cause == "hang" else "script_failure")
 
 
@@ -149,7 +149,7 @@ class Pipelines:
         return [self._pipeline(run) for run in newest if run.internal != "none"]
 
     def find(self, number: int) -> PracticePipeline:
-        """Return a pipeline by its number, that of a bridge once it has started.  Raises LookupError."""
+        """Return a pipeline by its number; a bridge's pipeline exists once started.  Raises LookupError."""
         if run := self._run(number):
             return self._pipeline(run)
         if parent := self._run(number // 100):
@@ -171,7 +171,7 @@ class Pipelines:
         return self.repository.tips(branch).get(branch) or self.hub.home.tips(branch).get(branch)
 
     def start(self, branch: str, tip: str, variables: Mapping[str, str]) -> PracticePipeline:
-        """Start a pipeline of the newest commit of a branch, and cancel those of the branch that still run."""
+        """Start a pipeline for a branch's newest commit, and cancel the branch's running pipelines."""
         hub, now = self.hub, self.hub.clock()
         hub.home.fetch(self.repository, tip)
         for run in hub.store.all(InternalRunRecord):
@@ -187,7 +187,7 @@ class Pipelines:
         return self._pipeline(run)
 
     def situations(self, run: RunRecord, *more: str) -> dict[str, Situation]:
-        """Return what the tests of each environment depend on, which includes the golden files in ``more`` folders.
+        """Return the inputs of the tests of each environment, including the golden files in ``more`` folders.
 
         GitLab tests the head, not its merge into the base.
         """

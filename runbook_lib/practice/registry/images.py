@@ -22,7 +22,7 @@ LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 
 Month = Mapping[str, Any]
-#: Month → the variables with the versions in its image, and its ``platforms`` where they are not both.
+#: Month → the variables with the versions in its image, and its ``platforms`` if it does not have both.
 MONTHS: Mapping[str, Month] = tomllib.loads(files(__package__).joinpath("images.toml").read_text(encoding="utf-8"))
 
 
@@ -81,7 +81,7 @@ def _config(month: str, versions: Month, architecture: str, layer: Blob) -> Blob
     return _json(CONFIG, {
         "created": f"20{month.replace('.', '-')}-24T08:00:00Z", "architecture": architecture, "os": "linux",
         "config": {"Env": [f"{name}={value}" for name, value in env.items()], "Labels": labels},
-        # The layer is not compressed, so its digest is that of its content.
+        # The layer is not compressed, so its digest equals its content's digest.
         "rootfs": {"type": "layers", "diff_ids": [layer.digest]},
     })  # fmt: skip
 

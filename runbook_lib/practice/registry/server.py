@@ -1,7 +1,6 @@
 """An OCI registry for practice, which serves the images of ``practice.registry.images``.
 
-It implements the read side of the OCI distribution specification, with the token challenge that nvcr.io gives to
-everybody, and nothing else.
+It implements only the read side of the OCI distribution specification, with nvcr.io's token challenge for everybody.
 """
 
 import hashlib
@@ -94,7 +93,7 @@ class RegistryServer(LoopbackServer):
 
 
 def _issue_token(request: Request) -> Response:
-    """Give everybody a token; a client that signs in must do it in the way of nvcr.io."""
+    """Give everybody a token; a client that signs in must do so like on nvcr.io."""
     if "Authorization" in request.headers:
         login = request.authorization
         if login is None or login.type != "basic" or login.username != "$oauthtoken" or not login.password:
@@ -104,7 +103,7 @@ def _issue_token(request: Request) -> Response:
 
 
 def _token_for(name: str) -> str:
-    """Return the token for one repository ("" for none), which is opaque to a client and worth nothing elsewhere."""
+    """Return the token for one repository ("" for none), which is opaque to clients and worthless elsewhere."""
     return hashlib.sha256(f"practice token for {name}".encode()).hexdigest()
 
 
