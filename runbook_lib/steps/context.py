@@ -48,7 +48,7 @@ class Context:
 
     @cached_property
     def branch(self) -> BumpBranch:
-        """The bump's branch and its base.  Raises RunbookError as ``bump_branch.find`` does."""
+        """The bump's branch and its base.  Raises RunbookError like ``bump_branch.find``."""
         return bump_branch.find(self.checkout, self.bump)
 
     @cached_property

@@ -73,6 +73,9 @@ def conclude(step: StepRecord, audit: str) -> None:
         if bump.is_in_flight:
             in_flight.append(f"{title(bump)} is {bump.state}")
     step.table("bumps", rows)
+    if session.interactive():  # this text stays as it is while the board changes
+        step.done("The board above shows the bumps in flight.")
+        return
     step.done(f"In flight: {'; '.join(in_flight)}." if in_flight else "No bump is in flight.")
 
 

@@ -106,7 +106,7 @@ class WatchReport:
 
 
 def watch(checkout: Checkout, options: WatchOptions) -> WatchReport:
-    """Compare the pins of the base branch with the registry, and propose the newest tag that nothing holds back.
+    """Compare the pins of the base branch with the registry, and propose the newest tag that is not on hold.
 
     Compares each group of pins; groups that one bump moves together share a proposal.  Changes nothing without
     ``publish``.  Raises RunbookError if the registry or the forge does not respond, and that affects all pins.
@@ -322,7 +322,7 @@ def _pull_request(github: GitHub | None, proposal: Proposal, section: str, optio
 
 
 def _is_complete(proposal: Proposal) -> bool:
-    """Return whether the branch, pull request and labels are as the bump needs them."""
+    """Return True if the branch, the pull request and its labels match the bump."""
     if proposal.pull is None or proposal.remaining.edits:
         return False
     on, off = proposal.bump.labels

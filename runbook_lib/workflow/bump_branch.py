@@ -45,7 +45,7 @@ class BumpBranch:
 
     @property
     def on_branch(self) -> bool:
-        """Whether the bump's branch is checked out."""
+        """True if the bump's branch is checked out."""
         return self.tip is not None and self.checkout.current_branch() == self.bump.branch
 
     def describe(self) -> str:

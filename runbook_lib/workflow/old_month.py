@@ -1,4 +1,4 @@
-"""The lines outside of the pins that still name the month, or the tag, from which a bump moved the pins."""
+"""The lines outside the pins that still name the month, or the tag, from which a bump moved the pins."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ class OldMonthLine:
 
 @dataclass(frozen=True)
 class OldMonths:
-    """The months that the pins have left, or whole tags without one, and the lines that still name them.
+    """The previous months of the pins, or complete tags if they have no month, and the lines that still name them.
 
     With a ``problem`` git could not search, so the lines are unknown.
     """

@@ -62,7 +62,7 @@ def compose_body(text: str, part: str, section: Section = "") -> str:
 
 
 def fill_in(template: str, sentence: str) -> str:
-    """Return a repository's template with what holds for every bump, and the rest as it is.
+    """Return a repository's template with the common parts of every bump filled in, and the rest unchanged.
 
     That is the ``sentence`` on the change in place of the comment below the first heading, that no issue is linked, and
     the boxes that a change of pins alone meets: "…, or none are needed".  Only a person can tick the others.

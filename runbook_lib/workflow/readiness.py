@@ -19,6 +19,7 @@ from runbook_lib.golden.form import STOPPED
 from runbook_lib.records.statement import READY_COMMIT
 from runbook_lib.records.status import BEFORE_MERGE
 from runbook_lib.records.step_record import StepRecord
+from runbook_lib.runner.command_line import command
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.runner.sequence import ROUNDS, conclude
 from runbook_lib.text.decisions import entries
@@ -254,13 +255,13 @@ def _left_to_people(state: PullRequestState, pull: Pull) -> Iterator[str]:
     repository = state.bump.repository
     if pull.draft:
         yield f"Press *Ready for review* on {pull.url}."
-    yield "Code owners' reviews."
+    yield "Get the code owners' reviews."
     if not repository.workflow:
         yield f"{ci_triggers.describe(state.branch)} Read the checks of {pull.url}, which are not followed here."
     yield from lts_validation.describe(state.branch)
     yield from (sentence for label, sentence in repository.offers.items() if label not in pull.labels)
-    merge = "The merge queue" if repository.workflow else "The merge"
-    yield f"{merge}; then {notebooks.AFTER_MERGE}."
+    merge = "Add it to the merge queue" if repository.workflow else "Merge it"
+    yield f"{merge}; then run {notebooks.AFTER_MERGE}."
 
 
 def finish(step: StepRecord, results: tuple[StepResult, ...], readiness: Readiness, *, wait: bool = False) -> View:
@@ -281,7 +282,10 @@ def finish(step: StepRecord, results: tuple[StepResult, ...], readiness: Readine
     if all(result.state == "previewed" for result in results):
         return readiness.show()  # the outcome stays the run's plan
     if readiness.missing:
-        step.waiting(*_not_ready(readiness.missing, results))
+        sentence, action = _not_ready(readiness.missing, results)
+        if action in [each.next for each in readiness.missing if each.running]:
+            action = command(step.name, step.bump, wait=True)
+        step.waiting(sentence, action)
     else:
         if readiness.follows_ci:
             step.add_inputs(**{READY_COMMIT: readiness.commit})

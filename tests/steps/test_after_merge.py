@@ -200,7 +200,7 @@ def test_golden_files_are_listed_as_covered_or_not(merged: World) -> None:
     reasons = {str(row["why"]) for row in others}
     assert "runs nightly, in GitLab only" in reasons
     assert "quarantined: runs only when its scope is named" in reasons
-    hanging = [row for row in others if row["why"] == "the run gave none"]
+    hanging = [row for row in others if row["why"] == "the run produced none"]
     assert [(row["golden files"], row["scopes"]) for row in hanging] == [(1, "mr, mr-github")]
     assert all(row["next"] for row in others)
 
@@ -209,7 +209,7 @@ def test_without_the_pull_requests_run_only_files_that_github_never_runs_are_lis
     found = look(merged, token=False)
     assert [it.state for it in found.runs] == ["skipped", "skipped"]
     assert "runs nightly, in GitLab only" in {row["why"] for row in found.uncovered}
-    assert not {"covered", "the run gave none"} & {str(row["why"]) for row in found.uncovered}
+    assert not {"covered", "the run produced none"} & {str(row["why"]) for row in found.uncovered}
     assert any(BRANCH in note for note in found.notes)
     assert {row["state"] for row in found.quarantines} == {"not queried: no token"}
 

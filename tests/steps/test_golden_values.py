@@ -179,7 +179,7 @@ def test_an_accepted_value_is_refreshed_and_the_reason_kept(at: World) -> None:
     ("accept", "says"),
     [
         ("gpt/nothing/golden_values_dev_dgx_h100.json: why", "gpt/nothing"),
-        (REGRESSION, "must read `file: reason`"),
+        (REGRESSION, "must have the form `file: reason`"),
         (f"{REGRESSION}: a; {REGRESSION}: b", "twice"),
     ],
 )
@@ -236,7 +236,7 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("accept", "says"),
     [
-        ("nonsense", "must read `file: reason`"),
+        ("nonsense", "must have the form `file: reason`"),
         (f"{REGRESSION.replace('hybrid_', 'hybird_')}: why", f"Did you mean {REGRESSION}"),
         ("gpt/gpt3_nothing: why", "not a golden file"),
     ],
@@ -404,7 +404,7 @@ def test_values_of_the_scopes_that_github_never_runs_come_from_gitlab(gitlab: Wo
 
 @pytest.mark.parametrize(
     ("variable", "value", "says"),
-    [("GITLAB_URL", "", "GITLAB_URL is not an address"), ("GITLAB_TOKEN", "wrong", "does not accept the token")],
+    [("GITLAB_URL", "", "GITLAB_URL is not a URL"), ("GITLAB_TOKEN", "wrong", "does not accept the token")],
 )
 def test_an_unreachable_gitlab_is_reported(
     gitlab: World, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
@@ -580,7 +580,7 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
     assert search.test.endswith("@dgx_gb200")
     text = again.plan.text
     assert "accepted: `the image is slower`" in text
-    assert text.index("One decision for many files") < text.index("Held back: a person must look")
+    assert text.index("One decision for many files") < text.index("Held back: a person must decide")
 
 
 def test_a_group_that_was_committed_by_hand_is_not_ready_before_it_is_accepted(
@@ -628,7 +628,7 @@ def test_times_of_two_clusters_are_not_compared(
     assert stopped.issuperset(files) == slow
     assert stopped.isdisjoint(files) != slow
     notes = " ".join(note for judgement in ran.found.judged for note in judgement.notes)
-    assert ("measured on another cluster" in notes) != slow
+    assert ("measured on a different cluster" in notes) != slow
 
 
 def test_an_ambiguous_value_is_held_back_and_recorded_for_the_next_attempt(
@@ -651,7 +651,7 @@ def test_a_pattern_accepts_metrics_of_several_files_once(at: World, monkeypatch:
     slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 2.5)
     entry = "moe/*/golden_values_dev_dgx_*.json [iteration-time]"
     accept = f"{entry}: the new kernel is slower; {REGRESSION}: right"
-    with pytest.raises(Refused, match=r"covers nothing .* Held back: .*moe.*\[iteration-time\]"):
+    with pytest.raises(Refused, match=r"matches nothing .* Held back: .*moe.*\[iteration-time\]"):
         step05(at, mode="preview", accept="moe/* [iteration-tim]: slow")
     files = [name for name in DRIFTED if name.startswith("moe")]
     preview = step05(at, mode="preview", accept=accept).found.show().text

@@ -143,7 +143,7 @@ def test_the_row_stands_below_the_comments_that_belong_to_its_neighbour() -> Non
     ],
 )  # fmt: skip
 def test_without_a_neighbour_to_follow_nothing_is_drafted(before: str) -> None:
-    with pytest.raises(Refused, match="can be the model"):
+    with pytest.raises(Refused, match="can be a model"):
         draft(GPT, before, NEW)
 
 
@@ -170,7 +170,7 @@ def test_which_recipe_is_meant() -> None:
     other = GPT.replace("gpt.yaml", "gpt-perf.yaml")
     assert recipe_for(NEW, {GPT: recipe(entry("a")), other: recipe(entry("b"))}) == GPT
     assert recipe_for(NEW, {other: recipe(entry("b"))}) == other
-    with pytest.raises(Refused, match="none of the model gpt"):
+    with pytest.raises(Refused, match="no recipe for the model gpt"):
         recipe_for(NEW, {GPT.replace("h100", "gb200"): recipe(entry("a"))})
     with pytest.raises(Refused, match="has several"):
         recipe_for(NEW, {other: recipe(entry("a")), other.replace("perf", "nemo"): recipe(entry("b"))})
@@ -267,8 +267,8 @@ def test_each_platform_has_its_recipe(clone: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "status", "named"),
     [
-        (["gpt"], 1, "names no test"), (["gpt/../x"], 1, "names no test"), (["gpt/a b"], 1, "names no test"),
-        (["t5/new"], 1, "has none of the model t5"),
+        (["gpt"], 1, "'gpt'"), (["gpt/../x"], 1, "'gpt/../x'"), (["gpt/a b"], 1, "'gpt/a b'"),
+        (["t5/new"], 1, "has no recipe for the model t5"),
         (["gpt/new", "--recipe", "no.yaml"], 1, "There is no recipe no.yaml"),
         (["tests/unit_tests/test_x.py"], 1, "tests/unit_tests/test_x.py does not exist"),
     ],

@@ -180,7 +180,7 @@ FILES: Mapping[str, tuple[Callable[[Path, Path], None], str]] = {
     "an empty one nearer": (empty_nearer, "is nearer"),
     "a link": (linked, "is a symbolic link"),
     "a link to settings": (linked_settings, "is a symbolic link"),
-    "objects elsewhere": (alternates, "objects that are kept elsewhere"),
+    "objects elsewhere": (alternates, "objects stored elsewhere"),
     "a pipe for its settings": (piped("config"), "is a pipe"),
     "a pipe for HEAD": (piped("HEAD"), "is a pipe"),
     "a pipe for a branch": (piped("refs/heads/other"), "is a pipe"),

@@ -31,8 +31,9 @@ BOUNDED = {
 }
 #: Patterns that a person wrote, which nothing here can know, and what bounds them.
 GIVEN = {
-    "text.untrusted_regex.validate: pattern": "compiled alone",
-    "text.untrusted_regex.spans: import regex": "matches the pattern of a pins file, with a limit",
+    "text.untrusted_regex.named_groups: pattern": "compiled alone",
+    "text.untrusted_regex.matches: import regex": "matches the pattern of a pins file, with a limit",
+    "text.untrusted_regex.matching: import regex": "matches Renovate's pattern of files, with a limit",
     "workflow.ci_triggers._full_match: import regex": "matches the filter of a workflow, with a limit",
 }
 _QUADRATIC = 2.4

@@ -108,7 +108,7 @@ def test_when_an_edit_fails_the_checkout_is_as_it_was(checkout: Checkout, detach
     if uncommitted:
         (checkout.path / "pin").write_text("new\n")
     before = state(checkout)
-    with pytest.raises(Refused, match="no longer what the plan was made from"):
+    with pytest.raises(Refused, match="has changed since the plan was made"):
         bump_branch.apply_edits(bump_branch.find(checkout, BUMP), [EDIT, Edit("gone", "a", "b")])
     assert state(checkout) == before
 

@@ -17,7 +17,7 @@ from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.proposal import head_of
 
 #: A reason that applies only if the run's files are known.
-_NOT_IN_RUN = "the run gave none"
+_NOT_IN_RUN = "the run produced none"
 
 
 def uncovered_rows(

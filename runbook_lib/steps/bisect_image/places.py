@@ -1,4 +1,4 @@
-"""The places where a run happens, and its verdict: this machine, in a container or with a command of the user's.
+"""The places where a run happens, and its verdict: this machine, in a container or with a user's command.
 
 A started run continues if this process is killed, and is found again by its claim and its lock.
 ``allocations`` has the other place, a cluster.

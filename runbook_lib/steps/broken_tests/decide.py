@@ -47,7 +47,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class QuarantinePlan:
-    """The tests to quarantine, re-enable and rerun; ``quarantined`` are those named that already are."""
+    """The tests to quarantine, re-enable and rerun; ``quarantined`` are requested tests already in quarantine."""
 
     triage: Triage
     decisions: tuple[Decision, ...] = ()

@@ -50,7 +50,7 @@ class Triage:
         return list(map(template.format, self.unread))
 
     def flaky_history(self, names: Iterable[str]) -> list[str]:
-        """Return a sentence for each of these jobs that infrastructure also failed in earlier runs."""
+        """Return a sentence for each of these jobs that also failed because of infrastructure in earlier runs."""
         jobs = [job for job in self.jobs if job.failure.job in names and job.flaky_before]
         return list(map("{0.failure.job} was flaky before, {0.flaky_before}.".format, jobs))
 

@@ -96,7 +96,8 @@ def look(at: World, **parameters: str) -> Readiness:
 def test_nothing_is_done_before_there_is_a_run(tmp_path: Path) -> None:
     with world(tmp_path) as at:
         step06(at, mode="preview", broken_tests=BOTH)
-        for named, says in (("nosuch: x", "No recipe runs nosuch@"), ("nonsense", "must read `case@platform: reason`")):
+        wrong = (("nosuch: x", "No recipe runs nosuch@"), ("nonsense", "must have the form `case@platform: reason`"))
+        for named, says in wrong:
             with pytest.raises(Refused, match=says):
                 step06(at, mode="preview", broken_tests=named)
         step06(at)
@@ -349,7 +350,7 @@ def test_without_publish_no_issue_is_filed_and_no_row_changes(at: World) -> None
     [
         ("nothing_like_it@dgx_h100: why", "No recipe runs"),
         (f"{HANG}@dgx_b200: why", "Its platforms there: dgx_h100"),
-        (f"{HANG}@dgx_h100", "must read `case@platform: reason`"),
+        (f"{HANG}@dgx_h100", "must have the form `case@platform: reason`"),
         ("gpt3_mcore_te_tp2_pp2_resume@dgx_h100: why", "did not fail.*allow=unseen-failure"),
     ],
 )

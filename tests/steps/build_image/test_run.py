@@ -93,7 +93,7 @@ def test_uncommitted_changes_are_built_and_reported(checkout: Checkout, offline:
 
 
 def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Checkout, offline: dict[str, str]) -> None:
-    with pytest.raises(Refused, match="no remote named 'gitlab'"):
+    with pytest.raises(Refused, match="no remote 'gitlab'"):
         plan_image(checkout, bump(), BuildRequest(), how="pull", env=offline)
     checkout.git("remote", "add", "gitlab", "ssh://git@gitlab.example.com:12051/ADLR/megatron-lm.git")
     plan = plan_image(checkout, bump(), BuildRequest(), how="pull", env=offline)

@@ -333,7 +333,8 @@ def test_an_earlier_result_does_not_hide_that_nothing_can_be_submitted(world: Wo
     outcomes, entries = world.go(world.plan(tests="good,drift", site=nowhere, apply=False))
     assert outcomes["good"].word == "passed"
     (sentence,) = sentences("waiting", entries)
-    assert "1 passed. Nothing can be submitted: The cluster has no partition nosuch for you." in sentence
+    assert "1 passed" in sentence
+    assert "Nothing can be submitted: The cluster has no partition nosuch" in sentence
     assert of("done", entries) == []
     (check,) = [check for check in of("check", entries) if "submitted" in check["name"]]
     assert (check["status"], "nosuch" in check["detail"]) == ("waiting", True)

@@ -104,7 +104,7 @@ def test_a_step_that_fails_is_explained_in_the_record(clone: Path) -> None:
         ({"task": "dance"}, "Choose one of session"),
         ({"task": "install", "install": "--group dev"}, "has no group 'dev'"),
         ({"task": "add", "package": "x", "extra": "nothing"}, "has no extra 'nothing'"),
-        ({"task": "lock", "where": "moon"}, "is none of inside"),
+        ({"task": "lock", "where": "moon"}, "where='moon'"),
         ({"task": "session", "image": "nemo:26.99"}, "is not a tag of the NeMo images"),
     ],
 )
@@ -204,7 +204,7 @@ def test_alibabas_image_of_a_region_runs_with_the_variables_given(clone: Path, w
         ({"env": "A='b"}, "env="),
         ({"env": "A-B=c"}, "NAME=value"),
         ({"region": "cn-beijing", "image": "nemo:26.06"}, "Alibaba"),
-        ({"region": "the moon"}, "regions"),
+        ({"region": "the moon"}, "the moon"),
         ({"image": "alibaba:" + "2" * 129}, "at most 128"),
         ({"image": "ours:" + "2" * 129}, "at most 128"),
     ],
