@@ -80,18 +80,16 @@ class Form:
         #: The number of the latest query of choices, so that results of earlier queries are dropped.
         self._query = 0
         self._query_problems: dict[str, str] = {}
+        self._is_prepared = False
         values = {field.name: namespace.get(field.name, field.default) for field in self.fields}
-        if not values.get("tag"):
-            with suppress(RunbookError):  # a problem with the checkout is shown below its field
-                target = FormTarget(values, notebook, self._repository)  # type: ignore[arg-type]
-                values["tag"] = target.tag_in_flight()
         self.view = widgets.Widgets(self.fields, values, applies=applies)
         self.root = self.view.root
         self.view.on_change(self._changed)
         self.view.preview.on_click(lambda _: self._start(apply=False))
         self.view.apply.on_click(lambda _: self._start(apply=True))
         self.view.cancel.on_click(lambda _: self._cancel())
-        self._changed("")
+        self.view.show_problems({}, {})
+        self._refresh()
 
     @property
     def busy(self) -> bool:
@@ -105,9 +103,23 @@ class Form:
     # -- choices and decisions -----------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Query the choices in the background, and follow this bump's run if one is in progress."""
-        self._in_background(self._attach)
-        self._in_background(lambda: self._offer_choices(self._query))
+        """In the background, prepare the form, query the choices, and follow this bump's run if one is in progress."""
+
+        def work() -> None:
+            self.prepare()
+            self._in_background(self._attach)
+            self._offer_choices(self._query)
+
+        self._in_background(work)
+
+    def prepare(self) -> None:
+        """Open the checkout, choose the tag of the bump in flight unless one is chosen, and check the values."""
+        target = self.target()
+        if target.values.get("tag") == "":
+            with suppress(RunbookError):  # a problem with the checkout is shown below its field
+                self.view.choose_tag(target.tag_in_flight())
+        self._is_prepared = True
+        self._changed("")
 
     def _attach(self) -> None:
         target = self.target()
@@ -223,7 +235,7 @@ class Form:
     def _refresh(self) -> None:
         """Enable and disable the buttons, and show why Apply is disabled."""
         view, plan, target = self.view, self._plan, self.target()
-        blocked = self.busy or bool(view.problems)
+        blocked = self.busy or bool(view.problems) or not self._is_prepared
         is_current = plan is not None and plan.values == target.values
         word = ""
         unconfirmed = False

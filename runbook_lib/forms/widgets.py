@@ -62,6 +62,8 @@ class Widgets:
         import ipywidgets as widgets
 
         self._widgets = widgets
+        #: The layout and style of the first widget of each kind.
+        self._shared: dict[Any, dict[str, Any]] = {}
         self._fields = {field.name: field for field in form_fields}
         #: Each field's input, and the text below it.
         self.inputs: dict[str, Any] = {}
@@ -69,8 +71,7 @@ class Widgets:
         for field in form_fields:
             self.inputs[field.name] = self._input(field, values.get(field.name, field.default))
             self.messages[field.name] = self._html("runbook-message")
-        self.other_tag = self._text("Other tag")
-        self._set_visible(self.other_tag, visible=False)
+        self.other_tag = self._text("Other tag", own={"layout": self._hidden(**_WIDE)})
         #: The requested decisions, and the user's answers by card ID.
         self.cards: tuple[Card, ...] = ()
         self.answers: decision_cards.Answers = {}
@@ -78,14 +79,17 @@ class Widgets:
         self.problems: dict[str, str] = {}
         self._notify: Callable[[str], None] = lambda _: None
         self._muted = False
-        self.preview = widgets.Button(description="Preview" if applies else "Run", button_style="primary")
-        self.preview.add_class("runbook-preview")
-        self.apply = widgets.Button(description="Apply", disabled=True, style=_PROMINENT)
-        self.apply.add_class("runbook-apply")
+        self.preview = widgets.Button(
+            description="Preview" if applies else "Run", button_style="primary", _dom_classes=["runbook-preview"]
+        )
+        self.apply = widgets.Button(
+            description="Apply", disabled=True, style=_PROMINENT, _dom_classes=["runbook-apply"]
+        )
         # Never disabled: disabling a focused button would throw a keyboard user out of the form.
         self.cancel = widgets.Button(description="Cancel")
-        self.confirmation = self._text("Type to confirm", style={"description_width": "initial"})
-        self._set_visible(self.confirmation, visible=False)
+        self.confirmation = self._text(
+            "Type to confirm", own={"layout": self._hidden(**_WIDE), "style": {"description_width": "initial"}}
+        )
         self._plan, self._progress = self._html("runbook-plan"), self._html("runbook-progress")
         self._result = self._html("runbook-result")
         self._error, self._warning = self._html("runbook-error"), self._html("runbook-warning")
@@ -99,21 +103,17 @@ class Widgets:
         self.cards_view.on_msg(lambda _, content, __: self._receive(content))
 
     def _layout(self, form_fields: Sequence[Field], *, applies: bool) -> Any:
-        vertical = self._widgets.VBox
-        blocks = [self._block(field.name) for field in form_fields if not field.seldom]
-        seldom = [self._block(field.name) for field in form_fields if field.seldom]
+        blocks = [widget for field in form_fields if not field.seldom for widget in self._block(field.name)]
+        seldom = [widget for field in form_fields if field.seldom for widget in self._block(field.name)]
         if seldom:
-            hidden = vertical(seldom)
-            self._set_visible(hidden, visible=False)
+            hidden = self._widgets.VBox(seldom, layout=self._hidden())
             self._more.observe(lambda change: self._unfold(hidden, unfold=change["new"]), names="value")
             blocks += [self._more, hidden]
         blocks += [self.cards_view, self._widgets.HBox([self.preview, self.cancel]), self._error, self._status]
         blocks += [self._progress, self._plan, self._warning, self.confirmation]
         if applies:
             blocks.append(self.apply)
-        root = vertical([*blocks, self._result])
-        root.add_class("runbook-form")
-        return root
+        return self._widgets.VBox([*blocks, self._result], _dom_classes=["runbook-form"])
 
     # -- values --------------------------------------------------------------------------------------------------
 
@@ -184,6 +184,15 @@ class Widgets:
             widget.value = chosen
         self._muted = False
         self.show_hint(name, choices.note)
+
+    def choose_tag(self, tag: str) -> None:
+        """Choose a tag, and offer it, unless the user has chosen one."""
+        field = self.inputs["tag"]
+        if tag and not field.value:
+            self._muted = True
+            field.options = [*field.options, (tag, tag)]
+            field.value = tag
+            self._muted = False
 
     def answer(self, answers: decision_cards.Answers) -> None:
         """Store the user's answers by card ID."""
@@ -292,8 +301,9 @@ class Widgets:
     # -- construction --------------------------------------------------------------------------------------------
 
     def _input(self, field: Field, value: object) -> Any:
+        common: dict[str, Any] = {"description": field.label, "tooltip": field.help}
         if isinstance(field.default, bool):
-            return self._widgets.Checkbox(value=bool(value), description=field.label, style=_STYLE)
+            return self._widgets.Checkbox(value=bool(value), style=_STYLE, **common)
         text = str(value)
         options = [(label, option) for option, label in fields.choices(field.name).items()]
         if field.name in _EMPTY:
@@ -303,28 +313,34 @@ class Widgets:
             if field.name == "tag":
                 options.append((_OTHER_TAG, _OTHER_TAG))
         if any(option == text for _, option in options):
-            return self._widgets.Dropdown(
-                options=options, value=text, description=field.label, layout=_WIDE, style=_STYLE
-            )
-        return self._text(field.label, value=text, placeholder=field.help)
+            kind = self._widgets.Dropdown
+            return self._new(kind, options=options, value=text, layout=_WIDE, style=_STYLE, **common)
+        return self._text(value=text, placeholder=field.help, **common)
 
-    def _text(self, label: str, *, style: Mapping[str, str] = _STYLE, **options: str) -> Any:
-        return self._widgets.Text(description=label, layout=_WIDE, style=style, **options)
+    def _text(self, description: str, *, own: Mapping[str, Any] | None = None, **options: str) -> Any:
+        return self._new(self._widgets.Text, own, description=description, layout=_WIDE, style=_STYLE, **options)
 
-    def _block(self, name: str) -> Any:
-        """Return a field's input with its message below."""
-        widget = self.inputs[name]
-        widget.tooltip = self._fields[name].help
-        children = [widget, self.messages[name]]
-        if name == "tag":
-            children.insert(1, self.other_tag)
-        return self._widgets.VBox(children)
+    def _block(self, name: str) -> list[Any]:
+        """Return a field's input with its message, which is shown below it."""
+        between = [self.other_tag] if name == "tag" else []
+        return [self.inputs[name], *between, self.messages[name]]
 
     def _html(self, name: str) -> Any:
-        widget = self._widgets.HTML()
-        widget.add_class(name)
-        widget.add_class("jp-RenderedHTMLCommon")  # JupyterLab's style for text, tables and links, in any theme
+        # The second is JupyterLab's style for text, tables and links, in any theme.
+        return self._new(self._widgets.HTML, _dom_classes=[name, "jp-RenderedHTMLCommon"])
+
+    def _new(self, kind: Any, own: Mapping[str, Any] | None = None, **options: Any) -> Any:
+        """Return a widget with the layout and style of the first of its kind, except for its ``own``.
+
+        Each layout and each style is a message to the page, which shows the form after the last of them.
+        """
+        widget = kind(**options | self._shared.get(kind, {}) | dict(own or {}))
+        if own is None:
+            self._shared.setdefault(kind, {"layout": widget.layout, "style": widget.style})
         return widget
+
+    def _hidden(self, **layout: str) -> Any:
+        return self._widgets.Layout(display="none", **layout)
 
     def _unfold(self, box: Any, *, unfold: bool) -> None:
         self._set_visible(box, visible=unfold)

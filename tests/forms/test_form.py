@@ -51,7 +51,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def create(notebook: str = "01-github-pin", *, applies: bool = True, **values: Any) -> Form:
-    return Form(ROOT / f"runbooks/{notebook}.ipynb", {"base": "main", "image_type": "dev", **values}, applies=applies)
+    form = Form(ROOT / f"runbooks/{notebook}.ipynb", {"base": "main", "image_type": "dev", **values}, applies=applies)
+    form.prepare()
+    return form
 
 
 def field(form: Form, name: str) -> Any:
