@@ -23,8 +23,8 @@ class StartedRun:
         return run_view.find_run(self._folder, process=self._process.process)
 
     def has_ended(self, run: RunView | None) -> bool:
-        """Return True if the process has ended."""
-        return self._process.has_exited
+        """Return True if the record is closed, or the process has ended."""
+        return (run is not None and run.is_closed) or self._process.has_exited
 
     def output(self) -> str:
         """Return the last lines printed by the cells."""

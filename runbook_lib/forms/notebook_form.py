@@ -28,7 +28,7 @@ from runbook_lib.steps.internal_ci.destination import destination
 from runbook_lib.workflow import repository
 
 #: Seconds between two reads of a run's record.
-_INTERVAL = 0.4
+_INTERVAL = 0.2
 #: Consecutive failed reads after which a run that has ended is reported without its record.
 _MAX_FAILED_READS = 10
 #: Seconds from the last change of a field until its choices are queried.

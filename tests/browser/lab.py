@@ -27,6 +27,12 @@ TAG = "26.04-py3"
 #: Milliseconds.  Nothing takes this long unless it is broken.
 PATIENCE = 240_000
 _IDLE = "text=Python 3 (ipykernel) | Idle"
+#: Evaluated in every frame of the page: Playwright's own waiting looks every half second after the first moments.
+_SHOWS = """([parts, says]) => {
+  const form = document.querySelector(".runbook-form");
+  const texts = [...(form?.querySelectorAll(parts) ?? [])].map(it => it.innerText.replace(/\\s+/g, " ").trim());
+  return texts.some(it => it && it.includes(says)) && !form.querySelector(".runbook-progress").innerText.trim();
+}"""
 _T = TypeVar("_T")
 _AXE = ROOT / "environment/.components/axe/node_modules/axe-core/axe.min.js"
 
@@ -158,8 +164,13 @@ class Tab:
 
     def part(self, name: str) -> Locator:
         """A part of the form: plan, progress, error, result, warning; or ``end``, an error or else a result."""
-        parts = "error,result" if name == "end" else name
-        return self.form.locator(",".join(f".runbook-{it}" for it in parts.split(",")))
+        return self.form.locator(self.parts(name))
+
+    @staticmethod
+    def parts(name: str) -> str:
+        """The CSS selector of a part of the form."""
+        names = "error,result" if name == "end" else name
+        return ",".join(f".runbook-{it}" for it in names.split(","))
 
     def choose(self, label: str, start: str) -> None:
         """Choose, of a list, the entry that begins so, as soon as it is offered."""
@@ -183,10 +194,8 @@ class Tab:
 
     def wait(self, shows: str, says: str = "") -> str:
         """Wait until a part of the form has text, and return it."""
-        shown = self.part(shows).filter(has_text=re.compile(re.escape(says) or r"\S")).first
-        shown.wait_for()
-        self.page.wait_for_function("!document.querySelector('.runbook-form .runbook-progress').innerText.trim()")
-        return shown.inner_text()
+        self.page.wait_for_function(_SHOWS, arg=[self.parts(shows), says])
+        return self.part(shows).filter(has_text=re.compile(re.escape(says) or r"\S")).first.inner_text()
 
     def enabled(self, name: str) -> Locator:
         """A button, as soon as it can be pressed."""
