@@ -21,15 +21,20 @@ class History:
     rows: Sequence[tuple[str, dict[str, str]]]
 
     def add_to(self, failure: Failure) -> Failure:
-        """Add the number of failures with this class and cause in the archive, and the last one, or a note if new."""
+        """Add how many earlier runs in the archive had a failure with this class and cause, or a note if it is new.
+
+        Other jobs of the same run failed at the same time, so they are no history; an earlier attempt of the job is.
+        """
         if not self.rows:
             return failure
-        signature = _signature(failure.kind, failure.cause)
+        signature, current = _signature(failure.kind, failure.cause), _run_of(failure.url)
         places: dict[str, str] = {}
         for place, row in self.rows:
             url = row.get("url", "")
-            if _signature(row.get("class", ""), row.get("cause", "")) == signature and (url != failure.url or not url):
-                places[url or place] = place
+            run = _run_of(url)
+            is_earlier = not url or run != current or (row.get("job") == failure.job and url != failure.url)
+            if is_earlier and _signature(row.get("class", ""), row.get("cause", "")) == signature:
+                places[run or place] = place
         sentence = "not seen before in this archive"
         if places:
             times = "once" if len(places) == 1 else f"{len(places)} times"
@@ -65,6 +70,11 @@ def read(archive: Path) -> History:
             address = f" ({row['url']})" if row.get("url") else ""
             rows.append((f"{day[:4]}-{day[4:6]}-{day[6:]} in {bump}{address}", row))
     return History(rows)
+
+
+def _run_of(url: str) -> str:
+    """Return the address of the run to which the address of a job on GitHub belongs; of others, the job's own."""
+    return url.partition("/job/")[0]
 
 
 def _signature(kind: str, cause: str) -> tuple[str, str]:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from runbook_lib.triage import history
 from runbook_lib.triage.failure import Failure
 
@@ -10,10 +12,10 @@ def failure(cause: str) -> Failure:
     return Failure("job", "https://x/1", "program error", cause)
 
 
-def record(archive: Path, name: str, cause: str, url: str) -> None:
+def record(archive: Path, name: str, cause: str, url: str, job: str = "job") -> None:
     folder = archive / "NVIDIA-Megatron-LM" / "main" / "dev-26.04-py3" / name
     folder.mkdir(parents=True)
-    (folder / "failures.csv").write_text(f"job,class,cause,url\njob,program error,{cause},{url}\n")
+    (folder / "failures.csv").write_text(f"job,class,cause,url\n{job},program error,{cause},{url}\n")
 
 
 def sentence(cause: str, archive: Path) -> str | None:
@@ -29,3 +31,25 @@ def test_equal_failures_are_counted_and_a_new_one_stands_out(tmp_path: Path) -> 
     last = "2026-01-02 in dev-26.04-py3 (https://x/3)"
     assert sentence("Rank 0 failed with KeyError: 7.", tmp_path) == f"seen 2 times in this archive, last on {last}"
     assert sentence("Rank 0 failed with TypeError: 7.", tmp_path) == "not seen before in this archive"
+
+
+@pytest.mark.parametrize(
+    ("job", "url", "is_history"),
+    [
+        ("job", "https://x/runs/7/job/1", False),  # this very failure, read before
+        ("other", "https://x/runs/7/job/2", False),  # at the same time, in the same run
+        ("job", "https://x/runs/7/job/3", True),  # an earlier attempt
+        ("other", "https://x/runs/6/job/4", True),
+        ("job", "", True),  # a log without an address
+    ],
+)
+def test_other_jobs_of_the_same_run_are_no_history(tmp_path: Path, job: str, url: str, is_history: bool) -> None:
+    record(tmp_path, "20260101-a", "KeyError: 12.", url, job)
+    current = Failure("job", "https://x/runs/7/job/1", "program error", "KeyError: 12.")
+    assert history.read(tmp_path).add_to(current).details["history"].startswith("seen once") == is_history
+
+
+def test_a_run_counts_once(tmp_path: Path) -> None:
+    for number in range(3):
+        record(tmp_path, f"2026010{number + 1}-a", "KeyError: 12.", f"https://x/runs/6/job/{number}", f"job{number}")
+    assert str(sentence("KeyError: 7.", tmp_path)).startswith("seen once")
