@@ -239,7 +239,7 @@ class Form:
         is_current = plan is not None and plan.values == target.values
         word = ""
         unconfirmed = False
-        if plan is not None and is_current and target.publishes and plan.publishes:
+        if plan is not None and is_current and target.publishes and plan.publishes and not self.busy:
             word = self._confirmation_word()
             unconfirmed = not word or view.typed != word
         view.request_confirmation(word)

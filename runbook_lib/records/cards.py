@@ -17,6 +17,8 @@ from runbook_lib.records.run_view import RunView
 
 #: The parameters of the form ``name: reason; …``, which contain decisions.
 PARAMETERS = ("accept", "broken", "reenable", "rerun", "hold")
+#: The parameters of the bump notebook with which a person decides.
+BUMP_PARAMETERS = ("accept", "broken", "rerun", "hold", "allow")
 #: The word that a person must type before a dangerous value can be accepted.
 WORDS = {"divergence": "diverges", "lost metric": "lost"}
 _LABELS = {

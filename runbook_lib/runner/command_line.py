@@ -4,7 +4,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runbook_lib.records.statement import RUN, predicate_of
 from runbook_lib.runner.parameters import NotebookSource
@@ -45,8 +45,7 @@ def command(notebook: str, bump: "Bump", **changes: object) -> str:
         "group": bump.group,
     }
     folder, displayed_folder = provenance.ROOT / FOLDER, FOLDER
-    record = Path(os.environ.get("RUNBOOK_RECORD") or os.devnull, RUN)
-    run = predicate_of(record.read_bytes()) if record.is_file() else {}
+    run = _current_run()
     if run.get("launcher"):
         given = run["parameters"]["given"]
         parameters |= {name: run["parameters"]["resolved"][name] for name in given}
@@ -62,3 +61,19 @@ def command(notebook: str, bump: "Bump", **changes: object) -> str:
             values[parameter.name] = parameters[parameter.name]
     # In the order in which they were passed.
     return papermill(notebook, {name: values[name] for name in parameters if name in values}, displayed_folder)
+
+
+def review(bump: "Bump") -> str:
+    """Return the command that shows the open decisions of a bump, card by card, and runs it with the answers."""
+    words = ["runbook"] if provenance.IS_INSTALLED else ["environment/run", "runbook"]
+    words += ["review", str(bump.tag)]
+    parameters = _current_run().get("parameters", {})
+    if "audit" in parameters.get("given", ()):
+        words += ["--audit", parameters["resolved"]["audit"]]
+    return shlex.join(words)
+
+
+def _current_run() -> Mapping[str, Any]:
+    """Return the predicate of the current run's record; empty without one."""
+    record = Path(os.environ.get("RUNBOOK_RECORD") or os.devnull, RUN)
+    return predicate_of(record.read_bytes()) if record.is_file() else {}

@@ -25,8 +25,6 @@ _TITLES = dict(
     )
 )
 _READY = "ready"
-#: The parameters of the bump's notebook that take decisions.
-_DECISIONS = ("accept", "broken", "rerun", "hold", "allow")
 _BOARD = "runbook-board"
 _STEPPER = "list-style:none;display:flex;flex-wrap:wrap;gap:.4rem 1.4rem;padding:0;margin:.4rem 0"
 _STEP = "margin:0"
@@ -153,7 +151,7 @@ def _next_action(bump: BumpStatus) -> str:
     press = f"choose {html.escape(bump.tag)} in the form below and press <em>Preview</em>, then <em>Apply</em>."
     if bump.state == "running":
         return "nothing; it is running, and the form below follows it."
-    decisions = cards.read(Path(bump.story).parent, _DECISIONS)
+    decisions = cards.read(Path(bump.story).parent, cards.BUMP_PARAMETERS)
     if decisions:
         return f"decide {display.count(len(decisions), 'card')} in the form below; then {press}"
     if bump.step == notebooks.RUN_CI and bump.state == "waiting":

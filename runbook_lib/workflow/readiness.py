@@ -16,10 +16,11 @@ from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden.form import STOPPED
+from runbook_lib.records import cards
 from runbook_lib.records.statement import READY_COMMIT
 from runbook_lib.records.status import BEFORE_MERGE
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.runner.command_line import command
+from runbook_lib.runner import command_line
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.runner.sequence import ROUNDS, conclude
 from runbook_lib.text.decisions import entries
@@ -282,9 +283,9 @@ def finish(step: StepRecord, results: tuple[StepResult, ...], readiness: Readine
     if all(result.state == "previewed" for result in results):
         return readiness.show()  # the outcome stays the run's plan
     if readiness.missing:
-        sentence, action = _not_ready(readiness.missing, results)
+        sentence, action = _not_ready(step.bump, readiness.missing, results)
         if action in [each.next for each in readiness.missing if each.running]:
-            action = command(step.name, step.bump, wait=True)
+            action = command_line.command(step.name, step.bump, wait=True)
         step.waiting(sentence, action)
     else:
         if readiness.follows_ci:
@@ -294,15 +295,18 @@ def finish(step: StepRecord, results: tuple[StepResult, ...], readiness: Readine
     return readiness.show()
 
 
-def _not_ready(missing: Sequence[Requirement], results: Sequence[StepResult]) -> tuple[str, str]:
+def _not_ready(bump: Bump, missing: Sequence[Requirement], results: Sequence[StepResult]) -> tuple[str, str]:
     """Return a sentence about the missing requirements, and the next action."""
     if held := [each.detail for each in missing if each.name == _HOLD]:
         return f"{'; '.join(held)[0].lower()}{'; '.join(held)[1:]}", missing[0].next
     names = ", ".join(each.name for each in missing)
     if len(missing) == 1:  # there is room for the details of a single one; otherwise the table has them
         names += f" ({missing[0].detail.rstrip('.')})"
+    sentence = f"not ready to merge; missing: {names}"
     last = {result.notebook: result for result in results if result.notebook in notebooks.CI_ROUND}
+    count = sum(len(cards.from_decisions(result.decisions, cards.BUMP_PARAMETERS)) for result in last.values())
+    if count:
+        return sentence, f"Make {display.count(count, 'decision')}: {command_line.review(bump)}"
     actions = [result.next for result in last.values() if result.state == "waiting" and result.next]
     # Later steps resolve what CI is waiting for.
-    action = " ".join(dict.fromkeys(actions[1:] or actions)) or missing[0].next
-    return f"not ready to merge; missing: {names}", action
+    return sentence, " ".join(dict.fromkeys(actions[1:] or actions)) or missing[0].next

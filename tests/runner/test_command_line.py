@@ -1,5 +1,6 @@
 """The command line that messages show."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,12 @@ from runbook_lib.system import provenance
 
 PREVIEW = Bump.parse(tag="26.04-py3")
 LAUNCHED = {"id": "x", "state": "running", "bump": {}, "notebook": {}, "started": "", "launcher": {"folder": ""}}
+
+
+def write_record(folder: Path, given: Mapping[str, object], resolved: Mapping[str, object]) -> None:
+    place = {"folder": str(provenance.ROOT / "runbooks")}
+    run = {**LAUNCHED, "launcher": place, "parameters": {"given": given, "resolved": resolved}}
+    (folder / "run.json").write_bytes(to_bytes(statement(run, {})))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +45,14 @@ def test_repeats_the_arguments_of_the_current_run(
 ) -> None:
     monkeypatch.setenv("RUNBOOK_RECORD", str(tmp_path))
     if arguments is not None:
-        place = {"folder": str(provenance.ROOT / "runbooks")}
-        run = {**LAUNCHED, "launcher": place, "parameters": {"given": arguments, "resolved": arguments}}
-        (tmp_path / "run.json").write_bytes(to_bytes(statement(run, {})))
+        write_record(tmp_path, arguments, arguments)
     assert command_line.command(notebook, PREVIEW, **changes) == f"environment/run papermill runbooks/{words}"
+
+
+@pytest.mark.parametrize(("given", "options"), [((), ""), (("audit",), " --audit '/an archive'")])
+def test_the_review_reads_the_archive_that_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], options: str
+) -> None:
+    monkeypatch.setenv("RUNBOOK_RECORD", str(tmp_path))
+    write_record(tmp_path, dict.fromkeys(given, "audit"), {"audit": "/an archive"})
+    assert command_line.review(PREVIEW) == f"environment/run runbook review 26.04-py3{options}"
