@@ -226,7 +226,7 @@ class Tab:
 
     def violations(self, selector: str) -> list[str]:
         """What axe-core finds wrong within these elements once JupyterLab has laid them out."""
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60  # on a busy machine a single check takes seconds
         while (problems := violations(self.page, selector)) and time.monotonic() < deadline:
             time.sleep(0.2)
         return problems
