@@ -19,7 +19,7 @@ from runbook_lib.text.dockerfile_syntax import Instruction, instructions
 from runbook_lib.text.lists import shorten
 from runbook_lib.text.yaml_spans import Text
 
-_IN_BRACES = re.compile(r"\{(image|tag|month|version)\}")
+_IN_BRACES = re.compile(r"\{(image|tag|month|version|digest)\}")
 _IMAGE = r"[A-Za-z0-9](?:[\w.:/@+-]{0,500}\w)?"
 
 
@@ -28,7 +28,7 @@ class PinLocation:
     """A value in a text: ``text[start:end] == value``; ``line`` counts from 1.
 
     ``selector`` describes it for people; ``platform`` is the platform that the file builds the image for, or empty.
-    ``part``: the value is not an image but a part of its tag, one of ``tag_parts.PARTS``.
+    ``part``: the value is not an image but a part of one, one of ``tag_parts.PARTS``.
     """
 
     start: int

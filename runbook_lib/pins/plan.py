@@ -11,6 +11,9 @@ from runbook_lib.images.reference import ImageType, Tag
 from runbook_lib.pins import tag_parts
 from runbook_lib.pins.sites import Pin, SiteReading, Sites, Texts, dead_arguments, read
 from runbook_lib.text.edits import Edit, Span, edited_paths, splice
+from runbook_lib.text.lists import join_first
+
+_MAX_LISTED = 5  # files in one sentence
 
 
 @dataclass(frozen=True)
@@ -217,7 +220,9 @@ def _edit(
         selector = "; ".join(dict.fromkeys(pin.location.selector for pin in sharing))
         changes.append(PinChange(path, pin.line, selector, str(pin.image), new, pin.site.ci))
         written = new
-        if pin.tag_form:
+        if tag_parts.part_of(pin.tag_form) == "digest":
+            written = digests[pin.image.name]
+        elif pin.tag_form:
             try:
                 written = tag_parts.extract(pin.tag_form, str(target))
             except CannotTell as error:
@@ -252,9 +257,15 @@ def _prove(
             "nothing was planned. Let its regular expression take (?:@sha256:[0-9a-f]{64})? after the tag."
         )
     if actual != expected:
+        for reading in read(edited, sites):
+            if reading.problem and reading.site.needs == "declared":
+                raise CannotTell(
+                    f"After the planned edits the pins file would no longer find its pin, so nothing was changed. "
+                    f"{reading.problem} Correct its finder: it may contain the old tag or digest."
+                )
         raise RunbookError(
-            f"The edits of {', '.join(edited_paths(edits))} were made on a copy and read again, and the pins "
-            "are not as planned. Nothing was changed. This is a bug of the runbook: please report it."
+            f"The edits of {join_first(edited_paths(edits), _MAX_LISTED)} were made on a copy and read again, and the "
+            "pins are not as planned. Nothing was changed. This is a bug of the runbook: please report it."
         )
 
 

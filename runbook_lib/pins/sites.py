@@ -1,5 +1,6 @@
 """The pin sites of a repository, and the pins that its files have at these sites."""
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -226,18 +227,24 @@ def read(texts: Texts, sites: Sites) -> tuple[SiteReading, ...]:
     return tuple(readings)
 
 
-def _pins(site: PinSite, text: str, sites: Sites) -> Iterator[Pin]:
+def _pins(site: PinSite, text: str, sites: Sites, *, only_tags: bool = False) -> Iterator[Pin]:
+    """Yield the pins of a site; with ``only_tags`` no digests apart from their tag."""
     group = sites.group_of(site)
     name = site.image or group.image
     for location in site.finder.find(text, name):
         value, form = location.value, site.tag_form
         if location.part and not form:
             form = tag_parts.default_form(location.part)
-        if form:
-            value = f"{name}:{tag_parts.compose(form, value)}"
-        if not site.lockstep and not re.match(rf"{re.escape(name)}(?![\w./-])", value):
-            continue  # an informational site may name another image
+        is_digest = tag_parts.part_of(form) == "digest"
+        if is_digest and only_tags:
+            continue
         try:
+            if is_digest:
+                value = f"{name}:{_tag_beside(location, site, text, sites)}@{value}"
+            elif form:
+                value = f"{name}:{tag_parts.compose(form, value)}"
+            if not site.lockstep and not re.match(rf"{re.escape(name)}(?![\w./-])", value):
+                continue  # an informational site may name another image
             image = ImageRef.parse(value)
             if image.name != name:
                 raise CannotTell(f"it names the image {image.name}; expected {name}.")
@@ -245,6 +252,18 @@ def _pins(site: PinSite, text: str, sites: Sites) -> Iterator[Pin]:
         except RunbookError as error:
             raise CannotTell(f"line {location.line}, {location.selector}: {error}") from error
         yield pin
+
+
+def _tag_beside(digest: PinLocation, site: PinSite, text: str, sites: Sites) -> Tag:
+    """Return the tag of a digest that stands apart from it: that of the nearest pin of its group in its file."""
+    tags: list[Pin] = []
+    for other in sites.pins:
+        if (other.path, other.group, other.image) == (site.path, site.group, site.image) and other is not site:
+            with contextlib.suppress(CannotTell):  # reported where the other site itself is read
+                tags += [pin for pin in _pins(other, text, sites, only_tags=True) if not pin.image.digest]
+    if not tags:
+        raise CannotTell("no other pin of the file names the tag of this digest.")
+    return min(tags, key=lambda pin: abs(pin.location.start - digest.start)).tag
 
 
 def dead_arguments(texts: Texts, readings: Sequence[SiteReading]) -> Iterator[tuple[SiteReading, str]]:

@@ -1,6 +1,7 @@
-"""Values that are only a part of a reference: the tag, its month, or the version at its beginning.
+"""Values that are only a part of a reference: the tag, its month, the version at its beginning, or the digest.
 
-The form of a tag has the part in braces: ``{tag}``, ``{month}-py3``, ``{version}-cudnn-devel-ubuntu24.04``.
+The form of a tag has the part in braces: ``{tag}``, ``{month}-py3``, ``{version}-cudnn-devel-ubuntu24.04``.  The form
+``{digest}`` is of a digest apart from its tag, such as at a key of its own.
 """
 
 import re
@@ -13,8 +14,9 @@ PARTS: Mapping[str, str] = {
     "tag": r"[A-Za-z0-9_](?:[\w.-]{0,126}\w)?",
     "month": r"[0-9]{2}\.(?:0[1-9]|1[0-2])",
     "version": r"[0-9]{1,9}(?:\.[0-9]{1,9}){1,5}",
+    "digest": r"sha256:[0-9a-f]{64}",
 }
-_PLACEHOLDER = re.compile(r"\{(tag|month|version)\}")
+_PLACEHOLDER = re.compile(r"\{(tag|month|version|digest)\}")
 _MONTH_OF_NGC = "{month}-py3"
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from runbook_lib.errors import CannotTell
 from runbook_lib.text.lists import shorten
 
-#: The groups of a pattern, of which it has one: around an image reference, or around a part of its tag.
-GROUPS = frozenset({"image", "tag", "month", "version"})
+#: The groups of a pattern, of which it has one: around an image reference, a part of its tag, or its digest.
+GROUPS = frozenset({"image", "tag", "month", "version", "digest"})
 #: Seconds of processor time for all matches in one text.
 LIMIT = 10.0
 _MAX_PATTERN = 1000  # characters
@@ -32,7 +32,8 @@ def validate(pattern: str) -> str:
     chosen = [group for group in named_groups(pattern) if group in GROUPS]
     if len(chosen) != 1:
         raise CannotTell(
-            "it has no group (?P<image>…) around the image reference, nor (?P<tag>…), (?P<month>…) or (?P<version>…)"
+            "it has no group (?P<image>…) around the image reference, nor (?P<tag>…), (?P<month>…), (?P<version>…) or "
+            "(?P<digest>…)"
         )
     return chosen[0]
 

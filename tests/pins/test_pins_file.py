@@ -380,6 +380,58 @@ def test_a_tag_of_another_form_is_not_written() -> None:
         pins.plan({"a": "ARG VER=26.02\n"}, sites, NGC.read("26.04-py3-igpu"), "dev")
 
 
+APART = (
+    TOP
+    + """
+pins:
+  - {path: values.yaml, find: {yaml: image.tag}, tag: "{tag}"}
+  - {path: values.yaml, find: {yaml: image.digest}, tag: "{digest}"}
+  - {path: values.yaml, find: {yaml: worker}}
+  - {path: Dockerfile, find: {regex: '^FROM \\S+:(?P<tag>\\S+)@'}}
+  - {path: Dockerfile, find: {regex: '^ARG X=(?P<digest>\\S+)'}}
+"""
+)
+OLD_DIGEST = f"sha256:{'0' * 64}"
+APART_TEXTS = {
+    "values.yaml": f"image:\n  tag: 26.02-py3\n  digest: '{OLD_DIGEST}'\nworker: nvcr.io/nvidia/pytorch:26.02-py3\n",
+    "Dockerfile": f"ARG X={OLD_DIGEST}\nFROM nvcr.io/nvidia/pytorch:26.02-py3@$X\n",
+}
+
+
+def test_a_digest_apart_from_its_tag_moves_with_it() -> None:
+    assert valid(APART)
+    after = bumped(APART_TEXTS, APART)
+    assert after == {
+        path: text.replace("26.02", "26.04").replace(OLD_DIGEST, DIGEST) for path, text in APART_TEXTS.items()
+    }
+    assert bumped(after, APART) == {}
+    sites = parse(APART, "a/b").sites
+    assert outcome(check_pins(after, sites)) == "in sync"
+    one = {"values.yaml": after["values.yaml"].replace(DIGEST, OLD_DIGEST)}
+    assert outcome(check_pins(after | one, sites)) == "out of sync"
+
+
+@pytest.mark.parametrize(
+    "text", ["image: {digest: 'sha256:12', tag: 26.02-py3}\nworker: nvcr.io/nvidia/pytorch:26.02-py3\n", "image: {}\n"]
+)
+def test_a_digest_that_is_none_or_has_no_tag_stops_the_plan(text: str) -> None:
+    with pytest.raises(CannotTell):
+        bumped(APART_TEXTS | {"values.yaml": text}, APART)
+    only_digest = f"{TOP}pins:\n  - {{path: a, find: {{arg: X}}, tag: '{{digest}}'}}\n"
+    with pytest.raises(CannotTell, match="no other pin"):
+        bumped({"a": f"ARG X={OLD_DIGEST}\n"}, only_digest)
+
+
+def test_a_pattern_with_the_old_tag_in_it_is_named() -> None:
+    pattern = r"(?P<image>nvcr\S+)(?= or \S+26.02)"
+    text = (
+        f"{TOP}pins:\n  - {{path: a, find: {{regex: '{pattern}'}}}}\n  - {{path: a, find: {{text: 'or {{image}}'}}}}\n"
+    )
+    before = "nvcr.io/nvidia/pytorch:26.02-py3 or nvcr.io/nvidia/pytorch:26.02-py3\n"
+    with pytest.raises(CannotTell, match="no longer find its pin"):
+        bumped({"a": before}, text)
+
+
 GROUPS = """\
 version: 1
 title: "build: images {tag}"

@@ -12,7 +12,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import Kind
 
 _TAG = re.compile(
-    r"v?(?P<version>[0-9]{1,9}(?:\.[0-9]{1,9}){1,5})(?P<candidate>[.-]?(?:rc|alpha|beta|a|b|dev|post)[0-9]{1,9})?"
+    r"[vr]?(?P<version>[0-9]{1,9}(?:\.[0-9]{1,9}){1,5})(?P<candidate>[.-]?(?:rc|alpha|beta|a|b|dev|post)[0-9]{1,9})?"
     r"(?P<rest>(?:[._-][A-Za-z0-9]+)*)"
 )
 _MONTH = re.compile(r"(?:1[6-9]|[2-9][0-9])\.(?:0[1-9]|1[0-2])")

@@ -31,4 +31,5 @@ def is_comment(path: str, before: str, *, only_at_start: bool) -> bool:
 
 
 def _has_slashes(before: str) -> bool:
-    return bool(re.match(r"\s*(?://|/?\*)", before) or re.search(r"\s//\s", before))
+    is_line = re.match(r"\s*(?://|/?\*)", before) or re.search(r"\s//\s", before)
+    return bool(is_line) or before.rfind(" /*") > before.rfind("*/")

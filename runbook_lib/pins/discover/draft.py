@@ -30,7 +30,8 @@ _HEADS = {
     "informational": "These are compared and never moved. Remove those that need not follow.",
 }
 _MAX_REGEX, _MAX_LOCATIONS = 1000, 1000  # characters of a regular expression, locations of a pin: limits of the format
-_ANY_TAG = r"[\w.-]+"
+_ANY_TAG, _ANY_DIGEST = r"[\w.-]+", r"sha256:\w+"
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LONGEST_NAME = 40  # maximum length of a group's name in the file format
 _MAX_ENTRIES = 50  # of one file; nobody reads more
 
@@ -423,8 +424,11 @@ def _finders_by_kind(nature: Nature) -> Iterator[tuple[str, Finder]]:
 
 
 def _around(text: str, reference: Reference) -> str:
-    """Return a regular expression for the text beside a reference, in which the same tag may have moved."""
-    return _ANY_TAG.join(_literal(part) for part in text.split(reference.tag))
+    """Return a regular expression for the text beside a reference, whose tags and digests may have moved."""
+    parts: list[str] = []
+    for part in text.split(reference.tag):
+        parts.append(_ANY_DIGEST.join(map(_literal, _DIGEST.split(part))))
+    return _ANY_TAG.join(parts)
 
 
 def _literal(text: str) -> str:

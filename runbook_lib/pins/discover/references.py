@@ -7,13 +7,20 @@ same path at a mirror, which is a host or a variable, or the path alone if a tag
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import FAMILIES, NGC, NGC_HOST, NUMBERED, AnyFamily
 from runbook_lib.images.reference import ImageRef, Tag
-from runbook_lib.pins.discover.split_tags import of_annotations, of_inline, of_keys, of_registries, of_variables
+from runbook_lib.pins.discover.split_tags import (
+    digest_beside,
+    of_annotations,
+    of_inline,
+    of_keys,
+    of_registries,
+    of_variables,
+)
 
 #: Path → host and family.
 _KNOWN: dict[str, tuple[str, AnyFamily]] = {}
@@ -47,6 +54,7 @@ _REGISTRY = re.compile(
 MONTHLY_TAG = re.compile(
     r"(?<![0-9.])[0-9]{2}\.(?:0[1-9]|1[0-2])-py3(?![A-Za-z0-9_]|\.(?!(?:sqsh|sif|simg)\b|\s|\Z)|-(?:igpu|min)\b)"
 )
+_BEFORE_DEFAULT = re.compile(r".*\$\{\w{1,60}:?[-=](?=[^}]*\Z)", re.DOTALL)
 _NAMES_IMAGE = re.compile(r"(?<![A-Za-z0-9])pytorch[-_+]?$")
 _BEFORE = 255  # characters of registry and path, by the reference package of distribution
 _OF_IMAGES = frozenset({None, "docker", "oci", "oras", "dockerd", "docker-daemon"})
@@ -108,6 +116,7 @@ def references(text: str, bare: str = "") -> Iterator[Reference]:
     names_image = any(reference.family is NGC for reference in found)
     spans = sorted((reference.start, reference.end) for reference in found)
     found += _parts(text, line_starts, spans, bare or NGC.images[0], names_image=names_image or bool(bare))
+    found += list(_digests(text, line_starts, found))
     yield from sorted(found, key=lambda reference: reference.start)
 
 
@@ -136,7 +145,7 @@ def _split(text: str, line_starts: list[int], named: list[Reference]) -> Iterato
             column,
             split.image,
             split.tag,
-            "",
+            split.digest,
             variable=False,
             family=family,
             form=split.form,
@@ -144,6 +153,18 @@ def _split(text: str, line_starts: list[int], named: list[Reference]) -> Iterato
         if reference.read_tag is not None:
             seen.add(split.start)
             yield reference
+
+
+def _digests(text: str, line_starts: list[int], found: list[Reference]) -> Iterator[Reference]:
+    """Yield the digests apart from the image that stand beside a tag."""
+    for tag in found:
+        if tag.form and not tag.digest and (digest := digest_beside(text, tag.start, tag.end)):
+            start, end = digest.span("value")
+            line = bisect_right(line_starts, start)
+            yield replace(
+                tag, start=start, end=end, line=line, column=start - line_starts[line - 1],
+                digest=digest["value"], form="{digest}",
+            )  # fmt: skip
 
 
 def _parts(
@@ -204,8 +225,15 @@ def _named(text: str, line_starts: list[int]) -> Iterator[Reference]:
             yield reference
 
 
+def _default_start(before: str) -> int:
+    """Return the offset after an open ``${NAME-``, ``${NAME:-`` or ``${NAME:=``, which no registry begins before."""
+    match = _BEFORE_DEFAULT.match(before)
+    return match.end() if match else 0
+
+
 def _registry(before: str, host: str) -> str | None:
     """Return the registry at the end of ``before``, with the sign that ends it; None if this is not an image name."""
+    before = before[_default_start(before) :]
     match = _REGISTRY.search(before)
     if match is None and before.endswith((f"{host}/", f"{host}#")):
         return before[-len(host) - 1 :]  # after a sign that no registry is expected to follow

@@ -1,8 +1,8 @@
-"""Tags separate from their image: the value of a variable, or of a key beside the repository's."""
+"""Tags and digests separate from their image: the value of a variable, or of a key beside the repository's."""
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from runbook_lib.images.families import NGC_HOST
@@ -14,12 +14,20 @@ _VARIABLE = (
     r"(?:\$?\{\{[^{}\n]{0,100}\}\}|\$\{[^{}\n]{0,100}\}|\$[A-Za-z_]\w{0,60}|\$\(\w{1,60}\)|\{[A-Za-z_]\w{0,60}\})"
 )
 _WORD = re.compile(
-    rf"(?<![\w./$#}})-])(?:[\w./#-]|{_VARIABLE}){{1,{_LONGEST}}}+:(?=[\w.-]{{0,60}}[${{])(?:[\w.-]|{_VARIABLE}){{1,100}}+"
+    rf"(?:(?<![\w./$#}})-])|(?<=:-))(?!-)(?P<image>(?:[\w./#-]|{_VARIABLE}){{1,{_LONGEST}}}+):(?=[\w.-]{{0,99}}@?[${{])"
+    rf"(?P<tag>(?:[\w.-]|{_VARIABLE}){{1,100}}+)"
+)
+# The default of a variable, in the notations of shells, GitHub Actions and development containers.
+_DEFAULT = re.compile(
+    r"(?:^\$\{(?:localEnv:)?\w{1,60}:?[-=:]|\|\|[ \t]{0,9}[\"'])(?P<value>[A-Za-z0-9][\w./-]{0,127})"
+    r"[\"']?[ \t]{0,9}\}{1,2}$"
 )
 _NAME = re.compile(r"([A-Za-z_]\w{0,60})(?::?[-+?=][^{}\n]{0,100})?[\s)}]*$")
 _EACH_VARIABLE = re.compile(_VARIABLE)
+_AT_VARIABLE = re.compile(f"@{_VARIABLE}")
 _ASSIGNED = re.compile(
     r"(?m)^[ \t]*(?:-[ \t]+)?(?:(?:ARG|ENV|export|readonly|local|set)[ \t]+)?[\"']?(?P<name>[A-Za-z_]\w{0,60})[\"']?"
+    r"(?::[ \t]{0,9}\w{1,20}(?=[ \t]{1,9}=))?"  # the type of a constant in Python
     r"[ \t]{0,20}[:?]?[=:][ \t]{0,20}[\"']?(?:\$\{\w{1,60}:?-)?(?P<value>[A-Za-z0-9][\w./:#-]{0,200})"
 )
 # The default of a variable of Bake, Packer or Terraform.
@@ -45,50 +53,94 @@ _ANNOTATED_VALUE = re.compile(r"[^\n=:]{0,100}[=:][ \t]{0,9}[\"']?(?P<value>[A-Z
 _INLINE = re.compile(r"[{(][^{}()\n]{1,500}[)}]")
 _PAIR = re.compile(
     r"(?<![\w-])[\"']?(?P<key>[A-Za-z_][\w-]{0,40})[\"']?[ \t]{0,20}[:=][ \t]{0,20}"
-    r"[\"']?(?P<value>[A-Za-z0-9][\w./-]{0,200})(?=[\"']?[ \t]{0,20}[,)}])"
+    r"[\"']?(?P<value>[A-Za-z0-9][\w./-]{0,200})(?=(?:@sha256:[0-9a-f]{64})?[\"']?[ \t]{0,20}[,)}])"
 )
+_DIGEST = r"(?P<value>sha256:[0-9a-f]{64})(?![0-9A-Za-z])"
+_AT_DIGEST = re.compile(f"@{_DIGEST}")
+_DIGEST_VALUE = re.compile(f"[\"']?{_DIGEST}")
+_DIGEST_IN_LINE = re.compile(rf"(?i:\bdigest)[\"']?[ \t]{{0,20}}[:=][ \t]{{0,20}}[\"']?{_DIGEST}")
 _TAG_VALUE = re.compile(
-    r"[\"']?(?P<value>[A-Za-z0-9_][\w.-]{0,126}\w)(?=[\"']?[ \t]*(?:,[ \t]*)?(?:#[^\n]{0,200})?\r?$)", re.MULTILINE
+    r"[\"']?(?P<value>[A-Za-z0-9_][\w.-]{0,126}\w)"
+    r"(?=(?:@sha256:[0-9a-f]{64})?[\"']?[ \t]*(?:,[ \t]*)?(?:#[^\n]{0,200})?\r?$)",
+    re.MULTILINE,
 )
 
 
 class SplitTag(NamedTuple):
-    """A value that is a part of a tag, ``text[start:end]``; ``form`` is the format of the tag around it."""
+    """A value that is a part of a tag, ``text[start:end]``; ``form`` is the format of the tag around it.
+
+    The value may be the ``digest`` of the image instead.
+    """
 
     start: int
     end: int
     image: str
     tag: str
     form: str
+    digest: str = ""
 
 
 def of_variables(text: str) -> Iterator[SplitTag]:
-    """Yield the values of variables from which an image's tag is composed in the same file."""
-    words = [match for match in _WORD.finditer(text) if _EACH_VARIABLE.search(match[0])]
+    """Yield the values of variables from which the tag or the digest of an image is composed in the same file."""
+    words = list(_WORD.finditer(text))
     if not words:
         return
     assigned: dict[str, list[re.Match[str]]] = {}
     for assignment in itertools.chain(_ASSIGNED.finditer(text), _DECLARED.finditer(text)):
         assigned.setdefault(assignment["name"], []).append(assignment)
     for word in words:
-        image, _, tag = word[0].rpartition(":")
-        name = _expand(image, assigned)
-        pieces = _EACH_VARIABLE.split(tag)
-        variables = [_NAME.search(variable) for variable in _EACH_VARIABLE.findall(tag)]
-        if _EACH_VARIABLE.search(name) or len(variables) != 1 or variables[0] is None:
+        image = _expand(word["image"], assigned)
+        variables = list(_EACH_VARIABLE.finditer(text, *word.span("tag")))
+        if _EACH_VARIABLE.search(image) or len(variables) > 1:
             continue
-        for assignment in assigned.get(variables[0][1], ()):
-            form = form_around(pieces[0], assignment["value"], pieces[1])
-            yield SplitTag(*assignment.span("value"), name, compose(form, assignment["value"]), form)
+        tag = word["tag"]
+        for variable in variables:
+            before, after = text[word.start("tag") : variable.start()], text[variable.end() : word.end("tag")]
+            for start, value in _values(variable, assigned):
+                form = form_around(before, value, after)
+                tag = compose(form, value)
+                yield SplitTag(start, start + len(value), image, tag, form)
+        for start, digest in _values(_AT_VARIABLE.match(text, word.end()), assigned):
+            yield SplitTag(start, start + len(digest), image, tag, "{digest}", digest)
+
+
+def _values(
+    variable: re.Match[str] | None, assigned: Mapping[str, Sequence[re.Match[str]]]
+) -> Iterator[tuple[int, str]]:
+    """Yield start and text of the values of a variable: its default in place, and those that the file assigns to it."""
+    if variable is None:
+        return
+    if default := _DEFAULT.search(variable[0]):
+        yield variable.start() + default.start("value"), default["value"]
+    name = _NAME.search(variable[0])
+    for assignment in assigned.get(name[1], ()) if name else ():
+        yield assignment.start("value"), assignment["value"]
+
+
+def digest_beside(text: str, start: int, end: int) -> re.Match[str] | None:
+    """Return the digest of the tag ``text[start:end]``: after it, or at a key of the same mapping."""
+    if after := _AT_DIGEST.match(text, end):
+        return after
+    begin = text.rfind("\n", 0, start) + 1
+    opening = max(text.rfind("{", begin, start), text.rfind("(", begin, start))
+    if opening >= 0:
+        inline = _INLINE.match(text, opening)
+        return _DIGEST_IN_LINE.search(text, *inline.span()) if inline and inline.end() > end else None
+    own = _KEY.match(text, begin)
+    if own is None or text[own.end() : start].strip("\"'"):
+        return None
+    for key in _neighbours(text, begin, len(own["indent"])):
+        if key["key"].lower() == "digest":
+            return _DIGEST_VALUE.match(text, key.end())
+    return None
 
 
 def _expand(image: str, assigned: dict[str, list[re.Match[str]]]) -> str:
     """Return the name of an image with the first value of each variable in it, as far as the file has them."""
 
     def value(match: re.Match[str]) -> str:
-        name = _NAME.search(match[0])
-        values = assigned.get(name[1], ()) if name else ()
-        return values[0]["value"].rstrip("/") if values else match[0]
+        values = [value for _, value in _values(match, assigned)]
+        return values[-1].rstrip("/") if values else match[0]
 
     return _EACH_VARIABLE.sub(value, image).replace("#", "/")
 
