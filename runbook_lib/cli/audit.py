@@ -13,7 +13,7 @@ from runbook_lib import display, notebooks
 from runbook_lib.errors import RunbookError
 from runbook_lib.records import dismissal
 from runbook_lib.records.archive import default, status
-from runbook_lib.records.statement import parse_time
+from runbook_lib.records.statement import parse_time, to_bytes
 from runbook_lib.records.status import BumpStatus
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import command_line
@@ -137,11 +137,10 @@ def command_attest(options: argparse.Namespace) -> int:
     from runbook_lib.records import attestation
 
     record = Path(options.record).expanduser().absolute()
-    content = attestation.to_payload(attestation.ready_statement(record))
+    content = to_bytes(attestation.ready_statement(record))
     if options.sign:
         signature = filter_through(options.sign, attestation.pre_authentication_encoding(content))
-        envelope = attestation.envelope(content, signature, options.key_id)
-        content = json.dumps(envelope, indent=1).encode() + b"\n"
+        content = to_bytes(attestation.envelope(content, signature, options.key_id))
     if not options.output:
         print(content.decode(), end="")
         return 0

@@ -67,7 +67,10 @@ def close_dead(ledger: Ledger) -> list[str]:
             final = step_record.incomplete_predicate(folder, predicate)
         else:
             contributions = collect(step_record.contributions(folder))
-            final = final_predicate(ledger.folder, predicate, contributions, "killed", _KILLED, at=_last_write(folder))
+            # The best estimate of when the run ended is the last write to its record.
+            newest = max(file.stat().st_mtime for file in [folder, *folder.iterdir()])
+            at = datetime.fromtimestamp(newest, tz=now().tzinfo)
+            final = final_predicate(ledger.folder, predicate, contributions, "killed", _KILLED, at=at)
         run.write_report(folder, final)
         ledger.close(record, final)
         closed.append(record)
@@ -97,14 +100,18 @@ def final_predicate(
     return final
 
 
+def steps_of(run: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the steps of a run: its child runs, except for the preview that it compared its plan with."""
+    name = run["notebook"]["name"]
+    return [step for step in records if step.get("parent") == run["id"] and step["notebook"]["name"] != name]
+
+
 def _with_steps(run: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the fields of a run that its steps add to; empty if it has no steps.
 
     ``decisions`` begin with those that people have made; open ones name a ``parameter``.
     """
-    # A child run of the same notebook is the preview that the run compared its plan with.
-    name = run["notebook"]["name"]
-    steps = [step for step in records if step.get("parent") == run["id"] and step["notebook"]["name"] != name]
+    steps = steps_of(run, records)
     if not steps:
         return {}
     inputs: dict[str, Any] = {}
@@ -127,12 +134,6 @@ def _with_steps(run: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) ->
         "decisions": [*made, *run["decisions"]],
         "steps": rows,
     }
-
-
-def _last_write(folder: Path) -> datetime:
-    """Return the time of the last write to a record: the best estimate of when a killed run ended."""
-    newest = max(file.stat().st_mtime for file in [folder, *folder.iterdir()])
-    return datetime.fromtimestamp(newest, tz=now().tzinfo)
 
 
 @dataclass(frozen=True)
@@ -193,10 +194,9 @@ def status(archive: Path) -> list[BumpStatus]:
     """Return the status of each bump in the archive, most recently active first."""
     statuses = []
     dismissed = dismissal.read(archive)
-    for bump in bump_folders(archive.absolute()):
-        records = read_records(bump)
-        bump_state = bump_status(bump, records.readable, records.unreadable)
-        if bump_state is not None:
-            is_dismissed = dismissed.get(dismissal.folder_name(archive, bump_state)) == bump_state.active
-            statuses.append(replace(bump_state, dismissed=is_dismissed))
+    for folder in bump_folders(archive.absolute()):
+        records = read_records(folder)
+        if bump := bump_status(folder, records.readable, records.unreadable):
+            is_dismissed = dismissed.get(dismissal.folder_name(archive, bump)) == bump.active
+            statuses.append(replace(bump, dismissed=is_dismissed))
     return sorted(statuses, key=lambda bump: bump.active, reverse=True)

@@ -6,7 +6,6 @@ a DSSE envelope (https://github.com/secure-systems-lab/dsse) by the user's own c
 
 import base64
 import binascii
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -58,24 +57,16 @@ def _statement(predicate: Mapping[str, Any], commit: str, digest: str) -> dict[s
     policies = []
     if "sha256" in notebook:
         policies.append({"name": f"{notebook['name']}.ipynb", "digest": {"sha256": notebook["sha256"]}})
-    return {
-        "_type": STATEMENT,
-        "subject": [
-            {"name": bump["repository"], "digest": {"gitCommit": commit}},
-            {"name": f"{predicate['id']}/{RUN}", "digest": {"sha256": digest}},
-        ],
-        "predicateType": SVR,
-        "predicate": {
-            "verifier": {"id": VERIFIER, "policies": policies},
-            "timeCreated": predicate["ended"],
-            "properties": [PRACTICED if bump["practice"] else READY],
-        },
+    subjects = [
+        {"name": bump["repository"], "digest": {"gitCommit": commit}},
+        {"name": f"{predicate['id']}/{RUN}", "digest": {"sha256": digest}},
+    ]
+    verdict = {
+        "verifier": {"id": VERIFIER, "policies": policies},
+        "timeCreated": predicate["ended"],
+        "properties": [PRACTICED if bump["practice"] else READY],
     }
-
-
-def to_payload(statement: Mapping[str, Any]) -> bytes:
-    """Return the statement as the bytes that are signed."""
-    return json.dumps(statement, indent=1).encode() + b"\n"
+    return {"_type": STATEMENT, "subject": subjects, "predicateType": SVR, "predicate": verdict}
 
 
 def pre_authentication_encoding(payload: bytes) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib import notebooks
-from runbook_lib.records import attachments, run_view
+from runbook_lib.records import attachments, run_view, timeline
 from runbook_lib.records.archive import read_records
 from runbook_lib.records.run_view import RunView
 
@@ -113,9 +113,9 @@ def from_decisions(
     result = []
     for decision in decisions:
         card = _card(decision, folder)
-        options = [option for option in card.options if option.choice in taken and option.parameter in taken]
+        options = tuple(option for option in card.options if {option.choice, option.parameter} <= taken)
         if options and decision["parameter"] in taken:
-            result.append(replace(card, options=tuple(options)))
+            result.append(replace(card, options=options))
     return tuple(result)
 
 
@@ -125,14 +125,13 @@ def read(bump: Path, parameters: Iterable[str]) -> tuple[Card, ...]:
     Dangerous ones come first, then groups, values and tests.
     """
     newest = run_view.newest(bump)
-    taken = list(parameters)
-    result: list[Card] = []
+    triage = newest.get(notebooks.BROKEN_TESTS)
+    taken, earlier = list(parameters), _earlier(bump)
+    result = []
     for name, run in newest.items():
         if name != notebooks.BUMP:
-            result += from_decisions(run.decisions, taken, run.folder)
-    triage = newest.get(notebooks.BROKEN_TESTS)
-    earlier = _earlier(bump)
-    result = [replace(_with_triage(card, triage), earlier=earlier.get((card.id, card.key))) for card in result]
+            for card in from_decisions(run.decisions, taken, run.folder):
+                result.append(replace(_with_triage(card, triage), earlier=earlier.get((card.id, card.key))))
     return tuple(sorted(result, key=lambda card: (not card.danger, not card.files, card.id)))
 
 
@@ -203,19 +202,19 @@ def _earlier(bump: Path) -> dict[tuple[str, str], Mapping[str, str]]:
     options: dict[tuple[str, str], tuple[str, str]] = {}
     result: dict[tuple[str, str], Mapping[str, str]] = {}
     for run in read_records(bump).readable if bump.is_dir() else ():
-        given = (run.get("parameters") or {}).get("resolved") or {}
         for parameter in PARAMETERS:
-            for entry in str(given.get(parameter) or "").split(";"):
-                name, _, reason = map(str.strip, entry.partition(":"))
+            for name, reason in timeline.named_entries(run, parameter):
                 if (parameter, name) in options:
                     owner, choice = options[parameter, name]
                     result[owner, keys[owner]] = {"choice": choice, "reason": reason}
-        for card in from_decisions([each for each in run.get("decisions", ()) if "parameter" in each], PARAMETERS):
-            if card.key:
-                keys[card.id] = card.key
-                for option in card.options:
-                    if option.choice != "search":
-                        options[option.parameter, option.name] = (card.id, option.choice)
+        open_decisions = [decision for decision in run.get("decisions", ()) if "parameter" in decision]
+        for card in from_decisions(open_decisions, PARAMETERS):
+            if not card.key:
+                continue
+            keys[card.id] = card.key
+            for option in card.options:
+                if option.choice != "search":
+                    options[option.parameter, option.name] = (card.id, option.choice)
     return result
 
 

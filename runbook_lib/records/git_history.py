@@ -3,12 +3,14 @@
 Only the history can reveal that a bump's folder, or its newest records, were removed.
 """
 
+import contextlib
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.git import settings as git_settings
@@ -36,7 +38,7 @@ _SIGNATURES = {
 class ArchiveHistory:
     """The commits up to HEAD that changed an archive, and problems as sentences.
 
-    ``uncommitted`` are the paths within the archive of closed records that differ from HEAD or are missing there.
+    ``uncommitted`` are the paths within the archive of closed records that are in no commit in their present form.
     """
 
     commits: tuple[str, ...] = ()
@@ -53,28 +55,34 @@ class _RecordVersion:
     is_closed: bool
 
 
+_Versions: TypeAlias = dict[str, list[_RecordVersion]]
+
+
 def check_history(archive: Path, allowed_signers: Path | None = None) -> ArchiveHistory:
     """Compare the records in an archive, or in a part of it, with its git history, if it has one.
 
     With a file of allowed signers (ssh-keygen(1)), every commit that changed the archive must be signed, and every
     closed record committed.  Raises RunbookError if the history or that file cannot be read.
     """
-    if allowed_signers is not None and not allowed_signers.is_file():
-        raise RunbookError(
-            f"{allowed_signers} does not exist. Pass a file of allowed signers, with lines such as "
-            "`ada@example.org ssh-ed25519 AAAA…`: runbook audit verify --allowed-signers FILE."
-        )
-    if allowed_signers is not None and shutil.which("ssh-keygen") is None:
-        raise RunbookError("Verifying signatures needs ssh-keygen, which is not on PATH. Install OpenSSH's client.")
-    if not _has_history(archive):
-        if allowed_signers is not None:
+    has_history = _has_history(archive)
+    if allowed_signers is not None:
+        if not allowed_signers.is_file():
+            raise RunbookError(
+                f"{allowed_signers} does not exist. Pass a file of allowed signers, with lines such as "
+                "`ada@example.org ssh-ed25519 AAAA…`: runbook audit verify --allowed-signers FILE."
+            )
+        if shutil.which("ssh-keygen") is None:
+            raise RunbookError("Verifying signatures needs ssh-keygen, which is not on PATH. Install OpenSSH's client.")
+        if not has_history:
             raise RunbookError(
                 f"{archive} has no git history, so its signatures cannot be verified. Commit the archive to git, "
                 "or omit --allowed-signers."
             )
+    if not has_history:
         return ArchiveHistory()
-    history = ArchiveHistory(_commits(archive), _uncommitted(archive))
-    history.problems.extend([*_truncation(archive), *_missing_records(archive)])
+    versions = _history(archive)
+    history = ArchiveHistory(_commits(archive), _uncommitted(archive, versions))
+    history.problems.extend([*_truncation(archive), *_missing_records(archive, versions)])
     if allowed_signers is not None:
         for path in history.uncommitted:
             history.problems.append(f"{archive / path}: is not in any commit in this state, so it is unsigned.")
@@ -135,29 +143,24 @@ def _truncation(archive: Path) -> Iterator[str]:
         yield f"{archive}: its git history is truncated, so earlier removals cannot be detected. {remedy}"
 
 
-def _uncommitted(archive: Path) -> tuple[str, ...]:
-    """Return the paths of the statements of closed records that differ from HEAD or are missing there."""
-    blobs = {}
-    for line in _git(archive, "ls-tree", "-r", "-z", "HEAD", ".").split("\0"):
-        entry, _, path = line.partition("\t")
-        if entry and Path(path).name == RUN:
-            blobs[path] = entry.split()[2]
-    committed = dict(zip(blobs, _contents(archive, list(blobs.values())), strict=True))
+def _uncommitted(archive: Path, history: _Versions) -> tuple[str, ...]:
+    """Return the paths of the statements of closed records that are in no commit in their present form."""
     uncommitted = []
     for folder, folders, _ in os.walk(archive, followlinks=False):
         folders[:] = sorted(name for name in folders if name != ".git" and not name.startswith(OPENING))
         file = Path(folder, RUN)
         path = file.relative_to(archive).as_posix()
         content = _read(file)
-        if content is not None and _is_closed(content) and committed.get(path) != content:
+        is_committed = any(version.content == content for version in history.get(path, ()))
+        if content is not None and _is_closed(content) and not is_committed:
             uncommitted.append(path)
     return tuple(uncommitted)
 
 
-def _missing_records(archive: Path) -> Iterator[str]:
+def _missing_records(archive: Path, history: _Versions) -> Iterator[str]:
     """Yield a problem for each record in the history that is now missing or was closed with different content."""
     missing: dict[Path, str] = {}
-    for path, versions in _history(archive).items():
+    for path, versions in history.items():
         file = archive / path
         content = _read(file)
         changed = next((version for version in versions if version.is_closed and version.content != content), None)
@@ -170,7 +173,7 @@ def _missing_records(archive: Path) -> Iterator[str]:
         yield f"{folder}: is missing, but commit {commit[:12]} contains it: it was removed, renamed or replaced."
 
 
-def _history(archive: Path) -> dict[str, list[_RecordVersion]]:
+def _history(archive: Path) -> _Versions:
     """Return all versions of each statement in the history, newest first, by path within the archive."""
     log = _git(
         archive, "log", "--full-history", "--diff-merges=separate", "--no-renames", "--no-ext-diff", "--raw",
@@ -187,7 +190,7 @@ def _history(archive: Path) -> dict[str, list[_RecordVersion]]:
                 commits.setdefault((path, change["blob"]), commit)
         elif header := _COMMIT.fullmatch(part):
             commit = header["commit"]
-    versions: dict[str, list[_RecordVersion]] = {}
+    versions: _Versions = {}
     contents = _contents(archive, [blob for _, blob in commits])
     for ((path, _), commit), content in zip(commits.items(), contents, strict=True):
         is_closed = _is_closed(content)
@@ -219,7 +222,7 @@ def _unsigned(archive: Path, allowed_signers: Path, commits: tuple[str, ...]) ->
     """Yield a problem for each commit without a valid signature by an allowed key."""
     if not commits:
         return
-    settings = _revoked() | {
+    settings = {
         "gpg.ssh.allowedSignersFile": str(allowed_signers),
         # A checkout must not choose the program that verifies it, and only SSH signatures are accepted.
         "gpg.ssh.program": "ssh-keygen",
@@ -227,6 +230,9 @@ def _unsigned(archive: Path, allowed_signers: Path, commits: tuple[str, ...]) ->
         "gpg.openpgp.program": "false",
         "gpg.x509.program": "false",
     }
+    with contextlib.suppress(GitFailed):  # not set
+        # The archive must not override the user's own file of revoked keys.
+        settings["gpg.ssh.revocationFile"] = git(Path("/"), "config", "--get", "gpg.ssh.revocationFile")
     log = _git(
         archive, "log", "--no-walk=unsorted", "--stdin", "--no-patch", "-z", "--format=%H %G? %an <%ae>",
         stdin="\n".join(commits) + "\n", settings=settings,
@@ -236,14 +242,6 @@ def _unsigned(archive: Path, allowed_signers: Path, commits: tuple[str, ...]) ->
         if sign != "G":
             problem = _SIGNATURES.get(sign, "has a signature that cannot be verified")
             yield f"{archive}: commit {commit[:12]} by {author} changed it and {problem}."
-
-
-def _revoked() -> dict[str, str]:
-    """Return the setting for the user's own file of revoked keys, which the archive must not override."""
-    try:
-        return {"gpg.ssh.revocationFile": git(Path("/"), "config", "--get", "gpg.ssh.revocationFile")}
-    except GitFailed:  # not set
-        return {}
 
 
 def _read(file: Path) -> bytes | None:

@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from runbook_lib.records import attachments
-from runbook_lib.records.archive import read_records
+from runbook_lib.records.archive import read_records, steps_of
 from runbook_lib.records.statement import EXECUTED, REPORT
 from runbook_lib.system import provenance
 
@@ -62,24 +62,19 @@ class RunView:
 
     def plan_html(self, tag: str = "") -> str:
         """Return the outputs of the plan's cells as harmless HTML; with ``tag``, of those cells that have it."""
+        from runbook_lib.records.pages import run as report
+
+        parts = []
         try:
-            cells = json.loads((self.folder / EXECUTED).read_bytes())["cells"]
-            return "\n".join(_plan_outputs(cells, tag))
+            for cell in json.loads((self.folder / EXECUTED).read_bytes())["cells"]:
+                tags = cell["metadata"].get("tags", ())
+                if DONE in tags:
+                    break
+                if cell["cell_type"] == "code" and INPUTS not in tags and (not tag or tag in tags):
+                    parts.append(report.outputs(cell, images=_IMAGES))
         except (OSError, ValueError, KeyError, TypeError):
             return ""  # the notebook is still being written, or does not exist
-
-
-def _plan_outputs(cells: Sequence[Mapping[str, Any]], tag: str) -> Iterator[str]:
-    from runbook_lib.records.pages import run as report
-
-    for cell in cells:
-        tags = cell["metadata"].get("tags", ())
-        if DONE in tags:
-            return
-        if cell["cell_type"] != "code" or INPUTS in tags or (tag and tag not in tags):
-            continue
-        if markup := report.outputs(cell, images=_IMAGES):
-            yield markup
+        return "\n".join(filter(None, parts))
 
 
 def find_run(bump: Path, *, process: Mapping[str, Any] | None = None, record: str = "") -> RunView | None:
@@ -93,17 +88,12 @@ def find_run(bump: Path, *, process: Mapping[str, Any] | None = None, record: st
     top = None
     for predicate in predicates:
         is_top = predicate.get("parent") is None
-        if process and is_top and provenance.is_same(predicate["process"], process):
-            top = predicate
-        if predicate["id"] == record:
+        is_started = process and is_top and provenance.is_same(predicate["process"], process)
+        if is_started or predicate["id"] == record:
             top = predicate
     if top is None:
         return None
-    steps = []
-    for predicate in predicates:
-        # A child of the same notebook is the preview with which the run compared its plan.
-        if predicate.get("parent") == top["id"] and predicate["notebook"]["name"] != top["notebook"]["name"]:
-            steps.append(_run_view(bump, predicate))
+    steps = [_run_view(bump, step) for step in steps_of(top, predicates)]
     return _run_view(bump, top, steps)
 
 

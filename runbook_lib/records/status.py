@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from runbook_lib.display import count
 from runbook_lib.notebooks import BUMP, CHANGING_STEPS, SYNC_CHECK
 from runbook_lib.records.statement import STORY, Identity
 
@@ -18,8 +19,8 @@ RERUN = "Run the same command again: completed work is detected and kept."
 _NEXT = {"failed": f"Fix what failed. {RERUN}", "killed": RERUN, "cancelled": RERUN}
 
 
-@dataclass(frozen=True)
-class BumpStatus:
+@dataclass(frozen=True, kw_only=True)
+class BumpStatus(Identity):
     """The status of a bump.
 
     ``state`` is ``ready`` if the bump notebook, or each step that applies, has completed and no step has changed
@@ -34,11 +35,6 @@ class BumpStatus:
     person removed from the board and that has not run since.
     """
 
-    repository: str
-    base: str
-    image_type: str
-    tag: str
-    practice: bool
     state: str
     step: str
     sentence: str
@@ -51,7 +47,6 @@ class BumpStatus:
     last: str = ""
     active: str = ""
     warning: str = ""
-    group: str = ""
     dismissed: bool = False
 
     @property
@@ -70,7 +65,12 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
 
     ``unreadable`` are the names of unreadable records.
     """
-    warning = _warning(unreadable)
+    warning = ""
+    if unreadable:
+        warning = (
+            f"{count(len(unreadable), 'record')} cannot be read, so this status may be incomplete "
+            f"({', '.join(unreadable)}). Run `runbook audit verify` for details."
+        )
     if not runs:
         return _unreadable_status(folder, warning) if unreadable else None
     parents = {str(run.get("parent")) for run in runs}
@@ -79,13 +79,18 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
     state, deciding = _deciding_run(applied) if applied else _deciding_preview(runs)
     considered = applied or list(runs)
     outcome = deciding.get("outcome") or {}
+    next_action = outcome.get("next") or _NEXT.get(state, "")
+    top = _last_started(considered)
+    if state == "waiting" and (top["notebook"]["name"], top["state"]) == (BUMP, "waiting"):
+        # The bump notebook takes all steps into account, not only the one that blocks the bump.
+        next_action = (top.get("outcome") or {}).get("next") or next_action
     is_running = any(run["state"] == "running" for run in runs)
     return BumpStatus(
         **asdict(Identity.from_json(deciding["bump"])),
         state=state,
         step=deciding["notebook"]["name"],
         sentence=outcome.get("sentence") or "",
-        next=_next_of_bump_notebook(applied, state) or outcome.get("next") or _NEXT.get(state, ""),
+        next=next_action,
         since=_since(considered, deciding),
         record=str(folder / deciding["id"]),
         started=str(considered[0]["started"]),
@@ -167,29 +172,16 @@ def _deciding_run(runs: Sequence[Predicate]) -> tuple[str, Predicate]:
         return top["state"], top
     if blocking is not None:
         return blocking["state"], blocking
-    ready = _ready_run(runs, latest)
-    if ready is None:
-        return "in progress", top
-    return "ready", ready
-
-
-def _next_of_bump_notebook(runs: Sequence[Predicate], state: str) -> str:
-    """Return the bump notebook's next action if it ran last and is waiting; else an empty string.
-
-    It takes all steps into account, so it takes precedence over that of the step that blocks the bump.
-    """
-    if state != "waiting" or not runs:
-        return ""
-    top = _last_started(runs)
-    if (top["notebook"]["name"], top["state"]) != (BUMP, "waiting"):
-        return ""
-    return str((top.get("outcome") or {}).get("next") or "")
+    if (ready := _ready_run(runs, latest)) is not None:
+        return "ready", ready
+    return "in progress", top
 
 
 def _found_ready(run: Predicate) -> bool:
     """Return True for a completed run of the bump notebook that checked the merge conditions."""
-    checked = any(str(check.get("name")).startswith(BEFORE_MERGE) for check in run.get("checks") or ())
-    return bool(run["notebook"]["name"] == BUMP and run["state"] == "done" and checked)
+    if run["notebook"]["name"] != BUMP or run["state"] != "done":
+        return False
+    return any(str(check.get("name")).startswith(BEFORE_MERGE) for check in run.get("checks") or ())
 
 
 def _ready_run(runs: Sequence[Predicate], latest: Mapping[str, Predicate]) -> Predicate | None:
@@ -229,16 +221,6 @@ def _since(runs: Sequence[Predicate], deciding: Predicate) -> str:
             break
         first = run
     return str(first.get("ended") or first["started"])
-
-
-def _warning(unreadable: Sequence[str]) -> str:
-    if not unreadable:
-        return ""
-    count = "1 record" if len(unreadable) == 1 else f"{len(unreadable)} records"
-    return (
-        f"{count} cannot be read, so this status may be incomplete ({', '.join(unreadable)}). "
-        "Run `runbook audit verify` for details."
-    )
 
 
 def _unreadable_status(folder: Path, warning: str) -> BumpStatus:

@@ -7,6 +7,7 @@ ends as incomplete.
 
 import csv
 import io
+import itertools
 import json
 import os
 import re
@@ -58,10 +59,7 @@ class StepRecord:
     @property
     def parent(self) -> str | None:
         """The ID of the run that this one is a step of; None for a run that a person started."""
-        parent = None
-        if self.folder:
-            parent = read_predicate(self.folder).get("parent")
-        return parent
+        return read_predicate(self.folder).get("parent") if self.folder else None
 
     def add_inputs(self, **values: object) -> None:
         """Add resolved inputs, such as ``digest``, ``base_commit``, ``head_commit`` and ``merge_commit``."""
@@ -114,7 +112,8 @@ class StepRecord:
 
     def table(self, name: str, rows: Table | Iterable[Mapping[str, object]]) -> None:
         """Store the rows as ``<name>.csv`` in the record."""
-        self.store(f"{_file_name(name)}.csv", _csv(rows))
+        file_name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:80] or "table"
+        self.store(f"{file_name}.csv", _csv(rows))
 
     def diff(self, text: str) -> None:
         """Store the diff as ``change.diff`` in the record, unless it is empty."""
@@ -154,8 +153,7 @@ class StepRecord:
         view = display.View("", "")
         if self._checks:
             view += display.checks([Check(c["name"], c["status"], c["detail"]) for c in fields["checks"]])
-        if fields["warnings"]:
-            view += display.notes(fields["warnings"], title="Warnings")
+        view += display.notes(fields["warnings"], title="Warnings")
         view += display.note(outcome["sentence"] or "Nothing was done.")
         if outcome["next"]:
             view += display.note(f"Next: {outcome['next']}")
@@ -165,16 +163,17 @@ class StepRecord:
     def raise_if_failed(self) -> None:
         """Raise a RunbookError that names the failed checks, if any."""
         failed = [check for check in self._checks if check.status == "failed"]
+        if not failed:
+            return
+        sentence = failed_checks(f"{check.name} ({check.detail.rstrip('.')})" for check in failed)
         if len(failed) == 1 and CELL_REFERENCE.search(failed[0].detail):
             # The check is a step whose detail already names the failure.
-            raise RunbookError(self._redactor.text(f"{failed[0].name}: {failed[0].detail}"))
-        if failed:
-            sentence = failed_checks(f"{check.name} ({check.detail.rstrip('.')})" for check in failed)
-            raise RunbookError(self._redactor.text(sentence))
+            sentence = f"{failed[0].name}: {failed[0].detail}"
+        raise RunbookError(self._redactor.text(sentence))
 
     def _add(self, kind: str, **fields: object) -> None:
-        entry = {"kind": kind, "at": stamp(now()), **fields}
-        line = json.dumps(self._redactor.data(_plain(entry)))
+        entry = json.dumps({"kind": kind, "at": stamp(now()), **fields}, default=_as_json)
+        line = json.dumps(self._redactor.data(json.loads(entry)))
         self._lines.append(line)
         if self.folder is not None:
             file = self.folder / CONTRIBUTIONS
@@ -190,15 +189,9 @@ class StepRecord:
             write(self.folder / name, self._redactor.text(text))
 
 
-def _plain(value: object) -> Any:
-    """Return the value in JSON form: sets sorted, unknown types as text."""
-
-    def default(item: object) -> object:
-        if isinstance(item, set | frozenset):
-            return sorted(map(str, item))
-        return str(item)
-
-    return json.loads(json.dumps(value, default=default))
+def _as_json(item: object) -> object:
+    """Return a value that JSON does not have in another form: a set as a sorted list, other types as text."""
+    return sorted(map(str, item)) if isinstance(item, set | frozenset) else str(item)
 
 
 def _csv(rows: Table | Iterable[Mapping[str, object]]) -> str:
@@ -206,15 +199,11 @@ def _csv(rows: Table | Iterable[Mapping[str, object]]) -> str:
         return rows.to_csv(index=False)
     listed = list(rows)
     out = io.StringIO()
-    names = list(dict.fromkeys(key for row in listed for key in row))
-    writer = csv.DictWriter(out, fieldnames=names, lineterminator="\n")
+    names = dict.fromkeys(itertools.chain.from_iterable(listed))
+    writer = csv.DictWriter(out, fieldnames=list(names), lineterminator="\n")
     writer.writeheader()
     writer.writerows(listed)
     return out.getvalue()
-
-
-def _file_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:80] or "table"
 
 
 def close_incomplete(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from importlib.resources import files
@@ -101,59 +101,52 @@ def decisions(runs: Sequence[Predicate]) -> list[RecordedDecision]:
     return list(unique.values())
 
 
-def _exceptions(run: Predicate) -> list[RecordedDecision]:
-    decided = []
+def named_entries(run: Predicate, parameter: str) -> Iterator[tuple[str, str]]:
+    """Yield name and reason of each entry in a run's parameter of the form ``name: reason; …``."""
+    resolved = (run.get("parameters") or {}).get("resolved") or {}
+    for entry in str(resolved.get(parameter) or "").split(";"):
+        name, _, reason = map(str.strip, entry.partition(":"))
+        if name:
+            yield name, reason
+
+
+def _exceptions(run: Predicate) -> Iterator[RecordedDecision]:
     for entry in run.get("exceptions") or ():
         name = str(entry.get("exception"))
         decision = f"allowed {name}"
         if name.startswith("accept "):
             decision = f"accepted the new values of {name.removeprefix('accept ')}"
         at = str(entry.get("at") or run["started"])
-        decided.append(RecordedDecision(decision, str(entry.get("reason")), person(run), at))
-    return decided
+        yield RecordedDecision(decision, str(entry.get("reason")), person(run), at)
 
 
-def _broken(run: Predicate, issues: Mapping[str, str]) -> list[RecordedDecision]:
-    """Return the tests that a run quarantined, with the issues named by its check."""
-    resolved = (run.get("parameters") or {}).get("resolved") or {}
-    broken = str(resolved.get("broken") or "")
-    if not broken or run["state"] not in ("done", "waiting") or not run.get("effects"):
-        return []
+def _broken(run: Predicate, issues: Mapping[str, str]) -> Iterator[RecordedDecision]:
+    """Yield the tests that a run quarantined, with the issues named by its check."""
+    if run["state"] not in ("done", "waiting") or not run.get("effects"):
+        return
     details = " ".join(str(check.get("detail")) for check in run.get("checks") or ())
-    decided = []
-    for entry in broken.split(";"):
-        test, _, reason = map(str.strip, entry.partition(":"))
+    for test, reason in named_entries(run, "broken"):
         case = test.partition("@")[0]
         match = re.search(_ISSUE.format(case=re.escape(case)), details) if case else None
         if match is not None:
             issue = f"#{match[1]}"
             decision = f"quarantined {test} as broken, with the issue {issue}"
-            decided.append(RecordedDecision(decision, reason, person(run), str(run["started"]), issues.get(issue, "")))
-    return decided
+            yield RecordedDecision(decision, reason, person(run), str(run["started"]), issues.get(issue, ""))
 
 
-def _reenabled(run: Predicate) -> list[RecordedDecision]:
-    """Return the tests that a run re-enabled, if its check confirms that they run again."""
-    resolved = (run.get("parameters") or {}).get("resolved") or {}
+def _reenabled(run: Predicate) -> Iterator[RecordedDecision]:
+    """Yield the tests that a run re-enabled, if its check confirms that they run again."""
     checks = {str(check.get("name")): str(check.get("status")) for check in run.get("checks") or ()}
-    if checks.get(REENABLED) != "passed" or not run.get("effects"):
-        return []
-    decided = []
-    for entry in str(resolved.get("reenable") or "").split(";"):
-        test, _, reason = map(str.strip, entry.partition(":"))
-        if test:
-            decided.append(RecordedDecision(f"re-enabled {test}", reason, person(run), str(run["started"])))
-    return decided
+    if checks.get(REENABLED) == "passed" and run.get("effects"):
+        for test, reason in named_entries(run, "reenable"):
+            yield RecordedDecision(f"re-enabled {test}", reason, person(run), str(run["started"]))
 
 
-def _holds(run: Predicate) -> list[RecordedDecision]:
-    """Return the holds that a person has put on the merge."""
-    decided = []
-    for entry in str(((run.get("parameters") or {}).get("resolved") or {}).get("hold") or "").split(";"):
-        name, _, reason = map(str.strip, entry.partition(":"))
-        if name and not is_preview(run):
-            decided.append(RecordedDecision(f"put {name} on hold", reason, person(run), str(run["started"])))
-    return decided
+def _holds(run: Predicate) -> Iterator[RecordedDecision]:
+    """Yield the holds that a person has put on the merge."""
+    if not is_preview(run):
+        for name, reason in named_entries(run, "hold"):
+            yield RecordedDecision(f"put {name} on hold", reason, person(run), str(run["started"]))
 
 
 def person(run: Predicate) -> str:
@@ -161,9 +154,7 @@ def person(run: Predicate) -> str:
     who: Mapping[str, Any] = run.get("who") or {}
     ci = who.get("ci") or {}
     name = str(who.get("git") or f"{who.get('user', 'unknown')} on {who.get('host', 'unknown')}")
-    if not ci:
-        return name
-    return f"{name}, by {ci.get('service')} of {ci.get('actor')}"
+    return f"{name}, by {ci.get('service')} of {ci.get('actor')}" if ci else name
 
 
 def describe_effect(effect: Mapping[str, Any]) -> str:

@@ -75,27 +75,17 @@ def _beginning(file: Path) -> str:
 
 def render(archive: Path, bumps: Sequence[tuple[BumpStatus, BumpRecords]]) -> str:
     """Return an archive's page from the status and records of each bump."""
-    rows = []
-    states: Counter[str] = Counter()
-    repositories: Counter[str] = Counter()
-    worlds: Counter[str] = Counter()
-    as_of = ""
-    for bump, records in sorted(bumps, key=lambda entry: entry[0].active, reverse=True):
-        row = _row(archive, bump, len(records.readable))
-        rows.append(row)
-        states[bump.state] += 1
-        repositories[bump.repository] += 1
-        worlds[row["world"]] += 1
-        as_of = max(as_of, bump.last)
+    newest_first = sorted(bumps, key=lambda entry: entry[0].active, reverse=True)
+    rows = [_row(archive, bump, len(records.readable)) for bump, records in newest_first]
     return html.render(
         "index.html",
         title="Base image bumps",
         made_of="",
         rows=rows,
-        states=states,
-        repositories=repositories,
-        worlds=worlds,
-        as_of=format_time(as_of),
+        states=Counter(row["bump"].state for row in rows),
+        repositories=Counter(row["bump"].repository for row in rows),
+        worlds=Counter(row["world"] for row in rows),
+        as_of=format_time(max((row["bump"].last for row in rows), default="")),
     )
 
 

@@ -161,12 +161,7 @@ class _History:
             details = {step["id"]: self._details(step, set()) for step in reversed(entry.steps)}
             details[entry.run["id"]] = self._details(entry.run, names)
         markup: Markup = html.macros("story_run.html").entry(
-            number,
-            level,
-            entry,
-            details,
-            person=timeline.person(entry.run),
-            is_repeated=_is_stable(entry.repetitions),
+            number, level, entry, details, person=timeline.person(entry.run), is_repeated=_is_stable(entry.repetitions)
         )
         return markup
 
