@@ -1,7 +1,7 @@
-"""Builds the locked environment for environment/run, which calls this when there is none, or an outdated one.
+"""Build the locked environment for environment/run, which calls this if it is missing or outdated.
 
-Standard library only.  Several starts at once, and one that is killed, leave a whole environment or none:
-the lock is held until the last installing process has ended, and the file that says "installed" is written last.
+Uses only the standard library.  Concurrent or killed builds leave a complete environment or none: the lock is held
+until the last installing process has ended, and the file ``installed`` is written last.
 """
 
 import ast
@@ -20,7 +20,7 @@ ROOT = ENVIRONMENT.parent
 VENV = ENVIRONMENT / ".venv"
 PYTHON = VENV / "bin" / "python"
 INSTALLED = VENV / "installed"
-#: Settings of pip and uv that would have them install something else, or somewhere else.  Those of the network stay.
+#: Settings that would make pip and uv install other packages, or elsewhere.  Network settings are kept.
 DIVERTING = (
     "BUILD_CONSTRAINT", "CONSTRAINT", "DRY_RUN", "EDITABLE", "EXCLUDE", "GROUP", "OVERRIDE", "PREFIX", "PYTHON",
     "REQUIREMENT", "REQUIREMENTS_FROM_SCRIPT", "ROOT", "TARGET",
@@ -29,13 +29,13 @@ SOURCES = (ENVIRONMENT / "uv.txt", ENVIRONMENT / "requirements.txt", ROOT / "pyp
 
 
 class Failed(Exception):
-    """A step of the installation failed; its own words are on standard error already."""
+    """A failed installation step, which has already printed the reason on standard error."""
 
 
 def main() -> int:
-    """Exit status: 0 when the environment is whole, 125 when it could not be built, 130 after Ctrl-C."""
+    """Return 0 if the environment is complete, 125 if it could not be built, 130 after Ctrl-C."""
     try:
-        # Nobody else may change what is installed, whatever the umask.
+        # Other users must not be able to change the installed files, whatever the umask.
         os.umask(os.umask(0o022) | 0o022)
         with open(ENVIRONMENT / ".lock", "a", opener=_private) as lock:
             _acquire(lock.fileno())
@@ -43,25 +43,25 @@ def main() -> int:
                 _build(lock.fileno())
     except Failed as failure:
         _say(
-            f"{failure} The reason is above. If it is the network: a proxy is taken from HTTPS_PROXY, a mirror of the "
-            "package index and its certificate from pip's settings (pip config set global.index-url …, global.cert …). "
-            "Nothing half-built is left in use: run the same command again."
+            f"{failure} The reason is shown above. For network problems: set a proxy with HTTPS_PROXY, and another "
+            "package index or its certificate with pip's settings (pip config set global.index-url …, global.cert …). "
+            "No incomplete environment is used. Run the same command again."
         )
         return 125
     except OSError as error:
         _say(f"The environment could not be built in {ENVIRONMENT}: {error}.")
         return 125
     except KeyboardInterrupt:
-        _say("Interrupted. Nothing half-built is left in use: run the same command again.")
+        _say("Interrupted. No incomplete environment is used. Run the same command again.")
         return 130
     return 0
 
 
 def _private(path: str, flags: int) -> int:
-    # Who can read the file could keep it locked for ever.
+    # Anyone who can read the file could keep it locked forever.
     handle = os.open(path, flags | os.O_NOFOLLOW, 0o600)
-    found = os.fstat(handle)
-    if found.st_uid == os.geteuid() and found.st_nlink == 1:
+    status = os.fstat(handle)
+    if status.st_uid == os.geteuid() and status.st_nlink == 1:
         os.fchmod(handle, 0o600)
     return handle
 
@@ -70,7 +70,7 @@ def _acquire(lock: int) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        _say("Another command is building the environment: waiting for it.")
+        _say("Waiting for another command that is building the environment.")
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
@@ -86,10 +86,10 @@ def _content() -> bytes:
 def _build(lock: int) -> None:
     started = time.monotonic()
     version = ".".join(map(str, sys.version_info[:3]))
-    # An interrupted installation, or one for another place, cannot be trusted; a whole one is only brought up to date.
-    whole = PYTHON.exists() and INSTALLED.exists() and INSTALLED.read_bytes().startswith(os.fsencode(ROOT) + b"\n")
-    if whole:
-        _say("What is locked has changed: bringing the environment up to date.")
+    # An interrupted installation, or one for another location, cannot be trusted; a complete one is only updated.
+    location = os.fsencode(ROOT) + b"\n"
+    if PYTHON.exists() and INSTALLED.exists() and INSTALLED.read_bytes().startswith(location):
+        _say("The lock file has changed: updating the environment.")
         INSTALLED.unlink()
     else:
         _say(f"First use: building the locked environment in {VENV} with Python {version}.")
@@ -97,22 +97,22 @@ def _build(lock: int) -> None:
             shutil.rmtree(VENV)
         _step("Python's venv module failed.", lock, sys.executable, "-I", "-m", "venv", VENV)
     pip = (PYTHON, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "-qq")
-    # Else uv takes the settings of each folder above the checkout, and others may write there.
+    # Otherwise uv reads settings from each folder above the checkout, where others may be able to write.
     uv = (VENV / "bin" / "uv", "--project", "/", "pip")
-    _say("1 of 3: fetching uv, the installer.")
+    _say("1 of 3: downloading uv, the installer.")
     requirements = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", SOURCES[0])
     _step("uv could not be installed.", lock, *pip, "install", *requirements)
-    _say("2 of 3: installing the packages, each checked against its hash (some 260 MB to fetch the first time).")
+    _say("2 of 3: installing the packages, verified by hash (about 260 MB to download the first time).")
     options = ("--quiet", "--python", PYTHON)
-    # Only wheels: a source distribution would be built by code that nothing has locked.
+    # Only wheels: building a source distribution would run code that is not locked.
     hashed = ("--require-hashes", "--no-build")
     _step("The packages could not be installed.", lock, *uv, "sync", *options, *hashed, SOURCES[1])
-    # Older Pythons put it into every virtual environment; nothing here needs it.
-    _step("What is not locked could not be removed.", lock, *uv, "uninstall", *options, "setuptools")
-    _say("3 of 3: installing the library of this checkout.")
+    # Older Pythons install it in every virtual environment, but nothing here needs it.
+    _step("Packages that are not locked could not be removed.", lock, *uv, "uninstall", *options, "setuptools")
+    _say("3 of 3: installing this checkout's library.")
     offline = ("--offline", "--no-deps", "--no-build-isolation", "--editable", ROOT)
     _step("The library could not be installed.", lock, *uv, "install", *options, *offline)
-    with contextlib.suppress(FileNotFoundError):  # uv lets everybody lock the environment
+    with contextlib.suppress(FileNotFoundError):  # uv lets every user lock the environment
         (VENV / ".lock").chmod(0o600)
     partial = INSTALLED.with_suffix(".partial")
     partial.write_bytes(_content())
@@ -121,7 +121,7 @@ def _build(lock: int) -> None:
 
 
 def _step(failure: str, lock: int, *command: str | Path) -> None:
-    # The child inherits the lock: were this process killed, the child would hold it until it has ended too.
+    # The child inherits the lock, so that it is held until the child has ended even if this process is killed.
     environ = _environ() if PYTHON.exists() else {**os.environ, "PYTHONSAFEPATH": "1"}
     if subprocess.run(command, env=environ, cwd=ROOT, pass_fds=(lock,), check=False).returncode != 0:
         raise Failed(failure)
@@ -129,12 +129,12 @@ def _step(failure: str, lock: int, *command: str | Path) -> None:
 
 @functools.cache
 def _environ() -> dict[str, str]:
-    """The environment for pip and uv; what is set up for pip (index, certificate) serves uv too."""
+    """Return the environment for pip and uv; pip's index and certificate are used for uv, too."""
     diverting = {f"{tool}_{name}" for tool in ("PIP", "UV") for name in DIVERTING}
     environ = {name: value for name, value in os.environ.items() if name not in diverting}
-    # Programs that pip and uv start do not import from the current folder either.
+    # Programs started by pip and uv must not import from the current folder, either.
     environ |= {"PIP_USER": "0", "PYTHONSAFEPATH": "1"}
-    if "PYTHONDONTWRITEBYTECODE" in os.environ:  # without bytecode from here every start would compile anew
+    if "PYTHONDONTWRITEBYTECODE" in os.environ:  # otherwise every start would compile again
         environ.setdefault("UV_COMPILE_BYTECODE", "1")
     listing = subprocess.run([PYTHON, "-I", "-m", "pip", "config", "list"], capture_output=True, text=True, check=False)
     for line in listing.stdout.splitlines():

@@ -1,9 +1,9 @@
-"""Builds the documentation's site: the documents, the executed practice notebooks, and the reference from the code.
+"""Build the documentation's site: the documents, the executed practice notebooks, and the reference from the code.
 
     environment/run python environment/build_site.py [FOLDER]
 
-The default folder is ``site/``.  The build is strict: a link that leads nowhere, or a page that no menu has, ends it
-with exit status 1.  Notebooks run in a practice environment of their own; nothing leaves the machine but pages.
+The default folder is ``site/``.  The build is strict: a broken link, or a page in no menu, ends it with exit status 1.
+Notebooks run in a separate practice environment; nothing leaves the machine.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from runbook_lib.runner.parameters import NotebookSource
 
 ROOT = Path(__file__).resolve().parent.parent
 TAG = "26.05-py3"
-#: Documents outside ``docs/`` that are pages, too.
+#: Documents outside ``docs/`` that become pages.
 PAGES = {
     "README.md": "index.md", "SECURITY.md": "security.md", "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
@@ -40,7 +40,7 @@ _HREF = re.compile(r'href="([^":#]{1,300}\.(?:ipynb|md))(#[^"]{0,200})?"')
 
 
 def page_of(path: str) -> str:
-    """Return the page for a file of the project, such as ``notebooks/bump.md``; empty for one that has none."""
+    """Return the page for a file of the project, such as ``notebooks/bump.md``; empty if it has none."""
     if path in PAGES:
         return PAGES[path]
     file = PurePosixPath(path)
@@ -50,7 +50,7 @@ def page_of(path: str) -> str:
 
 
 def relink(text: str, source: str) -> str:
-    """Return a document with its links to files of the project as links to pages; others become plain text."""
+    """Return a document whose links to project files lead to pages; links to files without a page become plain text."""
     here = PurePosixPath(page_of(source)).parent
 
     def replace(match: re.Match[str]) -> str:
@@ -88,7 +88,7 @@ def executed(folder: Path) -> Mapping[str, Path]:
 
 
 def notebook_page(source: NotebookSource, done: Path, temporary: Path) -> str:
-    """Return the page of a notebook: its parameters, and what it showed in practice."""
+    """Return the page of a notebook: its parameters, and its output in the practice environment."""
     content = nbformat.read(done, as_version=4)
     content.cells = [cell for cell in content.cells if "parameters" not in cell.metadata.get("tags", [])]
     exporter = nbconvert.HTMLExporter(template_name="basic", exclude_input=True, exclude_output_prompt=True)
@@ -106,7 +106,7 @@ def notebook_page(source: NotebookSource, done: Path, temporary: Path) -> str:
     html = re.sub(r"<h1.*?</h1>", "", _HREF.sub(relative, html), count=1, flags=re.DOTALL)
     rows = [f"| `{each.name}` | `{each.default!r}` | {each.help} |" for each in source.parameters]
     table = "\n".join(["## Parameters", "", "| name | default | meaning |", "|---|---|---|", *rows, ""]) if rows else ""
-    shown = "As it ran in the practice environment; its code is in the notebook."
+    shown = "This is a run in the practice environment. The notebook has the code."
     return f'# {title}\n\n{shown}\n\n<div class="executed">\n{html}\n</div>\n\n{table}'
 
 
@@ -140,7 +140,7 @@ def stage(folder: Path) -> None:
 def main() -> int:
     """Build the site; return 1 if a page or a link is wrong."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("folder", nargs="?", default="site", help="where the site goes (default: site)")
+    options.add_argument("folder", nargs="?", default="site", help="the folder for the site (default: site)")
     target = Path(options.parse_args().folder).resolve()
     os.environ |= {"COLUMNS": "100", "NO_MKDOCS_2_WARNING": "1"}
     with tempfile.TemporaryDirectory(prefix="pages-") as temporary:

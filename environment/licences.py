@@ -1,10 +1,10 @@
-"""Compares licences.txt with what the locked packages say of themselves, or writes it anew.
+"""Compare licences.txt with the metadata of the locked packages, or rewrite it.
 
-    environment/run python environment/licences.py            tells what is missing, unknown or otherwise
-    environment/run python environment/licences.py --renew    writes licences.txt
+    environment/run python environment/licences.py            reports missing, unknown and changed licences
+    environment/run python environment/licences.py --renew    rewrites licences.txt
 
-A package that is locked for another system or Python keeps the line that it has; a new one needs a line by hand.
-A licence that appears or changes shows in the diff of licences.txt: that is where a person accepts it.
+Packages locked only for another system or Python keep their line; a new one needs a line written by hand.
+Reviewing the diff of licences.txt is how a person accepts a new or changed licence.
 """
 
 import sys
@@ -14,13 +14,13 @@ import locked
 
 FILE = locked.ENVIRONMENT / "licences.txt"
 HEADING = """\
-# The licences of all locked packages, as each says itself: package | licence.
+# The licences of all locked packages, from their metadata: package | licence.
 # Written by: environment/run python environment/licences.py --renew
 """
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status: 0, 1 when the file and the packages disagree or a licence is unknown, 2 for a wrong call."""
+    """Return 0, 1 if the file and the packages disagree or a licence is unknown, or 2 for incorrect usage."""
     if arguments not in ([], ["--renew"]):
         print(__doc__, file=sys.stderr)
         return 2
@@ -30,47 +30,54 @@ def main(arguments: list[str]) -> int:
 
 
 def stated() -> dict[str, str]:
-    """Licence by package, as the file says."""
+    """Return the licence of each package in the file."""
     lines = [line for line in FILE.read_text().splitlines() if line and not line.startswith("#")]
     return {name.strip(): licence.strip() for name, _, licence in (line.partition("|") for line in lines)}
 
 
 def licence(package: Distribution) -> str:
-    """What a package says: its expression, else its classifiers, else a short word; empty if that is nothing."""
+    """Return the licence in a package's metadata: its expression, classifiers or short name; empty if it has none."""
     about = package.metadata
     if "License-Expression" in about:
         return str(about["License-Expression"])
-    classifiers = [it.rpartition(" :: ")[2] for it in about.get_all("Classifier") or () if it.startswith("License ::")]
-    classifiers = [it for it in classifiers if it not in ("DFSG approved", "OSI Approved")]
-    word = " ".join(about.get_all("License") or ()).strip()
-    return " AND ".join(classifiers) or ("" if word == "UNKNOWN" or "\n" in word else word)
+    classifiers = []
+    for classifier in about.get_all("Classifier") or ():
+        name = classifier.rpartition(" :: ")[2]
+        if classifier.startswith("License ::") and name not in ("DFSG approved", "OSI Approved"):
+            classifiers.append(name)
+    if classifiers:
+        return " AND ".join(classifiers)
+    name = " ".join(about.get_all("License") or ()).strip()
+    return "" if name == "UNKNOWN" or "\n" in name else name
 
 
 def compare() -> list[str]:
-    """What is wrong, in sentences."""
-    told, problems = stated(), []
-    names = {it.name for it in locked.read()}
-    problems += [f"{name} is in licences.txt and is not locked any more." for name in sorted(told.keys() - names)]
-    problems += [f"{name} is locked, and licences.txt does not have it." for name in sorted(names - told.keys())]
-    problems += [f"The licence of {name} is unknown." for name, its in told.items() if not its]
+    """Return the problems as sentences."""
+    listed, problems = stated(), []
+    names = {package.name for package in locked.read()}
+    problems += [f"{name} is in licences.txt, but no longer locked." for name in sorted(listed.keys() - names)]
+    problems += [f"{name} is locked, but not in licences.txt." for name in sorted(names - listed.keys())]
+    problems += [f"The licence of {name} is unknown." for name, stated_licence in listed.items() if not stated_licence]
     for name, package in sorted(locked.installed().items()):
-        if name in told and told[name] != (now := licence(package)):
-            problems.append(f"{name} {package.version} says {now or 'nothing'}, licences.txt says {told[name]}.")
+        current = licence(package)
+        if name in listed and listed[name] != current:
+            problems.append(f"{name} {package.version} has {current or 'no licence'}, licences.txt has {listed[name]}.")
     if problems:
-        problems.append("Renew it, and look at the difference: environment/run python environment/licences.py --renew")
+        problems.append("Rewrite it and review the diff: environment/run python environment/licences.py --renew")
     return problems
 
 
 def renew() -> list[str]:
-    """Write the file; what is unknown, in sentences."""
+    """Write the file; return a sentence for each unknown licence."""
     before = stated() if FILE.exists() else {}
     packages = locked.installed()
     lines, problems = [], []
-    for name in sorted({it.name for it in locked.read()}):
-        found = (licence(packages[name]) if name in packages else "") or before.get(name, "")
-        lines.append(f"{name} | {found}".rstrip())
-        if not found:
-            problems.append(f"The licence of {name} is unknown: write it into licences.txt, as its own page says.")
+    for name in sorted({package.name for package in locked.read()}):
+        current = licence(packages[name]) if name in packages else ""
+        current = current or before.get(name, "")
+        lines.append(f"{name} | {current}".rstrip())
+        if not current:
+            problems.append(f"The licence of {name} is unknown. Look it up and add it to licences.txt.")
     FILE.write_text(HEADING + "\n".join(lines) + "\n")
     return problems
 

@@ -1,7 +1,4 @@
-"""What is locked, for the commands beside this file: the entries of uv.txt and requirements.txt.
-
-Runs in the locked environment, as ``packaging`` reads the entries.
-"""
+"""The locked packages, read from uv.txt and requirements.txt with ``packaging``, for the commands in this folder."""
 
 import re
 from dataclasses import dataclass
@@ -18,9 +15,9 @@ PROJECT = "base-image-runbook"
 
 @dataclass(frozen=True)
 class Locked:
-    """A package in one version.  ``hashes`` are the SHA-256 of its files, ``needed_by`` names of packages.
+    """A package in one version, with the SHA-256 hashes of its files and the names of the packages that need it.
 
-    ``here`` is whether this Python on this system installs it.
+    ``here``: this Python on this system installs it.
     """
 
     name: str
@@ -34,26 +31,26 @@ class Locked:
 
 
 def read(*files: Path) -> tuple[Locked, ...]:
-    """The entries of these files, else of both.  Raises ValueError for one that is not exact, or has no hash."""
+    """Return the entries of the files (default: both).  Raises ValueError for an inexact version or a missing hash."""
     return tuple(_entry(text) for file in files or FILES for text in re.split(r"\n(?=[a-z0-9])", file.read_text())[1:])
 
 
 def installed() -> dict[str, metadata.Distribution]:
-    """The packages of this environment by their names as the lock spells them; not the project itself."""
-    found: dict[str, metadata.Distribution] = {
-        canonicalize_name(it.metadata["Name"]): it for it in metadata.distributions()
-    }
-    found.pop(canonicalize_name(PROJECT), None)
-    return found
+    """Return this environment's packages by canonical name, without the project itself."""
+    packages: dict[str, metadata.Distribution] = {}
+    for package in metadata.distributions():
+        packages[canonicalize_name(package.metadata["Name"])] = package
+    packages.pop(PROJECT, None)
+    return packages
 
 
 def _entry(text: str) -> Locked:
     requirement = Requirement(text.partition(" \\\n")[0])
-    versions = [it.version for it in requirement.specifier if it.operator == "==" and "*" not in it.version]
+    exact = [part for part in requirement.specifier if part.operator == "==" and "*" not in part.version]
     hashes = tuple(re.findall(r"--hash=sha256:([0-9a-f]{64})\b", text))
-    if requirement.url or len(versions) != 1 or len(requirement.specifier) != 1 or not hashes:
-        raise ValueError(f"{requirement} is no exact version with a hash. Run environment/lock.")
+    if requirement.url or len(exact) != 1 or len(requirement.specifier) != 1 or not hashes:
+        raise ValueError(f"{requirement} is not an exact version with a hash. Run environment/lock.")
     comments = re.sub(r"(?m)^ *# *(via)?", "", "\n".join(re.findall(r"(?m)^ *#.*$", text)))
     needed_by = {name.partition(" ")[0] for name in map(str.strip, comments.splitlines()) if name}
     here = requirement.marker is None or requirement.marker.evaluate()
-    return Locked(canonicalize_name(requirement.name), versions[0], here, hashes, tuple(sorted(needed_by)))
+    return Locked(canonicalize_name(requirement.name), exact[0].version, here, hashes, tuple(sorted(needed_by)))

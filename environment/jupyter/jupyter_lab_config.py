@@ -1,6 +1,6 @@
-"""JupyterLab as the runbook wants it: it opens and runs the start page, with the table of contents beside it.
+"""JupyterLab settings: it opens and runs the start page, with the table of contents beside it.
 
-Everything here is a default: a person's own settings win.  The rest is in labconfig/default_setting_overrides.json.
+These are defaults: the user's own settings take precedence.  More are in labconfig/default_setting_overrides.json.
 """
 
 import json
@@ -17,12 +17,12 @@ c.LabApp.extra_labextensions_path = [str(here / "labextensions")]
 START = "00-start.ipynb"
 if start := next((path for path in (f"runbooks/{START}", START) if Path(path).is_file()), None):
     c.LabApp.default_url = f"/lab/tree/{start}"
-    # Only what is shipped runs unasked: a page of that name in the current folder may be anybody's.
+    # Only the shipped page runs on opening: one of that name in the current folder may come from anybody.
     shipped = here.parents[1] / "runbooks" / START
     if shipped.is_file() and (shipped.samefile(start) or shipped.read_bytes() == Path(start).read_bytes()):
         c.ServerApp.tornado_settings = {"page_config_data": {"runbookStart": start}}
 
-# The layout of a workspace is no setting, so a workspace is made once, apart from those of a person's other work.
+# A layout is not a setting, so a workspace is created once, separate from those of the user's other work.
 state = Path(os.environ.get("XDG_STATE_HOME", ""))
 state = state if state.is_absolute() else Path.home() / ".local/state"
 folder = state / "base-image-runbook" / "workspaces"
@@ -33,8 +33,8 @@ try:
     if not folder.is_dir():
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
-        made = {"data": {"layout-restorer:data": layout}, "metadata": {"id": "default"}}
-        WorkspacesManager(str(folder)).save("default", json.dumps(made))
+        workspace = {"data": {"layout-restorer:data": layout}, "metadata": {"id": "default"}}
+        WorkspacesManager(str(folder)).save("default", json.dumps(workspace))
     c.LabApp.workspaces_dir = str(folder)
 except OSError:
-    pass  # without a home to write to, JupyterLab's own layout does
+    pass  # without a writable home folder, JupyterLab's own layout is used

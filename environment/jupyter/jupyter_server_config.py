@@ -1,6 +1,6 @@
-"""The server's files: records are read-only, and checkpoints are kept apart from the files that they are of.
+"""The server's files: records are read-only, and checkpoints are stored elsewhere.
 
-Jupyter otherwise writes a checkpoint beside each file that somebody opens: into a record, viewing it would change it.
+Jupyter otherwise writes a checkpoint beside each opened file, so that viewing a record would change it.
 """
 
 import os
@@ -14,7 +14,7 @@ c = get_config()  # noqa: F821 - Jupyter provides it
 
 
 class SeparateCheckpoints(AsyncFileCheckpoints):
-    """Checkpoints below the user's folder of state, by the path of their file; where it cannot be, beside the file."""
+    """Checkpoints in the user's state folder, by the path of their file; beside the file if that is impossible."""
 
     def checkpoint_path(self, checkpoint_id, path):
         file = Path(self._get_os_path(path.strip("/")))
@@ -29,7 +29,7 @@ class SeparateCheckpoints(AsyncFileCheckpoints):
 
 
 class RecordsReadOnly(AsyncLargeFileManager):
-    """A manager of files that changes no record and nothing beside records, whoever's the files are."""
+    """A contents manager that changes no record and no file beside records."""
 
     checkpoints_class = SeparateCheckpoints
 
@@ -58,7 +58,7 @@ class RecordsReadOnly(AsyncLargeFileManager):
 
     def _refuse_evidence(self, path):
         if self._is_evidence(path):
-            raise HTTPError(403, f"{path} is part of a record, which nothing may change. Save a copy elsewhere.")
+            raise HTTPError(403, f"{path} is part of a record, which must not be changed. Save a copy elsewhere.")
 
 
 c.ServerApp.contents_manager_class = RecordsReadOnly

@@ -1,6 +1,6 @@
-"""The action, the workflows that the documents show and GitLab's template: their form, their scripts, their rights.
+"""Tests of the action, the documented workflows and GitLab's template: their format, scripts and permissions.
 
-The steps run against the practice forge, from event files in GitHub's published form, which records what they ask for.
+The steps run against the practice forge, which records their requests, with event files in GitHub's published format.
 """
 
 import os
@@ -31,13 +31,13 @@ MODES = ("check", "watch", "follow")
 
 
 def valid(schema: str, *files: Path) -> subprocess.CompletedProcess[str]:
-    """Judge files by a schema that check-jsonschema brings, without any network."""
+    """Validate files with a schema that is part of check-jsonschema, without network."""
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *map(str, files)]
     return subprocess.run(command, capture_output=True, text=True)
 
 
 @pytest.mark.slow
-def test_the_action_and_the_workflows_have_the_form_that_github_reads(tmp_path: Path) -> None:
+def test_the_action_and_the_workflows_satisfy_githubs_schemas(tmp_path: Path) -> None:
     files = []
     for text, mode in BLOCKS:
         files.append(tmp_path / f"{mode}.yml")
@@ -52,7 +52,7 @@ def test_the_action_and_the_workflows_have_the_form_that_github_reads(tmp_path: 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_workflow_names_actions_by_commit_and_inputs_that_exist(mode: str) -> None:
+def test_workflows_reference_actions_by_commit_and_pass_existing_inputs(mode: str) -> None:
     for job in WORKFLOWS[mode]["jobs"].values():
         used = [step for step in job["steps"] if "uses" in step]
         assert all(re.search(r"@[0-9a-f]{40}$", step["uses"]) for step in used)
@@ -62,7 +62,7 @@ def test_a_workflow_names_actions_by_commit_and_inputs_that_exist(mode: str) -> 
     assert not [step for step in ACTION["runs"]["steps"] if "uses" in step]
 
 
-def test_no_value_from_outside_is_part_of_a_script() -> None:
+def test_scripts_contain_no_expressions() -> None:
     for step in ACTION["runs"]["steps"]:
         assert "${{" not in step["run"]
     for text, _ in BLOCKS:
@@ -70,7 +70,7 @@ def test_no_value_from_outside_is_part_of_a_script() -> None:
 
 
 @pytest.mark.component("shellcheck")
-def test_shellcheck_finds_nothing(tmp_path: Path) -> None:
+def test_shellcheck_reports_nothing(tmp_path: Path) -> None:
     template = yaml.safe_load((ROOT / "templates/gitlab-ci.yml").read_text())
     scripts = {f"action{number}": ("bash", step["run"]) for number, step in enumerate(ACTION["runs"]["steps"])}
     for name, job in template.items():
@@ -109,14 +109,14 @@ def test_a_check_installs_four_packages_by_hash() -> None:
     assert all("--hash=sha256:" in entry for entry in entries)
 
 
-# -- the modes, run -------------------------------------------------------------------------------------------------
+# -- running the modes ----------------------------------------------------------------------------------------------
 
 
 class Recorded:
-    """A practice repository, on which modes run as the action runs them, and the permissions that they use."""
+    """A practice repository on which modes run as in the action, and the permissions that they use."""
 
     def __init__(self, place: Watched, patch: pytest.MonkeyPatch) -> None:
-        self.place, self.asked = place, set[tuple[str, ...]]()
+        self.place, self.requested = place, set[tuple[str, ...]]()
         self._answer = place.world.forge.answer_api
         patch.setattr(place.world.forge, "answer_api", self._record)
         self._recording = False
@@ -124,11 +124,11 @@ class Recorded:
     def _record(self, request: Any) -> Any:
         route, _ = match_route(request.method, request.path) or (None, {})
         if self._recording and route and (needs := token_rights.needs(route)):
-            self.asked.add(needs)
+            self.requested.add(needs)
         return self._answer(request)
 
     def run(self, mode: str, event: Path | None = None, **inputs: str) -> subprocess.CompletedProcess[str]:
-        """Run the steps of the action with these inputs, the others being their defaults."""
+        """Run the steps of the action with these inputs, and defaults for the others."""
         values = {name: str(given.get("default", "")) for name, given in ACTION["inputs"].items()}
         values |= {"mode": mode, "path": str(self.place.world.home / "checkout"), **inputs}
         (step,) = ACTION["runs"]["steps"]
@@ -145,13 +145,13 @@ class Recorded:
         done = subprocess.run(["bash", "-c", step["run"]], env=env, cwd="/", capture_output=True, text=True)
         self._recording = False
         pushed = git(self.place.world.remote, "for-each-ref", "refs/heads") != before
-        self.asked.add(("contents=write" if pushed else "contents=read",))
+        self.requested.add(("contents=write" if pushed else "contents=read",))
         return done
 
     @property
     def permissions(self) -> dict[str, str]:
-        """The least permissions for what was asked for, as a workflow names them."""
-        least = token_rights.least(self.asked)
+        """The minimal permissions for the recorded requests, as in a workflow."""
+        least = token_rights.least(self.requested)
         return {name.replace("_", "-"): access for name, _, access in (each.partition("=") for each in least)}
 
 
@@ -162,7 +162,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Record
 
 
 @pytest.mark.slow
-def test_check_uses_what_its_workflow_permits(recorded: Recorded) -> None:
+def test_check_uses_exactly_its_documented_permissions(recorded: Recorded) -> None:
     assert recorded.run("check").returncode == 0
     home = recorded.place.world.home
     (home / "checkout/docker/.ngc_version.dev").write_text("nvcr.io/nvidia/pytorch:26.04-py3\n")
@@ -174,7 +174,7 @@ def test_check_uses_what_its_workflow_permits(recorded: Recorded) -> None:
 
 
 @pytest.mark.slow
-def test_watch_uses_what_its_workflow_permits(recorded: Recorded) -> None:
+def test_watch_uses_exactly_its_documented_permissions(recorded: Recorded) -> None:
     preview = recorded.run("watch", publish="false")
     assert (preview.returncode, "state" in preview.stderr) == (1, False), preview.stderr
     assert not recorded.place.pulls()
@@ -188,7 +188,7 @@ def test_watch_uses_what_its_workflow_permits(recorded: Recorded) -> None:
 
 
 @pytest.mark.slow
-def test_watch_files_issues_with_one_permission_more(recorded: Recorded) -> None:
+def test_watch_needs_one_more_permission_to_file_issues(recorded: Recorded) -> None:
     recorded.place.rules("report: issue")
     assert recorded.run("watch").returncode == 0
     assert recorded.permissions["issues"] == "write"
@@ -196,7 +196,7 @@ def test_watch_files_issues_with_one_permission_more(recorded: Recorded) -> None
 
 @pytest.mark.slow
 @pytest.mark.component("github-payloads")
-def test_follow_uses_what_its_workflow_permits(recorded: Recorded) -> None:
+def test_follow_uses_exactly_its_documented_permissions(recorded: Recorded) -> None:
     place = recorded.place
     place.watch()
     head = place.pulls()[0].head_sha
@@ -218,4 +218,4 @@ def test_follow_uses_what_its_workflow_permits(recorded: Recorded) -> None:
 @pytest.mark.parametrize("mode", ["", "Check", "watch; true"])
 def test_another_mode_is_refused(recorded: Recorded, mode: str) -> None:
     done = recorded.run(mode)
-    assert (done.returncode, "must be check, watch or follow" in done.stderr) == (2, True)
+    assert (done.returncode, "check, watch or follow" in done.stderr) == (2, True)

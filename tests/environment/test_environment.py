@@ -1,4 +1,4 @@
-"""environment/run and what belongs to it, as far as it can be shown without network; .ci/run installs for real."""
+"""Tests of environment/run and related files that need no network.  .ci/run performs a real installation."""
 
 import fcntl
 import json
@@ -20,13 +20,13 @@ from small_runbooks import notebook
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = ROOT / "environment"
-# Enough for a test to do without the machine's own Pythons.
+# With these, tests do not need the machine's own Pythons.
 TOOLS = ("sh", "cat", "cmp", "dirname", "echo", "env", "readlink", "true")
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of what environment/run needs, in a folder with a space, without an environment."""
+    """A copy of the files that environment/run needs, in a folder with a space, without an environment."""
     place = tmp_path / "a checkout"
     shutil.copytree(ENVIRONMENT, place / "environment", ignore=shutil.ignore_patterns(".*"))
     shutil.copy(ROOT / "pyproject.toml", place)
@@ -35,7 +35,7 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
-    """A PATH without any Python; tests put stand-ins there."""
+    """A folder for PATH without any Python, where tests put fake ones."""
     folder = tmp_path / "tools"
     folder.mkdir()
     for tool in TOOLS:
@@ -44,7 +44,7 @@ def tools(tmp_path: Path) -> Path:
 
 
 def install(checkout: Path) -> None:
-    """Make the checkout look like one whose environment is whole."""
+    """Make the checkout look like one with a complete environment."""
     environment = checkout / "environment"
     (environment / ".venv/bin").mkdir(parents=True)
     (environment / ".venv/bin/python").symlink_to(sys.executable)
@@ -64,34 +64,35 @@ def run(command: Path | str, *arguments: str, **options: object) -> subprocess.C
 
 
 @pytest.mark.parametrize("arguments", [[], [""]])
-def test_without_a_command_it_explains_itself(checkout: Path, arguments: list[str]) -> None:
+def test_usage_is_printed_without_a_command(checkout: Path, arguments: list[str]) -> None:
     done = run(checkout / "environment/run", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert "environment/run COMMAND" in done.stderr
 
 
-def test_help_is_an_answer(checkout: Path) -> None:
+def test_help_is_not_an_error(checkout: Path) -> None:
     done = run(checkout / "environment/run", "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert "environment/run COMMAND" in done.stdout
 
 
-def test_a_whole_environment_starts_at_once(checkout: Path, tools: Path, tmp_path: Path) -> None:
-    """Without a word, and without a Python, whose start would take longer than all the rest."""
+def test_a_complete_environment_is_used_silently(checkout: Path, tools: Path, tmp_path: Path) -> None:
+    """No Python is started, which would take longer than everything else."""
     install(checkout)
     command = (checkout / "environment/run", "sh", "-c", "pwd; cat; exit 7")
     done = run(*command, cwd=tmp_path, input="given", env={"PATH": str(tools), "PWD": str(tmp_path)})
     assert (done.returncode, done.stdout, done.stderr) == (7, f"{tmp_path}\ngiven", "")
 
 
-def test_a_command_that_is_not_there_is_told_with_those_that_are(checkout: Path, tools: Path) -> None:
+def test_a_missing_command_is_reported_with_the_available_ones(checkout: Path, tools: Path) -> None:
     install(checkout)
     done = run(checkout / "environment/run", "runbok", env={"PATH": f"{tools}:/usr/bin:/bin"})
     assert (done.returncode, done.stdout) == (127, "")
-    assert done.stderr.startswith("environment/run: There is no command runbok here. This environment has papermill, ")
+    assert "runbok" in done.stderr
+    assert "papermill, runbook, jupyter" in done.stderr
 
 
-def test_by_links_and_from_another_folder(checkout: Path, tmp_path: Path) -> None:
+def test_it_works_through_links_and_from_another_folder(checkout: Path, tmp_path: Path) -> None:
     install(checkout)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/second").symlink_to("../a checkout/environment/run")
@@ -103,14 +104,14 @@ def test_by_links_and_from_another_folder(checkout: Path, tmp_path: Path) -> Non
     assert (done.stdout, done.stderr) == (f"{checkout}/environment/.venv\n{tmp_path}\n", "")
 
 
-def test_the_command_takes_the_place_of_the_script(checkout: Path) -> None:
+def test_the_command_replaces_the_script(checkout: Path) -> None:
     install(checkout)
     with subprocess.Popen([checkout / "environment/run", "sh", "-c", "echo $$"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert int(process.stdout.read()) == process.pid
 
 
-def test_nothing_of_the_persons_python_gets_in(checkout: Path) -> None:
+def test_the_users_python_settings_are_ignored(checkout: Path) -> None:
     install(checkout)
     mine = {"PYTHONPATH": "/mine", "PYTHONHOME": "/mine", "JUPYTER_CONFIG_PATH": "/my/jupyter"}
     done = run(checkout / "environment/run", "env", env={**os.environ, **mine})
@@ -125,7 +126,7 @@ def test_nothing_of_the_persons_python_gets_in(checkout: Path) -> None:
 
 @pytest.fixture
 def inside(checkout: Path) -> Path:
-    """The environment of a checkout, with the packages of the one that runs the tests."""
+    """A checkout's environment/run, whose environment has the packages of the one that runs the tests."""
     install(checkout)
     programs = checkout / "environment/.venv/bin"
     (programs / "python").unlink()
@@ -148,7 +149,7 @@ def inside(checkout: Path) -> Path:
         (("jupyter", "lab", "--version"), (0,)),
         (("jupyter", "--paths"), (0,)),
     ],
-    ids=lambda it: " ".join(map(str, it)),
+    ids=lambda value: " ".join(map(str, value)),
 )
 @pytest.mark.slow
 def test_nothing_is_run_or_imported_from_the_current_folder(
@@ -165,14 +166,14 @@ def test_nothing_is_run_or_imported_from_the_current_folder(
     assert done.returncode in status, done.stderr
 
 
-def test_a_script_that_is_named_has_the_modules_beside_it(inside: Path, tmp_path: Path) -> None:
+def test_a_script_can_import_the_modules_beside_it(inside: Path, tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts/beside.py").write_text("NAME = 'beside'\n")
     (tmp_path / "scripts/script.py").write_text("import sys, beside\nprint(beside.NAME, *sys.argv[1:])\n")
     assert run(inside, "python", "scripts/script.py", "-x", "a b", cwd=tmp_path).stdout == "beside -x a b\n"
 
 
-def test_papermill_is_the_one_that_keeps_records(checkout: Path, tmp_path: Path) -> None:
+def test_papermill_is_the_command_that_keeps_records(checkout: Path, tmp_path: Path) -> None:
     install(checkout)
     put(checkout / "environment/.venv/bin", "papermill", "echo papermill itself")
     (checkout / "environment/.venv/bin/python").unlink()
@@ -182,7 +183,7 @@ def test_papermill_is_the_one_that_keeps_records(checkout: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["environment/uv.txt", "environment/requirements.txt", "pyproject.toml"])
-def test_what_has_changed_is_installed_anew(checkout: Path, tools: Path, name: str) -> None:
+def test_a_changed_file_causes_a_new_installation(checkout: Path, tools: Path, name: str) -> None:
     install(checkout)
     put(tools, "python3", 'case $1$2 in -I-c) ;; *) echo "building" >&2; exit 125 ;; esac')
     with (checkout / name).open("a") as file:
@@ -191,14 +192,14 @@ def test_what_has_changed_is_installed_anew(checkout: Path, tools: Path, name: s
     assert (done.returncode, done.stdout, done.stderr) == (125, "", "building\n")
 
 
-def test_a_moved_checkout_is_installed_anew(checkout: Path, tools: Path) -> None:
+def test_a_moved_checkout_causes_a_new_installation(checkout: Path, tools: Path) -> None:
     install(checkout)
     put(tools, "python3", 'case $1$2 in -I-c) ;; *) echo "building" >&2; exit 125 ;; esac')
     moved = checkout.rename(checkout.with_name("moved"))
     assert run(moved / "environment/run", "true", env={"PATH": str(tools)}).stderr == "building\n"
 
 
-def test_an_environment_whose_python_is_gone_is_installed_anew(checkout: Path, tools: Path) -> None:
+def test_a_missing_python_causes_a_new_installation(checkout: Path, tools: Path) -> None:
     install(checkout)
     (checkout / "environment/.venv/bin/python").unlink()
     (checkout / "environment/.venv/bin/python").symlink_to("/removed/by/an/upgrade/python3")
@@ -210,13 +211,14 @@ def test_a_python_that_is_too_old(checkout: Path, tools: Path) -> None:
     put(tools, "python3", 'case $1 in --version) echo "Python 3.9.18" ;; *) exit 1 ;; esac')
     done = run(checkout / "environment/run", "true", env={"PATH": str(tools)})
     assert done.returncode == 125
-    assert "needs Python 3.11 or newer, and found Python 3.9.18 on PATH" in done.stderr
+    assert "Python 3.11" in done.stderr
+    assert "Python 3.9.18" in done.stderr
 
 
 def test_no_python_at_all(checkout: Path, tools: Path) -> None:
     done = run(checkout / "environment/run", "true", env={"PATH": str(tools)})
     assert done.returncode == 125
-    assert "found no working python3 on PATH" in done.stderr
+    assert "no working python3" in done.stderr
     assert not (checkout / "environment/.venv").exists()
 
 
@@ -224,11 +226,10 @@ def test_a_python_without_venv(checkout: Path, tools: Path) -> None:
     put(tools, "python3.12", "case $3 in *ensurepip*) exit 1 ;; *print*) echo 3.12 ;; esac")
     done = run(checkout / "environment/run", "true", env={"PATH": str(tools)})
     assert done.returncode == 125
-    assert "python3.12 (Python 3.12) lacks the module venv" in done.stderr
     assert "apt-get install python3.12-venv" in done.stderr
 
 
-def test_a_stand_in_without_a_python_behind_it_is_passed_over(checkout: Path, tools: Path) -> None:
+def test_a_shim_without_a_python_is_skipped(checkout: Path, tools: Path) -> None:
     put(tools, "python3", "echo 'python3: command not found' >&2; exit 127")
     put(tools, "python3.13", 'case $1$2 in -I-c) ;; *) echo "building with 3.13" >&2; exit 125 ;; esac')
     put(tools, "python3.11", 'case $1$2 in -I-c) ;; *) echo "building with 3.11" >&2; exit 125 ;; esac')
@@ -247,19 +248,19 @@ def test_a_second_start_waits_for_the_first(checkout: Path, tools: Path) -> None
             text=True,
         )
         assert second.stderr is not None
-        assert "Another command is building the environment: waiting" in second.stderr.readline()
+        assert "environment/run: Waiting" in second.stderr.readline()
         install(checkout)
     assert second.communicate(timeout=200) == ("started\n", "")
 
 
 @pytest.mark.slow
-def test_a_failed_installation_says_what_to_do_and_is_not_taken_for_whole(checkout: Path, tools: Path) -> None:
+def test_a_failed_installation_explains_the_remedy_and_is_not_used(checkout: Path, tools: Path) -> None:
     put(tools, "python3", f'exec "{sys.executable}" "$@"')
     nowhere = {"PATH": str(tools), "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1"}
     done = run(checkout / "environment/run", "echo", "started", env=nowhere)
     assert (done.returncode, done.stdout) == (125, "")
     assert "uv could not be installed." in done.stderr
-    assert "run the same command again" in done.stderr
+    assert "HTTPS_PROXY" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (checkout / "environment/.venv/installed").exists()
 
@@ -273,7 +274,7 @@ def test_a_checkout_that_cannot_be_written(checkout: Path, tools: Path) -> None:
 
 
 def locked(name: str) -> Iterator[tuple[Requirement, int]]:
-    """Each entry of a locked file, with the number of its hashes."""
+    """Yield each entry of a lock file, with the number of its hashes."""
     text = (ENVIRONMENT / name).read_text()
     for entry in re.split(r"\n(?=[a-z0-9])", re.sub(r"(?m)^ *#.*\n", "", text)):
         requirement, *hashes = re.split(r" \\\n +", entry.strip())
@@ -282,7 +283,7 @@ def locked(name: str) -> Iterator[tuple[Requirement, int]]:
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "uv.txt"])
-def test_locked_is_exact_hashed_and_names_no_host(name: str) -> None:
+def test_lock_files_have_exact_versions_and_hashes_but_no_host(name: str) -> None:
     for requirement, hashes in locked(name):
         assert [specifier.operator for specifier in requirement.specifier] == ["=="], requirement
         assert hashes > 0, requirement
@@ -290,7 +291,7 @@ def test_locked_is_exact_hashed_and_names_no_host(name: str) -> None:
     assert "://" not in (ENVIRONMENT / name).read_text()
 
 
-def test_the_lock_is_in_accord_with_pyproject() -> None:
+def test_the_lock_satisfies_pyproject() -> None:
     versions: dict[str, list[Version]] = {}
     for requirement, _ in locked("requirements.txt"):
         (specifier,) = requirement.specifier
@@ -301,13 +302,13 @@ def test_the_lock_is_in_accord_with_pyproject() -> None:
         project["dependencies"] + project["optional-dependencies"]["runbooks"] + pyproject["dependency-groups"]["dev"]
     )
     for requirement in map(Requirement, wanted):
-        found = versions.get(re.sub(r"[._]", "-", requirement.name), [])
-        assert found, f"{requirement} is not locked: run environment/lock"
-        assert all(version in requirement.specifier for version in found), f"{requirement}, locked is {found}"
+        of_package = versions.get(re.sub(r"[._]", "-", requirement.name), [])
+        assert of_package, f"{requirement} is not locked: run environment/lock"
+        assert all(version in requirement.specifier for version in of_package), f"{requirement}, locked: {of_package}"
 
 
 def test_the_hook_needs_only_the_core_dependencies(tmp_path: Path) -> None:
-    """`runbook check`, as a pre-commit hook, is installed without the extra `runbooks`."""
+    """The pre-commit hook of `runbook check` is installed without the extra `runbooks`."""
     program = """if True:
         import sys
         class CoreOnly:
@@ -336,20 +337,20 @@ def test_jupyterlab_knows_every_setting() -> None:
         assert settings.keys() <= known.keys(), plugin
 
 
-def test_components_names_those_it_knows() -> None:
+def test_an_unknown_component_is_reported_with_the_known_ones() -> None:
     done = run(ENVIRONMENT / "components", "printer")
     assert done.returncode == 2
-    assert "printer is no component" in done.stderr
+    assert "printer" in done.stderr
     assert "registry" in done.stderr
 
 
-def test_components_leaves_alone_what_is_there(checkout: Path, tools: Path) -> None:
+def test_installed_components_are_left_alone(checkout: Path, tools: Path) -> None:
     (tools / "sed").symlink_to(str(shutil.which("sed")))
     for command in ("docker-registry", "skopeo"):
         put(tools, command, "")
     put(tools, "apt-get", "echo must not be called >&2; exit 1")
     done = run(checkout / "environment/components", "registry", env={"PATH": str(tools)})
-    assert (done.returncode, done.stderr) == (0, "environment/components: registry is there.\n")
+    assert (done.returncode, done.stderr) == (0, "environment/components: registry is installed.\n")
 
 
 GUARDED = """
@@ -391,7 +392,7 @@ def test_a_component():
 
 @pytest.mark.parametrize(("ci", "others"), [("", {"error": 5, "skipped": 1}), ("true", {"error": 6})])
 @pytest.mark.slow
-def test_the_guard_of_our_tests_guards(tmp_path: Path, ci: str, others: dict[str, int]) -> None:
+def test_tests_cannot_reach_the_network(tmp_path: Path, ci: str, others: dict[str, int]) -> None:
     (tmp_path / "tests").mkdir()
     shutil.copy(ROOT / "tests/conftest.py", tmp_path / "tests")
     (tmp_path / "tests/test_guarded.py").write_text(GUARDED)
@@ -407,5 +408,5 @@ def test_the_guard_of_our_tests_guards(tmp_path: Path, ci: str, others: dict[str
     done = run(sys.executable, *command, cwd=tmp_path, env={**os.environ, **secrets})
     (summary,) = [line for line in done.stdout.splitlines() if " passed" in line]
     counts = re.findall(r"(\d+) (passed|failed|skipped|error)", summary)
-    # What fails a test after it has ended, or before it starts, is an error.
+    # Failures before or after a test are errors.
     assert {outcome: int(number) for number, outcome in counts} == {"passed": 7, **others}, done.stdout

@@ -1,7 +1,7 @@
-// Runs the start page when it is opened, so that a newcomer meets its form and not its cells, and lets every runbook open
-// without unsaved changes.  Running the start page changes nothing, as "Run all" does.  jupyter_lab_config.py names the
-// page, and names none if it is not the one that is shipped.
-// Written as JupyterLab loads a built extension, so that nothing has to be built.
+// Runs the start page when it is opened, so that a newcomer sees its form instead of its cells, and opens every runbook
+// without unsaved changes.  Running the start page changes nothing, just like "Run all".  jupyter_lab_config.py names the
+// page only if it is the shipped one.
+// Written in the form of a built JupyterLab extension, so that no build is needed.
 
 (() => {
   function startPage() {
