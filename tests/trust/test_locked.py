@@ -1,4 +1,4 @@
-"""What stands beside the lock: the environment is the lock, licences, a bill of materials, vulnerabilities."""
+"""Tests of the lock: the installed packages, licences, the bill of materials and vulnerabilities."""
 
 import ast
 import datetime
@@ -28,13 +28,13 @@ SCHEMAS = ENVIRONMENT / ".components/cyclonedx/node_modules/@cyclonedx/cyclonedx
 TODAY = datetime.date(2026, 11, 21)
 
 
-def test_the_environment_is_the_lock() -> None:
-    found = {name: package.version for name, package in locked.installed().items()}
-    assert found == {it.name: it.version for it in locked.read() if it.here}
+def test_the_environment_matches_the_lock() -> None:
+    installed = {name: package.version for name, package in locked.installed().items()}
+    assert installed == {package.name: package.version for package in locked.read() if package.here}
 
 
-def test_no_committed_file_names_a_package_index_or_a_file_of_one() -> None:
-    # Written so that this file names none.
+def test_no_committed_file_names_a_package_index() -> None:
+    # Written so that this file does not name them.
     hosts = r"py[p]i\.(org|io)|pythonh[o]sted\.|npmj[s]\.(org|com)|deb[.]debian[.]or[g]"
     options = r"(?m)^\s*(--(extra-)?index-url|--find-links|--trusted-host)\b|^\[\[tool\.uv\.index\]\]"
     command = ("git", "grep", "-l", "-I", "-i", "-P", f"{hosts}|{options}")
@@ -42,7 +42,7 @@ def test_no_committed_file_names_a_package_index_or_a_file_of_one() -> None:
     assert (done.stdout, done.returncode) == ("", 1), done.stderr
 
 
-def test_the_versions_of_python_are_stated_alike() -> None:
+def test_the_supported_pythons_are_stated_consistently() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["project"]["requires-python"] == ">=3.11"
     assert project["tool"]["ruff"]["target-version"] == "py311"
@@ -51,15 +51,15 @@ def test_the_versions_of_python_are_stated_alike() -> None:
     assert ".".join(map(str, sys.version_info[:2])) in SpecifierSet(project["project"]["requires-python"])
 
 
-def test_all_of_the_library_is_syntax_of_the_oldest_python_and_nothing_that_newer_ones_warn_of() -> None:
+def test_the_library_is_valid_for_the_oldest_python_and_without_warnings_of_newer_ones() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for path in [*ROOT.glob("runbook_lib/**/*.py"), *ENVIRONMENT.glob("*.py")]:
             tree = ast.parse(path.read_text(), str(path), feature_version=(3, 11))
-            # Python 3.14 warns of a return, break or continue that leaves a finally.
-            for tried in (it for it in ast.walk(tree) if isinstance(it, ast.Try)):
-                leaving = [it for part in tried.finalbody for it in ast.walk(part) if isinstance(it, ast.Return)]
-                assert leaving == [], path
+            # Python 3.14 warns of a return in a finally clause.
+            for node in ast.walk(tree):
+                for statement in node.finalbody if isinstance(node, ast.Try) else ():
+                    assert not any(isinstance(child, ast.Return) for child in ast.walk(statement)), path
 
 
 def command(place: Path, name: str, *arguments: str) -> tuple[int, str]:
@@ -71,7 +71,7 @@ def command(place: Path, name: str, *arguments: str) -> tuple[int, str]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A copy of what the commands read."""
+    """A copy of the files that the commands read."""
     folder = tmp_path / "environment"
     folder.mkdir()
     for path in (*ENVIRONMENT.glob("*.py"), *ENVIRONMENT.glob("*.txt")):
@@ -81,56 +81,55 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_all_licences_are_known() -> None:
-    status, told = command(ENVIRONMENT, "licences.py")
-    assert (status, told.startswith("The licences of all ")) == (0, True), told
+    status, output = command(ENVIRONMENT, "licences.py")
+    assert status == 0, output
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "line"),
     [
-        ("\nhttpx | BSD License", "", "httpx is locked, and licences.txt does not have it."),
-        ("\nhttpx | BSD License", "\nhttpx | MIT", "says BSD License, licences.txt says MIT."),
-        ("\nappnope | BSD-2-Clause", "\nappnope |", "The licence of appnope is unknown."),
-        ("\nhttpx |", "\nleft-pad | WTFPL\nhttpx |", "left-pad is in licences.txt and is not locked any more."),
+        ("\nhttpx | BSD License", "", r"httpx .*licences\.txt"),
+        ("\nhttpx | BSD License", "\nhttpx | MIT", r"httpx .*BSD License.*licences\.txt.* MIT"),
+        ("\nappnope | BSD-2-Clause", "\nappnope |", r"appnope is unknown"),
+        ("\nhttpx |", "\nleft-pad | WTFPL\nhttpx |", r"left-pad .*licences\.txt.* locked"),
     ],
 )
-def test_a_licence_that_is_not_as_stated_is_told(place: Path, old: str, new: str, told: str) -> None:
+def test_a_wrong_licence_is_reported(place: Path, old: str, new: str, line: str) -> None:
     before = (place / "licences.txt").read_text()
     assert old in before
     (place / "licences.txt").write_text(before.replace(old, new))
     status, text = command(place, "licences.py")
     assert status == 1
-    assert told in text
+    assert re.search(line, text)
     command(place, "licences.py", "--renew")
-    if "appnope" not in old:  # which is locked for another system: its line is written by hand
+    if "appnope" not in old:  # locked for another system, so its line is written by hand
         assert (place / "licences.txt").read_text() == before
 
 
 @pytest.mark.component("cyclonedx")
-def test_the_bill_of_materials_is_what_cyclonedx_says(place: Path) -> None:
+def test_the_bill_of_materials_satisfies_cyclonedxs_schema(place: Path) -> None:
     from jsonschema import Draft7Validator
     from referencing import Registry, Resource
 
     status, text = command(place, "sbom.py")
     assert status == 0
-    assert (status, text) == command(place, "sbom.py"), "the same lock gave another document"
+    assert (status, text) == command(place, "sbom.py"), "the same lock gave a different document"
     registry: Registry[Any] = Registry()
     for name in ("spdx.SNAPSHOT.schema.json", "jsf-0.82.SNAPSHOT.schema.json"):
         schema = Resource.from_contents(json.loads((SCHEMAS / name).read_text()))
         registry = registry.with_resource(f"http://cyclonedx.org/schema/{name}", schema)
-    judge = Draft7Validator(json.loads((SCHEMAS / "bom-1.6.SNAPSHOT.schema.json").read_text()), registry=registry)
+    validator = Draft7Validator(json.loads((SCHEMAS / "bom-1.6.SNAPSHOT.schema.json").read_text()), registry=registry)
     document = json.loads(text)
-    assert [it.message for it in judge.iter_errors(document)] == []
-    assert {it["purl"] for it in document["components"]} == {f"pkg:pypi/{it.name}@{it.version}" for it in locked.read()}
-    references = {it["ref"] for it in document["dependencies"]}
-    assert {name for it in document["dependencies"] for name in it["dependsOn"]} <= references
-    # Everything is there because something needs it, beginning with the project.
-    reached, ahead = set(), {document["metadata"]["component"]["bom-ref"]}
-    needs = {it["ref"]: set(it["dependsOn"]) for it in document["dependencies"]}
-    while ahead:
-        reached |= ahead
-        ahead = {name for ref in ahead for name in needs[ref]} - reached
-    assert reached == references
+    assert [error.message for error in validator.iter_errors(document)] == []
+    purls = {f"pkg:pypi/{package.name}@{package.version}" for package in locked.read()}
+    assert {component["purl"] for component in document["components"]} == purls
+    # Every package is a direct or an indirect dependency of the project.
+    needs = {entry["ref"]: set(entry["dependsOn"]) for entry in document["dependencies"]}
+    reached, unread = set(), {document["metadata"]["component"]["bom-ref"]}
+    while unread:
+        reached |= unread
+        unread = set().union(*(needs[ref] for ref in unread)) - reached
+    assert reached == needs.keys()
 
 
 def advisory(**affected: Any) -> dict[str, Any]:
@@ -174,27 +173,28 @@ def test_which_versions_are_vulnerable(
     for version in clean:
         assert judged(record, version) == ([], [])
     for version in vulnerable:
-        told = f"snowdrop {version} is vulnerable: PYSEC-1, CVE-1. Raise it, or acknowledge it."
-        assert judged(record, version) == ([told], [])
+        (problem,), warnings = judged(record, version)
+        assert problem.startswith(f"snowdrop {version} is vulnerable: PYSEC-1, CVE-1.")
+        assert not warnings
     figures["hostile"] += len(vulnerable)
 
 
-def test_what_is_acknowledged_holds_until_its_day() -> None:
+def test_an_acknowledgement_is_valid_until_its_date() -> None:
     for name in ("PYSEC-1", "CVE-1"):
         accepted = vulnerabilities.Acknowledged(name, "We do not start its server.", TODAY)
         assert judged(ranges(ALWAYS), "1.0", accepted) == ([], [])
-    over = vulnerabilities.Acknowledged("CVE-1", "The same.", TODAY - datetime.timedelta(days=1))
-    told = "snowdrop 1.0: PYSEC-1 was acknowledged until 2026-11-20. Look again."
-    assert judged(ranges(ALWAYS), "1.0", over) == ([told], [])
-    assert judged(ranges(ALWAYS, {"fixed": "1.0"}), "1.0", over) == (
-        [],
-        ["CVE-1 is acknowledged, and concerns nothing that is locked."],
-    )
+    expired = vulnerabilities.Acknowledged("CVE-1", "The same.", TODAY - datetime.timedelta(days=1))
+    (problem,), warnings = judged(ranges(ALWAYS), "1.0", expired)
+    assert "PYSEC-1 was acknowledged until 2026-11-20" in problem
+    assert not warnings
+    problems, (warning,) = judged(ranges(ALWAYS, {"fixed": "1.0"}), "1.0", expired)
+    assert not problems
+    assert warning.startswith("CVE-1 ")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Advisories of today, of which one concerns an old version of a package that is locked."""
+    """Advisories from today, one of which is about an old version of a locked package."""
     folder = tmp_path / "advisories"
     write(folder, "jinja2", "PYSEC-2021-66", {"introduced": "0"}, {"fixed": "2.11.3"})
     write(folder, "snowdrop", "PYSEC-7", {"introduced": "0"})
@@ -212,30 +212,30 @@ def write(folder: Path, package: str, name: str, *events: dict[str, str], days: 
     (folder / "vulns" / package / f"{name}.json").write_text(json.dumps(record))
 
 
-def test_a_vulnerable_version_that_is_locked_is_found(place: Path, folder: Path) -> None:
-    status, told = command(place, "vulnerabilities.py", "--release", str(folder))
-    assert (status, "1 advisories about 1 of " in told) == (0, True), told
+def test_a_vulnerable_locked_version_is_reported(place: Path, folder: Path) -> None:
+    status, output = command(place, "vulnerabilities.py", "--release", str(folder))
+    assert (status, "1 advisories about 1 of " in output) == (0, True), output
     lock = (place / "requirements.txt").read_text()
     (place / "requirements.txt").write_text(re.sub(r"(?m)^jinja2==\S+", "jinja2==2.11.2", lock))
     for options in ((), ("--release",)):
-        status, told = command(place, "vulnerabilities.py", *options, str(folder))
-        assert (status, "jinja2 2.11.2 is vulnerable: PYSEC-2021-66." in told) == (1, True), told
+        status, output = command(place, "vulnerabilities.py", *options, str(folder))
+        assert (status, "jinja2 2.11.2 is vulnerable: PYSEC-2021-66." in output) == (1, True), output
     entry = '[[acknowledged]]\nid = "PYSEC-2021-66"\n'
     (place / "acknowledged.toml").write_text(entry + 'reason = "No user\'s text gets there."\nuntil = 2999-01-01\n')
     assert command(place, "vulnerabilities.py", str(folder))[0] == 0
     for broken in (entry, entry + 'reason = ""\nuntil = 2999-01-01', entry + 'reason = "x"\nuntil = "soon"', "="):
         (place / "acknowledged.toml").write_text(broken)
-        status, told = command(place, "vulnerabilities.py", str(folder))
-        assert (status, told.startswith("The vulnerabilities could not be checked: ")) == (2, True)
+        status, output = command(place, "vulnerabilities.py", str(folder))
+        assert (status, output.startswith("The vulnerabilities could not be checked: ")) == (2, True)
 
 
 def test_every_locked_package_is_compared(place: Path, folder: Path, figures: Figures) -> None:
-    names = {it.name for it in locked.read()}
+    names = {package.name for package in locked.read()}
     for name in names:
         write(folder, name, f"PYSEC-{name}", ALWAYS)
-    status, told = command(place, "vulnerabilities.py", str(folder))
+    status, output = command(place, "vulnerabilities.py", str(folder))
     assert status == 1
-    assert {name for name in names if re.search(rf"(?m)^{name} \S+ is vulnerable: PYSEC-{name}\.", told)} == names
+    assert {name for name in names if re.search(rf"(?m)^{name} \S+ is vulnerable: PYSEC-{name}\.", output)} == names
     figures["hostile"] += len(names)
 
 
@@ -243,12 +243,12 @@ def test_every_locked_package_is_compared(place: Path, folder: Path, figures: Fi
 def test_old_advisories_warn_and_stop_a_release(place: Path, folder: Path, days: int, warned: bool) -> None:
     for package, name in (("jinja2", "PYSEC-2021-66"), ("snowdrop", "PYSEC-7")):
         write(folder, package, name, ALWAYS, {"fixed": "2.11.3"}, days=days)
-    # One of a day to come does not make the others new.
+    # One from the future does not make the others recent.
     write(folder, "thistle", "PYSEC-9", ALWAYS, days=-400)
-    status, told = command(place, "vulnerabilities.py", str(folder))
-    assert (status, "warning: The newest advisory is of" in told) == (0, warned), told
-    status, told = command(place, "vulnerabilities.py", "--release", str(folder))
-    assert (status, "The newest advisory is of" in told) == (2 if warned else 0, warned), told
+    status, output = command(place, "vulnerabilities.py", str(folder))
+    assert (status, "warning: The newest advisory" in output) == (0, warned), output
+    status, output = command(place, "vulnerabilities.py", "--release", str(folder))
+    assert (status, "The newest advisory" in output) == (2 if warned else 0, warned), output
 
 
 def empty(folder: Path) -> None:
@@ -282,11 +282,11 @@ def broken_yaml(folder: Path) -> None:
     (folder / "vulns/jinja2/PYSEC-8.yaml").write_text("id: [")
 
 
-def no_day(folder: Path) -> None:
+def no_date(folder: Path) -> None:
     write(folder, "jinja2", "PYSEC-2021-66", ALWAYS, modified="yesterday")
 
 
-def another_shape(folder: Path) -> None:
+def another_format(folder: Path) -> None:
     write(folder, "jinja2", "PYSEC-2021-66", ALWAYS, affected=["jinja2"])
 
 
@@ -295,37 +295,37 @@ def another_range(folder: Path) -> None:
     write(folder, "jinja2", "PYSEC-2021-66", affected=[{"package": package, "ranges": [{"type": "ECOSYSTEM"}]}])
 
 
-def days_to_come(folder: Path) -> None:
+def future_dates(folder: Path) -> None:
     write(folder, "jinja2", "PYSEC-2021-66", ALWAYS, days=-9)
     write(folder, "snowdrop", "PYSEC-7", ALWAYS, days=-9)
 
 
-SPOILT = [
-    *(empty, missing, about_others, another_ecosystem, withdrawn, cut, broken_yaml, no_day, another_shape),
-    *(another_range, days_to_come),
+DAMAGED = [
+    *(empty, missing, about_others, another_ecosystem, withdrawn, cut, broken_yaml, no_date, another_format),
+    *(another_range, future_dates),
 ]
 
 
-@pytest.mark.parametrize("spoil", SPOILT, ids=lambda it: it.__name__)
-def test_advisories_that_would_find_nothing_are_no_pass(
-    place: Path, folder: Path, spoil: Callable[[Path], None], figures: Figures
+@pytest.mark.parametrize("damage", DAMAGED, ids=lambda function: function.__name__)
+def test_useless_advisories_do_not_pass(
+    place: Path, folder: Path, damage: Callable[[Path], None], figures: Figures
 ) -> None:
-    spoil(folder)
-    status, told = command(place, "vulnerabilities.py", str(folder))
-    assert (status, told.startswith("The vulnerabilities could not be checked: ")) == (2, True), told
+    damage(folder)
+    status, output = command(place, "vulnerabilities.py", str(folder))
+    assert (status, output.startswith("The vulnerabilities could not be checked: ")) == (2, True), output
     figures["hostile"] += 1
 
 
 @pytest.mark.parametrize("arguments", [(), ("--release",), ("one", "two"), ("--renew", "folder")])
-def test_without_advisories_nothing_passes(place: Path, arguments: tuple[str, ...]) -> None:
+def test_incorrect_usage_does_not_pass(place: Path, arguments: tuple[str, ...]) -> None:
     assert command(place, "vulnerabilities.py", *arguments)[0] == 2
 
 
-def test_advisories_as_the_python_packaging_authority_writes_them(place: Path, folder: Path) -> None:
+def test_advisories_in_the_format_of_pypas_database(place: Path, folder: Path) -> None:
     (folder / "vulns/jinja2/PYSEC-8.yaml").write_text(
         "id: PYSEC-8\nmodified: 2026-10-01T00:00:00Z\naffected:\n- package: {name: Jinja2, ecosystem: PyPI}\n"
         "  ranges:\n  - {type: ECOSYSTEM, events: [{introduced: '0'}]}\n  versions: [1.10]\naliases: [CVE-8]\n"
     )
-    (jinja2,) = (it for it in locked.read() if it.name == "jinja2")
-    status, told = command(place, "vulnerabilities.py", str(folder))
-    assert (status, f"{jinja2} is vulnerable: PYSEC-8, CVE-8." in told) == (1, True), told
+    (jinja2,) = (package for package in locked.read() if package.name == "jinja2")
+    status, output = command(place, "vulnerabilities.py", str(folder))
+    assert (status, f"{jinja2} is vulnerable: PYSEC-8, CVE-8." in output) == (1, True), output
