@@ -1,7 +1,8 @@
 """Files of many commits, read by one git process without checking anything out.  Works in a bare clone as well."""
 
 import re
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from runbook_lib.errors import CannotTell
@@ -11,6 +12,8 @@ from runbook_lib.system.atomic_files import LARGEST
 #: Characters not allowed in names passed to git; surrogates, except those that encode bytes that are not UTF-8.
 _NO_NAME = re.compile("[\n\0\ud800-\udc7f\udd00-\udfff]")
 
+_FOLDER, _SUBMODULE = b"40000", b"160000"  # modes of entries of a tree
+
 Blob = tuple[str, str]
 
 
@@ -18,10 +21,11 @@ def read_blobs(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str
     """Read ``(ref, path)`` pairs in the clone at ``place``: each file's blob ID and text, or None if it does not exist.
 
     Texts are UTF-8 with surrogate escapes for other bytes, line ends untouched, so they can be written back as they
-    were.  Equal blobs share one string.  Raises CannotTell when git cannot read the repository, and for a link or a
-    text that is too large, as ``files.read_inside`` does for the work tree.
+    were.  Equal blobs share one string.  Raises CannotTell when git cannot read the repository or a file's object is
+    missing, and for a link or a text that is too large, as ``files.read_inside`` does for the work tree.
     """
     identities = _identities(place, list(dict.fromkeys(wanted)))
+    _refuse_unreadable(place, [pair for pair, identity in identities.items() if not identity])
     blobs: dict[str, Blob] = {}
     for identity, content in _objects(place, filter(None, identities.values())).values():
         blobs[identity] = (identity, content.decode("utf-8", "surrogateescape"))
@@ -51,6 +55,47 @@ def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str
             raise CannotTell(f"{path} in {ref} of {place} is larger than {LARGEST >> 20} MB, so it was not read.")
         ids[ref, path] = identity if kind == "blob" else ""
     return ids
+
+
+def _refuse_unreadable(place: Path, pairs: Sequence[tuple[str, str]]) -> None:
+    """Raise CannotTell if a folder lists one of these files that git does not find: its object is missing."""
+    folders: dict[str, None] = {}
+    for ref, path in pairs:
+        parts = path.split("/")
+        folders |= dict.fromkeys(f"{ref}:{'/'.join(parts[:depth])}" for depth in range(len(parts)) if ref)
+    trees: dict[str, Mapping[bytes, bytes]] = {}
+    for name, (identity, content) in _objects(place, folders).items():
+        trees[name] = _entries(content, len(identity) // 2)
+    for ref, path in pairs:
+        if _is_listed(trees, ref, path.split("/")):
+            raise CannotTell(
+                f"{path} in {ref} of {place} could not be read: its object is missing in this clone. Fetch it, for "
+                f"example with: git -C {shlex.quote(str(place))} fetch --refetch"
+            )
+
+
+def _is_listed(trees: Mapping[str, Mapping[bytes, bytes]], ref: str, parts: Sequence[str]) -> bool:
+    """Return True if a folder of the commit lists the file, or a folder above it that has no tree itself."""
+    for depth, part in enumerate(parts):
+        entries = trees.get(f"{ref}:{'/'.join(parts[:depth])}")
+        if entries is None:
+            return depth > 0
+        mode = entries.get(part.encode("utf-8", "surrogateescape"))
+        if depth == len(parts) - 1:
+            return mode not in (None, _FOLDER, _SUBMODULE)
+        if mode != _FOLDER:
+            return False
+    return False
+
+
+def _entries(tree: bytes, length: int) -> dict[bytes, bytes]:
+    """Return the mode of each entry of a tree, by name; ``length`` is the number of bytes of an object's ID."""
+    entries, position = {}, 0
+    while (end := tree.find(b"\0", position)) >= 0:
+        mode, _, name = tree[position:end].partition(b" ")
+        entries[name] = mode
+        position = end + 1 + length
+    return entries
 
 
 def _headers(place: Path, names: Sequence[str], *options: str) -> list[str]:

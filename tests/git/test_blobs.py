@@ -46,6 +46,15 @@ def test_files_of_several_refs_are_read_as_they_are(clone):
     assert found["main", "empty"] == (git(clone, "rev-parse", "main:empty"), "")
 
 
+@pytest.mark.parametrize("missing", ["main:docker/one", "main:docker"])
+def test_a_file_whose_object_is_missing_is_not_called_absent(clone, missing):
+    identity = git(clone, "rev-parse", missing)
+    (clone / ".git" / "objects" / identity[:2] / identity[2:]).unlink()
+    assert blobs.read_blobs(clone, [("main", "none"), ("main", "empty/x")])["main", "none"] is None
+    with pytest.raises(CannotTell, match=r"docker/one in main of .* its object is missing"):
+        blobs.read_blobs(clone, [("main", "none"), ("main", "docker/one")])
+
+
 @pytest.mark.parametrize(
     ("ref", "path"),
     [
