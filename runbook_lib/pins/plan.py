@@ -120,11 +120,16 @@ def plan(
 
     moved = [pin for pin in chosen if str(pin.tag) != str(target) or pin.lacks_digest]
     digests: dict[str, str] = {}
-    for pin in moved:
-        if _gets_digest(pin) and pin.image.name not in digests:
+    for pin in (*filter(_gets_digest, moved), *_conflicting(chosen)):
+        if pin.image.name not in digests:
             if digest_of_target is None:
                 raise CannotTell(f"{pin.name} needs a digest, and that of {target} is not known: nothing was planned.")
             digests[pin.image.name] = digest_of_target(pin.image.name)
+    # Where pins of an image get the digest, those that have another one of the same tag get it too.
+    for pin in chosen:
+        digest = digests.get(pin.image.name)
+        if digest and pin.image.digest not in (None, digest) and not pin.location.platform and pin not in moved:
+            moved.append(pin)
     changes, edits = _edit(moved, texts, target, digests)
     _prove(texts, edits, sites, {(pin.path, pin.location.start) for pin in moved}, target, digests)
     platforms = tuple(dict.fromkeys(pin.location.platform for pin in chosen if pin.location.platform))
@@ -196,6 +201,19 @@ def _refuse_overlap(moving: Sequence[Pin], pins: Sequence[Pin]) -> None:
                 f"{pin.name} is declared as {pin.site.role}, and {second.location.selector} in line {second.line} as "
                 f"{second.site.role} finds the same text; nothing was planned. Declare each value once."
             )
+
+
+def _conflicting(pins: Sequence[Pin]) -> Iterator[Pin]:
+    """Yield a pin for each digest of an image's tag that differs from the first one; those of platforms may differ."""
+    first: dict[str, str] = {}
+    for pin in pins:
+        digest = pin.image.digest
+        if (
+            digest
+            and not pin.location.platform
+            and first.setdefault(str(pin.image.with_tag(pin.tag)), digest) != digest
+        ):
+            yield pin
 
 
 def _gets_digest(pin: Pin) -> bool:

@@ -301,6 +301,19 @@ def test_a_digest_beside_the_target_stays():
     assert (made.edits, made.warnings) == ((), ())
 
 
+def test_digests_of_one_tag_that_differ_are_renewed():
+    old, new = f"sha256:{'0' * 64}", f"sha256:{'1' * 64}"
+    texts = layout(4, dev="26.04-py3") | {DEV: f"{image('26.04-py3')}@{old}"}
+    other = texts[DOCKERFILE].replace(image("26.04-py3"), f"{image('26.04-py3')}@sha256:{'2' * 64}")
+    made = plan(texts | {DOCKERFILE: other}, digest_of_target=lambda _: new)
+    assert applied(texts, made)[DEV] == f"{image('26.04-py3')}@{new}"
+    assert {edit.path for edit in made.edits} == {DEV, DOCKERFILE}
+    # One pin moves and gets a digest; the other, with an older digest of the same tag, gets it too.
+    behind = other.replace("26.04-py3", "26.02-py3")
+    made = plan(texts | {DOCKERFILE: behind}, digest_of_target=lambda _: new)
+    assert {edit.path for edit in made.edits} == {DEV, DOCKERFILE}
+
+
 COUPLED = {
     DOCKERFILE: dockerfile("26.02-py3")
     + "# NCCL for cuda13.9\nARG NCCL_VERSION=2.1-1+cuda13.3\nRUN uv pip install nvidia-nvshmem-cu13==3.4.5\n",
