@@ -200,7 +200,10 @@ def conclude(run: Context, sync: SyncCheck) -> View:
         findings.append(old.sentence)
     step.warn(*findings)
     step.add_inputs(base_commit=branch.base_commit, head_commit=branch.start)
-    step.done(summary, "" if in_sync else "Fix the pins named above; a bump moves them together.")
+    step.done(
+        " ".join(filter(None, [summary, old.count])),
+        "" if in_sync else "Fix the pins named above; a bump moves them together.",
+    )
     view = display.notes((*survey.sentences, *findings)) + display.note(summary)
     if old.lines:
         step.table("old-month", old.rows())

@@ -50,6 +50,14 @@ class OldMonths:
         places = join_first([line.place for line in self.lines], _NAMED)
         return f"{' or '.join(self.names)} is still named outside of the pins: {places}."
 
+    @property
+    def count(self) -> str:
+        """The number of lines, in a sentence; empty if there is none."""
+        if not self.lines:
+            return ""
+        subject = "1 other line still names" if len(self.lines) == 1 else f"{len(self.lines)} other lines still name"
+        return f"{subject} {' or '.join(self.names)}."
+
     def rows(self) -> list[dict[str, str]]:
         """Return a table of the lines."""
         return [{"place": line.place, "line": line.text} for line in self.lines]

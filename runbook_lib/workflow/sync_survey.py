@@ -147,7 +147,9 @@ class Survey:
             parts.append(f"{warnings} informational places do not ({meaning})")
         if self.old_months.problem:
             parts.append("whether other lines name the old month is unknown")
-        if self.old_months.lines:
+        if len(self.old_months.lines) == 1:
+            parts.append("1 other line names the old month (strict, so it counts)")
+        elif self.old_months.lines:
             parts.append(f"{len(self.old_months.lines)} other lines name the old month (strict, so they count)")
         if others:
             parts.append(f"{others} of another image type do not (not moved by this bump)")
@@ -237,7 +239,7 @@ def survey(
         if sites.matches(texts_of_ref):
             verdicts = check_pins(texts_of_ref, sites, expected, image_type)
         elif not globbed:
-            raise CannotTell(_unknown(checkout.path, name, repository))
+            raise CannotTell(" ".join([_unknown(checkout.path, name, repository), *notes]))
         snapshots.append(Snapshot(name, commit_id, verdicts))
     if not any(snapshot.verdicts for snapshot in snapshots):
         raise CannotTell(_unknown(checkout.path, ", ".join(refs), repository))

@@ -94,6 +94,14 @@ def test_nothing_is_drafted_and_the_reason_is_printed(
             f"FROM nvcr.io/nvidia/pytorch:26.08-py3@{DIGEST}\n",
         ),
         (
+            {
+                "matchStrings": [r"TAG=(?<currentValue>.*)\nDIGEST=(?<currentDigest>.*)"],
+                "depNameTemplate": "nvcr.io/nvidia/pytorch",
+            },
+            f"TAG=26.04-py3\nDIGEST=sha256:{'0' * 64}\n",
+            f"TAG=26.08-py3\nDIGEST={DIGEST}\n",
+        ),
+        (
             {"matchStrings": [ANNOTATED]},
             "# renovate: datasource=docker depName=nvcr.io/nvidia/pytorch\nPT=26.04-py3\nOTHER=26.04-py3\n",
             "# renovate: datasource=docker depName=nvcr.io/nvidia/pytorch\nPT=26.08-py3\nOTHER=26.04-py3\n",

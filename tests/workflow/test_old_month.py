@@ -72,11 +72,13 @@ def test_a_line_is_listed_if_it_names_the_month(clone: Path, repository: Reposit
     for ref in (None, "main"):
         found = old_month.find(Checkout.open(clone), ref, ["26.02-py3"], repository.sites)
         assert places(found) == (["docs/a b.md:2"] if named else [])
+        assert bool(found.count) == named
 
 
 def test_a_month_that_a_pin_still_names_is_not_old(clone: Path, repository: Repository) -> None:
     commit(clone, {"a.md": "26.02 and 25.09\n"})
-    assert not old_month.find(Checkout.open(clone), None, ["26.02-py3", "25.09-py3"], repository.sites).names
+    nothing = old_month.find(Checkout.open(clone), None, ["26.02-py3", "25.09-py3"], repository.sites)
+    assert (nothing.names, nothing.count) == ((), "")
 
 
 def test_planned_edits_are_searched_as_they_will_be(clone: Path, repository: Repository) -> None:

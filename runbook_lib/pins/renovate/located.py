@@ -1,5 +1,6 @@
 """The values found in files by Renovate's custom managers, as references that a pins file can declare."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from runbook_lib.pins.discover.moves import is_live
 from runbook_lib.pins.discover.references import Reference
 from runbook_lib.pins.discover.roles import ClassifiedReference, discover
 from runbook_lib.pins.renovate.settings import PLACEHOLDER, RegexManager
-from runbook_lib.pins.tag_parts import compose, form_around
+from runbook_lib.pins.tag_parts import PARTS, compose, form_around
 from runbook_lib.text import untrusted_regex
 from runbook_lib.text.lists import join_first
 
@@ -52,8 +53,8 @@ def locate(managers: Sequence[tuple[RegexManager, Sequence[str]]], texts: Mappin
                 for groups in _dependencies(manager, file.text, len(paths)):
                     count += 1
                     try:
-                        found = _classified(manager, file, groups, known)
-                        by_place[path, found.reference.start] = found
+                        for found in _classified(manager, file, groups, known):
+                            by_place[path, found.reference.start] = found
                     except CannotTell as error:
                         problems.setdefault(f"{error}", []).append(path)
             except CannotTell as error:
@@ -81,8 +82,11 @@ def _dependencies(manager: RegexManager, text: str, count: int) -> Iterator[Grou
 
 def _classified(
     manager: RegexManager, file: SourceFile, groups: Groups, known: Sequence[ClassifiedReference]
-) -> ClassifiedReference:
-    """Return the reference of a dependency.  Raises CannotTell, with a clause, if no pin can be declared for it."""
+) -> tuple[ClassifiedReference, ...]:
+    """Return the reference of a dependency, and its digest if that stands apart.
+
+    Raises CannotTell, with a clause, if no pin can be declared for it.
+    """
     reference = _reference(manager, file.text, groups)
     for entry in known:
         of_entry = entry.reference
@@ -90,8 +94,6 @@ def _classified(
             found = entry
             break
     else:
-        if "currentDigest" in groups:
-            raise CannotTell("its digest stands apart from the tag")
         nature = file.nature(reference)
         image_type: ImageType = "lts" if file.names_lts(reference.start, beside=True) else "dev"
         reader = nature.ci if nature.ci in ("github", "gitlab") else ""
@@ -99,7 +101,18 @@ def _classified(
     if (found.reference.image, found.reference.tag) != (reference.image, reference.tag):
         raise CannotTell(f"the file names {found.reference} there, and the manager {reference}")
     reason = f"{manager.name} of Renovate's settings moves it"
-    return replace(found, role="lockstep" if is_live(found) else "follow", reason=reason)
+    found = replace(found, role="lockstep" if is_live(found) else "follow", reason=reason)
+    start, end = groups.get("currentDigest", (0, 0))
+    if start == end or (found.reference.start <= start and end <= found.reference.end):
+        return (found,)
+    if not re.fullmatch(PARTS["digest"], file.text[start:end]) or not found.reference.form:
+        raise CannotTell("its digest stands apart from the tag")
+    line_start = file.text.rfind("\n", 0, start) + 1
+    digest = replace(
+        found.reference, start=start, end=end, line=file.text.count("\n", 0, start) + 1, column=start - line_start,
+        digest=file.text[start:end], form="{digest}",
+    )  # fmt: skip
+    return found, replace(found, reference=digest, nature=file.nature(digest))
 
 
 def _reference(manager: RegexManager, text: str, groups: Groups) -> Reference:
