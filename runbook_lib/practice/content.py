@@ -7,9 +7,11 @@ the other branches.  Nothing depends on the clock, the machine or a locale: the 
 import json
 import random
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from runbook_lib.golden import file_names
 
@@ -22,20 +24,11 @@ _STEPS = 50
 
 Tree = Mapping[str, str]
 
-#: Functional test → its golden files, as <environment>_<platform>[_2nd].
-FUNCTIONAL_TESTS = {
-    "gpt/gpt3_mcore_te_tp1_pp1": "dev_dgx_h100 dev_dgx_gb200 lts_dgx_a100",
-    "gpt/gpt3_mcore_te_tp2_pp2_resume": "dev_dgx_h100 dev_dgx_h100_2nd",
-    "gpt/gpt3_mcore_te_tp4_pp1_long": "dev_dgx_h100",
-    "gpt/gpt3_mcore_te_tp8_pp1_fp8": "dev_dgx_h100",
-    "gpt/gpt3_mcore_tp1_pp4": "dev_dgx_h100 lts_dgx_a100",
-    "gpt/gpt3_mcore_tp4_pp2_bf16": "dev_dgx_h100 lts_dgx_h100",
-    "gpt/gpt_dynamic_inference_tp1_583m": "dev_dgx_h100",
-    "moe/gpt3_moe_mcore_te_ep8": "dev_dgx_h100 dev_dgx_gb200",
-    "moe/gpt3_moe_mcore_tp2_ep4_memory": "dev_dgx_h100",
-    "hybrid/hybrid_mr_tp2_cp2": "dev_dgx_h100",
-    "mimo/mimo_vlm_tp1": "dev_dgx_h100",
-}
+
+@cache
+def document() -> dict[str, Any]:
+    """Return ``history.toml``: states of the tree, commits, golden files, and the forge's first labels and issue."""
+    return tomllib.loads(Path(__file__).with_name("history.toml").read_text(encoding="utf-8"))
 
 
 def training_values(seed: str, *, first: int = 1) -> dict[str, object]:
@@ -87,8 +80,8 @@ def main() -> dict[str, str]:
     tree = {}
     for file in filter(Path.is_file, template.rglob("*")):
         tree[file.relative_to(template).as_posix()] = file.read_text(encoding="utf-8")
-    for test, golden_files in FUNCTIONAL_TESTS.items():
-        for golden in golden_files.split():
+    for test, golden_files in document()["golden-files"].items():
+        for golden in golden_files:
             path = f"{CASES}/{test}/golden_values_{golden}.json"
             if "inference" in test:
                 values = inference_values(path)
@@ -113,9 +106,8 @@ class HistoryCommit:
 
 def history() -> list[HistoryCommit]:
     """Return all commits of the practice repository, as ``history.toml`` describes them."""
-    document = tomllib.loads(Path(__file__).with_name("history.toml").read_text(encoding="utf-8"))
     trees = {"tip": main()}
-    for name, state in document["states"].items():
+    for name, state in document()["states"].items():
         tree = trees[name] = dict(trees[state["of"]])
         for path, old, new in state.get("replace", ()):
             if old not in tree[path]:
@@ -124,28 +116,26 @@ def history() -> list[HistoryCommit]:
         for path in state.get("remove", ()):
             del tree[path]
         tree |= state.get("add", {})
-    return [HistoryCommit(**commit | {"tree": trees[commit["tree"]]}) for commit in document["commits"]]
+    return [HistoryCommit(**commit | {"tree": trees[commit["tree"]]}) for commit in document()["commits"]]
 
 
 def fast_import() -> bytes:
     """Return the history as a stream for ``git fast-import``: one process writes all commits."""
-    return b"".join(_stream(history()))
-
-
-def _stream(commits: list[HistoryCommit]) -> Iterator[bytes]:
+    commits = history()
+    stream = bytearray()
     for number, commit in enumerate(commits):
         # 2026-03-02 10:00 UTC, a Monday, and the given number of days after it.
         moment = f"{1772445600 + commit.day * 86400} +0000"
-        yield f"commit refs/heads/{commit.branch}\nmark :{number + 1}\nauthor {commit.author} {moment}\n".encode()
-        yield f"committer {_AUTHOR} {moment}\ndata {len(commit.message)}\n{commit.message}\n".encode()
+        stream += f"commit refs/heads/{commit.branch}\nmark :{number + 1}\nauthor {commit.author} {moment}\n".encode()
+        stream += f"committer {_AUTHOR} {moment}\ndata {len(commit.message)}\n{commit.message}\n".encode()
         parent: Tree = {}
         if commit.parent is not None:
-            yield f"from :{commit.parent + 1}\n".encode()
+            stream += f"from :{commit.parent + 1}\n".encode()
             parent = commits[commit.parent].tree
         for path in sorted(parent.keys() - commit.tree.keys()):
-            yield f"D {path}\n".encode()
+            stream += f"D {path}\n".encode()
         for path, text in commit.tree.items():
             if parent.get(path) != text:
                 data = text.encode()
-                yield f"M 100644 inline {path}\ndata {len(data)}\n".encode() + data + b"\n"
-    yield b"done\n"
+                stream += b"M 100644 inline %s\ndata %d\n%s\n" % (path.encode(), len(data), data)
+    return bytes(stream + b"done\n")

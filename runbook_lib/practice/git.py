@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 from runbook_lib.git.blobs import read_blobs
 
-ZERO = "0" * 40
 #: The variables that disable the user's configuration.
 ISOLATED = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 # The other GIT_ variables may refer to another repository, like inside a hook.
@@ -22,12 +21,11 @@ def run_git(
     arguments: Sequence[str], stdin: bytes = b"", env: Mapping[str, str] = ISOLATED
 ) -> "subprocess.CompletedProcess[bytes]":
     """Run git outside any repository in the environment; ``env`` is added to the environment."""
-    inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _CONFIGURATION
-    }
-    fixed = {"LC_ALL": "C", "TZ": "UTC", "GIT_TERMINAL_PROMPT": "0"}
-    command = ["git", *arguments]
-    return subprocess.run(command, input=stdin, env={**inherited, **fixed, **env}, capture_output=True, check=False)
+    variables = {"LC_ALL": "C", "TZ": "UTC", "GIT_TERMINAL_PROMPT": "0", **env}
+    for name, value in os.environ.items():
+        if not name.startswith("GIT_") or name in _CONFIGURATION:
+            variables.setdefault(name, value)
+    return subprocess.run(["git", *arguments], input=stdin, env=variables, capture_output=True, check=False)
 
 
 class ForgeGitError(Exception):
@@ -75,23 +73,17 @@ class BareRepository:
     def _run(self, args: tuple[str, ...], env: Mapping[str, str] = ISOLATED) -> "subprocess.CompletedProcess[bytes]":
         return run_git((f"--git-dir={self.path}", *args), env=env)
 
-    def tips(self, *branches: str) -> dict[str, str]:
-        """Return branch → commit, of the branches named or of all."""
-        tips = self._all_tips()
-        if not branches:
-            return dict(tips)
-        return {name: tips[name] for name in branches if name in tips}
-
-    def _all_tips(self) -> dict[str, str]:
+    def tips(self) -> Mapping[str, str]:
+        """Return branch → commit."""
         # Every request needs the tips, and they seldom change: git runs only if the files differ that it would read.
         files = self._ref_files()
-        if files != self._tips[0]:
-            lines = self.git("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads").splitlines()
-            tips = {line[41:]: line[:40] for line in lines}
-            if files != self._ref_files():  # a push in between
-                return tips
+        if files == self._tips[0]:
+            return self._tips[1]
+        lines = self.git("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", "refs/heads").splitlines()
+        tips = {line[41:]: line[:40] for line in lines}
+        if files == self._ref_files():  # no push in between
             self._tips = files, tips
-        return self._tips[1]
+        return tips
 
     def _ref_files(self) -> list[tuple[str, bytes]]:
         """Return the files that contain refs, in either of git's two formats, with their contents."""
@@ -130,9 +122,8 @@ class BareRepository:
         env = dict(ISOLATED)
         for name, value in person.items():
             env |= {f"GIT_AUTHOR_{name}": value, f"GIT_COMMITTER_{name}": value}
-        tree_id = tree.stdout.decode().splitlines()[0]
-        args = ("commit-tree", tree_id, "-p", base, "-p", head, "-m", f"Merge {head} into {base}")
-        return self.git(*args, env=env).strip()
+        parents = ("-p", base, "-p", head, "-m", f"Merge {head} into {base}")
+        return self.git("commit-tree", tree.stdout.decode().split()[0], *parents, env=env).strip()
 
     def _compare(self, base: str, head: str) -> tuple[int, int, str]:
         """Return the numbers of commits ahead and behind of the base, and the merge base (empty without one)."""
@@ -168,16 +159,12 @@ class BareRepository:
         for entry in raw:
             if entry.startswith(":"):
                 _, _, old, new, letter = entry.split(" ")
-                blobs[next(raw)] = (statuses[letter[0]], new if new != ZERO else old)
+                blobs[next(raw)] = (statuses[letter[0]], old if letter == "D" else new)
             elif entry:
                 added, removed, path = entry.split("\t")
                 # A binary file has "-" for both.
                 changes.append(FileChange(path, *blobs[path], int(added.strip("-") or 0), int(removed.strip("-") or 0)))
         return tuple(changes)
-
-    def changed_paths(self, base: str, head: str) -> list[str]:
-        """Return the paths that differ between two commits."""
-        return [change.path for change in self.changes(base, head)]
 
     def _texts(self, commit: str, *folders: str) -> Mapping[str, str]:
         """Return path → text of the named files, and of every file below the named folders, at a commit."""

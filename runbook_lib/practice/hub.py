@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.pins.repositories import LTS
+from runbook_lib.practice import content
 from runbook_lib.practice.accounts import ACCOUNTS, ACTIONS_BOT, COPY_PR_BOT, ENGINEER, PracticeAccount
 from runbook_lib.practice.ci import evidence, plan
 from runbook_lib.practice.git import BareRepository
@@ -22,23 +23,8 @@ from runbook_lib.practice.state import (
 )
 from runbook_lib.recipes import rows
 
-#: Name, color and description of the labels of a new repository.
-LABELS = (
-    ("Run tests", "0e8a16", "Run the functional tests in lightweight mode"),
-    ("Run functional tests", "1d76db", "Run the functional tests and compare golden values"),
-    ("Run MBridge tests", "5319e7", "Run the tests of Megatron-Bridge too"),
-    ("Run NeMoRL tests", "5319e7", "Run the tests of NeMo RL too"),
-    ("container::lts", "fbca04", "Test on the LTS image"),
-    ("complexity: low", "c2e0c6", "Set by a bot; chooses no tests"),
-    ("bug", "d73a4a", "Something isn't working"),
-)
 #: The history of the practice checkout mentions an issue 8 and pull requests up to 9.
-_QUARANTINED, _FIRST_NUMBER = 8, 10
-_QUARANTINED_TITLE = "[ci] gpt3_mcore_te_tp8_pp1_fp8: loss jumps at step 20"
-_QUARANTINED_BODY = (
-    "The functional test `gpt/gpt3_mcore_te_tp8_pp1_fp8` (dev, dgx_h100) fails since the image 26.02-py3: "
-    "the loss jumps at step 20.\n\nIts scope is `mr-broken` until this is closed."
-)
+_FIRST_NUMBER = 10
 #: CI tests main every day; the last time was this many seconds before the world was created.
 _LAST_DAILY_RUN = 6 * 3600.0
 
@@ -77,14 +63,9 @@ class Hub:
     """One repository with its forks, tickets and runs.  Every method is called inside a transaction."""
 
     def __init__(
-        self,
-        store: Store,
-        remote: Path,
-        forks: Mapping[str, Path],
-        repository: str,
-        clock: Callable[[], float],
+        self, store: Store, remote: Path, forks: Mapping[str, Path], repository: str, clock: Callable[[], float],
         seconds: float,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.store, self.repository, self.clock, self._default_seconds = store, repository, clock, seconds
         self.owner, self.name = repository.split("/")
         self.home = BareRepository(remote)
@@ -97,15 +78,14 @@ class Hub:
                 self._seed()
 
     def _seed(self) -> None:
-        for name, color, description in LABELS:
-            self.store.create(LabelRecord, name=name, color=color, description=description)
+        for label in content.document()["labels"]:
+            self.store.create(LabelRecord, **label)
         now = self.clock()
         if self.repository == "practice/Megatron-LM":
             self.store.create(
-                TicketRecord, number=_QUARANTINED, author=ENGINEER.login, title=_QUARANTINED_TITLE,
-                body=_QUARANTINED_BODY, created=now, updated=now, labels=["bug"],
-            )  # fmt: skip
-            if tip := self.home.tips("main").get("main"):
+                TicketRecord, author=ENGINEER.login, created=now, updated=now, **content.document()["issue"]
+            )
+            if tip := self.home.tips().get("main"):
                 self._dispatch("main", tip, tip, now - _LAST_DAILY_RUN)
         self.store.set("next number", _FIRST_NUMBER)
         self.store.set("seeded", True)
@@ -119,19 +99,15 @@ class Hub:
 
     def tickets(self) -> list[TicketRecord]:
         """Return all issues and pull requests, newest first."""
-        tips = {owner: place.tips() for owner, place in self.places.items()}
-        return [self.refreshed(ticket, tips) for ticket in reversed(self.store.all(TicketRecord))]
+        return [self.refreshed(ticket) for ticket in reversed(self.store.all(TicketRecord))]
 
-    def refreshed(self, ticket: TicketRecord, tips: Mapping[str, Mapping[str, str]] | None = None) -> TicketRecord:
+    def refreshed(self, ticket: TicketRecord) -> TicketRecord:
         """Return a ticket after a check of its branches, if it is a pull request: pushed to, merged or deleted."""
         if not ticket.is_pull or ticket.state != "open" or ticket.head_owner not in self.places:
             return ticket
         now = self.clock()
-        if tips is None:
-            owners = {self.owner, ticket.head_owner}
-            tips = {owner: self.places[owner].tips(ticket.base_ref, ticket.head_ref) for owner in owners}
-        head = tips[ticket.head_owner].get(ticket.head_ref)
-        base = tips[self.owner].get(ticket.base_ref, ticket.base_sha)
+        head = self.places[ticket.head_owner].tips().get(ticket.head_ref)
+        base = self.home.tips().get(ticket.base_ref, ticket.base_sha)
         if head is not None and head != ticket.head_sha:
             self.home.fetch(self.places[ticket.head_owner], head)
             self.home.set_ref(f"refs/pull/{ticket.number}/head", head)
@@ -139,15 +115,14 @@ class Hub:
             self.stop_runs(ticket)
         if base != ticket.base_sha and self.home.contains(base, ticket.head_sha):
             self._dispatch(ticket.base_ref, base, ticket.base_sha, now)
-            ticket = self.store.change(ticket, merged=now, merge_sha=base)
-            return self.close(ticket)
+            return self.close(self.store.change(ticket, merged=now, merge_sha=base))
         if head is None:
             return self.close(ticket)
         return ticket
 
     def close(self, ticket: TicketRecord, reason: str | None = None) -> TicketRecord:
         """Close a ticket; copy-pr-bot deletes the mirror of a pull request."""
-        if ticket.is_pull and self.home.tips(ticket.mirror):
+        if ticket.is_pull and ticket.mirror in self.home.tips():
             self.home.set_ref(f"refs/heads/{ticket.mirror}", None)
         now = self.clock()
         return self.store.change(ticket, state="closed", state_reason=reason, closed=now, updated=now)
@@ -160,21 +135,23 @@ class Hub:
 
     def set_labels(self, ticket: TicketRecord, names: Sequence[str], actor: str) -> TicketRecord:
         """Give the ticket exactly these labels; unknown ones are created, as on GitHub, and case is ignored."""
-        labels = {label.name.lower(): label for label in self.store.all(LabelRecord)}
+        now = self.clock()
+        labels = {label.name.lower(): label.name for label in self.store.all(LabelRecord)}
         for name in names:
             if name.lower() not in labels:
-                labels[name.lower()] = self.store.create(LabelRecord, name=name, color="ededed")
-        requested = list(dict.fromkeys(labels[name.lower()].name for name in names))
+                labels[name.lower()] = name
+                self.store.create(LabelRecord, name=name, color="ededed")
+        requested = list(dict.fromkeys(labels[name.lower()] for name in names))
         for name in (*ticket.labels, *requested):
             if (name in ticket.labels) != (name in requested):
                 event = "labeled" if name in requested else "unlabeled"
-                fields = {"number": ticket.number, "actor": actor, "event": event, "created": self.clock()}
+                fields = {"number": ticket.number, "actor": actor, "event": event, "created": now}
                 self.store.create(EventRecord, **fields, label=name)
-        return self.store.change(ticket, labels=requested, updated=self.clock())
+        return self.store.change(ticket, labels=requested, updated=now)
 
     def with_merge_commit(self, ticket: TicketRecord) -> TicketRecord:
         """Return the pull request with the merge commit of this moment."""
-        base = self.home.tips(ticket.base_ref).get(ticket.base_ref, ticket.base_sha)
+        base = self.home.tips().get(ticket.base_ref, ticket.base_sha)
         key = f"{base} {ticket.head_sha}"
         if ticket.merge_of == key:
             return ticket
@@ -188,7 +165,7 @@ class Hub:
 
         A forge that was killed in between has the mirror, but no run of it.
         """
-        mirrored = self.home.tips(ticket.mirror).get(ticket.mirror) == ticket.head_sha
+        mirrored = self.home.tips().get(ticket.mirror) == ticket.head_sha
         if mirrored and any(run.head_sha == ticket.head_sha for run in self.store.all(RunRecord, ticket.number)):
             return None
         self.stop_runs(ticket)
@@ -223,11 +200,16 @@ class Hub:
         # Its jobs are computed on first use, which is rare, so that the world starts quickly.
         self._attempt(run, 1, author, moment)
 
+    def compared_paths(self, base: str, head: str) -> list[str]:
+        """Return the files and folders of test cases that a run compares: the changed ones, and those with a fate."""
+        changed = [file.path for file in self.home.changes(base, head) if file.path.startswith(plan.TEST_CASES)]
+        return [*changed, *(f"{plan.TEST_CASES}/{name}" for name in plan.FATES)]
+
     def situation(self, run: RunRecord) -> plan.Situation:
         """Return the inputs of a run, read at its merge commit."""
         lts = LTS in run.labels
         merge, base = run.merge_sha or run.head_sha, run.base_sha
-        folders = [plan.TEST_CASES] if lts else plan.compared_paths(self.home.changed_paths(base, merge))
+        folders = [plan.TEST_CASES] if lts else self.compared_paths(base, merge)
         pin = f"docker/.ngc_version.{'lts' if lts else 'dev'}"
         return plan.Situation(
             frozenset(run.labels), ACCOUNTS[run.author].may_write, run.seconds,

@@ -1,14 +1,12 @@
-"""HTTP servers for this machine only: WSGI applications on 127.0.0.1, in daemon threads of this process."""
+"""HTTP servers for this machine only, in daemon threads of this process."""
 
 import json
-import re
 import secrets
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
-from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
@@ -17,18 +15,30 @@ from werkzeug.wrappers import Request, Response
 
 #: Start of the paths of files in a storage.
 STORAGE = "/_storage/"
-_DOCS = "https://docs.github.com/rest"
+
+
+class LimitedRequest(Request):
+    """A request whose body is limited to 1 MB."""
+
+    max_content_length = 1 << 20
 
 
 class LoopbackServer:
-    """A WSGI application that answers on a port of 127.0.0.1 until it is closed.  Nothing is logged."""
+    """A server that answers requests to a port of 127.0.0.1 until it is closed.  Nothing is logged."""
 
-    def __init__(self, application: WSGIApplication, port: int = 0, *, name: str) -> None:
+    def __init__(self, answer: Callable[[Request], Response], port: int = 0, *, name: str) -> None:
         """Listen on ``port``, so that addresses written down stay valid; on any free port if it is taken."""
+
+        @LimitedRequest.application
+        def application(request: Request) -> Response:
+            # A foreign web page can reach 127.0.0.1 under its own name by changing the name's address (DNS rebinding);
+            # its browser then sends that name.
+            if not _is_local(request.environ.get("HTTP_HOST", "")):
+                return Response(status=421)
+            return answer(request)
+
         with _listen(port) as listener:
-            self._server = _QuietServer(
-                "127.0.0.1", 0, _refusing_other_hosts(application), _QuietHandler, fd=listener.fileno()
-            )
+            self._server = _QuietServer("127.0.0.1", 0, application, _QuietHandler, fd=listener.fileno())
         self.port = self._server.port
         self.url = f"http://127.0.0.1:{self.port}"
         Thread(target=self._server.serve_forever, args=(0.05,), name=name, daemon=True).start()
@@ -39,12 +49,6 @@ class LoopbackServer:
         self._server.server_close()
 
 
-class LimitedRequest(Request):
-    """A request whose body is limited to 1 MB."""
-
-    max_content_length = 1 << 20
-
-
 class NumberConverter(BaseConverter):
     """A part of a path that is a number of at most 15 digits, which SQLite can store."""
 
@@ -52,11 +56,6 @@ class NumberConverter(BaseConverter):
 
     def to_python(self, value: str) -> int:
         return int(value)
-
-
-def positive_integer(text: str | None, default: int) -> int:
-    """Return a positive number of a query; GitHub and GitLab ignore anything else."""
-    return int(text) if text and re.fullmatch(r"[1-9][0-9]{0,8}", text) else default
 
 
 def file_response(request: Request, data: bytes, media_type: str) -> Response:
@@ -74,15 +73,11 @@ class ApiError(HTTPException):
     """A response with a status of 400 or more, in GitHub's words."""
 
     def __init__(
-        self,
-        status: int,
-        message: str,
-        errors: Sequence[object] | None = None,
-        headers: Mapping[str, str] | None = None,
-        docs: str = _DOCS,
-    ) -> None:
+        self, status: int, message: str, errors: Sequence[object] = (), headers: Mapping[str, str] | None = None,
+        docs: str = "https://docs.github.com/rest",
+    ) -> None:  # fmt: skip
         content: dict[str, Any] = {"message": message, "documentation_url": docs, "status": str(status)}
-        if errors is not None:
+        if errors:
             content["errors"] = list(errors)
         super().__init__(message, json_response(content, status, headers))
 
@@ -94,12 +89,8 @@ def not_found() -> ApiError:
 
 def invalid(resource: str, *, field: str = "", code: str = "custom", message: str = "") -> ApiError:
     """Return the error 422 for one field."""
-    error = {"resource": resource, "code": code}
-    if field:
-        error["field"] = field
-    if message:
-        error["message"] = message
-    return ApiError(422, "Validation Failed", [error])
+    error = {"resource": resource, "code": code, "field": field, "message": message}
+    return ApiError(422, "Validation Failed", [{name: value for name, value in error.items() if value}])
 
 
 class Storage:
@@ -131,21 +122,6 @@ def _listen(port: int) -> socket.socket:
         if not port:
             raise
         return _listen(0)
-
-
-def _refusing_other_hosts(application: WSGIApplication) -> WSGIApplication:
-    """Return the application behind a check of the header ``Host``, which must name this machine.
-
-    A foreign web page can reach 127.0.0.1 under its own name by changing the name's address (DNS rebinding); its
-    browser then sends that name.
-    """
-
-    def guarded(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if _is_local(environ.get("HTTP_HOST", "")):
-            return application(environ, start_response)
-        return Response(status=421)(environ, start_response)
-
-    return guarded
 
 
 def _is_local(host: str) -> bool:

@@ -21,8 +21,7 @@ from runbook_lib.system.atomic_files import private, private_folder
 #: Incremented whenever the form of the records changes.
 FORMAT = 1
 #: GitHub's IDs exceed 32 bits; so must these, or a client that truncates them would not fail here.
-FIRST_ID = 5_000_000_001
-_FIRST_NUMBERS = {"id": FIRST_ID, "number": 1, "run": 1}
+_FIRST_NUMBERS = {"id": 5_000_000_001, "number": 1, "run": 1}
 
 
 class Record(SimpleNamespace):
@@ -41,6 +40,15 @@ class Record(SimpleNamespace):
 
 
 R = TypeVar("R", bound=Record)
+_TABLES = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE IF NOT EXISTS record
+    (kind TEXT, key INTEGER, parent INTEGER, body TEXT NOT NULL, PRIMARY KEY (kind, key));
+CREATE INDEX IF NOT EXISTS children ON record (kind, parent);
+CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+PRAGMA user_version = {FORMAT};
+COMMIT
+"""
 
 
 class TicketRecord(Record):
@@ -137,24 +145,14 @@ class Store:
         self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
         with ExitStack() as on_failure:
             on_failure.callback(self._db.close)
-            self._prepare(path)
+            version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+            if version not in (0, FORMAT):
+                raise RunbookError(
+                    f"The practice forge's state in {path} was written by a different version of the runbook. "
+                    "Start again with `runbook practice reset`."
+                )
+            self._db.executescript(_TABLES)
             on_failure.pop_all()
-
-    def _prepare(self, path: Path) -> None:
-        version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-        if version not in (0, FORMAT):
-            raise RunbookError(
-                f"The practice forge's state in {path} was written by a different version of the runbook. "
-                "Start again with `runbook practice reset`."
-            )
-        self._db.executescript(
-            "BEGIN IMMEDIATE;"
-            "CREATE TABLE IF NOT EXISTS record"
-            " (kind TEXT, key INTEGER, parent INTEGER, body TEXT NOT NULL, PRIMARY KEY (kind, key));"
-            "CREATE INDEX IF NOT EXISTS children ON record (kind, parent);"
-            "CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);"
-            f"PRAGMA user_version = {FORMAT}; COMMIT"
-        )
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -11,11 +11,7 @@ from collections.abc import Mapping, Sequence
 
 #: Scenario → the first bad tag, the components that together make it bad, and a description.
 SCENARIOS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
-    "slow": (
-        "26.05-py3",
-        ("nccl",),
-        "Two of three runs are slower since NCCL changed, as in TensorRT-LLM #17160.",
-    ),
+    "slow": ("26.05-py3", ("nccl",), "Two of three runs are slower since NCCL changed, as in TensorRT-LLM #17160."),
     "broken": ("26.04-py3", ("cudnn",), "It fails since cuDNN changed."),
     "interaction": ("26.05-py3", ("cublas", "nccl"), "It is slower where the new cuBLAS and NCCL come together."),
     "torch": ("26.06-py3", (), "It is slower because of a change in a part that cannot be swapped."),
@@ -37,11 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     time.sleep(options.seconds)
     since, culprits, _ = SCENARIOS[options.scenario]
     is_bad = options.tag >= since and not restored.keys() & set(culprits)
-    mean = _GOOD
-    if is_bad:
-        mean = _SLOW
-        if options.scenario == "slow" and random.random() < 1 / 3:
-            mean = _LUCKY
+    mean = _SLOW if is_bad else _GOOD
+    if is_bad and options.scenario == "slow" and random.random() < 1 / 3:
+        mean = _LUCKY
     print(f"tokens/s: {random.gauss(mean, mean * _NOISE):.4f}")
     if is_bad and options.scenario == "broken":
         print("CUDNN_STATUS_EXECUTION_FAILED", file=sys.stderr)

@@ -166,17 +166,16 @@ def start(home: Path | None = None, *, clock: Callable[[], float] = time.time) -
                 )
             time.sleep(0.02)
     except OSError as error:
-        raise RunbookError(
-            f"The practice environment in {home} could not be started: {error}. {_OTHER_FOLDER}"
-        ) from error
+        problem = f"The practice environment in {home} could not be started: {error}."
+        raise RunbookError(f"{problem} {_OTHER_FOLDER}") from error
 
 
-def reset(home: Path | None = None) -> bool:
+def reset() -> bool:
     """Remove the practice environment, but only files that it created.  Return False if there was none.
 
     Raises Refused while a process serves it, and for a folder that is not ours.
     """
-    home = (home or default_home()).absolute()
+    home = default_home()
     if not home.exists():
         return False
     lock = _take_lock(home)
@@ -252,7 +251,12 @@ def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[
     last = _launcher(home)
     os.ftruncate(lock, 0)
     if _marker(home).get("state") != "complete":
-        _create(home)
+        # The practice forge merges without a work tree (git merge-tree --write-tree).
+        command.require((2, 38), "The practice environment")
+        _write_marker(home, "creating")  # until remote and checkout are complete, so that a killed run restarts
+        _remove_content(home)
+        seed.create(home / _REMOTE, home / _CHECKOUT, home / _GITLAB)
+        _write_marker(home, "complete")
     if missing := [name for name in _REPOSITORIES if not (home / name).is_dir()]:
         raise RunbookError(f"{' and '.join(missing)} missing from the practice environment in {home}. {_RESET}")
     for repository in _REPOSITORIES:  # git creates them by the umask
@@ -300,13 +304,3 @@ def _remove_content(home: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-
-
-def _create(home: Path) -> None:
-    """Write remote and checkout.  The marker says "creating" until both are complete, so that a killed run restarts."""
-    # The practice forge merges without a work tree (git merge-tree --write-tree).
-    command.require((2, 38), "The practice environment")
-    _write_marker(home, "creating")
-    _remove_content(home)
-    seed.create(home / _REMOTE, home / _CHECKOUT, home / _GITLAB)
-    _write_marker(home, "complete")

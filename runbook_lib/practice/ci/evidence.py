@@ -49,8 +49,9 @@ def _repeats(job: Planned) -> list[Planned]:
 def archive(job: Planned, golden: Mapping[str, str], started: float, folder: str = "") -> bytes:
     """Return the artifact, a zip archive: golden values and the output of each rank, below ``folder``."""
     members = dict(golden)
+    logs = "" if job.kind == "unit" else "logs/"
     for name, text in outputs(job).items():
-        members[name if job.kind == "unit" else f"logs/{name}"] = text
+        members[f"{logs}{name}"] = text
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, text in members.items():

@@ -194,7 +194,9 @@ def _unit_jobs(at: Situation, recipe_rows: Iterable[RecipeRow], platform: str) -
     recipe = f"{rows.FOLDER}/{short}/unit-tests.yaml"
     for bucket in sorted({row.case for row in recipe_rows if row.recipe == recipe}):
         job = _framed(at, "unit", bucket)
-        name = job.name if short == "h100" else f"{bucket} - {short} latest"
+        name = job.name
+        if short != "h100":
+            name = f"{bucket} - {short} latest"
         yield replace(job, name=name, platform=platform, test_case=bucket, ends=_staggered(job, name))
 
 
@@ -227,12 +229,6 @@ def _fate(at: Situation, job: Planned) -> Cause:
     return cause
 
 
-def compared_paths(changed: Iterable[str]) -> list[str]:
-    """Return the files and folders of test cases that a run must compare: the changed ones, and those with a fate."""
-    folders = [f"{TEST_CASES}/{name}" for name in FATES]
-    return [path for path in changed if path.startswith(TEST_CASES)] + folders
-
-
 def measured(at: Situation, job: Planned) -> dict[str, str]:
     """Return path → text of the golden values that a job measures.
 
@@ -246,11 +242,11 @@ def measured(at: Situation, job: Planned) -> dict[str, str]:
         kind = "drift"
     elif cause in ("regression", "slower"):
         kind = cause
-    return {
-        path: measure.remeasure(text, kind, f"{path} {at.image}")
-        for path, text in {**at.golden, **at.base_golden}.items()
-        if path.startswith(prefix)
-    }
+    texts = {}
+    for path, text in {**at.golden, **at.base_golden}.items():
+        if path.startswith(prefix):
+            texts[path] = measure.remeasure(text, kind, f"{path} {at.image}")
+    return texts
 
 
 def _staggered(job: Planned, name: str) -> float:
@@ -330,5 +326,9 @@ def run_at(jobs: Sequence[Planned], started: float, now: float, cancelled: float
 
 def changed_at(jobs: Iterable[Planned], started: float, now: float) -> float:
     """Return when the run last changed visibly."""
-    moments = (started + moment for job in jobs for moment in (job.appears, job.starts, job.ends))
-    return max((moment for moment in moments if moment <= now), default=started)
+    last = started
+    for job in jobs:
+        for moment in (job.appears, job.starts, job.ends):
+            if last < started + moment <= now:
+                last = started + moment
+    return last

@@ -37,11 +37,14 @@ def output(job: Planned, rank: int) -> list[str]:
     if rank < RANKS - 1 or job.cause == "broken":
         return []
     stop = _LAST_STEP.get(job.detail, _LAST_STEP.get(job.cause, _STEPS))
-    return [_progress(step, _loss(job.cause, step)) for step in range(stop)]
+    return [_progress(step, diverges=job.cause == "regression") for step in range(stop)]
 
 
-def _progress(step: int, loss: float) -> str:
+def _progress(step: int, *, diverges: bool) -> str:
     """Return the line that the last rank prints for each step."""
+    loss = 10.9 - 0.02 * step
+    if diverges and step >= 26:
+        loss = 10.4 + 0.4 * (step - 26)
     return (
         f" [2026-05-07 03:12:{step:02}.417] iteration {step + 1:8}/{_STEPS:8} | consumed samples: {32 * step + 32:12} "
         f"| elapsed time per iteration (ms): {3101.2 if step == 0 else 140.1} | learning rate: 1.500000E-04 | "
@@ -50,18 +53,12 @@ def _progress(step: int, loss: float) -> str:
     )
 
 
-def _loss(cause: str, step: int) -> float:
-    if cause == "regression" and step >= 26:
-        return 10.4 + 0.4 * (step - 26)
-    return 10.9 - 0.02 * step
-
-
 def errors(job: Planned, rank: int) -> list[str]:
     """Return the standard error of a rank: irrelevant warnings, then its failure or the loss of another rank."""
     if job.kind != "functional":
         return []
     if job.cause == "broken":
-        return _lines("failure-broken") if rank == 0 else []
+        return [] if rank else _lines("failure-broken")
     lines = _lines("rank-start", rank=rank)
     if job.cause in ("", "drift", "regression", "slower"):
         return lines + _lines("rank-end", rank=rank)

@@ -10,7 +10,7 @@ from runbook_lib.practice.github import shapes
 from runbook_lib.practice.github.api import ApiCall, Route
 from runbook_lib.practice.hub import Hub, JobState, RunState
 from runbook_lib.practice.serving import ApiError, json_response, not_found
-from runbook_lib.practice.state import JobRecord, RunRecord
+from runbook_lib.practice.state import JobRecord
 
 #: Lifetime of artifacts and logs; seconds.
 LIFETIME = 90 * 86400.0
@@ -19,13 +19,9 @@ _ADDRESS_LIFETIME = 60.0
 
 
 def _list_runs(call: ApiCall) -> Response:
-    query = call.request.args
-
-    def matches(run: RunRecord) -> bool:
-        branch, sha = query.get("branch", run.head_branch), query.get("head_sha", run.head_sha)
-        return (branch, sha) == (run.head_branch, run.head_sha)
-
-    return call.page(call.hub.runs(matches), lambda state: shapes.run(call.hub, state), "workflow_runs")
+    branch, sha = call.request.args.get("branch"), call.request.args.get("head_sha")
+    runs = call.hub.runs(lambda run: branch in (None, run.head_branch) and sha in (None, run.head_sha))
+    return call.page(runs, lambda state: shapes.run(call.hub, state), "workflow_runs")
 
 
 def _get_run(call: ApiCall, run_id: int) -> Response:
@@ -99,7 +95,7 @@ def _download_artifact(call: ApiCall, artifact_id: int) -> Response:
 
 def _find_artifact(hub: Hub, artifact_id: int) -> JobState:
     for record in hub.store.all(JobRecord):
-        if artifact_id and record.artifact == artifact_id:
+        if record.artifact == artifact_id:
             for job in _jobs_with_artifact(hub, record.run):
                 if job.record == record:
                     return job

@@ -10,7 +10,7 @@ from werkzeug.wrappers import Request, Response
 
 from runbook_lib.practice.accounts import PracticeAccount
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.serving import ApiError, json_response, positive_integer
+from runbook_lib.practice.serving import ApiError, json_response
 
 T = TypeVar("T")
 
@@ -73,8 +73,8 @@ class ApiCall:
 
     def select_page(self, entries: Sequence[T], size: int = 30) -> tuple[Sequence[T], dict[str, str]]:
         """Return the entries of the requested page, and the header ``Link`` that leads to the next."""
-        size = min(100, positive_integer(self.request.args.get("per_page"), size))
-        number = positive_integer(self.request.args.get("page"), 1)
+        size = max(1, min(100, self.request.args.get("per_page", size, type=int)))
+        number = max(1, self.request.args.get("page", 1, type=int))
         headers = {}
         if number * size < len(entries):
             query = urlencode(self.request.args.to_dict() | {"page": number + 1})

@@ -10,7 +10,7 @@ from runbook_lib.practice.serving import ApiError, json_response, not_found
 
 
 def _get_user(call: ApiCall) -> Response:
-    return json_response(shapes.own_account(call.hub, call.require_account()))
+    return json_response(shapes.account(call.hub, call.require_account(), "own_account"))
 
 
 def _get_repository(call: ApiCall) -> Response:

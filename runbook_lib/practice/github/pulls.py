@@ -5,7 +5,7 @@ from werkzeug.wrappers import Response
 from runbook_lib.practice.accounts import PracticeAccount
 from runbook_lib.practice.github import bots, shapes
 from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.github.tickets import change_ticket, text_field
+from runbook_lib.practice.github.tickets import change_ticket, common_fields
 from runbook_lib.practice.serving import ApiError, invalid, json_response, not_found
 from runbook_lib.practice.state import TicketRecord
 
@@ -28,16 +28,11 @@ def _create_pull(call: ApiCall) -> Response:
     if missing:
         verb = "was" if len(missing) == 1 else "were"
         raise ApiError(422, f"Invalid request.\n\n{', '.join(missing)} {verb}n't supplied.")
-    title = text_field(fields, "title", "PullRequest")
-    if not title:
-        raise invalid("PullRequest", field="title", code="missing_field")
-    body = text_field(fields, "body", "PullRequest")
+    values = common_fields(call, fields, "PullRequest")
     owner, branch, head, base = _resolve_branches(call, author, fields["head"], fields["base"])
-    now = hub.clock()
     pull = hub.store.create(
-        TicketRecord, number=hub.store.next("number"), author=author.login, title=title, body=body, created=now,
-        updated=now, draft=bool(fields.get("draft")), head_owner=owner, head_ref=branch, head_sha=head,
-        base_ref=fields["base"], base_sha=base,
+        TicketRecord, number=hub.store.next("number"), **values, draft=bool(fields.get("draft")), head_owner=owner,
+        head_ref=branch, head_sha=head, base_ref=fields["base"], base_sha=base,
     )  # fmt: skip
     hub.home.set_ref(f"refs/pull/{pull.number}/head", head)
     # The reply shows the pull request as requested; the bots act right afterwards.
@@ -57,10 +52,10 @@ def _resolve_branches(
     owner, _, branch = head_name.rpartition(":")
     owners = {name.lower(): name for name in hub.places}
     owner = owners.get((owner or hub.owner).lower(), "")
-    base = hub.home.tips(base_name).get(base_name)
+    base = hub.home.tips().get(base_name)
     if base is None:
         raise invalid("PullRequest", field="base", code="invalid")
-    head = hub.places[owner].tips(branch).get(branch) if owner else None
+    head = hub.places[owner].tips().get(branch) if owner else None
     if head is None:
         raise invalid("PullRequest", field="head", code="invalid")
     if owner == hub.owner and not author.may_write:

@@ -4,10 +4,9 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
-from wsgiref.types import StartResponse, WSGIEnvironment
 
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
@@ -22,15 +21,7 @@ from runbook_lib.practice.github.pages import PAGES
 from runbook_lib.practice.gitlab.api import PREFIX as GITLAB
 from runbook_lib.practice.gitlab.api import PracticeGitLab
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.serving import (
-    STORAGE,
-    ApiError,
-    LimitedRequest,
-    LoopbackServer,
-    NumberConverter,
-    json_response,
-    not_found,
-)
+from runbook_lib.practice.serving import STORAGE, ApiError, LoopbackServer, NumberConverter, json_response, not_found
 from runbook_lib.practice.state import Store
 
 VERSION = "2022-11-28"
@@ -67,16 +58,10 @@ class Forge:
     """A forge that answers on 127.0.0.1 until it is closed.  ``tokens`` is token → account."""
 
     def __init__(
-        self,
-        state: Path,
-        remote: Path,
-        *,
-        repository: str = "practice/Megatron-LM",
-        clock: Callable[[], float] = time.time,
-        forks: Mapping[str, Path] | None = None,
-        gitlab: Path | None = None,
+        self, state: Path, remote: Path, *, repository: str = "practice/Megatron-LM",
+        clock: Callable[[], float] = time.time, forks: Mapping[str, Path] | None = None, gitlab: Path | None = None,
         ci_seconds: float | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Serve the bare git repository ``remote``; ``state`` is the forge's SQLite file.
 
         ``forks`` are the bare repositories of other owners, and ``gitlab`` is that of the GitLab project if it is
@@ -84,14 +69,14 @@ class Forge:
         RUNBOOK_PRACTICE_CI_SECONDS or 20 s.  Raises RunbookError for a state of another version or an invalid
         duration, and sqlite3.DatabaseError for a file that is not a database.
         """
-        seconds = _ci_seconds() if ci_seconds is None else ci_seconds
+        seconds = ci_seconds or _ci_seconds()
         store = Store(state)
         self.hub = Hub(store, remote, forks or {}, repository, clock, seconds)
         self.tokens = {TOKEN: ENGINEER}
-        self._gitlab = PracticeGitLab(self.hub, BareRepository(gitlab) if gitlab else self.hub.home)
+        self._gitlab = PracticeGitLab(self.hub, BareRepository(gitlab or remote))
         with store.transaction():
             last_port = int(store.setting("port", 0))
-            self._server = LoopbackServer(self._application, last_port, name="practice forge")
+            self._server = LoopbackServer(self.answer, last_port, name="practice forge")
             store.set("port", self._server.port)
             self.hub.url = self.url = self._server.url
 
@@ -105,9 +90,6 @@ class Forge:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _application(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        return self.answer(LimitedRequest(environ))(environ, start_response)
 
     def answer(self, request: Request) -> Response:
         """Answer one request in one transaction of the state, which an error undoes."""
@@ -125,8 +107,6 @@ class Forge:
         if request.method == "GET" and response.status_code == 200 and response.is_json:
             response.add_etag(weak=True)
             response.make_conditional(request)
-        if response.status_code == 304:
-            response.data = b""
         return response
 
     def answer_api(self, request: Request) -> Response:
@@ -136,13 +116,9 @@ class Forge:
             raise ApiError(401, "Bad credentials")
         version = request.headers.get("X-GitHub-Api-Version", VERSION)
         if version != VERSION:
-            raise ApiError(
-                400, f"{version!r} is not a supported version of the REST API. Supported versions: {VERSION}."
-            )
+            raise ApiError(400, f"{version!r} is not a supported version of the REST API: use {VERSION}.")
         if not request.headers.get("User-Agent"):
-            raise ApiError(
-                403, "Request forbidden by administrative rules. Please make sure your request has a User-Agent header."
-            )
+            raise ApiError(403, "Please make sure your request has a User-Agent header.")
         call = ApiCall(self.hub, request, self.tokens.get(token or ""))
         if request.method != "GET":
             call.require_account()
@@ -157,12 +133,7 @@ class Forge:
 
 
 def _ci_seconds() -> float:
-    text = os.environ.get("RUNBOOK_PRACTICE_CI_SECONDS")
-    if not text:
-        return CI_SECONDS
+    text = os.environ.get("RUNBOOK_PRACTICE_CI_SECONDS") or str(CI_SECONDS)
     if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", text) or not float(text):
-        raise RunbookError(
-            f"RUNBOOK_PRACTICE_CI_SECONDS={text!r} is not a valid duration: set it to a number of seconds above 0, "
-            "such as 20."
-        )
+        raise RunbookError(f"RUNBOOK_PRACTICE_CI_SECONDS={text!r} is not a number of seconds above 0, such as 20.")
     return float(text)

@@ -80,52 +80,40 @@ def _fill(fields: Json, names: Mapping[str, Any]) -> Json:
     return filled
 
 
-def _account(hub: Hub, account: PracticeAccount, kind: str = "account") -> Json:
-    return shape(hub, kind, account, path=quote(account.login))
+def account(hub: Hub, record: PracticeAccount, kind: str = "account") -> Json:
+    """Return an account; ``GET /user`` shows it as the kind ``own_account``."""
+    return shape(hub, kind, record, path=quote(record.login))
 
 
 def user(hub: Hub, login: str) -> Json:
-    """Return the account with this login."""
-    return _account(hub, ACCOUNTS[login])
-
-
-def own_account(hub: Hub, account: PracticeAccount) -> Json:
-    """Return the account of a token, as ``GET /user`` shows it."""
-    return _account(hub, account, "own_account")
-
-
-def _owner(hub: Hub, owner: str) -> Json:
-    return _account(hub, ACCOUNTS.get(owner) or PracticeAccount(80_000_001, owner, owner, type="Organization"))
+    """Return the account with this login; any other login is that of an organization."""
+    return account(hub, ACCOUNTS.get(login) or PracticeAccount(80_000_001, login, login, type="Organization"))
 
 
 def repository(hub: Hub, owner: str) -> Json:
     """Return the repository, or the fork of another owner."""
     return shape(
         hub, "repository", id=REPOSITORY_ID + list(hub.places).index(owner), name=hub.name,
-        full_name=f"{owner}/{hub.name}", owner=_owner(hub, owner), fork=owner != hub.owner, private=hub.private,
+        full_name=f"{owner}/{hub.name}", owner=user(hub, owner), fork=owner != hub.owner, private=hub.private,
         visibility="private" if hub.private else "public", has_issues=hub.has_issues,
     )  # fmt: skip
 
 
-def _label(hub: Hub, record: LabelRecord) -> Json:
-    return shape(hub, "label", record, path=quote(record.name), default=record.name == "bug")
-
-
 def labels(hub: Hub, names: tuple[str, ...]) -> list[Json]:
     """Return the labels with these names, in this order."""
-    records = {record.name: record for record in hub.store.all(LabelRecord)}
-    return [_label(hub, records[name]) for name in names]
+    shown = {}
+    for record in hub.store.all(LabelRecord):
+        shown[record.name] = shape(hub, "label", record, path=quote(record.name), default=record.name == "bug")
+    return [shown[name] for name in names]
 
 
 def _authored(hub: Hub, login: str) -> Json:
     """Return an author, and GitHub's name for the relation of the account to the repository."""
-    account = ACCOUNTS[login]
-    association = "CONTRIBUTOR"
-    if account.type == "Bot":
+    author = ACCOUNTS[login]
+    association = "MEMBER" if author.may_write else "CONTRIBUTOR"
+    if author.type == "Bot":
         association = "NONE"
-    elif account.may_write:
-        association = "MEMBER"
-    return {"user": _account(hub, account), "association": association}
+    return {"user": account(hub, author), "association": association}
 
 
 def comment(hub: Hub, record: CommentRecord) -> Json:
@@ -165,7 +153,7 @@ def search_result(hub: Hub, ticket: TicketRecord) -> Json:
 
 def _side(hub: Hub, owner: str, ref: str, sha: str) -> Json:
     repo = repository(hub, owner) if owner in hub.places else None
-    return {"label": f"{owner}:{ref}", "ref": ref, "sha": sha, "user": _owner(hub, owner), "repo": repo}
+    return {"label": f"{owner}:{ref}", "ref": ref, "sha": sha, "user": user(hub, owner), "repo": repo}
 
 
 def pull(hub: Hub, ticket: TicketRecord, kind: str = "pull", **values: object) -> Json:
@@ -197,7 +185,7 @@ def _mergeable_state(ticket: TicketRecord) -> str:
 def commit(hub: Hub, sha: str) -> Json:
     """Return a commit."""
     details = hub.home.commit(sha)
-    accounts = {account.email: _account(hub, account) for account in ACCOUNTS.values() if account.email}
+    accounts = {record.email: account(hub, record) for record in ACCOUNTS.values() if record.email}
     return shape(
         hub, "commit", details, id=int(details.sha[:12], 16), author_account=accounts.get(details.author_email),
         committer_account=accounts.get(details.committer_email),

@@ -37,31 +37,38 @@ def _names(fields: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _list_issues(call: ApiCall) -> Response:
-    query, tickets = call.request.args, call.hub.tickets()
-    state = query.get("state", "open")
-    creator = query.get("creator")
+    query = call.request.args
+    state, creator = query.get("state", "open"), query.get("creator")
     labels = set(filter(None, query.get("labels", "").split(",")))
     matches = []
-    for ticket in tickets:
+    for ticket in call.hub.tickets():
         if state in ("all", ticket.state) and creator in (None, ticket.author) and labels <= set(ticket.labels):
             matches.append(ticket)
     return call.page(matches, lambda ticket: shapes.issue(call.hub, ticket))
 
 
-def _create_issue(call: ApiCall) -> Response:
-    author = call.require_account()
-    fields = call.fields()
-    title = text_field(fields, "title", "Issue")
+def common_fields(call: ApiCall, fields: dict[str, Any], resource: str) -> dict[str, Any]:
+    """Return the fields that a new issue and a new pull request have in common.  Raises ApiError 422."""
+    title, now = text_field(fields, "title", resource), call.hub.clock()
     if not title:
-        raise invalid("Issue", field="title", code="missing_field")
-    hub, now = call.hub, call.hub.clock()
-    body = text_field(fields, "body", "Issue")
-    values = {"author": author.login, "title": title, "body": body, "created": now, "updated": now}
+        raise invalid(resource, field="title", code="missing_field")
+    body = text_field(fields, "body", resource)
+    return {"author": call.require_account().login, "title": title, "body": body, "created": now, "updated": now}
+
+
+def _create_issue(call: ApiCall) -> Response:
+    author, hub, fields = call.require_account(), call.hub, call.fields()
+    values = common_fields(call, fields, "Issue")
     issue = hub.store.create(TicketRecord, number=hub.store.next("number"), **values)
     # GitHub silently drops values that an account without write access may not set.
     if author.may_write:
         issue = hub.set_labels(issue, _names(fields, "labels"), author.login)
-        issue = hub.store.change(issue, assignees=_assignees(_names(fields, "assignees")))
+        assignees = _names(fields, "assignees")
+        for login in assignees:
+            if not _is_assignable(login):
+                error = {"value": login, "resource": "Issue", "field": "assignees", "code": "invalid"}
+                raise ApiError(422, "Validation Failed", [error])
+        issue = hub.store.change(issue, assignees=list(dict.fromkeys(assignees)))
     return call.created(shapes.issue(hub, issue))
 
 
@@ -70,17 +77,8 @@ def _is_assignable(login: str) -> bool:
     return account is not None and account.type == "User" and account.may_write
 
 
-def _assignees(logins: list[str]) -> tuple[str, ...]:
-    for login in logins:
-        if not _is_assignable(login):
-            error = {"value": login, "resource": "Issue", "field": "assignees", "code": "invalid"}
-            raise ApiError(422, "Validation Failed", [error])
-    return tuple(dict.fromkeys(logins))
-
-
 def _get_issue(call: ApiCall, issue_number: int) -> Response:
-    ticket = call.hub.ticket(issue_number)
-    return json_response(shapes.issue(call.hub, ticket))
+    return json_response(shapes.issue(call.hub, call.hub.ticket(issue_number)))
 
 
 def _check_assignee(call: ApiCall, assignee: str) -> Response:
@@ -109,7 +107,9 @@ def change_ticket(call: ApiCall, ticket: TicketRecord, fields: dict[str, Any], r
         return ticket
     if state != "closed":  # the forge reopens nothing
         raise invalid(resource, field="state", code="invalid")
-    return hub.close(ticket, None if ticket.is_pull else fields.get("state_reason") or "completed")
+    if ticket.is_pull:
+        return hub.close(ticket)
+    return hub.close(ticket, fields.get("state_reason") or "completed")
 
 
 def _list_labels(call: ApiCall, issue_number: int) -> Response:
@@ -148,13 +148,19 @@ def _create_comment(call: ApiCall, issue_number: int) -> Response:
     return call.created(shapes.comment(call.hub, comment))
 
 
-def _update_comment(call: ApiCall, comment_id: int) -> Response:
+def _find_own_comment(call: ApiCall, comment_id: int) -> CommentRecord:
+    """Return a comment that the caller may change."""
     actor = call.require_account()
     comment = call.hub.store.find(CommentRecord, comment_id)
     if comment is None:
         raise not_found()
     if actor.login != comment.author:
         call.require_write()
+    return comment
+
+
+def _update_comment(call: ApiCall, comment_id: int) -> Response:
+    comment = _find_own_comment(call, comment_id)
     comment = call.hub.store.change(comment, body=text_field(call.fields(), "body", "IssueComment") or "")
     return json_response(shapes.comment(call.hub, comment))
 
@@ -170,13 +176,7 @@ def _show_permission(call: ApiCall, username: str) -> Response:
 
 
 def _delete_comment(call: ApiCall, comment_id: int) -> Response:
-    actor = call.require_account()
-    comment = call.hub.store.find(CommentRecord, comment_id)
-    if comment is None:
-        raise not_found()
-    if actor.login != comment.author:
-        call.require_write()
-    call.hub.store.remove(comment)
+    call.hub.store.remove(_find_own_comment(call, comment_id))
     return Response(status=204)
 
 

@@ -100,10 +100,8 @@ class PracticeGitLab:
         tip = self.pipelines.tip(branch)
         if tip is None:
             raise _Refusal(404, "Branch Not Found")
-        repository = self.hub.home
-        if self.pipelines.repository.resolve(tip):
-            repository = self.pipelines.repository
-        details = repository.commit(tip)
+        pushed_here = self.pipelines.repository.resolve(tip) is not None
+        details = (self.pipelines.repository if pushed_here else self.hub.home).commit(tip)
         commit = {
             "id": tip, "title": details.message.splitlines()[0], "author_name": details.author,
             "committed_date": details.committed,

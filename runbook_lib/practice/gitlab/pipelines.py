@@ -25,10 +25,8 @@ ENVIRONMENTS: Mapping[str, str] = {"lts": "CI_MCORE_LTS_IMAGE", "dev": "CI_MCORE
 PLATFORMS = ("dgx_a100", "dgx_h100", "dgx_gb200")
 #: The scopes of the recipes that a pipeline runs.
 _SCOPES = ("mr", "nightly")
-#: The only job of a bridge without tests, with its times as fractions of the duration of CI.
-_PLACEHOLDER = Planned(
-    "empty-pipeline-placeholder-job", "placeholder", 0.42, 0.5, 0.51, "success", model="empty-pipeline-placeholder"
-)
+#: When the jobs of a bridge's pipeline are listed, as a fraction of the duration of CI.
+_LISTED = 0.42
 #: The jobs that build images, with start and end as fractions of the duration; the second needs the first.
 _BUILDS = (("test:pre_build_image", 0.04, 0.28), ("test:build_image", 0.30, 0.36))
 #: The difference between a run's ID and its pipeline's; IDs of child pipelines and jobs have more digits.
@@ -168,7 +166,7 @@ class Pipelines:
 
     def tip(self, branch: str) -> str | None:
         """Return the newest commit of a branch: pushed here, or mirrored from the forge; None without it."""
-        return self.repository.tips(branch).get(branch) or self.hub.home.tips(branch).get(branch)
+        return self.repository.tips().get(branch) or self.hub.home.tips().get(branch)
 
     def start(self, branch: str, tip: str, variables: Mapping[str, str]) -> PracticePipeline:
         """Start a pipeline for a branch's newest commit, and cancel the branch's running pipelines."""
@@ -177,7 +175,7 @@ class Pipelines:
         for run in hub.store.all(InternalRunRecord):
             if run.head_branch == branch and run.stopped is None:
                 hub.store.change(run, stopped=now)
-        main = hub.home.tips("main")["main"]
+        main = hub.home.tips()["main"]
         run = hub.store.create(
             InternalRunRecord, run_number=hub.store.next("run"), pull=0, title=branch, author="", head_sha=tip,
             head_branch=branch, merge_sha=tip, base_sha=hub.home.compare(main, tip)[2] or main, labels=[], created=now,
@@ -192,7 +190,7 @@ class Pipelines:
         GitLab tests the head, not its merge into the base.
         """
         home, head, base = self.hub.home, run.head_sha, run.base_sha
-        folders = [*plan.compared_paths(home.changed_paths(base, head)), *more]
+        folders = [*self.hub.compared_paths(base, head), *more]
         situation = Situation(
             frozenset(), True, run.seconds, "", "", home.texts(head, rows.FOLDER), home.texts(head, *folders),
             home.texts(base, *folders),
@@ -280,16 +278,15 @@ def _matrix(build: str, job: str) -> list[Mapping[str, object]]:
 
 def _test_jobs(
     situation: Situation, recipe_rows: Iterable[RecipeRow], environment: str, platform: str
-) -> Iterable[Planned]:
-    selected = plan.select(recipe_rows, _SCOPES, environment, platform)
+) -> list[Planned]:
+    jobs: list[Planned] = []
     seconds = situation.seconds
-    for row in selected:
+    for row in plan.select(recipe_rows, _SCOPES, environment, platform):
         job = plan.functional_job(situation, row, environment, platform)
         if job.cause == "nccl":  # GitLab retries such a job automatically
             job = replace(job, conclusion="success", cause="")
-        yield replace(job, name=job.test_case, appears=_PLACEHOLDER.appears * seconds)
-    if not selected:
-        first, start, end = _PLACEHOLDER.appears, _PLACEHOLDER.starts, _PLACEHOLDER.ends
-        yield replace(
-            _PLACEHOLDER, appears=first * seconds, starts=start * seconds, ends=end * seconds, platform=platform
-        )
+        jobs.append(replace(job, name=job.test_case, appears=_LISTED * seconds))
+    if not jobs:
+        name, times = "empty-pipeline-placeholder", (_LISTED * seconds, 0.5 * seconds, 0.51 * seconds)
+        jobs = [Planned(f"{name}-job", "placeholder", *times, "success", platform=platform, model=name)]
+    return jobs

@@ -34,7 +34,7 @@ class RegistryServer(LoopbackServer):
 
     def __init__(self, port: int = 0, stored: RegistryContent | None = None) -> None:
         self._stored = stored or content()
-        super().__init__(Request.application(self.answer), port, name="practice registry")
+        super().__init__(self.answer, port, name="practice registry")
 
     def answer(self, request: Request) -> Response:
         """Answer one request."""
@@ -55,7 +55,9 @@ class RegistryServer(LoopbackServer):
             return self._list_tags(request)
         if endpoint == "manifest":
             return self._get_manifest(request, parts["reference"])
-        return self._get_blob(parts["reference"])
+        if blob := self._stored.blobs.get(parts["reference"]):
+            return _content(blob, "application/octet-stream")
+        return _error(404, "BLOB_UNKNOWN", "blob unknown to registry", {"digest": parts["reference"]})
 
     def _challenge(self, name: str) -> Response:
         scope = f',scope="repository:{name}:pull"' if name else ""
@@ -84,12 +86,6 @@ class RegistryServer(LoopbackServer):
             message = f"the manifest is {manifest.media_type}, which the Accept header does not name"
             return _error(404, "MANIFEST_UNKNOWN", message)
         return _content(manifest, manifest.media_type)
-
-    def _get_blob(self, digest: str) -> Response:
-        blob = self._stored.blobs.get(digest)
-        if blob is None:
-            return _error(404, "BLOB_UNKNOWN", "blob unknown to registry", {"digest": digest})
-        return _content(blob, "application/octet-stream")
 
 
 def _issue_token(request: Request) -> Response:
