@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from runbook_lib.transport.connections import open_transport
+from runbook_lib.transport.connections import Transport
 from runbook_lib.transport.limits import before_deadline, call_within, decompress
 from runbook_lib.transport.retries import NoReply, Retries, Temporary, TooSlow, is_temporary, retry_after
 from runbook_lib.transport.urls import may_redirect
@@ -35,7 +35,7 @@ class BoundedTransport(httpx.BaseTransport):
         self._deadline = deadline
         self._largest = largest
         self._retries = retries
-        self._transport = transport or open_transport()
+        self._transport = transport or Transport()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; return the reply, regardless of its status."""

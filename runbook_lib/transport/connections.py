@@ -18,10 +18,17 @@ class Transport(httpx.BaseTransport):
     """
 
     def __init__(self, limits: httpx.Limits | None = None) -> None:
+        """Raise RunbookError if the environment has an unusable proxy or certificate file."""
         limits = limits or httpx.Limits()
-        self._direct = httpx.HTTPTransport(verify=_certificates(), trust_env=False, limits=limits)
-        # A client, because httpx reads the proxy variables nowhere else.
-        self._environment = httpx.Client(verify=_certificates(), limits=limits)
+        try:
+            self._direct = httpx.HTTPTransport(verify=_certificates(), trust_env=False, limits=limits)
+            # A client, because httpx reads the proxy variables nowhere else.
+            self._environment = httpx.Client(verify=_certificates(), limits=limits)
+        except (ValueError, ImportError, OSError) as error:
+            raise RunbookError(
+                f"No connection could be set up ({type(error).__name__}). Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY "
+                "(http:// or https:// addresses), and SSL_CERT_FILE (a file of certificates)."
+            ) from error
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request."""
@@ -33,17 +40,6 @@ class Transport(httpx.BaseTransport):
         """Close the connections."""
         self._direct.close()
         self._environment.close()
-
-
-def open_transport(limits: httpx.Limits | None = None) -> Transport:
-    """Return a transport.  Raises RunbookError if the environment has an unusable proxy or certificate file."""
-    try:
-        return Transport(limits)
-    except (ValueError, ImportError, OSError) as error:
-        raise RunbookError(
-            f"No connection could be set up ({type(error).__name__}). Check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY "
-            "(http:// or https:// addresses), and SSL_CERT_FILE (a file of certificates)."
-        ) from error
 
 
 def _certificates() -> ssl.SSLContext:

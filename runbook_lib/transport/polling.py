@@ -31,15 +31,10 @@ def patiently(read: Callable[[], T], sleep: Callable[[float], None], say: Callab
 
 
 def follow(
-    read: Callable[[], T],
-    judge: Callable[[T], Observation],
-    *,
-    wait: bool,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-    say: Callable[[str], object] = print,
-    unreachable: str = "Trying again.",
-) -> T:
+    read: Callable[[], T], judge: Callable[[T], Observation], *, wait: bool,
+    sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic,
+    say: Callable[[str], object] = print, unreachable: str = "Trying again.",
+) -> T:  # fmt: skip
     """Return the last state: with ``wait`` the final one, or the one read when the time is up; else the first.
 
     A poll that raises Unreachable is repeated, after the sentence ``unreachable``; the last of MAX_FAILURES in a row

@@ -3,10 +3,6 @@
 import io
 import zipfile
 from collections.abc import Callable
-from typing import TypeAlias
-
-#: Reads a number of bytes from a position, or fewer at the end of the file; called by several threads.
-ReadPart: TypeAlias = Callable[[int, int], bytes]
 
 #: Bytes of a member that is read into memory.  The largest golden file of Megatron-LM has 3 MB.
 LARGEST_MEMBER = 32 * 2**20
@@ -19,10 +15,11 @@ _ENTRY = b"PK\1\2"  # the first bytes of an entry of the directory
 class RangeFile(io.RawIOBase):
     """A file of ``size`` bytes for ``zipfile``: it fetches data when read, and drops earlier data.
 
+    ``part`` reads a number of bytes from a position, or fewer at the end of the file; several threads call it.
     ``window``: how many bytes to fetch at least.  For use by one thread.
     """
 
-    def __init__(self, part: ReadPart, size: int, window: int = 0) -> None:
+    def __init__(self, part: Callable[[int, int], bytes], size: int, window: int = 0) -> None:
         super().__init__()
         self._part = part
         self._window = window
@@ -70,7 +67,9 @@ class RangeFile(io.RawIOBase):
                 break
             data += piece
         self._position += len(data)
-        _require_few_members(data)
+        # A directory of more members than fit into memory, before zipfile parses it.
+        if data.startswith(_ENTRY) and (len(data) > LARGEST_DIRECTORY or data.count(_ENTRY) > _MOST_MEMBERS):
+            raise zipfile.BadZipFile(f"it has more than {_MOST_MEMBERS} members, or a directory of too many bytes")
         return data
 
     def _piece(self, start: int, wanted: int) -> bytes:
@@ -85,9 +84,3 @@ class RangeFile(io.RawIOBase):
         fetched = self._part(start, end - start)
         self._parts.append((start, fetched))
         return fetched[:wanted]
-
-
-def _require_few_members(data: bytes) -> None:
-    """Raise BadZipFile for a directory of more members than fit into memory, before zipfile parses it."""
-    if data.startswith(_ENTRY) and (len(data) > LARGEST_DIRECTORY or data.count(_ENTRY) > _MOST_MEMBERS):
-        raise zipfile.BadZipFile(f"it has more than {_MOST_MEMBERS} members, or a directory of too many bytes")

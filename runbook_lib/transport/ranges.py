@@ -18,7 +18,7 @@ import httpx
 
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.transport.client import DEFAULTS, send
-from runbook_lib.transport.connections import open_transport
+from runbook_lib.transport.connections import Transport
 from runbook_lib.transport.limits import call_within
 from runbook_lib.transport.retries import NoReply, Retries, Temporary, is_temporary, request_of, retry_after
 from runbook_lib.transport.urls import is_private
@@ -65,16 +65,12 @@ class Web:
     """Connections for ``workers`` threads; ``received`` counts the bytes of bodies."""
 
     def __init__(
-        self,
-        workers: int,
-        *,
-        transport: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+        self, workers: int, *, transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         connections = 2 * min(workers, 2 * _THREADS_PER_POOL)
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-        self._pools = [transport or open_transport(limits) for _ in range(max(1, workers // _THREADS_PER_POOL))]
+        self._pools = [transport or Transport(limits) for _ in range(max(1, workers // _THREADS_PER_POOL))]
         self._next_pool = itertools.cycle(self._pools)
         self._retries = Retries(PAUSES, _PATIENCE, sleep, clock)
         self._lock = threading.Lock()
@@ -156,9 +152,15 @@ class RemoteFile:
     """One file, read in part or completely."""
 
     def __init__(self, web: Web, address: Address) -> None:
+        """Raise Unreachable for a URL that is not https, or of this machine."""
         self._web = web
-        self._origin = _parse_url(address.url)
         self._headers = address.headers
+        try:
+            self._origin = httpx.URL(address.url)
+        except httpx.InvalidURL:
+            self._origin = httpx.URL("")
+        if not self._origin.host or not is_private(self._origin.scheme, self._origin.host):
+            raise Unreachable("The forge returned a download URL that is not https://.")
         self._stored = self._origin  # the target of the redirects
         self.size = 0  # bytes, known after the first part
 
@@ -223,7 +225,13 @@ class RemoteFile:
             if response.status_code in (401, 403, 404) and address != self._origin:
                 self._stored = self._origin
                 raise Temporary("the storage URL has expired")
-            _require_success(response)
+            host = response.url.host
+            if problem := _MISSING.get(response.status_code):
+                raise MissingFile(f"{host} {problem} (HTTP {response.status_code})")
+            if response.status_code not in (200, 206, 416):
+                raise _unexpected(response)
+            if response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
+                raise Unreachable(f"{host} compresses its replies, although the request forbids it.")
             self._stored = response.url
             yield response
 
@@ -257,27 +265,7 @@ class RemoteFile:
         return b"rate limit" in body[:_REFUSAL].lower()
 
 
-def _require_success(response: httpx.Response) -> None:
-    status, host = response.status_code, response.url.host
-    if problem := _MISSING.get(status):
-        raise MissingFile(f"{host} {problem} (HTTP {status})")
-    if status not in (200, 206, 416):
-        raise _unexpected(response)
-    if response.headers.get("Content-Encoding", "identity").lower() not in ("", "identity"):
-        raise Unreachable(f"{host} compresses its replies, although the request forbids it.")
-
-
 def _unexpected(response: httpx.Response) -> Unreachable:
     return Unreachable(
         f"{response.url.host} answered a request for a file with an unusable HTTP {response.status_code}."
     )
-
-
-def _parse_url(text: str) -> httpx.URL:
-    try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL:
-        url = httpx.URL("")
-    if not url.host or not is_private(url.scheme, url.host):
-        raise Unreachable("The forge returned a download URL that is not https://.")
-    return url

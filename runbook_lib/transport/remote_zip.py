@@ -76,7 +76,7 @@ class Archive:
         if sum(max(entry.file_size, entry.compress_size) for entry in self.entries) > _LARGEST_STREAMS:
             raise CannotTell(f"The archive unpacks to more than {_LARGEST_STREAMS // 2**30} GB.")
 
-    def stream(self, entry: zipfile.ZipInfo, first: int = FIRST) -> Iterator[bytes]:
+    def stream(self, entry: zipfile.ZipInfo, first: int) -> Iterator[bytes]:
         """Yield the content of a member in pieces; ``first`` bytes are fetched initially, more on demand."""
         start, end = entry.header_offset, self._ends[entry.header_offset]
         file = self._file.part_until(end)

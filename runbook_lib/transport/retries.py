@@ -45,12 +45,9 @@ class Retries:
     """
 
     def __init__(
-        self,
-        pauses: Sequence[float],
-        patience: float,
-        sleep: Callable[[float], None] | None = None,
+        self, pauses: Sequence[float], patience: float, sleep: Callable[[float], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._pauses = pauses
         self._patience = patience
         self._sleep = sleep

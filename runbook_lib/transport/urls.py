@@ -6,12 +6,9 @@ Nothing here uses the network: a name is judged only by its text.
 import ipaddress
 import re
 import socket
-from typing import TypeAlias
 
 from runbook_lib.errors import RunbookError
 
-#: Scheme and host of a URL.
-Endpoint: TypeAlias = tuple[str, str | None]
 # Strict on purpose: if two libraries parse an unusual URL differently, a request could reach another host.
 _ADDRESS = re.compile(
     r"(?P<scheme>https?)://(?:(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)|\[(?P<six>[0-9A-Fa-f:.]+)\])"
@@ -23,8 +20,7 @@ def service_address(name: str, text: str, example: str) -> str:
     """Return the URL, from the variable ``name``, of a service that receives a token.
 
     Raises RunbookError for text that is not a web URL, for a URL with a user name, password, query or fragment, and for
-    one that would expose the token on the network.  The message does not repeat the URL, which may
-    contain a password.
+    one that would expose the token on the network.  The message does not repeat the URL, which may contain a password.
     """
     match = _parse(text)
     if match is None:
@@ -69,8 +65,8 @@ def is_private(scheme: str, host: str | None) -> bool:
     return scheme == "https" or (scheme == "http" and is_loopback(host))
 
 
-def may_redirect(source: Endpoint, target: Endpoint) -> bool:
-    """Return True if a reply from one endpoint may lead to another.
+def may_redirect(source: tuple[str, str | None], target: tuple[str, str | None]) -> bool:
+    """Return True if a reply from one URL may lead to another; both are given as scheme and host.
 
     Never from a private connection to one that others can read, from https to http, from the network to this machine,
     nor from a named host to an address with a different meaning in each network.
