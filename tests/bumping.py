@@ -68,11 +68,11 @@ class World:
 
     def github(self, token: str = "practice-token") -> GitHub:
         env = {"GITHUB_TOKEN": token, "GITHUB_API_URL": self.forge.url}
-        return self.undo.enter_context(GitHub.connect(REPOSITORY, env))
+        return self.undo.enter_context(GitHub(REPOSITORY, env))
 
     def gitlab(self, token: str = GITLAB_TOKEN) -> GitLab:
         url = f"{self.forge.url}/gitlab"
-        return GitLab.connect({"GITLAB_URL": url, "GITLAB_TOKEN": token, "GITLAB_PROJECT": REPOSITORY})
+        return GitLab({"GITLAB_URL": url, "GITLAB_TOKEN": token, "GITLAB_PROJECT": REPOSITORY})
 
     @property
     def records(self) -> Path:

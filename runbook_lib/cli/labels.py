@@ -25,7 +25,7 @@ def command(options: argparse.Namespace) -> int:
         )
     what = options.what
     if number := re.fullmatch(r"#?([0-9]{1,9})", what):
-        with GitHub.connect(checkout.repository()) as github:
+        with GitHub(checkout.repository()) as github:
             changed = of_pull(checkout, github, int(number[1]))
     elif ".." in what or not what:
         changed = of_range(checkout, what or _default(checkout))

@@ -81,7 +81,7 @@ def command_follow(options: argparse.Namespace) -> int:
         )  # fmt: skip
         return revert.revert(checkout, request).sentence
 
-    with GitHub.connect(name) as github:
+    with GitHub(name) as github:
         result = follow.follow(
             checkout, github, events.parse(document, name), {"refresh": refresh, "revert": take_back}, pins=pins,
             remote=options.remote, publish=options.publish,

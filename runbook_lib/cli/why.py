@@ -50,7 +50,7 @@ def _failures(place: str, workflow: str) -> Sequence[Failure]:
     if not address and not place.lstrip("#").isdigit():
         raise RunbookError(f"{place} is neither a file or folder here, nor a run, job or pull request on GitHub.")
     repository = address["repository"] if address else Checkout.open(".").repository()
-    with GitHub.connect(repository) as github:
+    with GitHub(repository) as github:
         return failed_jobs.causes(github, failed_jobs.find_run(github, place, workflow))
 
 

@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from runbook_lib.errors import CannotTell, Unreachable
@@ -39,17 +39,18 @@ def build(problem: str, content: bytes, of: Callable[[Any], T], variable: str) -
         raise CannotTell(f"{problem} sent a reply in an unexpected format ({kind}: {detail}).") from error
 
 
-def listing(problem: str, read: Callable[[dict[str, int]], tuple[list[T], bool, int]]) -> Iterator[T]:
-    """Yield the items of all pages.
+def listing(problem: str, read: Callable[[dict[str, int]], tuple[list[T], bool, int]]) -> tuple[T, ...]:
+    """Return the items of all pages.
 
     ``read`` receives the parameters of a page, and returns its items, True if another page follows, and its bytes.
     """
+    items: list[T] = []
     received, end = 0, time.monotonic() + LONGEST_LISTING
     for page in range(1, MAX_PAGES + 1):
-        items, more, size = read({"per_page": PER_PAGE, "page": page})
-        yield from items
+        listed, more, size = read({"per_page": PER_PAGE, "page": page})
+        items += listed
         if not more:
-            return
+            return tuple(items)
         received += size
         if received > LARGEST_LISTING:
             raise CannotTell(f"{problem} sends more than {LARGEST_LISTING // 2**20} MB.")
@@ -63,7 +64,7 @@ def too_large(problem: str) -> CannotTell:
     return CannotTell(f"{problem} sends more than {LARGEST // 2**20} MB, or too many values.")
 
 
-def items_of(page: Any, key: str | None = None) -> list[Any]:
+def items_of(page: Any, key: str = "") -> list[Any]:
     """Return the items of a page.  Raises TypeError for a different form."""
     items = page[key] if key else page
     # An empty object is not an empty list: otherwise existing items would be created a second time.

@@ -8,7 +8,7 @@ from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.registry.cache import ago
 from runbook_lib.clients.registry.client import Registry
-from runbook_lib.clients.registry.tag_check import verify_tag
+from runbook_lib.clients.registry.lookup import verify_tag
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.families import AnyFamily, edition

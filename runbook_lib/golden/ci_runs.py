@@ -7,7 +7,8 @@ from runbook_lib.bump import ImageType
 from runbook_lib.clients.github.ci_status import LIGHTWEIGHT, LTS, WORKFLOW
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
-from runbook_lib.clients.gitlab.client import FunctionalJob, GitLab
+from runbook_lib.clients.gitlab.client import GitLab
+from runbook_lib.clients.gitlab.models import FunctionalJob
 from runbook_lib.errors import Refused
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import CollectionProblem, GoldenSource

@@ -9,7 +9,6 @@ from pathlib import Path
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.models import Comment, Pull
-from runbook_lib.clients.github.people import may_write, update_comment
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import Repository
@@ -65,7 +64,7 @@ def follow(
     if event is None or pull is None or bump is None:
         return FollowResult(0, "", "The event does not concern a bump, or contains no command: nothing was done.")
     command = event.command
-    if command and not may_write(github, command.author):
+    if command and not github.may_write(command.author):
         return FollowResult(0, "", f"{command.author} does not have write access to the repository: nothing was done.")
     comment = holds.status_comment(github, pull.number)
     hold = holds.read(comment.body) if comment else None
@@ -158,7 +157,7 @@ def _update(
             github.remove_comment,
         )
     elif comment.body != github.public(text):
-        update_comment(github, comment, text)
+        github.update_comment(comment, text)
     warning = ""
     event = _EVENTS.get(state)
     if event and (before is None or event != _EVENTS.get(before["state"])):

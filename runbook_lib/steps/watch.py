@@ -8,10 +8,8 @@ from typing import Any, Literal
 
 from runbook_lib import notebooks
 from runbook_lib.bump import Bump
-from runbook_lib.clients.github import issues
 from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.models import Issue
-from runbook_lib.clients.github.people import may_write
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
@@ -356,22 +354,22 @@ def _issue(github: GitHub | None, proposal: Proposal, section: str, *, publish: 
     if not publish or github is None:
         return _fields("new", f"Would file or update the issue {title!r}. Add --publish.", "", body)
     if issue:
-        issues.update(github, issue, compose_body(compose_body(issue.body, proposal.part), section, "watch"))
+        github.update_issue(issue, compose_body(compose_body(issue.body, proposal.part), section, "watch"))
     else:
         forge = github
         issue = once(
             lambda: _find_issue(forge, bump),
-            lambda: issues.file(forge, title, body, [LABEL]),
-            lambda extra: issues.withdraw(forge, extra),
+            lambda: forge.file_issue(title, body, [LABEL]),
+            lambda extra: forge.withdraw_issue(extra),
         )
     return _fields("open", f"Issue #{issue.number} is open for {bump.tag}.", issue.url, body)
 
 
 def _find_issue(github: GitHub, bump: Bump) -> Issue | None:
     """Return the issue about a tag, filed by an app or by an account with write access."""
-    for issue in issues.listed(github, label=LABEL):
+    for issue in github.list_issues(label=LABEL):
         is_ours = named_in(issue.body) == name_of(bump)
-        if is_ours and (issue.author.endswith("[bot]") or may_write(github, issue.author)):
+        if is_ours and (issue.author.endswith("[bot]") or github.may_write(issue.author)):
             return issue
     return None
 

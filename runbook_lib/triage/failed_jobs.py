@@ -178,7 +178,7 @@ def diagnose_pipeline(
     source: GoldenSource, base: str, base_commit: str, say: Callable[[str], object] = print, change: str = "this image"
 ) -> tuple[DiagnosedJob, ...]:
     """Return the cause of each failed functional job of a pipeline, compared with the pipeline of ``base_commit``."""
-    gitlab = GitLab.connect()
+    gitlab = GitLab()
     jobs = [job for job in source.jobs if job.state not in ("passed", "skipped")]
     jobs.sort(key=lambda job: (job.name, job.id))
     uploads = {match.jobs[0].id: match.upload for match in source.matches}

@@ -8,7 +8,7 @@ from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.clients.registry.client import FRESH, Registry
-from runbook_lib.clients.registry.tag_check import verify_tag
+from runbook_lib.clients.registry.lookup import verify_tag
 from runbook_lib.display import View
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.images import almanac

@@ -8,7 +8,7 @@ from runbook_lib.errors import RunbookError
 def connect_github(repository: str, bump: Bump) -> GitHub | None:
     """Return the forge, or None if there is no usable token and this run publishes nothing."""
     try:
-        return GitHub.connect(repository)
+        return GitHub(repository)
     except RunbookError:
         if bump.publish:
             raise

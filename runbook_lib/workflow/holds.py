@@ -10,7 +10,6 @@ from datetime import date
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Comment, Pull
-from runbook_lib.clients.github.people import may_write
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.watch_rules import Hold
 from runbook_lib.workflow.proposal import head_of
@@ -46,7 +45,7 @@ def read(text: str) -> Hold | None:
 def status_comment(github: GitHub, number: int) -> Comment | None:
     """Return a pull request's status comment, posted by an app or by an account with write access."""
     for comment in github.comments(number):
-        if comment.body.startswith(STATUS) and (comment.bot or may_write(github, comment.author)):
+        if comment.body.startswith(STATUS) and (comment.bot or github.may_write(comment.author)):
             return comment
     return None
 

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from runbook_lib.checks import REENABLED, Check
-from runbook_lib.clients.github import issues as github_issues
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.errors import CannotTell, Refused, RunbookError
@@ -158,7 +157,7 @@ def issue_states(github: GitHub | None, entries: Iterable[QuarantinedRow]) -> di
         states[number] = "not queried: no token"
         if github is not None:
             try:
-                states[number] = github_issues.read(github, number).state
+                states[number] = github.issue(number).state
             except RunbookError as error:
                 states[number] = f"cannot be read: {error}"
     return states

@@ -8,7 +8,6 @@ from pathlib import Path
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
-from runbook_lib.clients.github import issues
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.copy_pr_bot import commands
 from runbook_lib.clients.github.models import Pull
@@ -210,7 +209,7 @@ def _check_issues(branch: BumpBranch, github: GitHub, pull: Pull) -> Requirement
     problems = [f"{test['test']} has no issue" for test in tests if not test["issue"]]
     for test in tests:
         if isinstance(test["issue"], int):
-            issue = issues.read(github, test["issue"])
+            issue = github.issue(test["issue"])
             if issue.state != "open":
                 problems.append(f"#{issue.number} for {test['test']} is {issue.state}")
     if not problems:
@@ -223,7 +222,7 @@ def _check_gitlab(bump: Bump, pull: Pull) -> Requirement:
     short = pull.head_sha[:10]
     if not os.environ.get("GITLAB_URL"):
         return Requirement(_GITLAB, None, "GITLAB_URL is not set: somebody with access to GitLab must check.")
-    gitlab = GitLab.connect()
+    gitlab = GitLab()
     pipelines = gitlab.pipelines(pull.head_sha)
     if lts_validation.applies(bump):
         pipelines = lts_validation.testing(gitlab, pipelines)

@@ -206,7 +206,7 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
             state, problem=f"waiting for branch {bump.branch}: it does not exist yet", next=notebooks.OPEN_PR
         )
     head = state.pull.head_sha if state.pull else branch.start
-    gitlab = GitLab.connect()
+    gitlab = GitLab()
     pipeline = gitlab.pipeline(int(run_id)) if run_id else next(iter(gitlab.pipelines(head)), None)
     if pipeline is None:
         next_action = "Start one there with tools/trigger_internal_ci.py (--dry-run first), then run again."

@@ -456,7 +456,7 @@ def test_the_library_speaks_with_it(world: World) -> None:
     """Through githubkit, as everything else does."""
     sha = world.push()
     env = {"GITHUB_TOKEN": "practice-token", "GITHUB_API_URL": world.forge.url}
-    with GitHub.connect("practice/Megatron-LM", env) as github:
+    with GitHub("practice/Megatron-LM", env) as github:
         assert github.me() == "release-engineer"
         assert "push" in github.repo().permissions
         pull = github.open_pull("chore: bump", f"practice:{BRANCH}", "main", "Body")
@@ -471,7 +471,7 @@ def test_the_library_speaks_with_it(world: World) -> None:
         world.clock.now += 60
         assert github.run(run.id).conclusion == "failure"
         assert len(github.jobs(run.id)) == len(world.jobs(run.id))
-    barred = GitHub.connect("practice/Megatron-LM", env | {"GITHUB_TOKEN": "sso-token"})
+    barred = GitHub("practice/Megatron-LM", env | {"GITHUB_TOKEN": "sso-token"})
     with barred, pytest.raises(RunbookError, match="single sign-on"):
         barred.pulls()
 

@@ -32,7 +32,7 @@ def world(seeded: Path, tmp_path: Path) -> Iterator[World]:
 
 def connected(world: World, token: str = TOKEN, project: str = "practice/Megatron-LM") -> GitLab:
     url = f"{world.forge.url}/gitlab"
-    return GitLab.connect({"GITLAB_URL": url, "GITLAB_TOKEN": token, "GITLAB_PROJECT": project})
+    return GitLab({"GITLAB_URL": url, "GITLAB_TOKEN": token, "GITLAB_PROJECT": project})
 
 
 def get(world: World, path: str, status: int = 200, token: str = TOKEN, **headers: str) -> httpx.Response:

@@ -80,7 +80,7 @@ def test_a_quarantined_test_is_re_enabled_in_a_pull_request_of_its_own(clone: Pa
     assert result.ok, result.summary
     again = execute.execute(RUNBOOKS / "06-broken-tests.ipynb", parameters)
     assert again.ok, again.summary
-    with GitHub.connect("practice/Megatron-LM") as github:
+    with GitHub("practice/Megatron-LM") as github:
         (pull,) = github.pulls()
     kinds = [effect["effect"] for effect in predicate(result)["effects"]]
     assert {"issue", "commit", "push", "pull request"} <= set(kinds)

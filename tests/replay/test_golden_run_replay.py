@@ -37,7 +37,7 @@ def test_values_that_a_branch_moved_are_committed_on_it(
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     with ControlledForge(tmp_path / "forge.sqlite", remote, clock=lambda: now[0], ci_seconds=100) as forge:
         monkeypatch.setenv("GITHUB_API_URL", forge.url)
-        with GitHub.connect("practice/Megatron-LM") as github:
+        with GitHub("practice/Megatron-LM") as github:
             pull = github.open_pull("Faster", "practice:feature/faster", "main", "Faster.")
             github.add_label(pull.number, "Run functional tests")
             github.comment(pull.number, f"/ok to test {pull.head_sha}")

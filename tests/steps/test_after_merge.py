@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from test_golden_values import step05
 
 from runbook_lib.bump import Bump
-from runbook_lib.clients.github import issues
 from runbook_lib.errors import CannotTell
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.practice.accounts import GITLAB_TOKEN
@@ -266,11 +265,11 @@ def quarantine(at: World, comment: str) -> None:
 
 
 def test_open_quarantines_with_the_state_of_their_issues(at: World) -> None:
-    issue = issues.file(at.github(), "It hangs", "…")
+    issue = at.github().file_issue("It hangs", "…")
     quarantine(at, f"hangs, see #{issue.number}")
     (row,) = look(at, tag="").quarantines
     assert (row["issue"], row["state"], row["next"]) == (f"#{issue.number}", "open", "")
-    path = at.github().path(f"/issues/{issue.number}")
+    path = f"/issues/{issue.number}"
     at.github().send("close it", "PATCH", path, {"state": "closed"}, lambda _: None)
     (row,) = look(at, tag="").quarantines
     assert row["state"] == "closed"

@@ -166,7 +166,7 @@ def test_what_people_wrote_is_kept(world: World) -> None:
     edited = "Read this first!\r\n" + pull.body.replace("- [ ] Unit", "- [x] Unit").replace("| `1` |", "| `99` |")
     github = world.github()
     fields = {"title": "My own title", "body": edited}
-    github.send("edit", "PATCH", github.path(f"/pulls/{pull.number}"), fields, Pull.of)
+    github.send("edit", "PATCH", f"/pulls/{pull.number}", fields, Pull.of)
     renewed = world.open_pr().pull
     assert world.effects() == ["pull request"]
     assert renewed is not None

@@ -88,7 +88,7 @@ def test_an_issue_where_the_rules_want_one(place: Watched) -> None:
 def _issues(place: Watched) -> list[dict[str, object]]:
     github = place.world.github()
     params = {"labels": "base-image", "state": "all"}
-    listed: list[dict[str, object]] = github.get("list", github.path("/issues"), lambda found: found, params)
+    listed: list[dict[str, object]] = github.get("list", "/issues", lambda found: found, params)
     return listed
 
 

@@ -38,11 +38,11 @@ IN_CLEAR = [
 
 
 def github(url: str) -> object:
-    return GitHub.connect("o/r", {"GITHUB_TOKEN": "x", "GITHUB_API_URL": url}, httpx.MockTransport(_never))
+    return GitHub("o/r", {"GITHUB_TOKEN": "x", "GITHUB_API_URL": url}, httpx.MockTransport(_never))
 
 
 def gitlab(url: str) -> object:
-    return GitLab.connect({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"})
+    return GitLab({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"})
 
 
 def _never(request: httpx.Request) -> httpx.Response:

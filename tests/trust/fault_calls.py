@@ -15,7 +15,6 @@ from bumping import CONTRIBUTOR, REPOSITORY, World, bump_to, git
 from controlled_forge import ControlledForge
 from fault_proxy import Proxy
 
-from runbook_lib.clients.github import issues
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.registry.client import Registry
@@ -82,10 +81,10 @@ class At:
         images = {"RUNBOOK_REGISTRY": self.images.url, "RUNBOOK_CACHE": str(cache)}
         ref = ImageRef.parse("nvcr.io/nvidia/pytorch")
         with (
-            GitHub.connect(REPOSITORY, env, sleep=self.sleep) as github,
+            GitHub(REPOSITORY, env, sleep=self.sleep) as github,
             Registry.connect(ref, images, max_age=0, sleep=self.sleep) as images_,
         ):
-            yield Clients(github, GitLab.connect(lab, sleep=self.sleep), images_, cache)
+            yield Clients(github, GitLab(lab, sleep=self.sleep), images_, cache)
 
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -221,10 +220,10 @@ _READS = {
     "artifacts": _gh("/actions/runs/[0-9]+/artifacts", lambda it, at: it.artifacts(at[_RUN])),
     "deployments": _gh(r"/deployments\?", lambda it, at: it.deployment_failed(at["head"])),
     "statuses": _gh("/deployments/[0-9]+/statuses", lambda it, at: it.deployment_failed(at["head"])),
-    "search": Call("github", "GET", "^/search/issues", lambda at, on: issues.search(on.github, "loss jumps")),
-    "issues": _gh(r"/issues\?", lambda it, _: issues.listed(it)),
-    "issue": _gh("/issues/[0-9]+$", lambda it, at: issues.read(it, at[_N])),
-    "assignable": _gh("/assignees/", lambda it, _: issues.assignable(it, "mlindqvist"), absent=False),
+    "search": Call("github", "GET", "^/search/issues", lambda at, on: on.github.search_issues("loss jumps")),
+    "issues": _gh(r"/issues\?", lambda it, _: it.list_issues()),
+    "issue": _gh("/issues/[0-9]+$", lambda it, at: it.issue(at[_N])),
+    "assignable": _gh("/assignees/", lambda it, _: it.is_assignable("mlindqvist"), absent=False),
     "GitLab's project": _gl("$", lambda it, _: it.project()),
     "GitLab's branch": _gl("/repository/branches/", lambda it, _: it.branch("main")),
     "GitLab's protected branches": _gl("/protected_branches", lambda it, _: it.protected()),
@@ -307,9 +306,9 @@ def _comment_removed(at: At, on: Clients) -> None:
 
 
 def _issue_withdrawn(at: At, on: Clients) -> None:
-    for it in issues.listed(on.github):
+    for it in on.github.list_issues():
         if it.title == "Twice":
-            issues.withdraw(on.github, it)
+            on.github.withdraw_issue(it)
 
 
 _CHANGES = {
@@ -386,7 +385,7 @@ def _prepare(at: At, on: Clients) -> None:
     at.world.now[0] += 1000
     at.keep("ended")
     on.github.comment(state.pull.number, "Twice.")
-    issues.file(on.github, "Twice", "")
+    on.github.file_issue("Twice", "")
     at.keep("twice")
     at.back_to("ended")
     asked = run_choice.choose_run(pull_request.read_state(branch, on.github))

@@ -62,16 +62,16 @@ def folder(path: str, _: int) -> str:
 
 
 def github(url: str, _: int) -> str:
-    with GitHub.connect("o/r", {"GITHUB_TOKEN": "x", "GITHUB_API_URL": url}) as client:
+    with GitHub("o/r", {"GITHUB_TOKEN": "x", "GITHUB_API_URL": url}) as client:
         return str(len(client.comments(1)))
 
 
 def gitlab(url: str, _: int) -> str:
-    return str(GitLab.connect({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}).pipeline_jobs(1))
+    return str(GitLab({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}).pipeline_jobs(1))
 
 
 def gitlab_project(url: str, _: int) -> str:
-    return str(GitLab.connect({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}).project())
+    return str(GitLab({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}).project())
 
 
 def registry(url: str, _: int) -> str:

@@ -15,7 +15,7 @@ from figures import Figures
 from token_rights import TOKENS, Token
 from whole_bump import Exchange, playing, whole
 
-from runbook_lib.clients.github import connection, issues, token_scopes
+from runbook_lib.clients.github import connection, token_scopes
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.github import server
@@ -203,7 +203,7 @@ def test_a_redirect_takes_the_token_to_no_other_host(what: str, to: str, status:
         return httpx.Response(200, stream=httpx.ByteStream(b"a log"))
 
     transport = httpx.MockTransport(answer)
-    with GitHub.connect("o/r", {"GITHUB_TOKEN": "ghp_secret"}, transport) as github:
+    with GitHub("o/r", {"GITHUB_TOKEN": "ghp_secret"}, transport) as github:
         if what in ("a log", "an artifact"):
             url, headers = REDIRECTED[what](github)
             with Web(1, transport=transport, sleep=lambda _: None) as web:
@@ -293,7 +293,7 @@ def test_the_judge_of_answers(tmp_path: Path, figures: Figures) -> None:
         played.at.open_pr()
         github = played.at.github()
         played.exchanges.clear()
-        for ask in (github.me, github.repo, lambda: github.pull(10), lambda: issues.read(github, 10)):
+        for ask in (github.me, github.repo, lambda: github.pull(10), lambda: github.issue(10)):
             ask()
     judge = described.description()
     for it in played.exchanges:

@@ -248,7 +248,7 @@ def test_no_bot_finds_its_command(before: str, figures: Figures) -> None:
 
 def test_our_own_command_works() -> None:
     assert copy_pr_bot.command("0" * 40) == f"/ok to test {'0' * 40}"
-    with GitHub.connect("o/r", {"GITHUB_TOKEN": "a-token-of-no-known-form"}) as github:
+    with GitHub("o/r", {"GITHUB_TOKEN": "a-token-of-no-known-form"}) as github:
         assert github.public({"body": copy_pr_bot.command("0" * 40)}) == {"body": f"/ok to test {'0' * 40}"}
 
 
@@ -256,7 +256,7 @@ def test_our_own_command_works() -> None:
 def test_what_github_gets_is_text_without_secrets(name: str, figures: Figures) -> None:
     secret = "ghp_0123456789abcdefghij0123456789"
     own = "a-token-of-no-known-form"
-    with GitHub.connect("o/r", {"GITHUB_TOKEN": own, "GITLAB_TOKEN": "of another server"}) as github:
+    with GitHub("o/r", {"GITHUB_TOKEN": own, "GITLAB_TOKEN": "of another server"}) as github:
         told = f"{ALL[name]} {secret} {own} of another server"
         sent = github.public({"title": told, "body": f"a\n{told}", "labels": [told]})
         assert github.public(sent) == sent

@@ -59,12 +59,12 @@ def recorder(into: list[str], status: int = 200, **headers: str) -> type[BaseHTT
 
 
 def ask_github(url: str) -> object:
-    return GitHub.connect("o/r", {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": url}).me()
+    return GitHub("o/r", {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": url}).me()
 
 
 def ask_gitlab(url: str, transport: httpx.BaseTransport | None = None) -> object:
     env = {"GITLAB_URL": url, "GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": "a/b"}
-    return GitLab.connect(env, transport=transport, sleep=lambda _: None).project()
+    return GitLab(env, transport=transport, sleep=lambda _: None).project()
 
 
 def ask_registry(url: str) -> object:

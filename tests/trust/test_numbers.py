@@ -68,9 +68,9 @@ def ask_all(url: str) -> None:
     with contextlib.suppress(RunbookError, NoRanges), Web(1, sleep=lambda _: None) as web:
         web.file(Address(f"{url}/1")).part(0, 1)
     with contextlib.suppress(RunbookError):
-        GitHub.connect("o/r", {"GITHUB_TOKEN": "x", "GITHUB_API_URL": url}).comments(1)
+        GitHub("o/r", {"GITHUB_TOKEN": "x", "GITHUB_API_URL": url}).comments(1)
     with contextlib.suppress(RunbookError):
-        GitLab.connect({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}).pipeline_jobs(1)
+        GitLab({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}).pipeline_jobs(1)
     env = {"RUNBOOK_REGISTRY": url, "RUNBOOK_CACHE": "off"}
     ref = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
     with contextlib.suppress(RunbookError), Registry.connect(ref, env, sleep=lambda _: None) as registry:

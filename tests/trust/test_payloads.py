@@ -10,7 +10,6 @@ import httpx
 import pytest
 from figures import Figures
 
-from runbook_lib.clients.github import issues
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import (
     Comment,
@@ -96,7 +95,7 @@ def answered(it: dict[str, Any], status: int | None = None, **headers: str) -> h
 
 
 def client(transport: httpx.MockTransport) -> GitHub:
-    return GitHub.connect("o/r", {"GITHUB_TOKEN": "ghp_x"}, transport)
+    return GitHub("o/r", {"GITHUB_TOKEN": "ghp_x"}, transport)
 
 
 @pytest.mark.component("github-payloads")
@@ -106,7 +105,7 @@ def test_recorded_errors_and_moves_are_sentences(figures: Figures) -> None:
             continue
         said = "has moved" if it["status"] < 400 else str(it["response"]["message"]).split("\n")[0][:30]
         with client(answered(it)) as github, pytest.raises(RunbookError) as caught:
-            github.send("do it", it["method"].upper(), "/repos/o/r", None, lambda _: None)
+            github.send("do it", it["method"].upper(), "", None, lambda _: None)
         assert said in str(caught.value)
         figures["payloads"] += 1
     assert figures["payloads"] >= 8
@@ -121,7 +120,7 @@ def test_recorded_limits_of_the_rate_are_read(figures: Figures) -> None:
             client(answered(it, 403, **{"x-ratelimit-remaining": "0"})) as github,
             pytest.raises(Unreachable, match=r"limits the rate of this token. Try again after 202[0-9-]+ [0-9:]+ UTC"),
         ):
-            github.send("do it", "POST", "/repos/o/r", None, lambda _: None)
+            github.send("do it", "POST", "", None, lambda _: None)
         figures["payloads"] += 1
     assert figures["payloads"] >= 50
 
@@ -129,7 +128,7 @@ def test_recorded_limits_of_the_rate_are_read(figures: Figures) -> None:
 #: How each answer is asked for, whose example GitHub's description holds.
 READERS: dict[str, Callable[[GitHub], object]] = {
     "/user": lambda it: it.me(),
-    "/search/issues": lambda it: issues.search(it, "x"),
+    "/search/issues": lambda it: it.search_issues("x"),
     "/repos/{owner}/{repo}": lambda it: it.repo(),
     "/repos/{owner}/{repo}/actions/jobs/{job_id}": lambda it: it.job(1),
     "/repos/{owner}/{repo}/actions/runs": lambda it: it.runs(),
@@ -139,8 +138,8 @@ READERS: dict[str, Callable[[GitHub], object]] = {
     "/repos/{owner}/{repo}/commits": lambda it: it.last_author("x", "main"),
     "/repos/{owner}/{repo}/compare/{basehead}": lambda it: it.behind("a", "b"),
     "/repos/{owner}/{repo}/deployments/{deployment_id}/statuses": lambda it: it.deployment_failed("a" * 40),
-    "/repos/{owner}/{repo}/issues": lambda it: issues.listed(it),
-    "/repos/{owner}/{repo}/issues/{issue_number}": lambda it: issues.read(it, 1),
+    "/repos/{owner}/{repo}/issues": lambda it: it.list_issues(),
+    "/repos/{owner}/{repo}/issues/{issue_number}": lambda it: it.issue(1),
     "/repos/{owner}/{repo}/issues/{issue_number}/comments": lambda it: it.comments(1),
     "/repos/{owner}/{repo}/issues/{issue_number}/events": lambda it: it.labellings(1),
     "/repos/{owner}/{repo}/issues/{issue_number}/labels": lambda it: it.labels(1),

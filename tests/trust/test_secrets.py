@@ -440,8 +440,8 @@ def test_what_leaves_the_machine_is_searched_once_more(tmp_path: Path, figures: 
         sent.append(request.content)
         return httpx.Response(201, json={})
 
-    with GitHub.connect("o/r", {"GITHUB_TOKEN": "x"}, httpx.MockTransport(answer)) as github:
-        github.send("try it", "POST", "/repos/o/r/issues", {"title": text, "labels": [text]}, lambda _: None)
+    with GitHub("o/r", {"GITHUB_TOKEN": "x"}, httpx.MockTransport(answer)) as github:
+        github.send("try it", "POST", "/issues", {"title": text, "labels": [text]}, lambda _: None)
     assert len(sent) == 1
     assert not search.found(sent[0])
     figures["secrets"] += 3 * len(strange)

@@ -136,17 +136,13 @@ def judge(run: WorkflowRun | None, jobs: Sequence[WorkflowJob], head: str, wrong
     if failed:
         counts += f", {failed} failed"
     since = f" since {run.created:%Y-%m-%d %H:%M} UTC"
-    if _in_queue(run, jobs):
+    # In the queue, its job waits for a bot, and no other job runs.
+    open_jobs = {job.status for job in jobs if job.status != "completed"}
+    if run.status == "waiting" or ("waiting" in open_jobs and "in_progress" not in open_jobs):
         return CiStatus("waiting", head, run, jobs, f"waiting for {name}, which waits in the test queue{since}", follow)
     if run.status != "in_progress" and not done:
         return CiStatus("queued", head, run, jobs, f"waiting for {name} (queued{since})", follow)
     return CiStatus("running", head, run, jobs, f"waiting for {name} ({counts})", follow)
-
-
-def _in_queue(run: WorkflowRun, jobs: Sequence[WorkflowJob]) -> bool:
-    # The queue's job waits for a bot; no other job runs.
-    open_jobs = {job.status for job in jobs if job.status != "completed"}
-    return run.status == "waiting" or ("waiting" in open_jobs and "in_progress" not in open_jobs)
 
 
 def _judge_completed(run: WorkflowRun, jobs: tuple[WorkflowJob, ...], head: str, name: str) -> CiStatus:

@@ -1,20 +1,13 @@
-"""One repository on GitHub: its pull requests, labels, comments and workflow runs."""
+"""One repository on GitHub: its pull requests, issues, labels, comments and workflow runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
+from runbook_lib.clients.github import models
 from runbook_lib.clients.github.connection import GitHubConnection
-from runbook_lib.clients.github.models import (
-    Artifact,
-    Comment,
-    GitHubRepository,
-    LabelEvent,
-    Pull,
-    WorkflowJob,
-    WorkflowRun,
-    login,
-)
+from runbook_lib.clients.github.errors import NotAllowed
+from runbook_lib.clients.github.models import Artifact, Comment, Issue, LabelEvent, Pull, WorkflowJob, WorkflowRun
 from runbook_lib.clients.replies import items_of, whole_number
 from runbook_lib.errors import RunbookError
 
@@ -36,39 +29,45 @@ class GitHub(GitHubConnection):
         """Return the login of the token's account."""
         return self.get("read the account of the token", "/user", lambda user: str(user["login"]))
 
-    def repo(self) -> GitHubRepository:
+    def repo(self) -> models.GitHubRepository:
         """Return the repository and this token's permissions for it."""
-        return self.get("read the repository", self.path(), GitHubRepository.of)
+        return self.get("read the repository", "", models.GitHubRepository.of)
+
+    def may_write(self, login: str) -> bool:
+        """Return True if an account may write to the repository; False also if this is unknown."""
+        path = f"/collaborators/{quote(login, safe='')}/permission"
+        try:
+            permission = self.get(f"read the permission of {login}", path, lambda access: str(access["permission"]))
+        except NotAllowed:
+            return False
+        return permission in ("admin", "write")
 
     def pulls(self, head: str | None = None, base: str | None = None, state: str = "open") -> tuple[Pull, ...]:
         """Return pull requests, newest first; ``head`` is ``owner:branch``."""
-        query = _set_fields(state=state, head=head, base=base)
-        return tuple(self.pages("list the pull requests", self.path("/pulls"), Pull.of, params=query))
+        query = {"state": state, "head": head, "base": base}
+        return self.pages("list the pull requests", "/pulls", Pull.of, params=query)
 
     def pull(self, number: int) -> Pull:
         """Return one pull request."""
-        return self.get(f"read pull request #{number}", self.path(f"/pulls/{number}"), Pull.of)
+        return self.get(f"read pull request #{number}", f"/pulls/{number}", Pull.of)
 
     def labels(self, number: int) -> frozenset[str]:
         """Return the names of a pull request's labels."""
-        path = self.path(f"/issues/{number}/labels")
+        path = f"/issues/{number}/labels"
         return frozenset(self.pages(f"read the labels of #{number}", path, lambda label: str(label["name"])))
 
     def labellings(self, number: int) -> tuple[LabelEvent, ...]:
         """Return when labels were added to a pull request and removed, oldest first."""
-        path = self.path(f"/issues/{number}/events")
-        events = self.pages(f"read the events of #{number}", path, LabelEvent.of)
+        events = self.pages(f"read the events of #{number}", f"/issues/{number}/events", LabelEvent.of)
         return tuple(event for event in events if event is not None)
 
     def comments(self, number: int) -> tuple[Comment, ...]:
         """Return the conversation of a pull request, oldest first."""
-        path = self.path(f"/issues/{number}/comments")
-        return tuple(self.pages(f"read the comments of #{number}", path, Comment.of))
+        return self.pages(f"read the comments of #{number}", f"/issues/{number}/comments", Comment.of)
 
     def files(self, number: int) -> tuple[str, ...]:
         """Return the paths that a pull request changes."""
-        path = self.path(f"/pulls/{number}/files")
-        return tuple(self.pages(f"list the files of #{number}", path, lambda file: str(file["filename"])))
+        return self.pages(f"list the files of #{number}", f"/pulls/{number}/files", lambda file: str(file["filename"]))
 
     def last_author(self, path: str, ref: str) -> str:
         """Return the login of whoever last committed to a path; empty where GitHub knows no account."""
@@ -76,40 +75,39 @@ class GitHub(GitHubConnection):
 
         def author(commits: Any) -> str:
             listed = items_of(commits)
-            return login(listed[0]["author"]) if listed else ""
+            return models.login(listed[0]["author"]) if listed else ""
 
-        return self.get(f"find who last changed {path}", self.path("/commits"), author, params)
+        return self.get(f"find who last changed {path}", "/commits", author, params)
 
     def behind(self, base: str, head: str) -> int:
         """Return the number of commits of a branch that are missing from another branch or a fork's commit."""
-        path = self.path(f"/compare/{quote(base)}...{quote(head)}")
-        action = f"compare {base} with {head[:10]}"
-        return self.get(action, path, lambda comparison: whole_number(comparison["behind_by"]), params={"per_page": 1})
+        path = f"/compare/{quote(base)}...{quote(head)}"
+        action, params = f"compare {base} with {head[:10]}", {"per_page": 1}
+        return self.get(action, path, lambda comparison: whole_number(comparison["behind_by"]), params)
 
     def runs(self, branch: str | None = None, head_sha: str | None = None) -> tuple[WorkflowRun, ...]:
         """Return workflow runs, newest first."""
-        query = _set_fields(branch=branch, head_sha=head_sha)
-        path = self.path("/actions/runs")
-        return tuple(self.pages("list the CI runs", path, WorkflowRun.of, key="workflow_runs", params=query))
+        query = {"branch": branch, "head_sha": head_sha}
+        return self.pages("list the CI runs", "/actions/runs", WorkflowRun.of, key="workflow_runs", params=query)
 
     def run(self, run_id: int) -> WorkflowRun:
         """Return one workflow run."""
-        return self.get(f"read CI run {run_id}", self.path(f"/actions/runs/{run_id}"), WorkflowRun.of)
+        return self.get(f"read CI run {run_id}", f"/actions/runs/{run_id}", WorkflowRun.of)
 
     def jobs(self, run_id: int) -> tuple[WorkflowJob, ...]:
         """Return the jobs of a run's latest attempt."""
-        path = self.path(f"/actions/runs/{run_id}/jobs")
+        path = f"/actions/runs/{run_id}/jobs"
         action = f"list the jobs of CI run {run_id}"
-        return tuple(self.pages(action, path, WorkflowJob.of, key="jobs", params={"filter": "latest"}))
+        return self.pages(action, path, WorkflowJob.of, key="jobs", params={"filter": "latest"})
 
     def job(self, job_id: int) -> WorkflowJob:
         """Return one job."""
-        return self.get(f"read job {job_id}", self.path(f"/actions/jobs/{job_id}"), WorkflowJob.of)
+        return self.get(f"read job {job_id}", f"/actions/jobs/{job_id}", WorkflowJob.of)
 
     def artifacts(self, run_id: int) -> tuple[Artifact, ...]:
         """Return the artifacts that the jobs of all attempts of a run have uploaded."""
-        path = self.path(f"/actions/runs/{run_id}/artifacts")
-        return tuple(self.pages(f"list the artifacts of CI run {run_id}", path, Artifact.of, key="artifacts"))
+        path = f"/actions/runs/{run_id}/artifacts"
+        return self.pages(f"list the artifacts of CI run {run_id}", path, Artifact.of, key="artifacts")
 
     def download(self, artifact_id: int) -> tuple[str, dict[str, str]]:
         """Return the URL that redirects to an artifact's zip, and the headers, which are only for this origin."""
@@ -123,53 +121,102 @@ class GitHub(GitHubConnection):
         """Return True if the newest deployment of a commit failed ("had a problem deploying" on the pull request)."""
         query = {"sha": sha, "environment": "test"}
         action = f"check whether {sha[:10]} was deployed"
-        ids = list(
-            self.pages(action, self.path("/deployments"), lambda deployment: int(deployment["id"]), params=query)
-        )
+        ids = self.pages(action, "/deployments", lambda deployment: int(deployment["id"]), params=query)
         if not ids:
             return False
-        path = self.path(f"/deployments/{max(ids)}/statuses")
-        states = list(self.pages(action, path, lambda status: (int(status["id"]), str(status["state"]))))
+        path = f"/deployments/{max(ids)}/statuses"
+        states = self.pages(action, path, lambda status: (int(status["id"]), str(status["state"])))
         return bool(states) and max(states)[1] in ("failure", "error")
 
     def open_pull(self, title: str, head: str, base: str, body: str, *, draft: bool = True) -> Pull:
         """Open a pull request; ``head`` is ``owner:branch``."""
         fields = {"title": title, "head": head, "base": base, "body": body, "draft": draft}
-        action = f"open a pull request from {head} into {base}"
-        return self.send(action, "POST", self.path("/pulls"), fields, Pull.of)
+        return self.send(f"open a pull request from {head} into {base}", "POST", "/pulls", fields, Pull.of)
 
     def update_pull(self, number: int, body: str) -> Pull:
         """Change the body of a pull request."""
-        path = self.path(f"/pulls/{number}")
-        return self.send(f"edit pull request #{number}", "PATCH", path, {"body": body}, Pull.of)
+        return self.send(f"edit pull request #{number}", "PATCH", f"/pulls/{number}", {"body": body}, Pull.of)
 
     def comment(self, number: int, body: str) -> Comment:
         """Write a comment."""
-        path = self.path(f"/issues/{number}/comments")
-        return self.send(f"comment on #{number}", "POST", path, {"body": body}, Comment.of)
+        return self.send(f"comment on #{number}", "POST", f"/issues/{number}/comments", {"body": body}, Comment.of)
+
+    def update_comment(self, comment: Comment, body: str) -> Comment:
+        """Change the text of a comment."""
+        return self.send("edit the comment", "PATCH", f"/issues/comments/{comment.id}", {"body": body}, Comment.of)
 
     def remove_comment(self, comment: Comment) -> None:
         """Delete a comment of the token's own account."""
-        self.send("remove the comment", "DELETE", self.path(f"/issues/comments/{comment.id}"), None, bool)
+        self.send("remove the comment", "DELETE", f"/issues/comments/{comment.id}", None, bool)
 
     def rerun_failed(self, run_id: int) -> None:
         """Run the failed jobs of a run once more, as its next attempt."""
-        path = self.path(f"/actions/runs/{run_id}/rerun-failed-jobs")
+        path = f"/actions/runs/{run_id}/rerun-failed-jobs"
         self.send(f"run the failed jobs of CI run {run_id} again", "POST", path, {}, lambda _: None)
 
     def add_label(self, number: int, name: str) -> None:
         """Add a label.  Adding it twice has no further effect."""
-        path = self.path(f"/issues/{number}/labels")
+        path = f"/issues/{number}/labels"
         self.send(f"add the label {name!r} to #{number}", "POST", path, {"labels": [name]}, lambda _: None)
 
     def remove_label(self, number: int, name: str) -> None:
         """Remove a label.  Raises NotAllowed also if it is not set."""
-        path = self.path(f"/issues/{number}/labels/{quote(name, safe='')}")
+        path = f"/issues/{number}/labels/{quote(name, safe='')}"
         self.send(f"remove the label {name!r} from #{number}", "DELETE", path, None, lambda _: None)
 
+    def search_issues(self, words: str) -> tuple[Issue, ...]:
+        """Return the open issues whose text contains exactly these words, oldest first.
 
-def _set_fields(**fields: str | None) -> dict[str, str]:
-    return {name: value for name, value in fields.items() if value is not None}
+        GitHub's index lags a few seconds behind new issues; `list_issues` does not.
+        """
+        plain = words.replace('"', " ")
+        query = f'repo:{self.repository} is:issue is:open "{plain}"'
+        issues = self.pages(f"search the issues for {plain!r}", "/search/issues", Issue.of, "items", {"q": query})
+        return tuple(sorted(issues, key=lambda issue: issue.number))
+
+    def list_issues(self, creator: str = "", label: str = "") -> tuple[Issue, ...]:
+        """Return the open issues, optionally of one author, without pull requests, oldest first.
+
+        With a ``label``, return those that have it, including closed ones.
+        """
+        params = {"state": "all" if label else "open", "creator": creator or None, "labels": label or None}
+        issues = self.pages("list the issues", "/issues", _unless_pull, params=params)
+        return tuple(sorted((issue for issue in issues if issue), key=lambda issue: issue.number))
+
+    def issue(self, number: int) -> Issue:
+        """Return one issue."""
+        return self.get(f"read issue #{number}", f"/issues/{number}", Issue.of)
+
+    def is_assignable(self, login: str) -> bool:
+        """Return True if issues may be assigned to this account."""
+        action = f"see whether {login} can be assigned"
+        try:
+            response = self._request(action, "GET", f"/assignees/{login}")
+        except NotAllowed:
+            return False
+        if response.status_code != 204:
+            raise self._unexpected(action, response)
+        return True
+
+    def file_issue(self, title: str, body: str, labels: Collection[str] = (), assignee: str = "") -> Issue:
+        """File an issue.  GitHub silently drops labels if the token may not set them."""
+        fields: dict[str, Any] = {"title": title, "body": body, "labels": sorted(labels)}
+        if assignee:
+            fields["assignees"] = [assignee]
+        return self.send(f"file the issue {title!r}", "POST", "/issues", fields, Issue.of)
+
+    def update_issue(self, issue: Issue, body: str) -> Issue:
+        """Change the body of an issue."""
+        return self.send(f"edit issue #{issue.number}", "PATCH", f"/issues/{issue.number}", {"body": body}, Issue.of)
+
+    def withdraw_issue(self, issue: Issue) -> None:
+        """Close an issue that somebody else has just filed as well."""
+        fields = {"state": "closed", "state_reason": "not_planned"}
+        self.send(f"close issue #{issue.number}", "PATCH", f"/issues/{issue.number}", fields, Issue.of)
+
+
+def _unless_pull(data: Any) -> Issue | None:
+    return None if "pull_request" in data else Issue.of(data)
 
 
 def once(find: Callable[[], A | None], create: Callable[[], A], withdraw: Callable[[A], object] | None = None) -> A:

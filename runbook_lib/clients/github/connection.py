@@ -10,17 +10,19 @@ import contextvars
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+import subprocess
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 
 from runbook_lib.clients import replies
-from runbook_lib.clients.github.auth import base_url, token_for
-from runbook_lib.clients.github.errors import NotAllowed, Transient, refusal
+from runbook_lib.clients.github.errors import LOGIN_ADVICE, RIGHTS, Transient, refusal
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.text.redact import Redactor
+from runbook_lib.transport import urls
 from runbook_lib.transport.client import USER_AGENT, BoundedTransport
 from runbook_lib.transport.limits import TooLarge
 from runbook_lib.transport.retries import Retries
@@ -28,12 +30,14 @@ from runbook_lib.transport.retries import Retries
 if TYPE_CHECKING:
     import githubkit
 
+_API = "https://api.github.com"
 # Version 2026-03-10 removed merge_commit_sha, the commit that CI really tests, from pull requests.
 VERSION = "2022-11-28"
 TIMEOUT = httpx.Timeout(30, connect=10)  # seconds without a byte
 DEADLINE = 60.0  # seconds for a complete reply
 _LARGEST_CACHE = 16 * 2**20  # bytes of replies that are stored with their ETag
 PAUSES = (0.5, 2.0)  # seconds before each further attempt
+_ROOTS = ("/user", "/search/")  # the paths that are not below a repository
 _PATIENCE = 10.0  # seconds; if GitHub asks for a longer pause, the user has to retry
 
 T = TypeVar("T")
@@ -42,40 +46,34 @@ T = TypeVar("T")
 class GitHubConnection:
     """One repository on GitHub, as one token sees it.  For use by one thread.
 
-    ``action`` describes a request: it completes "Could not …".  A request that changes something is never sent
+    ``action`` describes a request: it completes "Could not …".  ``path`` is below the repository, unless it begins with
+    one of ``_ROOTS``.  A request that changes something is never sent
     twice: its reply may have been lost, so callers check first.  Secrets appear in no message, and ``send`` removes
     them from all that is published.
     """
 
     def __init__(
-        self, repository: str, url: str, token: str, transport: httpx.BaseTransport, redactor: Redactor
-    ) -> None:
+        self, repository: str, env: Mapping[str, str] = os.environ, transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Prepare for ``owner/name`` with GITHUB_TOKEN, else the token of ``gh auth token``.  Sends nothing yet."""
+        if not re.fullmatch(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+", repository):
+            raise RunbookError(f"{repository!r} is not a repository on GitHub; expected owner/name.")
         self.repository = repository
         #: The scopes of a classic token, as listed by GitHub; None for other tokens, and before any reply.
         self.scopes: str | None = None
-        self._url = httpx.URL(url)
-        self._token = token
-        self._transport = transport
-        self._redactor = redactor
+        self._url = httpx.URL(urls.service_address("GITHUB_API_URL", env.get("GITHUB_API_URL") or _API, _API))
+        self._token = _token_for(env, str(self._url))
+        self._redactor = Redactor({**env, "GITHUB_TOKEN": self._token})
+        retries = Retries(PAUSES, _PATIENCE, sleep)
+        self._transport = BoundedTransport(
+            deadline=DEADLINE, largest=replies.LARGEST, retries=retries, transport=transport
+        )
         # githubkit keeps its connections in a context variable, and every cell of a notebook has a context of its own.
         self._context = contextvars.copy_context()
         # ETag, content and "has a further page" by request: an unchanged reply does not count against the rate limit.
         self._cache: dict[tuple[str, str], tuple[str, bytes, bool]] = {}
         self._opened = contextlib.ExitStack()
-
-    @classmethod
-    def connect(
-        cls, repository: str, env: Mapping[str, str] = os.environ, transport: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], None] | None = None,
-    ) -> Self:  # fmt: skip
-        """Prepare for ``owner/name`` with GITHUB_TOKEN, else the token of ``gh auth token``.  Sends nothing yet."""
-        if not re.fullmatch(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+", repository):
-            raise RunbookError(f"{repository!r} is not a repository on GitHub; expected owner/name.")
-        url = base_url(env)
-        token = token_for(env, url)
-        retries = Retries(PAUSES, _PATIENCE, sleep)
-        bounded = BoundedTransport(deadline=DEADLINE, largest=replies.LARGEST, retries=retries, transport=transport)
-        return cls(repository, url, token, bounded, Redactor({**env, "GITHUB_TOKEN": token}))
 
     @cached_property
     def _client(self) -> "githubkit.GitHub[Any]":
@@ -106,13 +104,9 @@ class GitHubConnection:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def path(self, rest: str = "") -> str:
-        """Return the path of something in this repository."""
-        return f"/repos/{self.repository}{rest}"
-
-    def address(self, rest: str) -> tuple[str, dict[str, str]]:
-        """Return the URL of a download from this repository, and the headers, which are only for this origin."""
-        url = f"{str(self._url).rstrip('/')}{self.path(rest)}"
+    def address(self, path: str) -> tuple[str, dict[str, str]]:
+        """Return the URL of a download, and the headers, which are only for this origin."""
+        url = f"{str(self._url).rstrip('/')}/repos/{self.repository}{path}"
         return url, {"Authorization": f"Bearer {self._token}", "X-GitHub-Api-Version": VERSION}
 
     def get(
@@ -121,28 +115,15 @@ class GitHubConnection:
         """Return one reply, built."""
         return self._read(action, path, params or {}, build)[0]
 
-    def exists(self, action: str, path: str) -> bool:
-        """Return True if an object exists, for requests that GitHub answers only with a status."""
-        try:
-            response = self._request(action, "GET", path)
-        except NotAllowed:
-            return False
-        if response.status_code != 204:
-            raise self._unexpected(action, response)
-        return True
-
     def pages(
-        self,
-        action: str,
-        path: str,
-        build: Callable[[Any], T],
-        key: str | None = None,
-        params: Mapping[str, str | int] | None = None,
-    ) -> Iterator[T]:
-        """Return all items of all pages, built; ``key`` is the name of the list in a page."""
+        self, action: str, path: str, build: Callable[[Any], T], key: str = "",
+        params: Mapping[str, str | None] | None = None,
+    ) -> tuple[T, ...]:  # fmt: skip
+        """Return all items of all pages, built; ``key`` is the name of the list in a page.  None is no parameter."""
+        given = {name: value for name, value in (params or {}).items() if value is not None}
 
         def read(page: Mapping[str, int]) -> tuple[list[T], bool, int]:
-            query = {**(params or {}), **page}
+            query: dict[str, str | int] = {**given, **page}
             return self._read(action, path, query, lambda page: [build(item) for item in replies.items_of(page, key)])
 
         return replies.listing(self._problem(action), read)
@@ -164,7 +145,9 @@ class GitHubConnection:
         # The reply to a deletion is empty, or contains the remaining items.
         if response.status_code >= 300 or not (response.content or (method, response.status_code) == ("DELETE", 204)):
             raise self._unexpected(action, response)
-        return self._build(action, response.content, build) if response.content else build(None)
+        if not response.content:
+            return build(None)
+        return self._build(action, response.content, build)
 
     def _read(
         self, action: str, path: str, params: Mapping[str, str | int], build: Callable[[Any], T]
@@ -190,6 +173,8 @@ class GitHubConnection:
         from githubkit.exception import GitHubException, RequestError, RequestFailed
 
         failed, problem, client = self._failed(action), self._problem(action), self._client
+        if not path.startswith(_ROOTS):
+            path = f"/repos/{self.repository}{path}"
         headers = {"X-GitHub-Api-Version": VERSION, "Accept-Encoding": "gzip", **options.pop("headers", {})}
         try:
             reply = self._context.run(lambda: client.request(method, path, headers=headers, **options))
@@ -224,3 +209,28 @@ class GitHubConnection:
 
     def _problem(self, action: str) -> str:
         return f"{self._failed(action)}: {self._url.host}"
+
+
+def _token_for(env: Mapping[str, str], url: str) -> str:
+    """Return GITHUB_TOKEN, else that of ``gh`` for this host.  Raises RunbookError if there is none."""
+    token = (env.get("GITHUB_TOKEN") or _token_of_gh(url)).strip()
+    if not token:
+        raise RunbookError(f"There is no token for GitHub. {LOGIN_ADVICE} {RIGHTS}")
+    if not re.fullmatch(r"[!-~]+", token):
+        raise RunbookError("GITHUB_TOKEN contains spaces or other characters that no token has. Copy the token again.")
+    return token
+
+
+def _token_of_gh(url: str) -> str:
+    # The token of one host must never go to another.
+    host = urlsplit(url).hostname or ""
+    if host == urlsplit(_API).hostname:
+        host = "github.com"
+    try:
+        process = subprocess.run(
+            ["gh", "auth", "token", "--hostname", host],
+            capture_output=True, text=True, timeout=10, stdin=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):  # without gh there is just no token
+        return ""
+    return process.stdout if process.returncode == 0 else ""

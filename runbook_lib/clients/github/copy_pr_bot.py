@@ -30,11 +30,11 @@ def commands(comments: Sequence[Comment], head: str, me: str = "") -> tuple[Comm
     These are the commands of insiders of the repository, unless the bot rejected them, and all commands of ``me``: the
     token's login, which never writes a command twice.
     """
-    return tuple(
-        comment
-        for position, comment in enumerate(comments)
-        if _commit_of(comment, me) == head and (comment.author == me or not _complaint(comments, position))
-    )
+    valid = []
+    for position, comment in enumerate(comments):
+        if _commit_of(comment, me) == head and (comment.author == me or not _complaint(comments, position)):
+            valid.append(comment)
+    return tuple(valid)
 
 
 def refusals(comments: Sequence[Comment], head: str = "") -> tuple[Comment, ...]:
@@ -58,7 +58,9 @@ def refusals(comments: Sequence[Comment], head: str = "") -> tuple[Comment, ...]
 def complaint(comments: Sequence[Comment], head: str, me: str = "") -> str:
     """Return the code (E1, E2 …) in the bot's reply to the last command for this commit; empty if it was accepted."""
     positions = [position for position, comment in enumerate(comments) if _commit_of(comment, me) == head]
-    return _complaint(comments, positions[-1]) if positions else ""
+    if not positions:
+        return ""
+    return _complaint(comments, positions[-1])
 
 
 def _commit_of(comment: Comment, me: str = "") -> str:
@@ -73,8 +75,8 @@ def _complaint(comments: Sequence[Comment], position: int) -> str:
     for comment in comments[position + 1 :]:
         if comment.author == author and _COMMAND.fullmatch(comment.body.strip()):
             return ""
-        match = _COMPLAINT.search(comment.body) if _is_bot(comment) else None
-        if match and match["to"] in (None, author):
+        match = _COMPLAINT.search(comment.body)
+        if match and match["to"] in (None, author) and _is_bot(comment):
             return match["code"]
     return ""
 

@@ -46,7 +46,9 @@ def refusal(failed: str, repository: str, status: int, headers: Mapping[str, str
             f"{failed}: GitHub does not support the version of its API that this tool uses{message}. A newer release "
             "of the tool does; an old GitHub Enterprise Server must be upgraded."
         )
-    if status == 404 and _has_no_accepted_scope(headers):
+    # To a classic token with none of the scopes that a request accepts, GitHub replies with 404.
+    owned, accepted = headers.get("x-oauth-scopes"), headers.get("x-accepted-oauth-scopes")
+    if status == 404 and owned is not None and accepted and not scopes(owned) & scopes(accepted):
         return NotAllowed(f"{failed}: GitHub does not find it for this token{message}. {_required(headers)}")
     if status in (404, 410):
         return NotAllowed(
@@ -85,12 +87,6 @@ def _limited_until(status: int, headers: Mapping[str, str], message: str) -> str
     if headers.get("x-ratelimit-remaining") == "0" and re.fullmatch(r"[0-9]{1,11}", reset):
         return f"after {datetime.fromtimestamp(int(reset), UTC):%Y-%m-%d %H:%M:%S} UTC"
     return "in a few minutes" if status == 429 or "rate limit" in message else ""
-
-
-def _has_no_accepted_scope(headers: Mapping[str, str]) -> bool:
-    """Return True if a classic token has none of the scopes that a request accepts: GitHub then replies with 404."""
-    owned, accepted = headers.get("x-oauth-scopes"), headers.get("x-accepted-oauth-scopes")
-    return owned is not None and bool(accepted) and not scopes(owned) & scopes(accepted)
 
 
 def scopes(header: str | None) -> frozenset[str]:

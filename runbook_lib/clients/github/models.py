@@ -102,7 +102,7 @@ class Comment:
             whole_number(data["id"]),
             login(data["user"]),
             data["body"] or "",
-            _time(data["created_at"]),
+            datetime.fromisoformat(data["created_at"]),
             data["html_url"],
             data.get("author_association") or "",
             bool(data["user"]) and data["user"].get("type") == "Bot",
@@ -122,7 +122,7 @@ class LabelEvent:
         """Return the event; None for other kinds."""
         if data["event"] not in ("labeled", "unlabeled"):
             return None
-        return cls(data["label"]["name"], data["event"] == "labeled", _time(data["created_at"]))
+        return cls(data["label"]["name"], data["event"] == "labeled", datetime.fromisoformat(data["created_at"]))
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class WorkflowRun:
             status=data["status"] or "",
             conclusion=data["conclusion"] or "",
             attempt=whole_number(data.get("run_attempt") or 1),
-            created=_time(data["created_at"]),
+            created=datetime.fromisoformat(data["created_at"]),
             fork=repositories[0] != repositories[1],
         )
 
@@ -248,9 +248,5 @@ def login(user: Any) -> str:
     return str(user["login"])
 
 
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
-
-
 def _optional_time(text: str | None) -> datetime | None:
-    return _time(text) if text else None
+    return datetime.fromisoformat(text) if text else None

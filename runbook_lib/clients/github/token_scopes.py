@@ -95,14 +95,14 @@ def _fine_grained(github: GitHub, repository: GitHubRepository) -> tuple[dict[st
     denied = []
     if repository.private:
         denied = [f"{name}=read" for name, path in _PROBES.items() if _is_denied(github, name, path)]
-    writes = sorted({permission for need in NEEDS for permission in need.writes})
+    writes = sorted(set().union(*(need.writes for need in NEEDS)))
     unknown = f"Only writing shows whether a fine-grained token may write. {_sentence(_steps(writes))}"
     return _steps(sorted(denied)), unknown
 
 
 def _is_denied(github: GitHub, name: str, path: str) -> bool:
     try:
-        github.get(f"check whether the token may read {name}", github.path(path), lambda _: None, {"per_page": 1})
+        github.get(f"check whether the token may read {name}", path, lambda _: None, {"per_page": 1})
     except NotAllowed as error:
         return "not accessible" in str(error)  # and not, for example, issues that are disabled in the repository
     return False
@@ -113,9 +113,8 @@ def _steps(permissions: Iterable[str]) -> dict[str, list[str]]:
     steps = {}
     for permission in permissions:
         sufficient = {permission, permission.replace("=read", "=write")}
-        steps[f"the permission {_title(permission)}"] = [
-            need.step for need in NEEDS if sufficient.intersection(need.permissions)
-        ]
+        needed_by = [need.step for need in NEEDS if sufficient.intersection(need.permissions)]
+        steps[f"the permission {_title(permission)}"] = needed_by
     return steps
 
 

@@ -6,35 +6,20 @@ and appears in no message.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from itertools import chain
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 
 from runbook_lib.clients import replies
-from runbook_lib.clients.gitlab.models import (
-    Branch,
-    Bridge,
-    FunctionalJob,
-    Pipeline,
-    PipelineJob,
-    Project,
-    branch_of,
-    bridges_of,
-    functional_job_of,
-    job_of,
-    pipeline_of,
-    project_of,
-)
+from runbook_lib.clients.gitlab import models
+from runbook_lib.clients.gitlab.models import Branch, Bridge, FunctionalJob, Pipeline, PipelineJob, Project
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.transport import urls
 from runbook_lib.transport.client import Client
 from runbook_lib.transport.limits import TooLarge, parse_json
 from runbook_lib.transport.retries import NoReply, request_of, retry_after
-
-__all__ = ["Bridge", "FunctionalJob", "GitLab", "NoSuchRef", "Pipeline"]
 
 TIMEOUT = 30.0  # seconds without a byte
 DEADLINE = 60.0  # seconds for a complete reply
@@ -54,38 +39,27 @@ class NoSuchRef(RunbookError):
 class GitLab:
     """One project on GitLab, as one token sees it.  For use by one thread."""
 
-    def __init__(self, client: Client, project: str, token: str) -> None:
-        self.name = project
-        self._client = client
-        self._token = token
-        self._api = f"{self.url.rstrip('/')}/api/v4/projects/{quote(project, safe='')}"
-
-    @classmethod
-    def connect(
-        cls, env: Mapping[str, str] = os.environ, *, transport: httpx.BaseTransport | None = None,
+    def __init__(
+        self, env: Mapping[str, str] = os.environ, *, transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] | None = None,
-    ) -> Self:  # fmt: skip
+    ) -> None:  # fmt: skip
         """Prepare with GITLAB_URL, GITLAB_TOKEN and GITLAB_PROJECT (path or number).  Sends nothing yet."""
         url, token, project = (env.get(name, "").strip() for name in ("GITLAB_URL", "GITLAB_TOKEN", "GITLAB_PROJECT"))
-        url = urls.service_address("GITLAB_URL", url, "https://gitlab.example.com")
+        self.url = urls.service_address("GITLAB_URL", url, "https://gitlab.example.com")
         if not re.fullmatch(r"[!-~]+", token):
             raise RunbookError("There is no token for GitLab. Set GITLAB_TOKEN to one with the scope read_api.")
         if not re.fullmatch(r"[0-9]+|[\w.-]+(/[\w.-]+)+", project):
             raise RunbookError("GITLAB_PROJECT is not a project's path (group/name) or number.")
-        client = Client(
+        self.name, self._token = project, token
+        self._api = f"{url.rstrip('/')}/api/v4/projects/{quote(project, safe='')}"
+        self._client = Client(
             httpx.URL(url), timeout=httpx.Timeout(TIMEOUT), deadline=DEADLINE, largest=replies.LARGEST,
             pauses=PAUSES, patience=_PATIENCE, transport=transport, sleep=sleep,
         )  # fmt: skip
-        return cls(client, project, token)
-
-    @property
-    def url(self) -> str:
-        """The URL of the server."""
-        return str(self._client.home)
 
     def project(self) -> Project:
         """Return the project itself."""
-        return self._read("read the project", "", project_of)
+        return self._read("read the project", "", models.project_of)
 
     def branch(self, name: str) -> Branch | None:
         """Return a branch of the repository; None if it does not exist."""
@@ -94,54 +68,52 @@ class GitLab:
         # For a project that this token may not see, GitLab replies with 404 and a different message.
         if reply.status_code == 404 and "branch" in _message(reply.content).lower():
             return None
-        return self._build(action, reply, branch_of)
+        return self._build(action, reply, models.branch_of)
 
     def protected(self) -> tuple[str, ...]:
         """Return the names of the protected branches, in which ``*`` matches any text."""
-        action = "list the protected branches"
-        return self._list(action, "/protected_branches", lambda branch: [str(branch["name"])])
+        return self._list("list the protected branches", "/protected_branches", lambda branch: str(branch["name"]))
 
     def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
         """Start a pipeline for a branch's newest commit; never sent twice, even if the reply is lost."""
         action = f"start a pipeline of {ref}"
         content = {"ref": ref, "variables": [{"key": name, "value": value} for name, value in variables.items()]}
         reply = self._send(action, "POST", "/pipeline", content)
-        return self._build(action, reply, pipeline_of, "api")
+        return self._build(action, reply, models.pipeline_of, "api")
 
     def pipeline(self, number: int) -> Pipeline:
         """Return one pipeline."""
-        return self._read(f"read pipeline {number}", f"/pipelines/{number}", pipeline_of)
+        return self._read(f"read pipeline {number}", f"/pipelines/{number}", models.pipeline_of)
 
     def pipelines(self, sha: str) -> tuple[Pipeline, ...]:
         """Return the pipelines of a commit, newest first, without child pipelines."""
-
-        def build(pipeline: Any) -> list[Pipeline]:
-            return [] if pipeline.get("source") == "parent_pipeline" else [pipeline_of(pipeline)]
-
         query = {"sha": sha, "order_by": "id", "sort": "desc"}
-        return self._list(f"list the pipelines of {sha[:10]}", "/pipelines", build, query)
+        pipelines = self._list(f"list the pipelines of {sha[:10]}", "/pipelines", models.pipeline_of, query)
+        return tuple(pipeline for pipeline in pipelines if pipeline.source != "parent_pipeline")
 
     def variables(self, pipeline: int) -> dict[str, str]:
         """Return the variables that a pipeline was started with, without those of its configuration."""
         action = f"list the variables of pipeline {pipeline}"
         path = f"/pipelines/{pipeline}/variables"
-        return dict(self._list(action, path, lambda variable: [(str(variable["key"]), str(variable["value"]))]))
+        return dict(self._list(action, path, lambda variable: (str(variable["key"]), str(variable["value"]))))
 
     def bridges(self, pipeline: int) -> tuple[Bridge, ...]:
         """Return the bridges of a pipeline that start functional tests of an image type."""
-        return self._list(f"list the bridges of pipeline {pipeline}", f"/pipelines/{pipeline}/bridges", bridges_of)
+        path = f"/pipelines/{pipeline}/bridges"
+        bridges = self._list(f"list the bridges of pipeline {pipeline}", path, models.bridge_of)
+        return tuple(filter(None, bridges))
 
     def pipeline_jobs(self, pipeline: int) -> tuple[PipelineJob, ...]:
         """Return the jobs of a pipeline itself, the last attempt of each."""
-        action = f"list the jobs of pipeline {pipeline}"
-        return self._list(action, f"/pipelines/{pipeline}/jobs", lambda job: [job_of(job)])
+        return self._list(f"list the jobs of pipeline {pipeline}", f"/pipelines/{pipeline}/jobs", models.job_of)
 
     def jobs(self, bridge: Bridge) -> tuple[FunctionalJob, ...]:
         """Return the jobs of a bridge's pipeline, the last attempt of each."""
         if bridge.pipeline is None:
             return ()
+        path = f"/pipelines/{bridge.pipeline}/jobs"
         action = f"list the jobs of pipeline {bridge.pipeline}"
-        return self._list(action, f"/pipelines/{bridge.pipeline}/jobs", lambda job: [functional_job_of(job, bridge)])
+        return self._list(action, path, lambda job: models.functional_job_of(job, bridge))
 
     def download(self, job: int) -> tuple[str, dict[str, str]]:
         """Return the URL of a job's artifacts, and the headers, which are only for this origin."""
@@ -157,16 +129,16 @@ class GitLab:
         return self._build(action, self._send(action, "GET", path), build)
 
     def _list(
-        self, action: str, path: str, build: Callable[[Any], Iterable[T]], query: Mapping[str, str] | None = None
+        self, action: str, path: str, build: Callable[[Any], T], query: Mapping[str, str] | None = None
     ) -> tuple[T, ...]:
         """Return all items of all pages, built.  ``action`` completes "Could not …"."""
 
         def read(page: Mapping[str, int]) -> tuple[list[T], bool, int]:
             reply = self._send(action, "GET", f"{path}?{httpx.QueryParams(query or {}).merge(page)}")
-            items = self._build(action, reply, lambda page: [list(build(item)) for item in replies.items_of(page)])
-            return list(chain.from_iterable(items)), 'rel="next"' in reply.headers.get("Link", ""), len(reply.content)
+            items = self._build(action, reply, lambda page: [build(item) for item in replies.items_of(page)])
+            return items, 'rel="next"' in reply.headers.get("Link", ""), len(reply.content)
 
-        return tuple(replies.listing(self._problem(action), read))
+        return replies.listing(self._problem(action), read)
 
     def _send(self, action: str, method: str, path: str, content: Any = None) -> httpx.Response:
         """Return the reply to a request; one that changes something is sent once, and follows no redirect."""

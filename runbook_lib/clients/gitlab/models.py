@@ -5,7 +5,6 @@ KeyError, TypeError, AttributeError or ValueError for a malformed reply.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -109,13 +108,14 @@ def pipeline_of(data: Any) -> Pipeline:
     )  # fmt: skip
 
 
-def bridges_of(data: Any) -> Iterator[Bridge]:
-    """Yield the bridge, if it starts functional tests of an image type."""
+def bridge_of(data: Any) -> Bridge | None:
+    """Return the bridge; None unless it starts functional tests of an image type."""
     match = re.fullmatch(r"functional:(?:run_)?(dev|lts)(?:_([a-z0-9_]+))?", data["name"])
-    if match:
-        started = data.get("downstream_pipeline")
-        pipeline = whole_number(started["id"]) if started else None
-        yield Bridge(data["name"], data["status"], match[1], match[2] or "", pipeline)
+    if match is None:
+        return None
+    started = data.get("downstream_pipeline")
+    pipeline = whole_number(started["id"]) if started else None
+    return Bridge(data["name"], data["status"], match[1], match[2] or "", pipeline)
 
 
 def job_of(data: Any) -> PipelineJob:

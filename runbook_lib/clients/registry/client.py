@@ -53,14 +53,9 @@ class Registry:
 
     @classmethod
     def connect(
-        cls,
-        ref: ImageRef,
-        env: Mapping[str, str] = os.environ,
-        *,
-        max_age: float = FRESH,
-        transport: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> Self:
+        cls, ref: ImageRef, env: Mapping[str, str] = os.environ, *, max_age: float = FRESH,
+        transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] = time.sleep,
+    ) -> Self:  # fmt: skip
         """Return the repository of ``ref``, at RUNBOOK_REGISTRY or else at its own registry.  Sends nothing yet.
 
         RUNBOOK_REGISTRY is the URL for every registry, or a comma-separated list of ``nvcr.io=https://…``.
@@ -80,10 +75,8 @@ class Registry:
             lookup = docker(address.netloc.decode(), repository, env)
             return ngc(key) if key and not lookup.credential else lookup
 
-        cache = Cache.of(env)
-        return cls(
-            Connection(address, repository, find, cache=cache, max_age=max_age, transport=transport, sleep=sleep)
-        )
+        options: dict[str, Any] = {"max_age": max_age, "transport": transport, "sleep": sleep}
+        return cls(Connection(address, repository, find, cache=Cache.of(env), **options))
 
     @property
     def name(self) -> str:
@@ -166,13 +159,12 @@ class Registry:
     def known_tags(self) -> Tags:
         """Return every tag, or those in the cache, with age and reason, if the registry cannot be reached."""
         try:
-            names = self.tags()
+            return Tags(tuple(self.tags()), self.age)
         except Unreachable as error:
             cached = self.offline()
             if not (names := cached.tags()):
                 raise
             return Tags(tuple(names), cached.age, str(error))
-        return Tags(tuple(names), self.age)
 
     def look(self, reference: str) -> tuple[Image | None, Tags]:
         """Return ``image`` and ``known_tags``, requested in parallel."""
@@ -257,22 +249,17 @@ class Registry:
         system, architecture = (self._take(config, field, str) for field in ("os", "architecture"))
         inner = self._take(config, "config", dict, default={})
         env, labels = self._take(inner, "Env", list, default=[]), self._take(inner, "Labels", dict, default={})
+        variables = dict(str(entry).partition("=")[::2] for entry in env)
+        sizes = [self._take(part, "size", int) for part in parts]
+        if not all(0 <= size < 2**63 for size in sizes):
+            raise CannotTell(f"{self.name} has a part of an image with an invalid size.")
         return (
             architecture if system == "linux" else f"{system}/{architecture}",
             PlatformImage(
-                digest,
-                sum(map(self._size, parts)),
-                {name: value for name, _, value in (str(entry).partition("=") for entry in env)},
-                {str(name): str(value) for name, value in labels.items()},
+                digest, sum(sizes), variables, {str(name): str(value) for name, value in labels.items()},
                 self._take(config, "created", str, default=""),
             ),
-        )
-
-    def _size(self, part: object) -> int:
-        size = self._take(part, "size", int)
-        if not 0 <= size < 2**63:
-            raise CannotTell(f"{self.name} has a part of an image with an invalid size.")
-        return size
+        )  # fmt: skip
 
     def manifest(self, reference: str) -> tuple[Mapping[str, Any], str] | None:
         """Return the manifest or index of a tag or a digest, with its digest, or None if there is none."""
@@ -321,8 +308,7 @@ class Registry:
 
 def _override(registry: str, env: Mapping[str, str]) -> httpx.URL | None:
     """Return the URL in RUNBOOK_REGISTRY for a registry."""
-    entries = [entry.strip() for entry in env.get("RUNBOOK_REGISTRY", "").split(",") if entry.strip()]
-    for entry in entries:
+    for entry in filter(None, map(str.strip, env.get("RUNBOOK_REGISTRY", "").split(","))):
         host, equals, address = entry.partition("=")
         if not equals or "/" in host:
             return parse_address(entry)

@@ -4,13 +4,13 @@ Nothing here knows about manifests.  Standards: the OCI distribution specificati
 challenge of the distribution project, used by nvcr.io and most others.
 """
 
+import functools
 import math
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import httpx
@@ -70,26 +70,16 @@ class Connection:
     """
 
     def __init__(
-        self,
-        address: httpx.URL,
-        repository: str,
-        find: Callable[[], CredentialLookup] = CredentialLookup,
-        *,
-        cache: Cache | None = None,
-        max_age: float = 0.0,
-        transport: httpx.BaseTransport | None = None,
+        self, address: httpx.URL, repository: str, find: Callable[[], CredentialLookup] = CredentialLookup, *,
+        cache: Cache | None = None, max_age: float = 0.0, transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.address = address
-        self.repository = repository
-        self._find = find
-        self._cache = cache
-        self._max_age = max_age
+    ) -> None:  # fmt: skip
+        self.address, self.repository = address, repository
+        self._credentials = functools.cache(find)
+        self._cache, self._max_age = cache, max_age
         self._authorization: dict[str, str] = {}
-        self._signing = threading.Lock()
-        self._prepared = False
-        self._transport = transport
-        self._sleep = sleep
+        self._signing, self._prepared = threading.Lock(), False
+        self._transport, self._sleep = transport, sleep
         self._tried = -math.inf  # when the authorization was last known to be valid
         self.received = 0  # bytes of the replies
         self._client = Client(
@@ -102,16 +92,15 @@ class Connection:
 
         Raises Unreachable, and CannotTell if the registry does not have the file.
         """
-        url = self.address.join(f"/v2/{self.repository}/{path}")
-        if not is_private(url):
+        if not is_private(self.address):
             raise Unreachable(f"{self.name} uses plain HTTP, from which no layers are read: use an https:// URL.")
         if time.monotonic() > self._tried + _TRUSTED:
             # A small request signs in, if the registry requires it.
-            self._signed_in(self.address.join(f"/v2/{self.repository}/tags/list?n=1"), {"Accept": "application/json"})
+            self._signed_in(self._url("tags/list?n=1"), {"Accept": "application/json"})
             self._tried = time.monotonic()
         with Web(1, transport=self._transport, sleep=self._sleep) as web:
             try:
-                web.file(Address(str(url), self._authorization)).download(write, restart, limit)
+                web.file(Address(str(self._url(path)), self._authorization)).download(write, restart, limit)
             except MissingFile as error:
                 raise CannotTell(f"{self.name}: {error}") from error
             finally:
@@ -131,7 +120,7 @@ class Connection:
         cached = self.remembered(path)
         if cached and (_digest(path) or 0 <= cached.age <= self._max_age):
             return cached
-        url = self.address.join(f"/v2/{self.repository}/{path}")
+        url = self._url(path)
         headers = {"Accept": accept}
         if cached and "ETag" in cached.headers:
             headers["If-None-Match"] = cached.headers["ETag"]
@@ -157,8 +146,7 @@ class Connection:
         """Return the last valid reply, without a request."""
         if self._cache is None:
             return None
-        url = self.address.join(f"/v2/{self.repository}/{path}")
-        digest = _digest(path)
+        url, digest = self._url(path), _digest(path)
         entry = self._cache.content(digest) if digest else self._cache.entry(str(url))
         if entry is None:
             return None
@@ -172,7 +160,10 @@ class Connection:
             self._cache.keep_content(digest, answer.body)
         else:
             cached = {name: answer.headers[name] for name in _CACHED_HEADERS if name in answer.headers}
-            self._cache.keep(str(self.address.join(f"/v2/{self.repository}/{path}")), answer.body, cached)
+            self._cache.keep(str(self._url(path)), answer.body, cached)
+
+    def _url(self, path: str) -> httpx.URL:
+        return self.address.join(f"/v2/{self.repository}/{path}")
 
     def _signed_in(self, address: httpx.URL, headers: Mapping[str, str]) -> RegistryAnswer:
         """Return the reply to a request, after signing in if the registry wants that."""
@@ -216,7 +207,7 @@ class Connection:
         Credentials are sent over TLS only, for a challenge that came over TLS.
         """
         challenge = Challenge.parse(text)
-        credential = self._credentials.credential if is_private(self.address) else None
+        credential = self._credentials().credential if is_private(self.address) else None
         if challenge.password and credential:
             return {"Authorization": credential.header}
         if challenge.realm is None:
@@ -234,10 +225,6 @@ class Connection:
             raise Unreachable(f"{url.host} gave no usable token for {self.name}. Try again later.")
         return {"Authorization": f"Bearer {granted}"}
 
-    @cached_property
-    def _credentials(self) -> CredentialLookup:
-        return self._find()
-
     def _advice(self, token_service: httpx.URL | None = None) -> str:
         """Return advice after a refusal, by the token service if one is given."""
         host = self.address.netloc.decode()
@@ -247,7 +234,7 @@ class Connection:
                     f"No credentials were sent, because {url.netloc.decode()} uses plain HTTP, where anybody "
                     "may read them or answer in its place: set RUNBOOK_REGISTRY to an https:// address of the registry."
                 )
-        lookup = self._credentials
+        lookup = self._credentials()
         if not lookup.credential:
             return (
                 f"{lookup.problem} If the image is not public, set NGC_API_KEY to a key with access, or for a registry "

@@ -102,8 +102,7 @@ def _object(document: Any) -> dict[str, Any]:
 def _names(host: str, repository: str) -> Iterator[str]:
     """Yield the names of a repository's registry in such files, the most specific first, the plain host last."""
     if host in _HUB:
-        yield "https://index.docker.io/v1/"
-        yield from ("index.docker.io", "docker.io")
+        yield from ("https://index.docker.io/v1/", "index.docker.io", "docker.io")
         return
     parts = repository.split("/")
     yield from ("/".join([host, *parts[:end]]) for end in range(len(parts), 0, -1))
@@ -139,9 +138,8 @@ def _from_helper(helper: str, name: str, env: Mapping[str, str]) -> CredentialLo
     if process.returncode:
         # Its message for an unknown registry; other output may contain a secret.
         absent = b"credentials not found" in process.stdout + process.stderr
-        return CredentialLookup(
-            problem="" if absent else f"The credential helper {program} failed (status {process.returncode})."
-        )
+        problem = f"The credential helper {program} failed (status {process.returncode})."
+        return CredentialLookup(problem="" if absent else problem)
     answer: dict[str, Any] = {}
     with contextlib.suppress(ValueError):
         answer = _object(json.loads(process.stdout))

@@ -1,12 +1,16 @@
-"""Images by the names that people use for them."""
+"""Images by the names that people use for them, and the check that a tag exists."""
 
 import re
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
+from runbook_lib.checks import Check
+from runbook_lib.clients.registry.cache import ago
 from runbook_lib.clients.registry.client import Registry
-from runbook_lib.clients.registry.tag_check import newest
-from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.images.families import FAMILIES, NGC, AnyFamily, family_of, named_image
-from runbook_lib.images.reference import Image, ImageRef, require_tag_length
+from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.images.families import FAMILIES, NGC, AnyFamily, edition, family_of, named_image
+from runbook_lib.images.reference import Image, ImageRef, Tag, require_tag_length
+from runbook_lib.images.tags.ngc import NgcTag
 
 
 def reference(text: str) -> ImageRef:
@@ -17,7 +21,7 @@ def reference(text: str) -> ImageRef:
     if not re.fullmatch(r"\w[\w.-]*", text, re.ASCII):
         return named_image(text) or ImageRef.parse(text)
     require_tag_length(text)
-    images = [image for family in FAMILIES if _reads(family, text) for image in family.images]
+    images = list(chain.from_iterable(family.images for family in FAMILIES if _reads(family, text)))
     if len(images) == 1:
         return ImageRef.parse(f"{images[0]}:{text}")
     if re.match(r"[0-9]{2}\.", text) and not images:
@@ -49,3 +53,64 @@ def read(text: str) -> Image:
                 advice = newest(registry, family.read(ref.tag), family)
             raise CannotTell(f"{registry.name} has no image {ref}. {advice}")
     return image
+
+
+def verify_tag(
+    registry: Registry, tag: Tag, platforms: Iterable[str], family: AnyFamily = NGC
+) -> tuple[Check, Image | None]:
+    """Check that the tag exists for all platforms; return the check and the image.
+
+    The check fails for a missing tag or platform and for a damaged image; it is skipped if the registry could not be
+    read.  The image comes with a passed check, and with a failed one if some platforms exist.
+    """
+    name = f"{tag} in the registry, for every platform"
+    try:
+        image = registry.image(str(tag))
+    except Unreachable as error:
+        return Check(name, "skipped", f"{error}{_last_known(registry, tag)}"), None
+    except CannotTell as error:
+        return Check(name, "failed", str(error)), None
+    if image is None:
+        return Check(name, "failed", f"{registry.name} has no tag {tag}. {newest(registry, tag, family)}"), None
+    existing = _and(image.platforms)
+    if missing := sorted(set(platforms) - image.platforms.keys()):
+        sentence = f"{registry.name}:{tag} exists for {existing}, and not for {_and(missing)}."
+        return Check(name, "failed", f"{sentence} {newest(registry, tag, family)}"), image
+    read = f" It was read {ago(registry.age)}." if registry.age else ""
+    return Check(name, "passed", f"{registry.name}:{tag} is {image.digest}, for {existing}.{read}"), image
+
+
+def newest(registry: Registry, tag: Tag, family: AnyFamily) -> str:
+    """Return a sentence on the newest tags of the same kind as a missing tag.  Never raises."""
+    try:
+        tags = registry.tags()
+    except (Unreachable, CannotTell) as error:
+        return f"Its tags could not be read: {error}"
+    listing = family.listed(tags)
+    alternatives: Sequence[Tag] = listing.releases or listing.candidates or listing.specials
+    if isinstance(tag, NgcTag):
+        months = NGC.listed(tags)
+        alternatives = [release for release in months.releases + months.specials if release.variant == tag.variant]
+    else:
+        alternatives = [release for release in alternatives if edition(release) == edition(tag)] or alternatives
+    if not alternatives:
+        return "It has no tag of this kind."
+    return f"Its newest tags are {', '.join(map(str, alternatives[:5]))}: choose one of them, or wait."
+
+
+def _last_known(registry: Registry, tag: Tag) -> str:
+    cached = registry.offline()
+    try:
+        image, tags = cached.image(str(tag)), cached.tags()
+    except CannotTell:
+        return ""
+    if image is not None:
+        return f" When it was last read, {ago(cached.age)}, {tag} was {image.digest}, for {_and(image.platforms)}."
+    if not tags:
+        return ""
+    verb = "contains" if str(tag) in tags else "does not contain"
+    return f" The list of tags, read {ago(cached.age)}, {verb} {tag}."
+
+
+def _and(names: Iterable[str]) -> str:
+    return " and ".join(sorted(names))

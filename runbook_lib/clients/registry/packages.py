@@ -2,21 +2,14 @@
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.clients.registry.layers import databases
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
-from runbook_lib.images.packages import (
-    Inventory,
-    LayerDatabase,
-    PackageComparison,
-    PackageSource,
-    merge,
-    of_document,
-)
+from runbook_lib.images.packages import Inventory, LayerDatabase, PackageComparison, PackageSource, merge, of_document
 from runbook_lib.images.reference import ImageRef
 
 SHARE = 0.05  # of the images' size that is read by default
@@ -41,7 +34,7 @@ class _ImageSide:
     registry: Registry
     digest: str
     layers: tuple[_BlobDescriptor, ...]
-    beside: tuple[Mapping[str, Any], ...] = ()
+    beside: Sequence[Any] = ()
 
     @property
     def size(self) -> int:
@@ -57,7 +50,9 @@ class _ContentReader:
 
     def read_layers(self, *sides: _ImageSide) -> None:
         """Read the layers of the images, the smallest first, so that as many as possible are read."""
-        owners = {layer: side.registry for side in sides for layer in side.layers}
+        owners: dict[_BlobDescriptor, Registry] = {}
+        for side in sides:
+            owners |= dict.fromkeys(side.layers, side.registry)
         for layer in sorted(owners, key=lambda layer: layer.size):
             self._layers[layer.digest] = self._layer(owners[layer], layer)
 
@@ -138,18 +133,14 @@ def _side(registry: Registry, ref: ImageRef, name: str, platform: str) -> _Image
     if len(layers) > _MOST_LAYERS:
         raise CannotTell(f"{ref} has more than {_MOST_LAYERS} layers.")
     beside = index[0].get("manifests")
-    descriptors = (
-        [descriptor for descriptor in beside if isinstance(descriptor, dict)] if isinstance(beside, list) else []
-    )
-    return _ImageSide(name, registry, digest, layers, tuple(descriptors))
+    return _ImageSide(name, registry, digest, layers, beside if isinstance(beside, list) else ())
 
 
 def _sboms(side: _ImageSide) -> Iterator[_BlobDescriptor]:
     """Yield the possible SBOMs of the image: BuildKit's attestations in the index, then OCI's referrers."""
     manifests: list[str] = []
     for descriptor in side.beside:
-        annotations = descriptor.get("annotations")
-        if isinstance(annotations, dict) and annotations.get("vnd.docker.reference.digest") == side.digest:
+        if _annotations(descriptor).get("vnd.docker.reference.digest") == side.digest:
             manifests.append(str(descriptor.get("digest")))
     for descriptor in side.registry.referrers(side.digest):
         if _may_be_sbom(descriptor.get("artifactType")):
@@ -171,16 +162,21 @@ def _may_be_sbom(media_type: object) -> bool:
 
 def _has_packages(layer: Mapping[str, Any]) -> bool:
     """Return True if an attestation's predicate is an SBOM; other files have no predicate."""
-    annotations = layer.get("annotations")
-    predicate = annotations.get("in-toto.io/predicate-type") if isinstance(annotations, dict) else None
+    predicate = _annotations(layer).get("in-toto.io/predicate-type")
     return predicate is None or str(predicate).startswith(_PREDICATES)
+
+
+def _annotations(descriptor: Any) -> dict[str, Any]:
+    annotations = descriptor.get("annotations") if isinstance(descriptor, dict) else None
+    return annotations if isinstance(annotations, dict) else {}
 
 
 def _blobs(descriptors: object) -> Iterator[_BlobDescriptor]:
     if not isinstance(descriptors, list):
         raise CannotTell("The manifest has no list of layers, which OCI requires.")
     for descriptor in descriptors:
-        digest, size = (descriptor.get(key) if isinstance(descriptor, dict) else None for key in ("digest", "size"))
+        fields = descriptor if isinstance(descriptor, dict) else {}
+        digest, size = fields.get("digest"), fields.get("size")
         if not isinstance(digest, str) or not isinstance(size, int) or not 0 <= size < 2**50:
             raise CannotTell("The manifest has a layer without a valid digest and size, which OCI requires.")
-        yield _BlobDescriptor(digest, size, str(descriptor.get("mediaType", "")))
+        yield _BlobDescriptor(digest, size, str(fields.get("mediaType", "")))

@@ -89,7 +89,7 @@ def gitlab_run(commits: Sequence[str]) -> BaseRun:
     if not os.environ.get("GITLAB_URL"):
         return BaseRun(ci, "skipped", "GITLAB_URL is not set.", "Somebody with access to GitLab must check.")
     try:
-        gitlab = GitLab.connect()
+        gitlab = GitLab()
         pipelines = (next(iter(gitlab.pipelines(commit)), None) for commit in commits)
         newest = next(filter(None, pipelines), None)
     except RunbookError as error:

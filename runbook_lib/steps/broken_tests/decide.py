@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 from runbook_lib import display
-from runbook_lib.clients.github import issues as github_issues
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.display import View
 from runbook_lib.errors import Refused
@@ -228,7 +227,7 @@ def _decision(
     )  # fmt: skip
     issue = None
     if github and (number := issue_references.issue_of_reason(target.reason, github.repository)):
-        issue = github_issues.read(github, number)
+        issue = github.issue(number)
         if issue.state != "open":
             raise Refused(f"The reason for {target} names #{number}, which is {issue.state}. Name an open issue.")
     elif github:

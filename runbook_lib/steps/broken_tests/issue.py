@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from runbook_lib.bump import Bump
-from runbook_lib.clients.github import issues as github_issues
 from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.golden.file_names import FOLDER
@@ -67,25 +66,25 @@ def open_issue(github: GitHub, test: Target) -> Issue | None:
     """Return the open issue that tracks a test."""
     # GitHub's search lags behind new issues; the list of our own issues does not.
     login = github.me()
-    own = github_issues.listed(github, login)
-    return choose([*github_issues.search(github, test.case), *own], test, login)
+    own = github.list_issues(login)
+    return choose([*github.search_issues(test.case), *own], test, login)
 
 
 def file(step: StepRecord, github: GitHub, test: Target, title: str, body: str, base: str) -> Issue:
     """File a test's tracking issue, once, assigned to the test's last author on branch ``base``."""
     assignee = github.last_author(f"{FOLDER}/{test.model}/{test.case}", base)
-    if not assignee or not github_issues.assignable(github, assignee):
+    if not assignee or not github.is_assignable(assignee):
         assignee = ""
     login = github.me()
 
     def filed() -> Issue | None:
-        marked = [issue for issue in github_issues.listed(github, login) if marker(test) in issue.body]
+        marked = [issue for issue in github.list_issues(login) if marker(test) in issue.body]
         return choose(marked, test, login)
 
     issue = once(
         filed,
-        lambda: github_issues.file(github, title, body, [LABEL], assignee),
-        lambda issue: github_issues.withdraw(github, issue),
+        lambda: github.file_issue(title, body, [LABEL], assignee),
+        lambda issue: github.withdraw_issue(issue),
     )
     step.effect("issue", f"#{issue.number}", None, title, url=issue.url)
     return issue

@@ -197,7 +197,7 @@ def _connect(project: RemoteProject, url: str, env: Mapping[str, str]) -> GitLab
     if port:
         server += f":{port}"
     defaults = {"GITLAB_URL": server, "GITLAB_PROJECT": project.path}
-    return GitLab.connect({**env, **{name: env.get(name) or value for name, value in defaults.items()}})
+    return GitLab({**env, **{name: env.get(name) or value for name, value in defaults.items()}})
 
 
 def _require_same_project(gitlab: GitLab, gitlab_project: Project, project: RemoteProject, remote: str) -> None:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from runbook_lib.clients import replies
-from runbook_lib.clients.github import connection, issues
+from runbook_lib.clients.github import connection
 from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
@@ -51,7 +51,7 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connect]:
     opened: list[GitHub] = []
 
     def connect(handler: Handler) -> GitHub:
-        opened.append(GitHub.connect("o/r", ENV, httpx.MockTransport(handler)))
+        opened.append(GitHub("o/r", ENV, httpx.MockTransport(handler)))
         return opened[-1]
 
     yield connect
@@ -117,7 +117,7 @@ def test_ghosts_and_missing_parts_are_read(connect: Connect) -> None:
 def test_labels_of_an_issue_are_objects_or_names(connect: Connect) -> None:
     issue = {"number": 1, "html_url": "x", "title": "t", "body": None, "state": "open", "user": None}
     labels = ["bug", {"name": "CI"}, {"name": None}]
-    assert issues.read(connect(answer(body=issue | {"labels": labels})), 1).labels == {"bug", "CI", ""}
+    assert connect(answer(body=issue | {"labels": labels})).issue(1).labels == {"bug", "CI", ""}
 
 
 def test_all_pages_are_read_and_no_other_host_is_asked(connect: Connect) -> None:
@@ -251,7 +251,7 @@ def test_what_cannot_be_connected(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no gh
     with pytest.raises(RunbookError, match=words) as caught:
-        GitHub.connect("o/r", env)
+        GitHub("o/r", env)
     assert "hush" not in str(caught.value)
 
 
@@ -259,7 +259,7 @@ def test_githubkit_is_imported_with_the_first_request_alone() -> None:
     code = (
         "import sys\n"
         "from runbook_lib.clients.github.client import GitHub\n"
-        "with GitHub.connect('o/n', {'GITHUB_TOKEN': 't'}) as github:\n"
+        "with GitHub('o/n', {'GITHUB_TOKEN': 't'}) as github:\n"
         "    github.download(1)\n"
         "print('githubkit' in sys.modules)"
     )
@@ -268,10 +268,10 @@ def test_githubkit_is_imported_with_the_first_request_alone() -> None:
 
 def test_a_wrong_slug_and_a_wrong_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunbookError, match="expected owner/name"):
-        GitHub.connect("just-a-name", ENV)
+        GitHub("just-a-name", ENV)
     monkeypatch.setenv("HTTPS_PROXY", "gopher://me:hush@proxy.test")
     with pytest.raises(RunbookError, match="Check HTTPS_PROXY") as caught:
-        GitHub.connect("o/r", ENV)
+        GitHub("o/r", ENV)
     assert "hush" not in str(caught.value)
 
 
@@ -297,7 +297,7 @@ def test_gh_is_asked_for_the_token_of_that_host_alone(
         seen.append(request.headers["Authorization"])
         return httpx.Response(200, json=USER)
 
-    with GitHub.connect("o/r", {"GITHUB_API_URL": url}, httpx.MockTransport(handler)) as github:
+    with GitHub("o/r", {"GITHUB_API_URL": url}, httpx.MockTransport(handler)) as github:
         assert github.me() == "anna"
     assert seen[0].endswith(" from-gh")
     assert (tmp_path / "gh.log").read_text() == f"auth token --hostname {host}\n"
@@ -337,7 +337,7 @@ def test_an_answer_that_still_holds_is_not_sent_again() -> None:
         return httpx.Response(200, json={"login": f"answer {len(asked)}", "type": "User"}, headers={"ETag": '"one"'})
 
     env = {"GITHUB_TOKEN": "t", "GITHUB_API_URL": "http://127.0.0.1:9"}
-    with GitHub.connect("o/r", env, httpx.MockTransport(answer)) as github:
+    with GitHub("o/r", env, httpx.MockTransport(answer)) as github:
         assert [github.me() for _ in range(4)] == ["answer 1", "answer 1", "answer 1", "answer 4"]
     assert asked == ["", '"one"', '"one"', '"one"']
 
@@ -350,7 +350,7 @@ def test_an_answer_without_sense_is_not_believed_later() -> None:
         body = "null" if len(asked) == 1 else json.dumps(USER)
         return httpx.Response(200, content=body, headers={"ETag": '"one"'})
 
-    with GitHub.connect("o/r", ENV, httpx.MockTransport(answer)) as github:
+    with GitHub("o/r", ENV, httpx.MockTransport(answer)) as github:
         with pytest.raises(CannotTell, match="TypeError"):
             github.me()
         assert github.me() == "anna"
@@ -378,7 +378,7 @@ def test_what_github_does_not_answer_is_no_success(connect: Connect, answered: h
 def test_whether_somebody_can_be_assigned_is_asked_again(connect: Connect) -> None:
     answers = [httpx.Response(502), httpx.Response(204), httpx.Response(404)]
     github = connect(lambda _: answers.pop(0))
-    assert [issues.assignable(github, "anna") for _ in range(2)] == [True, False]
+    assert [github.is_assignable("anna") for _ in range(2)] == [True, False]
 
 
 def test_a_slow_reply_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:

@@ -52,7 +52,7 @@ class Project:
 
     def gitlab(self, **env: str) -> GitLab:
         given = {"GITLAB_URL": self.url, "GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": "adlr/megatron-lm"}
-        return GitLab.connect(given | env, sleep=lambda _: None)
+        return GitLab(given | env, sleep=lambda _: None)
 
     def collect(self, into: Path, **options: Any) -> GoldenCollection:
         source = ci_runs.of_gitlab(self.gitlab(), 1, image_type="dev", head=HEAD)

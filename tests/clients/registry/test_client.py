@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from runbook_lib.clients.registry.cache import ago
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.clients.registry.credentials import docker
-from runbook_lib.clients.registry.tag_check import verify_tag
+from runbook_lib.clients.registry.lookup import verify_tag
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.images.tags.ngc import NgcTag

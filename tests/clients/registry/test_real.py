@@ -26,7 +26,7 @@ from loopback import serving
 
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.clients.registry.connection import Connection
-from runbook_lib.clients.registry.tag_check import verify_tag
+from runbook_lib.clients.registry.lookup import verify_tag
 from runbook_lib.errors import Unreachable
 from runbook_lib.images.reference import Image, ImageRef
 from runbook_lib.images.tags.ngc import NgcTag

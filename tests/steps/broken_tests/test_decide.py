@@ -11,7 +11,6 @@ from bisect_world import read_offer
 from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
 from test_golden_values import REGRESSION, after_first_run, step05
 
-from runbook_lib.clients.github import issues as github_issues
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Issue
@@ -66,8 +65,8 @@ def at(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-def issues(at: World) -> tuple[github_issues.Issue, ...]:
-    return github_issues.listed(at.github())
+def issues(at: World) -> tuple[Issue, ...]:
+    return at.github().list_issues()
 
 
 @pytest.mark.slow
@@ -147,7 +146,7 @@ def test_open_failures_are_listed_with_a_proposal(at: World) -> None:
 
 
 def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at: World) -> None:
-    tracked = github_issues.file(at.github(), f"{MEMORY} runs out of memory", "Since Monday.")
+    tracked = at.github().file_issue(f"{MEMORY} runs out of memory", "Since Monday.")
     plan = step06(at).plan
     assert list(plan.proposals()) == [f"gpt/{HANG}@dgx_h100"]
     (job,) = plan.failing_on_base().values()
@@ -263,7 +262,7 @@ def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: Worl
 
 
 def test_an_open_issue_that_names_the_test_is_used(at: World) -> None:
-    theirs = github_issues.file(at.github(), f"{HANG} hangs", "Since Monday.")
+    theirs = at.github().file_issue(f"{HANG} hangs", "Since Monday.")
     step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
     assert "issue" not in at.effects()
     assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
@@ -275,11 +274,11 @@ def test_a_strangers_issue_is_not_taken_for_ours(at: World, marked: bool) -> Non
     marker = f"<!-- base-image-runbook:broken gpt/{HANG}@dgx_h100 -->" if marked else "Since Monday."
     title = f"CI failure with base image 26.04-py3: gpt/{HANG} (dev, dgx_h100)"
     stranger = at.github("contributor-token")
-    theirs = github_issues.file(stranger, title, marker)
+    theirs = stranger.file_issue(title, marker)
     step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
     assert at.effects().count("issue") == 1
     assert f"see issue #{theirs.number}." not in git(at.checkout.path, "show", "HEAD")
-    assert github_issues.read(stranger, theirs.number) == theirs
+    assert stranger.issue(theirs.number) == theirs
     # And once more: ours is found.
     step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
     assert "issue" not in at.effects()
@@ -287,13 +286,13 @@ def test_a_strangers_issue_is_not_taken_for_ours(at: World, marked: bool) -> Non
 
 @pytest.mark.slow
 def test_of_two_issues_filed_at_the_same_moment_the_older_one_stays(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, count = github_issues.file, len(issues(at))
+    file, count = GitHub.file_issue, len(issues(at))
 
     def both(github: GitHub, *asked: Any) -> Issue:
         file(at.github(), *asked)
         return file(github, *asked)
 
-    monkeypatch.setattr(github_issues, "file", both)
+    monkeypatch.setattr(GitHub, "file_issue", both)
     step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
     (theirs,) = [issue for issue in issues(at)[count:] if issue.state == "open"]
     assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
@@ -317,10 +316,10 @@ def killed(*_: object) -> str:
 
 
 def test_an_issue_that_the_reason_names_is_used_if_it_is_open(at: World) -> None:
-    theirs = github_issues.file(at.github(), "Something else", "")
+    theirs = at.github().file_issue("Something else", "")
     step06(at, broken_tests=f"{HANG}@dgx_h100: see #{theirs.number}")
     assert f"see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
-    at.github().send("close", "PATCH", f"/repos/{REPOSITORY}/issues/{theirs.number}", {"state": "closed"}, bool)
+    at.github().send("close", "PATCH", f"/issues/{theirs.number}", {"state": "closed"}, bool)
     with pytest.raises(Refused, match="is closed"):
         step06(at, broken_tests=f"{MEMORY}@dgx_h100: see #{theirs.number}")
 
@@ -410,10 +409,8 @@ def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPa
     assert found.missing == ()
     assert [it.ok for it in found.requirements if "GitLab" in it.name] == [None]
     assert any("Ready for review" in sentence for sentence in found.people)
-    github_issues_closed = issues(at)[-1]
-    at.github().send(
-        "close", "PATCH", f"/repos/{REPOSITORY}/issues/{github_issues_closed.number}", {"state": "closed"}, bool
-    )
+    closed = issues(at)[-1]
+    at.github().send("close", "PATCH", f"/issues/{closed.number}", {"state": "closed"}, bool)
     assert [it.name for it in look(at).missing] == ["an open issue for every broken test"]
 
 

@@ -6,7 +6,6 @@ import pytest
 from bumping import World, bump_to, git
 
 from runbook_lib.bump import Bump
-from runbook_lib.clients.github import issues as github_issues
 from runbook_lib.errors import Refused
 from runbook_lib.recipes import quarantine
 from runbook_lib.steps.broken_tests import own_change, survey
@@ -88,7 +87,7 @@ def test_an_issue_is_filed_for_a_row_that_has_none(untracked: World) -> None:
         assert untracked.checks() == {"every named row has its issue": "passed"}
     ((target, issue),) = outcome.issues.items()
     assert (target.case, issue.title.startswith("Quarantined in CI: ")) == (CASE, True)
-    assert github_issues.read(untracked.github(), issue.number).state == "open"
+    assert untracked.github().issue(issue.number).state == "open"
     branch = f"quarantine/main/{CASE}-dgx_h100"
     text = git(untracked.remote, "show", f"{branch}:{RECIPE}")
     assert f"# Broken: it hangs — see issue #{issue.number}." in text
