@@ -291,6 +291,12 @@ def test_editions_are_not_compared():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("tag", "alone"), [("26.06-py3", False), ("26.05-py3", True)])
+def test_images_that_never_moved_belong_together_if_they_have_the_same_tag(tag, alone):
+    texts = {"Dockerfile": DOCKERFILE, "triton.Dockerfile": f"FROM nvcr.io/nvidia/tritonserver:{tag}\n"}
+    assert [group.alone for group in drafted(texts)[2].sites.groups] == [False, alone]
+
+
 def test_rows_of_a_matrix_that_name_several_tags_need_not_move_together():
     rows = "".join(f"          - base: {NGC}:{month}-py3\n" for month in ("24.08", "25.01", "26.06"))
     head = "jobs:\n  x:\n    strategy:\n      matrix:\n        include:\n"

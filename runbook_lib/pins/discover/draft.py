@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.images.families import edition, is_older
@@ -80,6 +81,13 @@ class _DraftEntry:
 GroupKey = tuple[str, str, str]
 
 
+class _Moves(NamedTuple):
+    """The commits that moved the references of a group, and the tags of its pins."""
+
+    commits: frozenset[str]
+    tags: frozenset[str]
+
+
 @dataclass(frozen=True)
 class _DraftGroup:
     """The pins of one image and edition.
@@ -144,18 +152,18 @@ def draft(
     files = {reference.path: _DraftedFile(reference.path, texts[reference.path]) for reference in discovered}
     cis = {reference.nature.ci for reference in discovered}
     groups, left_out, names = list[_DraftGroup](), list[str](), _names(keys)
-    commits_by_edition: defaultdict[tuple[str, bool], list[Set[str]]] = defaultdict(list)
+    moves_by_edition: defaultdict[tuple[str, bool], list[_Moves]] = defaultdict(list)
     for key, references in by_key.items():
         entries, without = _entries(references, files, texts, cis)
         left_out += without
         if any(entry.role.startswith("lockstep") for entry in entries):
             # Among groups that can have the same tags, only those that moved together are known to move in one bump.
             versioned = _is_versioned(references)
-            similar = commits_by_edition[key[1], versioned]
-            commits = frozenset[str]().union(*(reference.commits for reference in references))
-            alone = bool(similar) and not _moved_together(commits, similar)
+            similar = moves_by_edition[key[1], versioned]
+            past = _moves(references)
+            alone = bool(similar) and not _move_together(past, similar)
             groups.append(_DraftGroup(names[key], *key[:2], entries, alone, pin_digests, versioned))
-            similar.append(commits)
+            similar.append(past)
         else:
             for entry in entries:
                 places = [f"{shown(entry.path)}:{location.line}" for location in entry.locations]
@@ -243,9 +251,20 @@ def _unique(name: str, taken: Set[str]) -> str:
     return unique
 
 
-def _moved_together(commits: Set[str], others: Sequence[Set[str]]) -> bool:
-    """Return True if at least half of the commits moved one of the others too."""
-    return bool(commits) and any(2 * len(commits & other) >= len(commits) for other in others)
+def _moves(references: Sequence[ClassifiedReference]) -> _Moves:
+    lockstep = [reference for reference in references if reference.role == "lockstep"]
+    commits = frozenset[str]().union(*(reference.commits for reference in references))
+    return _Moves(commits, frozenset(reference.reference.tag for reference in lockstep))
+
+
+def _move_together(group: _Moves, others: Sequence[_Moves]) -> bool:
+    """Return True if at least half of the group's moves moved one of the others too.
+
+    Where nothing has moved yet, groups that name the same tag belong together.
+    """
+    if group.commits:
+        return any(2 * len(group.commits & other.commits) >= len(group.commits) for other in others)
+    return any(not other.commits and group.tags & other.tags for other in others)
 
 
 def _entries(
