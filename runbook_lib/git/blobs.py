@@ -60,9 +60,10 @@ def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str
 def _refuse_unreadable(place: Path, pairs: Sequence[tuple[str, str]]) -> None:
     """Raise CannotTell if a folder lists one of these files that git does not find: its object is missing."""
     folders: dict[str, None] = {}
+    pairs = [(ref, path) for ref, path in pairs if ref and not _NO_NAME.search(ref + path)]
     for ref, path in pairs:
         parts = path.split("/")
-        folders |= dict.fromkeys(f"{ref}:{'/'.join(parts[:depth])}" for depth in range(len(parts)) if ref)
+        folders |= dict.fromkeys(f"{ref}:{'/'.join(parts[:depth])}" for depth in range(len(parts)))
     trees: dict[str, Mapping[bytes, bytes]] = {}
     for name, (identity, content) in _objects(place, folders).items():
         trees[name] = _entries(content, len(identity) // 2)
