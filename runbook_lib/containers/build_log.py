@@ -6,7 +6,6 @@ stage.  docker prints ``#9 [main 3/5] RUN …``, and on failure the line of the 
 
 import re
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from runbook_lib.text.dockerfile_syntax import Instruction, instructions
@@ -14,7 +13,7 @@ from runbook_lib.triage import known_problems
 from runbook_lib.triage.known_problems import Pitfall
 from runbook_lib.triage.log_lines import clean
 
-QUOTED_LINES = 40  # of a failed build's log
+_QUOTED_LINES = 40  # of a failed build's log
 _SEARCHED_LINES = 2000  # for the explanation
 _LINE_LENGTH = 4096  # characters
 
@@ -73,9 +72,7 @@ class BuildLog:
         line = clean(raw[:_LINE_LENGTH].encode("utf-8", "replace")).rstrip()
         started = None
         if match := _STEP.fullmatch(line):
-            stage = ""
-            if match[1]:
-                stage = str(int(match[1]) - 1)
+            stage = str(int(match[1]) - 1) if match[1] else ""
             started = BuildStep(stage, int(match[2]), int(match[3]), match[4])
             self._lines.clear()  # buildah runs one after the other
         elif match := _VERTEX.fullmatch(line):
@@ -102,14 +99,10 @@ class BuildLog:
         step = self._failed
         if step is None and not self._vertices:
             step = self.current
-        instruction = self._instruction(text, step)
-        place = shown = ""
-        if step:
-            shown = step.text[:300]
-        if instruction:
+        place, shown = "", step.text[:300] if step else ""
+        if instruction := self._instruction(text, step):
             place, shown = f"{path}:{instruction.line(text)}", " ".join(instruction.text.split())[:300]
-        pitfalls = known_problems.find(output)
-        lines = tuple([line for line in self._lines if line.strip()][-QUOTED_LINES:])
+        lines = [line for line in self._lines if line.strip()][-_QUOTED_LINES:]
         if killed:
             where = f"at {place or shown}" if shown else "before the first instruction"
             sentence = (
@@ -125,16 +118,13 @@ class BuildLog:
         else:
             status = "".join(f" with exit status {number}" for number in _STATUS.findall(output)[-1:])
             sentence = f"{place or 'An instruction'} failed{status}: {shown}."
-        return BuildFailure(sentence, shown, place, pitfalls, lines)
+        return BuildFailure(sentence, shown, place, known_problems.find(output), tuple(lines))
 
     def _instruction(self, text: str, step: BuildStep | None) -> Instruction | None:
         """Return a step's instruction of the Dockerfile; None if that is uncertain."""
         if self._failed_line:
-            last = None
-            for instruction in instructions(text):
-                if instruction.line(text) <= self._failed_line:
-                    last = instruction
-            return last
+            started = [item for item in instructions(text) if item.line(text) <= self._failed_line]
+            return started[-1] if started else None
         for number, stage in enumerate(_stages(text)):
             if step and _is_stage(step.stage, number, stage[0]):
                 return self._in_stage(stage, step)
@@ -149,18 +139,15 @@ class BuildLog:
         return next((instruction for instruction in stage if _is_same(instruction.text, step.text)), None)
 
 
-def _stages(text: str) -> Iterator[list[Instruction]]:
-    """Yield the instructions of each stage, FROM first."""
-    stage: list[Instruction] = []
+def _stages(text: str) -> list[list[Instruction]]:
+    """Return the instructions of each stage, FROM first."""
+    stages: list[list[Instruction]] = []
     for instruction in instructions(text):
         if instruction.keyword == "FROM":
-            if stage:
-                yield stage
-            stage = [instruction]
-        elif stage:
-            stage.append(instruction)
-    if stage:
-        yield stage
+            stages.append([])
+        if stages:
+            stages[-1].append(instruction)
+    return stages
 
 
 def _is_stage(name: str, number: int, first: Instruction) -> bool:

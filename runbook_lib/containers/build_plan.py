@@ -1,7 +1,8 @@
 """The plan of an image's build, from the pins of a checkout and checked against its Dockerfile.  Pure."""
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from runbook_lib.containers.engine import BuildPlan
@@ -15,7 +16,7 @@ from runbook_lib.text.dockerfile import PREDEFINED, Dockerfile, Stage, parse
 from runbook_lib.text.suggestions import did_you_mean
 
 #: Processor name of a machine → architecture of its images.
-ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+_ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 #: Set by every current builder if the Dockerfile declares them.
 #: Source: https://docs.docker.com/reference/dockerfile/#automatic-platform-args-in-the-global-scope.
@@ -68,8 +69,14 @@ def plan(
     build = _build(texts, repository, image_type, request.dockerfile)
     path = next((path for path in build.dockerfiles if texts.get(path) is not None), build.dockerfiles[0])
     pins = _pins(texts, repository, image_type, platform.partition("/")[2], path)
-    build_plan = _plan(texts, build, path, str(pins[0].image), _location(pins[0]), platform, request, image_type)
-    return replace(build_plan, warnings=(*build_plan.warnings, *_differing(pins)))
+    first = pins[0]
+    build_plan = _plan(texts, build, path, str(first.image), _location(first), platform, request, image_type)
+    differing = [pin for pin in pins if pin.image != first.image and pin.site.lockstep]
+    if differing:
+        listed = ", ".join(f"{_location(pin)} ({pin.tag})" for pin in differing)
+        warning = f"The pins differ: this builds {first.tag}, from {_location(first)}, not {listed}."
+        build_plan = replace(build_plan, warnings=(*build_plan.warnings, warning))
+    return build_plan
 
 
 def stack(
@@ -109,7 +116,7 @@ def stack(
 
 def platform_of(machine: str) -> str:
     """Return the platform of images that a machine runs, such as ``linux/amd64``.  Raises CannotTell for others."""
-    if (architecture := ARCHITECTURES.get(machine.lower())) is None:
+    if (architecture := _ARCHITECTURES.get(machine.lower())) is None:
         raise CannotTell(
             f"This machine's processor is {machine!r}, but base images exist only for amd64 (x86_64) and arm64 "
             "(aarch64). Build on one of those."
@@ -183,14 +190,6 @@ def _location(pin: Pin) -> str:
     return f"{pin.site.path}:{pin.line}"
 
 
-def _differing(pins: Sequence[Pin]) -> Iterator[str]:
-    first = pins[0]
-    differing = [pin for pin in pins[1:] if pin.image != first.image and pin.site.lockstep]
-    if differing:
-        listed = ", ".join(f"{_location(pin)} ({pin.tag})" for pin in differing)
-        yield f"The pins differ: this builds {first.tag}, from {_location(first)}, not {listed}."
-
-
 def _parse(texts: Texts, path: str, name: str) -> Dockerfile:
     if (text := texts.get(path)) is None:
         raise CannotTell(f"The image {name} is built from {path}, which does not exist in this checkout.")
@@ -213,12 +212,16 @@ def _plan(
         arguments["IMAGE_TYPE"] = image_type
     arguments |= {**build.defaults, **request.arguments}
     for name in arguments:
-        _require_argument(dockerfile, name)
+        if name not in dockerfile.arguments and not _is_known(name):
+            known = sorted(dockerfile.arguments)
+            raise RunbookError(
+                f"{path} declares no ARG {name}{did_you_mean(name, known)}, so a build would drop its value. "
+                f"It declares {', '.join(known) or 'none'}. Correct its name, or leave it out. Nothing was built."
+            )
     target = request.target or build.target
     stages = dockerfile.needed(target, arguments)
     secrets = _secrets(dockerfile, target, arguments, request.secrets)
-    unused = sorted(set(arguments) - _reachable(dockerfile, stages))
-    warnings = (*_unused(dockerfile, target, unused), *_unknown_bases(dockerfile, target, arguments))
+    warnings = (*_unused(dockerfile, target, stages, arguments), *_unknown_bases(dockerfile, target, arguments))
     return BuildPlan(
         build.name, path, target, tuple(arguments.items()),
         request.tag or f"{build.name}:local{'-lts' if image_type == 'lts' else ''}",
@@ -235,24 +238,8 @@ def _plan(
     )  # fmt: skip
 
 
-def _require_argument(dockerfile: Dockerfile, name: str) -> None:
-    if name not in dockerfile.arguments and not _is_known(name):
-        known = sorted(dockerfile.arguments)
-        raise RunbookError(
-            f"{dockerfile.path} declares no ARG {name}{did_you_mean(name, known)}, so a build would drop its value. "
-            f"It declares {', '.join(known) or 'none'}. Correct its name, or leave it out. Nothing was built."
-        )
-
-
 def _is_known(name: str) -> bool:
     return name in PREDEFINED or name in _PLATFORM_ARGS or _BUILDER_ARGS.fullmatch(name) is not None
-
-
-def _reachable(dockerfile: Dockerfile, stages: Sequence[Stage]) -> set[str]:
-    args = list(dockerfile.args)
-    for stage in stages:
-        args += stage.args
-    return {arg.name for arg in args}
 
 
 def _unset(dockerfile: Dockerfile, stages: Sequence[Stage], arguments: Mapping[str, str]) -> tuple[str, ...]:
@@ -280,9 +267,7 @@ def _secrets(
         for stage in dockerfile.stages:
             if not any(needed.secrets for needed in dockerfile.needed(str(stage.index), arguments)):
                 free.append(stage.title)
-        advice = "Each of its stages needs them"
-        if free:
-            advice = f"Build a stage without: {', '.join(free)}"
+        advice = f"Build a stage without: {', '.join(free)}" if free else "Each of its stages needs them"
         raise Refused(
             f"The stage {wanted[missing[0]]} of {dockerfile.path} needs the build secret"
             f"{'s' * (len(missing) > 1)} {' and '.join(missing)}, which only its owners have. {advice}. "
@@ -291,8 +276,10 @@ def _secrets(
     return tuple(wanted)
 
 
-def _unused(dockerfile: Dockerfile, target: str, names: Sequence[str]) -> Iterator[str]:
-    for name in names:
+def _unused(dockerfile: Dockerfile, target: str, stages: Sequence[Stage], arguments: Iterable[str]) -> Iterator[str]:
+    """Yield a warning for each argument that none of a build's stages declares."""
+    args = itertools.chain(dockerfile.args, *(stage.args for stage in stages))
+    for name in sorted({*arguments} - {arg.name for arg in args}):
         titles = [stage.title for stage in dockerfile.stages if name in {arg.name for arg in stage.args}]
         if not _is_known(name):
             listed = ", ".join(titles)

@@ -40,8 +40,7 @@ TRAINING: Mapping[str, Mapping[str, Any]] = _TABLE["training"]
 
 #: The git remote on whose host the internal images are.
 GITLAB_REMOTE = "gitlab"
-_INTERNAL_IMAGES: Mapping[ImageType, str] = {"dev": "adlr/megatron-lm/mcore_ci_dev"}
-_INTERNAL_TAG = "main"
+_INTERNAL_IMAGE = "adlr/megatron-lm/mcore_ci_dev"
 #: A URL, which may have a user and a port; and ssh's short form.
 _URL = re.compile(r"(?:https?|ssh|git\+ssh)://(?:[^/@]*@)?(?P<host>[^/:@\[\]]+)(?::\d*)?/.+", re.IGNORECASE)
 _SHORT_URL = re.compile(r"(?:[^/@:]+@)?(?P<host>[^/:@]+):(?!//).+")
@@ -54,7 +53,7 @@ def internal_image(url: str | None, repository: Repository, image_type: ImageTyp
     The reference has no port, because with one the registry responds with "access forbidden".  Raises Refused without
     such an image or remote, and CannotTell for a URL without a host.
     """
-    if repository.name != MEGATRON_LM.name or image_type not in _INTERNAL_IMAGES:
+    if repository.name != MEGATRON_LM.name or image_type != "dev":
         raise Refused(
             f"An internal image exists for Megatron-LM's dev lane only, not for {repository.name} ({image_type}). "
             "Build the image instead. Nothing was pulled."
@@ -64,7 +63,7 @@ def internal_image(url: str | None, repository: Repository, image_type: ImageTyp
             f"This clone has no remote {GITLAB_REMOTE!r}, on whose host the internal images are. Add it with "
             f"`git remote add {GITLAB_REMOTE} ADDRESS`, or build the image. Nothing was pulled."
         )
-    return ImageRef(remote_host(url), _INTERNAL_IMAGES[image_type], _INTERNAL_TAG)
+    return ImageRef(remote_host(url), _INTERNAL_IMAGE, tag="main")
 
 
 def remote_host(url: str) -> str:

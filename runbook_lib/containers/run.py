@@ -18,11 +18,6 @@ from runbook_lib.system.atomic_files import read_inside
 from runbook_lib.system.subprocess_lines import capture, ending, run_logged, show_excerpt, signal_name
 from runbook_lib.text.redact import Redactor
 
-_NO_IMAGE = (
-    "{engine} built the image but cannot find {tag}: its builder stores images elsewhere. Use the engine's own "
-    "builder (`docker buildx use default`), and run the same command again."
-)
-
 #: Commands that print an engine's version if the engine is able to build.
 _VERSION: Mapping[EngineName, tuple[str, ...]] = {
     "docker": ("version", "--format", "{{.Server.Version}}"),
@@ -67,7 +62,9 @@ def find(wanted: str = "", env: Mapping[str, str] = os.environ) -> Engine:
         if isinstance(output, str):
             if name == "buildah":
                 output = _output([program, "--version"], env)
-            return Engine(name, _version(output))
+            version = re.search(r"(?<!\S)\d[\d.]*", output.replace("-", " "))
+            numbers = re.findall(r"\d+", version[0]) if version else []
+            return Engine(name, tuple(map(int, numbers)))
         problems.append(_problem(name, output.stderr))
     raise RunbookError(
         f"No engine for images works here. {' '.join(problems)} Fix one of them, or build on another machine; "
@@ -96,8 +93,7 @@ def build(
     """
     if problem := unfit(plan, engine):
         raise RunbookError(f"{problem} Nothing was built.")
-    missing = [name for name in plan.secrets if not env.get(name)]
-    if missing:
+    if missing := [name for name in plan.secrets if not env.get(name)]:
         raise RunbookError(
             f"The build needs {' and '.join(missing)} as secret, and no environment variable of that name is set. "
             "Set it, and run the same command again. Nothing was built."
@@ -113,8 +109,11 @@ def build(
     if status == 0:
         # Not the ID that the engine prints at the end: docker's image store may have a different ID for the image.
         image = image_id(engine, plan.tag, env)
-        failure = None if image else BuildFailure(_NO_IMAGE.format(engine=engine.name, tag=plan.tag))
-        return BuildResult(image, reader.steps, seconds, failure)
+        failure = BuildFailure(
+            f"{engine.name} built the image but cannot find {plan.tag}: its builder stores images elsewhere. Use the "
+            "engine's own builder (`docker buildx use default`), and run the same command again."
+        )
+        return BuildResult(image, reader.steps, seconds, None if image else failure)
     text = (read_inside(root, plan.dockerfile) or b"").decode("utf-8", "replace")
     killed = signal_name(-status) if status < 0 else ""
     return BuildResult("", reader.steps, seconds, reader.explain(plan.dockerfile, text, plan.images, killed))
@@ -129,11 +128,10 @@ def pull(
 ) -> BuildResult:
     """Pull an image.  The log is written like that of a build."""
     result = run((engine.name, *engine.options, "pull", image), Path.cwd(), log, say, env)
-    if result.failure is None:
-        if digest := image_id(engine, image, env):
-            return replace(result, image=digest)
-        return replace(result, failure=BuildFailure(f"{image} could not be pulled."))
-    return replace(result, failure=replace(result.failure, sentence=f"{image} could not be pulled."))
+    if result.failure is None and (digest := image_id(engine, image, env)):
+        return replace(result, image=digest)
+    failure = result.failure or BuildFailure("")
+    return replace(result, failure=replace(failure, sentence=f"{image} could not be pulled."))
 
 
 def run(
@@ -202,12 +200,6 @@ def _output(command: Sequence[str], env: Mapping[str, str]) -> str:
     """Return the output of a command; an empty string if it failed."""
     output = capture(command, env)
     return output if isinstance(output, str) else ""
-
-
-def _version(text: str) -> tuple[int, ...]:
-    """Return the first version in a text."""
-    match = re.search(r"(?<!\S)\d[\d.]*", text.replace("-", " "))
-    return tuple(map(int, filter(None, match[0].split(".")))) if match else ()
 
 
 def _problem(name: EngineName, errors: str) -> str:

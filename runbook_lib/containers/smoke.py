@@ -71,9 +71,9 @@ def judge(claims: Mapping[str, str], output: str) -> tuple[CheckedVersion, ...]:
         raise CannotTell(
             f"The smoke check's program printed no result in the image; its last line is {last[0]!r}."
         ) from error
-    checked = []
-    for name in _CHECKED:
-        checked.append(_checked(name, claims.get(name, ""), versions.get(name, ""), problems.get(name, "")))
+    checked = [
+        _checked(name, claims.get(name, ""), versions.get(name, ""), problems.get(name, "")) for name in _CHECKED
+    ]
     error_message = problems.get("import of Transformer Engine", "")
     if error_message and checked[-1].imported:
         note = f"Its import failed: {error_message} This is expected without a GPU and its driver."
@@ -110,8 +110,7 @@ def sanity(repository: Repository) -> tuple[str, ...]:
 
     It is empty if the repository's guides have none.
     """
-    training = TRAINING.get(repository.name)
-    if training is None:
+    if (training := TRAINING.get(repository.name)) is None:
         return ()
     gpus = f"--nproc-per-node={training['gpus']}"
     return ("uv", "run", "--no-sync", "python", "-m", "torch.distributed.run", gpus, *training["script"])

@@ -50,11 +50,8 @@ class Allocation:
                 raise RunbookError(f"slurm contains {value!r} instead of a number, such as nodes=1 gpus=8.")
             if word:
                 values[name] = value
-        return cls(
-            nodes=int(values.pop("nodes", cls.nodes)),
-            gpus=int(values.pop("gpus", cls.gpus)),
-            **values,
-        )
+        nodes, gpus = values.pop("nodes", cls.nodes), values.pop("gpus", cls.gpus)
+        return cls(int(nodes), int(gpus), **values)
 
     def options(self, *, gpus: bool) -> Iterator[str]:
         """Yield the options of ``srun``; a step without GPUs, such as a sync, runs on one node."""

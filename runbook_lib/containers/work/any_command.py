@@ -38,17 +38,16 @@ def plan_command(text: str, target: WorkTarget) -> WorkStep:
         raise RunbookError(f"torchrun may start a Python outside the environment. Use {_LAUNCHER} instead.")
     if nodes > 1 and target.name != "slurm":
         raise RunbookError(f"{nodes} nodes need Slurm: choose where=slurm, or one node.")
-    launch = ""
+    launch, container = "", target.container
     if words[0] == _LAUNCHER:
         if not gpus:
             raise RunbookError(
                 f'{_LAUNCHER} starts one worker per GPU: give the number of GPUs, such as slurm="gpus=8".'
             )
-        python = () if target.container.image.uv_refusal() else ("uv", "run", "--no-sync")
+        python = () if container.image.uv_refusal() else ("uv", "run", "--no-sync")
         launcher = (*python, "python", "-m", _LAUNCHER, f"--nproc-per-node={gpus}")
         launch = f"The environment's {_LAUNCHER} starts {gpus} workers on each of {nodes} nodes."
         words = (*launcher, *words[1:])
         if nodes > 1:
             words = ("bash", "-c", _ON_ALL_NODES, "run", str(len(launcher)), *words)
-    container = target.container
     return make_step("run", words=words, checkout=container.checkout, inside=container.inside, launch=launch)

@@ -26,7 +26,7 @@ _LIMITS = ("--ulimit=memlock=-1", "--ulimit=stack=67108864")
 _SHARED_MEMORY = "--shm-size=24g"
 _MOUNTABLE = re.compile(r"/[^,:\x00-\x1f\x7f]*")
 #: git does not trust a checkout that belongs to another user.
-_TRUST = (("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "safe.directory"), ("GIT_CONFIG_VALUE_0", "*"))
+_TRUST = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class WorkContainer:
         Raises Refused for paths that cannot be mounted.
         """
         inside = CHECKOUT_FOLDERS.get(repository.name, f"/opt/{repository.name.rpartition('/')[2]}")
-        is_elsewhere = git and not f"{git}/".startswith(f"{checkout}/")
-        container = cls(image, checkout, inside, cache, git if is_elsewhere else "")
+        if f"{git}/".startswith(f"{checkout}/"):
+            git = ""
+        container = cls(image, checkout, inside, cache, git)
         paths = itertools.chain.from_iterable(container.mounts)
-        wrong = [repr(path) for path in paths if not _MOUNTABLE.fullmatch(path)]
-        if wrong:
+        if wrong := [repr(path) for path in paths if not _MOUNTABLE.fullmatch(path)]:
             raise Refused(
                 f"These paths cannot be mounted: {', '.join(wrong)}. A path to mount is absolute and has no comma, "
                 "colon or control character; move the checkout elsewhere."
@@ -67,12 +67,8 @@ class WorkContainer:
     @property
     def mounts(self) -> tuple[tuple[str, str], ...]:
         """Pairs of a path on the host and its mount point."""
-        mounts = [(self.checkout, self.inside)]
-        if self.cache:
-            mounts.append((self.cache, CACHE))
-        if self.git_folder:
-            mounts.append((self.git_folder, self.git_folder))
-        return tuple(mounts)
+        mounts = ((self.checkout, self.inside), (self.cache, CACHE), (self.git_folder, self.git_folder))
+        return tuple(mount for mount in mounts if mount[0])
 
     @property
     def sync_lock(self) -> str:
@@ -87,9 +83,8 @@ class WorkContainer:
 
     def variables(self, step: WorkStep) -> tuple[str, ...]:
         """Return the variables to set inside the container for a step, as ``NAME=value``."""
-        variables = dict((*_TRUST, *step.env))
-        if self.cache:
-            variables = {"UV_CACHE_DIR": CACHE, **variables}
+        cache = {"UV_CACHE_DIR": CACHE} if self.cache else {}
+        variables = {**cache, **_TRUST, **dict(step.env)}
         return tuple(f"{name}={value}" for name, value in variables.items())
 
 
@@ -145,13 +140,11 @@ def apptainer_command(container: WorkContainer, step: WorkStep) -> tuple[str, ..
 
     Shared memory and limits are the host's; apptainer has no options for them.
     """
-    image = container.image
-    scheme = {"file": "", "built": "docker-daemon:"}.get(image.kind, "docker://")
     return (
         "apptainer", "exec", *(["--nv"] if step.gpus else []), "--cleanenv", "--no-home", "--writable-tmpfs",
         *(f"--bind={outside}:{inside}" for outside, inside in container.mounts),
         *(f"--env={variable}" for variable in container.variables(step)),
-        f"--pwd={container.inside}", f"{scheme}{image.name}", *step.command,
+        f"--pwd={container.inside}", container.image.apptainer_address, *step.command,
     )  # fmt: skip
 
 

@@ -4,7 +4,6 @@ Sources: Megatron-Bridge's ``skills/build-and-dependency`` (NeMo's images by tag
 training-nv-pytorch 25.05 (its options and warnings), and enroot's ``doc/cmd/import.md`` (its addresses).
 """
 
-import hashlib
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -83,6 +82,12 @@ class WorkImage:
         return self.kind == "built" or not tag or "local" in tag or _MUTABLE_TAG.fullmatch(tag) is not None
 
     @property
+    def apptainer_address(self) -> str:
+        """The image in the notation of Apptainer: a file, or a URL."""
+        scheme = {"file": "", "built": "docker-daemon:"}.get(self.kind, "docker://")
+        return f"{scheme}{self.name}"
+
+    @property
     def enroot_address(self) -> str:
         """The image in the notation of Enroot and Pyxis: a file, or a reference with ``#`` after the registry.
 
@@ -115,13 +120,3 @@ def _in_region(text: str, region: str) -> ImageRef:
     if family_of(reference) is not ALIBABA or not reference.tag:
         raise RunbookError(f"region={region} is for Alibaba's images, such as alibaba:25.05, not for {text!r}.")
     return alibaba.vpc_address(ALIBABA.read(reference.tag), region)
-
-
-def image_file_stem(image: WorkImage, identity: str) -> str:
-    """Return a file name without extension that is the same for the same image and differs for any other.
-
-    ``identity`` is the ID or the digest, ``sha256:…``.  If it is empty, the complete reference identifies the image.
-    """
-    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", image.name.rpartition("/")[2]).strip("-.")[:100] or "image"
-    digits = re.sub(r"[^0-9a-f]", "", identity.rpartition(":")[2])[:12]
-    return f"{stem}-{digits or hashlib.sha256(image.name.encode()).hexdigest()[:12]}"

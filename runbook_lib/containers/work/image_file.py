@@ -1,10 +1,12 @@
 """An image as a file on shared storage, created once and identified by the image's ID."""
 
+import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from runbook_lib.containers import run
-from runbook_lib.containers.work.image import image_file_stem
+from runbook_lib.containers.work.image import WorkImage
 from runbook_lib.containers.work.target import WorkTarget
 from runbook_lib.containers.work.tasks import WorkStep, make_step
 from runbook_lib.errors import Refused
@@ -35,13 +37,9 @@ def plan_image_file(target: WorkTarget, folder: str = "") -> ImageFile:
     image, identity = target.container.image, image_id(target)
     if image.kind == "file":
         raise Refused(f"{image.name} is already a file: use it as image in a session.")
-    parent = Path(target.container.cache).parent
-    if folder:
-        parent = Path(folder).expanduser().absolute()
+    parent = Path(folder).expanduser().absolute() if folder else Path(target.container.cache).parent
     if target.name == "apptainer":
-        extension, program, source = "sif", "Apptainer", f"docker-daemon:{image.name}"
-        if image.kind != "built":
-            source = f"docker://{image.name}"
+        extension, program, source = "sif", "Apptainer", image.apptainer_address
     else:
         extension, program, source = "sqsh", "Enroot", f"dockerd://{image.name}"
         if image.kind != "built":
@@ -52,11 +50,16 @@ def plan_image_file(target: WorkTarget, folder: str = "") -> ImageFile:
     if Path(path).is_file() and (identity or not image.is_mutable):
         return ImageFile(path, ())
     draft = f"{path}.part"
-    return ImageFile(
-        path,
-        (
-            make_step("import-clear", draft=draft, program=program),
-            make_step(f"import-{program.lower()}", draft=draft, source=source),
-            make_step("import-publish", draft=draft, path=path),
-        ),
-    )
+    clear = make_step("import-clear", draft=draft, program=program)
+    create = make_step(f"import-{program.lower()}", draft=draft, source=source)
+    return ImageFile(path, (clear, create, make_step("import-publish", draft=draft, path=path)))
+
+
+def image_file_stem(image: WorkImage, identity: str) -> str:
+    """Return a file name without extension that is the same for the same image and differs for any other.
+
+    ``identity`` is the ID or the digest, ``sha256:…``.  If it is empty, the complete reference identifies the image.
+    """
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", image.name.rpartition("/")[2]).strip("-.")[:100] or "image"
+    digits = re.sub(r"[^0-9a-f]", "", identity.rpartition(":")[2])[:12]
+    return f"{stem}-{digits or hashlib.sha256(image.name.encode()).hexdigest()[:12]}"

@@ -4,8 +4,8 @@ import itertools
 import os
 import platform
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from runbook_lib.containers import run
 from runbook_lib.containers.engine import Engine
 from runbook_lib.containers.work.image import WorkImage
 from runbook_lib.errors import RunbookError
+from runbook_lib.system.subprocess_lines import capture
 
 #: Files of every container: of Docker; of Podman and Buildah; of Enroot, which Pyxis starts (its ``src/runtime.sh``).
 CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv", "/.lock")
@@ -68,13 +69,12 @@ def uv_refusal(machine: Machine) -> str:
     """Return why uv must not run on this machine itself, as a sentence; an empty string inside a container."""
     if machine.container:
         return ""
-    if machine.system == "Darwin":
+    if machine.system != "Linux":
+        system = "macOS" if machine.system == "Darwin" else machine.system
         return (
-            "uv is not run on macOS: uv.lock is for Linux and requires CUDA wheels, which do not exist for macOS, so "
+            f"uv is not run on {system}: uv.lock is for Linux and requires CUDA wheels, which do not exist for it, so "
             "the packages locked or installed here would differ from those in CI."
         )
-    if machine.system != "Linux":
-        return f"uv is not run on {machine.system}: uv.lock is for Linux and requires CUDA wheels."
     return (
         "uv is not run on this machine itself: CUDA, PyTorch and packages compiled against them come from the image, "
         "and a different release of uv would write uv.lock in a different format. The container has both."
@@ -98,26 +98,15 @@ def missing_prerequisite(
     if "enroot" in programs and shutil.which("enroot", path=path) is None:
         return "enroot is not installed on this machine: install it, or run the commands on a machine that has it."
     srun = shutil.which("srun", path=path)
-    if "srun" in programs and srun and not _supports_containers(srun):
+    # A failure of `srun --help` decides nothing.
+    help_text = capture([srun, "--help"], env, _SRUN_HELP_SECONDS) if srun and "srun" in programs else None
+    if isinstance(help_text, str) and "--container-image" not in help_text:
         return "srun has no option --container-image here, so Pyxis is not installed: ask the cluster's administrators."
     return ""
 
 
-def _supports_containers(srun: str) -> bool:
-    """Return False if ``srun --help`` works and does not list Pyxis's option; True also if it fails."""
-    try:
-        process = subprocess.run(
-            [srun, "--help"], capture_output=True, timeout=_SRUN_HELP_SECONDS, stdin=subprocess.DEVNULL, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return True
-    return process.returncode != 0 or b"--container-image" in process.stdout
-
-
 def _working_engine() -> Engine | None:
     for name in ("docker", "podman"):
-        try:
+        with suppress(RunbookError):
             return run.find(name)
-        except RunbookError:
-            continue
     return None

@@ -59,9 +59,8 @@ def read_project_state(checkout: Checkout, repository: str, base: str = "main") 
         raise CannotTell(f"{checkout.path} has no {PYPROJECT}, so uv has nothing to work on.")
     project = PythonProject.parse(text)
     remote = checkout.base_remote()
-    tip, tracked = None, ""
-    if remote and (tip := checkout.tracked_tip(remote, base)):
-        tracked = f"{remote}/{base}"
+    tip = checkout.tracked_tip(remote, base) if remote else None
+    tracked = f"{remote}/{base}" if tip else ""
     if checkout.bare:
         files = frozenset(list_files(checkout, "HEAD"))
         return ProjectState(repository, project, base=tracked, has_lock=lock is not None, files=files)
@@ -122,7 +121,4 @@ def _mcore_branch(checkout: Checkout) -> str:
     if None in pins.values() or not (checkout.path / MCORE_SUBMODULE / ".git").exists():
         return ""
     head = checkout.git("-C", MCORE_SUBMODULE, "rev-parse", "HEAD")
-    for path, text in pins.items():
-        if text and text.strip() == head:
-            return path.split(".")[1]
-    return ""
+    return next((path.split(".")[1] for path, text in pins.items() if text and text.strip() == head), "")

@@ -8,6 +8,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -72,10 +73,9 @@ class PythonProject:
 
     def where(self, package: str) -> tuple[str, ...]:
         """Return the places that list a package, such as ``extra dev``."""
-        name = canonicalize_name(package)
         places = []
         for place, requirements in self.places.items():
-            if name in {canonicalize_name(requirement.name) for requirement in requirements}:
+            if any(_same_name(requirement.name, package) for requirement in requirements):
                 places.append(place)
         return tuple(places)
 
@@ -187,18 +187,11 @@ def _satisfies(listed: Requirement, wanted: Requirement) -> bool:
 
 def _requirements(entries: object) -> tuple[Requirement, ...]:
     """Return the requirements of a list; entries such as ``{include-group = "test"}`` are skipped."""
-    if not isinstance(entries, list):
-        return ()
-    return tuple(filter(None, map(_requirement, entries)))
-
-
-def _requirement(entry: object) -> Requirement | None:
-    if not isinstance(entry, str):
-        return None
-    try:
-        return Requirement(entry)
-    except InvalidRequirement:
-        return None
+    requirements = []
+    for entry in entries if isinstance(entries, list) else ():
+        with suppress(InvalidRequirement, TypeError):
+            requirements.append(Requirement(entry))
+    return tuple(requirements)
 
 
 def _without(package: str, data: Any, table: str = "") -> Any:
@@ -210,13 +203,12 @@ def _without(package: str, data: Any, table: str = "") -> Any:
                 remaining[key] = _without(package, value, key)
         return remaining
     if isinstance(data, list):
-        return [_without(package, entry) for entry in data if not _requires(entry, package)]
+        remaining_entries = []
+        for entry in data:
+            if not any(_same_name(requirement.name, package) for requirement in _requirements([entry])):
+                remaining_entries.append(_without(package, entry))
+        return remaining_entries
     return data
-
-
-def _requires(entry: object, package: str) -> bool:
-    requirement = _requirement(entry)
-    return requirement is not None and _same_name(requirement.name, package)
 
 
 def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:

@@ -3,7 +3,6 @@
 import os
 import shlex
 import shutil
-import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,9 +107,8 @@ def _save(paths: Sequence[str], root: Path) -> list[tuple[str, str]]:
     saved = []
     for path in paths:
         if (root / path).is_file() and not (root / path).is_symlink():
-            words = ["git", "-C", str(root), "hash-object", "-w", "--", path]
-            process = subprocess.run(words, capture_output=True, text=True, check=False)
-            saved.append((path, process.stdout.strip()))
+            blob = subprocess_lines.capture(["git", "-C", str(root), "hash-object", "-w", "--", path], os.environ)
+            saved.append((path, blob.strip() if isinstance(blob, str) else ""))
     return saved
 
 

@@ -76,8 +76,7 @@ def plan_tests(
     if tests.startswith("-") or re.search(r"[\x00-\x1f\x7f]", tests):
         raise RunbookError(f"tests={tests!r} matches no tests: give a bucket, a file, file::test, or a part of a name.")
     if repository == MEGATRON_BRIDGE.name:
-        matches = filter(None, map(_BRIDGE_SCRIPT.fullmatch, files))
-        scripts = {match[1].lower(): match[0] for match in matches}
+        scripts = {match[1].lower(): match[0] for match in filter(None, map(_BRIDGE_SCRIPT.fullmatch, files))}
         if tests.lower() in scripts:
             return make_step("test-bucket-bridge", bucket=tests, script=scripts[tests.lower()])
         selection = _selection(tests, files, list(scripts))
@@ -89,8 +88,7 @@ def plan_tests(
     subject = tests or "all unit tests"
     if "-k" in selection:
         subject = f"the tests whose names match {tests}"
-    path = tests.partition("::")[0]
-    sentence = ""
+    path, sentence = tests.partition("::")[0], ""
     if path.endswith(".py") and (bucket := bucket_of(path, buckets)):
         sentence = f" CI runs this file in the bucket {bucket}."
     return make_step("test-files", subject=subject, gpus=str(gpus), selection=selection, bucket=sentence)
@@ -100,9 +98,8 @@ def _bucket_step(bucket: UnitTestBucket, image_type: ImageType) -> WorkStep:
     if image_type not in bucket.environments:
         environments = ", ".join(bucket.environments)
         raise RunbookError(f"CI does not run the bucket {bucket.name} for {image_type}, only for {environments}.")
-    platform: tuple[str, ...] = ()
-    if bucket.platform != _USUAL_PLATFORM:
-        platform = ("--platform", bucket.platform.removeprefix("dgx_"))
+    option = ("--platform", bucket.platform.removeprefix("dgx_"))
+    platform = () if bucket.platform == _USUAL_PLATFORM else option
     return make_step("test-bucket", bucket=bucket.name, image_type=image_type, platform=platform, gpus=str(bucket.gpus))
 
 
@@ -116,8 +113,6 @@ def _selection(tests: str, files: Collection[str], buckets: Sequence[str]) -> tu
     if path not in files and not any(file.startswith(folder) for file in files):
         known = [file for file in files if file.startswith(FOLDER) and file.endswith(".py")]
         similar = get_close_matches(path, [*buckets, *known], 3)
-        advice = f"Name a file below {FOLDER}, or a bucket."
-        if similar:
-            advice = f"Did you mean {' or '.join(similar)}?"
+        advice = f"Did you mean {' or '.join(similar)}?" if similar else f"Name a file below {FOLDER}, or a bucket."
         raise RunbookError(f"This checkout has no test file, folder or bucket {path[:200]!r}. {advice}")
     return (tests or FOLDER,)

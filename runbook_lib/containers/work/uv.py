@@ -118,11 +118,9 @@ def add(state: ProjectState, package: str, extra: str = "") -> WorkPlan:
     if not listed:
         steps.append(make_step("add", package=name, location=place, options=options, requirement=package.strip()))
     steps.append(make_step("lock-check"))
-    message = f"build: add {name} dependency"
-    if state.repository == MEGATRON_BRIDGE.name:
-        message = f"build: add {name}"
+    noun = "" if state.repository == MEGATRON_BRIDGE.name else " dependency"
     steps.append(make_step("stage", paths=(PYPROJECT, LOCK)))
-    steps.append(_commit(state, (PYPROJECT, LOCK), message))
+    steps.append(_commit(state, (PYPROJECT, LOCK), f"build: add {name}{noun}"))
     warnings: tuple[str, ...] = ()
     if not extra:
         extras = ", ".join(state.project.extras) or "none yet"
@@ -162,9 +160,8 @@ def resolve_conflict(state: ProjectState) -> WorkPlan:
         if not commit:
             raise Refused("This clone does not track the base branch, so its uv.lock is unknown: `git fetch` it first.")
         steps.insert(0, make_step("take-lock", base=state.base, commit=commit))
-    conflicts = [path for path in state.unmerged if path != LOCK]
     steps.append(make_step("stage-lock"))
-    if conflicts:
+    if conflicts := [path for path in state.unmerged if path != LOCK]:
         next_action = f"Resolve {', '.join(conflicts[:8])} as well, then let git continue."
         return WorkPlan(tuple(steps), next_action=next_action)
     if not state.operation:
@@ -273,9 +270,7 @@ def _branch(state: ProjectState, branch: str) -> tuple[WorkStep, ...]:
 
 def _signing(state: ProjectState) -> tuple[str, ...]:
     """Return the options of ``git commit`` in the repository's guide: Megatron-LM also wants a signature."""
-    if state.repository == MEGATRON_BRIDGE.name:
-        return ("-s",)
-    return ("-S", "-s")
+    return ("-s",) if state.repository == MEGATRON_BRIDGE.name else ("-S", "-s")
 
 
 def _commit(state: ProjectState, paths: tuple[str, ...], message: str) -> WorkStep:

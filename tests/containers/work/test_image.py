@@ -1,4 +1,4 @@
-"""The image to work in: its names, its address for Enroot, and the name of its file."""
+"""The image to work in: its names, and its address for Enroot."""
 
 import shlex
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.containers.work.image import WorkImage, image_file_stem
+from runbook_lib.containers.work.image import WorkImage
 from runbook_lib.errors import RunbookError
 
 
@@ -77,16 +77,3 @@ def test_an_accepted_name_is_one_word_and_no_option(text: str) -> None:
     assert not image.name.startswith("-")
     assert shlex.split(shlex.quote(image.name)) == [image.name]
     assert not any(character.isspace() for character in image.name)
-
-
-def test_images_of_two_registries_have_two_files() -> None:
-    names = ("nvcr.io/nvidia/pytorch:26.04-py3", "registry.example.com/team/pytorch:26.04-py3")
-    assert len({image_file_stem(WorkImage.parse(name), "") for name in (*names, *names)}) == 2
-
-
-@given(st.text(max_size=80))
-def test_the_stem_of_an_image_file_is_a_plain_file_name(text: str) -> None:
-    stem = image_file_stem(WorkImage(text, "other"), "sha256:abc")
-    assert "/" not in stem
-    assert not stem.startswith((".", "-"))
-    assert stem.endswith("-abc")

@@ -4,13 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runbook_lib.containers import run
 from runbook_lib.containers.engine import Engine, EngineName
 from runbook_lib.containers.work.allocation import Allocation
 from runbook_lib.containers.work.container import WorkContainer
 from runbook_lib.containers.work.image import WorkImage
-from runbook_lib.containers.work.image_file import plan_image_file
+from runbook_lib.containers.work.image_file import image_file_stem, plan_image_file
 from runbook_lib.containers.work.machine import Machine
 from runbook_lib.containers.work.target import TargetName, WorkTarget
 from runbook_lib.errors import Refused
@@ -83,3 +85,16 @@ def test_a_mutable_image_is_imported_again_unless_its_id_is_known(tmp_path: Path
 def test_a_file_is_not_imported() -> None:
     with pytest.raises(Refused):
         plan_image_file(target("/shared/x.sqsh"))
+
+
+def test_images_of_two_registries_have_two_files() -> None:
+    names = ("nvcr.io/nvidia/pytorch:26.04-py3", "registry.example.com/team/pytorch:26.04-py3")
+    assert len({image_file_stem(WorkImage.parse(name), "") for name in (*names, *names)}) == 2
+
+
+@given(st.text(max_size=80))
+def test_the_stem_of_an_image_file_is_a_plain_file_name(text: str) -> None:
+    stem = image_file_stem(WorkImage(text, "other"), "sha256:abc")
+    assert "/" not in stem
+    assert not stem.startswith((".", "-"))
+    assert stem.endswith("-abc")
