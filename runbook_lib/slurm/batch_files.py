@@ -12,7 +12,6 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from importlib import resources
 
 from runbook_lib.errors import Refused
@@ -29,7 +28,6 @@ LARGEST = 1000
 INSIDE = "/opt/megatron-lm"
 #: The archive of the tested commit, in the folder for results; containers unpack it.
 TREE = "tree.tar"
-_PLACEHOLDER = re.compile(r"@([A-Z]+)@")
 #: As in CI, models of Hugging Face come only from the folder that is mounted for them.
 _UNPACK = f"""\
 if [ -d /mnt/hf_home ]; then
@@ -38,8 +36,6 @@ fi
 mkdir -p {INSIDE}
 tar -C {INSIDE} --no-same-owner -xf {{tree}}
 cd {INSIDE}"""
-
-
 #: With apptainer the user may not write to the image's folders, so the checkout is a folder on the node.
 _APPTAINER = (
     f'trap "" USR1; checkout=$(mktemp -d); trap \'rm -rf "$checkout"\' EXIT; '
@@ -132,9 +128,8 @@ def arrays(
 def _groups(tests: Iterable[tuple[Workload, Connections]], site: Site) -> dict[_Resources, _Tests]:
     groups: dict[_Resources, _Tests] = {}
     for workload, connections in tests:
-        platform, gpus = workload.platform, site.gpus_for(workload)
-        partition, image = site.partition(platform), site.image_for(platform)
-        needed = _Resources(partition, image, workload.nodes, gpus, workload.time_limit)
+        partition, image = site.partition(workload.platform), site.image_for(workload.platform)
+        needed = _Resources(partition, image, workload.nodes, site.gpus_for(workload), workload.time_limit)
         groups.setdefault(needed, []).append((workload, connections))
     if len(groups) <= CALLS:
         return groups
@@ -153,9 +148,7 @@ def _array(number: int, needed: _Resources, group: _Tests, site: Site) -> JobArr
     name = f"runbook-{number}-{needed.nodes}x{needed.gpus}-{digest}"
     folder = f"{site.results}/{name}"
     limit = f"%{site.at_once}" if site.at_once else ""
-    gpus = ""
-    if site.gpus:
-        gpus = f"{site.gpu_type}:{needed.gpus}".removeprefix(":")
+    gpus = f"{site.gpu_type}:{needed.gpus}".removeprefix(":") if site.gpus else ""
     directives = {
         "job-name": name, "nodes": str(needed.nodes), "ntasks-per-node": "1", "gpus-per-node": gpus,
         "time": _time(needed.seconds), "partition": needed.partition, "account": site.account,
@@ -165,17 +158,11 @@ def _array(number: int, needed: _Resources, group: _Tests, site: Site) -> JobArr
     options = [f"--{option}={value}" for option, value in directives.items() if value]
     if site.exclusive(needed.partition, needed.gpus):
         options.append("--exclusive")
-    text = _fill(
-        "array.sh",
-        DIRECTIVES="\n".join(f"#SBATCH {option}" for option in (*options, *site.options)),
-        GPUS=str(needed.gpus),
-        PORT=str(site.master_port or "$((20000 + SLURM_JOB_ID % 10000))"),
-        FOLDER=shlex.quote(folder),
-        SRUN=shlex.join(_task_command(site, needed.image)),
-    )
-    tasks = []
-    for index, (workload, connections) in enumerate(group):
-        tasks.append(_task(index, workload, connections, folder, site))
+    listed = "\n".join(f"#SBATCH {option}" for option in (*options, *site.options))
+    port = str(site.master_port or "$((20000 + SLURM_JOB_ID % 10000))")
+    srun = shlex.join(_task_command(site, needed.image))
+    text = _fill("array.sh", DIRECTIVES=listed, GPUS=str(needed.gpus), PORT=port, FOLDER=shlex.quote(folder), SRUN=srun)
+    tasks = (_task(index, workload, connections, folder, site) for index, (workload, connections) in enumerate(group))
     return JobArray(name, f"{folder}/array.sbatch", text, tuple(tasks))
 
 
@@ -207,25 +194,15 @@ def _task(index: int, workload: Workload, connections: Connections, array_folder
     variable = f"unset {VARIABLE}"
     if connections.value is not None:
         variable = f"export {VARIABLE}={connections.value}"
-    text = _fill(
-        "task.sh",
-        TEST=" ".join(f"{workload}, from {workload.recipe}".split()),
-        REASON=" ".join(connections.reason.split()),
-        CONNECTIONS=variable,
-        FOLDER=shlex.quote(folder),
-        ENTER=enter,
-    )
+    test, reason = " ".join(f"{workload}, from {workload.recipe}".split()), " ".join(connections.reason.split())
+    text = _fill("task.sh", TEST=test, REASON=reason, CONNECTIONS=variable, FOLDER=shlex.quote(folder), ENTER=enter)
     return ArrayTask(index, workload, folder, f"{folder}/task.sh", text, f"{command.rstrip()}\n")
-
-
-@cache
-def _template(name: str) -> str:
-    return resources.files("runbook_lib.slurm").joinpath(name).read_text("utf-8")
 
 
 def _fill(name: str, **values: str) -> str:
     """Return a shell template of this package with its placeholders ``@NAME@`` replaced."""
-    return _PLACEHOLDER.sub(lambda match: values[match[1]], _template(name))
+    template = resources.files("runbook_lib.slurm").joinpath(name).read_text("utf-8")
+    return re.sub("@([A-Z]+)@", lambda match: values[match[1]], template)
 
 
 def _time(seconds: int) -> str:

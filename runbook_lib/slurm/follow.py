@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from runbook_lib.errors import CannotTell, Unreachable
 from runbook_lib.golden.values import MAX_BYTES, BadGoldenFile, parse
@@ -65,9 +64,7 @@ class ObservedTest:
     @property
     def word(self) -> str:
         """The state in plain words."""
-        if self.early:
-            return "ended early"
-        return _in_words(self.state)
+        return "ended early" if self.early else _in_words(self.state)
 
 
 def _in_words(state: str) -> str:
@@ -124,14 +121,11 @@ def adopt_jobs(slurm: Slurm, submissions: Sequence[Submission]) -> tuple[Submiss
     The submission of such an array was interrupted before the ID was written.  Raises Unreachable if the controller is
     down.
     """
-    known: dict[str, int] = {}
-    if None in [submission.job for submission in submissions]:
-        known = _jobs_by_name(slurm)
-    result = []
-    for submission in submissions:
+    result, unknown = list(submissions), [submission.job for submission in submissions].count(None)
+    known = _jobs_by_name(slurm) if unknown else {}
+    for index, submission in enumerate(submissions):
         if submission.job is None and submission.name in known:
-            submission = submission.with_job(known[submission.name])
-        result.append(submission)
+            result[index] = submission.with_job(known[submission.name])
     return tuple(result)
 
 
@@ -201,19 +195,17 @@ class Follower:
         for key in keys:
             if key in matched:
                 self._missed[key] = 0
-                self._update(key, matched[key])
+                test = matched[key]
+                if key in self._cancelled and test.state == "CANCELLED":
+                    test = _ended_early(test)
+                if test.over:
+                    self._save(test)
+                self._tests[key] = test
                 continue
             self._missed[key] += 1
             if self._missed[key] >= _MAX_MISSED:
                 state = job_log.state_in_log(self._tests[key].entry.folder) or GONE
                 self._tests[key] = replace(self._tests[key], state=state, reason="")
-
-    def _update(self, key: _Key, test: ObservedTest) -> None:
-        if key in self._cancelled and test.state == "CANCELLED":
-            test = _ended_early(test)
-        if test.over:
-            self._save(test)
-        self._tests[key] = test
 
     def _save(self, test: ObservedTest) -> None:
         """Save how a test ended beside its results, unless its job wrote it itself."""
@@ -222,9 +214,16 @@ class Follower:
             atomic_files.write(test.entry.folder / "state.json", json.dumps(data))
 
     def _has_values(self, test: ObservedTest) -> bool:
+        """Return True if all golden files that a test should write are written to their last byte."""
         names = self._expected.get(test.entry.test.name, ())
-        folder = test.entry.folder / "assets"
-        return bool(names) and all(_is_complete(folder / name) for name in names)
+        try:
+            for name in names:
+                with (test.entry.folder / "assets" / name).open("rb") as file:
+                    if parse(file.read(MAX_BYTES + 1)).blank:
+                        return False
+        except (OSError, BadGoldenFile):
+            return False
+        return bool(names)
 
     def _cancel_complete(self) -> None:
         complete = {}
@@ -254,7 +253,6 @@ def follow(
 
     Raises Unreachable if Slurm's controller stays down.
     """
-
     return polling.follow(
         follower.poll,
         lambda tests: polling.Observation(counts(tests), over=not any(test.pending for test in tests)),
@@ -280,15 +278,6 @@ def _match(tests: Mapping[_Key, ObservedTest], elements: Iterable[ArrayElement])
             state = match.state if match.over or match.state == "PENDING" else "RUNNING"
             matched[key] = replace(test, state=state, reason=match.reason, code=match.code, restarts=match.restarts)
     return matched
-
-
-def _is_complete(path: Path) -> bool:
-    """Return True if a golden file is written to its last byte."""
-    try:
-        with path.open("rb") as file:
-            return not parse(file.read(MAX_BYTES + 1)).blank
-    except (OSError, BadGoldenFile):
-        return False
 
 
 def earlier_attempts(entry: RoundTest) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from runbook_lib.recipes.parallelism import Parallelism
 from runbook_lib.slurm.follow import GONE, ObservedTest
 from runbook_lib.slurm.job_log import log_tail
 from runbook_lib.slurm.states import OVER
+from runbook_lib.text.lists import shorten
 from runbook_lib.triage import known_problems, read_logs
 from runbook_lib.triage.failure import FailedJob, Failure
 from runbook_lib.triage.known_problems import Pitfall
@@ -81,10 +82,7 @@ class MatrixOutcome:
             "class": "", "cause": "", "golden values": "; ".join(values), "next": "",
         }  # fmt: skip
         if failure:
-            cause = failure.cause
-            if len(cause) > _CAUSE_WIDTH:
-                cause = f"{cause[:_CAUSE_WIDTH]} …"
-            row |= {"class": failure.kind, "cause": cause, "next": failure.next}
+            row |= {"class": failure.kind, "cause": shorten(failure.cause, _CAUSE_WIDTH), "next": failure.next}
         return row
 
 
@@ -154,8 +152,7 @@ def _golden_values(
 
 
 def _failure(now: ObservedTest, config: str | None, *, is_unchanged: bool) -> Failure:
-    entry = now.entry
-    name = str(entry.test)
+    entry, name = now.entry, str(now.entry.test)
     if now.state in _BY_SLURM:
         kind, cause, retry = _BY_SLURM[now.state]
         reason = f" ({now.reason})" if now.reason else ""
@@ -173,8 +170,8 @@ def _failure(now: ObservedTest, config: str | None, *, is_unchanged: bool) -> Fa
     if now.state == GONE:
         failure = replace(failure, cause=f"Neither Slurm nor the job shows how it ended. {failure.cause}", next=_AGAIN)
     if now.state == "COMPLETED" and not now.code and failure.kind == "unknown":
-        cause = f"According to Slurm the job succeeded, but it wrote no golden values. {failure.cause}"
-        failure = replace(failure, cause=cause)
+        note = "According to Slurm the job succeeded, but it wrote no golden values."
+        failure = replace(failure, cause=f"{note} {failure.cause}")
     if failure.kind == "golden drift" and is_unchanged:
         failure = replace(failure, kind="unknown", cause=f"{failure.cause} {_EQUAL}", next=_COMPARE)
     if conclusion == "timed_out":

@@ -61,7 +61,7 @@ def select(tests: Sequence[Workload], words: str, platform: str, environment: st
     for test in tests:
         if test.environment == environment and platform in ("", "".join(test.platform.split())):
             candidates.append(test)
-    names = list(filter(None, re.split(r"[,\s]+", words)))
+    names = words.replace(",", " ").split()
     for name in names:
         if not any(_is_named(test, name) for test in candidates):
             raise Refused(_unknown(name, tests, candidates, platform, environment))
@@ -83,9 +83,8 @@ def _unknown(
     names: set[str] = set()
     for test in candidates:
         names |= {test.case, *test.scopes}
-    hint = "Name a scope such as nightly, a test case, or bump."
-    if similar := get_close_matches(word, names, 3):
-        hint = f"Did you mean {' or '.join(similar)}?"
+    similar = " or ".join(get_close_matches(word, names, 3))
+    hint = f"Did you mean {similar}?" if similar else "Name a scope such as nightly, a test case, or bump."
     return f"No recipe has the scope or the test {word!r}. {hint}"
 
 
@@ -101,9 +100,8 @@ def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:
     try:
         test.command(assets_dir="", artifacts_dir="", name="")
         if config is None:
-            return SelectedTest(
-                test, Connections(None, "It has no model_config.yaml; its script sets the variables it needs.")
-            )
+            reason = "It has no model_config.yaml; its script sets the variables it needs."
+            return SelectedTest(test, Connections(None, reason))
         parallelism = Parallelism.parse(config, config_of(test))
         connections = choose(architecture(test.platform), parallelism)
     except RunbookError as error:

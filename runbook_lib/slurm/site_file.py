@@ -5,7 +5,7 @@
 
 import itertools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from runbook_lib.containers.work.image import WorkImage
 from runbook_lib.errors import RunbookError
@@ -13,7 +13,6 @@ from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm.site import Site
 from runbook_lib.slurm.states import Partition
 from runbook_lib.text import user_file
-from runbook_lib.text.user_file import load_schema
 
 #: The JSON schema that declares the format, beside this module.
 SCHEMA = "site.schema.json"
@@ -43,17 +42,14 @@ def parse(
     ``mounts`` are ``outside:inside``, separated by commas or white space.  Raises RunbookError, which names file, line
     and key.
     """
-    values = user_file.read(text, load_schema("runbook_lib.slurm", SCHEMA), "site file", origin).values
-    partitions = partition or values.get("partition") or {}
-    if isinstance(partitions, str):
-        partitions = {"": partitions}
-    images = image or values.get("image") or {}
-    if isinstance(images, str):
-        images = {"": images}
-    images = {platform: _image(name) for platform, name in images.items()}
-    listed = values.get("mounts") or []
-    if mounts.strip():
-        listed = re.split(r"[,\s]+", mounts.strip())
+    values = user_file.read(text, user_file.load_schema("runbook_lib.slurm", SCHEMA), "site file", origin).values
+    partitions = _by_platform(partition or values.get("partition"))
+    images = {platform: _image(name) for platform, name in _by_platform(image or values.get("image")).items()}
+    listed = mounts.replace(",", " ").split() or values.get("mounts") or []
+    mount_points = tuple(tuple(mount.split(":")) for mount in listed)
+    if invalid := [":".join(mount) for mount in mount_points if len(mount) < 2]:
+        form = "outside:inside, such as /shared/data:/mnt/artifacts"
+        raise RunbookError(f"The parameter mounts has the mount {invalid[0]!r}; expected {form}.")
     options = list(values.get("options") or ())
     gpu_type, least_gpus = "", values.get("least-gpus", 0)
     for option in options.copy():
@@ -62,23 +58,17 @@ def parse(
             options.remove(option)
             gpu_type, least_gpus = typed[1], max(least_gpus, int(typed[2]))
     return Site(
-        checkout,
-        (results or values.get("results") or "").rstrip("/"),
-        image=images.pop("", ""),
-        images=images,
-        partitions=dict(partitions),
-        account=account or values.get("account") or "",
-        mounts=tuple(_mount(mount) for mount in listed),
-        at_once=values.get("at-once", 0),
-        gpus=values.get("gpus", True),
-        gpu_type=gpu_type,
-        least_gpus=least_gpus,
-        options=tuple(options),
-        shared=values.get("shared", False),
-        in_image=tuple(values.get("in-image") or ()),
-        runtime=values.get("container") or "",
-        master_port=values.get("master-port", 0),
-    )
+        checkout, (results or values.get("results") or "").rstrip("/"), image=images.pop("", ""), images=images,
+        partitions=partitions, account=account or values.get("account") or "", mounts=mount_points,
+        at_once=values.get("at-once", 0), gpus=values.get("gpus", True), gpu_type=gpu_type, least_gpus=least_gpus,
+        options=tuple(options), shared=values.get("shared", False), in_image=tuple(values.get("in-image") or ()),
+        runtime=values.get("container") or "", master_port=values.get("master-port", 0),
+    )  # fmt: skip
+
+
+def _by_platform(value: str | Mapping[str, str] | None) -> dict[str, str]:
+    """Return a setting by platform; a single value is for all platforms."""
+    return {"": value} if isinstance(value, str) else dict(value or {})
 
 
 def _image(text: str) -> str:
@@ -86,16 +76,6 @@ def _image(text: str) -> str:
     if not text or text.startswith("/") or "#" in text or re.search(r"\s", text):
         return text
     return WorkImage.parse(text).enroot_address
-
-
-def _mount(text: str) -> tuple[str, ...]:
-    parts = tuple(text.split(":"))
-    if len(parts) < 2:
-        raise RunbookError(
-            f"The parameter mounts has the mount {text!r}; expected outside:inside, such as "
-            "/shared/data:/mnt/artifacts."
-        )
-    return parts
 
 
 def unmet_requirements(site: Site, partitions: Collection[Partition], test: Workload) -> tuple[str, ...]:
@@ -106,8 +86,8 @@ def unmet_requirements(site: Site, partitions: Collection[Partition], test: Work
     names = site.partition(test.platform).split(",")
     if names == [""]:
         names = [partition.name for partition in partitions if partition.default]
-    if not names:
-        return ("The cluster has no default partition. Name one as partition.",)
+        if not names:
+            return ("The cluster has no default partition. Name one as partition.",)
     unmet = [_unmet(site, partition, test) for partition in partitions if partition.name in names]
     return tuple(itertools.chain.from_iterable(unmet)) if all(unmet) else ()
 
@@ -134,16 +114,16 @@ def unmounted(site: Site, test: Workload, settings: str) -> str:
     """
     if not site.image_for(test.platform):
         return ""
-    present = [mount[1] for mount in site.mounts] + [site.results, *site.in_image]
+    mounted = [mount[1] for mount in site.mounts] + [site.results, *site.in_image]
+    present = [path.rstrip("/") for path in mounted if path]
     missing: dict[str, None] = {}
     for match in _PATH.finditer(f"{test.script}\n{settings}"):
         folder, name = match["folder"], match["name"] or ""
         if match["top"] in _SYSTEM or not (name or "/" in folder[1:]):
             continue
         is_written = match["command"] or _WRITTEN.search(name)
-        if is_written and test.nodes == 1:
-            continue
-        if not any(_overlap(folder, path.rstrip("/")) for path in present if path):
+        is_present = any(f"{folder}/".startswith(f"{path}/") or path.startswith(f"{folder}/") for path in present)
+        if not is_present and not (is_written and test.nodes == 1):
             missing[folder] = None
     if not missing:
         return ""
@@ -152,10 +132,6 @@ def unmounted(site: Site, test: Workload, settings: str) -> str:
         f"The test uses {' and '.join(folders)}, and nothing is mounted there. Add its data folder to mounts, "
         f"such as /shared/data:{folders[0]}; or to in-image in the site file, if the image contains the folder."
     )
-
-
-def _overlap(folder: str, path: str) -> bool:
-    return f"{folder}/".startswith(f"{path}/") or path.startswith(f"{folder}/")
 
 
 def not_shared(path: str, mountinfo: str) -> str:

@@ -5,6 +5,7 @@ Slurm 22.05 writes states as texts and exit codes as wait statuses; from 23.02 o
 actual output of 22.05.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -73,11 +74,8 @@ def elements(text: str, command: str) -> tuple[ArrayElement, ...]:
         raise CannotTell(f"{command} listed no jobs: its output does not have Slurm's format.")
     if errors := data.get("errors"):
         raise Unreachable(f"Slurm's controller cannot be reached: {command} reports {_messages(errors)!r}.")
-    result: list[ArrayElement] = []
-    for job in data["jobs"]:
-        if isinstance(job, dict):
-            result += _elements(job)
-    return tuple(result)
+    jobs = filter(lambda job: isinstance(job, dict), data["jobs"])
+    return tuple(itertools.chain.from_iterable(map(_elements, jobs)))
 
 
 def _messages(errors: object) -> str:
@@ -99,9 +97,7 @@ def _elements(job: Mapping[str, Any]) -> Iterator[ArrayElement]:
     if not owner:
         return
     state, reason = _state(job)
-    code = None
-    if state in OVER:
-        code = _code(job.get("exit_code"))
+    code = _code(job.get("exit_code")) if state in OVER else None
     if state == "FAILED" and code == 0:
         code = None  # sacct 22.05 prints 0 for every job
     restarts = _number(job.get("restart_cnt")) or 0
@@ -178,8 +174,7 @@ def partitions(text: str) -> tuple[Partition, ...]:
         previous = result.get(bare, Partition(bare, None, 0, 0))
         gpus = sum(map(int, re.findall(r"\bgpu(?::[\w.-]{1,60})?:(\d{1,4})\b", gres)))
         count = previous.nodes + int(re.sub(r"\D", "", nodes) or 0)
-        most_gpus = max(previous.gpus, gpus)
-        result[bare] = Partition(bare, seconds(limit), count, most_gpus, name.endswith("*"))
+        result[bare] = Partition(bare, seconds(limit), count, max(previous.gpus, gpus), name.endswith("*"))
     return tuple(result.values())
 
 

@@ -116,28 +116,24 @@ def write_job(submission: Submission, job: int) -> Submission:
 
 
 def _rounds(base: Path) -> list[int]:
-    names = [path.parent.name for path in base.glob(f"[0-9]*/{_LIST}")]
-    return sorted(map(int, filter(str.isdecimal, names)))
+    names = (path.parent.name for path in base.glob(f"[0-9]*/{_LIST}"))
+    return sorted(int(name) for name in names if name.isdecimal())
 
 
 def _round(folder: Path, number: int) -> Iterator[Submission]:
     try:
         for listed in json.loads((folder / _LIST).read_text())["arrays"]:
-            yield _submission(folder / str(listed["name"]), number, listed["tests"])
+            array = folder / str(listed["name"])
+            entries = []
+            for index, data in enumerate(listed["tests"]):
+                entries.append(RoundTest(_from_json(data), number, array.name, index, array / str(index)))
+            submission, job = Submission(array.name, array, tuple(entries)), _job(array)
+            yield submission if job is None else submission.with_job(job)
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise CannotTell(
             f"{folder / _LIST} cannot be read ({error}). It lists the submitted tests: restore it, or choose another "
             "folder for results."
         ) from error
-
-
-def _submission(folder: Path, number: int, tests: Sequence[Mapping[str, Any]]) -> Submission:
-    entries = []
-    for index, data in enumerate(tests):
-        entries.append(RoundTest(_from_json(data), number, folder.name, index, folder / str(index)))
-    submission = Submission(folder.name, folder, tuple(entries))
-    job = _job(folder)
-    return submission if job is None else submission.with_job(job)
 
 
 def _job(folder: Path) -> int | None:
