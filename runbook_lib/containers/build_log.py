@@ -72,8 +72,8 @@ class BuildLog:
         line = clean(raw[:_LINE_LENGTH].encode("utf-8", "replace")).rstrip()
         started = None
         if match := _STEP.fullmatch(line):
-            stage = str(int(match[1]) - 1) if match[1] else ""
-            started = BuildStep(stage, int(match[2]), int(match[3]), match[4])
+            stage = match[1] and str(int(match[1]) - 1)
+            started = BuildStep(stage or "", int(match[2]), int(match[3]), match[4])
             self._lines.clear()  # buildah runs one after the other
         elif match := _VERTEX.fullmatch(line):
             step = BuildStep(match[2] or "", int(match[3]), int(match[4]), match[5])
@@ -124,19 +124,17 @@ class BuildLog:
         """Return a step's instruction of the Dockerfile; None if that is uncertain."""
         if self._failed_line:
             started = [item for item in instructions(text) if item.line(text) <= self._failed_line]
-            return started[-1] if started else None
+            return next(reversed(started), None)
         for number, stage in enumerate(_stages(text)):
-            if step and _is_stage(step.stage, number, stage[0]):
-                return self._in_stage(stage, step)
-        return None
-
-    def _in_stage(self, stage: list[Instruction], step: BuildStep) -> Instruction | None:
-        if not self._vertices and step.number <= len(stage):
+            if step is None or not _is_stage(step.stage, number, stage[0]):
+                continue
+            if self._vertices or step.number > len(stage):
+                return next((instruction for instruction in stage if _is_same(instruction.text, step.text)), None)
             instruction = stage[step.number - 1]
             if instruction.keyword == step.text.split(maxsplit=1)[0].upper():
                 return instruction
             return None
-        return next((instruction for instruction in stage if _is_same(instruction.text, step.text)), None)
+        return None
 
 
 def _stages(text: str) -> list[list[Instruction]]:

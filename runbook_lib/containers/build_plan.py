@@ -267,7 +267,9 @@ def _secrets(
         for stage in dockerfile.stages:
             if not any(needed.secrets for needed in dockerfile.needed(str(stage.index), arguments)):
                 free.append(stage.title)
-        advice = f"Build a stage without: {', '.join(free)}" if free else "Each of its stages needs them"
+        advice = "Each of its stages needs them"
+        if free:
+            advice = f"Build a stage without: {', '.join(free)}"
         raise Refused(
             f"The stage {wanted[missing[0]]} of {dockerfile.path} needs the build secret"
             f"{'s' * (len(missing) > 1)} {' and '.join(missing)}, which only its owners have. {advice}. "

@@ -15,7 +15,7 @@ from runbook_lib.containers.build_log import BuildFailure, BuildLog
 from runbook_lib.containers.engine import ENGINES, BuildPlan, Engine, EngineName, unfit
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.system.atomic_files import read_inside
-from runbook_lib.system.subprocess_lines import capture, ending, run_logged, show_excerpt, signal_name
+from runbook_lib.system.subprocess_lines import capture, ending, output_of, run_logged, show_excerpt, signal_name
 from runbook_lib.text.redact import Redactor
 
 #: Commands that print an engine's version if the engine is able to build.
@@ -61,10 +61,9 @@ def find(wanted: str = "", env: Mapping[str, str] = os.environ) -> Engine:
         output = capture([program, *_VERSION[name]], env)
         if isinstance(output, str):
             if name == "buildah":
-                output = _output([program, "--version"], env)
-            version = re.search(r"(?<!\S)\d[\d.]*", output.replace("-", " "))
-            numbers = re.findall(r"\d+", version[0]) if version else []
-            return Engine(name, tuple(map(int, numbers)))
+                output = output_of([program, "--version"], env)
+            versions = re.findall(r"(?<!\S)\d[\d.]*", output.replace("-", " "))
+            return Engine(name, tuple(map(int, re.findall(r"\d+", "".join(versions[:1])))))
         problems.append(_problem(name, output.stderr))
     raise RunbookError(
         f"No engine for images works here. {' '.join(problems)} Fix one of them, or build on another machine; "
@@ -74,7 +73,7 @@ def find(wanted: str = "", env: Mapping[str, str] = os.environ) -> Engine:
 
 def image_id(engine: Engine, name: str, env: Mapping[str, str] = os.environ) -> str:
     """Return the ID of an image on this machine, ``sha256:…``; empty if there is no image with that name."""
-    digits = _output([engine.name, *engine.options, *_IMAGE_ID[engine.name], name], env).strip()
+    digits = output_of([engine.name, *engine.options, *_IMAGE_ID[engine.name], name], env).strip()
     return f"sha256:{digits.removeprefix('sha256:')}" if digits else ""
 
 
@@ -194,12 +193,6 @@ def _container(engine: Engine, image: str, env: Mapping[str, str]) -> Iterator[l
         yield ["run", output.strip(), "--"]
     finally:
         capture([engine.name, *engine.options, "rm", output.strip()], env)
-
-
-def _output(command: Sequence[str], env: Mapping[str, str]) -> str:
-    """Return the output of a command; an empty string if it failed."""
-    output = capture(command, env)
-    return output if isinstance(output, str) else ""
 
 
 def _problem(name: EngineName, errors: str) -> str:

@@ -22,9 +22,9 @@ from runbook_lib.runner import execute
 from runbook_lib.runner.parameters import BadParameter, NotebookSource, is_ours, resolve
 from runbook_lib.system import startup
 from runbook_lib.system.atomic_files import make_folder
+from runbook_lib.system.output import visible_output
 from runbook_lib.system.progress_lines import ProgressLines
 from runbook_lib.text.redact import Redactor
-from runbook_lib.text.sanitize import terminal
 
 _DONE, _FAILED, _USAGE, _INTERRUPTED, _TERMINATED = 0, 1, 2, 130, 143
 #: Replaces an omitted output path while papermill parses the options.
@@ -62,7 +62,7 @@ def _exit_status(run: Callable[[], int]) -> int:
     """Call ``run`` and return its exit status; show an error as one line."""
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     startup.restore()
-    with terminal():
+    with visible_output():
         try:
             return run()
         except RunbookError as error:

@@ -64,26 +64,18 @@ def create(path: Path, content: str) -> bool:
         try:
             draft.write_text(content, "utf-8", errors="surrogateescape", newline="")
             os.link(draft, path)
-        except FileExistsError:
-            return False
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
                 raise
-            return _create_without_link(path, content)
+            # On a file system without hard links readers may see an incomplete file.
+            with path.open("x", encoding="utf-8", errors="surrogateescape", newline="") as file:
+                file.write(content)
         finally:
             draft.unlink(missing_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    return True
-
-
-def _create_without_link(path: Path, content: str) -> bool:
-    """Create a file on a file system without hard links: readers may see an incomplete file."""
-    try:
-        with path.open("x", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            file.write(content)
     except FileExistsError:
         return False
+    except OSError as error:
+        raise cannot_write(path, error) from error
     return True
 
 
@@ -107,20 +99,17 @@ def read_inside(root: Path, path: str) -> bytes | None:
     with contextlib.ExitStack() as folders:
         try:
             folder = _opened(folders, str(root), None)
-            for number, part in enumerate(parts):
+            for number, part in enumerate(parts, 1):
                 mode = os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode
-                last = number == len(parts) - 1
+                last = number == len(parts)
                 if stat.S_ISLNK(mode):
-                    raise CannotTell(_link(root, "/".join(parts[: number + 1])))
+                    raise CannotTell(_link(root, "/".join(parts[:number])))
                 if stat.S_ISDIR(mode) == last:  # a folder instead of the file, or a file instead of a folder
                     return None
-                if last and not stat.S_ISREG(mode):
-                    raise CannotTell(
-                        f"{path} in {root} is a pipe, a socket or a device, so it was not read. Remove it."
-                    )
-                if last:
-                    break
-                folder = _opened(folders, part, folder)
+                if not last:
+                    folder = _opened(folders, part, folder)
+                elif not stat.S_ISREG(mode):
+                    raise CannotTell(f"{path} in {root} is not a regular file, so it was not read. Remove it.")
             return _content(os.open(part, os.O_RDONLY | _SAFELY, dir_fd=folder), path)
         except (FileNotFoundError, ValueError):  # ValueError: a name that no file can have
             return None
@@ -184,20 +173,12 @@ def draft_of(path: Path) -> Path:
 def remove_drafts(folder: Path, name: str = "") -> None:
     """Remove drafts, of one file or all, that killed processes left in a folder."""
     for draft in folder.glob(f".{glob.escape(name[:80]) or '*'}.*.tmp"):
+        import psutil  # type: ignore[import-untyped]  # hardly ever is there a draft
+
         match = re.fullmatch(r".*\.([0-9]{1,9})-[0-9a-f]{8}\.tmp", draft.name)
-        if match and not _is_running(int(match[1])):
+        if match and not psutil.pid_exists(int(match[1])):
             with contextlib.suppress(OSError):
                 draft.unlink()
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def make_folder(path: Path) -> None:

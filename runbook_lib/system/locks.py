@@ -46,7 +46,7 @@ class LockHolder:
 
     @property
     def is_here(self) -> bool:
-        """Return True for a process of this machine."""
+        """True for a process of this machine."""
         return provenance.is_here({"host": self.host})
 
     def __str__(self) -> str:
@@ -102,7 +102,11 @@ def _require_safe(file: Path, status: os.stat_result) -> None:
 def _acquire(file: Path, handle: int, say: Callable[[str], object] | None) -> None:
     start = time.monotonic()
     while True:
-        is_free = _try_lock(handle)
+        is_free = True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            is_free = False
         holder = _read_note(handle)
         if is_free and (holder is None or holder.is_here):
             return
@@ -117,14 +121,6 @@ def _acquire(file: Path, handle: int, say: Callable[[str], object] | None) -> No
             say(f"Waiting for {holder or 'another command'}, up to {LIMIT:.0f} seconds.\n")
             say = None
         time.sleep(_PAUSE)
-
-
-def _try_lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _read_note(handle: int) -> LockHolder | None:

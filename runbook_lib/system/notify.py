@@ -21,8 +21,7 @@ def notify(
     links: Mapping[str, str] | None = None, env: Mapping[str, str] = os.environ,
 ) -> str:  # fmt: skip
     """Run the user's command, if there is one; return a warning if it failed, else an empty text."""
-    command = env.get(VARIABLE, "").strip()
-    if not command:
+    if not (command := env.get(VARIABLE, "").strip()):
         return ""
     document = {
         "format": 1, "event": event, "bump": dict(bump), "sentence": sentence, "next": next_action,

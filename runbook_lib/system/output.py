@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterator
 from itertools import groupby
 from types import TracebackType
-from typing import TextIO
+from typing import Any, TextIO
 
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
@@ -17,40 +17,42 @@ from runbook_lib.text.sanitize import visible
 _PRACTICE_TOKEN = re.compile(r"(?<![\w-])practice-(gitlab-)?token(?![\w-])")
 
 
-class _Screen:
-    """The output to both streams, collected in order until one of them is flushed.
+_Parts = list[tuple[TextIO, str]]
+
+
+class _VisibleStream:
+    """A stream that writes ``visible`` text to another stream, and delegates all other attributes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(visible(text))
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+class _SafeStream(_VisibleStream):
+    """One of two streams whose output is collected in order until one of them is flushed, and then written safely.
 
     A secret is recognized by its context, and a single call of ``print`` may write only a part of it.
     """
 
-    def __init__(self) -> None:
-        self._parts: list[tuple[TextIO, str]] = []
-
-    def add(self, stream: TextIO, text: str) -> None:
-        self._parts.append((stream, text))
-
-    def show(self) -> None:
-        parts, self._parts = self._parts, []
-        for stream, run in groupby(parts, key=lambda part: part[0]):
-            stream.write(safe("".join(text for _, text in run)))
-            stream.flush()
-
-
-class _Printed:
-    """One of the two streams of a screen; everything except writing is delegated to the real stream."""
-
-    def __init__(self, screen: _Screen, stream: TextIO) -> None:
-        self._screen, self._stream = screen, stream
+    def __init__(self, stream: TextIO, parts: _Parts) -> None:
+        super().__init__(stream)
+        self._parts = parts
 
     def write(self, text: str) -> int:
-        self._screen.add(self._stream, text)
+        self._parts.append((self._stream, text))
         return len(text)
 
     def flush(self) -> None:
-        self._screen.show()
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
+        parts = self._parts.copy()
+        self._parts.clear()
+        for stream, run in groupby(parts, key=lambda part: part[0]):
+            stream.write(safe("".join(text for _, text in run)))
+            stream.flush()
 
 
 def safe(text: str) -> str:
@@ -80,18 +82,30 @@ def _json(text: str) -> object:
 @contextlib.contextmanager
 def safe_output() -> Iterator[None]:
     """Show the output of the block only as ``safe`` text, and a traceback of this program too."""
-    screen = _Screen()
-    for stream in (sys.stdout, sys.stderr):
-        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    parts: _Parts = []
     sys.excepthook = _show_traceback
+    out, error = _SafeStream(sys.stdout, parts), _SafeStream(sys.stderr, parts)
     try:
-        with (
-            contextlib.redirect_stdout(_Printed(screen, sys.stdout)),
-            contextlib.redirect_stderr(_Printed(screen, sys.stderr)),
-        ):
+        with _redirected(out, error):
             yield
     finally:
-        screen.show()
+        out.flush()
+
+
+@contextlib.contextmanager
+def visible_output() -> Iterator[None]:
+    """Show the output of the block only as ``visible`` text."""
+    with _redirected(_VisibleStream(sys.stdout), _VisibleStream(sys.stderr)):
+        yield
+
+
+@contextlib.contextmanager
+def _redirected(out: Any, error: Any) -> Iterator[None]:
+    """Print to these streams, and escape characters missing from the terminal's encoding."""
+    for stream in (sys.stdout, sys.stderr):
+        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        yield
 
 
 def _show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -20,15 +20,12 @@ class ProgressLines:
     def write(self, text: str) -> None:
         """Print complete lines."""
         for line in text.splitlines(keepends=True):
-            shape = self._shape(line)
+            # Successive lines of progress differ only in their numbers; a line of two rows cannot be replaced.
+            shape = ""
+            if _PROGRESS.search(line) and len(line) <= shutil.get_terminal_size().columns:
+                shape = re.sub("[0-9]", "", line)
             if self._terminal is not None and shape and shape == self._last:
                 self._terminal.write(_LINE_UP)
             self._last = shape
             sys.stderr.write(line)
         sys.stderr.flush()
-
-    def _shape(self, line: str) -> str:
-        """Return the common part of successive progress lines; empty for other lines, and for lines of two rows."""
-        if len(line) > shutil.get_terminal_size().columns or not _PROGRESS.search(line):
-            return ""
-        return re.sub("[0-9]", "", line)

@@ -5,12 +5,14 @@ import hashlib
 import os
 import platform
 import socket
-import subprocess
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from runbook_lib.system.environment import user_environment
+from runbook_lib.system.subprocess_lines import output_of
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 IS_INSTALLED = not (_PACKAGE.parent / "pyproject.toml").is_file()
@@ -61,8 +63,9 @@ def library() -> dict[str, Any]:
         version = metadata.version("base-image-runbook")
     except metadata.PackageNotFoundError:
         version = "unknown"
-    commit = _git(ROOT, "rev-parse", "--verify", "HEAD") if (ROOT / ".git").exists() else None
-    dirty = bool(_git(ROOT, "status", "--porcelain", "--untracked-files=no")) if commit else None
+    commit, dirty = None, None
+    if (ROOT / ".git").exists() and (commit := _git(ROOT, "rev-parse", "--verify", "HEAD") or None):
+        dirty = bool(_git(ROOT, "status", "--porcelain", "--untracked-files=no"))
     return {"version": version, "commit": commit, "dirty": dirty, "python": platform.python_version()}
 
 
@@ -120,14 +123,7 @@ def _git_identity(folder: Path) -> str | None:
     return ident.rpartition(">")[0] + ">" if ident else None
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def _git(folder: Path, *arguments: str) -> str:
+    """Return the output of a git command; empty if it failed."""
     command = ["git", "-C", str(folder), "--no-optional-locks", *arguments]
-    # Within a git hook these name the repository of the hook.
-    env = {k: v for k, v in os.environ.items() if k not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")}
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=20, check=False, stdin=subprocess.DEVNULL, env=env
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return output_of(command, user_environment(os.environ), limit=20).strip()

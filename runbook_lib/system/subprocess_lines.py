@@ -52,6 +52,12 @@ def capture(
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
+def output_of(command: Sequence[str], env: Mapping[str, str], limit: float = QUERY_LIMIT) -> str:
+    """Return the output of a command; an empty string if it failed."""
+    output = capture(command, env, limit)
+    return output if isinstance(output, str) else ""
+
+
 def filter_through(command: str, data: bytes, limit: float = QUERY_LIMIT) -> bytes:
     """Return the output of a user's command for this input.
 

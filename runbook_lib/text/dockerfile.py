@@ -136,10 +136,8 @@ class Dockerfile:
 
     def _named(self, name: str, before: int) -> Stage | None:
         """Return the last stage with this name and a number lower than ``before``."""
-        for stage in reversed(self.stages[:before]):
-            if stage.name and stage.name == name.lower():
-                return stage
-        return None
+        named = (stage for stage in reversed(self.stages[:before]) if stage.name and stage.name == name.lower())
+        return next(named, None)
 
     def _numbered(self, number: str, before: int) -> Stage | None:
         # Python refuses to convert thousands of digits.

@@ -117,11 +117,9 @@ def expand(word: str, values: Mapping[str, str], escape: str = "\\") -> str:
 def _value(match: re.Match[str], values: Mapping[str, str], escape: str) -> str:
     name = match[1]
     value = values.get(name)
-    modifier, word = "", ""
-    if match.re is _BRACED and match[2]:
-        modifier, word = match[2], match[3]
-    if not modifier:
+    if match.re is _BARE or not match[2]:
         return value or ""
+    modifier, word = match[2], match[3]
     is_set = bool(value) if modifier.startswith(":") else value is not None
     if modifier.endswith("+"):
         return expand(word, values, escape) if is_set else ""
@@ -137,9 +135,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield the offset and text of each line, without its end and without a byte order mark."""
     position = 0
     for line in text.split("\n"):
-        body = line
-        if position == 0:
-            body = line.removeprefix("\ufeff")
+        body = line if position else line.removeprefix("\ufeff")
         yield position + len(line) - len(body), body.rstrip("\r")
         position += len(line) + 1
 

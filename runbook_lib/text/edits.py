@@ -66,9 +66,7 @@ def _file(edit: Edit) -> str:
     from difflib import SequenceMatcher  # only diffs need it
 
     old, new = _lines(edit.before or ""), _lines(edit.after)
-    source = f"a/{edit.path}"
-    if edit.before is None:
-        source = "/dev/null"
+    source = "/dev/null" if edit.before is None else f"a/{edit.path}"
     parts = [f"--- {source}\n+++ b/{edit.path}\n"]
     # Without autojunk: it would treat lines that occur often as changed.
     for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes():
@@ -76,30 +74,24 @@ def _file(edit: Edit) -> str:
         parts.append(f"@@ -{_range(old_start, old_end)} +{_range(new_start, new_end)} @@\n")
         for kind, i, j, k, m in group:
             if kind == "equal":
-                parts += [_line(" ", line) for line in old[i:j]]
+                parts += [f" {line}" for line in old[i:j]]
             else:
-                parts += [_line("-", line) for line in old[i:j]]
-                parts += [_line("+", line) for line in new[k:m]]
+                parts += [f"-{line}" for line in old[i:j]]
+                parts += [f"+{line}" for line in new[k:m]]
     return "".join(parts)
 
 
 def _lines(text: str) -> list[str]:
-    lines = [f"{line}\n" for line in text.split("\n")]
-    last = lines.pop().removesuffix("\n")
-    if last:
-        lines.append(last)
+    """Return the lines as a diff shows them: with a remark after a last one without a line feed."""
+    *lines, last = (f"{line}\n" for line in text.split("\n"))
+    if last != "\n":
+        lines.append(f"{last}\\ No newline at end of file\n")
     return lines
-
-
-def _line(sign: str, line: str) -> str:
-    if line.endswith("\n"):
-        return f"{sign}{line}"
-    return f"{sign}{line}\n\\ No newline at end of file\n"
 
 
 def _range(start: int, end: int) -> str:
     # An empty range uses the number of the previous line.
     length = end - start
     if length == 1:
-        return str(start + 1)
+        return str(end)
     return f"{start + (length > 0)},{length}"

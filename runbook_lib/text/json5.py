@@ -41,18 +41,16 @@ def loads(text: str) -> Any:
         return json.loads("".join(parts))
     except RecursionError as error:
         raise CannotTell("it is nested too deeply") from error
-    except ValueError as error:
-        message = str(error)
-        if isinstance(error, json.JSONDecodeError):
-            message = f"line {error.lineno}: {error.msg}"
-        raise CannotTell(f"it is not JSON ({message})") from error
+    except json.JSONDecodeError as error:
+        raise CannotTell(f"it is not JSON (line {error.lineno}: {error.msg})") from error
+    except ValueError as error:  # a number with thousands of digits
+        raise CannotTell(f"it is not JSON ({error})") from error
 
 
 def _string(literal: str) -> str:
     """Return a JSON5 string as a JSON string; an unterminated string stays unterminated."""
-    ends = len(literal) > 1 and literal[-1] == literal[0]
-    body = literal[1 : -1 if ends else None]
-    return f'"{_ESCAPE.sub(_escaped, body)}' + ('"' if ends else "")
+    end = '"' if len(literal) > 1 and literal[-1] == literal[0] else ""
+    return f'"{_ESCAPE.sub(_escaped, literal[1 : len(literal) - len(end)])}{end}'
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -13,9 +13,9 @@ def join_first(names: Sequence[str], limit: int) -> str:
 
 def shorten(text: str, limit: int) -> str:
     """Return the text, or its first characters and ``…`` if it has more than ``limit``."""
-    if len(text) > limit:
-        text = f"{text[: limit - 1]}…"
-    return text
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit - 1]}…"
 
 
 def capitalized(text: str) -> str:

@@ -41,9 +41,7 @@ def unlinked(text: str) -> str:
 
 def address(url: str, otherwise: Callable[[str], str] = code) -> str:
     """Return a web URL unchanged, which GitHub turns into a link; anything else as code."""
-    if _ADDRESS.fullmatch(url):
-        return url
-    return otherwise(url)
+    return url if _ADDRESS.fullmatch(url) else otherwise(url)
 
 
 def _flat(text: str) -> str:

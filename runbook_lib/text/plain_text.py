@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, zip_longest
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
@@ -10,8 +10,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterat
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = []
-        for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
-            to_the_right = index < len(right) and right[index]
+        for cell, width, to_the_right in zip_longest(row, widths, right):
             cells.append(cell.rjust(width) if to_the_right else cell.ljust(width))
         yield "  ".join(cells).rstrip()
 

@@ -4,12 +4,9 @@ Clean HTML neither runs nor loads anything and covers no other part of the page.
 terminal nor hides anything from its reader.
 """
 
-import contextlib
 import re
-import sys
-from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import nh3
@@ -21,7 +18,7 @@ thead time tr tt u ul var wbr"""
 _DROPPED = "head iframe math noembed noframes noscript object script select style svg template textarea title xmp"
 _ATTRIBUTES = """align alt border class colspan datetime dir height href lang max open role rowspan scope span src start
 style tabindex title value width"""
-_SCHEMES = frozenset({"http", "https", "mailto", "data"})
+_SCHEMES = {"http", "https", "mailto", "data"}
 _LINK = re.compile(r"#|https?://|mailto:|[\w.%-]+\Z", re.IGNORECASE)
 _PICTURE = re.compile(r"data:image/(?:gif|jpeg|png|svg\+xml|webp);base64,[A-Za-z0-9+/=\s]*", re.IGNORECASE)
 #: A style that loads something, or covers other parts of the page, possibly written with escapes.
@@ -76,28 +73,6 @@ def _without_commands(text: str) -> str:
     return _COMMANDS.sub(_INVISIBLE, _COMMAND_LINE.sub(rf"\1{_INVISIBLE}", text))
 
 
-class _VisibleStream:
-    """A stream that writes ``visible`` text to another stream, and delegates all other attributes."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        return self._stream.write(visible(text))
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
-
-
-@contextlib.contextmanager
-def terminal() -> Iterator[None]:
-    """Print only visible text in this context, and escape characters missing from the terminal's encoding."""
-    for stream in (sys.stdout, sys.stderr):
-        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
-    with contextlib.redirect_stdout(_VisibleStream(sys.stdout)), contextlib.redirect_stderr(_VisibleStream(sys.stderr)):  # type: ignore[type-var]
-        yield
-
-
 def clean_html(markup: str) -> str:
     """Return HTML that neither runs nor loads anything nor covers the page, with balanced elements.
 
@@ -122,18 +97,16 @@ def _cleaner() -> "nh3.Cleaner":
         attribute_filter=_filter_attribute,
         generic_attribute_prefixes={"aria-"},
         link_rel=None,
-        url_schemes=set(_SCHEMES),
+        url_schemes=_SCHEMES,
     )
 
 
 def _filter_attribute(tag: str, name: str, value: str) -> str | None:
     """Return the value of an attribute, or None for a harmful style or URL."""
-    if name == "style":
-        is_allowed = not _BAD_STYLE.search(value)
-    elif name == "href":
-        is_allowed = tag == "a" and _LINK.match(value) is not None
-    elif name == "src":
-        is_allowed = tag == "img" and _PICTURE.fullmatch(value) is not None
-    else:
-        is_allowed = True
-    return value if is_allowed else None
+    if name == "style" and _BAD_STYLE.search(value):
+        return None
+    if name == "href" and not (tag == "a" and _LINK.match(value)):
+        return None
+    if name == "src" and not (tag == "img" and _PICTURE.fullmatch(value)):
+        return None
+    return value

@@ -111,5 +111,5 @@ def matching(pattern: str, names: Sequence[str]) -> frozenset[str]:
     try:
         return frozenset(name for name in names if regex.search(pattern, name, timeout=limit))
     except (regex.error, TimeoutError, MemoryError) as error:
-        shown = repr(shorten(pattern, 80))
-        raise CannotTell(f"the pattern {shown} takes too long on the names of files, or cannot be used") from error
+        shown = shorten(pattern, 80)
+        raise CannotTell(f"the pattern {shown!r} takes too long on the names of files, or cannot be used") from error

@@ -62,9 +62,7 @@ class UserFile:
         """Return an error with the value at ``keys`` and the expected value."""
         value = self.value(keys)
         names = [key for key in keys if isinstance(key, str)]
-        shown = "empty"
-        if value is not None:
-            shown = shorten(repr(value), 80)
+        shown = "empty" if value is None else shorten(repr(value), 80)
         return self.error(keys, f"{names[-1]} is {shown}; expected {expected}.")
 
 
@@ -84,11 +82,10 @@ def read(text: str, schema: Schema, name: str, origin: str) -> UserFile:
         raise RunbookError(f"The {name} {origin} cannot be read: {error}") from error
     if values is None:
         values = _load("{}")
-    file = UserFile(name, origin, values)
     if not isinstance(values, dict):
-        raise RunbookError(
-            f"The {name} {origin} is not a mapping: expected the keys {', '.join(schema['properties'])}."
-        )
+        listed = ", ".join(schema["properties"])
+        raise RunbookError(f"The {name} {origin} is not a mapping: expected the keys {listed}.")
+    file = UserFile(name, origin, values)
     _check(file, values, schema, schema.get("definitions", {}), ())
     return file
 
@@ -106,9 +103,7 @@ def _load(text: str) -> Any:
             return yaml.load(text)
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = ""
-        if mark:
-            line = f" in line {mark.line + 1}"
+        line = f" in line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error)
         raise CannotTell(f"it does not parse as YAML: {' '.join(problem.split())}{line}.") from error
     except RecursionError as error:
@@ -126,9 +121,7 @@ def _check(file: UserFile, value: Any, schema: Schema, definitions: Mapping[str,
     for alternative in schema.get("oneOf", ()):
         if _has_type(value, alternative["type"]):
             schema = {**schema, **alternative}
-    choices = schema.get("enum")
-    if "const" in schema:
-        choices = [schema["const"]]
+    choices = [schema["const"]] if "const" in schema else schema.get("enum")
     if choices is not None:
         if value not in choices or isinstance(value, bool) or not isinstance(value, type(choices[0])):
             expected = f"{' or '.join(map(str, choices))}{did_you_mean(str(value), map(str, choices))}"
@@ -150,7 +143,7 @@ def _has_type(value: object, names: str | Sequence[str]) -> bool:
         names = [names]
     if isinstance(value, bool):
         return "boolean" in names
-    return any(isinstance(value, _TYPES[name]) for name in names)
+    return isinstance(value, tuple(_TYPES[name] for name in names))
 
 
 def _in_bounds(value: Any, schema: Schema) -> bool:
@@ -171,9 +164,9 @@ def _check_keys(file: UserFile, mapping: Mapping[Any, Any], schema: Schema, keys
     title = schema.get("title", (file.name, *keys)[-1])
     for key in mapping:
         if schema["additionalProperties"] is False and key not in known:
-            name = str(key)[:80]
-            listed = f"{', '.join(known)}{did_you_mean(name, known)}"
-            raise file.error((*keys, key), f"{title} has the unknown key {name!r}; known are {listed}.")
+            name, listed = str(key)[:80], ", ".join(known)
+            hint = did_you_mean(name, known)
+            raise file.error((*keys, key), f"{title} has the unknown key {name!r}; known are {listed}{hint}.")
         if not isinstance(key, str):
             raise file.refusal(keys, schema["errorMessage"])
     required = list(schema.get("required", ()))

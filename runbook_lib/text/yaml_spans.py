@@ -58,9 +58,8 @@ class Text:
         self.text, self._shift = text, len(text) - len(body)
         self._resolved: dict[int, dict[str, Node]] = {}
         self._merged = 0
-        self.documents: list[Node | None] = []
         with _parsing(text):
-            self.documents += yaml.compose_all(body, Loader=_loader(body))
+            self.documents: list[Node | None] = list(yaml.compose_all(body, Loader=_loader(body)))
 
     def line(self, node: Node) -> int:
         """Return the line of a node, counted from 1."""
@@ -84,9 +83,7 @@ class Text:
         if not isinstance(node, ScalarNode):
             return Cell("", start, end, self.line(node), f"it is {self.text[start:end][:60]!r}, not a text")
         value = str(node.value)
-        quote = ""
-        if node.style in ("'", '"'):
-            quote = node.style
+        quote = node.style if node.style in ("'", '"') else ""
         written, raw = self.text[start:end], f"{quote}{value}{quote}"
         head = written.removesuffix(raw)
         problem = ""
@@ -128,23 +125,18 @@ class Text:
                 for source in items(value) or [value]:
                     for name, node_of_name in self.pairs(source, depth + 1).items():
                         merged.setdefault(name, node_of_name)
-                    self._count(len(merged))
+                    self._merged += len(merged)
+                    if self._merged > _LARGEST:
+                        raise CannotTell(f"its merge keys (<<) expand to more than {_LARGEST:,} values.")
             elif isinstance(key, ScalarNode):
                 own[key.value] = value
         self._resolved[id(node)] = merged | own
         return self._resolved[id(node)]
 
-    def _count(self, merged: int) -> None:
-        self._merged += merged
-        if self._merged > _LARGEST:
-            raise CannotTell(f"its merge keys (<<) expand to more than {_LARGEST:,} values.")
-
 
 def items(node: Node | None) -> list[Node]:
     """Return the items of a sequence; empty for other nodes."""
-    result: list[Node] = []
-    if isinstance(node, SequenceNode):
-        result = node.value
+    result: list[Node] = node.value if isinstance(node, SequenceNode) else []
     return result
 
 
@@ -176,9 +168,7 @@ def _parsing(text: str) -> Iterator[None]:
     except RecursionError as error:
         raise CannotTell(TOO_DEEP) from error
     except yaml.MarkedYAMLError as error:
-        line = ""
-        if error.problem_mark:
-            line = f" in line {error.problem_mark.line + 1}"
+        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
         problem = error.problem or error.context or ""
         if problem.startswith("but "):
             problem = f"{error.context} {problem}"

@@ -26,7 +26,7 @@ _LIMITS = ("--ulimit=memlock=-1", "--ulimit=stack=67108864")
 _SHARED_MEMORY = "--shm-size=24g"
 _MOUNTABLE = re.compile(r"/[^,:\x00-\x1f\x7f]*")
 #: git does not trust a checkout that belongs to another user.
-_TRUST = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+_TRUST = (("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "safe.directory"), ("GIT_CONFIG_VALUE_0", "*"))
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,9 @@ class WorkContainer:
 
     def variables(self, step: WorkStep) -> tuple[str, ...]:
         """Return the variables to set inside the container for a step, as ``NAME=value``."""
-        cache = {"UV_CACHE_DIR": CACHE} if self.cache else {}
-        variables = {**cache, **_TRUST, **dict(step.env)}
+        variables = dict((*_TRUST, *step.env))
+        if self.cache:
+            variables = {"UV_CACHE_DIR": CACHE, **variables}
         return tuple(f"{name}={value}" for name, value in variables.items())
 
 

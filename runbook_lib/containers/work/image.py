@@ -49,9 +49,13 @@ class WorkImage:
         anything else, and for a tag that such an image cannot have.
         """
         text = text.strip()
+        named = named_image(text)
         if region:
-            return cls._pulled(_in_region(text, region))
-        if named := named_image(text):
+            reference = named or ImageRef.parse(text)
+            if family_of(reference) is not ALIBABA or not reference.tag:
+                raise RunbookError(f"region={region} is for Alibaba's images, such as alibaba:25.05, not for {text!r}.")
+            return cls._pulled(alibaba.vpc_address(ALIBABA.read(reference.tag), region))
+        if named:
             return cls._pulled(named)
         if _FILE.fullmatch(text):
             return cls(text, "file")
@@ -112,11 +116,3 @@ class WorkImage:
         if self.kind != "alibaba":
             return ""
         return f"uv is not used in {self.name}. {_ALIBABA_WARNINGS[0]} Use the image that the project builds."
-
-
-def _in_region(text: str, region: str) -> ImageRef:
-    """Return the reference for Alibaba's image, named in any way, from a VPC in a region."""
-    reference = named_image(text) or ImageRef.parse(text)
-    if family_of(reference) is not ALIBABA or not reference.tag:
-        raise RunbookError(f"region={region} is for Alibaba's images, such as alibaba:25.05, not for {text!r}.")
-    return alibaba.vpc_address(ALIBABA.read(reference.tag), region)

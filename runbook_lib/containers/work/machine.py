@@ -13,7 +13,7 @@ from runbook_lib.containers import run
 from runbook_lib.containers.engine import Engine
 from runbook_lib.containers.work.image import WorkImage
 from runbook_lib.errors import RunbookError
-from runbook_lib.system.subprocess_lines import capture
+from runbook_lib.system.subprocess_lines import output_of
 
 #: Files of every container: of Docker; of Podman and Buildah; of Enroot, which Pyxis starts (its ``src/runtime.sh``).
 CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv", "/.lock")
@@ -97,11 +97,12 @@ def missing_prerequisite(
         return f"{image.name} does not exist on this machine: create it (task import), or name another image."
     if "enroot" in programs and shutil.which("enroot", path=path) is None:
         return "enroot is not installed on this machine: install it, or run the commands on a machine that has it."
-    srun = shutil.which("srun", path=path)
-    # A failure of `srun --help` decides nothing.
-    help_text = capture([srun, "--help"], env, _SRUN_HELP_SECONDS) if srun and "srun" in programs else None
-    if isinstance(help_text, str) and "--container-image" not in help_text:
-        return "srun has no option --container-image here, so Pyxis is not installed: ask the cluster's administrators."
+    if "srun" in programs:
+        options = output_of(["srun", "--help"], env, _SRUN_HELP_SECONDS)
+        if options and "--container-image" not in options:
+            return (
+                "srun has no option --container-image here: Pyxis is not installed. Ask the cluster's administrators."
+            )
     return ""
 
 

@@ -65,38 +65,32 @@ def read_project_state(checkout: Checkout, repository: str, base: str = "main") 
         files = frozenset(list_files(checkout, "HEAD"))
         return ProjectState(repository, project, base=tracked, has_lock=lock is not None, files=files)
     files = frozenset(checkout.git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"))
+    branches = frozenset(checkout.git("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split())
+    unmerged = checkout.git("diff", "--name-only", "--diff-filter=U", "-z").split("\0")
     operation, joined_commit = _operation(checkout)
     base_commit = tip or ""
     if joined_commit and tip and checkout.is_ancestor(joined_commit, tip):
         base_commit = joined_commit
     missing = _missing_submodules(checkout, project)
     return ProjectState(
-        repository,
-        project,
-        branch=checkout.current_branch() or "",
-        branches=frozenset(checkout.git("for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads").split()),
-        base=tracked,
-        base_commit=base_commit,
+        repository, project, checkout.current_branch() or "", branches, tracked, base_commit,
         uncommitted=frozenset(checkout.uncommitted([PYPROJECT, LOCK])),
         committed_text=checkout.read([PYPROJECT], "HEAD")[PYPROJECT] or "",
-        unmerged=tuple(filter(None, checkout.git("diff", "--name-only", "--diff-filter=U", "-z").split("\0"))),
-        operation=operation,
+        unmerged=tuple(filter(None, unmerged)), operation=operation,
         lock_was_in_conflict=bool(operation) and bool(checkout.git("ls-files", "--resolve-undo", "--", LOCK)),
-        conflict_marks=re.search(r"(?m)^(?:<<<<<<<|>>>>>>>) ", lock or "") is not None,
-        has_lock=lock is not None,
-        missing_submodules=missing,
-        mcore_branch="" if missing else _mcore_branch(checkout),
-        files=files,
-    )
+        conflict_marks=re.search(r"(?m)^(?:<<<<<<<|>>>>>>>) ", lock or "") is not None, has_lock=lock is not None,
+        missing_submodules=missing, mcore_branch="" if missing else _mcore_branch(checkout), files=files,
+    )  # fmt: skip
 
 
 def _operation(checkout: Checkout) -> tuple[str, str]:
     """Return the unfinished git operation, and the commit that it joins with the current branch."""
     operation, path = unfinished_operation(checkout)
-    file = path / "onto" if path.is_dir() else path
-    text = file.read_text("ascii", "replace") if file.is_file() else ""
-    match = re.match(r"\s*([0-9a-f]{40,64})\b", text)
-    return operation, match[1] if match else ""
+    commits: list[str] = []
+    for file in (path, path / "onto"):
+        if file.is_file():
+            commits = re.findall(r"\A\s*([0-9a-f]{40,64})\b", file.read_text("ascii", "replace"))
+    return operation, "".join(commits)
 
 
 def _missing_submodules(checkout: Checkout, project: PythonProject) -> tuple[str, ...]:

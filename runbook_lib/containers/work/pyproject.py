@@ -22,7 +22,7 @@ PYPROJECT = "pyproject.toml"
 #: The place of packages that are neither in an extra nor in a group.
 REQUIRED = "the project's dependencies"
 _NO_VALUE = ("--all-extras", "--all-groups", "--no-default-groups")
-_WITH_NAME = re.compile(r"--(no-|only-)?(extra|group)")
+_WITH_NAME = re.compile(r"--(?:no-|only-)?(?P<kind>extra|group)")
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,9 @@ class PythonProject:
         lists = {REQUIRED: project.get("dependencies")}
         lists |= {f"extra {name}": entries for name, entries in extras.items()}
         lists |= {f"group {name}": entries for name, entries in groups.items()}
-        return cls(
-            str(project.get("name", "")),
-            tuple(extras),
-            tuple(groups),
-            {name: str(sources[name]["path"]) for name in sources if "path" in _table(sources, name)},
-            {place: _requirements(entries) for place, entries in lists.items()},
-            text,
-        )
+        paths = {name: str(sources[name]["path"]) for name in sources if "path" in _table(sources, name)}
+        places = {place: _requirements(entries) for place, entries in lists.items()}
+        return cls(str(project.get("name", "")), tuple(extras), tuple(groups), paths, places, text)
 
     def kinds(self, name: str) -> tuple[str, ...]:
         """Return the kinds of a name, ``extra`` and ``group``, comparing names like uv."""
@@ -123,33 +118,28 @@ class PythonProject:
             if word in _NO_VALUE:
                 options.append(word)
             elif match := _WITH_NAME.fullmatch(head):
-                options += self._named_option(match, value if equals else next(words, ""))
+                if not equals:
+                    value = next(words, "")
+                if not value:
+                    raise RunbookError(f"{head} is not followed by a name. Name an extra or a group of {PYPROJECT}.")
+                if head == "--only-extra":
+                    raise RunbookError("uv has no option --only-extra; --only-group is only for groups.")
+                options += (head, self.option(match["kind"], value)[1])
             elif word.startswith("-"):
                 raise RunbookError(
                     f"{word} does not select packages. Name extras and groups: "
                     f"{_join((*self.extras, *self.groups))}; or --all-extras --all-groups."
                 )
             else:
-                options += self._bare_name(word)
+                kinds = self.kinds(word)
+                if len(kinds) == 2:
+                    raise RunbookError(
+                        f"{word!r} is an extra and a group of {self.name}: write --extra {word} or --group {word}."
+                    )
+                options += self.option("".join(kinds) or "extra or group", word)
         if "--only-group" in options and {"--extra", "--all-extras", "--group"} & set(options):
             raise RunbookError("--only-group excludes everything else, so uv refuses further extras and groups.")
         return tuple(options)
-
-    def _named_option(self, match: re.Match[str], name: str) -> tuple[str, str]:
-        prefix, kind = match[1] or "", match[2]
-        if not name:
-            raise RunbookError(f"{match[0]} is not followed by a name. Name an extra or a group of {PYPROJECT}.")
-        if prefix == "only-" and kind == "extra":
-            raise RunbookError("uv has no option --only-extra; --only-group is only for groups.")
-        return f"--{prefix}{kind}", self.option(kind, name)[1]
-
-    def _bare_name(self, name: str) -> tuple[str, str]:
-        kinds = self.kinds(name)
-        if len(kinds) == 2:
-            raise RunbookError(
-                f"{name!r} is an extra and a group of {self.name}: write --extra {name} or --group {name}."
-            )
-        return self.option(next(iter(kinds), "extra or group"), name)
 
     def _spelling(self, kind: str, name: str) -> str:
         names = {"extra": self.extras, "group": self.groups}.get(kind, ())
@@ -213,10 +203,11 @@ def _without(package: str, data: Any, table: str = "") -> Any:
 
 def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     """Return a nested table, empty if it is missing or not a table."""
-    table: object = data
     for key in keys:
-        table = table.get(key, {}) if isinstance(table, dict) else {}
-    return table if isinstance(table, dict) else {}
+        data = data.get(key, {})
+        if not isinstance(data, dict):
+            return {}
+    return data
 
 
 def _join(names: Iterable[str]) -> str:

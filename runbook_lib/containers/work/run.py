@@ -107,8 +107,8 @@ def _save(paths: Sequence[str], root: Path) -> list[tuple[str, str]]:
     saved = []
     for path in paths:
         if (root / path).is_file() and not (root / path).is_symlink():
-            blob = subprocess_lines.capture(["git", "-C", str(root), "hash-object", "-w", "--", path], os.environ)
-            saved.append((path, blob.strip() if isinstance(blob, str) else ""))
+            words = ["git", "-C", str(root), "hash-object", "-w", "--", path]
+            saved.append((path, subprocess_lines.output_of(words, os.environ).strip()))
     return saved
 
 

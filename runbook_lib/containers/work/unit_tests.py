@@ -55,8 +55,8 @@ def read_buckets(workloads: Iterable[Workload]) -> tuple[UnitTestBucket, ...]:
 
 def bucket_of(path: str, buckets: Iterable[UnitTestBucket]) -> str:
     """Return the bucket in which CI runs a file: the smallest that covers it; empty if none does."""
-    covering = [bucket for bucket in buckets if bucket.covers(path)]
-    return max(covering, key=lambda bucket: len(bucket.base)).name if covering else ""
+    covering = sorted((len(bucket.base), bucket.name) for bucket in buckets if bucket.covers(path))
+    return covering[-1][1] if covering else ""
 
 
 def plan_tests(
@@ -83,24 +83,22 @@ def plan_tests(
         return make_step("test-files-bridge", subject=tests or "all unit tests", selection=selection)
     matching = {bucket.platform: bucket for bucket in buckets if bucket.name == tests}
     if matching:
-        return _bucket_step(matching.get(_USUAL_PLATFORM, next(iter(matching.values()))), image_type)
+        bucket = matching.get(_USUAL_PLATFORM, next(iter(matching.values())))
+        if image_type not in bucket.environments:
+            environments = ", ".join(bucket.environments)
+            raise RunbookError(f"CI does not run the bucket {tests} for {image_type}, only for {environments}.")
+        platform: tuple[str, ...] = ()
+        if bucket.platform != _USUAL_PLATFORM:
+            platform = ("--platform", bucket.platform.removeprefix("dgx_"))
+        return make_step("test-bucket", bucket=tests, image_type=image_type, platform=platform, gpus=str(bucket.gpus))
     selection = _selection(tests, files, [bucket.name for bucket in buckets])
     subject = tests or "all unit tests"
     if "-k" in selection:
         subject = f"the tests whose names match {tests}"
     path, sentence = tests.partition("::")[0], ""
-    if path.endswith(".py") and (bucket := bucket_of(path, buckets)):
-        sentence = f" CI runs this file in the bucket {bucket}."
+    if path.endswith(".py") and (name := bucket_of(path, buckets)):
+        sentence = f" CI runs this file in the bucket {name}."
     return make_step("test-files", subject=subject, gpus=str(gpus), selection=selection, bucket=sentence)
-
-
-def _bucket_step(bucket: UnitTestBucket, image_type: ImageType) -> WorkStep:
-    if image_type not in bucket.environments:
-        environments = ", ".join(bucket.environments)
-        raise RunbookError(f"CI does not run the bucket {bucket.name} for {image_type}, only for {environments}.")
-    option = ("--platform", bucket.platform.removeprefix("dgx_"))
-    platform = () if bucket.platform == _USUAL_PLATFORM else option
-    return make_step("test-bucket", bucket=bucket.name, image_type=image_type, platform=platform, gpus=str(bucket.gpus))
 
 
 def _selection(tests: str, files: Collection[str], buckets: Sequence[str]) -> tuple[str, ...]:

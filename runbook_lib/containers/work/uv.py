@@ -167,7 +167,7 @@ def resolve_conflict(state: ProjectState) -> WorkPlan:
     if not state.operation:
         steps.append(_commit(state, (LOCK,), "build: lock again"))
     elif state.operation == "merge":
-        steps.append(make_step("conclude-merge", signing=_signing(state)))
+        steps.append(make_step("conclude-merge", signing=_signing(state)[0]))
     else:
         steps.append(make_step("continue", operation=state.operation))
     return WorkPlan(tuple(steps))
@@ -210,8 +210,9 @@ def lint(state: ProjectState, *, fix: bool) -> WorkPlan:
             f"The checkout has no {AUTOFORMAT}, and no group in {PYPROJECT} lists ruff, so its linters are unknown."
         )
     group, isolated = groups[0], _isolated(groups[0])
-    check = make_step("ruff-check", group=group, isolated=isolated, options=("--fix",) if fix else ())
-    layout = make_step("ruff-format", group=group, isolated=isolated, options=() if fix else ("--check",))
+    lint_options, format_options = (("--fix",), ()) if fix else ((), ("--check",))
+    check = make_step("ruff-check", group=group, isolated=isolated, options=lint_options)
+    layout = make_step("ruff-format", group=group, isolated=isolated, options=format_options)
     return WorkPlan((*_submodules(state), check, layout))
 
 
@@ -268,14 +269,15 @@ def _branch(state: ProjectState, branch: str) -> tuple[WorkStep, ...]:
     return (make_step("branch-create", branch=branch, base=state.base),)
 
 
-def _signing(state: ProjectState) -> tuple[str, ...]:
-    """Return the options of ``git commit`` in the repository's guide: Megatron-LM also wants a signature."""
-    return ("-s",) if state.repository == MEGATRON_BRIDGE.name else ("-S", "-s")
+def _signing(state: ProjectState) -> tuple[tuple[str, ...], str]:
+    """Return the options of ``git commit`` in the repository's guide, and a phrase for them."""
+    if state.repository == MEGATRON_BRIDGE.name:
+        return ("-s",), "signed off"
+    return ("-S", "-s"), "signed, and signed off"
 
 
 def _commit(state: ProjectState, paths: tuple[str, ...], message: str) -> WorkStep:
-    signing = _signing(state)
-    signed = "signed off" if signing == ("-s",) else "signed, and signed off"
+    signing, signed = _signing(state)
     return make_step("commit", signing=signing, message=message, paths=paths, signed=signed)
 
 
