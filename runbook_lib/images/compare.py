@@ -26,13 +26,9 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
     "Python": ("PYTHON_VERSION",),
 }
 _NOTED: dict[Change, str] = {
-    "same": "same",
-    "changed": "",
-    "major": "**major**",
-    "back": "**older**",
-    "new": "newly named",
+    "same": "same", "changed": "", "major": "**major**", "back": "**older**", "new": "newly named",
     "gone": "no longer named",
-}
+}  # fmt: skip
 _MAX_VALUE, _MAX_NAMES = 80, 40  # characters of a value in a table, names in one sentence
 
 
@@ -122,7 +118,11 @@ class ImageComparison:
         for components, names in groups.items():
             yield from _table(self.old, self.new, names, components)
             for name in names:
-                yield _download(name, *self.platforms[name].size)
+                before, after = self.platforms[name].size
+                change = ""
+                if before:
+                    change = f", {(after - before) / before:+.1%}"
+                yield f"- Download for {code(name)}: {_bytes(after)} compressed (before: {_bytes(before)}{change})"
             new = {component.name: component.new for component in components}
             driver = DriverRequirement.of({"CUDA_VERSION": new["CUDA"], "CUDA_DRIVER_VERSION": new["driver"]}).summary
             if driver.verdict != "unknown":
@@ -175,8 +175,7 @@ def versions(image: PlatformImage) -> dict[str, str]:
     """Return each component's version in the config, empty if there is none."""
     result: dict[str, str] = {}
     for component, variables in COMPONENTS.items():
-        values = (image.env.get(variable, "") for variable in variables)
-        result[component] = next(filter(None, values), "")
+        result[component] = next(filter(None, map(image.env.get, variables)), "")
     # The labels of Ubuntu's own image, which images built on it inherit.
     result["Ubuntu"] = ""
     if image.labels.get("org.opencontainers.image.ref.name") == "ubuntu":
@@ -210,13 +209,6 @@ def _table(old: str, new: str, platforms: list[str], components: tuple[Component
 
 def _cell(version: str) -> str:
     return code(shorten(version, _MAX_VALUE)) if version else "not named"
-
-
-def _download(platform: str, old: int, new: int) -> str:
-    change = ""
-    if old:
-        change = f", {(new - old) / old:+.1%}"
-    return f"- Download for {code(platform)}: {_bytes(new)} compressed (before: {_bytes(old)}{change})"
 
 
 def _bytes(size: int) -> str:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.driver_inventory import NodeDriver, listed_drivers
-from runbook_lib.images.driver_rules import cuda_of_month, image_notes
-from runbook_lib.images.drivers import DriverJudgement, DriverRequirement, Verdict
+from runbook_lib.images.drivers import DriverJudgement, DriverRequirement, Verdict, cuda_of_month, image_notes
 from runbook_lib.images.families import OTHER, family_of
 from runbook_lib.images.reference import Image, ImageRef, PlatformImage, Tag
 from runbook_lib.images.tags.alibaba import AlibabaTag
@@ -18,11 +17,8 @@ from runbook_lib.text.lists import join_first
 VARIABLE = "RUNBOOK_DRIVERS"
 #: The exit status for the worst verdict.
 EXIT_STATUS: dict[Verdict, int] = {
-    "runs": 0,
-    "runs by the compatibility package": 0,
-    "does not run": 1,
-    "unknown": 2,
-}
+    "runs": 0, "runs by the compatibility package": 0, "does not run": 1, "unknown": 2
+}  # fmt: skip
 _MAX_NODES = 6  # in one sentence
 
 
@@ -76,8 +72,7 @@ def documented_image(ref: ImageRef) -> tuple[Image, str] | None:
     if not isinstance(tag, NgcTag) or tag.kind != "release":
         return None
     month = str(tag).partition("-")[0]
-    cuda = cuda_of_month(month)
-    if not cuda:
+    if not (cuda := cuda_of_month(month)):
         return None
     notes = image_notes("PyTorch", month)
     steps.append(f"NGC's {tag} has CUDA {cuda} ({notes.name}, {notes.address})")

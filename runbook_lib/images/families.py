@@ -13,7 +13,7 @@ from runbook_lib.images.tags.nemo import NemoTag
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.images.tags.numbered import NumberedTag
 
-T = TypeVar("T", bound=Tag)
+T_co = TypeVar("T_co", bound=Tag, covariant=True)
 
 _OTHER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
@@ -52,17 +52,17 @@ class OtherTag:
 
 
 @dataclass(frozen=True)
-class TagListing(Generic[T]):
+class TagListing(Generic[T_co]):
     """The tags of a registry by kind, newest first; ``unreadable``: tags in other formats, in the registry's order."""
 
-    releases: tuple[T, ...]
-    candidates: tuple[T, ...]
-    specials: tuple[T, ...]
+    releases: tuple[T_co, ...]
+    candidates: tuple[T_co, ...]
+    specials: tuple[T_co, ...]
     unreadable: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Family(Generic[T]):
+class Family(Generic[T_co]):
     """Images whose tags follow one rule.
 
     ``images``: registry and repository of each; ``parse`` parses a tag of allowed length.
@@ -70,23 +70,23 @@ class Family(Generic[T]):
 
     name: str
     images: tuple[str, ...]
-    parse: Callable[[str], T]
+    parse: Callable[[str], T_co]
 
-    def read(self, text: str) -> T:
+    def read(self, text: str) -> T_co:
         """Parse a tag.  Raises RunbookError if it has a different format or is too long."""
         require_tag_length(text)
         return self.parse(text)
 
-    def listed(self, texts: Iterable[str]) -> TagListing[T]:
+    def listed(self, texts: Iterable[str]) -> TagListing[T_co]:
         """Return the tags of a registry sorted by kind and age."""
-        tags: list[T] = []
+        tags: list[T_co] = []
         unreadable: list[str] = []
         for text in texts:
             try:
                 tags.append(self.read(text))
             except RunbookError:
                 unreadable.append(text)
-        by_kind: dict[Kind, list[T]] = {"release": [], "candidate": [], "special": []}
+        by_kind: dict[Kind, list[T_co]] = {"release": [], "candidate": [], "special": []}
         for tag in sorted(tags, reverse=True):
             by_kind[tag.kind].append(tag)
         releases, candidates, specials = map(tuple, by_kind.values())
@@ -95,14 +95,10 @@ class Family(Generic[T]):
 
 NGC = Family("NGC PyTorch", ("nvcr.io/nvidia/pytorch",), NgcTag.parse)
 NEMO = Family("NeMo", ("nvcr.io/nvidia/nemo", "nvcr.io/nvidian/nemo"), NemoTag.parse)
+_COREWEAVE_NAMES = ("torch", "torch-extras", "nightly-torch", "nightly-torch-extras")
 COREWEAVE = Family(
     "CoreWeave ml-containers",
-    (
-        "ghcr.io/coreweave/ml-containers/torch",
-        "ghcr.io/coreweave/ml-containers/torch-extras",
-        "ghcr.io/coreweave/ml-containers/nightly-torch",
-        "ghcr.io/coreweave/ml-containers/nightly-torch-extras",
-    ),
+    tuple(f"ghcr.io/coreweave/ml-containers/{name}" for name in _COREWEAVE_NAMES),
     CoreWeaveTag.parse,
 )
 ALIBABA = Family(
@@ -118,14 +114,7 @@ VERSIONED = Family("NGC, by version", (), NumberedTag.parse_version)
 NGC_HOST = "nvcr.io"
 #: Images of an unknown family.
 OTHER = Family("other", (), OtherTag.parse)
-AnyFamily = (
-    Family[NgcTag]
-    | Family[NemoTag]
-    | Family[CoreWeaveTag]
-    | Family[AlibabaTag]
-    | Family[NumberedTag]
-    | Family[OtherTag]
-)
+AnyFamily = Family[Tag]
 FAMILIES: tuple[AnyFamily, ...] = (NGC, NEMO, COREWEAVE, ALIBABA)
 
 
@@ -143,9 +132,9 @@ def named_image(text: str) -> ImageRef | None:
     """Return the image for a short name such as ``nemo:26.06`` or ``alibaba:25.05``; None for other names."""
     name, _, tag = text.partition(":")
     families: dict[str, AnyFamily] = {"nemo": NEMO, "alibaba": ALIBABA}
-    family = families.get(name)
-    if family is None or not tag:
+    if name not in families or not tag:
         return None
+    family = families[name]
     return ImageRef.parse(family.images[0]).with_tag(family.read(tag))
 
 
@@ -160,11 +149,8 @@ def edition(tag: Tag) -> str:
 
 def newer_releases(family: AnyFamily, tag: Tag, names: Iterable[str]) -> list[Tag]:
     """Return the newer releases of a tag's edition, the newest first; ``names`` are all tags of the image."""
-    newer: list[Tag] = []
-    for release in family.listed(names).releases:
-        if edition(release) == edition(tag) and tag < release:
-            newer.append(release)
-    return newer
+    releases = family.listed(names).releases
+    return [release for release in releases if edition(release) == edition(tag) and tag < release]
 
 
 def is_older(tag: Tag, than: Tag) -> bool:

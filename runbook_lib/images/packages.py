@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from packaging.utils import canonicalize_name
+
 from runbook_lib.errors import CannotTell
 from runbook_lib.text.lists import shorten
 from runbook_lib.text.markdown import code
@@ -17,8 +19,7 @@ from runbook_lib.text.markdown import code
 Inventory: TypeAlias = Mapping[tuple[str, str], tuple[str, ...]]
 
 DPKG_STATUS = "var/lib/dpkg/status"
-_KINDS = {"pypi": "pip", "deb": "dpkg"}  # the type in a package URL → kind
-_SYFT_TYPES = {"python": "pip", "deb": "dpkg"}
+_KINDS = {"pypi": "pip", "python": "pip", "deb": "dpkg"}  # the type in a package URL, or syft's → kind
 _METADATA = re.compile(r"(?:[^/]+/)*(?:dist|site)-packages/[^/]+\.(?:dist-info/METADATA|egg-info/PKG-INFO)")
 _MOST = 200_000  # packages in one SBOM
 _MAX_TEXT = 120  # characters of a name or a version
@@ -70,18 +71,14 @@ class PackageComparison:
         rows = []
         for key in sorted(self.old.packages.keys() | self.new.packages.keys()):
             old, new = (", ".join(side.packages.get(key, ())) for side in (self.old, self.new))
+            change = "changed"
+            if not old:
+                change = "unclear" if self.old.unread else "new"
+            elif not new:
+                change = "unclear" if self.new.unread else "gone"
             if old != new:
-                rows.append(
-                    {"kind": key[0], "package": key[1], "old": old, "new": new, "change": self._change(old, new)}
-                )
+                rows.append({"kind": key[0], "package": key[1], "old": old, "new": new, "change": change})
         return rows
-
-    def _change(self, old: str, new: str) -> str:
-        if old and new:
-            return "changed"
-        if old:
-            return "unclear" if self.new.unread else "gone"
-        return "unclear" if self.old.unread else "new"
 
     def as_json(self) -> dict[str, object]:
         """Return the comparison for machines."""
@@ -98,15 +95,14 @@ class PackageComparison:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        rows = self.rows()
-        if rows:
+        if rows := self.rows():
             yield f"| package | {code(self.old.image)} | {code(self.new.image)} | |"
             yield "| --- | --- | --- | --- |"
+        else:
+            yield "No difference between the packages that were read."
         for row in rows:
             old, new = (code(shorten(row[side], _MAX_TEXT)) if row[side] else "" for side in ("old", "new"))
             yield f"| {code(row['package'])} ({row['kind']}) | {old} | {new} | {row['change']} |"
-        if not rows:
-            yield "No difference between the packages that were read."
         yield ""
         for side in (self.old, self.new):
             yield f"- {code(side.image)}: {len(side.packages)} packages from {side.origin}."
@@ -120,11 +116,6 @@ class PackageComparison:
             yield "- *unclear*: the other image may have it in a layer that was not read; `--all` reads every layer."
 
 
-def normalized(name: str) -> str:
-    """Return a pip package's name, normalized like on PyPI."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def is_metadata(path: str) -> bool:
     """Return True if a path is the metadata of a pip package."""
     return _METADATA.fullmatch(path) is not None
@@ -133,9 +124,9 @@ def is_metadata(path: str) -> bool:
 def parse_metadata(text: str) -> tuple[str, str] | None:
     """Return name and version in a pip package's metadata, or None."""
     values = _fields(text)
-    if not values.get("name") or not values.get("version"):
-        return None
-    return normalized(values["name"]), values["version"]
+    if values.get("name") and values.get("version"):
+        return canonicalize_name(values["name"]), values["version"]
+    return None
 
 
 def parse_dpkg(text: str) -> dict[str, str]:
@@ -206,10 +197,10 @@ def _spdx(packages: Sequence[Any]) -> Iterator[tuple[tuple[str, str], str]]:
 
 def _syft(artifacts: Sequence[Any]) -> Iterator[tuple[tuple[str, str], str]]:
     for artifact in _objects(artifacts):
-        kind = _SYFT_TYPES.get(str(artifact.get("type")))
+        kind = _KINDS.get(str(artifact.get("type")))
         name, version = artifact.get("name"), artifact.get("version")
         if kind and isinstance(name, str) and isinstance(version, str):
-            yield (kind, normalized(name) if kind == "pip" else name), version
+            yield (kind, name), version
 
 
 def _cyclonedx(components: object, depth: int) -> Iterator[tuple[tuple[str, str], str]]:
@@ -231,13 +222,10 @@ def _purl(text: object, version: object) -> Iterator[tuple[tuple[str, str], str]
         return
     path = text.removeprefix("pkg:").partition("#")[0].partition("?")[0]
     path, _, in_url = path.partition("@")
-    kind = _KINDS.get(path.partition("/")[0])
-    name = unquote(path.rpartition("/")[2])
-    known = unquote(in_url)
-    if not known and isinstance(version, str):
-        known = version
-    if kind and name and known:
-        yield (kind, normalized(name) if kind == "pip" else name), known
+    kind, name = _KINDS.get(path.partition("/")[0]), unquote(path.rpartition("/")[2])
+    known = unquote(in_url) or version
+    if kind and name and known and isinstance(known, str):
+        yield (kind, name), known
 
 
 def _inventory(pairs: Iterable[tuple[tuple[str, str], str]]) -> Inventory:
@@ -245,5 +233,7 @@ def _inventory(pairs: Iterable[tuple[tuple[str, str], str]]) -> Inventory:
     for number, ((kind, name), version) in enumerate(pairs):
         if number >= _MOST:
             raise CannotTell(f"There are more than {_MOST:,} packages, which no image has.")
+        if kind == "pip":
+            name = canonicalize_name(name)
         versions.setdefault((kind, name[:_MAX_TEXT]), set()).add(version[:_MAX_TEXT])
     return {key: tuple(sorted(values)) for key, values in versions.items()}

@@ -59,7 +59,8 @@ class ImageRef:
         """Parse ``registry/repository[:tag][@digest]``; anything else raises RunbookError."""
         require_tag_length(text.partition("@")[0].rpartition("/")[2].partition(":")[2])
         match = _REFERENCE.fullmatch(text)
-        if match is None or match["registry"] is None or not _is_host(match["registry"]):
+        # Docker's rule: the first part is a registry when it has a dot or a port, or is localhost.
+        if match is None or not re.search(r"[.:]|^localhost$", match["registry"] or ""):
             raise RunbookError(f"{text!r} is not a full image reference: {_describe_problem(text)}")
         if len(match["registry"]) + 1 + len(match["repository"]) > _LONGEST_NAME:
             raise RunbookError(
@@ -93,14 +94,8 @@ def require_tag_length(tag: str, advice: str = "") -> None:
         raise RunbookError(f"The tag {tag[:60]!r}… is too long: {problem}.{advice}")
 
 
-def _is_host(domain: str) -> bool:
-    # Docker's rule: the first part is a registry when it has a dot or a port, or is localhost.
-    return "." in domain or ":" in domain or domain == "localhost"
-
-
 def _describe_problem(text: str) -> str:
-    digest = re.search("@(sha256|sha512):([0-9a-fA-F]*)$", text)
-    if digest:
+    if digest := re.search("@(sha256|sha512):([0-9a-fA-F]*)$", text):
         expected = int(digest[1][3:]) // 4
         return f"its digest has {len(digest[2])} digits, and {digest[1]} has {expected} lowercase ones."
     return "expected registry/repository:tag, such as nvcr.io/nvidia/pytorch:26.04-py3."

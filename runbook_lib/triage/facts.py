@@ -4,8 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from runbook_lib.images.driver_rules import cuda_of_month
-from runbook_lib.images.drivers import DRIVER, DriverRequirement
+from runbook_lib.images.drivers import DRIVER, DriverRequirement, cuda_of_month
 from runbook_lib.triage.log_summary import LogSummary, MetricComparison
 
 #: A relative difference of a loss that is too large for drift: ten times the tolerance of CI's comparison.

@@ -11,7 +11,7 @@ import pytest
 
 from runbook_lib.images import almanac
 from runbook_lib.images.compare import COMPONENTS
-from runbook_lib.images.driver_rules import cuda_of_month
+from runbook_lib.images.drivers import cuda_of_month
 from runbook_lib.images.reference import Image, PlatformImage
 
 FOLDER = files("runbook_lib.images")

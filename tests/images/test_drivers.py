@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.driver_rules import GUIDE, MINOR, MINORS, RULES, cuda_of_month
-from runbook_lib.images.drivers import DriverRequirement, numbers
+from runbook_lib.images.drivers import GUIDE, MINOR, MINORS, RULES, DriverRequirement, cuda_of_month, numbers
 
 RUNS, PACKAGE, NO, UNKNOWN = "runs", "runs by the compatibility package", "does not run", "unknown"
 CUDA_12_9 = DriverRequirement("12.9", "575.51.03")

@@ -14,10 +14,10 @@ from runbook_lib.images.tags.ngc import NgcTag
 
 Edition = Literal["", "serverless"]
 
-#: Edition → the products that it is for, and those that it is not for.
-PRODUCTS: dict[Edition, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "": (("Lingjun single-tenant",), ()),
-    "serverless": (("ACS", "Lingjun multi-tenant"), ("Lingjun single-tenant",)),
+#: Edition → the products that it is for.
+_PRODUCTS: dict[Edition, str] = {
+    "": "Lingjun single-tenant",
+    "serverless": "ACS and Lingjun multi-tenant, not for Lingjun single-tenant",
 }
 _TAG = re.compile(r"(?P<year>[0-9]{2})\.(?P<month>0[1-9]|1[0-2])(?:-(?P<edition>serverless))?")
 
@@ -55,11 +55,7 @@ class AlibabaTag:
     @property
     def notes(self) -> tuple[str, ...]:
         """The products that the image is for, and the image that it is built on."""
-        fit, unfit = PRODUCTS[self.edition]
-        without = ""
-        if unfit:
-            without = f", not for {' and '.join(unfit)}"
-        return (f"For {' and '.join(fit)}{without}.", f"Built on NGC's {self.ngc}, of the previous month.")
+        return (f"For {_PRODUCTS[self.edition]}.", f"Built on NGC's {self.ngc}, of the previous month.")
 
     def __str__(self) -> str:
         return f"{self.year:02}.{self.month:02}{self.edition and '-' + self.edition}"
