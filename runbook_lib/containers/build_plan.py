@@ -54,12 +54,9 @@ def paths(repository: Repository) -> tuple[str, ...]:
 
 
 def plan(
-    texts: Texts,
-    repository: Repository,
-    image_type: ImageType = "dev",
-    machine: str = "x86_64",
+    texts: Texts, repository: Repository, image_type: ImageType = "dev", machine: str = "x86_64",
     request: BuildRequest | None = None,
-) -> BuildPlan:
+) -> BuildPlan:  # fmt: skip
     """Plan the build of a repository's image of a type, for a machine name as printed by ``uname -m``.
 
     Raises CannotTell if pins or Dockerfile cannot be read, Refused for a stage that needs a secret, and
@@ -197,15 +194,9 @@ def _parse(texts: Texts, path: str, name: str) -> Dockerfile:
 
 
 def _plan(
-    texts: Texts,
-    build: KnownBuild,
-    path: str,
-    base: str,
-    source: str,
-    platform: str,
-    request: BuildRequest,
+    texts: Texts, build: KnownBuild, path: str, base: str, source: str, platform: str, request: BuildRequest,
     image_type: ImageType,
-) -> BuildPlan:
+) -> BuildPlan:  # fmt: skip
     dockerfile = _parse(texts, path, build.name)
     arguments: dict[str, str] = {build.argument: base}
     if "IMAGE_TYPE" in dockerfile.arguments:

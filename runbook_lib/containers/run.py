@@ -78,13 +78,9 @@ def image_id(engine: Engine, name: str, env: Mapping[str, str] = os.environ) -> 
 
 
 def build(
-    plan: BuildPlan,
-    engine: Engine,
-    root: Path,
-    log: Path,
-    say: Callable[[str], object] = print,
+    plan: BuildPlan, engine: Engine, root: Path, log: Path, say: Callable[[str], object] = print,
     env: Mapping[str, str] = os.environ,
-) -> BuildResult:
+) -> BuildResult:  # fmt: skip
     """Build an image in the repository's root; write all output, without secrets, to ``log``.
 
     ``say`` receives each step when it starts.  An interruption ends the engine, which tags only complete images.
@@ -119,11 +115,7 @@ def build(
 
 
 def pull(
-    image: str,
-    engine: Engine,
-    log: Path,
-    say: Callable[[str], object] = print,
-    env: Mapping[str, str] = os.environ,
+    image: str, engine: Engine, log: Path, say: Callable[[str], object] = print, env: Mapping[str, str] = os.environ
 ) -> BuildResult:
     """Pull an image.  The log is written like that of a build."""
     result = run((engine.name, *engine.options, "pull", image), Path.cwd(), log, say, env)
@@ -134,12 +126,9 @@ def pull(
 
 
 def run(
-    command: Sequence[str],
-    root: Path,
-    log: Path,
-    say: Callable[[str], object] = print,
+    command: Sequence[str], root: Path, log: Path, say: Callable[[str], object] = print,
     env: Mapping[str, str] = os.environ,
-) -> BuildResult:
+) -> BuildResult:  # fmt: skip
     """Run any command of an engine.  ``say`` receives its output, or the first and last lines of a long one."""
     start, reader = time.monotonic(), BuildLog()
 
@@ -178,21 +167,20 @@ def inside(
 @contextmanager
 def _container(engine: Engine, image: str, env: Mapping[str, str]) -> Iterator[list[str]]:
     """Yield the command that runs a program in a container, which for buildah is created before and removed after."""
-    if engine.name != "buildah":
+    if engine.name == "buildah":
+        output = capture([engine.name, *engine.options, "from", "--pull-never", image], env)
+        if not isinstance(output, str):
+            message = output.stderr.strip()[-500:]
+            raise CannotTell(f"No container of {image} could be created with {engine}: {message}.")
+        run_words, remove_words = ["run", output.strip(), "--"], ["rm", output.strip()]
+    else:
         name = f"runbook-{secrets.token_hex(6)}"
-        try:
-            yield ["run", "--rm", f"--name={name}", "--entrypoint=", "--pull=never", image]
-        finally:  # a client that was stopped leaves its container running
-            capture([engine.name, *engine.options, "rm", "--force", name], env)
-        return
-    output = capture([engine.name, *engine.options, "from", "--pull-never", image], env)
-    if not isinstance(output, str):
-        message = output.stderr.strip()[-500:]
-        raise CannotTell(f"No container of {image} could be created with {engine}: {message}.")
+        run_words = ["run", "--rm", f"--name={name}", "--entrypoint=", "--pull=never", image]
+        remove_words = ["rm", "--force", name]
     try:
-        yield ["run", output.strip(), "--"]
-    finally:
-        capture([engine.name, *engine.options, "rm", output.strip()], env)
+        yield run_words
+    finally:  # a client that was stopped leaves its container running
+        capture([engine.name, *engine.options, *remove_words], env)
 
 
 def _problem(name: EngineName, errors: str) -> str:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from runbook_lib.errors import CannotTell, Unreachable
 from runbook_lib.golden.values import MAX_BYTES, BadGoldenFile, parse
-from runbook_lib.slurm import job_log
 from runbook_lib.slurm import submissions as rounds
 from runbook_lib.slurm.client import Slurm
 from runbook_lib.slurm.states import OVER, ArrayElement
@@ -121,8 +120,10 @@ def adopt_jobs(slurm: Slurm, submissions: Sequence[Submission]) -> tuple[Submiss
     The submission of such an array was interrupted before the ID was written.  Raises Unreachable if the controller is
     down.
     """
-    result, unknown = list(submissions), [submission.job for submission in submissions].count(None)
-    known = _jobs_by_name(slurm) if unknown else {}
+    result = list(submissions)
+    if all(submission.job is not None for submission in submissions):
+        return tuple(result)
+    known = _jobs_by_name(slurm)
     for index, submission in enumerate(submissions):
         if submission.job is None and submission.name in known:
             result[index] = submission.with_job(known[submission.name])
@@ -204,7 +205,7 @@ class Follower:
                 continue
             self._missed[key] += 1
             if self._missed[key] >= _MAX_MISSED:
-                state = job_log.state_in_log(self._tests[key].entry.folder) or GONE
+                state = rounds.state_in_log(self._tests[key].entry.folder) or GONE
                 self._tests[key] = replace(self._tests[key], state=state, reason="")
 
     def _save(self, test: ObservedTest) -> None:
@@ -284,7 +285,7 @@ def earlier_attempts(entry: RoundTest) -> tuple[str, ...]:
     """Return how each attempt before the last ended, as sentences: Slurm requeued the test after it."""
     sentences = []
     for number, folder in enumerate(entry.earlier, 1):
-        state = job_log.state_in_log(folder)
+        state = rounds.state_in_log(folder)
         reason = f" ({_in_words(state)})" if state else ""
         sentences.append(
             f"Slurm restarted {entry.test} after attempt {number}{reason}. That attempt is not judged: see {folder}"
@@ -305,5 +306,5 @@ def saved_state(entry: RoundTest) -> ObservedTest:
     _, code = exit_record
     state = "COMPLETED"
     if code:
-        state = job_log.state_in_log(entry.folder) or "FAILED"
+        state = rounds.state_in_log(entry.folder) or "FAILED"
     return ObservedTest(entry, state, code=code, restarts=len(entry.earlier))

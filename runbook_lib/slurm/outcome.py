@@ -15,8 +15,8 @@ from runbook_lib.golden.form import Judgement, Verdict
 from runbook_lib.golden.judge import judge
 from runbook_lib.recipes.parallelism import Parallelism
 from runbook_lib.slurm.follow import GONE, ObservedTest
-from runbook_lib.slurm.job_log import log_tail
 from runbook_lib.slurm.states import OVER
+from runbook_lib.slurm.submissions import log_tail
 from runbook_lib.text.lists import shorten
 from runbook_lib.triage import known_problems, read_logs
 from runbook_lib.triage.failure import FailedJob, Failure

@@ -6,6 +6,7 @@
 import itertools
 import re
 from collections.abc import Collection, Mapping
+from operator import itemgetter
 
 from runbook_lib.containers.work.image import WorkImage
 from runbook_lib.errors import RunbookError
@@ -46,10 +47,10 @@ def parse(
     partitions = _by_platform(partition or values.get("partition"))
     images = {platform: _image(name) for platform, name in _by_platform(image or values.get("image")).items()}
     listed = mounts.replace(",", " ").split() or values.get("mounts") or []
-    mount_points = tuple(tuple(mount.split(":")) for mount in listed)
-    if invalid := [":".join(mount) for mount in mount_points if len(mount) < 2]:
-        form = "outside:inside, such as /shared/data:/mnt/artifacts"
-        raise RunbookError(f"The parameter mounts has the mount {invalid[0]!r}; expected {form}.")
+    for mount in listed:
+        if ":" not in mount:
+            form = "outside:inside, such as /shared/data:/mnt/artifacts"
+            raise RunbookError(f"The parameter mounts has the mount {mount!r}; expected {form}.")
     options = list(values.get("options") or ())
     gpu_type, least_gpus = "", values.get("least-gpus", 0)
     for option in options.copy():
@@ -59,8 +60,9 @@ def parse(
             gpu_type, least_gpus = typed[1], max(least_gpus, int(typed[2]))
     return Site(
         checkout, (results or values.get("results") or "").rstrip("/"), image=images.pop("", ""), images=images,
-        partitions=partitions, account=account or values.get("account") or "", mounts=mount_points,
-        at_once=values.get("at-once", 0), gpus=values.get("gpus", True), gpu_type=gpu_type, least_gpus=least_gpus,
+        partitions=partitions, account=account or values.get("account") or "",
+        mounts=tuple(tuple(mount.split(":")) for mount in listed), at_once=values.get("at-once", 0),
+        gpus=values.get("gpus", True), gpu_type=gpu_type, least_gpus=least_gpus,
         options=tuple(options), shared=values.get("shared", False), in_image=tuple(values.get("in-image") or ()),
         runtime=values.get("container") or "", master_port=values.get("master-port", 0),
     )  # fmt: skip
@@ -114,8 +116,8 @@ def unmounted(site: Site, test: Workload, settings: str) -> str:
     """
     if not site.image_for(test.platform):
         return ""
-    mounted = [mount[1] for mount in site.mounts] + [site.results, *site.in_image]
-    present = [path.rstrip("/") for path in mounted if path]
+    mounted = map(itemgetter(1), site.mounts)
+    present = [path.rstrip("/") for path in (*mounted, site.results, *site.in_image) if path]
     missing: dict[str, None] = {}
     for match in _PATH.finditer(f"{test.script}\n{settings}"):
         folder, name = match["folder"], match["name"] or ""

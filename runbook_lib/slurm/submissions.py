@@ -6,6 +6,7 @@ written before anything is submitted and the ID right afterwards, so an interrup
 """
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,16 @@ from runbook_lib.system import atomic_files
 _LIST = "matrix.json"
 _TEXTS = ("recipe", "model", "case", "environment", "platform")
 _NUMBERS = ("nodes", "gpus", "time_limit")
+#: Messages that Slurm writes to a job's log when it ends the job, the most reliable first.
+_LOG_SIGNS = (
+    ("TIMEOUT", b"DUE TO TIME LIMIT"), ("PREEMPTED", b"DUE TO PREEMPTION"), ("NODE_FAIL", b"DUE TO NODE FAILURE"),
+    ("NODE_FAIL", b"Node failure on"), ("NODE_FAIL", b"srun: error: Task launch for"),
+    ("OUT_OF_MEMORY", b"oom_kill"), ("OUT_OF_MEMORY", b"oom-kill"), ("CANCELLED", b" CANCELLED AT "),
+)  # fmt: skip
+_FAILED_NODE = re.compile(
+    rb"(?:Node failure on|Task launch for \S{1,80} failed on node) ([A-Za-z0-9][\w.,\[\]-]{0,200})"
+)
+_LOG_TAIL = 16384  # bytes
 
 
 @dataclass(frozen=True)
@@ -115,9 +126,33 @@ def write_job(submission: Submission, job: int) -> Submission:
     return submission.with_job(job)
 
 
+def log_tail(path: Path, size: int = _LOG_TAIL) -> bytes:
+    """Return the last bytes of a log; empty if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            return file.read(size)
+    except OSError:
+        return b""
+
+
+def state_in_log(folder: Path) -> str:
+    """Return the state that Slurm wrote at the end of a job's log; empty if there is none."""
+    tail = log_tail(folder / "job.log").rpartition(b"DUE TO JOB REQUEUE")[2]  # before it is an earlier attempt
+    return next((state for state, sign in _LOG_SIGNS if sign in tail), "")
+
+
+def failed_nodes(entry: RoundTest) -> set[str]:
+    """Return the nodes that failed in any attempt of a test, according to Slurm; names may be lists (``n[1-2]``)."""
+    nodes: set[str] = set()
+    for folder in (entry.folder, *entry.earlier):
+        nodes |= {name.decode().rstrip(".,") for name in _FAILED_NODE.findall(log_tail(folder / "job.log"))}
+    return nodes
+
+
 def _rounds(base: Path) -> list[int]:
-    names = (path.parent.name for path in base.glob(f"[0-9]*/{_LIST}"))
-    return sorted(int(name) for name in names if name.isdecimal())
+    names = [path.parent.name for path in base.glob(f"[0-9]*/{_LIST}")]
+    return sorted(map(int, filter(str.isdecimal, names)))
 
 
 def _round(folder: Path, number: int) -> Iterator[Submission]:

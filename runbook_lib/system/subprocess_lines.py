@@ -76,13 +76,9 @@ def filter_through(command: str, data: bytes, limit: float = QUERY_LIMIT) -> byt
 
 
 def run_logged(
-    command: Sequence[str],
-    root: Path,
-    log: Path,
-    take_line: Callable[[str], object],
-    env: Mapping[str, str],
+    command: Sequence[str], root: Path, log: Path, take_line: Callable[[str], object], env: Mapping[str, str],
     secret_names: Sequence[str] = (),
-) -> int:
+) -> int:  # fmt: skip
     """Run a command, pass on its lines without secrets, and write them to a log.  Return the exit status.
 
     ``secret_names`` are variables of ``env`` that contain a secret.
@@ -107,13 +103,9 @@ def run_logged(
 
 
 def run(
-    command: Sequence[str],
-    root: Path,
-    take_line: Callable[[str], object],
-    env: Mapping[str, str],
-    *,
+    command: Sequence[str], root: Path, take_line: Callable[[str], object], env: Mapping[str, str], *,
     end_group: bool = False,
-) -> int:
+) -> int:  # fmt: skip
     """Run a command and pass its lines on unchanged.  Return the exit status.
 
     On Linux the command ends with this process, for any reason.  On an interruption only the command is asked to

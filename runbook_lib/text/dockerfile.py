@@ -6,7 +6,7 @@ Source: https://docs.docker.com/reference/dockerfile/.
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.text.dockerfile_syntax import HOLDS_HEREDOCS, Instruction, directives, expand, instructions
@@ -151,13 +151,32 @@ class Dockerfile:
 
 def parse(text: str, path: str = "Dockerfile") -> Dockerfile:
     """Parse a Dockerfile. Raises CannotTell, with file and line, for syntax that Docker would refuse."""
-    reader = _Reader(text, path)
+    args: list[Arg] = []
+    stages: list[Stage] = []
+    heredocs = False
     for instruction in instructions(text):
-        reader.read(instruction)
-    if not reader.stages:
+        line = instruction.line(text)
+        location = f"{path}:{line}"
+        if instruction.unended:
+            raise CannotTell(f"{location}: the here-document {instruction.unended} has no end.")
+        heredocs |= bool(instruction.heredocs)
+        if instruction.keyword == "FROM":
+            stages.append(_stage(instruction, len(stages), line, location))
+        elif instruction.keyword == "ARG":
+            if not instruction.words:
+                raise CannotTell(f"{location}: ARG names no argument.")
+            declared = tuple(_arg(word, line) for word in instruction.words)
+            if stages:
+                stages[-1] = replace(stages[-1], args=stages[-1].args + declared)
+            else:
+                args += declared
+        elif not stages:
+            raise CannotTell(f"{location}: {instruction.keyword} is before the first FROM; only ARG may be there.")
+        elif instruction.keyword in HOLDS_HEREDOCS:
+            stages[-1] = _with_sources(stages[-1], instruction)
+    if not stages:
         raise CannotTell(f"{path} has no FROM, so it builds nothing.")
-    escape = directives(text).get("escape", "\\")
-    return Dockerfile(path, tuple(reader.args), tuple(reader.stages), escape, reader.heredocs)
+    return Dockerfile(path, tuple(args), tuple(stages), directives(text).get("escape", "\\"), heredocs)
 
 
 def arguments(text: str) -> frozenset[str]:
@@ -172,72 +191,41 @@ def arguments(text: str) -> frozenset[str]:
     return frozenset(names)
 
 
-@dataclass
-class _Reader:
-    """The parts of a file that were read so far."""
+def _arg(word: str, line: int) -> Arg:
+    name, equals, default = word.partition("=")
+    return Arg(name, default if equals else None, line)
 
-    text: str
-    path: str
-    args: list[Arg] = field(default_factory=list)
-    stages: list[Stage] = field(default_factory=list)
-    heredocs: bool = False
 
-    def read(self, instruction: Instruction) -> None:
-        line = instruction.line(self.text)
-        location = f"{self.path}:{line}"
-        if instruction.unended:
-            raise CannotTell(f"{location}: the here-document {instruction.unended} has no end.")
-        self.heredocs |= bool(instruction.heredocs)
-        if instruction.keyword == "FROM":
-            self.stages.append(self._stage(instruction, line, location))
-        elif instruction.keyword == "ARG":
-            if not instruction.words:
-                raise CannotTell(f"{location}: ARG names no argument.")
-            for word in instruction.words:
-                name, equals, default = word.partition("=")
-                arg = Arg(name, default if equals else None, line)
-                if self.stages:
-                    self.stages[-1] = replace(self.stages[-1], args=(*self.stages[-1].args, arg))
-                else:
-                    self.args.append(arg)
-        elif not self.stages:
-            raise CannotTell(f"{location}: {instruction.keyword} is before the first FROM; only ARG may be there.")
-        else:
-            self._add_sources(instruction)
+def _stage(instruction: Instruction, index: int, line: int, location: str) -> Stage:
+    words = list(instruction.words)
+    platform = name = ""
+    while words and words[0].startswith("--platform="):
+        platform = words.pop(0).partition("=")[2]
+    if len(words) == 3 and words[1].upper() == "AS":
+        name = words.pop().lower()
+        words.pop()
+        if not _STAGE_NAME.fullmatch(name):
+            expected = "expected a letter, then letters, digits, _, . or -"
+            raise CannotTell(f"{location}: {name!r} is not a stage name: {expected}")
+    if len(words) != 1 or words[0].startswith("--"):
+        expected = "expected FROM [--platform=…] IMAGE [AS NAME]"
+        raise CannotTell(f"{location}: {expected}, found FROM {instruction.rest[:80]}.")
+    return Stage(index, name, words[0], line, platform)
 
-    def _stage(self, instruction: Instruction, line: int, location: str) -> Stage:
-        words = list(instruction.words)
-        platform = ""
-        while words and words[0].startswith("--platform="):
-            platform = words.pop(0).partition("=")[2]
-        name = ""
-        if len(words) == 3 and words[1].upper() == "AS":
-            name = words.pop().lower()
-            words.pop()
-            if not _STAGE_NAME.fullmatch(name):
-                expected = "expected a letter, then letters, digits, _, . or -"
-                raise CannotTell(f"{location}: {name!r} is not a stage name: {expected}")
-        if len(words) != 1 or words[0].startswith("--"):
-            expected = "expected FROM [--platform=…] IMAGE [AS NAME]"
-            raise CannotTell(f"{location}: {expected}, found FROM {instruction.rest[:80]}.")
-        return Stage(len(self.stages), name, words[0], line, platform)
 
-    def _add_sources(self, instruction: Instruction) -> None:
-        """Add the stages or images, and the secrets, in the flags of COPY, ADD or RUN, but not of ONBUILD."""
-        if instruction.keyword not in HOLDS_HEREDOCS:
-            return
-        stage = self.stages[-1]
-        uses, secrets = dict.fromkeys(stage.uses), dict.fromkeys(stage.secrets)
-        for word in instruction.words:
-            flag, _, value = word.partition("=")
-            if not flag.startswith("--"):
-                break
-            if flag == "--from":
-                uses[value] = None
-            elif flag == "--mount":
-                options = dict(part.partition("=")[::2] for part in value.split(","))
-                if options.get("from"):
-                    uses[options["from"]] = None
-                if options.get("type") == "secret":
-                    secrets[options.get("id") or options.get("target", "").rpartition("/")[2]] = None
-        self.stages[-1] = replace(stage, uses=tuple(uses), secrets=tuple(secrets))
+def _with_sources(stage: Stage, instruction: Instruction) -> Stage:
+    """Return the stage with the stages or images, and the secrets, in the flags of COPY, ADD or RUN."""
+    uses, secrets = dict.fromkeys(stage.uses), dict.fromkeys(stage.secrets)
+    for word in instruction.words:
+        flag, _, value = word.partition("=")
+        if not flag.startswith("--"):
+            break
+        if flag == "--from":
+            uses[value] = None
+        elif flag == "--mount":
+            options = dict(part.partition("=")[::2] for part in value.split(","))
+            if options.get("from"):
+                uses[options["from"]] = None
+            if options.get("type") == "secret":
+                secrets[options.get("id") or options.get("target", "").rpartition("/")[2]] = None
+    return replace(stage, uses=tuple(uses), secrets=tuple(secrets))

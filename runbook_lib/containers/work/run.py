@@ -74,12 +74,9 @@ class WorkResult:
 
 
 def run(
-    commands: Sequence[StepCommand],
-    root: Path,
-    log: Path,
-    show: Callable[[str], object] = print,
+    commands: Sequence[StepCommand], root: Path, log: Path, show: Callable[[str], object] = print,
     env: Mapping[str, str] | None = None,
-) -> WorkResult:
+) -> WorkResult:  # fmt: skip
     """Run the commands in ``root``; their output goes, without secrets, to ``log`` and line by line to ``show``.
 
     Only the first and the last lines of long output are shown.  Raises RunbookError if a program is not installed or
@@ -113,12 +110,9 @@ def _save(paths: Sequence[str], root: Path) -> list[tuple[str, str]]:
 
 
 def _run(
-    command: StepCommand,
-    root: Path,
-    write: Callable[[str], None],
-    show: Callable[[str], object],
+    command: StepCommand, root: Path, write: Callable[[str], None], show: Callable[[str], object],
     env: Mapping[str, str],
-) -> StepFailure | None:
+) -> StepFailure | None:  # fmt: skip
     if shutil.which(command.words[0], path=env.get("PATH", "")) is None:
         raise RunbookError(
             f"{command.words[0]} is not installed here, but the step “{command.step.title}” needs it. Install it, or "

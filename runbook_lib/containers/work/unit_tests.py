@@ -60,13 +60,9 @@ def bucket_of(path: str, buckets: Iterable[UnitTestBucket]) -> str:
 
 
 def plan_tests(
-    tests: str,
-    repository: str,
-    buckets: Sequence[UnitTestBucket],
-    files: Collection[str],
-    image_type: ImageType,
+    tests: str, repository: str, buckets: Sequence[UnitTestBucket], files: Collection[str], image_type: ImageType,
     gpus: int = 8,
-) -> WorkStep:
+) -> WorkStep:  # fmt: skip
     """Return the step that runs the named tests.
 
     ``tests`` is a bucket, a path below tests/unit_tests with or without ``::Class::test``, or an expression on names;

@@ -10,7 +10,7 @@ from runbook_lib import display
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.recipes.workloads import Workload
-from runbook_lib.slurm import follow, job_log, selection, site_file
+from runbook_lib.slurm import follow, selection, site_file
 from runbook_lib.slurm import submissions as rounds
 from runbook_lib.slurm.batch_files import JobArray, arrays
 from runbook_lib.slurm.client import Slurm
@@ -255,7 +255,7 @@ def _failed_nodes(plan: SlurmPlan) -> str:
     for submission in plan.submissions:
         for entry in submission.entries:
             if entry.test.name in names:
-                nodes |= job_log.failed_nodes(entry)
+                nodes |= rounds.failed_nodes(entry)
     return ",".join(sorted(nodes))
 
 
