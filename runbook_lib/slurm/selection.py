@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 import yaml
 
@@ -18,6 +17,7 @@ from runbook_lib.recipes.parallelism import Parallelism
 from runbook_lib.recipes.workloads import TIME_LIMIT, Workload, read
 from runbook_lib.slurm.batch_files import launch
 from runbook_lib.slurm.site import Site
+from runbook_lib.text.suggestions import did_you_mean
 
 #: The tests that CI runs on a bump's pull request, and whose golden values the bump moves.
 BUMP = "bump"
@@ -83,9 +83,8 @@ def _unknown(
     names: set[str] = set()
     for test in candidates:
         names |= {test.case, *test.scopes}
-    similar = " or ".join(get_close_matches(word, names, 3))
-    hint = f"Did you mean {similar}?" if similar else "Name a scope such as nightly, a test case, or bump."
-    return f"No recipe has the scope or the test {word!r}. {hint}"
+    hint = did_you_mean(word, names, 3)
+    return f"No recipe has the scope or the test {word!r}{hint}. Name a scope such as nightly, a test case, or bump."
 
 
 def config_of(test: Workload) -> str:

@@ -59,7 +59,7 @@ def test_tests_are_chosen(asked: str, platform: str, environment: str, expected:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ("ful", "No recipe has the scope or the test 'ful'. Did you mean full?"),
+        ("ful", "No recipe has the scope or the test 'ful' (did you mean full?)"),
         ("zzz", "such as nightly"),
         ("cleans", "No recipe has the scope or the test 'cleans'"),
         ("bump zzz", "the test 'zzz'"),

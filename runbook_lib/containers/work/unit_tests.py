@@ -8,13 +8,13 @@ Megatron-Bridge's ``tests/unit_tests/Launch_Unit_Tests_*.sh``.
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 from runbook_lib.containers.work.tasks import WorkStep, make_step
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
 from runbook_lib.recipes.workloads import Workload
+from runbook_lib.text.suggestions import did_you_mean
 
 FOLDER = "tests/unit_tests"
 RECIPE = re.compile(r"tests/test_utils/recipes/\w+/unit-tests\.yaml")
@@ -106,7 +106,7 @@ def _selection(tests: str, files: Collection[str], buckets: Sequence[str]) -> tu
     folder = f"{path.rstrip('/')}/"
     if path not in files and not any(file.startswith(folder) for file in files):
         known = [file for file in files if file.startswith(FOLDER) and file.endswith(".py")]
-        similar = get_close_matches(path, [*buckets, *known], 3)
-        advice = f"Did you mean {' or '.join(similar)}?" if similar else f"Name a file below {FOLDER}, or a bucket."
-        raise RunbookError(f"This checkout has no test file, folder or bucket {path[:200]!r}. {advice}")
+        hint = did_you_mean(path, [*buckets, *known], 3)
+        problem = f"This checkout has no test file, folder or bucket {path[:200]!r}{hint}."
+        raise RunbookError(f"{problem} Name a file below {FOLDER}, or a bucket.")
     return (tests or FOLDER,)

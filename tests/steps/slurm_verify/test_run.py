@@ -233,7 +233,7 @@ def test_a_machine_without_slurm_is_reported(alone: World) -> None:
     ("options", "named"),
     [
         ({"tests": "nightly"}, "'nightly'"),
-        ({"tests": "god"}, "Did you mean good"),
+        ({"tests": "god"}, "did you mean good"),
         ({"platform": "dgx_gb200"}, "not on dgx_gb200 (dev)"),
         ({"tests": "good", "rerun": "oom"}, "again names oom"),
     ],
