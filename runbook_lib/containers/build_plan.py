@@ -20,9 +20,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm6
 
 #: Set by every current builder if the Dockerfile declares them.
 #: Source: https://docs.docker.com/reference/dockerfile/#automatic-platform-args-in-the-global-scope.
-_PLATFORM_ARGS = frozenset(
-    f"{side}{part}" for side in ("BUILD", "TARGET") for part in ("PLATFORM", "OS", "ARCH", "VARIANT")
-)
+_PLATFORM_ARGS = frozenset(map("".join, itertools.product(("BUILD", "TARGET"), ("PLATFORM", "OS", "ARCH", "VARIANT"))))
 #: Read by builders themselves.
 _BUILDER_ARGS = re.compile(r"BUILDKIT_\w+|SOURCE_DATE_EPOCH")
 
@@ -86,7 +84,7 @@ def stack(
     request, platform = request or BuildRequest(), platform_of(machine)
     pin = _pins(texts, repository, "dev", platform.partition("/")[2], STACK[1].dockerfiles[0])[0]
     dockerfiles = [_parse(texts, build.dockerfiles[0], build.name) for build in STACK]
-    known = sorted({name for file in dockerfiles for name in file.arguments})
+    known = sorted(frozenset[str]().union(*(file.arguments for file in dockerfiles)))
     for name in request.arguments:
         if name not in known and not _is_known(name):
             paths = ", ".join(file.path for file in dockerfiles)

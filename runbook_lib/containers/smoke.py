@@ -48,12 +48,9 @@ class CheckedVersion:
     def row(self) -> dict[str, str]:
         """The version as a row of a table."""
         return {
-            "component": self.name,
-            "claimed by the registry": self.claimed or "not named",
-            "found in the image": self.imported or "none",
-            "verdict": self.verdict,
-            "note": self.note,
-        }
+            "component": self.name, "claimed by the registry": self.claimed or "not named",
+            "found in the image": self.imported or "none", "verdict": self.verdict, "note": self.note,
+        }  # fmt: skip
 
 
 def judge(claims: Mapping[str, str], output: str) -> tuple[CheckedVersion, ...]:
@@ -71,9 +68,9 @@ def judge(claims: Mapping[str, str], output: str) -> tuple[CheckedVersion, ...]:
         raise CannotTell(
             f"The smoke check's program printed no result in the image; its last line is {last[0]!r}."
         ) from error
-    checked = [
-        _checked(name, claims.get(name, ""), versions.get(name, ""), problems.get(name, "")) for name in _CHECKED
-    ]
+    checked = []
+    for name in _CHECKED:
+        checked.append(_checked(name, claims.get(name, ""), versions.get(name, ""), problems.get(name, "")))
     error_message = problems.get("import of Transformer Engine", "")
     if error_message and checked[-1].imported:
         note = f"Its import failed: {error_message} This is expected without a GPU and its driver."

@@ -153,13 +153,10 @@ class ImageComparison:
 
 def compare(old: Image, new: Image, names: tuple[str, str] = ("old", "new")) -> ImageComparison:
     """Compare two images platform by platform; ``names`` are their names in tables, such as their tags."""
-    both = sorted(old.platforms.keys() & new.platforms.keys())
-    return ImageComparison(
-        *names,
-        {name: _compare_platform(old.platforms[name], new.platforms[name]) for name in both},
-        tuple(sorted(old.platforms.keys() - new.platforms.keys())),
-        tuple(sorted(new.platforms.keys() - old.platforms.keys())),
-    )
+    before, after = old.platforms, new.platforms
+    both = {name: _compare_platform(before[name], after[name]) for name in sorted(before.keys() & after.keys())}
+    removed, added = sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
+    return ImageComparison(*names, both, tuple(removed), tuple(added))
 
 
 def merged(rows: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
@@ -186,14 +183,11 @@ def versions(image: PlatformImage) -> dict[str, str]:
 def _compare_platform(old: PlatformImage, new: PlatformImage) -> PlatformComparison:
     before, after = versions(old), versions(new)
     both = old.env.keys() & new.env.keys()
+    added = {name: value for name, value in new.env.items() if name not in old.env}
+    dropped = {name: value for name, value in old.env.items() if name not in new.env}
     altered = {name: (old.env[name], new.env[name]) for name in both if old.env[name] != new.env[name]}
-    return PlatformComparison(
-        tuple(Component(name, before[name], after[name]) for name in before),
-        (old.size, new.size),
-        {name: value for name, value in new.env.items() if name not in old.env},
-        {name: value for name, value in old.env.items() if name not in new.env},
-        altered,
-    )
+    components = tuple(Component(name, before[name], after[name]) for name in before)
+    return PlatformComparison(components, (old.size, new.size), added, dropped, altered)
 
 
 def _table(old: str, new: str, platforms: list[str], components: tuple[Component, ...]) -> Iterator[str]:

@@ -125,7 +125,9 @@ def family_of(ref: ImageRef) -> AnyFamily | None:
             path = image.partition("/")[2]
             if ref.name == image or ref.repository == path or ref.repository.endswith(f"/{path}"):
                 return family
-    return NUMBERED if ref.registry == NGC_HOST else None
+    if ref.registry == NGC_HOST:
+        return NUMBERED
+    return None
 
 
 def named_image(text: str) -> ImageRef | None:

@@ -101,7 +101,7 @@ class PackageComparison:
         else:
             yield "No difference between the packages that were read."
         for row in rows:
-            old, new = (code(shorten(row[side], _MAX_TEXT)) if row[side] else "" for side in ("old", "new"))
+            old, new = (row[side] and code(shorten(row[side], _MAX_TEXT)) for side in ("old", "new"))
             yield f"| {code(row['package'])} ({row['kind']}) | {old} | {new} | {row['change']} |"
         yield ""
         for side in (self.old, self.new):

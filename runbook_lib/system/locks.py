@@ -71,12 +71,8 @@ def locked(file: Path, doing: str = "", say: Callable[[str], object] | None = No
             _require_safe(file, os.fstat(handle))
             _acquire(file, handle, say)
             if doing:
-                note = {
-                    "process": provenance.process(),
-                    "user": provenance.user(),
-                    "since": stamp(now()),
-                    "doing": doing,
-                }
+                holder = {"user": provenance.user(), "since": stamp(now()), "doing": doing}
+                note = {"process": provenance.process(), **holder}
                 os.ftruncate(handle, 0)
                 stack.callback(os.ftruncate, handle, 0)
                 os.pwrite(handle, json.dumps(note).encode(), 0)

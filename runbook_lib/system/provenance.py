@@ -5,6 +5,7 @@ import hashlib
 import os
 import platform
 import socket
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
@@ -21,11 +22,11 @@ ROOT = _PACKAGE / "installed" if IS_INSTALLED else _PACKAGE.parent
 
 #: Two readings of a process's start time may differ by this many seconds, because clocks are adjusted.
 _START_TOLERANCE = 2.0
-#: The variables in which each CI service provides the person who started a run, and the run's URL.
+#: The variable in which each CI service provides the person who started a run, and the run's URL by its variables.
 _CI = {
-    "GITHUB_ACTIONS": ("GITHUB_ACTOR", "GITHUB_SERVER_URL / GITHUB_REPOSITORY /actions/runs/ GITHUB_RUN_ID"),
-    "GITLAB_CI": ("GITLAB_USER_LOGIN", "CI_JOB_URL"),
-    "JENKINS_URL": ("BUILD_USER_ID", "BUILD_URL"),
+    "GITHUB_ACTIONS": ("GITHUB_ACTOR", "{GITHUB_SERVER_URL}/{GITHUB_REPOSITORY}/actions/runs/{GITHUB_RUN_ID}"),
+    "GITLAB_CI": ("GITLAB_USER_LOGIN", "{CI_JOB_URL}"),
+    "JENKINS_URL": ("BUILD_USER_ID", "{BUILD_URL}"),
     "CI": ("", ""),
 }
 
@@ -51,8 +52,7 @@ def user() -> str:
 def _ci(env: Mapping[str, str]) -> dict[str, str] | None:
     for flag, (actor, url) in _CI.items():
         if env.get(flag):
-            parts = [part if part.startswith("/") else env.get(part, "") for part in url.split()]
-            return {"service": flag, "actor": env.get(actor, ""), "url": "".join(parts)}
+            return {"service": flag, "actor": env.get(actor, ""), "url": url.format_map(defaultdict(str, env))}
     return None
 
 

@@ -103,7 +103,8 @@ class Dockerfile:
             return base
         names = re.findall(r"\$\{?(\w+)", stage.base)
         reason = f"{' and '.join(names)} has no default and no value was passed"
-        if undeclared := [name for name in names if name not in {arg.name for arg in self.args}]:
+        declared = [arg.name for arg in self.args]
+        if undeclared := [name for name in names if name not in declared]:
             reason = f"ARG {undeclared[0]} is not declared before the first FROM"
         raise CannotTell(f"{self.path}:{stage.line}: FROM {stage.base} is not an image: {reason}.")
 

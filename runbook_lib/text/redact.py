@@ -231,14 +231,8 @@ def _decoded(run: str) -> str:
 
 def _spellings(secret: str) -> set[str]:
     """Return the spellings of a secret in addresses, HTML, JSON, Python's repr and base64, also after a user's name."""
-    plain = {
-        secret,
-        secret.strip(),
-        quote(secret, safe=""),
-        quote_plus(secret),
-        html.escape(secret),
-        repr(secret)[1:-1],
-    }
+    plain = {secret, secret.strip(), quote(secret, safe=""), quote_plus(secret)}
+    plain |= {html.escape(secret), repr(secret)[1:-1]}
     for ascii_only in (True, False):
         once = json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
         plain |= {once, json.dumps(once, ensure_ascii=ascii_only)[1:-1]}

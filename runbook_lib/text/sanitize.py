@@ -91,14 +91,9 @@ def _cleaner() -> "nh3.Cleaner":
     import nh3  # most commands show no HTML
 
     return nh3.Cleaner(
-        tags=set(_KEPT.split()),
-        clean_content_tags=set(_DROPPED.split()),
-        attributes={"*": set(_ATTRIBUTES.split())},
-        attribute_filter=_filter_attribute,
-        generic_attribute_prefixes={"aria-"},
-        link_rel=None,
-        url_schemes=_SCHEMES,
-    )
+        tags=set(_KEPT.split()), clean_content_tags=set(_DROPPED.split()), attributes={"*": set(_ATTRIBUTES.split())},
+        attribute_filter=_filter_attribute, generic_attribute_prefixes={"aria-"}, link_rel=None, url_schemes=_SCHEMES,
+    )  # fmt: skip
 
 
 def _filter_attribute(tag: str, name: str, value: str) -> str | None:

@@ -43,15 +43,9 @@ class Machine:
 def detect_machine() -> Machine:
     """Return the capabilities of this machine.  Docker and podman count only if they work; buildah only builds."""
     sign = container_sign(os.environ, os.path.exists)
-    return Machine(
-        container=sign,
-        system=platform.system(),
-        engine=None if sign else _working_engine(),
-        slurm=shutil.which("srun") is not None,
-        apptainer=shutil.which("apptainer") is not None,
-        uid=os.getuid(),
-        gid=os.getgid(),
-    )
+    engine = None if sign else _working_engine()
+    slurm, apptainer = (shutil.which(name) is not None for name in ("srun", "apptainer"))
+    return Machine(sign, platform.system(), engine, slurm, apptainer, os.getuid(), os.getgid())
 
 
 def container_sign(env: Mapping[str, str], exists: Callable[[str], bool]) -> str:

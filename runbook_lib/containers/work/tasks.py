@@ -54,17 +54,11 @@ def make_step(name: str, **values: str | tuple[str, ...]) -> WorkStep:
             command += value
         else:
             command.append(word.format_map(values))
-    env = row.get("env", {})
-    return WorkStep(
-        title=row["title"].format_map(values),
-        command=tuple(command),
-        place=row["place"],
-        reason=row["reason"].format_map(values).strip(),
-        gpus=row.get("gpus", False),
-        terminal=row.get("terminal", False),
-        env=tuple((variable, value.format_map(values)) for variable, value in env.items()),
-        overwrites=tuple(row.get("overwrites", ())),
-    )
+    title, reason = row["title"].format_map(values), row["reason"].format_map(values).strip()
+    env = tuple((variable, value.format_map(values)) for variable, value in row.get("env", {}).items())
+    overwrites = tuple(row.get("overwrites", ()))
+    fields = {"title": title, "command": tuple(command), "reason": reason, "env": env, "overwrites": overwrites}
+    return WorkStep(**{**row, **fields})
 
 
 def parse_variables(text: str) -> tuple[tuple[str, str], ...]:

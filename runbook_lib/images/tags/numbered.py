@@ -62,7 +62,9 @@ class NumberedTag:
     def rank(self) -> tuple[Any, ...]:
         """The order: the version, with candidates before and corrections after it, then the later versions."""
         candidate = self._part("candidate")
-        stage = 0 if not candidate else (1 if "post" in candidate else -1)
+        stage = 0
+        if candidate:
+            stage = 1 if "post" in candidate else -1
         number = int(re.sub(r"\D", "", candidate) or 0)
         rest = [_version(part) for part in _NUMBERS.findall(self._part("rest"))]
         return _version(self._part("version")), stage, number, rest, self.text
