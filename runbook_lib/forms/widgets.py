@@ -139,7 +139,11 @@ class Widgets:
     @property
     def open_cards(self) -> int:
         """The number of decisions without an answer."""
-        return sum(not self.answers.get(card.id, {}).get("choice") for card in self.cards)
+        return len(self.cards) - sum(map(self.is_answered, self.cards))
+
+    def is_answered(self, card: Card) -> bool:
+        """Return True if the user has chosen something on a card."""
+        return bool(self.answers.get(card.id, {}).get("choice"))
 
     @property
     def typed(self) -> str:
@@ -205,20 +209,25 @@ class Widgets:
         self.cards_view.confirmed = dict(message)
 
     def offer_decisions(self, cards: Sequence[Card], *, keep: bool = True) -> None:
-        """Offer decisions.
+        """Offer decisions; those on hold stay decided.
 
         With ``keep``, answered decisions stay, because a run that received an answer does not request it again.
         """
-        if keep:
-            # The answers are left alone: the user may be editing one at this moment.
-            requested, answers = {card.id for card in cards}, self.answers
-            kept = (card for card in self.cards if card.id not in requested and answers.get(card.id, {}).get("choice"))
-            cards = [*cards, *kept]
-        else:
-            self.answers = {}
-            self.cards_view.confirmed = {**self.cards_view.confirmed, "answers": {}}
-        self.cards = tuple(cards)
-        shown = [asdict(card) for card in self.cards]
+        offered = {card.id: card for card in cards}
+        answers: dict[str, Mapping[str, str]] = {}
+        for card in self.cards if keep else ():
+            if card.id in self.answers:  # left alone: the user may be editing it at this moment
+                answers[card.id] = self.answers[card.id]
+            if self.is_answered(card):
+                offered.setdefault(card.id, card)
+        for card in cards:
+            if card.is_held:
+                answers.setdefault(card.id, dict(card.earlier or {}))
+        if answers != self.answers:
+            self.answers = answers
+            self.cards_view.confirmed = {**self.cards_view.confirmed, "answers": answers}
+        self.cards = tuple(offered.values())
+        shown = list(map(asdict, self.cards))
         if shown != self.cards_view.cards:
             self.cards_view.cards = shown
 
@@ -301,9 +310,10 @@ class Widgets:
     # -- construction --------------------------------------------------------------------------------------------
 
     def _input(self, field: Field, value: object) -> Any:
-        common: dict[str, Any] = {"description": field.label, "tooltip": field.help}
         if isinstance(field.default, bool):
-            return self._widgets.Checkbox(value=bool(value), style=_STYLE, **common)
+            label = f"{field.label}: {field.help}"
+            return self._widgets.Checkbox(value=bool(value), description=label, layout=_WIDE, style=_STYLE)
+        common: dict[str, Any] = {"description": field.label, "tooltip": field.help}
         text = str(value)
         options = [(label, option) for option, label in fields.choices(field.name).items()]
         if field.name in _EMPTY:

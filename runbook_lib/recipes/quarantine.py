@@ -78,7 +78,7 @@ def mark(
         marked = row.allow_failure if soft else not gating_scopes(row)
         if reasons and not marked:
             _require_own(row, [*tests, *companions], whole_rows)
-            note = f"{_on_one_line(reasons[0])} — see issue #{issue or '(new)'}."
+            note = _note(reasons[0], issue)
             spans += _allow_failure(row, text, note) if soft else _break_scopes(row, text, note)
     return Edit(recipe, text, splice(text, spans))
 
@@ -112,7 +112,7 @@ def track(recipe: str, text: str, test: Target, issue: int) -> Edit:
         if test.is_of(row) and _has_broken_scope(row) and not comment_of(row, text):
             _require_editable(row)
             start, indent = _line_start(text, row.key)
-            note = f"{_on_one_line(test.reason)} — see issue #{issue or '(new)'}."
+            note = _note(test.reason, issue)
             spans.append((start, start, f"{indent}# Broken: {note}{_newline(text, start)}"))
     return Edit(recipe, text, splice(text, spans))
 
@@ -167,6 +167,13 @@ def _require_own(row: RecipeRow, tests: Collection[Target], whole_rows: bool) ->
             "its own first, or name the others too.",
             "whole-row",
         )
+
+
+def _note(reason: str, issue: int) -> str:
+    """Return the text of a comment: the reason, and the issue once."""
+    line = _on_one_line(reason).removesuffix(f"see #{issue}").rstrip(" ,")
+    issue_note = f"see issue #{issue or '(new)'}."
+    return f"{line} — {issue_note}" if line else issue_note
 
 
 def _on_one_line(reason: str) -> str:

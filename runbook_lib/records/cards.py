@@ -34,6 +34,8 @@ _CHOICES = {
 }
 _KEYS = {"accept": "a", "allow": "a", "broken": "b", "rerun": "r", "hold": "h", "search": "s", "reenable": "e"}
 _PLOT = re.compile(r"plot-[0-9]{1,3}\.svg")
+#: The time at which the runner received a line of a log.
+_STAMP = re.compile(r"^\d{4}-\d\d-\d\dT[0-9:.]{8,20}Z ")
 _MOST_LINES, _MOST_FILES = 12, 200
 
 
@@ -70,6 +72,11 @@ class Card:
     command: str = ""
     key: str = ""
     earlier: Mapping[str, str] | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """True if a person has put the merge on hold because of this value."""
+        return self.earlier is not None and self.earlier["choice"] == "hold"
 
     def option(self, choice: str) -> Option | None:
         """Return the option of a choice; None if there is none."""
@@ -189,10 +196,10 @@ def _with_triage(card: Card, triage: RunView | None) -> Card:
         details = [(label, row[column]) for column, label in labels.items() if row.get(column)]
         evidence = attachments.rows(triage.folder / "evidence.csv")
         job = (row.get("job"), row.get("platform"))
-        lines = [line["text"] for line in evidence if (line.get("job"), line.get("platform")) == job]
+        lines = [_STAMP.sub("", line["text"]) for line in evidence if (line.get("job"), line.get("platform")) == job]
         known = {text for _, text in details}
         own = [(label, text) for label, text in card.details if text not in known]
-        return replace(card, details=(*own, *details), lines=tuple(lines[:_MOST_LINES]), log=row.get("url", ""))
+        return replace(card, details=(*own, *details), lines=tuple(lines[-_MOST_LINES:]), log=row.get("url", ""))
     return card
 
 
@@ -202,6 +209,9 @@ def _earlier(bump: Path) -> dict[tuple[str, str], Mapping[str, str]]:
     options: dict[tuple[str, str], tuple[str, str]] = {}
     result: dict[tuple[str, str], Mapping[str, str]] = {}
     for run in read_records(bump).readable if bump.is_dir() else ():
+        resolved = (run.get("parameters") or {}).get("resolved") or {}
+        if "hold" in resolved:  # a hold ends with the first run without it
+            result = {key: answer for key, answer in result.items() if answer["choice"] != "hold"}
         for parameter in PARAMETERS:
             for name, reason in timeline.named_entries(run, parameter):
                 if (parameter, name) in options:

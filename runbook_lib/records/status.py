@@ -14,6 +14,8 @@ Predicate = Mapping[str, Any]
 
 #: Prefix of the names of the bump notebook's checks that decide whether the bump may be merged.
 BEFORE_MERGE = "before the merge: "
+#: The name of the condition that fails while a person has put the merge on hold.
+NO_HOLD = "no hold by a person"
 #: The advice after an interrupted run.
 RERUN = "Run the same command again: completed work is detected and kept."
 _NEXT = {"failed": f"Fix what failed. {RERUN}", "killed": RERUN, "cancelled": RERUN}
@@ -168,7 +170,7 @@ def _deciding_run(runs: Sequence[Predicate]) -> tuple[str, Predicate]:
     if top["state"] == "running":  # its current step is more specific
         return "running", next((run for run in steps if run["state"] == "running"), top)
     blocking = next((run for run in steps if run["state"] != "done"), None)
-    if top["state"] not in ("done", "waiting") or (blocking is None and top["state"] == "waiting"):
+    if top["state"] not in ("done", "waiting") or (blocking is None and top["state"] == "waiting") or _is_held(top):
         return top["state"], top
     if blocking is not None:
         return blocking["state"], blocking
@@ -182,6 +184,11 @@ def _found_ready(run: Predicate) -> bool:
     if run["notebook"]["name"] != BUMP or run["state"] != "done":
         return False
     return any(str(check.get("name")).startswith(BEFORE_MERGE) for check in run.get("checks") or ())
+
+
+def _is_held(run: Predicate) -> bool:
+    """Return True for a run of the bump notebook that ended with *do not merge*."""
+    return any(check.get("name") == f"{BEFORE_MERGE}{NO_HOLD}" for check in run.get("checks") or ())
 
 
 def _ready_run(runs: Sequence[Predicate], latest: Mapping[str, Predicate]) -> Predicate | None:

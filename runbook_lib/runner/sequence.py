@@ -115,7 +115,9 @@ def conclude(step: StepRecord, results: Sequence[StepResult], additions: Sequenc
     if waiting is not None:
         step.waiting(f"{waiting.notebook}: {waiting.summary}", waiting.next)
     elif all(result.state == "previewed" for result in results):
-        plan = f"would {'; '.join(planned)}." if planned else f"nothing to do. {last.summary}"
+        plan = f"nothing to change; apply checks whether the bump is ready to merge. {last.summary}"
+        if planned:
+            plan = f"would {'; '.join(planned)}."
         apply_command = command(step.name, step.bump, apply=True)
         step.done(f"Preview: {plan}", f"Run it without -p apply False: {apply_command}")
     else:

@@ -39,4 +39,4 @@ def finish(run: Context, results: tuple[StepResult, ...], *, wait: bool, hold: s
     """Read the bump's branch again, and record and show what the merge still needs, including what is on ``hold``."""
     github = run.forge if results else None
     state = readiness.check(bump_branch.find(run.checkout, run.bump), github, run.record.records, hold)
-    return readiness.finish(run.record, results, state, wait=wait)
+    return readiness.finish(run.record, results, state, wait=wait, hold=hold)

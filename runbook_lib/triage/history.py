@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from runbook_lib.display import count
 from runbook_lib.records import attachments
 from runbook_lib.triage.failure import Failure
 from runbook_lib.triage.patterns import RERUN
@@ -55,7 +56,7 @@ class History:
         runs.pop(failure.url, None)
         if not runs:
             return ""
-        history = f"{len(runs)} times: {', '.join(sorted(runs.values())[-_MAX_LISTED:])}"
+        history = f"{count(len(runs), 'time')}: {', '.join(sorted(runs.values())[-_MAX_LISTED:])}"
         if len(runs) > _MAX_LISTED:
             history += f" and {len(runs) - _MAX_LISTED} earlier"
         return history

@@ -17,7 +17,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.golden.form import STOPPED
 from runbook_lib.records import cards
 from runbook_lib.records.statement import READY_COMMIT
-from runbook_lib.records.status import BEFORE_MERGE
+from runbook_lib.records.status import BEFORE_MERGE, NO_HOLD
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import command_line
 from runbook_lib.runner.execute import StepResult
@@ -47,7 +47,7 @@ _ISSUES = "an open issue for every broken test"
 _GITLAB = "a green pipeline on GitLab"
 _PUSHED = "a push of the local commits"
 _ACCEPTED = "A person accepted"
-_HOLD = "no hold by a person"
+_LIFT = "Fix the cause, or bump to another image. To lift the hold, run bump without it."
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None
     }
     requirements: list[Requirement] = []
     for name, reason in holds(hold).items():
-        requirements.append(Requirement(_HOLD, False, f"Do not merge: {name}: {reason}", "Run bump without this hold."))
+        requirements.append(Requirement(NO_HOLD, False, f"Do not merge: {name}: {reason}", _LIFT))
     for name, (step, check_requirement) in checks.items():
         if reason := bump.repository.inapplicable(step):
             requirements.append(Requirement(name, None, reason))
@@ -264,13 +264,19 @@ def _left_to_people(state: PullRequestState, pull: Pull) -> Iterator[str]:
     yield f"{merge}; then run {notebooks.AFTER_MERGE}."
 
 
-def finish(step: StepRecord, results: tuple[StepResult, ...], readiness: Readiness, *, wait: bool = False) -> View:
+def finish(
+    step: StepRecord, results: tuple[StepResult, ...], readiness: Readiness, *, wait: bool = False, hold: str = ""
+) -> View:
     """Record the outcome of a complete bump: ready to merge, or everything that is missing.
 
-    The plan of a preview that would ``wait`` for CI ends with the actions after CI.
+    The plan of a preview that would ``wait`` for CI ends with the actions after CI, and with those on ``hold``.
     """
     continues = wait and not step.bump.apply and any(each.planned or each.state == "waiting" for each in results)
-    conclude(step, results, push_round.actions_after_ci(step.bump, ROUNDS) if continues else ())
+    actions = list(push_round.actions_after_ci(step.bump, ROUNDS)) if continues else []
+    if not step.bump.apply:
+        held = [f"end with “do not merge”: {name}: {reason}" for name, reason in holds(hold).items()]
+        actions += [{"sentence": sentence, "publish": False} for sentence in held]
+    conclude(step, results, actions)
     if readiness.problem or not all(result.ok for result in results):
         return display.note(readiness.problem or "A step failed, so the bump is not ready.")
     for each in readiness.requirements:
@@ -296,7 +302,7 @@ def finish(step: StepRecord, results: tuple[StepResult, ...], readiness: Readine
 
 def _not_ready(bump: Bump, missing: Sequence[Requirement], results: Sequence[StepResult]) -> tuple[str, str]:
     """Return a sentence about the missing requirements, and the next action."""
-    if held := [each.detail for each in missing if each.name == _HOLD]:
+    if held := [each.detail for each in missing if each.name == NO_HOLD]:
         return f"{'; '.join(held)[0].lower()}{'; '.join(held)[1:]}", missing[0].next
     names = ", ".join(each.name for each in missing)
     if len(missing) == 1:  # there is room for the details of a single one; otherwise the table has them

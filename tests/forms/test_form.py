@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,20 @@ def test_answers_are_confirmed_and_outlive_a_new_request(world: World) -> None:
     assert form.view.answers is given
     form.view.offer_decisions([], keep=False)
     assert form.view.cards_view.confirmed == {"number": 2, "answers": {}}
+
+
+def test_a_hold_stays_until_somebody_decides_otherwise(world: World) -> None:
+    form = create("bump", tag=TAG)
+    decision = {"parameter": "accept", "name": "gpt/a/golden_values_dev_dgx_h100.json", "why": "It moved."}
+    (card,) = from_decisions([decision], ["accept", "hold"])
+    held = replace(card, earlier={"choice": "hold", "reason": "ask the owners"})
+    form.view.offer_decisions([held])
+    assert (form.view.open_cards, form.view.values()["hold"]) == (0, f"{card.title}: ask the owners")
+    answer(form, card.id, "accept", "known")
+    form.view.offer_decisions([held])
+    assert (form.view.values()["hold"], form.view.values()["accept"]) == ("", f"{card.title}: known")
+    form.view.offer_decisions([replace(card, earlier={"choice": "accept", "reason": "known"})], keep=False)
+    assert form.view.open_cards == 1
 
 
 def test_a_foreign_commit_is_confirmed_by_its_row(world: World) -> None:

@@ -1,5 +1,7 @@
 """Tests put out of CI's way and back: only scopes and one comment change, and the bytes come back."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,6 +64,16 @@ def test_mark_and_unmark_are_inverse(before: str, after: str) -> None:
     assert mark("r.yaml", before, [X], 7).after == after
     assert mark("r.yaml", after, [X], 8).after == after
     assert unmark("r.yaml", after, [X]).after == before
+
+
+def test_a_comment_names_its_issue_once() -> None:
+    for reason, comment in (
+        ("see #7", "# Broken: see issue #7."),
+        ("hangs, see #7", "# Broken: hangs — see issue #7."),
+    ):
+        marked = mark("r.yaml", row("[mr]"), [replace(X, reason=reason)], 7).after
+        assert [line.strip() for line in marked.splitlines() if "#" in line] == [comment]
+        assert unmark("r.yaml", marked, [X]).after == row("[mr]")
 
 
 def test_all_rows_of_a_test_are_quarantined() -> None:

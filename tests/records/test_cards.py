@@ -90,7 +90,11 @@ def test_answers_become_parameters() -> None:
 
 def test_a_card_shows_what_triage_says_and_what_was_decided_on_the_same_value(tmp_path: Path) -> None:
     failures = "job,class,platform,next,url,test\ngpt/a - latest,hang,dgx_h100,Read it.,https://x/1,gpt/a\n"
-    evidence = "job,platform,text\ngpt/a - latest,dgx_h100,first\ngpt/a - latest,dgx_gb200,not this\n"
+    evidence = (
+        "job,platform,text\n"
+        "gpt/a - latest,dgx_h100,2026-11-25T18:15:03.0657140Z first\n"
+        "gpt/a - latest,dgx_gb200,not this\n"
+    )
     asked = [decision(test=TEST, key="k1", plot="plot-1.svg", numbers="1 → 2")]
     record(tmp_path, "05-golden-values", "waiting", decisions=asked, files={"plot-1.svg": "<svg/>"})
     given = {"resolved": {"hold": f"{FILE}: look first", "apply": True}}
@@ -103,6 +107,10 @@ def test_a_card_shows_what_triage_says_and_what_was_decided_on_the_same_value(tm
     assert ("Advice", "Read it.") in card.details
     assert card.plot
     assert card.earlier == {"choice": "hold", "reason": "look first"}
+    assert card.is_held
+    # A hold ends with the first run without it.
+    record(tmp_path, "bump", "waiting", at=2, parameters={"resolved": {"hold": "", "apply": True}})
+    assert not cards.read(folder, ALL)[0].is_held
     # Of another value nothing is known.
     record(tmp_path, "05-golden-values", "waiting", at=3, decisions=[decision(test=TEST, key="k2", plot="../x")])
     (card,) = cards.read(folder, ALL)

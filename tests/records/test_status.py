@@ -8,7 +8,7 @@ from archives import BUMP, READY, record
 
 from runbook_lib.records import archive
 from runbook_lib.records.statement import Identity
-from runbook_lib.records.status import BumpStatus
+from runbook_lib.records.status import BEFORE_MERGE, NO_HOLD, BumpStatus
 
 STEPS = ("00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "05-golden-values",
          "06-broken-tests", "07-sync-check")  # fmt: skip
@@ -103,6 +103,12 @@ def test_where_the_whole_runbook_waits_it_says_what_is_next(
     tmp_path: Path, runs: tuple[Told, ...], expected: str
 ) -> None:
     assert stands(tmp_path, *runs).next == expected
+
+
+def test_a_bump_on_hold_is_blocked_by_the_hold_and_not_by_a_step(tmp_path: Path) -> None:
+    check = {"name": f"{BEFORE_MERGE}{NO_HOLD}", "status": "skipped", "detail": "Do not merge: x: it diverges"}
+    bump = stands(tmp_path, ("bump", False, waits() | {"checks": [check]}), ("04-run-ci", True, waits("Refresh.")))
+    assert (bump.step, bump.state) == ("bump", "waiting")
 
 
 def test_what_is_done_before_a_bump_tells_where_it_stands(tmp_path: Path) -> None:

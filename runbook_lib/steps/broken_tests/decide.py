@@ -155,7 +155,9 @@ class QuarantinePlan:
             search = next_step.partition(bisect_offer.PREFIX)[2]
             decisions.append(_open_decision(test, job, why, cause, search))
         for test, job in self.failing_on_base().items():
-            reason = f"see #{job.tracked.number}" if job.tracked else job.on_base.sentence.replace(";", ",")
+            reason = job.on_base.sentence.replace(";", ",")
+            if job.tracked:
+                reason = f"already failing on the base branch, see #{job.tracked.number}"
             decisions.append(_open_decision(test, job, f"The new image did not break it: {job.comparison}", reason))
         return decisions
 
