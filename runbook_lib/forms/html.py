@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,10 +13,13 @@ from runbook_lib import display
 from runbook_lib.forms import next_action
 from runbook_lib.records.pages.html import macros
 from runbook_lib.records.run_view import RunView
+from runbook_lib.records.statement import STORY
 
 #: The most lines of a diff that is shown unfolded, and the most lines of a diff that are shown.
 _SHORT_DIFF, _LONGEST_DIFF = 120, 2000
 FAILED = "failed"
+#: A line of output with the result of a step.
+_STEP_RESULT = re.compile(rf"(?:{'|'.join(map(re.escape, display.MARKS.values()))})  \S{{1,80}}:")
 #: The number of finished CI jobs in a line of output.
 _JOBS = re.compile(r"\b(\d{1,6}) of (\d{1,6}) jobs done")
 
@@ -42,26 +46,31 @@ def folded(summary: str, content: str) -> str:
 
 def plan(run: RunView, *, publish: bool, practice: bool, open_cards: int = 0) -> str:
     """Return the actions of *Apply*, the diffs of the files, and the results of each step."""
-    local = [str(effect["sentence"]) for effect in run.planned if not effect["publish"]]
-    public = [str(effect["sentence"]) for effect in run.planned if effect["publish"]]
-    diffs = []
-    data: list[str] = []
+    actions: dict[bool, list[str]] = {False: [], True: []}
+    for effect in run.planned:
+        actions[bool(effect["publish"])].append(str(effect["sentence"]))
+    diffs, data = [], []
     for text in run.diffs:
-        files = _split_files(text)
-        data += [_summary(file) for file in files if _is_data(file)]
-        if code := "".join(file for file in files if not _is_data(file)):
+        code = ""
+        for file in _split_files(text):
+            if _is_data(file):
+                data.append(_summary(file))
+            else:
+                code += file
+        if code:
             diffs.append(_diff(code))
     steps = [(step, _trusted(step.plan_html())) for step in run.steps]
-    outputs = "" if run.steps else _trusted(run.plan_html())
-    return _markup("plan", run, publish, practice, open_cards, local, public, diffs, data, steps, outputs)
+    outputs = _trusted("" if steps else run.plan_html())
+    return _markup(
+        "plan", run, publish, practice, open_cards, actions[False], actions[True], diffs, data, steps, outputs
+    )
 
 
 def progress_label(run: RunView | None, total: int) -> str:
     """Return a run's progress for screen readers, in words that change only when a step ends."""
-    ended = _ended_steps(run)
-    if total and ended <= total:
-        return f"{ended} of {total} steps done"
-    return "running"
+    if not total:
+        return "running"
+    return f"{_count_ended(_newest_steps(run))} of {total} steps done"
 
 
 def progress(run: RunView | None, output: str, seconds: float, total: int = 0) -> str:
@@ -69,41 +78,40 @@ def progress(run: RunView | None, output: str, seconds: float, total: int = 0) -
 
     The bar counts CI jobs while the last line mentions them, otherwise steps if their total is known.
     """
-    steps = run.steps if run else ()
-    # Lines with the result of a step would repeat the list of steps.
-    listed = tuple(f"{mark}  {step.notebook}:" for step in steps for mark in display.MARKS.values())
-    lines = [line for line in output.splitlines() if not line.startswith(listed)]
-    last = next((line for line in reversed(lines) if line.strip()), "")
-    ended, unit = _ended_steps(run), "steps"
+    steps = _newest_steps(run)
+    last = ""
+    for line in output.splitlines():
+        # Lines with the result of a step would repeat the list of steps.
+        if line.strip() and not _STEP_RESULT.match(line):
+            last = line
+    ended, unit = _count_ended(steps), "steps"
     if jobs := _JOBS.search(last):
         ended, total, unit = int(jobs[1]), int(jobs[2]), "jobs"
     minutes, rest = divmod(int(seconds), 60)
-    elapsed = f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    elapsed = f"{minutes} min {rest} s".removeprefix("0 min ")
     return _markup("progress", steps, ended, total, unit, elapsed, last)
 
 
-def result(run: RunView, *, has_cards: bool = False) -> str:
+def result(run: RunView, *, open_cards: int = 0) -> str:
     """Return the outcome of a run: its sentence, the next action, links, each step, and the location of the record.
 
-    The sentence of a failed run is left out: the error above shows it.  ``has_cards``: the form requests decisions.
+    The sentence of a failed run is left out: the error above shows it.  ``open_cards`` is the number of decisions
+    that the form requests.
     """
-    following = _next_in_form(run, has_cards=has_cards)
-    newest = {step.notebook: step for step in run.steps}  # a step may run once per round of CI
-    if run.state == FAILED:
-        newest = {name: step for name, step in newest.items() if step.sentence not in run.sentence}
-    steps = display.table(
-        {"step": step.notebook, "outcome": display.MARKS.get(step.state, step.state), "result": step.sentence}
-        for step in newest.values()
-    )
-    table = _trusted(steps.html) if newest else ""
-    return _markup("result", run, following, table, _raw_address(run.report))
-
-
-def _next_in_form(run: RunView, *, has_cards: bool) -> str:
-    """Return the next action, naming the form's buttons instead of the command to run the same notebook again."""
-    if has_cards and run.state != "done":
-        return "Make the decisions listed above, then preview again."
-    return next_action.in_form(run.next, run.notebook)
+    following = next_action.in_form(run.next, run.notebook)
+    if open_cards and run.state != "done":
+        following = "Make the decisions listed above, then preview again."
+    rows = []
+    for step in _newest_steps(run):
+        if run.state != FAILED or step.sentence not in run.sentence:
+            outcome = display.MARKS.get(step.state, step.state)
+            rows.append({"step": step.notebook, "outcome": outcome, "result": step.sentence})
+    table = _trusted(display.table(rows).html if rows else "")
+    pages = {"Its report": _raw_address(run.report)}
+    story = run.folder.parent / STORY
+    if story.is_file():
+        pages["The story of the bump"] = _raw_address(story)
+    return _markup("result", run, following, table, pages)
 
 
 def _raw_address(file: Path) -> str:
@@ -132,8 +140,16 @@ def _trusted(markup: str) -> str:
     return Markup(markup)
 
 
-def _ended_steps(run: RunView | None) -> int:
-    return sum(step.is_closed for step in run.steps) if run else 0
+def _newest_steps(run: RunView | None) -> list[RunView]:
+    """Return the steps so far, each once: a step may run once per round of CI."""
+    newest: dict[str, RunView] = {}
+    if run is not None:
+        newest.update((step.notebook, step) for step in run.steps)
+    return list(newest.values())
+
+
+def _count_ended(steps: Iterable[RunView]) -> int:
+    return sum(step.is_closed for step in steps)
 
 
 def _split_files(text: str) -> list[str]:
@@ -155,16 +171,14 @@ def _is_data(file_diff: str) -> bool:
 
 def _summary(file_diff: str) -> str:
     """Return the name of a diff's file, and the number of changed lines."""
-    lines = file_diff.splitlines()[2:]
-    added = sum(line.startswith("+") for line in lines)
-    removed = sum(line.startswith("-") for line in lines)
-    return f"{_file_name(file_diff)}: {display.count(added, 'line')} added, {removed} removed"
+    signs = Counter(line[:1] for line in file_diff.splitlines()[2:])
+    return f"{_file_name(file_diff)}: {display.count(signs['+'], 'line')} added, {signs['-']} removed"
 
 
 def _file_name(file_diff: str) -> str:
     """Return the file's name after the change; for a removed file, its name before."""
-    names = [line[4:].partition("\t")[0].strip() for line in file_diff.splitlines()[:2]]
-    name = next((name for name in reversed(names) if name != "/dev/null"), "")
+    before, after = (line[4:].partition("\t")[0].strip() for line in [*file_diff.splitlines(), "", ""][:2])
+    name = before if after == "/dev/null" else after
     return name.removeprefix("a/").removeprefix("b/")
 
 

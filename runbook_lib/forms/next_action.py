@@ -12,7 +12,8 @@ from runbook_lib.records.run_view import RunView
 _AGAIN = "Press Preview, then Apply"
 _PUBLISH = "Select Publish, then Preview and Apply"
 _AFTER_CI = "Once CI has ended, press Preview, then Apply; with Wait for CI selected, Apply waits for CI itself"
-_COMMAND = "environment/run papermill "
+#: The beginning of a command that runs a notebook, in a clone or with an installed package.
+_COMMAND = re.compile(r"(?:environment/run papermill|runbook run) ")
 #: The wording of the steps, and its replacement in a form; earlier rows are applied first.
 _PHRASES = (
     ("Run again with -p apply True -p publish True -r confirm", f"{_PUBLISH}; confirm with"),
@@ -54,18 +55,20 @@ def in_form(text: str, notebook: str) -> str:
         return f"{_PUBLISH}."
     if text.startswith("git "):
         return "Push the branch with git."
-    if text.startswith(f"{_COMMAND}runbooks/{notebook}.ipynb") and " -p wait True" in text:
-        return f"{_AFTER_CI}."
-    sentence, found, command = sentence_in_form(text).partition(_COMMAND)
-    return sentence + _open(command, notebook) if found else sentence
+    sentence = sentence_in_form(text)
+    command = _COMMAND.search(sentence)
+    if command is None:
+        return sentence
+    return sentence[: command.start()] + _open(sentence[command.end() :], notebook)
 
 
 def sentence_in_form(text: str) -> str:
     """Return a sentence phrased for a form; a complete command in it stays."""
     for phrase, replacement in _PHRASES:
         text = text.replace(phrase, replacement)
-    sentence, found, command = text.partition(_COMMAND)
-    return _PARAMETER.sub(_field, sentence) + found + command
+    command = _COMMAND.search(text)
+    end = command.start() if command else len(text)
+    return _PARAMETER.sub(_field, text[:end]) + text[end:]
 
 
 def run_in_form(run: RunView) -> RunView:
@@ -88,10 +91,6 @@ def _field(match: re.Match[str]) -> str:
     return label if match[1] and not match[2] else f"{label}: "
 
 
-def _label(parameter: str) -> str:
-    return LABELS.get(parameter, parameter)
-
-
 def _open(command: str, notebook: str) -> str:
     """Return the notebook to open instead of running this command, and the fields to fill in."""
     try:
@@ -99,10 +98,11 @@ def _open(command: str, notebook: str) -> str:
     except ValueError:  # not a complete command
         words = command.split()
     name = PurePath("".join(words[:1])).stem
-    values = []
+    values = {}
     for flag, parameter, value in zip(words[1:], words[2:], words[3:], strict=False):
         if flag in ("-p", "-r") and parameter not in ("apply", "publish"):
-            values.append(f"{_label(parameter)}: {value}")
+            values[parameter] = value
     if name == notebook:
-        return f"{_AGAIN}."
-    return f"Open {name}{' with ' if values else ''}{'; '.join(values)}."
+        return f"{_AFTER_CI}." if values.get("wait") == "True" else f"{_AGAIN}."
+    filled_in = "; ".join(f"{LABELS.get(parameter, parameter)}: {value}" for parameter, value in values.items())
+    return f"Open {name}{' with ' if filled_in else ''}{filled_in}."

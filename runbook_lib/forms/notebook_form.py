@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from runbook_lib import notebooks
@@ -38,6 +39,8 @@ _STALE = "The values have changed since the plan was shown. Preview again: Apply
 _PREVIEW_FIRST = "Preview first: Apply does exactly what was shown."
 _TYPE = "Type {} to confirm: published changes cannot be undone."
 _TYPE_PRACTICE = "Type {} to confirm, as in a real bump. In practice nothing leaves this machine."
+#: The number of notebooks that a notebook runs.
+_TOTAL_STEPS = {notebooks.BUMP: len(notebooks.STEPS)}
 #: Parameters that give a notebook something to apply without a tag.
 _WITHOUT_TAG = {notebooks.GOLDEN_VALUES: ("run_id",), notebooks.BROKEN_TESTS: ("broken", "reenable")}
 _NO_TAG = "Choose a tag, then preview. Without a tag there is nothing to apply."
@@ -72,7 +75,7 @@ class Form:
         self.fields = fields.fields(source.parameters)
         #: True if the user confirms by typing the destination of a push.
         self._confirms_destination = any(parameter.name == "confirm" for parameter in source.parameters)
-        self._total_steps = len(notebooks.STEPS) if notebook.stem == notebooks.BUMP else 0
+        self._total_steps = _TOTAL_STEPS.get(notebook.stem, 0)
         self._plan: ShownPlan | None = None
         self._repository = MEGATRON_LM
         self._running: FollowedRun | None = None
@@ -182,7 +185,7 @@ class Form:
         self._offer_runs(query)
 
     def _cards(self) -> tuple[Card, ...]:  # those that this notebook can apply; raises RunbookError
-        read = cards.read(self.target().folder(), [field.name for field in self.fields])
+        read = cards.read(self.target().folder(), map(attrgetter("name"), self.fields))
         return tuple(map(next_action.card_in_form, read))
 
     def _offer_runs(self, query: int) -> None:
@@ -210,25 +213,27 @@ class Form:
         if name in values:
             self.view.clear_error()
             self._query_problems.pop(name, None)
-        invalid, problems = {}, {}
+        invalid, problems, advice = {}, {}, {}
         if incomplete := self.view.incomplete_decision:
             problems["decisions"] = incomplete
         for field, value in values.items():
-            problem = fields.problem(field, value, self._repository)
-            if problem:
+            advice[field] = fields.advice(field, value)
+            if problem := fields.problem(field, value, self._repository):
                 invalid[field] = problem
         if name in ("", "repo", "pins") and not invalid.keys() & {"repo", "pins"}:
             self._query_problems = {}
             try:
                 self._repository = repository.choose(self.target().checkout(), str(values.get("pins", "")))
             except RunbookError as error:
-                self._query_problems["pins" if name == "pins" else "repo"] = str(error)
+                self._query_problems[name or "repo"] = str(error)
         problems |= self._query_problems | invalid
-        self.view.show_problems(problems, {field: fields.advice(field, value) for field, value in values.items()})
+        self.view.show_problems(problems, advice)
         if name in ("tag", "repo", "pins", "base", "image_type"):
             self.view.offer_decisions([], keep=False)  # earlier decisions concerned another image
             if not problems:
-                query = self._offer_decisions if name == "tag" else self._offer_choices
+                query = self._offer_choices
+                if name == "tag":
+                    query = self._offer_decisions
                 self._query_later(lambda number: query(number, keep=False))
         self._refresh()
 
@@ -339,9 +344,9 @@ class Form:
         while True:
             has_ended = followed.has_ended(run)
             try:
-                read = followed.read()
-                run = next_action.run_in_form(read) if read else None
-                failed_reads = 0
+                run, failed_reads = followed.read(), 0
+                if run is not None:
+                    run = next_action.run_in_form(run)
             except OSError:  # the archive may be readable again in a moment
                 failed_reads += 1
             progress = html.progress(run, followed.output(), time.monotonic() - started, self._total_steps)
@@ -356,34 +361,36 @@ class Form:
         with suppress(RunbookError):  # before the result, because it refers to the decisions
             is_done = apply and run is not None and run.state in _SUCCESS
             view.offer_decisions(self._cards(), keep=not is_done)
-        result = html.result(run, has_cards=bool(view.cards)) if run else ""
         if run is None:
             view.show_error(failure)
         elif run.state == html.FAILED:
             view.show_error(run.sentence)
-            view.show_result(result)
+            view.show_result(html.result(run, open_cards=view.open_cards))
         elif run.state not in _SUCCESS:
-            view.show_result(result)
+            view.show_result(html.result(run, open_cards=view.open_cards))
         elif not self.applies:
-            view.show_result(result + run.plan_html())
+            view.show_result(html.result(run) + run.plan_html())
         elif apply:
             self._plan = None
-            view.show_result(result)
+            view.show_result(html.result(run, open_cards=view.open_cards))
         else:
-            self._plan = ShownPlan(values, run) if self._has_subject(values) else None
+            self._plan = None
+            if self._has_subject(values):
+                self._plan = ShownPlan(values, run)
             markup = html.plan(run, publish=target.publishes, practice=target.practice, open_cards=view.open_cards)
             view.show_plan(markup)
         view.reveal(self._part_to_reveal(run, apply=apply))
 
     def _part_to_reveal(self, run: RunView | None, *, apply: bool) -> str:
-        """Return the part of the form that the user reads next."""
+        """Return the part of the form that the user reads next: open decisions come before a plan."""
         if run is None or run.state == html.FAILED:
             return "error"
-        if run.state not in _SUCCESS:
-            return "result"
-        if apply:
-            return "cards" if self.view.cards else "result"
-        return "plan" if self.applies else "result"
+        if run.state in _SUCCESS:
+            if self.view.open_cards:
+                return "cards"
+            if self.applies and not apply:
+                return "plan"
+        return "result"
 
     def _in_background(self, work: Callable[[], None]) -> None:
         def run() -> None:

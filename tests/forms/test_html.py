@@ -48,9 +48,10 @@ def test_plan_without_changes_shows_the_reason() -> None:
 
 
 def test_progress_is_shown_in_words() -> None:
-    steps = (run("done", sentence="ok"), run("running", sentence=""))
-    shown = words(html.progress(run("running", steps=steps), "one\n✓ done  bump: ok\ntwo\n", 3.2, 3))
-    assert shown == "1 of 3 steps, 3 s ✓ done bump: ok ▸ running bump two"
+    preflight = replace(run("done", sentence="ok"), notebook="00-preflight")
+    steps = (preflight, run("waiting", sentence="an earlier round"), run("running", sentence=""))
+    shown = words(html.progress(run("running", steps=steps), "one\n✓ done  00-preflight: ok\ntwo\n", 3.2, 3))
+    assert shown == "1 of 3 steps, 3 s ✓ done 00-preflight: ok ▸ running bump two"
     shown = html.progress(run("running", steps=steps), "one\nCI run 5: 3 of 7 jobs done\n", 83, 3)
     assert shown.count("<progress") == 1
     assert words(shown).startswith("3 of 7 jobs, 1 min 23 s")
@@ -77,9 +78,9 @@ def test_golden_files_are_summarized_and_code_is_shown(tmp_path: Path) -> None:
 
 
 def test_next_action_fits_the_form() -> None:
-    assert "decisions listed above" in words(html.result(run("waiting", next="Merge it."), has_cards=True))
+    assert "decisions listed above" in words(html.result(run("waiting", next="Merge it."), open_cards=1))
     assert "Next: Merge it." in words(html.result(run("waiting", decisions=({"name": "x"},), next="Merge it.")))
-    assert "Next: Merge it." in words(html.result(run("done", next="Merge it."), has_cards=True))
+    assert "Next: Merge it." in words(html.result(run("done", next="Merge it."), open_cards=1))
     assert "Next: Fix it. Press Preview" in words(html.result(run("failed", next=f"Fix it. {RERUN}")))
 
 
@@ -87,7 +88,7 @@ def test_result_names_the_record_and_the_next_action() -> None:
     shown = words(html.result(run("waiting", sentence="waiting for CI", next="Run again.")))
     assert shown.startswith("… waiting: waiting for CI Next: Run again.")
     assert shown.endswith("Record: /audit/x")
-    assert "decisions listed above" in html.result(run("waiting", next="-r accept …"), has_cards=True)
+    assert "decisions listed above" in html.result(run("waiting", next="-r accept …"), open_cards=1)
 
 
 @pytest.mark.parametrize(

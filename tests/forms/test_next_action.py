@@ -37,6 +37,11 @@ def test_what_is_no_command_stays(text: str) -> None:
             f"Older: {BUMP.replace('bump.', '02-gitlab-pin.')}",
             "Older: Open 02-gitlab-pin with Tag: 26.04-py3; Base branch: core r1.",
         ),
+        (
+            f"{BUMP} -p wait True".replace("runbooks/", "/a/b/"),
+            f"{sentence_in_form('Run bump again, or with wait=True')}.",
+        ),
+        ("runbook run 08-after-merge -r tag 26.10-py3", "Open 08-after-merge with Tag: 26.10-py3."),
         ('environment/run papermill a/bump.ipynb -r broken "x', "Press Preview, then Apply."),
         (f"{BUMP} -p wait True", f"{sentence_in_form('Run bump again, or with wait=True')}."),
         ("git -C '/a b' push origin x", "Push the branch with git."),

@@ -118,7 +118,13 @@ function render({ model, el }) {
     if (!node) return;
     node.root.focus({ preventScroll: true });
     fold();
-    node.root.scrollIntoView({ block: "nearest" });
+    show(node.root);
+  }
+
+  // A card that is higher than the page begins at its top.
+  function show(root) {
+    const page = el.closest(".jp-WindowedPanel-outer") ?? document.documentElement;
+    root.scrollIntoView({ block: root.offsetHeight > page.clientHeight ? "start" : "nearest" });
   }
 
   function advance(index) {
@@ -227,6 +233,7 @@ function render({ model, el }) {
     el.replaceChildren();
     el.style.display = nodes.length ? "" : "none";
     if (nodes.length) el.append(element("div", { class: "rb-head" }, count, help), ...nodes.map((node) => node.root));
+    for (const lines of el.querySelectorAll("pre")) lines.scrollTop = lines.scrollHeight; // a log ends with the failure
     refresh();
     fold();
     if (focused >= 0 && nodes.length) focus(focused);
@@ -235,6 +242,7 @@ function render({ model, el }) {
   function reveal(name) {
     const form = el.closest(".runbook-form");
     const target = name === "cards" ? nodes[0]?.root : form?.querySelector(name === "form" ? "select, input" : `.runbook-${name}`);
+    fold();
     if (!target) return;
     const place = { form, cards: el }[name] || target;
     place.scrollIntoView({ block: ["form", "progress"].includes(name) ? "nearest" : "start" });
