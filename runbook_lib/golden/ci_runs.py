@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 
 from runbook_lib.bump import ImageType
-from runbook_lib.clients.github.ci_status import LIGHTWEIGHT, LTS, WORKFLOW
+from runbook_lib.clients.github.ci_status import WORKFLOW
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
 from runbook_lib.clients.gitlab.client import GitLab
@@ -13,6 +13,7 @@ from runbook_lib.errors import Refused
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import CollectionProblem, GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, TestState, Upload, UploadMatch
+from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
 from runbook_lib.transport.ranges import Address
 
 _GITHUB: dict[str, TestState] = {

@@ -28,10 +28,6 @@ def run_git(
     return subprocess.run(["git", *arguments], input=stdin, env=variables, capture_output=True, check=False)
 
 
-class ForgeGitError(Exception):
-    """A git command of the forge that failed; the forge answers 500 as GitHub would."""
-
-
 #: The fields of a commit in git's format; the dates are in UTC, like on GitHub.
 _COMMIT = {
     "sha": "%H", "tree": "%T", "parents": "%P", "message": "%B", "author": "%an", "author_email": "%ae",
@@ -64,10 +60,9 @@ class BareRepository:
         self.texts = lru_cache(maxsize=256)(self._texts)
 
     def git(self, *args: str, env: Mapping[str, str] = ISOLATED) -> str:
-        """Return the standard output of a git command.  Raises ForgeGitError if it fails."""
+        """Return the standard output of a git command.  Raises CalledProcessError if it fails."""
         process = self._run(args, env)
-        if process.returncode:
-            raise ForgeGitError(f"git {args[0]}: {process.stderr.decode(errors='replace').strip()}")
+        process.check_returncode()
         return process.stdout.decode(errors="replace")
 
     def _run(self, args: tuple[str, ...], env: Mapping[str, str] = ISOLATED) -> "subprocess.CompletedProcess[bytes]":

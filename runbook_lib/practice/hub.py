@@ -285,6 +285,15 @@ class Hub:
                 listed.append(JobState(state, job, status))
         return listed
 
+    def job(self, job_id: int) -> JobState:
+        """Return a job that is listed now.  Raises ApiError 404."""
+        record = self.store.find(JobRecord, job_id)
+        if record is not None:
+            for job in self.jobs(self.run(record.run, record.attempt)):
+                if job.record == record:
+                    return job
+        raise not_found()
+
     def archive(self, job: JobState) -> bytes:
         """Return the artifact of a job that has ended; it contains no golden values if the job did not end itself."""
         planned, run = job.planned, job.state.run

@@ -104,7 +104,7 @@ class RunRecord(Record):
     ``pull`` is 0 for a run of a branch of the repository, ``seconds`` the duration of CI, and ``stopped`` the time of a
     newer commit.  The other defaults are for the GitLab pipeline that starts at the same moment: ``internal`` is "run",
     "skipped", or "none" if no pipeline starts; ``variables`` are NAME=value; jobs fail whose names contain one of
-    ``broken``, and their log says ``how``.
+    ``broken``, and their log contains ``how``.
     """
 
     PARENT = "pull"

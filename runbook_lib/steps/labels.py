@@ -14,13 +14,13 @@ from importlib import resources
 from operator import itemgetter
 
 from runbook_lib.bump import ImageType
-from runbook_lib.clients.github.ci_status import FUNCTIONAL, LIGHTWEIGHT, LTS
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.known_sites import MEGATRON_LM
+from runbook_lib.pins.repositories import FUNCTIONAL, LIGHTWEIGHT, LTS
 from runbook_lib.pins.sites import Sites, Texts
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import gating

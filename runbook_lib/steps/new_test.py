@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
-from runbook_lib.clients.github.ci_status import FUNCTIONAL, LIGHTWEIGHT
 from runbook_lib.errors import CannotTell
 from runbook_lib.golden.file_names import FOLDER
+from runbook_lib.pins.repositories import FUNCTIONAL, LIGHTWEIGHT
 from runbook_lib.recipes import draft, rows
 from runbook_lib.recipes.quarantine import gating
 from runbook_lib.recipes.targets import Target

@@ -63,8 +63,10 @@ def decompress(pieces: Iterable[bytes], encoding: str, largest: int) -> Iterator
     encoding = encoding.strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip"):
         raise httpx.DecodingError(f"it is compressed as {encoding[:40]!r}, which was not requested")
+    if encoding.endswith("gzip"):
+        pieces = _decompress_gzip(pieces, largest)
     total = 0
-    for piece in _decompress_gzip(pieces, largest) if encoding.endswith("gzip") else pieces:
+    for piece in pieces:
         total += len(piece)
         if total > largest:
             raise TooLarge

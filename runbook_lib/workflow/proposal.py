@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from runbook_lib import display
 from runbook_lib.bump import Bump
-from runbook_lib.clients.github.ci_status import LTS
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.display import View
@@ -13,6 +12,7 @@ from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout, slug_of
 from runbook_lib.images import almanac
 from runbook_lib.pins.plan import PinPlan
+from runbook_lib.pins.repositories import LTS
 from runbook_lib.records.statement import Identity
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.workflow import lts_validation

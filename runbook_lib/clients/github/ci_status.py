@@ -13,9 +13,6 @@ from typing import Literal
 
 from runbook_lib.clients.github.models import LabelEvent, WorkflowJob, WorkflowRun
 from runbook_lib.images.reference import ImageType
-from runbook_lib.pins.repositories import FUNCTIONAL as FUNCTIONAL
-from runbook_lib.pins.repositories import LIGHTWEIGHT as LIGHTWEIGHT
-from runbook_lib.pins.repositories import LTS as LTS
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 
 WORKFLOW = MEGATRON_LM.workflow

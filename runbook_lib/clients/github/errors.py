@@ -71,7 +71,9 @@ def _message(text: str) -> str:
     except (ValueError, AttributeError, TooLarge):
         return ""
     message = "; ".join(one_line(str(part)) for part in parts if part)
-    return f" ({message[:500]})" if message else ""
+    if not message:
+        return ""
+    return f" ({message[:500]})"
 
 
 def _detail(error: Any) -> str:

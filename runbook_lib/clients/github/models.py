@@ -80,7 +80,7 @@ class Pull:
 class Comment:
     """A comment in the conversation of a pull request; ``author`` is a login, empty for a deleted account.
 
-    ``association`` is the author's relation to the repository, as GitHub calls it; ``bot`` is an app's account.
+    ``insider``: the author has permissions in the repository; ``bot``: the account is an app's.
     """
 
     id: int
@@ -88,13 +88,8 @@ class Comment:
     body: str
     created: datetime
     url: str
-    association: str = ""
+    insider: bool = False
     bot: bool = False
-
-    @property
-    def insider(self) -> bool:
-        """True if the author has permissions in the repository."""
-        return self.association in _INSIDERS
 
     @classmethod
     def of(cls, data: Any) -> Self:
@@ -104,7 +99,7 @@ class Comment:
             data["body"] or "",
             datetime.fromisoformat(data["created_at"]),
             data["html_url"],
-            data.get("author_association") or "",
+            data.get("author_association") in _INSIDERS,
             bool(data["user"]) and data["user"].get("type") == "Bot",
         )
 
@@ -209,7 +204,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Issue:
-    """An issue; ``author`` is a login, empty for a deleted account; ``association`` as of a comment."""
+    """An issue; ``author`` is a login, empty for a deleted account; ``insider`` as of a comment."""
 
     number: int
     url: str
@@ -218,12 +213,7 @@ class Issue:
     state: str
     labels: frozenset[str]
     author: str
-    association: str = ""
-
-    @property
-    def insider(self) -> bool:
-        """True if the author has permissions in the repository."""
-        return self.association in _INSIDERS
+    insider: bool = False
 
     @classmethod
     def of(cls, data: Any) -> Self:
@@ -237,7 +227,7 @@ class Issue:
             # GitHub describes them as objects or mere names.
             labels=frozenset(label if isinstance(label, str) else label["name"] or "" for label in data["labels"]),
             author=login(data["user"]),
-            association=data.get("author_association") or "",
+            insider=data.get("author_association") in _INSIDERS,
         )
 
 

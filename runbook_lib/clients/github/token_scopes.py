@@ -32,11 +32,6 @@ class Need:
     scope: str = ""
     role: str = ""
 
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The permissions that even a public repository requires."""
-        return tuple(permission for permission in self.permissions if permission.endswith("=write"))
-
 
 NEEDS = (
     Need(notebooks.PREFLIGHT, ("metadata=read",)),
@@ -95,8 +90,9 @@ def _fine_grained(github: GitHub, repository: GitHubRepository) -> tuple[dict[st
     denied = []
     if repository.private:
         denied = [f"{name}=read" for name, path in _PROBES.items() if _is_denied(github, name, path)]
-    writes = sorted(set().union(*(need.writes for need in NEEDS)))
-    unknown = f"Only writing shows whether a fine-grained token may write. {_sentence(_steps(writes))}"
+    needed = set[str]().union(*(need.permissions for need in NEEDS))
+    writing = sorted(permission for permission in needed if permission.endswith("=write"))
+    unknown = f"Only writing shows whether a fine-grained token may write. {_sentence(_steps(writing))}"
     return _steps(sorted(denied)), unknown
 
 

@@ -73,7 +73,9 @@ class Registry:
             if key and address.host == ref.registry:
                 return ngc(key)
             lookup = docker(address.netloc.decode(), repository, env)
-            return ngc(key) if key and not lookup.credential else lookup
+            if key and not lookup.credential:
+                return ngc(key)
+            return lookup
 
         options: dict[str, Any] = {"max_age": max_age, "transport": transport, "sleep": sleep}
         return cls(Connection(address, repository, find, cache=Cache.of(env), **options))
@@ -249,12 +251,15 @@ class Registry:
         system, architecture = (self._take(config, field, str) for field in ("os", "architecture"))
         inner = self._take(config, "config", dict, default={})
         env, labels = self._take(inner, "Env", list, default=[]), self._take(inner, "Labels", dict, default={})
+        name = architecture
+        if system != "linux":
+            name = f"{system}/{architecture}"
         variables = dict(str(entry).partition("=")[::2] for entry in env)
         sizes = [self._take(part, "size", int) for part in parts]
         if not all(0 <= size < 2**63 for size in sizes):
             raise CannotTell(f"{self.name} has a part of an image with an invalid size.")
         return (
-            architecture if system == "linux" else f"{system}/{architecture}",
+            name,
             PlatformImage(
                 digest, sum(sizes), variables, {str(name): str(value) for name, value in labels.items()},
                 self._take(config, "created", str, default=""),
@@ -298,9 +303,11 @@ class Registry:
             )
 
     def _take(self, document: Any, key: str, kind: type[T], default: T | None = None) -> T:
-        value = document.get(key) if isinstance(document, dict) else None
-        if value is None and isinstance(document, dict):
-            value = default  # images from scratch have "Env": null
+        value = None
+        if isinstance(document, dict):
+            value = document.get(key)
+            if value is None:
+                value = default  # images from scratch have "Env": null
         if not isinstance(value, kind):
             raise CannotTell(f"{self.name} sent a document without a valid {key!r}, which OCI requires.")
         return value

@@ -190,9 +190,10 @@ class Connection:
                 return
             self._prepared = True
             challenge = KNOWN.get(self.address.netloc.decode(), "")
-            cached = self._cache.entry(key) if self._cache and is_private(self.address) else None
-            if cached and 0 <= cached.age <= _CHALLENGE_AGE:
-                challenge = cached.body.decode("utf-8", "replace")
+            if self._cache and is_private(self.address):
+                cached = self._cache.entry(key)
+                if cached and 0 <= cached.age <= _CHALLENGE_AGE:
+                    challenge = cached.body.decode("utf-8", "replace")
             if not challenge:
                 return
             try:

@@ -36,10 +36,6 @@ class _ImageSide:
     layers: tuple[_BlobDescriptor, ...]
     beside: Sequence[Any] = ()
 
-    @property
-    def size(self) -> int:
-        return sum(layer.size for layer in self.layers)
-
 
 class _ContentReader:
     """Layers and SBOMs of at most ``budget`` bytes together; each layer is read once, whichever image has it."""
@@ -107,7 +103,7 @@ def compare_packages(
     """
     with Registry.connect(old[0]) as old_registry, Registry.connect(new[0]) as new_registry:
         sides = _side(old_registry, *old, platform), _side(new_registry, *new, platform)
-        size = sum(side.size for side in sides)
+        size = sum(layer.size for layer in (*sides[0].layers, *sides[1].layers))
         reader = _ContentReader(size + 2 * _LARGEST_SBOM if everything else int(SHARE * size))
         sboms = [reader.sbom(side) for side in sides]
         if None in sboms:
@@ -150,8 +146,10 @@ def _sboms(side: _ImageSide) -> Iterator[_BlobDescriptor]:
             manifest = side.registry.manifest(digest)
         except RunbookError:  # an unreadable attachment counts as none
             continue
-        layers = manifest[0].get("layers") if manifest else None
-        for layer in layers if isinstance(layers, list) else []:
+        layers = manifest and manifest[0].get("layers")
+        if not isinstance(layers, list):
+            continue
+        for layer in layers:
             if isinstance(layer, dict) and _may_be_sbom(layer.get("mediaType")) and _has_packages(layer):
                 yield from _blobs([layer])
 

@@ -33,18 +33,8 @@ def _list_jobs(call: ApiCall, run_id: int) -> Response:
     return call.page(jobs, lambda job: shapes.job(call.hub, job), "jobs")
 
 
-def _find_job(call: ApiCall, job_id: int) -> JobState:
-    record = call.hub.store.find(JobRecord, job_id)
-    if record is None:
-        raise not_found()
-    for job in call.hub.jobs(call.hub.run(record.run, record.attempt)):
-        if job.record == record:
-            return job
-    raise not_found()
-
-
 def _get_job(call: ApiCall, job_id: int) -> Response:
-    return json_response(shapes.job(call.hub, _find_job(call, job_id)))
+    return json_response(shapes.job(call.hub, call.hub.job(job_id)))
 
 
 def _rerun_failed_jobs(call: ApiCall, run_id: int) -> Response:
@@ -104,7 +94,7 @@ def _find_artifact(hub: Hub, artifact_id: int) -> JobState:
 
 def _download_log(call: ApiCall, job_id: int) -> Response:
     call.require_account()
-    job = _find_job(call, job_id)
+    job = call.hub.job(job_id)
     if job.status.status != "completed" or job.status.conclusion == "skipped":
         raise not_found()
     if call.hub.clock() > (job.status.completed or 0.0) + LIFETIME:

@@ -70,13 +70,10 @@ def _run_page(call: ApiCall, run_id: int) -> Response:
 
 
 def _job_page(call: ApiCall, run_id: int, job_id: int) -> Response:
-    for state in call.hub.all_attempts(run_id):
-        for job in call.hub.jobs(state):
-            if job.record.id == job_id:
-                status = job.status.conclusion or job.status.status
-                log = job.log if job.status.status == "completed" else ""
-                return page(call.hub, "job.html", job.planned.name, status=status, log=log)
-    raise not_found()
+    job = call.hub.job(job_id)
+    status = job.status.conclusion or job.status.status
+    log = job.log if job.status.status == "completed" else ""
+    return page(call.hub, "job.html", job.planned.name, status=status, log=log)
 
 
 def _commit_page(call: ApiCall, sha: str) -> Response:

@@ -3,6 +3,7 @@
 import os
 import re
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from werkzeug.wrappers import Request, Response
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.accounts import ENGINEER, TOKEN
-from runbook_lib.practice.git import BareRepository, ForgeGitError
+from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.github import actions, code, pulls, tickets
 from runbook_lib.practice.github.api import ApiCall, Route
 from runbook_lib.practice.github.pages import PAGES
@@ -102,7 +103,7 @@ class Forge:
                 response = self.answer_api(request)
         except HTTPException as error:
             return error.get_response()
-        except (ForgeGitError, sqlite3.Error):
+        except (subprocess.CalledProcessError, sqlite3.Error):
             return json_response({"message": "Server Error"}, 500)
         if request.method == "GET" and response.status_code == 200 and response.is_json:
             response.add_etag(weak=True)

@@ -1,7 +1,7 @@
 """The practice GitLab: the project that mirrors the practice repository, as version 4 of GitLab's API shows it.
 
-It is served below `PREFIX` of the forge's URL.  ``gitlab.pipelines`` says which pipelines exist; the only change
-that a client can make is to start one.  Objects have the fields that `clients.gitlab` reads.
+It is served below `PREFIX` of the forge's URL.  ``gitlab.pipelines`` determines which pipelines exist; the only
+change that a client can make is to start one.  Objects have the fields that `clients.gitlab` reads.
 """
 
 import json
@@ -134,7 +134,9 @@ class PracticeGitLab:
     def list_bridges(self, request: Request, number: int) -> list[Json]:
         bridges, now = [], self.hub.clock()
         for child in self.pipelines.find(number).children:
-            started = self._shown(child) if child.has_started(now) else None
+            started = None
+            if child.has_started(now):
+                started = self._shown(child)
             bridges.append({"name": child.name, "status": child.at(now).status, "downstream_pipeline": started})
         return bridges
 
@@ -176,9 +178,12 @@ class PracticeGitLab:
         return self._archives[job.number]
 
     def _shown(self, pipeline: PracticePipeline) -> Json:
+        source = "api" if pipeline.run.event == "api" else "push"
+        if pipeline.name:
+            source = "parent_pipeline"
         return {
             "id": pipeline.id, "sha": pipeline.run.head_sha, "ref": pipeline.run.head_branch,
-            "status": pipeline.at(self.hub.clock()).status, "source": pipeline.source,
+            "status": pipeline.at(self.hub.clock()).status, "source": source,
             "web_url": f"{self.web_url}/-/pipelines/{pipeline.id}",
         }  # fmt: skip
 

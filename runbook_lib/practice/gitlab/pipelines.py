@@ -76,13 +76,6 @@ class PracticePipeline:
     skipped: bool = False
 
     @property
-    def source(self) -> str:
-        """GitLab's name for what started the pipeline."""
-        if self.name:
-            return "parent_pipeline"
-        return "api" if isinstance(self.run, InternalRunRecord) else "push"
-
-    @property
     def builds_pass(self) -> bool:
         return all(job.conclusion == "success" for job in self.jobs)
 
@@ -252,7 +245,7 @@ def _images(build: str) -> dict[str, str]:
 def build_jobs(build: str, seconds: float, broken: Iterable[str] = (), how: str = "") -> tuple[Planned, ...]:
     """Return the jobs that build images, one per row of a matrix, with GitLab's names.
 
-    Jobs whose name contains one of ``broken`` fail, and their log says ``how``; jobs that need them are skipped.
+    Jobs whose name contains one of ``broken`` fail, and their log contains ``how``; jobs that need them are skipped.
     """
     jobs: list[Planned] = []
     for name, start, end in _BUILDS:

@@ -60,9 +60,11 @@ class RegistryServer(LoopbackServer):
         return _error(404, "BLOB_UNKNOWN", "blob unknown to registry", {"digest": parts["reference"]})
 
     def _challenge(self, name: str) -> Response:
-        scope = f',scope="repository:{name}:pull"' if name else ""
+        challenge = f'Bearer realm="{self.url}/token",service="practice-registry"'
+        if name:
+            challenge += f',scope="repository:{name}:pull"'
         response = _error(401, "UNAUTHORIZED", "authentication required")
-        response.headers["WWW-Authenticate"] = f'Bearer realm="{self.url}/token",service="practice-registry"{scope}'
+        response.headers["WWW-Authenticate"] = challenge
         return response
 
     def _list_tags(self, request: Request) -> Response:

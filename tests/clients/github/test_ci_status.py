@@ -95,7 +95,9 @@ def test_the_labels_of_a_moment() -> None:
 
 
 def said(number: int, author: str, body: str, association: str = "NONE", *, bot: bool = False) -> Comment:
-    return Comment(number, author, body, NOON, f"https://x/{number}", association, bot)
+    user = {"login": author, "type": "Bot" if bot else "User"}
+    times = {"created_at": NOON.isoformat(), "html_url": f"https://x/{number}"}
+    return Comment.of({"id": number, "user": user, "body": body, "author_association": association, **times})
 
 
 def say(*bodies: str, association: str = "MEMBER") -> list[Comment]:

@@ -20,8 +20,10 @@ ROW: dict[str, Any] = {"recipe": "tests/r.yaml", "scopes": ("mr", "mr-github")}
 
 
 def issue(number: int, title: str = "", body: str = "", state: str = "open", association: str = "MEMBER") -> Issue:
-    url = f"https://github.com/o/r/issues/{number}"
-    return Issue(number, url, title, body, state, frozenset(), "someone", association)
+    return Issue.of({
+        "number": number, "html_url": f"https://github.com/o/r/issues/{number}", "title": title, "body": body,
+        "state": state, "labels": [], "user": {"login": "someone"}, "author_association": association,
+    })  # fmt: skip
 
 
 @pytest.mark.parametrize(
