@@ -30,7 +30,7 @@ def test_equal_values_are_one_state() -> None:
     assert same > separate
 
 
-def test_a_bad_state_with_a_mode_that_looks_fine_is_not_taken_for_the_good_one() -> None:
+def test_a_bad_state_with_an_acceptable_mode_is_not_mistaken_for_the_good_one() -> None:
     """The last run looks fine, but so did two of the five bad ones before it: one run does not decide."""
     values = [4.1, 4.0, 4.1, 2.5, 2.6, 4.1, 2.5, 4.1, 4.1]
     good, _ = probabilities(values, [[1, 1, 1, 0, 0, 0, 0, 0, 1], [1, 1, 1, 0, 0, 0, 0, 0, 0]])

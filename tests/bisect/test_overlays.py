@@ -45,7 +45,7 @@ SOME = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", 3, "print
         ),
     ],
 )
-def test_what_changed_has_an_overlay_or_is_a_suspect(
+def test_a_changed_component_has_an_overlay_or_is_a_suspect(
     changes: list[Component], requirements: list[str], suspects: list[str]
 ) -> None:
     overlays, remaining = plan_overlays(changes)

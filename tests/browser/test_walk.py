@@ -85,7 +85,7 @@ def test_apply_in_two_tabs_applies_once(lab: Lab, tab: Tab) -> None:
     assert verify(lab.audit)[0] == []
 
 
-def test_a_run_is_cancelled_and_its_record_says_so(lab: Lab, tab: Tab) -> None:
+def test_a_run_is_recorded_as_cancelled(lab: Lab, tab: Tab) -> None:
     tab.open("bump").run_all()
     tab.choose("Tag", TAG)
     tab.enabled("Preview").click()
@@ -96,7 +96,7 @@ def test_a_run_is_cancelled_and_its_record_says_so(lab: Lab, tab: Tab) -> None:
     tab.press("Preview", "plan", says="Apply will")  # and goes on as if nothing had been
 
 
-def test_a_run_goes_on_without_browser_and_kernel(lab: Lab, tab: Tab) -> None:
+def test_a_run_continues_without_browser_and_kernel(lab: Lab, tab: Tab) -> None:
     tab.open("bump").run_all()
     lab.quick_ci(3600)
     tab.choose("Tag", TAG)
@@ -116,7 +116,7 @@ def test_a_run_goes_on_without_browser_and_kernel(lab: Lab, tab: Tab) -> None:
     assert [it["state"] for it in lab.records("bump")] == ["previewed", "waiting", "previewed"]
 
 
-def test_what_is_typed_wrong_is_said_in_words(lab: Lab, tab: Tab) -> None:
+def test_typing_errors_are_explained(lab: Lab, tab: Tab) -> None:
     tab.open("bump").run_all()
     tab.choose("Tag", "(another")
     tab.form.get_by_label("Other tag").fill(" 26.04-PY3")

@@ -64,7 +64,7 @@ def test_status_names_a_record_that_cannot_be_read(audit: Path, capsys: pytest.C
     assert "opening" not in told.err
 
 
-def test_status_of_no_archive_says_how_to_start(
+def test_status_without_an_archive_explains_how_to_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "none"))

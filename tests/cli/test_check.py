@@ -101,7 +101,7 @@ def test_a_pin_out_of_sync_is_named_and_exit_status_1(clone, check):
     assert check("--ref", "HEAD", clone)[0] == 0
 
 
-def test_a_site_that_cannot_be_read_is_told_and_exit_status_2(clone, check):
+def test_an_unreadable_site_is_reported_with_exit_status_2(clone, check):
     write(clone, {LTS: None})
     status, out, _ = check(clone)
     assert status == 2
@@ -182,7 +182,7 @@ def test_one_ref_out_of_sync_decides(branches, check):
     assert "main: " not in out
 
 
-def test_a_ref_out_of_sync_decides_though_another_cannot_be_told(branches, check):
+def test_a_ref_out_of_sync_decides_even_if_another_is_undecided(branches, check):
     commit(branches, layout(4) | {LTS: None}, "broken")
     assert check(branches, "--ref", "broken", "--ref", "main")[0] == 2
     assert check(branches, "--ref", "broken", "--ref", "dev")[0] == 1
@@ -200,7 +200,7 @@ def test_a_branch_that_cannot_be_judged_decides_unless_it_is_left_out_by_name(br
     assert "core_r0.1.0 has no known pin site" in out
 
 
-def test_a_ref_without_pins_that_is_asked_for_by_name_cannot_be_told(branches, check):
+def test_a_ref_without_pins_requested_by_name_is_undecided(branches, check):
     for refs in (["core_r0.1.0"], ["core_r0.1.*"], ["main", "core_r0.1.0"], ["core_r0.1.0", "core_r*"]):
         status, out, err = check(branches, *(part for ref in refs for part in ("--ref", ref)))
         assert (status, out) == (2, "")
@@ -257,14 +257,14 @@ def test_remote_tracking_branches_are_found_by_their_names_and_by_those_without_
         ("release_*", "No local or remote-tracking branch matches 'release_*'."),
     ],
 )
-def test_a_ref_that_names_nothing_cannot_be_told(branches, tmp_path, check, ref, said):
+def test_a_ref_that_names_nothing_is_undecided(branches, tmp_path, check, ref, said):
     git(tmp_path, "clone", "-q", branches.as_uri(), "second")
     status, out, err = check(tmp_path / "second", f"--ref={ref}")
     assert (status, out) == (2, "")
     assert said in err
 
 
-def test_json_is_printed_where_nothing_can_be_told_too(clone, check):
+def test_json_is_printed_for_an_undecided_result_too(clone, check):
     status, out, err = check(clone, "--ref", "none", "--json")
     assert status == 2
     result = json.loads(out)
@@ -286,7 +286,7 @@ def test_bare_shallow_and_detached_clones_are_checked(branches, tmp_path, check)
     assert check(tmp_path / "tree")[0] == 1
 
 
-def test_an_empty_bare_repository_cannot_be_told(tmp_path, clone, check):
+def test_an_empty_bare_repository_is_undecided(tmp_path, clone, check):
     git(tmp_path, "init", "-q", "--bare", "empty")
     status, _, err = check(tmp_path / "empty")
     assert status == 2
@@ -296,7 +296,7 @@ def test_an_empty_bare_repository_cannot_be_told(tmp_path, clone, check):
 # -- bad input -------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_clone_cannot_be_told(tmp_path, clone, check):
+def test_a_folder_that_is_not_a_clone_is_undecided(tmp_path, clone, check):
     (tmp_path / "plain").mkdir()
     git(tmp_path, "init", "-q", "other")
     for place, said in (
@@ -337,7 +337,7 @@ def test_an_unknown_command_or_option_is_a_usage_error(capsys):
 # -- for machines ----------------------------------------------------------------------------------------------------
 
 
-def test_json_holds_all_that_the_table_tells(branches, check):
+def test_json_has_everything_in_the_table(branches, check):
     status, out, _ = check(branches, "--ref", "main", "--ref", "dev", "--json")
     told = json.loads(out)
     assert status == 1
@@ -413,7 +413,7 @@ def test_other_commands_are_imported_when_they_run(monkeypatch):
     assert seen == [(True, "there")]
 
 
-def test_the_version_is_told_with_the_commit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_shown_with_the_commit(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0

@@ -133,7 +133,7 @@ def test_nothing_is_found_in_nothing():
         ("no suffix", f"x {OLD}", "code"),
     ],
 )
-def test_a_kind_is_told_from_name_and_surroundings(path, text, kind):
+def test_a_kind_is_derived_from_name_and_context(path, text, kind):
     assert [one.nature.kind for one in sorted_out([(path, text)])] == [kind]
 
 
@@ -172,7 +172,7 @@ def test_a_workflow_is_read_by_its_keys():
     ]
 
 
-def test_the_rows_of_a_matrix_are_told_apart():
+def test_the_rows_of_a_matrix_are_distinguished():
     path = ".gitlab/build.yml"
     assert called({path: MATRIX, "Dockerfile": DOCKERFILE, ".version.lts": OLD}) == [
         (f"{path}:5", "matrix-row", "lockstep lts"),
@@ -189,7 +189,7 @@ def test_a_row_is_not_of_the_type_of_its_neighbour():
     assert [role for _, _, role in called({".gitlab/build.yml": turned})] == ["lockstep dev", "lockstep lts", "ignore"]
 
 
-def test_what_stands_aside_is_no_pin():
+def test_a_value_elsewhere_is_not_a_pin():
     texts = {"Dockerfile": DOCKERFILE, "examples/x/Dockerfile": f"FROM {NEW}", "tests/Dockerfile": f"FROM {NEW}"}
     assert [role for _, _, role in called(texts)] == ["lockstep dev", "informational", "informational"]
 
@@ -221,7 +221,7 @@ def test_a_job_in_a_newer_image_leads():
     assert [role for _, _, role in called(texts)] == ["lockstep dev", "informational"]
 
 
-def test_what_a_jenkinsfile_runs_is_a_pin():
+def test_a_jenkinsfiles_image_is_a_pin():
     assert called({"Jenkinsfile": f"docker {{ image '{NEW}' }}"}) == [("Jenkinsfile:1", "script", "lockstep dev")]
 
 
@@ -409,7 +409,7 @@ def test_a_value_that_is_more_than_the_image_is_found_another_way():
     assert made.text.count("{regex: ") == 2
 
 
-def test_the_draft_says_what_gets_an_argument():
+def test_the_draft_names_the_target_of_an_argument():
     _, _, repository = drafted(EVERYTHING)
     (dead,) = sites.dead_arguments(EVERYTHING, sites.read(EVERYTHING, repository.sites))
     assert "declares no ARG OTHER" in dead[1]
@@ -536,7 +536,7 @@ def test_a_file_gets_no_more_entries_than_anybody_reads():
     {"Dockerfile": f"FROM {NEW}\nFROM {OLD}\nARG BASE={OLD} LTS=1\nnvcr.io/nvidia/nemo:26.06"}
 )  # all of an image that no entry can move
 @given(st.dictionaries(st.sampled_from(NAMES), st.lists(st.sampled_from(LINES), max_size=8).map("\n".join), max_size=4))
-def test_every_draft_is_a_pins_file_that_finds_what_it_says(texts):
+def test_every_draft_is_a_pins_file_that_finds_its_pins(texts):
     found = sorted_out(texts.items())
     made = draft(found, texts)
     if not made.text:
@@ -685,7 +685,7 @@ def test_a_repository_that_is_known_is_called_as_check_calls_it(tmp_path, run, c
     assert "built in" not in run(place)[1]  # its own file is what counts now
 
 
-def test_a_dead_build_argument_of_a_known_repository_is_told(tmp_path, run):
+def test_a_dead_build_argument_of_a_known_repository_is_reported(tmp_path, run):
     git(tmp_path, "init", "-q", "-b", "main", "clone")
     commit(tmp_path / "clone", {path: text for path, text in bridge().items() if text is not None})
     dead = [line for line in run(tmp_path / "clone")[1].splitlines() if "does nothing" in line]
@@ -706,7 +706,7 @@ def test_a_draft_with_digests_pins_them_everywhere(clone, run):
     assert all(change.new.endswith("1" * 64) for change in made.changes)
 
 
-def test_what_is_made_meanwhile_is_not_overwritten(clone, run, monkeypatch):
+def test_concurrently_created_files_are_not_overwritten(clone, run, monkeypatch):
     file = clone / repositories.FILE
     monkeypatch.setattr(discover.os.path, "lexists", lambda path: file.write_text("mine") and False)
     status, _, error = run(clone, "--write")
@@ -715,7 +715,7 @@ def test_what_is_made_meanwhile_is_not_overwritten(clone, run, monkeypatch):
     assert list(clone.glob(".*.tmp")) == []
 
 
-def test_where_a_file_has_one_name_only_it_is_written_all_the_same(clone, run, monkeypatch):
+def test_a_file_without_hard_links_is_written_too(clone, run, monkeypatch):
     def link(*_):
         raise OSError(errno.EPERM, "no links here")
 
@@ -791,7 +791,7 @@ def test_a_value_in_a_file_that_ci_reads_is_a_pin(clone, run, path, line, role):
         ("README.md", "Run contrib/build.sh.", set()),
     ],
 )
-def test_what_ci_runs_or_builds_is_a_pin_in_any_folder(clone, run, path, line, pins):
+def test_files_that_ci_runs_or_builds_have_pins_in_any_folder(clone, run, path, line, pins):
     files = {
         "contrib/build.sh": f'IMAGE={NEW}\ndocker build -f "$(dirname $0)/Dockerfile" .\n',
         "contrib/Dockerfile": f"ARG IMAGE={NEW}\nFROM $IMAGE\n",
@@ -835,7 +835,7 @@ def test_past_bumps_show_what_moves_together(clone, run):
     assert [site.role for site in sites_of_draft.pins] == ["lockstep dev", "follow", "informational"]
 
 
-def test_what_has_lost_its_tag_moves_no_more(clone, run):
+def test_a_reference_that_lost_its_tag_no_longer_moves(clone, run):
     nemo = "nvcr.io/nvidia/nemo"
     for month in ("25.07", "25.09", "25.11"):
         commit(clone, {"docker/Dockerfile": f"FROM {nemo}:{month}\n", "README.md": f"Use {nemo}:{month} now.\n"})
@@ -914,7 +914,7 @@ def test_the_last_bumps_say_more_than_the_first(clone, run):
     }  # fmt: skip
 
 
-def test_what_a_program_may_read_is_the_pin_where_nothing_is_surely_read(clone, run):
+def test_references_that_a_program_may_read_are_pins_if_none_is_surely_read(clone, run):
     """The only places that name an image are its pins, if not for people, tests or the past."""
     commit(
         clone,
@@ -932,7 +932,7 @@ def test_what_a_program_may_read_is_the_pin_where_nothing_is_surely_read(clone, 
     assert lockstep == {"Makefile", "lib/defaults.py"}
 
 
-def test_of_groups_that_moved_apart_that_with_the_newest_tag_moves(clone, run):
+def test_the_group_with_the_newest_tag_moves_if_groups_moved_separately(clone, run):
     """The one that moved more often is moved only by its name."""
     commit(clone, {"docker/Dockerfile": "FROM x\n", "README.md": ""})
     for path, months in {"a/Dockerfile": ("25.01", "25.02", "25.03"), "z/Dockerfile": ("25.01", "25.04")}.items():
@@ -975,7 +975,7 @@ def test_a_pin_that_bumps_left_behind_is_informational(clone, run):
     assert [(entry["line"], entry["role"]) for entry in found] == [(1, "lockstep dev"), (2, "informational")]
 
 
-def test_of_a_branch_and_a_tag_with_one_name_the_branch_is_searched(clone, run):
+def test_the_branch_is_searched_if_a_tag_has_the_same_name(clone, run):
     git(clone, "branch", "v1", "main")
     commit(clone, {"docker/Dockerfile": "FROM python:3.12"})
     git(clone, "tag", "v1")
@@ -1031,7 +1031,7 @@ def test_binary_files_are_not_searched(clone, run):
         assert "6 references in 6 files" in out
 
 
-def test_what_the_work_tree_lacks(clone, run):
+def test_files_missing_from_the_work_tree(clone, run):
     (clone / "README.md").unlink()
     assert "1 reference in 1 file (work tree): 1 lockstep dev." in run(clone)[1]
     git(clone, "checkout", "-q", "README.md")

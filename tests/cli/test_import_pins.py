@@ -132,7 +132,7 @@ def test_nothing_is_drafted_and_the_reason_is_printed(
         ),
     ],
 )
-def test_what_renovate_would_move_is_checked_and_moved(
+def test_renovates_values_are_checked_and_moved(
     tmp_path: Path, manager: dict[str, object], text: str, after: str
 ) -> None:
     files = {".github/renovate.json5": f"// ours\n{settings(manager | {'fileMatch': ['^ci/base$']})}", "ci/base": text}

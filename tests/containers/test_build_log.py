@@ -83,7 +83,7 @@ def test_lines_that_start_no_instruction(text):
     assert (told.instruction, told.place, told.pitfalls) == ("", "", ())
 
 
-def test_each_step_is_told_once():
+def test_each_step_is_reported_once():
     assert read(BUILDAH)[1] == [
         "stage 0, step 1 of 2: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS helper",
         "stage 0, step 2 of 2: RUN echo made > /made",
@@ -128,14 +128,14 @@ def test_a_build_of_one_stage_has_no_stage_in_buildahs_words():
     assert told.place == "docker/Dockerfile.ci.dev:3"
 
 
-def test_a_step_that_the_file_does_not_have_is_told_without_a_line():
+def test_a_step_missing_from_the_file_is_reported_without_a_line():
     told = explain("[9/9] STEP 4/5: RUN nothing of the kind\nexit status 1\n")
     assert (told.place, told.instruction) == ("", "RUN nothing of the kind")
     assert told.sentence == "An instruction failed with exit status 1: RUN nothing of the kind."
     assert explain("[2/2] STEP 2/5: COPY a b\n").place == ""
 
 
-def test_a_base_image_that_cannot_be_had_is_told_from_a_failed_instruction():
+def test_an_unavailable_base_image_is_distinguished_from_a_failed_instruction():
     told = explain("[1/2] STEP 1/2: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS helper\nmanifest unknown\n")
     assert told.sentence.startswith("The base image of docker/Dockerfile.ci.dev:2 could not be used: FROM ")
     assert ["tag" in pitfall.cause for pitfall in told.pitfalls] == [True]
@@ -149,7 +149,7 @@ def test_a_base_image_that_cannot_be_had_is_told_from_a_failed_instruction():
     assert told.sentence == ("The build failed before the first instruction, with nvcr.io/nvidia/pytorch:26.04-py3.")
 
 
-def test_a_killed_build_is_told_from_a_failed_one():
+def test_a_killed_build_is_distinguished_from_a_failed_one():
     told = explain("", "SIGKILL").sentence
     assert told.startswith("The build was ended by SIGKILL before the first instruction. No image was tagged; ")
     assert explain(BUILDAH, "SIGKILL").sentence.startswith(
@@ -157,7 +157,7 @@ def test_a_killed_build_is_told_from_a_failed_one():
     )
 
 
-def test_of_a_log_without_end_the_last_is_kept():
+def test_an_endless_logs_last_part_is_kept():
     log = BuildLog()
     for number in range(100_000):
         log.take(f"line {number} " + "x" * 100_000 if number % 1000 == 0 else f"line {number}")
@@ -166,13 +166,13 @@ def test_of_a_log_without_end_the_last_is_kept():
     assert len(told.lines) == 40
 
 
-def test_pitfalls_of_steps_that_went_well_are_not_told():
+def test_pitfalls_of_successful_steps_are_not_reported():
     early = BUILDAH.replace("[2/2] STEP 1/5", f"{STALE}[2/2] STEP 1/5")
     assert explain(early + "exit status 1\n").pitfalls == ()
 
 
 @given(st.text(), st.text(), st.sampled_from(["", "SIGTERM"]))
-def test_any_text_is_taken(text, file, killed):
+def test_any_text_is_accepted(text, file, killed):
     failure = explain(text, killed, file)
     assert killed in failure.sentence
     assert not failure.place or failure.place.startswith("docker/Dockerfile.ci.dev:")

@@ -78,7 +78,7 @@ def test_the_argument_list_of_each_engine():
 @pytest.mark.parametrize(
     ("machine", "tag"), [("x86_64", "26.01-py3"), ("AMD64", "26.01-py3"), ("aarch64", "26.02-py3")]
 )
-def test_of_the_rows_that_of_the_machines_platform_counts(machine, tag):
+def test_the_row_of_the_machines_platform_is_used(machine, tag):
     texts = megatron(3) | {DEV: None}
     texts[GITLAB] = texts[GITLAB].replace("26.02", "26.01", 1)
     made = plan(texts, MEGATRON_LM, "dev", machine)
@@ -122,7 +122,7 @@ def test_the_stage_with_an_internal_secret_is_refused():
         (BuildRequest(dockerfile="docker/Dockerfile.ci"), r"docker/Dockerfile\.ci, which does not exist"),
     ],
 )  # fmt: skip
-def test_names_that_the_dockerfile_lacks_are_refused(wanted, says):
+def test_names_missing_from_the_dockerfile_are_refused(wanted, says):
     with pytest.raises(RunbookError, match=says):
         plan(megatron(4), MEGATRON_LM, request=wanted)
 

@@ -51,7 +51,7 @@ def test_the_host_of_an_address_has_no_port(url):
         ("git@gitlab.example.com:x/y", MEGATRON_BRIDGE, "dev", "not for NVIDIA-NeMo/Megatron-Bridge"),
     ],
 )
-def test_where_there_is_no_such_image(url, repository, image_type, says):
+def test_a_missing_image(url, repository, image_type, says):
     with pytest.raises(Refused, match=says):
         internal_image(url, repository, image_type)
 

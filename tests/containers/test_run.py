@@ -141,7 +141,7 @@ def test_docker_that_keeps_the_image_elsewhere_has_not_built_one_here(tmp_path):
     assert "cannot find x:local: its builder stores images elsewhere" in done.failure.sentence
 
 
-def test_docker_that_says_nothing_at_all(tmp_path):
+def test_docker_without_any_output(tmp_path):
     done, said = docker(tmp_path, "exit 1")
     assert said == []
     assert done.failure is not None
@@ -161,7 +161,7 @@ def test_a_log_without_line_ends_or_of_any_bytes_is_taken(tmp_path):
     assert (tmp_path / "log").stat().st_size >= 300_000
 
 
-def test_of_a_log_without_end_beginning_and_end_are_kept(tmp_path, monkeypatch):
+def test_an_endless_logs_beginning_and_end_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess_lines, "LOG_HEAD", 1000)
     monkeypatch.setattr(subprocess_lines, "LOG_TAIL", 10)
     docker(tmp_path, "seq 100000 | sed 's/^/line /'; exit 1")
@@ -173,7 +173,7 @@ def test_of_a_log_without_end_beginning_and_end_are_kept(tmp_path, monkeypatch):
     assert f"[… {100_001 - len(kept)} lines omitted]" == left
 
 
-def test_of_a_program_without_end_the_beginning_and_the_end_are_said(tmp_path):
+def test_an_endless_outputs_beginning_and_end_are_shown(tmp_path):
     said = []
     done = container.run(
         ("sh", "-c", "seq 10000; printf '%09000d\\n' 1; echo last"), tmp_path, tmp_path / "log", said.append
@@ -184,13 +184,13 @@ def test_of_a_program_without_end_the_beginning_and_the_end_are_said(tmp_path):
     assert "\n5000\n" in (tmp_path / "log").read_text()
 
 
-def test_what_a_killed_engine_leaves_behind_does_not_hold_the_build_up(tmp_path):
+def test_a_killed_engines_leftovers_do_not_delay_the_build(tmp_path):
     done, _ = docker(tmp_path, "sleep 600 & kill -9 $$")
     assert done.failure is not None
     assert done.failure.sentence.startswith("The build was ended by SIGKILL before the first instruction.")
 
 
-def test_an_engine_that_is_gone_is_told(tmp_path):
+def test_a_missing_engine_is_reported(tmp_path):
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
     with pytest.raises(RunbookError, match="docker could not be started: it is not installed"):
         container.build(PLAN, Engine("docker"), tmp_path, tmp_path / "log", print, {"PATH": str(tmp_path)})
@@ -214,12 +214,12 @@ def test_a_program_in_an_image_has_a_time_limit_and_nothing_is_left_of_it(tmp_pa
     assert remove == f"rm --force {name}"
 
 
-def test_an_engine_that_cannot_read_here_documents_is_not_asked_to(tmp_path):
+def test_an_engine_without_here_documents_gets_none(tmp_path):
     with pytest.raises(RunbookError, match="has here-documents"):
         container.build(replace(PLAN, heredocs=True), Engine("buildah", (1, 28)), tmp_path, tmp_path / "log")
 
 
-def test_words_that_an_engine_has_lost_are_asked_for_once_more(tmp_path):
+def test_output_lost_by_an_engine_is_requested_again(tmp_path):
     env = stand_in(
         tmp_path, "buildah",
         f'case "$1" in from) echo c;; run) if [ -e {tmp_path}/ran ]; then echo said; fi; : >>{tmp_path}/ran;; esac',

@@ -103,7 +103,7 @@ def test_the_smoke_check_runs_in_the_image_and_agrees_with_the_registry(built: P
     assert built.buildah("containers", "-q") == ""
 
 
-def test_a_program_that_fails_in_the_image_is_told(built: Place, tmp_path: Path) -> None:
+def test_a_program_that_fails_in_the_image_is_reported(built: Place, tmp_path: Path) -> None:
     done = build(built, tmp_path, FILE)
     with pytest.raises(CannotTell, match=r"sh could not be run in sha256:.* with buildah.*I cannot"):
         run.inside(ENGINE, done.image, ["sh", "-c", "echo I cannot >&2; exit 3"], 30, built.env)
@@ -134,7 +134,7 @@ def test_a_failing_instruction_is_named_with_its_line_and_its_pitfall(built: Pla
         ("nvcr.io/nvidia/pytorch:26.06-py3", "The image is not published for this machine's processor."),
     ],
 )
-def test_a_base_that_cannot_be_used_is_told_apart(built: Place, tmp_path: Path, base: str, sign: str) -> None:
+def test_an_unusable_base_is_reported_separately(built: Place, tmp_path: Path, base: str, sign: str) -> None:
     done = build(built, tmp_path, FILE, arguments=(("FROM_IMAGE_NAME", base),), images=(base,))
     assert done.failure is not None
     assert sign in [it.sign for it in done.failure.pitfalls], done.failure
@@ -225,7 +225,7 @@ def test_an_image_that_was_tagged_before_stays_where_its_new_build_fails(built: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-def test_a_full_disk_is_told(built: Place, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(built: Place, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(disk)], capture_output=True)

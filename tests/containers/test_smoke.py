@@ -28,7 +28,7 @@ def said(problems: dict[str, str] | None = None, **found: str) -> str:
 @pytest.mark.parametrize(
     "text", ["", "hello", "runbook-smoke", "runbook-smoke {}", "runbook-smoke []", 'runbook-smoke {"found": 1}']
 )
-def test_what_is_no_answer(text):
+def test_invalid_answers(text):
     with pytest.raises(CannotTell, match="printed no result in the image; its last line is"):
         smoke.judge(CLAIMS, text)
 
@@ -58,20 +58,20 @@ def test_an_image_as_claimed():
         ({"cuDNN": "9.21.0"}, "cuDNN", "another version", False),
     ],
 )
-def test_what_differs_is_named(found, name, verdict, wrong):
+def test_differences_are_named(found, name, verdict, wrong):
     judged = {it.name: it for it in smoke.judge(CLAIMS, said(**found))}
     assert (judged[name].verdict, judged[name].wrong) == (verdict, wrong)
     assert {it.verdict for other, it in judged.items() if other != name} == {"as claimed"}
     assert bool(judged[name].note) == (verdict == "another version" and not wrong)
 
 
-def test_what_the_registry_does_not_name_is_no_fault():
+def test_a_value_missing_from_the_registry_is_not_an_error():
     found = smoke.judge({}, said())
     assert {it.verdict for it in found} == {"not claimed"}
     assert not any(it.wrong for it in found)
 
 
-def test_problems_are_told_as_the_image_words_them():
+def test_problems_are_quoted_from_the_image():
     judged = {it.name: it for it in smoke.judge(CLAIMS, said({"PyTorch": "ImportError: libcupti.so"}, PyTorch=""))}
     assert judged["PyTorch"].note == "ImportError: libcupti.so."
     engine = smoke.judge(CLAIMS, said({"import of Transformer Engine": "OSError: libcuda.so.1"}))[-1]
@@ -92,13 +92,13 @@ def test_versions_are_one_as_far_as_both_tell(one, other, same):
 
 
 @given(st.text())
-def test_any_answer_is_taken(text):
+def test_any_answer_is_accepted(text):
     with pytest.raises(CannotTell):
         smoke.judge(CLAIMS, text)
 
 
 @given(st.recursive(st.none() | st.text(), lambda it: st.lists(it) | st.dictionaries(st.text(), it)))
-def test_any_document_is_taken(document):
+def test_any_document_is_accepted(document):
     told = json.dumps({"found": document, "problems": document})
     if isinstance(document, dict):
         smoke.judge(CLAIMS, f"runbook-smoke {told}")
@@ -146,14 +146,14 @@ def test_the_program_reads_the_versions(tmp_path):
     assert not any(it.note for it in found.values())
 
 
-def test_the_program_tells_what_cannot_be_imported(tmp_path):
+def test_the_program_reports_failed_imports(tmp_path):
     found = run(tmp_path, "raise ImportError('libcudart.so.13')", "raise OSError('libcuda.so.1')")
     assert found["PyTorch"].note == found["CUDA"].note == "ImportError: libcudart.so.13."
     assert "Its import failed: OSError: libcuda.so.1." in found["Transformer Engine"].note
     assert found["Python"].verdict == "as claimed"
 
 
-def test_the_program_says_where_there_is_nothing(tmp_path):
+def test_the_program_reports_an_empty_location(tmp_path):
     found = run(tmp_path, None, None)
     assert {it.name for it in found.values() if it.verdict == "not found"} == set(found) - {"Python"}
 

@@ -58,7 +58,7 @@ def test_opening_and_saving_evidence_changes_nothing(manager: Any, name: str) ->
     assert (problems, counts.remarks) == ([], [])
 
 
-def test_other_files_are_saved_with_checkpoints_kept_apart(manager: Any) -> None:
+def test_other_files_are_saved_with_separate_checkpoints(manager: Any) -> None:
     root = Path(manager.root_dir)
     for folder in ("a", "b"):
         (root / folder).mkdir()

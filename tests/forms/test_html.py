@@ -47,7 +47,7 @@ def test_plan_without_changes_shows_the_reason() -> None:
     assert shown.startswith("Apply will change nothing now: waiting for CI")
 
 
-def test_progress_is_shown_in_words() -> None:
+def test_progress_is_described() -> None:
     preflight = replace(run("done", sentence="ok"), notebook="00-preflight")
     steps = (preflight, run("waiting", sentence="an earlier round"), run("running", sentence=""))
     shown = words(html.progress(run("running", steps=steps), "one\n✓ done  00-preflight: ok\ntwo\n", 3.2, 3))

@@ -18,7 +18,7 @@ BUMP = "environment/run papermill runbooks/bump.ipynb -p tag 26.04-py3 -p base '
 
 
 @pytest.mark.parametrize("text", ["", "07-sync-check; then a person: reviews.", "Read the log: https://example.org/1."])
-def test_what_is_no_command_stays(text: str) -> None:
+def test_text_without_a_command_stays(text: str) -> None:
     assert in_form(text, "bump") == text
 
 

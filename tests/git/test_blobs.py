@@ -62,7 +62,7 @@ def test_a_file_whose_object_is_missing_is_not_called_absent(clone, missing):
         ("main\nmain:empty", "x"), ("no such thing", "empty"), ("main", "x missing"), ("", "unknown"), ("-x", "empty"),
     ],
 )  # fmt: skip
-def test_what_is_no_file_is_none_and_does_not_disturb_the_others(clone, ref, path):
+def test_a_path_that_is_not_a_file_is_none_and_does_not_affect_the_others(clone, ref, path):
     found = blobs.read_blobs(clone, [("main", "empty"), (ref, path), ("main", "docker/one")])
     assert [blob and blob[1] for blob in found.values()] == ["", None, "two"]
 
@@ -87,14 +87,14 @@ def test_branches_are_listed_by_version_without_a_remotes_head(clone):
     ]
 
 
-def test_it_reads_the_place_it_is_given_even_in_a_hook_of_another(clone, tmp_path, monkeypatch):
+def test_it_reads_the_given_checkout_even_in_a_hook_of_another(clone, tmp_path, monkeypatch):
     git(tmp_path, "init", "-q", "other")
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other" / ".git" / "index"))
     assert blobs.read_blobs(clone, [("main", "docker/one")])["main", "docker/one"][1] == "two"
 
 
-def test_bare_shallow_and_detached_clones_are_read_alike(clone, tmp_path):
+def test_bare_shallow_and_detached_clones_are_read_the_same_way(clone, tmp_path):
     git(tmp_path, "clone", "-q", "--bare", clone.as_uri(), "bare")
     git(tmp_path, "clone", "-q", "--depth=1", clone.as_uri(), "shallow")
     git(tmp_path / "shallow", "checkout", "-q", "--detach")
@@ -102,13 +102,13 @@ def test_bare_shallow_and_detached_clones_are_read_alike(clone, tmp_path):
         assert blobs.read_blobs(place, [("HEAD", "docker/one")])["HEAD", "docker/one"][1] == "two"
 
 
-def test_a_folder_without_a_repository_is_told_in_words(tmp_path, monkeypatch):
+def test_a_folder_without_a_repository_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with pytest.raises(CannotTell, match=r"git could not read the repository .*: fatal: not a git repository"):
         blobs.read_blobs(tmp_path, [("main", "x")])
 
 
-def test_a_machine_without_git_is_told_in_words(clone, monkeypatch):
+def test_a_machine_without_git_is_reported(clone, monkeypatch):
     monkeypatch.setenv("PATH", str(clone))
     with pytest.raises(CannotTell, match="git was not found"):
         blobs.commits(clone, ["main"])

@@ -54,7 +54,7 @@ def test_open_finds_the_top_from_a_folder_below(checkout: Checkout) -> None:
 
 
 @pytest.mark.parametrize(("make", "says"), [(False, "There is no folder"), (True, "not a git checkout")])
-def test_open_refuses_what_is_no_checkout(tmp_path: Path, make: bool, says: str) -> None:
+def test_open_refuses_a_folder_that_is_not_a_checkout(tmp_path: Path, make: bool, says: str) -> None:
     place = tmp_path / "elsewhere"
     if make:
         place.mkdir()
@@ -141,7 +141,7 @@ def test_fetch_brings_the_commit_and_moves_no_ref(checkout: Checkout, remote: Pa
         ("broken", "main", Unreachable, "could not be read"),
     ],
 )
-def test_fetch_says_what_is_wrong(
+def test_fetch_reports_the_problem(
     checkout: Checkout, remote_name: str, branch: str, error: type[RunbookError], says: str
 ) -> None:
     checkout.git("remote", "add", "broken", "/does/not/exist")
@@ -171,7 +171,7 @@ def test_commit_holds_exactly_the_files_and_a_sign_off(checkout: Checkout) -> No
     assert checkout.uncommitted(["mine"]) == ["mine"]
 
 
-def test_a_failing_hook_is_told_and_commits_nothing(checkout: Checkout) -> None:
+def test_a_failing_hook_is_reported_and_commits_nothing(checkout: Checkout) -> None:
     hook = checkout.path / ".git/hooks/pre-commit"
     hook.write_text("#!/bin/sh\necho 'style is wrong' >&2\nexit 1\n")
     hook.chmod(0o755)
@@ -182,7 +182,7 @@ def test_a_failing_hook_is_told_and_commits_nothing(checkout: Checkout) -> None:
     assert checkout.resolve("HEAD") == head
 
 
-def test_signing_that_wants_a_pass_phrase_fails_at_once(checkout: Checkout, tmp_path: Path) -> None:
+def test_signing_that_requires_a_passphrase_fails_immediately(checkout: Checkout, tmp_path: Path) -> None:
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "pass phrase", "-f", str(key)], check=True)
     for name, value in {"gpg.format": "ssh", "user.signingkey": str(key), "commit.gpgsign": "true"}.items():
@@ -227,7 +227,7 @@ def test_push_never_forces(checkout: Checkout, remote: Path) -> None:
         checkout.push("origin", "bump", "bump")
 
 
-def test_a_remote_that_refuses_is_told(checkout: Checkout, remote: Path) -> None:
+def test_a_refusing_remote_is_reported(checkout: Checkout, remote: Path) -> None:
     hook = remote / "hooks/pre-receive"
     hook.write_text("#!/bin/sh\necho 'protected for robots' >&2\nexit 1\n")
     hook.chmod(0o755)
@@ -280,7 +280,7 @@ def begun(checkout: Checkout) -> None:
         time.sleep(0.01)
 
 
-def test_what_a_killed_run_left_git_doing_is_waited_for(checkout: Checkout) -> None:
+def test_git_processes_of_a_killed_run_are_waited_for(checkout: Checkout) -> None:
     said: list[str] = []
     git_command.settle(checkout.path, said.append)
     assert said == []

@@ -66,7 +66,7 @@ def test_no_process_shows_them_and_git_knows_them(
     assert (checkout.path / ".git/config").read_bytes() == before
 
 
-def test_another_remote_of_the_same_checkout_asks_a_persons_own_helper(
+def test_another_remote_of_the_checkout_uses_the_users_own_helper(
     checkout: Checkout, served: Served, tmp_path: Path
 ) -> None:
     git(checkout.path, "remote", "add", "origin", f"{served.url}/o/r.git")
@@ -76,7 +76,7 @@ def test_another_remote_of_the_same_checkout_asks_a_persons_own_helper(
     assert set(served.asked) == {"own:helper"}
 
 
-def test_what_is_refused_is_told_without_them(checkout: Checkout, tmp_path: Path) -> None:
+def test_refusals_are_reported_without_them(checkout: Checkout, tmp_path: Path) -> None:
     configured(checkout, "url", f"http://ada:{SECRET}@127.0.0.1:1/x.git")
     with pytest.raises(Refused) as push:
         checkout.push("origin", "main", "main")

@@ -36,7 +36,7 @@ def test_a_git_that_will_do(tmp_path: Path, says: str, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("says", ["git version 2.30.2", "git version 1.8.3.1", "git version 2.9.windows.1"])
-def test_an_older_one_is_told(seeded: Path, tmp_path: Path, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_one_is_reported(seeded: Path, tmp_path: Path, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(tmp_path, says, monkeypatch)
     with pytest.raises(RunbookError) as told:
         Checkout.open(seeded / "checkout")
@@ -51,7 +51,7 @@ def test_practice_needs_one_that_merges_without_a_work_tree(tmp_path: Path, monk
         practice.start(tmp_path / "practice")
 
 
-def test_it_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_requested_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(tmp_path, "git version 2.40.0", monkeypatch)
     command.require()
     (tmp_path / "bin/git").write_text("#!/bin/sh\necho git version 1.0\n")

@@ -266,7 +266,7 @@ def test_gitlab_the_last_restart_of_the_last_iteration() -> None:
         "tests/unit_tests - latest",
     ],
 )
-def test_jobs_that_are_no_functional_test(name: str) -> None:
+def test_jobs_that_are_not_functional_tests(name: str) -> None:
     assert match_artifacts.parse_job_name(name) is None
     assert match_artifacts.parse_job_name("gpt/a_b-c.1 - latest") == ("gpt", "a_b-c.1")
 
@@ -341,7 +341,7 @@ def test_interrupted_answers(run: Run) -> None:
     assert [it.bytes for it in run.collect().files] == [VALUES]
 
 
-def test_all_threads_wait_when_a_server_asks_to(run: Run) -> None:
+def test_all_threads_wait_if_a_server_requests_it(run: Run) -> None:
     for number in range(8):
         run.add(job(number, f"gpt/{number}"), upload(number, str(number)), {H100: VALUES})
     run.store.faults.append(Fault("forge", 429, headers={"Retry-After": "50"}))

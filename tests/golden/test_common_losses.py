@@ -57,7 +57,7 @@ def test_a_test_that_no_longer_agrees_with_its_twins_is_held_back_beside_the_gro
         ((1.05, 1.02, 0.97, 0.9), []),
     ],
 )
-def test_losses_that_changed_in_ways_of_their_own_are_no_common_decision(factors, groups):
+def test_losses_that_changed_in_different_ways_need_separate_decisions(factors, groups):
     judged = verdicts([(number, factor, 1.0, 1) for number, factor in enumerate(factors)])
     assert [group.metric for group in judged.groups] == groups
     assert {judgement.verdict for judgement in judged.judgements} == ({"refresh"} if groups else {"held back"})
@@ -72,7 +72,7 @@ def test_a_second_run_of_the_same_test_makes_no_change_common():
     assert judge_all(examined).groups == ()
 
 
-def test_nearly_all_must_change_alike_before_one_that_did_not_is_apart():
+def test_nearly_all_must_change_alike_before_an_exception_is_separate():
     changes = [(number, 1.05, 1.0, 1) for number in range(3)]
     judged = verdicts([*changes, (3, 1.02, 1.0, 1), (4, 1.07, 1.0, 1)])
     assert {judgement.verdict for judgement in judged.judgements} == {"refresh"}

@@ -31,7 +31,7 @@ def test_a_path_gives_environment_and_platform(path, environment, platform):
         "gpt/a/model_config.yaml",
     ],
 )
-def test_other_paths_are_no_golden_files(path):
+def test_other_paths_are_not_golden_files(path):
     assert GoldenFileName.of_path(path) is None
 
 

@@ -159,7 +159,7 @@ def every(steps, mark="nan"):
         (None, run(num_zeros=("inf", [7])), "refused", "num-zeros at step 7"),
     ],
 )
-def test_a_step_that_was_not_observed_is_no_nan(old, new, verdict, why):
+def test_an_unobserved_step_is_not_a_nan(old, new, verdict, why):
     old = None if old is None else text(old)
     judgement = judge(FILE, old, text(new))
     assert judgement.verdict == verdict, judgement.reasons

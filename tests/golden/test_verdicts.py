@@ -77,7 +77,7 @@ def test_a_shift_of_a_platform_is_one_decision(ratios, groups):
         assert verdicts.open
 
 
-def test_platforms_and_environments_are_apart():
+def test_platforms_and_environments_are_separate():
     judged = files(near(1.5, 12)) + files(near(1.0, 12), platform="dgx_gb200")
     judged += files(near(1.5, 12), platform="dgx_a100", environment="lts")
     assert [group.id for group in judge_all(judged).groups] == [

@@ -87,7 +87,7 @@ def test_components_are_shown_for_the_platforms_that_share_them():
     assert "| `arm64` | `old` | `new` | |" in apart
 
 
-def test_the_download_is_shown_and_is_no_version():
+def test_the_download_is_shown_but_is_not_a_version():
     comparison = compare(image(amd64=(OLD, 9_900_000_000)), image(amd64=(OLD, 10_890_000_000)))
     assert "- Download for `amd64`: 10.89 GB compressed (before: 9.90 GB, +10.0%)" in comparison.markdown()
     (row,) = (row for row in comparison.rows() if row["component"] == "download")

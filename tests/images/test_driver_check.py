@@ -137,7 +137,7 @@ def test_preflights_table() -> None:
     assert {*row} == {*rows[0]}
 
 
-def test_an_image_that_says_nothing_of_itself_is_unknown() -> None:
+def test_an_image_without_version_variables_is_unknown() -> None:
     check = driver_check.check(image(amd64={}), "575.57.08")
     assert check.status == "skipped"
     assert driver_check.check(None, "").status == "skipped"

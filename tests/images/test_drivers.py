@@ -170,7 +170,7 @@ def test_a_release_without_a_rule_is_not_guessed() -> None:
     assert (future.summary.verdict, future.driver) == (RUNS, "700.10.01")
 
 
-def test_the_driver_that_an_image_is_built_with_runs_it_whatever_the_rule_says() -> None:
+def test_the_driver_that_an_image_is_built_with_always_supports_it() -> None:
     early = DriverRequirement("13.3", "600.41.02")
     assert early.judge("600.41.02", data_center=False).verdict == RUNS
     assert early.judge("605.1", data_center=False).verdict == RUNS

@@ -90,13 +90,13 @@ def test_every_real_tag_is_read_printed_and_sorted(family):
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_what_is_no_tag_of_the_family_is_refused_in_words(family, texts):
+def test_a_tag_of_another_family_is_refused(family, texts):
     for text in texts:
         with pytest.raises(RunbookError, match="is not a tag of" if len(text) <= 128 else "at most 128"):
             family.read(text)
 
 
-def test_releases_come_first_then_candidates_and_specials_are_set_apart():
+def test_releases_come_first_then_candidates_then_special_tags():
     tags = [
         "26.08.rc10",
         "26.04",
@@ -120,7 +120,7 @@ def test_a_release_is_newer_than_its_candidates_and_those_are_newer_than_the_mon
     assert [str(tag) for tag in sorted(map(NemoTag.parse, reversed(ordered)))] == ordered
 
 
-def test_variants_of_ngc_are_set_apart():
+def test_variants_of_ngc_tags_are_distinguished():
     listing = NGC.listed(["26.04-py3-igpu", "26.04-py3", "26.06-py3", "latest"])
     assert listing.releases == (NgcTag(26, 6), NgcTag(26, 4))
     assert listing.specials == (NgcTag(26, 4, "py3-igpu"),)
@@ -191,7 +191,7 @@ def test_the_parts_of_an_old_tag_with_dashes_in_a_version():
     assert CoreWeaveTag.parse("1234567-nccl-cuda11.8.0-nccl2.16.2-torch2.0.0").os == ""
 
 
-def test_branch_and_date_set_a_build_apart():
+def test_branch_and_date_distinguish_builds():
     branch = CoreWeaveTag.parse("es-cuda-12.9.1-74755e9-base-cuda12.9.1-ubuntu22.04-torch2.7.1-vision0.22.1")
     assert (branch.branch, branch.commit, branch.kind) == ("es-cuda-12.9.1", "74755e9", "special")
     nightly = CoreWeaveTag.parse(REAL["CoreWeave ml-containers"][-1])
@@ -370,7 +370,7 @@ def test_the_order_of_other_tags_is_total(texts):
         ),
     ],
 )
-def test_what_is_older_is_never_told_by_a_commit(read, one, two, older):
+def test_a_commits_age_does_not_decide(read, one, two, older):
     assert is_older(read(one), read(two)) is older
 
 
@@ -418,7 +418,7 @@ def test_a_nightly_build_is_older_than_a_release_of_a_higher_version(read, older
         (COREWEAVE.read, "17ad6db-base-cuda13.0.0-torch2.9.0", "17ad6db-nccl-cuda13.0.0-nccl2.29.2-1-torch2.10.0"),
     ],
 )
-def test_of_two_editions_neither_is_older(read, one, two):
+def test_two_editions_are_not_ordered(read, one, two):
     assert not is_older(read(one), read(two))
     assert not is_older(read(two), read(one))
 
@@ -444,12 +444,12 @@ def test_any_tag_with_a_version_prints_as_it_was_read_or_is_refused(text):
 
 
 @pytest.mark.parametrize("text", ["26.04", "25.10-cuda13.0-devel-ubuntu24.04", "24.05-vllm-python-py3"])
-def test_a_month_is_no_version(text):
+def test_a_month_is_not_a_version(text):
     assert VERSIONED.listed([text]).unreadable == (text,)
     with pytest.raises(RunbookError):
         VERSIONED.read(text)
 
 
 @pytest.mark.parametrize("text", ["1.3.0rc19", "13.0.2-devel-ubuntu24.04", "12.10", "26.13", "26.04.1", "9.12"])
-def test_a_version_is_no_month(text):
+def test_a_version_is_not_a_month(text):
     assert str(VERSIONED.read(text)) == text

@@ -112,7 +112,7 @@ def test_layers_are_applied_in_order(upper: LayerDatabase, packages: object) -> 
     ("unread", "changes"),
     [((), {"a": "gone", "b": "changed", "c": "new"}), (("x",), {"a": "unclear", "b": "changed", "c": "new"})],
 )
-def test_a_package_is_gone_only_where_everything_was_read(unread: tuple[str, ...], changes: object) -> None:
+def test_a_package_is_removed_only_if_everything_was_read(unread: tuple[str, ...], changes: object) -> None:
     old = PackageSource("old", "layers", {("pip", "a"): ("1",), ("pip", "b"): ("1",), ("pip", "d"): ("1",)}, 1)
     new = PackageSource("new", "layers", {("pip", "b"): ("2",), ("pip", "c"): ("1",), ("pip", "d"): ("1",)}, 1, unread)
     rows = PackageComparison(old, new).rows()

@@ -40,7 +40,7 @@ def test_a_reference_is_read_into_its_parts_and_printed_again(text, expected):
         "-nvcr.io/a", "nvcr.io#nvidia/pytorch:1", "nvcr.io/ä",
     ],
 )  # fmt: skip
-def test_what_is_no_full_reference_is_refused_in_words(text):
+def test_an_incomplete_reference_is_refused(text):
     with pytest.raises(RunbookError, match=f"^{re.escape(repr(text))} is not a full image reference: expected "):
         ImageRef.parse(text)
 
@@ -57,7 +57,7 @@ def test_what_is_no_full_reference_is_refused_in_words(text):
         ("nvcr.io/a@md5:" + "0" * 32, "expected registry/repository:tag"),
     ],
 )
-def test_lengths_and_digests_are_told_exactly(text, said):
+def test_lengths_and_digests_are_exact(text, said):
     with pytest.raises(RunbookError) as caught:
         ImageRef.parse(text)
     assert said in str(caught.value)
@@ -133,7 +133,7 @@ def test_any_text_is_a_tag_that_prints_as_itself_or_is_refused(text):
         ("٢٦.٠٤-py3", "expected YY.MM-py3"),
     ],
 )
-def test_a_tag_of_another_form_is_refused_with_what_is_wrong(text, said):
+def test_a_tag_of_another_format_is_refused_with_the_reason(text, said):
     with pytest.raises(RunbookError) as caught:
         NgcTag.parse(text)
     assert said in str(caught.value)

@@ -25,12 +25,12 @@ def values(finder, text):
 
 
 @pytest.mark.parametrize("text", ["x:1", "x:1\n", "\n x:1\t\r\n\n"])
-def test_a_whole_file_is_its_value_without_the_space_around_it(text):
+def test_a_whole_file_pins_value_has_no_surrounding_space(text):
     assert values(WholeFile(), text) == [(text.count("\n", 0, text.index("x")) + 1, "x:1")]
 
 
 @pytest.mark.parametrize("text", ["", "\n", "x:1\ny:1\n", "x:1 # comment\n"])
-def test_a_whole_file_with_nothing_or_more_in_it_cannot_be_told(text):
+def test_a_whole_file_pin_with_other_content_is_undecided(text):
     with pytest.raises(CannotTell, match="expected one image reference and nothing else, found "):
         WholeFile().find(text, IMAGE)
 
@@ -104,7 +104,7 @@ def test_the_default_of_a_build_argument_is_found(text, line):
         (f"ARG A=1\nFROM \\\n  ${{BASE:-{IMAGE}:1}}\n", "in line 2."),
     ],
 )
-def test_a_dockerfile_of_an_unknown_shape_cannot_be_told(text, said):
+def test_a_dockerfile_of_an_unknown_form_is_undecided(text, said):
     with pytest.raises(CannotTell) as caught:
         DockerArg("BASE").find(text, IMAGE)
     assert said in str(caught.value)

@@ -112,7 +112,7 @@ def test_versions_that_name_their_cuda_are_found(path, text, expected):
     assert [(match["version"], match["cuda"]) for match in matches] == expected
 
 
-def test_a_file_whose_presence_nobody_tells_of_may_be_missing():
+def test_a_file_of_unknown_presence_may_be_missing():
     for path in (INSTALL_TEST, INSTALL_GUIDE):
         assert [reading.problem for reading in read(layout(4) | {path: None}, MEGATRON_LM) if reading.problem] == []
     # Before the version files there was no such folder on every branch, and the rows are the pins.

@@ -139,7 +139,7 @@ def test_the_pins_file_of_a_ref_counts_where_the_work_tree_has_none(tmp_path: Pa
         (".", "cannot be read: Is a directory"),
     ],
 )
-def test_pins_that_name_nothing_are_refused_in_words(tmp_path: Path, given: str, says: str) -> None:
+def test_pins_that_name_nothing_are_refused(tmp_path: Path, given: str, says: str) -> None:
     with pytest.raises(RunbookError, match=says.replace("(", r"\(")):
         repository.choose(Checkout.open(clone(tmp_path, {"a": "b"})), given)
 
@@ -148,7 +148,7 @@ def test_pins_that_name_nothing_are_refused_in_words(tmp_path: Path, given: str,
 
 
 @pytest.mark.parametrize("it", REPOSITORIES, ids=lambda it: it.name)
-def test_every_repository_is_whole(it: Repository) -> None:
+def test_every_repository_is_intact(it: Repository) -> None:
     assert it.title.count("{tag}") == 1
     assert any(site.lockstep for site in it.sites.pins)
     assert it.sites.marker_paths
@@ -307,7 +307,7 @@ def test_older_is_what_the_family_calls_older() -> None:
     assert len(planned(texts, ML_CONTAINERS, OLD_TORCH, "older-tag").changes) == 1
 
 
-def test_a_plan_says_that_a_dead_argument_moves_no_image_and_names_the_platforms() -> None:
+def test_a_plan_reports_a_dead_argument_and_names_the_platforms() -> None:
     plan = planned(bridge(), MEGATRON_BRIDGE, "26.04-py3")
     assert {change.path for change in plan.changes} == {CICD, "docker/Dockerfile.ci"}
     assert [it for it in plan.warnings if "Moving it changes no image." in it]
@@ -358,7 +358,7 @@ def bumped(place: Path, tag: str, **parameters: object) -> tuple[StepResult, dic
 
 
 @pytest.mark.slow
-def test_a_whole_bump_of_a_bridge(
+def test_a_complete_bump_of_megatron_bridge(
     world: Callable[[str, dict[str, str]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ci, "WORKFLOW", "CICD NeMo")
@@ -384,7 +384,7 @@ def test_a_whole_bump_of_a_bridge(
 
 
 @pytest.mark.slow
-def test_a_whole_bump_of_ml_containers(
+def test_a_complete_bump_of_ml_containers(
     world: Callable[[str, dict[str, str]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "REPOSITORY", TORCH_EXTRAS.partition("/")[2])
@@ -402,7 +402,7 @@ def test_a_whole_bump_of_ml_containers(
     assert (pull["labels"], pull["draft"]) == ([], True)
 
 
-def test_a_tag_that_the_registry_lacks_is_refused_with_the_newest_of_its_family(
+def test_a_tag_missing_from_the_registry_is_refused_with_the_newest_of_its_family(
     world: Callable[[str, dict[str, str]], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "REPOSITORY", TORCH_EXTRAS.partition("/")[2])
@@ -414,7 +414,7 @@ def test_a_tag_that_the_registry_lacks_is_refused_with_the_newest_of_its_family(
 
 
 @pytest.mark.slow
-def test_a_whole_bump_by_a_pins_file(world: Callable[[str, dict[str, str]], Path], tmp_path: Path) -> None:
+def test_a_complete_bump_with_a_pins_file(world: Callable[[str, dict[str, str]], Path], tmp_path: Path) -> None:
     place = world("own", own())
     result, steps = bumped(place, "26.03-py3")  # which exists for amd64 alone, as asked for
     assert result.ok, result.summary
@@ -443,7 +443,7 @@ def test_a_pins_file_beside_the_repository_is_found_from_the_folder_that_one_is_
     assert steps["02-gitlab-pin"].startswith("Moved 1 value in 1 file")
 
 
-def test_after_a_merge_the_other_branches_are_told_by_their_own_family(
+def test_after_a_merge_other_branches_are_compared_within_their_family(
     world: Callable[[str, dict[str, str]], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "REPOSITORY", TORCH_EXTRAS.partition("/")[2])

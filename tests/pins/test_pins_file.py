@@ -113,7 +113,7 @@ def test_a_value_that_a_person_declares_twice_moves_once() -> None:
     assert change.selector == "ARG X; build-arg X"
 
 
-def test_what_only_people_read_moves_with_the_step_for_github() -> None:
+def test_pins_that_only_people_read_move_with_the_github_step() -> None:
     it = parse(f"{SMALLEST}    read-by: people\n", "a/b")
     plan = pins.plan(
         {"a/b": "ARG X=nvcr.io/nvidia/pytorch:26.02-py3\n"}, it.sites, it.sites.family.read("26.04-py3"), "dev"
@@ -291,7 +291,7 @@ NESTED = st.recursive(
 
 
 @given(st.text() | NESTED.map(yaml.safe_dump))
-def test_any_text_is_read_or_refused_in_words(text: str) -> None:
+def test_any_text_is_read_or_refused_with_a_message(text: str) -> None:
     with contextlib.suppress(RunbookError):
         assert isinstance(parse(text, "a/b"), Repository)
 
@@ -309,7 +309,7 @@ pins:
 """
 
 
-def test_what_follows_moves_forward_only_and_fails_no_check() -> None:
+def test_follow_pins_only_move_forward_and_fail_no_check() -> None:
     sites = parse(FOLLOWING, "a/b").sites
     name = "nvcr.io/nvidia/pytorch"
     texts = {
@@ -373,7 +373,7 @@ def test_a_pin_may_name_a_part_of_the_tag(find: str, before: str, family: str) -
     assert outcome(check_pins({"a": made.edits[0].after or ""}, sites, sites.family.read(tag))) == "in sync"
 
 
-def test_a_tag_of_another_form_is_not_written() -> None:
+def test_a_tag_of_another_format_is_not_written() -> None:
     text = f"{TOP}pins:\n  - path: a\n    find: {{arg: VER}}\n    tag: '{{month}}-py3'\n"
     sites = parse(text, "a/b").sites
     with pytest.raises(RunbookError, match="does not have the form"):

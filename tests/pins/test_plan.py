@@ -85,7 +85,7 @@ def test_an_lts_bump_moves_every_lts_pin_and_nothing_else(number, dev):
 
 
 @pytest.mark.parametrize("ending", ["", "\n", "\r\n", " \n\n"])
-def test_the_ending_of_a_whole_file_pin_stays(ending):
+def test_the_line_end_of_a_whole_file_pin_stays(ending):
     texts = layout(4) | {DEV: image("26.02-py3") + ending}
     assert applied(texts, plan(texts))[DEV] == image("26.04-py3") + ending
 
@@ -125,7 +125,7 @@ def test_the_part_of_a_plan_that_one_ci_reads():
     )  # fmt: skip
 
 
-def test_a_layout_without_platforms_tells_none():
+def test_a_layout_without_platforms_names_none():
     assert plan(layout(2)).platforms == ()
 
 
@@ -401,7 +401,7 @@ def test_two_digests_of_one_tag_are_out_of_sync():
         ({GITLAB: "a: ["}, [(GITLAB, "cannot tell"), (GITLAB, "cannot tell")]),
     ],
 )  # fmt: skip
-def test_what_does_not_agree_is_named(broken, found):
+def test_disagreements_are_named(broken, found):
     if found is None:
         assert (f"{GITLAB}:30", "out of sync") in wrong(layout(4) | broken)
     else:
@@ -445,7 +445,7 @@ def test_the_outcome_follows_from_the_pins_and_with_strict_from_all(broken, norm
     assert (outcome(verdicts), outcome(verdicts, strict=True)) == (normal, strict)
 
 
-def test_nothing_to_check_cannot_be_told():
+def test_nothing_to_check_is_undecided():
     assert outcome(()) == "cannot tell"
 
 
@@ -493,7 +493,7 @@ def matrices(draw):
 
 @settings(deadline=None)
 @given(matrices())
-def test_whatever_a_matrix_looks_like_only_the_values_change(drawn):
+def test_only_the_values_of_any_matrix_change(drawn):
     number, text = drawn
     texts = layout(number) | {GITLAB: text("26.02-py3")}
     made = plan(texts)
@@ -515,7 +515,7 @@ def mutated(text):
 
 @settings(deadline=None, max_examples=150)
 @given(st.data())
-def test_any_text_is_planned_and_checked_or_refused_in_words(data):
+def test_any_text_is_planned_and_checked_or_refused(data):
     texts = layout(data.draw(st.sampled_from(LAYOUTS)))
     for path in data.draw(st.sets(st.sampled_from(sorted(texts)), min_size=1, max_size=2)):
         texts[path] = data.draw(mutated(texts[path]) | st.text() | st.none())

@@ -94,7 +94,7 @@ def test_name_and_labels_are_those_of_the_real_workflow(megatron_lm: Path) -> No
 # -- what becomes of them -------------------------------------------------------------------------------------------
 
 
-def test_every_fate_is_somebodys() -> None:
+def test_every_outcome_has_an_owner() -> None:
     assert set(plan.FATES) <= set(content.document()["golden-files"])
     assert set(plan.FATES.values()) == {"drift", "hang", "memory", "regression", "nccl"}
 
@@ -161,7 +161,7 @@ def test_gb200_is_for_maintainers(maintainer: bool) -> None:
         ),
     ],
 )
-def test_what_needs_a_failed_job_is_skipped(at: plan.Situation, last: str, skipped: str) -> None:
+def test_parts_that_need_a_failed_job_are_skipped(at: plan.Situation, last: str, skipped: str) -> None:
     planned = plan.plan(at)
     assert [job.name for job in planned if job.conclusion == "failure"] == [last, "Nemo_CICD_Test"]
     assert skipped in {job.name for job in planned if job.conclusion == "skipped"}
@@ -261,7 +261,7 @@ def test_how_ci_compares(old: object, new: object, same: bool) -> None:
     assert measure.agrees(json.dumps(old), json.dumps(new)) is same
 
 
-def test_what_cannot_be_read_agrees_with_itself_alone() -> None:
+def test_an_unreadable_tag_agrees_only_with_itself() -> None:
     assert measure.agrees("{", "{")
     assert not measure.agrees("{", "{}")
 
@@ -279,7 +279,7 @@ def test_what_cannot_be_read_agrees_with_itself_alone() -> None:
         ("regression", "The following metrics failed"),
     ],
 )
-def test_logs_tell_what_happened(cause: str, words: str) -> None:
+def test_logs_describe_the_events(cause: str, words: str) -> None:
     job = next(job for job in PLANNED if job.cause == cause)
     log = evidence.log(job, 1_800_000_000.0)
     assert words in log

@@ -87,7 +87,7 @@ def test_the_judge_finds_what_is_wrong() -> None:
 # -- who may do what ------------------------------------------------------------------------------------------------
 
 
-def test_who_a_token_belongs_to_and_what_it_lacks(world: World) -> None:
+def test_a_tokens_owner_and_missing_permissions(world: World) -> None:
     response = world.call("GET", "/user")
     assert response.json()["login"] == "release-engineer"
     assert "repo" in response.headers["X-OAuth-Scopes"]
@@ -185,7 +185,7 @@ def test_a_pull_request_is_found_by_head_base_and_state(world: World) -> None:
         ({"body": "x" * 65537}, "body is too long (maximum is 65536 characters)"),
     ],
 )
-def test_what_makes_no_pull_request(world: World, asked: dict[str, str], error: str) -> None:
+def test_cases_without_a_pull_request(world: World, asked: dict[str, str], error: str) -> None:
     world.push()
     world.open_pull()
     answer = world.open_pull(expected=422, **asked)
@@ -193,7 +193,7 @@ def test_what_makes_no_pull_request(world: World, asked: dict[str, str], error: 
     assert error in answer["errors"][0].values()
 
 
-def test_bodies_that_are_no_request(world: World) -> None:
+def test_bodies_that_are_not_a_request(world: World) -> None:
     for sent, status, message in (
         (b"{", 400, "Problems parsing JSON"),
         (b"[]", 400, "Body should be a JSON object"),
@@ -327,7 +327,7 @@ def test_issues_and_search(world: World) -> None:
         world.post(f"{REPO}/issues", {"title": "x", "assignees": assignees}, 422)
 
 
-def test_who_may_be_assigned(world: World) -> None:
+def test_assignable_people(world: World) -> None:
     for login, status in (
         ("mlindqvist", 204), ("release-engineer", 204), ("outside-contributor", 404), ("copy-pr-bot[bot]", 404),
         ("nobody", 404),
@@ -363,7 +363,7 @@ def test_an_issue_tracker_that_refuses(world: World) -> None:
 CASES = "tests/functional_tests/test_cases"
 
 
-def test_who_wrote_a_test_last(world: World) -> None:
+def test_the_last_author_of_a_test(world: World) -> None:
     def last(path: str, **query: str) -> list[tuple[str, str | None]]:
         found = world.get(f"{REPO}/commits", params={"path": path, **query})
         return [(it["commit"]["author"]["name"], it["author"] and it["author"]["login"]) for it in found]
@@ -395,7 +395,7 @@ def test_who_wrote_a_test_last(world: World) -> None:
      f"{REPO}/actions/jobs/1/logs", f"{REPO}/actions/artifacts/1/zip", f"{REPO}/deployments/1/statuses",
      "/practice/Megatron-LM/pull/999", "/repos/outside-contributor/Megatron-LM/pulls"],
 )  # fmt: skip
-def test_what_is_not_there(world: World, path: str) -> None:
+def test_missing_ones(world: World, path: str) -> None:
     answer = world.get(path, 404)
     assert answer["status"] == "404"
     assert answer["message"]
@@ -535,7 +535,7 @@ FATES = {
 }
 
 
-def test_what_a_new_base_image_does_to_the_tests(world: World) -> None:
+def test_a_new_base_images_effects_on_the_tests(world: World) -> None:
     _, run_id = world.authorized("Run functional tests")
     world.clock.now += 60
     assert ends(world, run_id) == FATES
@@ -583,7 +583,7 @@ def test_a_push_stops_the_run(world: World) -> None:
     assert [each["conclusion"] for each in world.runs()] == ["failure", "cancelled"]
 
 
-def test_a_mirror_that_a_killed_forge_left_is_tested_all_the_same(world: World) -> None:
+def test_a_mirror_left_by_a_killed_forge_is_tested_anyway(world: World) -> None:
     sha = world.push()
     number = world.open_pull()["number"]
     BareRepository(world.remote).set_ref(f"refs/heads/pull-request/{number}", sha)
@@ -627,7 +627,7 @@ def test_failed_jobs_once_more(world: World) -> None:
     assert len({each["name"] for each in left}) == len(left) == 12 + 8  # only what ran again leaves another one
 
 
-def test_a_cancelled_run_goes_on(world: World) -> None:
+def test_a_cancelled_run_continues(world: World) -> None:
     _, run_id = world.authorized("Run functional tests")
     world.clock.now += 4
     world.push()
@@ -727,7 +727,7 @@ def test_a_quarantined_test_is_not_run(world: World) -> None:
     assert ends(world, run_id) == {key: end for key, end in FATES.items() if key[0] != "hybrid/hybrid_mr_tp2_cp2"}
 
 
-def test_an_lts_run_calls_its_values_dev_all_the_same(world: World) -> None:
+def test_an_lts_run_names_its_values_dev_too(world: World) -> None:
     _, run_id = world.authorized("Run functional tests", "container::lts")
     world.clock.now += 60
     found = artifacts(world, run_id)
@@ -809,7 +809,7 @@ def test_pages_show_markdown(world: World, text: str, shown: str) -> None:
     assert "onerror" not in page
 
 
-def test_many_at_once(world: World) -> None:
+def test_many_concurrent_runs(world: World) -> None:
     def write(number: int) -> int:
         sent = httpx.post(
             f"{world.forge.url}{REPO}/issues/8/comments",

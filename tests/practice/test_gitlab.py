@@ -100,7 +100,7 @@ def test_nothing_but_a_pipeline_can_be_made(world: World) -> None:
     assert pipelines(world) == before
 
 
-def test_the_library_tells_a_wrong_token(world: World) -> None:
+def test_the_library_reports_a_wrong_token(world: World) -> None:
     with pytest.raises(RunbookError, match="does not accept the token"):
         connected(world, token="wrong").pipeline(1)
     with pytest.raises(RunbookError, match="GITLAB_PROJECT"):
@@ -211,7 +211,7 @@ def test_a_bump_of_lts_drifts_on_gitlab(world: World, tmp_path: Path) -> None:
     assert bridges(world, pipelines(world, sha=head)[0]["id"])["functional:run_lts_dgx_a100"]["status"] == "failed"
 
 
-def test_where_the_pin_of_gitlab_was_forgotten_nothing_drifts(world: World) -> None:
+def test_nothing_drifts_if_the_gitlab_pin_was_forgotten(world: World) -> None:
     world.authorized("Run functional tests")
     world.clock.now += 60
     number = pipelines(world)[0]["id"]

@@ -89,7 +89,7 @@ def test_content_is_the_same_on_every_machine() -> None:
     assert held.manifests.keys() | held.blobs.keys() == images.content().manifests.keys() | held.blobs.keys()
 
 
-def test_months_differ_and_one_lacks_arm64() -> None:
+def test_months_differ_and_one_has_no_arm64() -> None:
     held = images.content()
     assert sorted(held.tags) == [f"{month}-py3" for month in sorted(images.MONTHS)]
     assert len(set(held.tags.values())) == len(held.tags)
@@ -119,7 +119,7 @@ def test_layers_unpack_and_name_their_image() -> None:
         ("/v2/nvidia/pytorch/tags/other", "NOT_FOUND"),
     ],
 )
-def test_what_is_not_there(signed_in: httpx.Client, path: str, expected: str) -> None:
+def test_missing_ones(signed_in: httpx.Client, path: str, expected: str) -> None:
     answer = signed_in.get(path, headers=ACCEPT)
     assert (answer.status_code, code(answer)) == (404, expected)
 

@@ -122,7 +122,7 @@ def test_a_new_push_stops_the_round(world: World) -> None:
 # -- main --------------------------------------------------------------------------------------------------------
 
 
-def test_what_fails_on_main_too(world: World) -> None:
+def test_tests_that_also_fail_on_main(world: World) -> None:
     (run,) = world.runs(branch="main")
     assert (run["event"], run["status"], run["conclusion"]) == ("workflow_dispatch", "completed", "failure")
     assert run["head_sha"] == world.git("rev-parse", "origin/main")
@@ -172,7 +172,7 @@ CAUSES = {
 
 
 @pytest.mark.parametrize("test", CAUSES)
-def test_one_rank_alone_tells_the_cause(world: World, test: str) -> None:
+def test_one_rank_alone_shows_the_cause(world: World, test: str) -> None:
     culprit, words = CAUSES[test]
     members = unpacked(world, ended(world), test)
     form = re.compile(r"logs/[12]/none_[0-9a-f]{8}/attempt_0/(\d)/std(?:out|err)\.log")
@@ -181,7 +181,7 @@ def test_one_rank_alone_tells_the_cause(world: World, test: str) -> None:
     assert {ranks[name] for name, text in members.items() if words in text} == {culprit}
 
 
-def test_how_far_a_hanging_test_came(world: World) -> None:
+def test_the_last_progress_of_a_hanging_test(world: World) -> None:
     run = ended(world)
     members = unpacked(world, run, "gpt/gpt3_mcore_te_tp4_pp1_long")
     steps: dict[str, int] = {}  # by repeat
@@ -203,7 +203,7 @@ def test_how_far_a_hanging_test_came(world: World) -> None:
         (FLAKY, "Detected flaky failure, attempt restart."),
     ],
 )
-def test_what_the_log_of_a_job_says(world: World, test: str, words: str) -> None:
+def test_the_log_of_a_job(world: World, test: str, words: str) -> None:
     text = log(world, ended(world), test)
     assert words in text
     assert all(re.match(r"2027-01-15T08:00:\d\d\.\d{7}Z ", line) for line in text.splitlines())

@@ -92,7 +92,7 @@ def test_a_new_world_is_a_clean_checkout_with_its_remote(home: Path) -> None:
         assert home.stat().st_mode & 0o777 == 0o700
 
 
-def test_it_is_reached_by_the_environment_alone(home: Path) -> None:
+def test_it_is_reached_only_through_the_environment(home: Path) -> None:
     with practice.start() as new:
         assert new.env == {
             "RUNBOOK_PRACTICE": str(home / "Megatron-LM"),
@@ -143,7 +143,7 @@ def test_a_proxy_is_passed_by(
         ("[user]\nemail = ada@example.org\n", "Release Engineer <ada@example.org>"),
     ],
 )
-def test_commits_are_the_persons_own(
+def test_commits_have_the_users_identity(
     home: Path, tmp_path: Path, config: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hooks = tmp_path / "hooks"
@@ -235,7 +235,7 @@ def test_a_second_launcher_joins_the_first(home: Path) -> None:
         assert not third.running_elsewhere
 
 
-def test_of_many_that_start_at_once_one_serves(home: Path) -> None:
+def test_one_of_many_concurrent_starts_serves(home: Path) -> None:
     launchers = [Launcher() for _ in range(3)]
     got = [launcher.ready() for launcher in launchers]
     assert sorted(elsewhere for elsewhere, _ in got) == [False, True, True]
@@ -252,7 +252,7 @@ def test_the_lock_of_a_dead_launcher_is_free(home: Path) -> None:
         assert next_one.env == env
 
 
-def test_what_a_dead_launcher_wrote_is_gone(home: Path) -> None:
+def test_files_of_a_dead_launcher_are_removed(home: Path) -> None:
     practice.start().close()
     (home / "practice-world.lock").write_text("x" * 2000)
     with practice.start(), practice.start() as second:
@@ -273,7 +273,7 @@ def test_a_lock_that_a_reset_removed_holds_nothing(home: Path, monkeypatch: pyte
         assert second.running_elsewhere
 
 
-def test_a_world_whose_maker_was_killed_is_made_anew(home: Path) -> None:
+def test_a_world_whose_creator_was_killed_is_created_again(home: Path) -> None:
     die = """
 import os, signal
 from runbook_lib.practice import seed
@@ -290,7 +290,7 @@ seed.create = create
         assert git("-C", str(new.checkout), "status", "--porcelain") == ""
 
 
-def test_another_version_of_the_template_goes_on_working(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_of_the_template_still_works(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     practice.start().close()
     monkeypatch.setattr(template, "VERSION", 99)
     with practice.start() as old:
@@ -322,7 +322,7 @@ def test_an_empty_folder_is_taken_and_closed_to_others(home: Path) -> None:
         assert home.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_world_of_another_machine_is_refused_at_once(home: Path) -> None:
+def test_a_world_of_another_machine_is_refused_immediately(home: Path) -> None:
     with practice.start():
         launcher = world.Launcher(77, "elsewhere", "http://127.0.0.1:1", "http://127.0.0.1:1")
         (home / "practice-world.lock").write_text(json.dumps(launcher.__dict__))
@@ -348,7 +348,7 @@ def test_a_holder_that_does_not_answer_is_named(
             practice.start()
 
 
-def test_a_world_that_lost_a_part_says_so(home: Path) -> None:
+def test_an_incomplete_world_is_reported(home: Path) -> None:
     practice.start().close()
     shutil.rmtree(home / "Megatron-LM")
     with pytest.raises(RunbookError, match=r"Megatron-LM missing .* Run `runbook practice reset`"):
@@ -357,7 +357,7 @@ def test_a_world_that_lost_a_part_says_so(home: Path) -> None:
     practice.start().close()
 
 
-def test_a_state_that_is_no_database_says_so(home: Path) -> None:
+def test_a_state_file_that_is_not_a_database_is_reported(home: Path) -> None:
     practice.start().close()
     for file in home.glob("forge.sqlite*"):
         file.unlink()
@@ -367,13 +367,13 @@ def test_a_state_that_is_no_database_says_so(home: Path) -> None:
     assert practice.reset()
 
 
-def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunbookError, match=r"RUNBOOK_PRACTICE_HOME"):
         practice.start(tmp_path / "file/below")
 
 
-def test_without_git_it_says_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_git_it_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(RunbookError, match="git is not on PATH"):
         practice.start()
@@ -419,7 +419,7 @@ def test_reset_leaves_what_a_person_put_there(home: Path, tmp_path: Path) -> Non
     assert (real / "README.md").exists()
 
 
-def test_a_reset_that_was_killed_leaves_no_world_that_seems_whole(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_reset_leaves_no_world_that_looks_complete(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     practice.start().close()
 
     def die(path: Path) -> None:
@@ -472,7 +472,7 @@ def test_the_environment_that_a_launcher_set_is_used(home: Path, monkeypatch: py
         assert os.environ["GITHUB_API_URL"] == launcher.launcher.forge
 
 
-def test_who_joined_a_world_that_ended_starts_it_anew(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_of_a_world_that_ended_starts_it_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = Launcher()
     _, env = launcher.ready()
     assert practice.enter("") == env["RUNBOOK_PRACTICE"]
@@ -511,7 +511,7 @@ def test_the_command_serves_until_ctrl_c(home: Path, request: pytest.FixtureRequ
     assert not world.responds(exported["GITHUB_API_URL"])
 
 
-def test_the_command_says_who_serves_already(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_names_the_process_that_already_serves(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with practice.start():
         assert runbook(["practice", "start"]) == 0
     assert f"It ends with process {os.getpid()}" in capsys.readouterr().out
@@ -526,7 +526,7 @@ def test_the_command_resets(home: Path, capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
-def test_the_command_tells_a_refusal_as_a_sentence(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_a_refusal(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with practice.start():
         assert runbook(["practice", "reset"]) == 1
     assert capsys.readouterr().err.startswith(
@@ -534,7 +534,7 @@ def test_the_command_tells_a_refusal_as_a_sentence(home: Path, capsys: pytest.Ca
     )
 
 
-def test_who_stands_by_serves_on_under_the_same_addresses(home: Path) -> None:
+def test_a_standby_process_serves_the_same_addresses(home: Path) -> None:
     first = Launcher()
     assert first.ready()[0] is False
     with practice.start() as joined:
@@ -554,7 +554,7 @@ def test_who_stands_by_serves_on_under_the_same_addresses(home: Path) -> None:
         time.sleep(0.02)
 
 
-def test_who_no_longer_stands_by_takes_nothing_over(home: Path) -> None:
+def test_a_process_that_no_longer_stands_by_does_not_take_over(home: Path) -> None:
     first = Launcher()
     first.ready()
     with practice.start() as joined:

@@ -103,12 +103,12 @@ def test_a_persons_comment_stays_when_the_test_comes_back() -> None:
          "alias"),
     ],
 )  # fmt: skip
-def test_a_row_that_stands_for_more_is_refused(text: str, says: str) -> None:
+def test_a_row_that_represents_more_is_refused(text: str, says: str) -> None:
     with pytest.raises(Refused, match=says):
         mark("r.yaml", text, [X], 7)
 
 
-def test_a_row_is_marked_when_all_that_it_stands_for_is_named_or_it_is_permitted() -> None:
+def test_a_row_is_marked_if_everything_it_represents_is_named_or_permitted() -> None:
     text = row("[mr]", platforms="dgx_a100, dgx_h100")
     both = [X, Target("x", "dgx_a100", "dev", "gpt", "too")]
     assert "mr-broken" in mark("r.yaml", text, both, 7).after

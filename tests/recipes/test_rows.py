@@ -20,7 +20,7 @@ def recipe(body: str) -> str:
      recipe("  - test_case: [x]\n"), recipe("  - products: [{scope: [mr]}]\n"),
      recipe("  - test_case: [x]\n    products: [a]\n")],
 )  # fmt: skip
-def test_a_file_of_another_form_has_no_rows(text: str) -> None:
+def test_a_file_in_another_format_has_no_rows(text: str) -> None:
     assert rows("r.yaml", text) == ()
 
 
@@ -56,7 +56,7 @@ def test_the_fields_of_a_row(body: str, expected: tuple[tuple[str, ...], ...]) -
         ('[{scope: ["m\\x72"]}]', "cannot be replaced"),
     ],
 )
-def test_a_scope_that_cannot_be_edited_says_why(body: str, why: str) -> None:
+def test_a_scope_that_cannot_be_edited_is_explained(body: str, why: str) -> None:
     found = rows("r.yaml", recipe(f"  - test_case: [x]\n    products: {body}\n"))
     assert all(why in row.fixed for row in found)
 

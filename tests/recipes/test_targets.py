@@ -31,7 +31,7 @@ def test_a_list_is_parsed(text: str, expected: list[tuple[str, str, str, str]]) 
 
 
 @pytest.mark.parametrize("text", ["x@dgx_h100", "x: ", ": why", "x: a; x: b", "a b@c: why", "x@a-b: why", "-- x: why"])
-def test_a_list_of_another_form_is_refused(text: str) -> None:
+def test_a_list_in_another_format_is_refused(text: str) -> None:
     with pytest.raises(Refused):
         parse_targets(text, "dev", Redactor({}))
 

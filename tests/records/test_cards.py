@@ -88,7 +88,7 @@ def test_answers_become_parameters() -> None:
     }
 
 
-def test_a_card_shows_what_triage_says_and_what_was_decided_on_the_same_value(tmp_path: Path) -> None:
+def test_a_card_shows_the_triage_and_the_earlier_decision_on_the_same_value(tmp_path: Path) -> None:
     failures = "job,class,platform,next,url,test\ngpt/a - latest,hang,dgx_h100,Read it.,https://x/1,gpt/a\n"
     evidence = (
         "job,platform,text\n"

@@ -66,7 +66,7 @@ CASES: dict[str, tuple[tuple[Told, ...], str | None]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_bump_is_ready_when_its_last_word_says_so(tmp_path: Path, name: str) -> None:
+def test_a_bump_is_ready_if_its_last_run_was(tmp_path: Path, name: str) -> None:
     runs, expected = CASES[name]
     found = stands(tmp_path, *runs)
     assert (found.state, found.step) == (("ready", expected) if expected else ("in progress", runs[-1][0]))
@@ -99,9 +99,7 @@ def test_only_the_steps_that_apply_must_be_done(
         ),
     ],
 )
-def test_where_the_whole_runbook_waits_it_says_what_is_next(
-    tmp_path: Path, runs: tuple[Told, ...], expected: str
-) -> None:
+def test_a_waiting_runbook_names_the_next_action(tmp_path: Path, runs: tuple[Told, ...], expected: str) -> None:
     assert stands(tmp_path, *runs).next == expected
 
 
@@ -111,7 +109,7 @@ def test_a_bump_on_hold_is_blocked_by_the_hold_and_not_by_a_step(tmp_path: Path)
     assert (bump.step, bump.state) == ("bump", "waiting")
 
 
-def test_what_is_done_before_a_bump_tells_where_it_stands(tmp_path: Path) -> None:
+def test_an_earlier_state_determines_the_next_step_of_a_bump(tmp_path: Path) -> None:
     assert stands(tmp_path, ("build-image", False, waits())).step == "build-image"
 
 

@@ -68,7 +68,7 @@ def test_the_list_names_every_reference(repository: Sorted) -> None:
     assert Counter((one.path, one.reference.line, one.reference.image) for one in repository.found.references) == listed
 
 
-def test_at_least_nine_of_ten_are_sorted_as_a_careful_person_does(repository: Sorted) -> None:
+def test_at_least_nine_of_ten_are_classified_correctly(repository: Sorted) -> None:
     wanted, found = repository.wanted, repository.found.references
     roles = Counter((path, line, image, role) for path, line, image, _, _, role in wanted.elements())
     kinds = Counter((path, line, image, kind) for path, line, image, _, kind, _ in wanted.elements())
@@ -105,7 +105,7 @@ def test_the_draft_is_a_pins_file_that_reads_every_pin(repository: Sorted) -> No
     assert read - found == Counter()
 
 
-def test_the_draft_tells_of_the_dead_argument(repository: Sorted) -> None:
+def test_the_draft_reports_the_dead_argument(repository: Sorted) -> None:
     if repository.name != "megatron-bridge":
         pytest.skip("of Megatron-Bridge alone")
     text = repository.found.draft.text

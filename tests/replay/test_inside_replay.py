@@ -52,7 +52,7 @@ def uv(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=here, capture_output=True, text=True, check=False)
 
 
-def test_what_is_installed_names_only_what_each_revision_defines(clone: tuple[Checkout, str], tmp_path: Path) -> None:
+def test_installed_parts_are_defined_in_each_revision(clone: tuple[Checkout, str], tmp_path: Path) -> None:
     checkout, repository = clone
     read = taken = 0
     for i, (commit, text, lock) in enumerate(projects_of(checkout)):

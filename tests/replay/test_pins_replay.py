@@ -107,7 +107,7 @@ def test_the_plan_changes_the_lines_that_people_finally_changed(megatron_lm, bum
     assert edit.after.endswith("\n") == edit.before.endswith("\n") == (bump == "64bee49c96")
 
 
-def test_what_4611_forgot_is_what_is_left_to_plan(megatron_lm):
+def test_the_plan_has_exactly_the_pins_that_4611_forgot(megatron_lm):
     made = planned(texts(megatron_lm, "5fe3f06658"), "26.04-py3", "dev")
     assert made == people_changed(megatron_lm, "5fe3f06658", "7cdf652c16")
     assert list(made) == [GITLAB]
@@ -186,7 +186,7 @@ def wrong_of(verdicts) -> set[tuple[str, int]]:
         ("d338cc565f", 1, {VERSION["dev"]: 1}),
     ],
 )
-def test_check_tells_what_a_commit_forgot(megatron_lm, capsys, ref, status, places):
+def test_check_reports_the_pins_that_a_commit_forgot(megatron_lm, capsys, ref, status, places):
     assert main(["check", "--ref", ref, str(megatron_lm)]) == status
     out = capsys.readouterr().out
     (snapshot,) = survey(megatron_lm, [ref]).snapshots
@@ -218,7 +218,7 @@ def test_check_agrees_with_another_way_to_read_the_pins_on_every_commit_that_tou
     assert status == 1
 
 
-def test_every_branch_is_checked_and_planned_or_refused_in_words(megatron_lm):
+def test_every_branch_is_checked_and_planned_or_refused(megatron_lm):
     found = survey(megatron_lm, ["*"])
     assert len(found.snapshots) > 50
     assert found.as_text()
@@ -236,7 +236,7 @@ def test_every_branch_is_checked_and_planned_or_refused_in_words(megatron_lm):
         assert refused == (not snapshot.verdicts or outcome(snapshot.verdicts) == "cannot tell"), snapshot.name
 
 
-def test_the_release_branches_are_checked_at_once(megatron_lm):
+def test_the_release_branches_are_checked_together(megatron_lm):
     release = [snapshot for snapshot in survey(megatron_lm, ["core_r*"]).snapshots if snapshot.verdicts]
     assert len(release) >= 8
     assert [s.name for s in release if outcome(s.verdicts) == "cannot tell"] == []

@@ -35,7 +35,7 @@ def scopes(rows: tuple[recipes.RecipeRow, ...]) -> dict[tuple[str, ...], list[li
     return found
 
 
-def test_what_people_put_out_of_the_way_is_found_again(megatron_lm: Path) -> None:
+def test_tests_quarantined_by_people_are_recognized(megatron_lm: Path) -> None:
     seen = 0
     for commit in [*COMMITS, *others(megatron_lm)]:
         changed = git(

@@ -113,7 +113,7 @@ def test_ours_changes_the_scope_lines_that_people_changed(
 
 
 @pytest.mark.parametrize("commit", ["ff64743148", "0beaa53bb9", "c4bea0a96a", "b2e93909f0", "d6af3820da", "3a9f086a59"])
-def test_what_people_let_run_again_comes_back_the_same(megatron_lm: Path, commit: str) -> None:
+def test_reenabled_tests_return_unchanged(megatron_lm: Path, commit: str) -> None:
     names = git(megatron_lm, "diff", "--name-only", "--diff-filter=M", f"{commit}~1", commit, "--", recipes.FOLDER)
     for path in names.split():
         before, after = (git(megatron_lm, "show", f"{ref}:{path}") for ref in (f"{commit}~1", commit))

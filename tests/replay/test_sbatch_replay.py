@@ -63,7 +63,7 @@ def test_every_dev_row_is_rendered_with_its_nodes_and_gpus(
     assert rendered == asked(checkout)
 
 
-def test_the_whole_matrix_takes_few_calls_however_its_platforms_are_spread(
+def test_the_complete_matrix_takes_few_calls_for_any_platforms(
     chosen: list[tuple[Workload, Connections]],
 ) -> None:
     tests = [it for it in chosen if it[0].gpus]
@@ -137,7 +137,7 @@ def test_scripts_are_sound_for_bash(chosen: list[tuple[Workload, Connections]], 
     assert len(scripts) > 20
 
 
-def test_what_matters_to_a_bump_is_what_ci_runs_for_it(checkout: Checkout) -> None:
+def test_a_bump_depends_on_the_tests_that_ci_runs_for_it(checkout: Checkout) -> None:
     listed = checkout.git("ls-tree", "-r", "--name-only", MAIN, "--", recipes.FOLDER).splitlines()
     every, _ = selection.read_tests(checkout.read(listed, MAIN))
     platforms = ("dgx_h100", "dgx_gb200")

@@ -95,7 +95,7 @@ def test_a_notebook_takes_the_common_parameters_with_their_defaults(path: Path) 
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_head_of_a_notebook_tells_a_reader_what_to_expect(path: Path) -> None:
+def test_the_head_of_a_notebook_has_all_parts(path: Path) -> None:
     head, *others = cells(path, "markdown")
     lines = source(head).splitlines()
     assert lines[0].startswith("# ")
@@ -166,7 +166,7 @@ def test_the_steps_one_by_one_then_again(world: practice.World) -> None:
 
 
 @pytest.mark.slow
-def test_the_whole_bump_and_again_nothing_twice(world: practice.World) -> None:
+def test_a_complete_bump_repeated_does_nothing_twice(world: practice.World) -> None:
     store = Store(world.home / "forge.sqlite")
     with store.transaction():
         store.set("ci seconds", 900.0)
@@ -203,7 +203,7 @@ def test_the_whole_bump_and_again_nothing_twice(world: practice.World) -> None:
 
 
 @pytest.mark.slow
-def test_a_preview_says_what_applying_would_do(world: practice.World) -> None:
+def test_a_preview_describes_the_effects_of_apply(world: practice.World) -> None:
     result = execute("bump", tag=TAG, apply=False)
     assert (result.state, result.summary[:15]) == ("previewed", "Preview: would ")
     planned = [(it["publish"], it["sentence"].split()[0]) for it in result.planned]
@@ -226,7 +226,7 @@ def test_a_preview_says_what_applying_would_do(world: practice.World) -> None:
 
 
 @pytest.mark.slow
-def test_two_bumps_at_once_make_one_pull_request(world: practice.World) -> None:
+def test_two_concurrent_bumps_open_one_pull_request(world: practice.World) -> None:
     command = [sys.executable, "-m", "runbook_lib.run", str(ROOT / "runbooks/bump.ipynb"), "-p", "tag", TAG]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
     told = [process.communicate(timeout=250)[0] for process in both]
@@ -241,7 +241,7 @@ BROKEN = "gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs; moe/gpt3_moe_mcore_tp2_
 
 
 @pytest.mark.slow
-def test_the_whole_loop_to_ready_to_merge(world: practice.World) -> None:
+def test_the_complete_loop_to_ready_to_merge(world: practice.World) -> None:
     store = Store(world.home / "forge.sqlite")
     with store.transaction():
         store.set("ci seconds", 4.0)
@@ -282,9 +282,7 @@ def test_the_whole_loop_to_ready_to_merge(world: practice.World) -> None:
     ],
 )
 @pytest.mark.slow
-def test_what_a_bump_refuses_leaves_everything_as_it_was(
-    world: practice.World, parameters: dict[str, str], says: str
-) -> None:
+def test_a_refused_bump_changes_nothing(world: practice.World, parameters: dict[str, str], says: str) -> None:
     before = fingerprint(world)
     result = execute("bump", **parameters)
     assert result.state == "failed"

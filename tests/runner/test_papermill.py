@@ -136,7 +136,7 @@ def test_wrong_usage_runs_nothing(
     assert not (runbooks.parent / "audit").exists()
 
 
-def test_a_misspelt_notebook_is_told(
+def test_a_misspelt_notebook_is_reported(
     runbooks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(runbooks)

@@ -136,7 +136,7 @@ def test_only_notebooks_that_say_so_are_ours(tmp_path: Path) -> None:
     name=st.text(),
     value=st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text())),
 )
-def test_any_name_and_value_are_taken_or_refused_in_words(source: NotebookSource, name: str, value: Any) -> None:
+def test_any_name_and_value_are_accepted_or_refused(source: NotebookSource, name: str, value: Any) -> None:
     for key in (name, *DEFAULTS):
         try:
             found = resolve(source, {key: value})

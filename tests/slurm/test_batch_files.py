@@ -52,7 +52,7 @@ def test_nothing_chosen_makes_nothing() -> None:
     assert arrays([], SITE) == ()
 
 
-def test_a_test_gets_what_its_recipe_asks_for() -> None:
+def test_a_test_gets_the_resources_in_its_recipe() -> None:
     (array,) = rendered(workload(nodes=2, gpus=4, seconds=5400))
     asked = directives(array)
     assert {name: asked[name] for name in ("nodes", "ntasks-per-node", "gpus-per-node", "time", "array")} == {
@@ -66,7 +66,7 @@ def test_a_test_gets_what_its_recipe_asks_for() -> None:
 @pytest.mark.parametrize(
     ("seconds", "time"), [(0, "00:01:00"), (60, "00:01:00"), (61, "00:02:00"), (90000, "25:00:00")]
 )
-def test_a_time_limit_is_in_whole_minutes_and_never_shorter(seconds: int, time: str) -> None:
+def test_a_time_limit_is_rounded_up_to_minutes(seconds: int, time: str) -> None:
     assert directives(rendered(workload(seconds=seconds))[0])["time"] == time
 
 
@@ -108,11 +108,11 @@ def test_a_cluster_without_gpus_in_its_books_and_one_that_gives_all() -> None:
         ({"node_gpus": {"": 8}, "options": ("--qos=high",)}, True),
     ],
 )
-def test_who_takes_all_gpus_of_a_node_has_all_of_it(change: dict[str, Any], alone: bool) -> None:
+def test_a_job_with_all_gpus_of_a_node_gets_the_complete_node(change: dict[str, Any], alone: bool) -> None:
     assert ("exclusive" in directives(rendered(workload(), site=replace(SITE, **change))[0])) == alone
 
 
-def test_what_an_attempt_before_left_is_moved_aside(tmp_path: Path) -> None:
+def test_files_of_an_earlier_attempt_are_moved_aside(tmp_path: Path) -> None:
     (array,) = rendered(workload(), site=replace(SITE, results=str(tmp_path)))
     folder = Path(array.folder) / "0"
     programs = {"scontrol": "echo node1", "srun": f"mkdir {folder}/assets; touch {folder}/assets/new"}
@@ -184,7 +184,7 @@ def test_a_matrix_of_500_tests_takes_at_most_5_calls() -> None:
     assert len({it.name for it in made}) == 4
 
 
-def test_time_limits_are_kept_apart_while_the_calls_suffice() -> None:
+def test_time_limits_are_separate_while_enough_calls_are_left() -> None:
     made = rendered(*(workload(f"t{i}", seconds=600 * (i % 3 + 1)) for i in range(6)))
     assert [directives(it)["time"] for it in made] == ["00:10:00", "00:20:00", "00:30:00"]
 
@@ -248,7 +248,7 @@ def test_partitions_and_accounts_are_compared_with_the_clusters() -> None:
     )
 
 
-def test_a_place_without_a_value_is_said() -> None:
+def test_a_location_without_a_value_is_reported() -> None:
     with pytest.raises(CannotTell, match=r"line 1 of the script .* \{nothing\}"):
         rendered(workload(script="{nothing}"))
 

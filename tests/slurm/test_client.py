@@ -36,7 +36,7 @@ def slurm(real: Cluster) -> Slurm:
 # -- without a cluster -------------------------------------------------------------------------------------------
 
 
-def test_a_machine_without_slurm_is_told(tmp_path: Path) -> None:
+def test_a_machine_without_slurm_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RunbookError, match="Run this where jobs are submitted"):
         Slurm({"PATH": str(tmp_path)}).queue()
 
@@ -49,7 +49,7 @@ def test_a_machine_without_slurm_is_told(tmp_path: Path) -> None:
         "sinfo: error: ClusterName needs to be specified sinfo: fatal: Unable to process configuration file",
     ],
 )
-def test_a_machine_of_no_cluster_is_told(tmp_path: Path, said: str) -> None:
+def test_a_machine_outside_a_cluster_is_reported(tmp_path: Path, said: str) -> None:
     (tmp_path / "sinfo").write_text(f"#!/bin/sh\necho '{said}' >&2; exit 1\n")
     (tmp_path / "sinfo").chmod(0o755)
     with pytest.raises(
@@ -58,7 +58,7 @@ def test_a_machine_of_no_cluster_is_told(tmp_path: Path, said: str) -> None:
         Slurm({"PATH": f"{tmp_path}:/bin:/usr/bin"}).partitions()
 
 
-def test_a_token_that_is_not_passed_on_is_told(tmp_path: Path) -> None:
+def test_a_token_that_is_not_passed_on_is_reported(tmp_path: Path) -> None:
     (tmp_path / "squeue").write_text('#!/bin/sh\necho "authentication failure${SLURM_JWT}" >&2; exit 1\n')
     (tmp_path / "squeue").chmod(0o755)
     for given, told in (({}, "failure."), ({"SLURM_JWT": "e30.e30.c2ln"}, "failure. SLURM_JWT is not passed on")):
@@ -91,7 +91,7 @@ def test_variables_of_slurm_and_of_this_program_stay_behind(tmp_path: Path) -> N
     assert not {*lost, "VIRTUAL_ENV"} & told.keys()
 
 
-def test_nothing_planned_asks_nothing(tmp_path: Path) -> None:
+def test_an_empty_plan_makes_no_request(tmp_path: Path) -> None:
     slurm = Slurm({"PATH": str(tmp_path)})
     assert submissions.read(tmp_path) == ()
     assert submit(slurm, ()) == ()
@@ -125,7 +125,7 @@ def test_a_matrix_runs_over_two_nodes(slurm: Slurm, tmp_path: Path) -> None:
 
 
 @needs_slurm
-def test_each_poll_asks_once_whatever_the_number_of_tests(slurm: Slurm, tmp_path: Path) -> None:
+def test_each_poll_is_one_request_for_any_number_of_tests(slurm: Slurm, tmp_path: Path) -> None:
     plan(tmp_path, {f"t{i}": "true" for i in range(20)})
     fresh: list[Submission] = []
     done = submit(slurm, submissions.read(tmp_path), fresh.append)
@@ -140,7 +140,7 @@ def test_each_poll_asks_once_whatever_the_number_of_tests(slurm: Slurm, tmp_path
 
 
 @needs_slurm
-def test_what_was_submitted_is_never_submitted_again(slurm: Slurm, tmp_path: Path) -> None:
+def test_a_submitted_job_is_never_submitted_again(slurm: Slurm, tmp_path: Path) -> None:
     planned = plan(tmp_path, {"a": "sleep 60"})
     fresh: list[Submission] = []
     (first,) = submit(slurm, planned, fresh.append)
@@ -169,7 +169,7 @@ def test_a_new_round_runs_some_again_and_keeps_the_old_results(slurm: Slurm, tmp
 
 
 @needs_slurm
-def test_a_test_ends_as_soon_as_its_values_are_there_and_whole(slurm: Slurm, tmp_path: Path) -> None:
+def test_a_test_ends_as_soon_as_its_values_are_complete(slurm: Slurm, tmp_path: Path) -> None:
     script = "f=$LOGS/../../golden.json; printf '%s' '" + GOLDEN[:30] + '\' > "$f"'
     go = tmp_path / "go"
     whole = f"while [ ! -e {go} ]; do sleep 0.1; done; printf '%s' '{GOLDEN}' > \"$f\"; sleep 60"
@@ -244,7 +244,7 @@ class Scripted(Slurm):
 AWAY = Unreachable("no answer")
 
 
-def test_an_array_whose_answer_was_lost_is_looked_for_before_it_is_submitted_again(tmp_path: Path) -> None:
+def test_an_array_with_a_lost_answer_is_searched_for_before_resubmission(tmp_path: Path) -> None:
     (planned,) = plan(tmp_path, {"a": "true"})
     listed = (ArrayElement(planned.name, 7, 0, "PENDING"),)
     slurm = Scripted((), AWAY, AWAY, (), listed)  # it is listed late
@@ -284,7 +284,7 @@ def test_a_test_is_noted_as_over_after_it_was_ended(tmp_path: Path) -> None:
 
 
 @needs_slurm
-def test_what_slurm_does_not_take_is_said(real: Cluster, tmp_path: Path) -> None:
+def test_values_that_slurm_rejects_are_reported(real: Cluster, tmp_path: Path) -> None:
     (planned,) = plan(tmp_path, {"a": "true"})
     Path(planned.path).write_text(
         Path(planned.path).read_text().replace("--nodes=1", "--nodes=1\n#SBATCH --partition=x")
@@ -294,7 +294,7 @@ def test_what_slurm_does_not_take_is_said(real: Cluster, tmp_path: Path) -> None
 
 
 @needs_slurm
-def test_the_cluster_is_asked_for_partitions_and_accounts(slurm: Slurm) -> None:
+def test_the_cluster_is_queried_for_partitions_and_accounts(slurm: Slurm) -> None:
     (partition,) = slurm.partitions()
     assert (partition.name, partition.seconds, partition.nodes, partition.gpus, partition.default) == (
         "batch", None, 2, 8, True,
@@ -303,7 +303,7 @@ def test_the_cluster_is_asked_for_partitions_and_accounts(slurm: Slurm) -> None:
 
 
 @needs_slurm
-def test_what_was_shown_is_submitted_whatever_the_environment_says(real: Cluster, tmp_path: Path) -> None:
+def test_exactly_the_shown_plan_is_submitted_in_any_environment(real: Cluster, tmp_path: Path) -> None:
     more = {"SBATCH_JOB_NAME": "x", "SBATCH_ARRAY_INX": "0-3", "SBATCH_PARTITION": "y", "SQUEUE_STATES": "FAILED"}
     slurm = Slurm({**os.environ, **real.environment, **more})
     (planned,) = plan(tmp_path, {"a": "true"})

@@ -126,7 +126,7 @@ def test_a_lost_node(tmp_path: Path) -> None:
 
 
 @needs_slurm
-def test_a_controller_that_forgets_at_once(tmp_path: Path) -> None:
+def test_a_controller_that_forgets_finished_jobs_immediately(tmp_path: Path) -> None:
     with cluster(age=2) as short:
         slurm = Slurm({**os.environ, **short.environment})
         plan(tmp_path, {"a": "true", "b": "sleep 60", "c": "kill -9 $PPID"})
@@ -150,7 +150,7 @@ def forgotten(slurm: Slurm) -> None:
 
 @needs_slurm
 @pytest.mark.skipif(not ACCOUNTS, reason="slurmdbd and mariadbd not found: apt-get install slurmdbd mariadb-server")
-def test_accounts_tell_what_the_controller_has_forgotten(tmp_path: Path) -> None:
+def test_accounting_knows_jobs_that_the_controller_has_forgotten(tmp_path: Path) -> None:
     with cluster(age=2, accounts=True) as book:
         slurm = Slurm({**os.environ, **book.environment})
         plan(tmp_path, {"a": "true", "b": "sleep 60"})

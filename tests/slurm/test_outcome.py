@@ -166,7 +166,7 @@ def test_a_test_without_a_log_names_the_shared_folder(tmp_path: Path) -> None:
     assert "its node cannot see the results folder" in found.failure.cause
 
 
-def test_a_lack_of_memory_is_shown_with_the_sizes_of_the_test(tmp_path: Path) -> None:
+def test_an_out_of_memory_error_is_shown_with_the_sizes_of_the_test(tmp_path: Path) -> None:
     text = TRACE.replace("ValueError: the cause", "torch.OutOfMemoryError: CUDA out of memory.")
     found = look(tmp_path, "FAILED", {"node-0.err.log": text})
     assert found.failure is not None
@@ -174,7 +174,7 @@ def test_a_lack_of_memory_is_shown_with_the_sizes_of_the_test(tmp_path: Path) ->
     assert found.failure.details | told == found.failure.details
 
 
-def test_a_drift_alone_is_no_failure_and_one_with_lost_steps_is_to_be_judged(tmp_path: Path) -> None:
+def test_drift_alone_is_not_a_failure_but_lost_steps_need_a_judgement(tmp_path: Path) -> None:
     log = {"job.log": "AssertionError: The following metrics failed: lm loss\n"}
     assert look(tmp_path / "a", "FAILED", {**log, f"assets/{FILE}": DRIFT}).word == "drifted"
     assert look(tmp_path / "b", "FAILED", {**log, f"assets/{FILE}": FAR}).word == "to be judged"
@@ -199,7 +199,7 @@ def test_known_problems_in_a_nodes_log_are_named(tmp_path: Path) -> None:
         ("*** JOB 1 CANCELLED AT x DUE TO JOB REQUEUE ***\nit broke", "FAILED"),
     ],
 )  # fmt: skip
-def test_a_job_that_ended_badly_is_asked_what_slurm_said(tmp_path: Path, log: str, state: str) -> None:
+def test_a_failed_job_is_queried_for_slurms_reason(tmp_path: Path, log: str, state: str) -> None:
     test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
     (tmp_path / "job.log").write_text(log)
     (tmp_path / "ended").write_text("7 143\n")

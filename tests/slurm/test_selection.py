@@ -35,7 +35,7 @@ def names(asked: str, platform: str = "dgx_h100", environment: str = "dev") -> l
 
 
 @pytest.mark.parametrize("asked", ["", " ", ", ,"])
-def test_nothing_asked_for_is_nothing(asked: str) -> None:
+def test_an_empty_request_has_an_empty_result(asked: str) -> None:
     assert names(asked) == []
 
 
@@ -76,7 +76,7 @@ def test_a_test_of_another_platform_is_refused_with_where_it_runs() -> None:
         names("slim", "dgx_gb200")
 
 
-def test_a_recipe_that_cannot_be_read_is_told() -> None:
+def test_an_unreadable_recipe_file_is_reported() -> None:
     assert ODD["a.yaml"] == ()
     assert ODD["c.yaml"][0].endswith("Its tests are left out.")
 
@@ -96,7 +96,7 @@ def config(**arguments: int) -> str:
         (config(tensor_model_parallel_size=2) + "  --overlap-moe-expert-parallel-comm: true\n", "requires CUDA_DEVICE"),
     ],
 )
-def test_a_test_that_cannot_run_says_why(text: str | None, says: str) -> None:
+def test_a_test_that_cannot_run_is_explained(text: str | None, says: str) -> None:
     held = prepare(TESTS[0], text, SITE).obstacle
     assert says in held
     assert bool(held) == bool(says)

@@ -45,7 +45,7 @@ def test_an_empty_file_and_no_parameters_are_an_empty_site() -> None:
     assert parse("# nothing\n", "s", "/c") == Site("/c", "")
 
 
-def test_a_whole_file() -> None:
+def test_a_complete_file() -> None:
     assert parse(FILE, "s", "/c") == Site(
         "/c", "/lustre/me", "/images/mcore.sqsh", {"dgx_h100": "batch", "dgx_gb200": "grace"}, "me",
         (("/data", "/mnt/artifacts"), ("/models", "/models")), 4, False, 8, ("--qos=high",), True, {}, ("/opt/data",),
@@ -179,7 +179,7 @@ def test_one_of_several_partitions_suffices() -> None:
         ({"image": "i", "mounts": (("/l", "/lustre"),)}, ['"DATA_CACHE_PATH=/lustre/fsw/a/cache/"'], ""),
     ],
 )
-def test_folders_that_a_container_lacks_are_named(site: dict[str, Any], texts: list[str], lacks: str) -> None:
+def test_folders_missing_from_a_container_are_named(site: dict[str, Any], texts: list[str], lacks: str) -> None:
     test = replace(TEST, script=texts[0])
     sentence = unmounted(replace(Site("/c", "/r"), **site), test, "\n".join(texts[1:]))
     assert sentence.startswith(f"The test uses {lacks} and nothing is mounted there.") if lacks else sentence == ""

@@ -100,7 +100,7 @@ def test_accounts_have_a_form_of_their_own(job: dict[str, Any], expected: ArrayE
     [("", "instead of JSON"), ("slurm_load_jobs error", "instead of JSON"), ("[]", "listed no jobs"),
      ('{"jobs": {}}', "listed no jobs")],
 )  # fmt: skip
-def test_another_form_is_said(text: str, says: str) -> None:
+def test_another_format_is_reported(text: str, says: str) -> None:
     with pytest.raises(CannotTell, match=f"squeue --json .*{says}" if says[0] != "l" else says):
         elements(text, "squeue --json")
 
@@ -117,7 +117,7 @@ def test_another_form_is_said(text: str, says: str) -> None:
         ({"odd": 1}, "odd"),
     ],
 )
-def test_errors_of_an_answer_are_told_in_their_words(errors: object, told: str) -> None:
+def test_errors_in_an_answer_are_quoted(errors: object, told: str) -> None:
     with pytest.raises(Unreachable) as error:
         elements(json.dumps({"errors": errors, "jobs": []}), "squeue --json")
     assert told in str(error.value)

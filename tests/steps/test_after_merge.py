@@ -42,7 +42,7 @@ def entry(scope: str, *, above: str = "", before: str = "", case: str = "a") -> 
 
 @pytest.mark.parametrize("body", ["", entry("[mr]"), entry("[flaky]"), entry("[mr-disabled]"), "  # - test_case: [a]\n"
                                   "  #   products:\n  #     - scope: [mr-broken]\n"])  # fmt: skip
-def test_what_ci_runs_is_not_listed(body: str) -> None:
+def test_tests_that_ci_runs_are_not_listed(body: str) -> None:
     assert rows(body) == []
 
 

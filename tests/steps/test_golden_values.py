@@ -183,7 +183,7 @@ def test_an_accepted_value_is_refreshed_and_the_reason_kept(at: World) -> None:
         (f"{REGRESSION}: a; {REGRESSION}: b", "twice"),
     ],
 )
-def test_what_cannot_be_accepted_is_refused(at: World, accept: str, says: str) -> None:
+def test_an_invalid_acceptance_is_refused(at: World, accept: str, says: str) -> None:
     before = at.state()
     with pytest.raises(Refused, match=says):
         step05(at, accept=accept)
@@ -241,7 +241,7 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
         ("gpt/gpt3_nothing: why", "not a golden file"),
     ],
 )
-def test_what_cannot_be_accepted_is_refused_before_there_is_a_run(tmp_path: Path, accept: str, says: str) -> None:
+def test_an_invalid_acceptance_is_refused_before_there_is_a_run(tmp_path: Path, accept: str, says: str) -> None:
     with world(tmp_path) as at:
         step05(at, mode="preview", accept=f"{REGRESSION}: right")
         with pytest.raises(Refused, match=says):

@@ -16,7 +16,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield made
 
 
-def test_a_branch_stands_for_its_pull_request(at: World) -> None:
+def test_a_branch_represents_its_pull_request(at: World) -> None:
     by_branch = investigate_ci.look(at.checkout, at.github(), BRANCH)
     assert by_branch.place == investigate_ci.look(at.checkout, at.github(), "#10").place
     assert by_branch.pull is not None

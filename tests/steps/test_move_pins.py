@@ -146,7 +146,7 @@ def test_nothing_to_edit_makes_no_branch(checkout: Checkout) -> None:
         ("26.03-py3", "exists for amd64, and not for arm64"),
     ],
 )
-def test_a_tag_that_is_not_there_for_every_platform_is_refused(
+def test_a_tag_missing_for_a_platform_is_refused(
     checkout: Checkout, step: step_record.StepRecord, tag: str, says: str
 ) -> None:
     before = state(checkout)

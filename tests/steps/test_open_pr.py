@@ -160,7 +160,7 @@ def test_a_squashed_merge_is_not_proposed_again(world: World) -> None:
 # -- people -------------------------------------------------------------------------------------------------------
 
 
-def test_what_people_wrote_is_kept(world: World) -> None:
+def test_text_written_by_people_is_kept(world: World) -> None:
     pull = world.open_pr().pull
     assert pull is not None
     edited = "Read this first!\r\n" + pull.body.replace("- [ ] Unit", "- [x] Unit").replace("| `1` |", "| `99` |")
@@ -195,7 +195,7 @@ def test_labels_that_prevent_the_tests_are_removed(world: World) -> None:
     assert again.labels == {"Run functional tests", "complexity: low"}
 
 
-def test_an_lts_bump_asks_for_the_lts_image(world: World) -> None:
+def test_an_lts_bump_requests_the_lts_image(world: World) -> None:
     pull = world.open_pr(image_type="lts").pull
     assert pull is not None
     assert pull.labels == {"Run functional tests", "container::lts"}
@@ -331,7 +331,7 @@ def test_whose_branch_the_pull_request_comes_from(tmp_path: Path, url: str, remo
 # -- a base that moves ------------------------------------------------------------------------------------------------
 
 
-def test_a_moved_base_is_told(world: World) -> None:
+def test_a_moved_base_is_reported(world: World) -> None:
     commit = world.open_pr().commit
     world.commit_on("main", "CHANGES", "more\n")
     assert world.open_pr().commit == commit

@@ -39,11 +39,11 @@ def test_a_hold_is_read_as_it_was_written(hold: Hold) -> None:
     ["", "hold {}", "<!-- base-image-runbook:hold {} -->", '<!-- base-image-runbook:hold {"tag": -->',
      '<!-- base-image-runbook:hold {"tag":"a","reason":"b","until":"soon"} -->'],
 )  # fmt: skip
-def test_other_texts_are_no_holds(text: str) -> None:
+def test_other_texts_are_not_holds(text: str) -> None:
     assert holds.read(text) is None
 
 
-def test_what_is_not_merged_is_not_reverted(place: Watched) -> None:
+def test_an_unmerged_bump_is_not_reverted(place: Watched) -> None:
     before = place.world.state()
     with pytest.raises(Refused, match="nothing to revert"):
         place.revert()

@@ -116,7 +116,7 @@ def test_a_conflict_waits_for_a_person(opened: World) -> None:
     assert waiting(opened) == "waiting for a person: #10 conflicts with main"
 
 
-def test_a_moved_base_is_told(opened: World) -> None:
+def test_a_moved_base_is_reported(opened: World) -> None:
     opened.commit_on("main", "CHANGES", "more\n")
     run_ci(opened)
     assert any("main has moved: #10 is 1 commit behind" in entry["sentence"] for entry in opened.said("warning"))
@@ -209,7 +209,7 @@ def test_no_more_than_a_few_commits_are_pushed(opened: World) -> None:
     assert waiting(opened) == "waiting for a maintainer: 3 commits in #10 could not be deployed"
 
 
-def test_a_contributor_is_told_to_ask_a_maintainer(world: World) -> None:
+def test_a_contributor_is_referred_to_a_maintainer(world: World) -> None:
     git(world.checkout.path, "remote", "add", "fork", str(world.fork))
     world.open_pr("contributor-token", remote="fork")
     world.github().add_label(10, "Run functional tests")
@@ -271,7 +271,7 @@ def test_a_lost_answer_writes_no_second_comment(opened: World) -> None:
     assert len(commands(opened)) == 1
 
 
-def test_of_two_comments_at_the_same_moment_the_older_one_stays(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_older_of_two_simultaneous_comments_stays(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
     comment = GitHub.comment
 
     def both(github: GitHub, number: int, body: str) -> Comment:

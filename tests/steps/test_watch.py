@@ -140,7 +140,7 @@ def test_pins_that_disagree_need_a_person(place: Watched) -> None:
     assert (result.state, result.exit_status) == ("needs a person", 1)
 
 
-def test_what_cannot_be_told_ends_with_two(
+def test_an_undecided_result_has_status_2(
     place: Watched, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")

@@ -117,7 +117,7 @@ def test_json_without_secrets_is_as_it_was(monkeypatch: pytest.MonkeyPatch, caps
 
 
 @given(st.dictionaries(st.text(), st.recursive(st.text() | st.floats(allow_nan=False), st.lists)))
-def test_any_json_stays_what_it_says(document: dict[str, object]) -> None:
+def test_any_json_keeps_its_meaning(document: dict[str, object]) -> None:
     shown = output.safe(json.dumps(document))
     assert json.loads(shown).keys() or not document
 

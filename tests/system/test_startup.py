@@ -81,7 +81,7 @@ def test_a_run_is_cancelled_by_sigterm_whatever_it_inherits(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_run_under_nohup_goes_on(waiting: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_run_under_nohup_continues(waiting: Path, tmp_path: Path, number: signal.Signals) -> None:
     process = start(waiting, ignored=(number,))
     process.send_signal(number)
     (waiting.parent / "go on").touch()
@@ -90,7 +90,7 @@ def test_a_run_under_nohup_goes_on(waiting: Path, tmp_path: Path, number: signal
     assert [read_predicate(folder)["state"] for folder in records(tmp_path / "audit")] == ["done"]
 
 
-def test_a_failed_command_is_no_success_where_sigchld_was_ignored(waiting: Path) -> None:
+def test_a_failed_command_is_not_a_success_if_sigchld_was_ignored(waiting: Path) -> None:
     (waiting.parent / "go on").touch()
     process = start(waiting, ignored=(signal.SIGCHLD,))
     assert "failed with 1\n" in process.communicate(timeout=60)[0]

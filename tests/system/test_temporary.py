@@ -72,7 +72,7 @@ def ended() -> dict[str, object]:
     return {"machine": temporary._machine(), "process": {**provenance.process(), "started": 1.0}}
 
 
-def test_it_is_for_its_owner_alone_and_ends_with_all_that_it_holds(place: Path) -> None:
+def test_it_is_private_and_ends_with_its_content(place: Path) -> None:
     with TemporaryFolder(str(place)) as folder:
         assert folder.stat().st_mode & 0o077 == 0
         (folder / "sub").mkdir()
@@ -165,7 +165,7 @@ def test_nothing_is_removed_through_links(place: Path, victim: Path) -> None:
     assert not inside.exists()
 
 
-def test_what_others_can_enter_or_own_is_not_ours(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_others_can_enter_or_own_are_not_ours(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = left(place, owner=ended(), name="runbook-shared")
     shared.chmod(0o777)
     foreign = left(place, owner=ended(), name="runbook-foreign")
@@ -197,7 +197,7 @@ def test_the_search_is_bounded_in_time(place: Path, monkeypatch: pytest.MonkeyPa
     assert (place / "runbook-left").exists()
 
 
-def test_it_is_of_use_without_locks(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_works_without_locks(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 

@@ -28,7 +28,7 @@ def test_aligns_columns_by_their_longest_cell() -> None:
 
 
 @pytest.mark.parametrize("name", ["a|b", "|", "a\\|b", "a\\", "`a`|"])
-def test_a_bar_in_a_name_is_no_end_of_its_cell(name: str) -> None:
+def test_a_bar_in_a_name_does_not_end_its_cell(name: str) -> None:
     (_, row) = plain(f"| metric | n |\n|---|---:|\n| {code(name)} | 1 |").splitlines()
     assert row.endswith(" 1")
     assert row.count("|") == name.count("|")

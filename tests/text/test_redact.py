@@ -39,7 +39,7 @@ SECRET = "s3cr&t/Val+ue\"quoted'\\x"
         "?signature=short",
     ],
 )
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_text_without_a_secret_stays(text: str) -> None:
     assert (
         Redactor({"GITHUB_TOKEN": SECRET, "MY_KEY": "short", "HOME": "/home/ada", "KEYBOARD": "qwertz-full"}).text(text)
         == text
@@ -143,12 +143,12 @@ def test_known_forms_go_from_base64_too(token: str, before: str) -> None:
                 assert not any(run[at : at + 12] in clean for at in range(len(before) * 4 // 3 + 4, len(run) - 20))
 
 
-def test_what_is_said_to_be_a_secret_goes_from_base64_too() -> None:
+def test_a_declared_secret_is_removed_from_base64_too() -> None:
     run = base64.b64encode(b"a=1 MY_TOKEN=hunter-2-hunter and more text").decode()
     assert Redactor({}).text(run) == f"{run[:17]}***{run[38:]}"
 
 
-def test_what_is_in_base64_and_no_token_stays() -> None:
+def test_base64_without_a_token_stays() -> None:
     run = base64.b64encode(bytes(range(256)) * 400).decode()
     assert Redactor({}).text(run) == run
     both = run[:40] + base64.b64encode(TOKENS[0].encode()).decode().rstrip("=") + run[:40]
@@ -191,7 +191,7 @@ def test_lists_and_mappings_are_redacted_within() -> None:
     assert redactor.data(data) == {"***": ["x ***", {"a": ["***", 1, None, True]}]}
 
 
-def test_what_grows_is_searched_where_it_is_new() -> None:
+def test_growing_text_is_searched_only_in_its_new_part() -> None:
     searched = []
 
     class Counting(Redactor):

@@ -284,13 +284,13 @@ def test_a_token_goes_that_something_unseen_divides(name: str, mark: str) -> Non
 
 
 @pytest.mark.parametrize("mark", ["\x1b[31m", "\u200b", "\\u200b"])
-def test_what_is_called_a_secret_goes_though_divided(mark: str) -> None:
+def test_a_divided_value_named_as_a_secret_is_removed(mark: str) -> None:
     assert Redactor({}).text(f"pass{mark}word: hunter-2{mark}-hunter") == f"pass{mark}word: ***"
     assert Redactor({"A_TOKEN": "some-value"}).text(f"so{mark}me-val{mark}ue") == "***"
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_what_is_called_a_secret_goes(name: str) -> None:
+def test_a_value_named_as_a_secret_is_removed(name: str) -> None:
     _, text, secret = SAID[name]
     for around in ("{}", "2026-05-07T03:12:00.1Z {}", "\x1b[36;1m{}\x1b[0m"):
         shown = around.replace("{}", text)
@@ -371,7 +371,7 @@ STAYS = [
 
 
 @pytest.mark.parametrize("text", STAYS)
-def test_what_ci_prints_stays(text: str) -> None:
+def test_lines_printed_by_ci_stay(text: str) -> None:
     for around in ("{}", "2026-05-07T03:12:00.1234567Z {}", "{}\nnext line"):
         shown = around.replace("{}", text)
         assert Redactor({"MY_KEY": "short", "HOME": "/home/ada"}).text(shown) == shown

@@ -49,7 +49,7 @@ def test_a_server_may_name_the_pause_within_limits(asked: str, waits: list[float
     assert (reply.status_code, slept) == (429, waits)
 
 
-def test_what_may_not_be_sent_twice_is_sent_once() -> None:
+def test_requests_that_must_not_be_repeated_are_sent_once() -> None:
     sent: list[bytes] = []
 
     def handle(request: httpx.Request) -> httpx.Response:

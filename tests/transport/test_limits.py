@@ -18,7 +18,7 @@ def pieces(data: bytes, size: int = 7) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("encoding", ["", "identity", " Identity "])
-def test_what_is_not_packed_comes_as_it_is(encoding: str) -> None:
+def test_uncompressed_content_is_passed_through(encoding: str) -> None:
     assert list(decompress(iter([b"ab", b"", b"c"]), encoding, 3)) == [b"ab", b"", b"c"]
 
 
@@ -32,7 +32,7 @@ def test_gzip_is_decompress(size: int) -> None:
     assert b"".join(decompress(pieces(gzip.compress(data), size), "GZIP", len(data))) == data
 
 
-def test_too_large_is_told_before_it_is_held() -> None:
+def test_an_excessive_size_is_reported_before_reading() -> None:
     packed = zlib.compressobj(9, wbits=31)
     bomb = b"".join(packed.compress(bytes(2**20)) for _ in range(100)) + packed.flush()
     held: list[bytes] = []
@@ -61,13 +61,13 @@ def test_broken_packing_is_unusual(data: bytes) -> None:
         list(decompress(pieces(data), "gzip", 1000))
 
 
-def test_what_is_asked_comes_through_and_so_does_what_it_raises() -> None:
+def test_answers_and_exceptions_are_passed_on() -> None:
     assert call_within(60, lambda: threading.current_thread().daemon) is True
     with pytest.raises(ZeroDivisionError):
         call_within(60, lambda: 1 // 0)
 
 
-def test_what_takes_too_long_is_left_behind() -> None:
+def test_slow_work_is_abandoned() -> None:
     go_on = threading.Event()
     with pytest.raises(TimeoutError):
         call_within(0.05, lambda: go_on.wait(5))

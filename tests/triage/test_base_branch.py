@@ -75,7 +75,7 @@ PASSED, FAILED = job("success"), job("failure")
         (Base([[job("cancelled")]], "unknown"), "different cause"),
     ],
 )
-def test_what_is_not_proven_is_unknown(base: Base, reason: str) -> None:
+def test_an_unproven_result_is_unknown(base: Base, reason: str) -> None:
     result = base.compare(FAILED)
     assert (result.state, result.sentence.startswith("unknown: "), reason in result.sentence) == ("unknown", True, True)
     assert "would decide" in result.sentence

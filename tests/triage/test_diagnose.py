@@ -625,7 +625,7 @@ _GOLDEN_FAILED = _FAILED.format(_TESTS, "regular_pipeline", "regular_pipeline")
     ],
 )
 @pytest.mark.parametrize("prefix", ["", "+ ", "2026-07-01T10:00:00.0000000Z "])
-def test_a_resumed_run_that_differs_from_its_first_run_is_no_drift(log: str, kind: str, prefix: str) -> None:
+def test_a_resumed_run_that_differs_from_its_first_run_is_not_drift(log: str, kind: str, prefix: str) -> None:
     timed = "".join(f"{prefix if line.startswith('Running') else ''}{line}" for line in log.splitlines(keepends=True))
     failure = find(timed, ranks=False)
     assert failure.kind == kind

@@ -102,7 +102,7 @@ def test_the_workflow_is_that_of_the_repository(workflow: str, found: int) -> No
     assert failed_jobs.find_run(cast(GitHub, Other()), "#12", workflow).run.id == found
 
 
-def test_where_there_is_no_run_the_workflow_is_named() -> None:
+def test_the_workflow_is_named_if_there_is_no_run() -> None:
     with pytest.raises(RunbookError, match="Megatron-Bridge has no run of Nothing on 'pull-request/12'"):
         failed_jobs.find_run(cast(GitHub, Other()), "#12", "Nothing")
 

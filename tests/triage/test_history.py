@@ -43,7 +43,7 @@ def test_equal_failures_are_counted_and_a_new_one_stands_out(tmp_path: Path) -> 
         ("job", "", True),  # a log without an address
     ],
 )
-def test_other_jobs_of_the_same_run_are_no_history(tmp_path: Path, job: str, url: str, is_history: bool) -> None:
+def test_other_jobs_of_the_same_run_are_not_history(tmp_path: Path, job: str, url: str, is_history: bool) -> None:
     record(tmp_path, "20260101-a", "KeyError: 12.", url, job)
     current = Failure("job", "https://x/runs/7/job/1", "program error", "KeyError: 12.")
     assert history.read(tmp_path).add_to(current).details["history"].startswith("seen once") == is_history

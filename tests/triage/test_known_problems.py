@@ -113,7 +113,7 @@ def test_every_pitfall_has_a_log_here_and_consists_of_sentences():
     assert len({it.sign for it in PITFALLS}) == len(PITFALLS)
 
 
-def test_several_are_found_at_once_and_each_one_time():
+def test_several_are_found_together_and_each_once():
     found = known_problems.find(f"bash: uv: command not found\n{STALE}{STALE}Found 3 errors.\n")
     assert [it.fix.split()[1] for it in found] == ["`uv", "the", "tools/autoformat.sh,"]
 

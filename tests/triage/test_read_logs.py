@@ -85,7 +85,7 @@ def test_neither_artifact_nor_log() -> None:
         (JobLogs(JOB, Address("ftp://x/1")), "not https://"),
     ],
 )
-def test_what_cannot_be_read_is_said(asked: JobLogs, said: str) -> None:
+def test_unreadable_files_are_reported(asked: JobLogs, said: str) -> None:
     (found,) = find(asked)
     assert found.kind == "unknown"
     assert said in found.cause
@@ -159,7 +159,7 @@ def test_the_rank_that_torchrun_saw_fail_first_is_enough(store: stores.Store) ->
     assert store.sent < asked.size / 10
 
 
-def test_where_that_rank_has_no_cause_all_are_read(store: stores.Store) -> None:
+def test_all_ranks_are_read_if_that_one_has_no_cause(store: stores.Store) -> None:
     (found,) = find(with_log(store, artifact(store, all_ranks(err2=LOST, out1=CAUSE)), SUMMARY))
     assert found.details["rank"] == "1"
 

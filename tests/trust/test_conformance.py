@@ -89,7 +89,7 @@ def operation(it: Exchange) -> str:
     [(TOKENS["practice-token"], False), (Token.fine_grained(*LEAST), True)],
     ids=["the usual token", "the least token, and a private repository"],
 )
-def test_a_whole_bump_says_and_hears_what_github_describes(
+def test_a_complete_bumps_messages_satisfy_githubs_description(
     token: Token, private: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: Figures
 ) -> None:
     called = spied(monkeypatch)
@@ -148,7 +148,7 @@ def route_of(it: Exchange) -> Any:
 
 
 @pytest.mark.parametrize("route", server.ROUTES, ids=lambda it: f"{it.method} {it.path}")
-def test_the_forge_asks_for_the_scopes_that_github_describes(route: Any) -> None:
+def test_the_forge_requires_the_scopes_that_github_describes(route: Any) -> None:
     operation = described.description().operation(route.method, route.path)
     assert operation
     prose = " ".join(operation.described["description"].split())

@@ -83,7 +83,7 @@ def chosen(name: str, kind: Kind) -> dict[str, Call]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_call_ends_well(at: At, truth: dict[str, Any], stranger: Stranger, figures: Figures, name: str) -> None:
+def test_every_call_succeeds(at: At, truth: dict[str, Any], stranger: Stranger, figures: Figures, name: str) -> None:
     kind = KINDS[name]
     wrong: list[str] = []
     with ExitStack() as undo:
@@ -107,7 +107,7 @@ def test_every_call_ends_well(at: At, truth: dict[str, Any], stranger: Stranger,
 
 
 @pytest.mark.parametrize("name", ["connection refused", "reset before the request", "closed before the request"])
-def test_every_call_ends_well_where_nobody_is(at: At, truth: dict[str, Any], figures: Figures, name: str) -> None:
+def test_every_call_succeeds_without_a_user(at: At, truth: dict[str, Any], figures: Figures, name: str) -> None:
     wrong: list[str] = []
     with at.clients() as on:
         for what, call in CALLS.items():

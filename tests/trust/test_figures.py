@@ -4,7 +4,7 @@ import pytest
 from figures import Figures, table
 
 
-def test_nothing_tried_nothing_told() -> None:
+def test_nothing_is_reported_without_attempts() -> None:
     assert table({}).splitlines() == ["| what was tried | times |", "|---|---:|"]
 
 
@@ -25,6 +25,6 @@ def test_figures_stand_in_their_order_and_faults_by_kind() -> None:
     ]
 
 
-def test_an_outcome_that_must_not_be_is_no_figure() -> None:
+def test_a_forbidden_outcome_is_not_counted() -> None:
     with pytest.raises(ValueError, match="ended as 'hung'"):
         Figures().fault("stall", "hung")

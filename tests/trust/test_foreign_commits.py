@@ -190,7 +190,7 @@ ATTACKS: list[Callable[[Other], None]] = [
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("allow", ["", "merge-base push-while-running partial-round"])
-def test_what_somebody_else_pushed_is_not_tested(
+def test_commits_pushed_by_others_are_not_tested(
     opened: World, attack: Callable[[Other], None], allow: str, figures: Figures
 ) -> None:
     if attack in (amended, below_ours):  # the history is rewritten: this clone has no branch of its own then
@@ -248,7 +248,7 @@ def test_a_commit_is_confirmed_by_its_full_id(opened: World, made: str) -> None:
         bump_to(allow=f"{FOREIGN}:{told}")
 
 
-def test_a_commit_that_is_not_there_is_not_confirmed(opened: World) -> None:
+def test_a_missing_commit_is_not_confirmed(opened: World) -> None:
     other = Other(opened)
     on_top(other)
     other.push()
@@ -258,7 +258,7 @@ def test_a_commit_that_is_not_there_is_not_confirmed(opened: World) -> None:
     assert commands(opened) == []
 
 
-def test_what_is_pushed_between_the_look_and_the_comment_is_not_tested(
+def test_commits_pushed_between_the_check_and_the_comment_are_not_tested(
     opened: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reviewed, comment = opened.head(), GitHub.comment
@@ -275,7 +275,7 @@ def test_what_is_pushed_between_the_look_and_the_comment_is_not_tested(
     assert [run for run in opened.github().runs("pull-request/10") if run.head_sha != reviewed] == []
 
 
-def test_a_fast_forward_to_somebody_elses_commit_is_told(opened: World) -> None:
+def test_a_fast_forward_to_a_foreign_commit_is_reported(opened: World) -> None:
     other = Other(opened)
     on_top(other)
     commit = other.push()
@@ -354,7 +354,7 @@ HOOKS = [
 
 
 @pytest.mark.parametrize(("name", "body"), HOOKS)
-def test_what_a_hook_has_made_of_the_commit_is_not_pushed(world: World, name: str, body: str, figures: Figures) -> None:
+def test_a_commit_changed_by_a_hook_is_not_pushed(world: World, name: str, body: str, figures: Figures) -> None:
     file = hook(world, name, body)
     made = world.open_pr()
     figures["hostile"] += 1
@@ -383,7 +383,7 @@ def test_what_a_hook_has_made_of_the_commit_is_not_pushed(world: World, name: st
     assert authorize(world).waiting == ""
 
 
-def test_what_a_hook_has_made_is_pushed_once_confirmed(world: World) -> None:
+def test_a_hooks_changes_are_pushed_once_confirmed(world: World) -> None:
     hook(world, "pre-commit", CHANGED)
     made = world.open_pr()
     assert made.review is not None
@@ -406,7 +406,7 @@ def test_a_filter_that_changes_what_is_committed_is_found(world: World) -> None:
     assert git(world.remote, "branch", "--list", BRANCH) == ""
 
 
-def test_what_was_staged_before_does_not_slip_in(world: World) -> None:
+def test_previously_staged_changes_are_not_committed(world: World) -> None:
     path = world.checkout.path
     (path / "evil.sh").write_text(EVIL)
     git(path, "add", "evil.sh")
@@ -417,7 +417,7 @@ def test_what_was_staged_before_does_not_slip_in(world: World) -> None:
     assert git(path, "diff", "--cached", "--name-only") == "evil.sh"
 
 
-def test_what_somebody_writes_while_it_is_committed_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_during_a_commit_are_detected(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     carry_out = bump_branch.apply_edits
 
     def beside(branch: bump_branch.BumpBranch, edits: list[Edit]) -> list[Edit]:
@@ -433,7 +433,7 @@ def test_what_somebody_writes_while_it_is_committed_is_found(world: World, monke
     assert git(world.remote, "branch", "--list", BRANCH) == ""
 
 
-def test_what_is_pushed_is_what_was_reviewed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exactly_the_reviewed_commit_is_pushed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     review = branch_history.review
 
     def then(branch: bump_branch.BumpBranch, commit: str, records: Path | None) -> branch_history.Review:
@@ -481,7 +481,7 @@ def test_answers_to_ci_are_reviewed_before_their_push(opened: World) -> None:
     assert (sent.commit, opened.head(), len(commands(opened))) == ("", before, 1)
 
 
-def test_an_empty_commit_goes_on_nothing_foreign(opened: World) -> None:
+def test_an_empty_commit_is_not_made_on_a_foreign_one(opened: World) -> None:
     opened.forge.refuse_deployment()
     authorize(opened)
     other = Other(opened)
@@ -543,7 +543,7 @@ def test_too_many_commits_are_refused(opened: World, monkeypatch: pytest.MonkeyP
     assert commands(opened) == []
 
 
-def test_records_of_another_form_vouch_for_nothing(opened: World, tmp_path: Path) -> None:
+def test_records_in_another_format_prove_nothing(opened: World, tmp_path: Path) -> None:
     assert branch_history.read_records(None) == branch_history.RecordedCommits()
     assert branch_history.read_records(tmp_path / "none") == branch_history.RecordedCommits()
     step = opened.step(bump_to())

@@ -142,7 +142,7 @@ def open_to_others(*places: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077], indirect=True, ids=oct)
-def test_what_a_run_leaves_is_for_its_owner_alone(
+def test_a_runs_files_are_private_to_its_owner(
     tmp_path: Path, umask: int, monkeypatch: pytest.MonkeyPatch, figures: Figures
 ) -> None:
     places = {name: tmp_path / "home" / name for name in ("audit", "cache", "practice", "out")}

@@ -253,7 +253,7 @@ def test_our_own_command_works() -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_github_gets_is_text_without_secrets(name: str, figures: Figures) -> None:
+def test_texts_for_github_have_no_secrets(name: str, figures: Figures) -> None:
     secret = "ghp_0123456789abcdefghij0123456789"
     own = "a-token-of-no-known-form"
     with GitHub("o/r", {"GITHUB_TOKEN": own, "GITLAB_TOKEN": "of another server"}) as github:

@@ -49,7 +49,7 @@ def test_no_text_is_too_long_for_a_pattern(name: str, figures: Figures) -> None:
         figures["hostile"] += 1
 
 
-def test_what_is_bounded_is_there() -> None:
+def test_bounded_work_completes() -> None:
     assert BOUNDED.keys() <= {it.place for it in EXPRESSIONS.values()}
     assert len(EXPRESSIONS) > 450
 
@@ -104,7 +104,7 @@ def test_expressions_are_found(source: str, patterns: list[str], tmp_path: Path)
         "def f(frame, p):\n    return frame.filter(regex=p)",
     ],
 )
-def test_what_cannot_be_known_is_a_problem(source: str, tmp_path: Path) -> None:
+def test_an_unknown_state_is_a_problem(source: str, tmp_path: Path) -> None:
     assert any(use.problem for use in _uses_of(source, tmp_path))
 
 

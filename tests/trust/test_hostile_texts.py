@@ -216,7 +216,7 @@ def test_patterns_of_a_pins_file(pattern: str, monkeypatch: pytest.MonkeyPatch, 
     figures["hostile"] += 1
 
 
-def test_a_bad_golden_file_is_told_in_a_clause() -> None:
+def test_a_bad_golden_file_is_described_in_a_clause() -> None:
     with pytest.raises(BadGoldenFile, match="nested deeper"):
         parse(JSON["closed depth"]())
 

@@ -287,6 +287,6 @@ def test_golden_values_have_a_size_limit_together(
     assert len(collection.problems) == 9
 
 
-def test_a_log_larger_than_its_directory_says_is_refused(store: Store) -> None:
+def test_a_log_larger_than_its_listed_size_is_refused(store: Store) -> None:
     for size in (1, len(CAUSE) - 1):
         assert "the cause" not in cause(store, poked(24, size.to_bytes(4, "little"))).cause

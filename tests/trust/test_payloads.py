@@ -60,7 +60,7 @@ def objects(node: Any) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.component("github-payloads")
 @pytest.mark.parametrize("kind", TYPES)
-def test_what_github_really_sent_is_read(kind: str, figures: Figures) -> None:
+def test_recorded_payloads_are_read(kind: str, figures: Figures) -> None:
     read, is_one, at_least = TYPES[kind]
     wrong = []
     for node in objects(list(documents())):

@@ -418,7 +418,7 @@ def test_logs_that_a_person_has_downloaded(tmp_path: Path, figures: Figures) -> 
             assert not found, (name, text, found)
 
 
-def test_what_leaves_the_machine_is_searched_once_more(tmp_path: Path, figures: Figures) -> None:
+def test_text_that_leaves_the_machine_is_searched_again(tmp_path: Path, figures: Figures) -> None:
     """Whatever has forgotten to: the messages of commits, and what GitHub is sent."""
     strange = secrets("leaving")
     search = Search(strange.values())

@@ -136,7 +136,7 @@ def place(built: Place) -> Iterator[Place]:
         shutil.copytree(path.parent / kept, path, symlinks=True)
 
 
-def test_what_is_locked_is_installed_and_nothing_beside_it(place: Place) -> None:
+def test_exactly_the_locked_packages_are_installed(place: Place) -> None:
     before = place.installed
     assert not {it for it in before if it.startswith("setuptools")}
     place.lock(f"snowdrop==1.0 {place.hashes['snowdrop']}")

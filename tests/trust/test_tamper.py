@@ -230,7 +230,7 @@ def test_an_addition(tmp_path: Path, figures: Figures, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["\xff", "a\nb", "a\r\x1b[2Jb", "\u202eb", "\udcff"])
-def test_a_name_is_no_line_of_the_answer(audit: Path, figures: Figures, name: str) -> None:
+def test_a_name_is_not_a_line_of_the_answer(audit: Path, figures: Figures, name: str) -> None:
     """A name must not pass for another sentence, nor for none."""
     (audit / RECORDS[0] / name).write_text("x")
     figures["tampered"] += 1
@@ -327,7 +327,7 @@ def test_folders_of_bumps_swapped_and_their_parts(tmp_path: Path, figures: Figur
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody who may not read")
-def test_what_may_not_be_read_is_named(figures: Figures) -> None:
+def test_forbidden_files_are_named(figures: Figures) -> None:
     # Not in pytest's own folder: each pytest that starts closes that to other users.
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
@@ -409,7 +409,7 @@ def test_times_and_places_must_fit_even_where_every_hash_does(audit: Path, figur
     [b"", b"{}", b"[]", b"null", b"7", b'"x"', b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"{" + b" " * 1_000_000],
 )
 @pytest.mark.parametrize("name", ["head", RUN])
-def test_what_is_no_statement_is_named(audit: Path, figures: Figures, name: str, content: bytes) -> None:
+def test_invalid_statements_are_named(audit: Path, figures: Figures, name: str, content: bytes) -> None:
     for place in (DEV,) if name == "head" else [it for it in RECORDS if it.parent == DEV]:
         before = (audit / place / name).read_bytes()
         (audit / place / name).write_bytes(content)
@@ -454,7 +454,7 @@ def test_the_archive_of_the_first_format_is_read_for_ever(
     assert verify(audit)[0] == []
 
 
-def test_a_bump_of_the_first_format_goes_on(audit: Path) -> None:
+def test_a_bump_of_the_first_format_continues(audit: Path) -> None:
     with Ledger.locked(audit / DEV) as ledger:
         assert archive.close_dead(ledger) == []
         last = ledger.last

@@ -95,7 +95,7 @@ TAKEN: Mapping[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("kind", TAKEN)
-def test_what_was_taken_away_as_a_whole(audit: Path, figures: Figures, kind: str, committed: bool) -> None:
+def test_completely_removed_parts(audit: Path, figures: Figures, kind: str, committed: bool) -> None:
     change, told = TAKEN[kind]
     change(audit)
     for story in audit.rglob("story.html"):
@@ -106,7 +106,7 @@ def test_what_was_taken_away_as_a_whole(audit: Path, figures: Figures, kind: str
     found(audit, figures, told)
 
 
-def test_what_a_merge_took_away(audit: Path, figures: Figures) -> None:
+def test_branches_deleted_by_a_merge(audit: Path, figures: Figures) -> None:
     git(audit, "switch", "-q", "-c", "side", "HEAD~2")
     record(audit, "07-sync-check", "done", bump=BUMP)
     commit(audit)
@@ -166,7 +166,7 @@ def test_a_history_that_was_cut_off(audit: Path, tmp_path: Path, figures: Figure
         found(audit, figures, f"{NEWEST}-78d6eefd: is missing")
 
 
-def test_without_git_it_says_what_could_be_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_git_possible_losses_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     audit = Path(shutil.copytree(KEPT, tmp_path / "audit"))
     options = argparse.Namespace(dir=str(audit), allowed_signers="")
     assert archive_commands.command_verify(options) == 0
@@ -181,13 +181,13 @@ def test_without_git_it_says_what_could_be_missing(tmp_path: Path, capsys: pytes
     assert "No git history guards the archive" in capsys.readouterr().out
 
 
-def test_all_of_it_gone_is_not_nothing_to_look_at(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_removing_everything_is_a_change_to_judge(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(audit / "practice")
     assert archive_commands.command_verify(argparse.Namespace(dir=str(audit), allowed_signers="")) == 1
     assert capsys.readouterr().err.count("is missing, but commit") == 3
 
 
-def test_what_else_is_called_run_json_is_no_record(audit: Path) -> None:
+def test_another_file_named_run_json_is_not_a_record(audit: Path) -> None:
     (audit.parent / RUN).write_text("{}")
     (audit / "tools").mkdir()
     (audit / "tools" / RUN).write_text('{"scripts": 1}')
@@ -356,7 +356,7 @@ UNSIGNED: Mapping[str, tuple[Callable[[Signed], None], str]] = {
 
 @pytest.mark.component("signing")
 @pytest.mark.parametrize("kind", UNSIGNED)
-def test_who_did_not_sign(signed: Signed, figures: Figures, kind: str) -> None:
+def test_missing_signers(signed: Signed, figures: Figures, kind: str) -> None:
     change, told = UNSIGNED[kind]
     change(signed)
     found(signed.audit, figures, told, signed.signers)
@@ -398,7 +398,7 @@ def test_the_archive_cannot_take_back_what_a_person_revoked(
 
 
 @pytest.mark.component("signing")
-def test_who_signed(signed: Signed) -> None:
+def test_signers(signed: Signed) -> None:
     signed.allow("bob")
     git(signed.audit, "switch", "-q", "-c", "side", "HEAD~1")
     signed.add(3)
@@ -413,7 +413,7 @@ def test_who_signed(signed: Signed) -> None:
 
 
 @pytest.mark.component("signing")
-def test_what_keeps_signatures_from_being_checked_is_told(
+def test_an_obstacle_to_checking_signatures_is_reported(
     signed: Signed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(RunbookError, match="does not exist"):

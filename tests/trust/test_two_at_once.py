@@ -215,7 +215,7 @@ def forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[At]:
 
 
 @pytest.mark.parametrize("name", ["comment", "file an issue"])
-def test_of_two_made_at_the_same_moment_the_younger_is_withdrawn(name: str, forge: At, figures: Figures) -> None:
+def test_the_younger_of_two_simultaneous_ones_is_withdrawn(name: str, forge: At, figures: Figures) -> None:
     call = CALLS[name]
 
     def wanted() -> tuple[object, list[object]]:

@@ -81,7 +81,7 @@ def test_uncommitted_edits_that_equal_the_plan_are_taken_up_from_another_branch(
     assert checkout.git("diff", "--name-only", "HEAD") == "pin"
 
 
-def test_what_a_killed_run_has_left_half_written_goes(checkout: Checkout) -> None:
+def test_a_killed_runs_incomplete_files_are_removed(checkout: Checkout) -> None:
     with subprocess.Popen(["true"]) as gone:
         pass
     left = checkout.path / f".other.{gone.pid}-01234567.tmp"
@@ -113,7 +113,7 @@ def test_when_an_edit_fails_the_checkout_is_as_it_was(checkout: Checkout, detach
     assert state(checkout) == before
 
 
-def test_a_branch_that_only_the_remote_has_is_gone_on_with(checkout: Checkout, remote: Path, tmp_path: Path) -> None:
+def test_a_branch_that_only_the_remote_has_is_continued(checkout: Checkout, remote: Path, tmp_path: Path) -> None:
     subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "other")], check=True)
     other = Checkout.open(tmp_path / "other")
     bump_branch.apply_edits(bump_branch.find(other, BUMP), [EDIT])
@@ -153,12 +153,12 @@ def test_two_branches_of_one_name_that_differ_are_refused(checkout: Checkout, re
         bump_branch.find(checkout, BUMP)
 
 
-def test_a_base_that_does_not_exist_is_told(checkout: Checkout) -> None:
+def test_a_missing_base_is_reported(checkout: Checkout) -> None:
     with pytest.raises(RunbookError, match="'gone' does not exist"):
         bump_branch.find(checkout, Bump.parse(tag="26.04-py3", base="gone"))
 
 
-def test_without_the_remote_a_local_run_goes_on_and_publishing_does_not(checkout: Checkout, remote: Path) -> None:
+def test_without_the_remote_only_a_local_run_continues(checkout: Checkout, remote: Path) -> None:
     remote.rename(remote.with_name("away"))
     found = bump_branch.find(checkout, BUMP)
     assert found.start == checkout.resolve("origin/main")
@@ -172,6 +172,6 @@ def test_a_clone_without_remotes_plans_on_its_own_base(checkout: Checkout) -> No
     assert bump_branch.find(checkout, BUMP).start == checkout.resolve("main")
 
 
-def test_a_remote_to_push_to_that_is_not_there_is_told(checkout: Checkout) -> None:
+def test_a_missing_push_remote_is_reported(checkout: Checkout) -> None:
     with pytest.raises(RunbookError, match="no remote named 'fork'"):
         bump_branch.find(checkout, Bump.parse(tag="26.04-py3", remote="fork", apply=True, publish=True))

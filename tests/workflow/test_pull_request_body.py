@@ -30,7 +30,7 @@ texts = st.text().filter(lambda text: "base-image-runbook:" not in text)
         (f"{BEGIN.replace(' main/dev-26.04-py3', '')}old{END}", OURS),
     ],
 )
-def test_where_our_part_goes(text: str, body: str | None) -> None:
+def test_the_position_of_our_part(text: str, body: str | None) -> None:
     assert compose_body(text, OURS) == (text if body is None else body)
 
 
@@ -41,7 +41,7 @@ def test_damaged_markers_are_refused(text: str) -> None:
 
 
 @given(before=texts, after=texts, old=texts, new=texts)
-def test_what_is_outside_of_the_markers_stays(before: str, after: str, old: str, new: str) -> None:
+def test_text_outside_the_markers_stays(before: str, after: str, old: str, new: str) -> None:
     renewed = compose_body(f"{before}{BEGIN}{old}{END}{after}", f"{BEGIN}{new}{END}")
     assert renewed.startswith(before)
     assert renewed.endswith(after)
@@ -128,7 +128,7 @@ MINE = "- [ ] I have read every line."
         "- [ ] Tests pass.\n",
     ],
 )
-def test_what_a_bump_does_not_know_stays(template: str) -> None:
+def test_unknown_parts_stay_in_a_bump(template: str) -> None:
     assert fill_in(template, "Bump.") == template
 
 
@@ -142,5 +142,5 @@ def test_what_a_bump_does_not_know_stays(template: str) -> None:
         (f"{MINE}\n- [ ] Tests, or none are needed.", f"{MINE}\n- [x] Tests, or none are needed."),
     ],
 )
-def test_what_holds_for_every_bump_is_filled_in(template: str, filled: str) -> None:
+def test_parts_that_are_the_same_for_every_bump_are_filled_in(template: str, filled: str) -> None:
     assert fill_in(template, "Bump.") == filled

@@ -47,7 +47,7 @@ HELD = replace(JOB, name="cicd-wait-in-queue", status="waiting", conclusion="")
         (replace(RUN, status="completed", conclusion="neutral"), (), "unknown", "neutral"),
     ],
 )  # fmt: skip
-def test_where_a_run_stands(run: WorkflowRun | None, jobs: tuple[WorkflowJob, ...], state: str, words: str) -> None:
+def test_the_state_of_a_run(run: WorkflowRun | None, jobs: tuple[WorkflowJob, ...], state: str, words: str) -> None:
     found = judge(run, jobs, HEAD)
     assert (found.state, words in found.sentence) == (state, True), found.sentence
     assert found.is_over == (state not in ("none", "queued", "waiting", "running"))
@@ -125,7 +125,7 @@ def say(*bodies: str, association: str = "MEMBER") -> list[Comment]:
         ("/ok to test a1", False),
     ],
 )
-def test_what_lets_ci_test_a_commit(body: str, counts: bool) -> None:
+def test_authorization_of_ci_for_a_commit(body: str, counts: bool) -> None:
     assert bool(commands(say(body), HEAD)) == counts
 
 
@@ -148,7 +148,7 @@ def test_whose_deployment_was_refused(bodies: tuple[str, ...], refused: int) -> 
     assert len(refusals(say(*bodies), HEAD)) == refused
 
 
-def test_what_the_bot_complains_about() -> None:
+def test_complaints_of_the_bot() -> None:
     answer = "bot: @anna, there was an error processing your request: `E3`"
     assert complaint(say(f"/ok to test {HEAD}", answer), HEAD) == "E3"
     assert complaint(say(f"/ok to test {HEAD}", answer, f"/ok to test {HEAD}"), HEAD) == ""

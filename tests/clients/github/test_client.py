@@ -120,7 +120,7 @@ def test_labels_of_an_issue_are_objects_or_names(connect: Connect) -> None:
     assert connect(answer(body=issue | {"labels": labels})).issue(1).labels == {"bug", "CI", ""}
 
 
-def test_all_pages_are_read_and_no_other_host_is_asked(connect: Connect) -> None:
+def test_all_pages_are_read_from_the_same_host(connect: Connect) -> None:
     def handler(request: httpx.Request) -> httpx.Response:
         page = int(request.url.params["page"])
         link = {"Link": '<http://elsewhere.test/next>; rel="next"'} if page < 3 else {}
@@ -246,9 +246,7 @@ def test_reads_are_tried_three_times_at_most(connect: Connect) -> None:
         ({"GITHUB_TOKEN": "x", "GITHUB_API_URL": "forge.test"}, "GITHUB_API_URL is not a URL"),
     ],
 )
-def test_what_cannot_be_connected(
-    env: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_unreachable_hosts(env: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no gh
     with pytest.raises(RunbookError, match=words) as caught:
         GitHub("o/r", env)
@@ -284,7 +282,7 @@ def test_a_wrong_slug_and_a_wrong_proxy(monkeypatch: pytest.MonkeyPatch) -> None
         ("https://api.github.com.evil.test", "api.github.com.evil.test"),
     ],
 )
-def test_gh_is_asked_for_the_token_of_that_host_alone(
+def test_gh_is_asked_only_for_that_hosts_token(
     url: str, host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     gh = tmp_path / "gh"
@@ -358,7 +356,7 @@ def test_an_answer_without_sense_is_not_believed_later() -> None:
 
 
 @pytest.mark.parametrize("body", ["{}", '""', '{"workflow_runs": {}}', "null", "[" * 100_000, '[{"name": Infinity}]'])
-def test_another_form_is_no_empty_list(connect: Connect, body: str) -> None:
+def test_another_format_is_not_an_empty_list(connect: Connect, body: str) -> None:
     github = connect(lambda _: httpx.Response(200, content=body))
     for read in (lambda: github.comments(7), lambda: github.runs(), lambda: github.last_author("README.md", "main")):
         with pytest.raises((CannotTell, Unreachable)):
@@ -366,7 +364,7 @@ def test_another_form_is_no_empty_list(connect: Connect, body: str) -> None:
 
 
 @pytest.mark.parametrize("answered", [httpx.Response(304), httpx.Response(200), httpx.Response(302)])
-def test_what_github_does_not_answer_is_no_success(connect: Connect, answered: httpx.Response) -> None:
+def test_an_unanswered_request_is_not_a_success(connect: Connect, answered: httpx.Response) -> None:
     github = connect(lambda _: answered)
     for ask in (lambda: github.add_label(7, "x"), lambda: github.rerun_failed(9)):
         with pytest.raises(Unreachable, match=r"answered HTTP [0-9]+"):
@@ -375,7 +373,7 @@ def test_what_github_does_not_answer_is_no_success(connect: Connect, answered: h
         github.pull(7)
 
 
-def test_whether_somebody_can_be_assigned_is_asked_again(connect: Connect) -> None:
+def test_assignability_is_queried_again(connect: Connect) -> None:
     answers = [httpx.Response(502), httpx.Response(204), httpx.Response(404)]
     github = connect(lambda _: answers.pop(0))
     assert [github.is_assignable("anna") for _ in range(2)] == [True, False]

@@ -48,7 +48,7 @@ def asked(at: World, token: Token, mode: str = "publish") -> Check:
         (Token.fine_grained(*READS), True, "skipped", "“Pull requests: read and write” is needed by 03-open-pr, 04"),
     ],
 )  # fmt: skip
-def test_what_a_token_lacks(at: World, token: Token, private: bool, status: str, words: str) -> None:
+def test_missing_permissions_of_a_token(at: World, token: Token, private: bool, status: str, words: str) -> None:
     at.forge.make_private(private)
     found = asked(at, token)
     assert (found.status, words in found.detail) == (status, True), found.detail
@@ -62,7 +62,7 @@ def test_a_private_repository_is_not_seen_without_the_scope(at: World) -> None:
     assert "does not find it for this token" in str(caught.value)
 
 
-def test_issues_that_are_disabled_are_no_lacking_permission(at: World) -> None:
+def test_disabled_issues_are_not_a_missing_permission(at: World) -> None:
     at.forge.make_private()
     at.forge.disable_issues()
     assert asked(at, Token.fine_grained(*READS)).status == "skipped"

@@ -166,7 +166,7 @@ def test_refusals(project: Project, statuses: list[int], error: type[RunbookErro
     assert TOKEN not in str(caught.value)
 
 
-def test_answers_of_another_form(project: Project) -> None:
+def test_answers_in_another_format(project: Project) -> None:
     project.answers["pipelines/1"] = {"id": 1}
     with pytest.raises(CannotTell, match="unexpected form"):
         project.gitlab().pipeline(1)
@@ -198,7 +198,7 @@ def test_nobody_listens(project: Project) -> None:
 STARTED = {"id": 5, "sha": HEAD, "ref": "pull-request/x", "status": "created", "web_url": "u", "source": "api"}
 
 
-def test_a_pipeline_is_asked_for_once(project: Project) -> None:
+def test_a_pipeline_is_requested_once(project: Project) -> None:
     project.answers["pipeline"] = STARTED
     found = project.gitlab().start("pull-request/x", {"BUILD": "yes"})
     assert (found.id, found.source) == (5, "api")
@@ -212,14 +212,14 @@ def test_a_pipeline_is_asked_for_once(project: Project) -> None:
     assert len(project.posts) == 5
 
 
-def test_a_question_is_asked_again(project: Project) -> None:
+def test_an_unanswered_question_is_repeated(project: Project) -> None:
     project.answers["protected_branches"] = [{"name": "main"}, {"name": "core_*"}, {"name": "*-stable"}]
     project.statuses = [502, 429]
     project.headers = {"Retry-After": "Sat, 21 Nov 2026 12:00:00 GMT", "RateLimit-Reset": "99999999999"}
     assert project.gitlab().protected() == ("main", "core_*", "*-stable")
 
 
-def test_a_branch_that_is_not_there(project: Project) -> None:
+def test_a_missing_branch(project: Project) -> None:
     assert project.answers.get("repository/branches/x%2Fy") is None
     with pytest.raises(RunbookError, match="Check the number"):
         project.gitlab().branch("x/y")  # nobody says that it is the branch that is not found
@@ -297,7 +297,7 @@ def test_a_redirect_at_home_keeps_the_token(project: Project) -> None:
     assert set(project.tokens) == {TOKEN}
 
 
-def test_answers_that_are_no_json(project: Project) -> None:
+def test_answers_that_are_not_json(project: Project) -> None:
     project.answers["protected_branches"] = {"message": "odd"}
     with pytest.raises(RunbookError):
         project.gitlab().protected()

@@ -118,7 +118,7 @@ def test_an_image_is_found_by_digest(fake: Fake) -> None:
     assert registry.image(HELD.tags["26.04-py3"]) == registry.image("26.04-py3")
 
 
-def test_what_does_not_exist_is_none(fake: Fake) -> None:
+def test_a_missing_one_is_none(fake: Fake) -> None:
     assert fake.registry().image("27.01-py3") is None
     assert fake.registry().image("sha256:" + "0" * 64) is None
     assert fake.slept == []
@@ -134,7 +134,7 @@ def test_a_manifest_without_an_index_is_one_platform(fake: Fake) -> None:
     assert list(image.platforms) == ["arm64"]
 
 
-def test_attestations_are_no_platform(fake: Fake) -> None:
+def test_attestations_are_not_a_platform(fake: Fake) -> None:
     index = json.loads(HELD.manifests[HELD.tags["26.04-py3"]].data)
     unknown = {"architecture": "unknown", "os": "unknown"}
     index["manifests"].append({"mediaType": images.MANIFEST, "digest": "sha256:" + "0" * 64, "platform": unknown})
@@ -145,7 +145,7 @@ def test_attestations_are_no_platform(fake: Fake) -> None:
 
 
 @pytest.mark.parametrize("config", [{}, {"config": None}, {"config": {}}, {"config": {"Env": None}}])
-def test_a_config_without_environment_is_an_image_all_the_same(fake: Fake, config: dict[str, object]) -> None:
+def test_a_config_without_environment_is_still_an_image(fake: Fake, config: dict[str, object]) -> None:
     blob = images.Blob(images.CONFIG, json.dumps({"os": "windows", "architecture": "amd64", **config}).encode())
     fake.answers[f"{BASE}/blobs/{blob.digest}"] = httpx.Response(200, content=blob.data)
     image = fake.manifest({"schemaVersion": 2, "config": blob.descriptor(), "layers": []}).image(str(TAG))
@@ -272,7 +272,7 @@ PLAIN = {"RUNBOOK_REGISTRY": "http://mirror.example.com:5000", "NGC_API_KEY": "s
 
 
 @pytest.mark.parametrize("realm", ["https://attacker.example.com/token", "http://mirror.example.com:5000/token"])
-def test_whoever_answers_in_clear_gets_no_key(fake: Fake, tmp_path: Path, realm: str) -> None:
+def test_a_server_without_tls_gets_no_key(fake: Fake, tmp_path: Path, realm: str) -> None:
     fake.answers["*"] = challenge(realm)
     env = {**PLAIN, **login(tmp_path, {"auths": {"mirror.example.com:5000": AUTH}}), "HOME": str(tmp_path)}
     assert fake.registry(**env).tags() == ["26.04-py3"]
@@ -353,7 +353,7 @@ def test_a_list_that_lies_elsewhere_is_fetched_without_credentials(fake: Fake, e
 
 
 @pytest.mark.parametrize("elsewhere", ["http://nvcr.io", "http://192.0.2.1", "http://store.example.com"])
-def test_nothing_is_asked_where_anybody_could_read_along(fake: Fake, elsewhere: str) -> None:
+def test_no_credentials_are_requested_over_plain_text(fake: Fake, elsewhere: str) -> None:
     fake.answers["*"] = lambda _: httpx.Response(307, headers={"Location": f"{elsewhere}/list"})
     with pytest.raises(Unreachable, match="leads to http://"):
         fake.registry().tags()
@@ -423,7 +423,7 @@ AUTH = {"auth": base64.b64encode(b"ada:pass:word").decode()}
     "name",
     ["ghcr.io", "https://ghcr.io", "https://ghcr.io/v2/", "ghcr.io/coreweave", "ghcr.io/coreweave/ml-containers/torch"],
 )
-def test_what_docker_login_kept_goes_to_the_token_service(fake: Fake, tmp_path: Path, name: str) -> None:
+def test_stored_docker_credentials_go_to_the_token_service(fake: Fake, tmp_path: Path, name: str) -> None:
     fake.answers["*"] = challenge("https://ghcr.io/token")
     other = {"auth": base64.b64encode(b"eve:no").decode()}
     env = login(tmp_path, {"auths": {"ghcr.io/other": other, "nvcr.io": other, name: AUTH}})
@@ -453,7 +453,7 @@ def test_the_files_of_podman_are_known_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kept", [{"credHelpers": {"ghcr.io": "test"}}, {"credsStore": "test", "auths": {"ghcr.io": {}}}]
 )
-def test_a_credential_helper_is_asked_for_the_registry(fake: Fake, tmp_path: Path, kept: object) -> None:
+def test_a_credential_helper_is_queried_for_the_registry(fake: Fake, tmp_path: Path, kept: object) -> None:
     fake.answers["*"] = challenge("https://ghcr.io/token")
     env = login(tmp_path, kept)
     helper = tmp_path / "docker-credential-test"
@@ -504,7 +504,7 @@ def test_credentials_that_cannot_be_used_do_not_hide_what_is_public(
     assert "secret" not in str(refused.value)
 
 
-def test_a_registry_that_asks_for_a_password_gets_it_over_tls_alone(fake: Fake, tmp_path: Path) -> None:
+def test_a_registry_that_requires_a_password_gets_it_only_over_tls(fake: Fake, tmp_path: Path) -> None:
     def handle(request: httpx.Request) -> httpx.Response:
         if "Authorization" in request.headers:
             return httpx.Response(200, json={"tags": ["a"]})
@@ -544,7 +544,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def test_what_was_read_a_moment_ago_is_not_asked_for_again(fake: Fake, tmp_path: Path, clock: Clock) -> None:
+def test_recently_read_values_are_not_requested_again(fake: Fake, tmp_path: Path, clock: Clock) -> None:
     first = fake.registry(XDG_CACHE_HOME=str(tmp_path)).look(str(TAG))
     assert first[0] is not None
     assert first[1].names == tuple(sorted(HELD.tags))
@@ -560,7 +560,7 @@ def test_what_was_read_a_moment_ago_is_not_asked_for_again(fake: Fake, tmp_path:
 
 
 @pytest.mark.parametrize("passed", [301.0, -3600.0])
-def test_what_is_old_or_of_the_future_is_asked_for_again_but_not_content(
+def test_outdated_or_future_entries_are_requested_again_but_not_content(
     fake: Fake, tmp_path: Path, clock: Clock, passed: float
 ) -> None:
     env = {"HOME": str(tmp_path)}
@@ -608,7 +608,7 @@ def test_offline_the_last_list_is_shown_with_its_age(fake: Fake, tmp_path: Path,
         fake.registry().known_tags()
 
 
-def test_a_tag_that_is_gone_is_forgotten(fake: Fake, tmp_path: Path, clock: Clock) -> None:
+def test_a_removed_tag_is_forgotten(fake: Fake, tmp_path: Path, clock: Clock) -> None:
     env = {"HOME": str(tmp_path)}
     fake.registry(**env).image(str(TAG))
     clock.passed = 1000
@@ -632,7 +632,7 @@ def test_a_damaged_or_useless_cache_is_an_empty_one(fake: Fake, tmp_path: Path) 
     assert len(fake.requests) == 20
 
 
-def test_what_made_no_sense_is_not_remembered(fake: Fake, tmp_path: Path) -> None:
+def test_invalid_entries_are_not_remembered(fake: Fake, tmp_path: Path) -> None:
     fake.answers["*"] = httpx.Response(200, json={"tags": 5})
     for _ in range(2):
         with pytest.raises(CannotTell):
@@ -708,7 +708,7 @@ def test_ages_in_words(age: float, words: str) -> None:
         (httpx.Response(307, headers={"Location": "/v2/again"}), "redirects without end"),
     ],
 )
-def test_whatever_is_no_answer_of_a_registry_is_unreachable(fake: Fake, answer: httpx.Response, sentence: str) -> None:
+def test_any_invalid_answer_of_a_registry_means_unreachable(fake: Fake, answer: httpx.Response, sentence: str) -> None:
     fake.answers["*"] = answer
     with pytest.raises(Unreachable, match=sentence):
         fake.registry().tags()
@@ -741,7 +741,7 @@ def test_a_passing_trouble_is_waited_out(fake: Fake, status: int) -> None:
     assert fake.slept == [0.5, 3.0]
 
 
-def test_trouble_that_stays_is_told_after_three_attempts(fake: Fake) -> None:
+def test_a_persistent_problem_is_reported_after_three_attempts(fake: Fake) -> None:
     fake.answers["*"] = httpx.Response(503)
     with pytest.raises(Unreachable, match=r"nvcr\.io/nvidia/pytorch .* HTTP 503"):
         fake.registry().tags()
@@ -749,7 +749,7 @@ def test_trouble_that_stays_is_told_after_three_attempts(fake: Fake) -> None:
 
 
 @pytest.mark.parametrize("value", ["3600", "Fri, 31 Dec 2100 23:59:59 GMT"])
-def test_who_asks_for_an_hour_is_not_waited_for(fake: Fake, value: str) -> None:
+def test_a_requested_wait_of_an_hour_is_not_honoured(fake: Fake, value: str) -> None:
     fake.answers["*"] = httpx.Response(429, headers={"Retry-After": value})
     with pytest.raises(Unreachable, match=r"HTTP 429\..* \d+ s\."):
         fake.registry().tags()
@@ -764,7 +764,7 @@ def test_a_date_to_come_back_is_read_by_the_servers_own_clock(fake: Fake) -> Non
     assert fake.slept == [4.0]
 
 
-def test_an_expired_certificate_asks_about_the_clock(fake: Fake) -> None:
+def test_an_expired_certificate_suggests_checking_the_clock(fake: Fake) -> None:
     def fail(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("certificate has expired") from ssl.SSLError("certificate has expired")
 
@@ -802,7 +802,7 @@ def test_content_with_another_digest_is_not_believed(fake: Fake) -> None:
     assert "has a different digest: it is damaged or was changed in transit" in check.detail
 
 
-def test_of_two_images_for_one_platform_the_first_counts(fake: Fake) -> None:
+def test_the_first_of_two_images_for_one_platform_is_used(fake: Fake) -> None:
     index = json.loads(HELD.manifests[HELD.tags[str(TAG)]].data)
     older = json.loads(HELD.manifests[HELD.tags["26.02-py3"]].data)
     index["manifests"] += older["manifests"]
@@ -852,7 +852,7 @@ def test_manifests_without_sense(fake: Fake, document: object, sentence: str) ->
         fake.manifest(document).image(str(TAG))
 
 
-def test_a_signed_manifest_of_the_first_schema_is_told_as_such(fake: Fake) -> None:
+def test_a_signed_manifest_of_the_first_schema_is_reported(fake: Fake) -> None:
     """Its digest is that of the part that is signed: a mismatch says nothing."""
     answer = httpx.Response(
         200,
@@ -883,7 +883,7 @@ JSON = st.recursive(
 
 @settings(max_examples=60, deadline=None)
 @given(manifest=JSON, config=JSON, tags=JSON)
-def test_whatever_json_a_registry_sends_is_read_or_a_sentence(manifest: object, config: object, tags: object) -> None:
+def test_any_json_of_a_registry_is_read_or_refused(manifest: object, config: object, tags: object) -> None:
     fake = Fake()
     blob = images.Blob(images.CONFIG, json.dumps(config).encode())
     fake.answers[f"{BASE}/blobs/{blob.digest}"] = httpx.Response(200, content=blob.data)

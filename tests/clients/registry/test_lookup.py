@@ -47,7 +47,7 @@ def test_a_tag_alone_is_one_of_the_image_that_a_bump_moves() -> None:
         ),
     ],
 )
-def test_a_tag_that_several_images_or_none_may_have_asks_for_the_whole_reference(tag: str, says: str) -> None:
+def test_an_ambiguous_tag_requires_the_complete_reference(tag: str, says: str) -> None:
     with pytest.raises(RunbookError, match=says):
         reference(tag)
 
@@ -65,7 +65,7 @@ def test_two_months_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     ("name", "says"),
     [("26.12-py3", "has no image nvcr.io/nvidia/pytorch:26.12-py3. Its newest tags are 26."), ("b@d name", "b@d name")],
 )
-def test_an_image_that_is_not_there_is_a_sentence(capsys: pytest.CaptureFixture[str], name: str, says: str) -> None:
+def test_a_missing_image_is_reported(capsys: pytest.CaptureFixture[str], name: str, says: str) -> None:
     assert main(["image", "diff", "26.02-py3", name]) == 2
     assert says in capsys.readouterr().err
 

@@ -254,7 +254,7 @@ def test_debians_registry_keeps_what_is_private(guarded: str) -> None:
 
 
 @pytest.mark.component("registry")
-def test_debians_registry_is_asked_by_etag(storage: tuple[Path, str], tmp_path: Path) -> None:
+def test_debians_registry_supports_etags(storage: tuple[Path, str], tmp_path: Path) -> None:
     env = {"RUNBOOK_REGISTRY": storage[1], "XDG_CACHE_HOME": str(tmp_path)}
     statuses: list[int] = []
 

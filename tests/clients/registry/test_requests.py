@@ -97,16 +97,14 @@ def elsewhere(server: RegistryServer, real: httpx.HTTPTransport, realm: str) -> 
     return send
 
 
-def test_a_well_known_registry_is_asked_for_a_token_at_once(server: RegistryServer, tmp_path: Path) -> None:
+def test_a_known_registry_is_asked_for_a_token_first(server: RegistryServer, tmp_path: Path) -> None:
     with httpx.HTTPTransport() as real:
         waves = Waves(elsewhere(server, real, "https://nvcr.io/proxy_auth"))
         assert look(waves, "", tmp_path, NGC_API_KEY="") == 4
     assert waves.paths[0] == "/proxy_auth"
 
 
-def test_a_well_known_registry_that_moved_its_tokens_is_asked_where_they_are(
-    server: RegistryServer, tmp_path: Path
-) -> None:
+def test_a_known_registry_with_a_new_token_service_is_queried_for_it(server: RegistryServer, tmp_path: Path) -> None:
     with httpx.HTTPTransport() as real:
         waves = Waves(elsewhere(server, real, "https://login.example.com/tokens"))
         assert look(waves, "", tmp_path) == 6

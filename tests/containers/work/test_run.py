@@ -47,7 +47,7 @@ def test_a_missing_program_is_named(tmp_path: Path) -> None:
         run(steps(("enroot", "import")), tmp_path, tmp_path / "log", lambda _: None, ENV)
 
 
-def test_an_interrupted_step_is_ended_with_its_children(tmp_path: Path) -> None:
+def test_an_interrupted_step_ends_with_its_children(tmp_path: Path) -> None:
     commands = steps(("sh", "-c", "echo $$ > pid; echo begun; sleep 60 & wait"))
 
     def interrupt(line: str) -> None:

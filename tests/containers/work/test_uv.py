@@ -90,7 +90,7 @@ PINNED = frozenset({"docker/lts/requirements.txt"})
         (lm(), "extra lts"),
     ],
 )
-def test_the_checkout_says_where_the_packages_of_lts_are(tree: ProjectState, says: str) -> None:
+def test_the_checkout_determines_the_location_of_the_lts_packages(tree: ProjectState, says: str) -> None:
     with pytest.raises(Refused, match=says):
         uv.install(tree, "", "lts")
     with pytest.raises(Refused, match=says):

@@ -107,7 +107,7 @@ def test_a_reference_is_found(text, image, tag):
 
 
 @pytest.mark.parametrize("tag", ["${TAG}", "$TAG", "${{ matrix.tag }}", "<YY.MM>-py3", "{tag}", "%s", "26.${M}", "\\0"])
-def test_a_tag_in_a_variable_is_no_tag(tag):
+def test_a_tag_in_a_variable_is_not_a_tag(tag):
     (one,) = references(f"x: nvcr.io/nvidia/nemo:{tag}")
     assert one.variable
     assert one.read_tag is None
@@ -130,7 +130,7 @@ def test_places_are_counted_as_git_counts_them():
     ]
 
 
-def test_what_belongs_to_one_reference_names_no_registry_of_the_next():
+def test_a_part_of_one_reference_is_not_the_registry_of_the_next():
     assert found("s#nvcr.io/nvidia/pytorch#nvcr.io/nvidia/nemo:26.06#") == [
         ("nvcr.io/nvidia/pytorch", ""),
         ("nvcr.io/nvidia/nemo", "26.06"),
@@ -169,7 +169,7 @@ def test_a_published_name_is_found_whatever_surrounds_it(image, before, after):
     assert [one.image.endswith(image) for one in references(f"{before}{image}{after}")] == [True]
 
 
-def test_long_lines_are_no_trouble():
+def test_long_lines_are_read():
     text = ("x" * 300 + " nvcr.io/nvidia/nemo:26.06 ") * 3000 + "nvidia/pytorch" * 20000
     assert len(list(references(text))) == 3000
 
@@ -275,7 +275,7 @@ def planted(tree, keys):
 
 
 @given(TREES, st.data(), st.booleans())
-def test_the_path_is_what_a_parser_says(tree, data, sort):
+def test_the_path_agrees_with_a_parser(tree, data, sort):
     keys = data.draw(st.sampled_from(sorted(places(tree))))
     text = yaml.safe_dump(planted(tree, keys), sort_keys=sort, allow_unicode=True, default_style=None, width=10_000)
     assert YamlPaths(text).at(text.index("HERE")).keys == keys
@@ -301,7 +301,7 @@ def test_any_text_has_some_path(text, place):
         "$" * 5000 + ":",
     ],
 )
-def test_a_number_that_is_no_tag_of_an_image_is_no_reference(text):
+def test_a_number_that_is_not_an_images_tag_is_not_a_reference(text):
     assert not [one for one in references(text) if one.form]
 
 

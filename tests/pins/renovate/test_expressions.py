@@ -42,7 +42,7 @@ def test_matches_are_those_of_renovate(pattern: str, text: str, expected: list[s
     [r"\p{L}", r"(a)\1", r"(?<x>a)\k<x>", r"\Qa\E", r"a\z", r"\cA", r"\0", r"\u{41}", "[]a]", "[^]", "[[:alpha:]]",
      "[a", r"[\B]", "a(?i)b", "(?U)a", "(?P=x)", "(?>a)", "(?#a)", "a\\", r"\é"],
 )  # fmt: skip
-def test_what_reads_differently_is_refused(pattern: str) -> None:
+def test_text_that_reads_differently_is_refused(pattern: str) -> None:
     with pytest.raises(CannotTell):
         python_pattern(pattern)
 

@@ -59,7 +59,7 @@ def test_managers_of_the_old_form_are_read() -> None:
     assert manager.templates == {"packageName": "a"}
 
 
-def test_what_is_not_taken_over_is_named() -> None:
+def test_parts_that_are_not_imported_are_named() -> None:
     values = {"customManagers": [MANAGER | {"versioningTemplate": "loose"}], "packageRules": [{}], "extends": ["a"]}
     sentences = parse(json.dumps(values), "renovate.json").left_out
     assert [sentence.partition(":")[0] for sentence in sentences] == ["customManagers[0]", "packageRules", "extends"]

@@ -209,7 +209,7 @@ def test_previews_show_only_their_outcome(tmp_path: Path) -> None:
         (effect("edit", "a", "b" * 500, ["c", 1]), f"Edited a: {'b' * 160} … → c, 1."),
     ],
 )
-def test_effects_in_words(given: dict[str, Any], sentence: str) -> None:
+def test_effects_are_described(given: dict[str, Any], sentence: str) -> None:
     assert timeline.describe_effect(given).strip() == sentence
 
 

@@ -81,7 +81,7 @@ def test_old_and_new_run_in_one_allocation_and_each_node_is_recorded(
     assert {line.partition(".")[0] for line in world.starts} == {job}
 
 
-def test_a_run_that_takes_too_long_is_ended_and_the_allocation_goes_on(
+def test_a_slow_run_is_ended_and_the_allocation_continues(
     registry: None, real: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = SlurmWorld(tmp_path, real, monkeypatch)
@@ -95,7 +95,7 @@ def test_a_run_that_takes_too_long_is_ended_and_the_allocation_goes_on(
     assert result.conclusion.culprits == ("nccl",)
 
 
-def test_a_killed_notebook_finds_its_run_again_while_it_goes_on(
+def test_a_killed_notebook_finds_its_continuing_run_again(
     registry: None, real: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, generator = SlurmWorld(tmp_path, real, monkeypatch, seconds=0.7), random.Random(3)
@@ -110,7 +110,7 @@ def test_a_killed_notebook_finds_its_run_again_while_it_goes_on(
     assert len({line.partition(".")[0] for line in world.starts}) == 1
 
 
-def test_what_squeue_has_forgotten_is_known_by_its_files(
+def test_jobs_that_squeue_has_forgotten_are_known_by_their_files(
     registry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with cluster(age=2) as forgetful:

@@ -285,7 +285,7 @@ def test_a_strangers_issue_is_not_taken_for_ours(at: World, marked: bool) -> Non
 
 
 @pytest.mark.slow
-def test_of_two_issues_filed_at_the_same_moment_the_older_one_stays(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_older_of_two_simultaneous_issues_stays(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     file, count = GitHub.file_issue, len(issues(at))
 
     def both(github: GitHub, *asked: Any) -> Issue:
@@ -353,7 +353,7 @@ def test_without_publish_no_issue_is_filed_and_no_row_changes(at: World) -> None
         ("gpt3_mcore_te_tp2_pp2_resume@dgx_h100: why", "did not fail.*allow=unseen-failure"),
     ],
 )
-def test_what_cannot_be_called_broken_is_refused(at: World, named: str, says: str) -> None:
+def test_an_invalid_broken_test_is_refused(at: World, named: str, says: str) -> None:
     before = at.state()
     with pytest.raises(Refused, match=says):
         step06(at, broken_tests=named)

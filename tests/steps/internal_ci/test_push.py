@@ -59,7 +59,7 @@ def test_the_token_opens_https_and_is_seen_nowhere(
     assert "credential" not in config
 
 
-def test_without_a_token_it_is_said_that_git_needs_one(checkout: Checkout, served: Served) -> None:
+def test_without_a_token_the_message_names_gits_need(checkout: Checkout, served: Served) -> None:
     url = f"{served.url}/adlr/megatron-lm.git"
     git(checkout.path, "remote", "add", "gitlab", url)
     with pytest.raises(Refused, match=r"could not read Username|Authentication failed|terminal prompts disabled"):

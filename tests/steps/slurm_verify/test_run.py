@@ -184,7 +184,7 @@ def test_problems_with_the_cluster_are_reported_before_anything_is_submitted(
 
 
 @needs_slurm
-def test_a_folder_of_data_that_the_container_lacks_is_reported(world: World) -> None:
+def test_a_data_folder_missing_from_the_container_is_reported(world: World) -> None:
     recipe = world.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
     recipe.write_text(recipe.read_text().replace("set -e", "ls /mnt/artifacts"))
     world.checkout.git("commit", "-q", "-a", "-m", "two")

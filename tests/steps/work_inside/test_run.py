@@ -108,7 +108,7 @@ def test_a_step_that_fails_is_explained_in_the_record(clone: Path) -> None:
         ({"task": "session", "image": "nemo:26.99"}, "is not a tag of the NeMo images"),
     ],
 )
-def test_what_is_refused_leaves_everything_as_it_was(clone: Path, parameters: dict[str, str], says: str) -> None:
+def test_a_refusal_changes_nothing(clone: Path, parameters: dict[str, str], says: str) -> None:
     result = execute(clone, apply=True, **parameters)
     assert result.state == "failed"
     assert says in result.summary
@@ -215,7 +215,7 @@ def test_a_wrong_region_variable_or_tag_is_refused(clone: Path, parameters: dict
         plan_task(Checkout.open(clone), Bump.parse(tag=TAG), request, Machine())
 
 
-def test_what_cannot_be_run_from_here_is_refused(clone: Path, tmp_path: Path) -> None:
+def test_a_test_that_cannot_run_here_is_refused(clone: Path, tmp_path: Path) -> None:
     checkout, bump = Checkout.open(clone), Bump.parse(tag=TAG, apply=True)
     task = plan_task(checkout, bump, WorkRequest("lock", where="slurm", image="nemo:26.06"), Machine())
     step = step_record.StepRecord("work-inside", bump, "me/x", tmp_path)
@@ -226,7 +226,7 @@ def test_what_cannot_be_run_from_here_is_refused(clone: Path, tmp_path: Path) ->
     assert git(clone, "status", "--porcelain") == ""
 
 
-def test_the_folder_of_an_images_file_is_made_where_it_is_not_there(clone: Path, tmp_path: Path) -> None:
+def test_the_missing_folder_of_an_image_file_is_created(clone: Path, tmp_path: Path) -> None:
     checkout, bump = Checkout.open(clone), Bump.parse(tag=TAG)
     for folder, first in ((tmp_path / "new", "mkdir"), (tmp_path, "rm")):
         request = WorkRequest("import", where="slurm", image="nemo:26.06", folder=str(folder))
