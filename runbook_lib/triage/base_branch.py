@@ -72,12 +72,8 @@ class Comparison:
             # A branch in a fork may have the same name as the base.
             same = other.name == self.run.name and other.id != self.run.id and not other.fork
             earlier = self.run.head_branch != self.base or other.created < self.run.created
-            if (
-                same
-                and earlier
-                and other.status == "completed"
-                and other.conclusion in ("success", *BAD - {"cancelled"})
-            ):
+            ended = other.status == "completed" and other.conclusion in ("success", *BAD - {"cancelled"})
+            if same and earlier and ended:
                 finished.append(other)
         return sorted(finished, key=lambda run: (run.created, run.id), reverse=True)
 
@@ -95,10 +91,8 @@ class Comparison:
             sentence = f"unknown: the job {problem} ({_describe(newest)}); a run of it on {self.base} would decide"
             return BaseResult("unknown", sentence, url)
         if failure.kind == "flaky infrastructure":
-            sentence = (
-                f"unknown: {self._ended(newest, 'passes')}, and here the infrastructure failed; a rerun would decide"
-            )
-            return BaseResult("unknown", sentence, url)
+            passes = f"unknown: {self._ended(newest, 'passes')}"
+            return BaseResult("unknown", f"{passes}, and here the infrastructure failed; a rerun would decide", url)
         return BaseResult("new", f"new with {self.change}: {self._ended(newest, 'passes')}", url)
 
     def _ended(self, run: WorkflowRun, verb: str) -> str:
@@ -107,19 +101,17 @@ class Comparison:
     def _since(self, jobs: Mapping[int, WorkflowJob], finished: Sequence[WorkflowRun]) -> dict[int, str]:
         """Return for each job that fails on the base branch a sentence with the time since it fails."""
         first = dict.fromkeys(jobs, finished[0])
-        open_jobs = dict(jobs)
-        passed = set()
-        for run in finished[1:_MAX_RUNS] if jobs else ():
+        passed: set[int] = set()
+        for run in finished[1:_MAX_RUNS]:
+            if passed.issuperset(jobs):
+                break
             listed = self.github.jobs(run.id)
-            for number, job in list(open_jobs.items()):
-                conclusions = {other.conclusion for other in _jobs_of(job, listed)}
+            for number in jobs.keys() - passed:
+                conclusions = {other.conclusion for other in _jobs_of(jobs[number], listed)}
                 if "success" in conclusions:
                     passed.add(number)
-                    del open_jobs[number]
                 elif conclusions & BAD:
                     first[number] = run
-            if not open_jobs:
-                break
         sentences = {}
         for number, run in first.items():
             since = "since" if number in passed else "since at least"

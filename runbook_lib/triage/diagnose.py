@@ -9,7 +9,7 @@ from functools import cache
 
 from runbook_lib.triage import evidence, facts, known_problems
 from runbook_lib.triage.failure import Clue, FailedJob, Failure
-from runbook_lib.triage.log_summary import QUOTED, LogSummary, without_secrets
+from runbook_lib.triage.log_summary import QUOTED, LogSummary, Traceback, without_secrets
 from runbook_lib.triage.patterns import ADVICE, CONFIDENT, RERUN, SYMPTOM
 from runbook_lib.triage.verdicts import judge, kind_of_job
 
@@ -57,7 +57,8 @@ def _clues(logs: Sequence[LogSummary]) -> tuple[tuple[Clue, ...], tuple[Clue, ..
     possible = evidence.candidates(logs)
     for candidate in possible:
         entry = candidate.entry
-        clue = Clue(candidate.log.name, entry.decisive_line, entry.text, candidate.rule)
+        line = (isinstance(entry, Traceback) and entry.error_line) or entry.line
+        clue = Clue(candidate.log.name, line, entry.text, candidate.rule)
         is_symptom = candidate.tier <= SYMPTOM and candidate.kind != possible[0].kind  # such as a watchdog's report
         (consequences if is_symptom else clues)[clue] = None
     for log in logs:

@@ -54,7 +54,11 @@ def candidates(logs: Sequence[LogSummary]) -> list[Candidate]:
     possible: list[Candidate] = []
     for log in logs:
         possible += [candidate for candidate in _of_log(log, logs) if candidate.tier > 0]
-    kinds = {candidate.kind for candidate in possible if not _is_wrapper(candidate)}
+    kinds: set[FailureKind] = set()
+    for candidate in possible:
+        # A rule that is a consequence of any other class only wraps the cause.
+        if candidate.pattern is None or "*" not in candidate.pattern.consequence_of:
+            kinds.add(candidate.kind)
     roots = [candidate for candidate in possible if not _follows(candidate.pattern, kinds)]
     highest = max((candidate.tier for candidate in roots), default=0.0)
     first_ranks = first_failed_ranks(logs)
@@ -66,11 +70,6 @@ def candidates(logs: Sequence[LogSummary]) -> list[Candidate]:
         return -candidate.tier, time, candidate.entry.rank not in first_ranks, rank, candidate.entry.line
 
     return sorted(roots, key=order)
-
-
-def _is_wrapper(candidate: Candidate) -> bool:
-    """Return True if a candidate is a consequence of any other class."""
-    return candidate.pattern is not None and "*" in candidate.pattern.consequence_of
 
 
 def _follows(pattern: LogPattern | None, kinds: set[FailureKind]) -> bool:
@@ -92,12 +91,10 @@ def _of_log(log: LogSummary, logs: Sequence[LogSummary]) -> Iterator[Candidate]:
             if match.pattern.limit and _explains_limit(log, match, logs):
                 tier = _SPOILED_LIMIT
             yield Candidate(log, match, tier, match.pattern.kind, match.pattern)
-    has_error = any(
-        trace.rank is not None and trace.ends_its_process and not trace.by_pytest for trace in log.tracebacks
-    )
     tier = _TESTS
-    if has_error:
-        tier = TRACEBACK - 0.5
+    for trace in log.tracebacks:  # the tests failed because a rank did
+        if trace.rank is not None and not (trace.consequence or trace.survived or trace.by_pytest):
+            tier = TRACEBACK - 0.5
     for test in log.failed_tests:
         yield Candidate(log, test, tier, "unit tests")
 

@@ -47,11 +47,8 @@ class History:
         # By URL, which identifies one attempt, so that a repeated record counts once.
         runs: dict[str, str] = {}
         for place, row in self.rows:
-            if (
-                row.get("job") == failure.job
-                and row.get("platform", "") in (platform, "")
-                and row.get("class") in RERUN
-            ):
+            is_same_job = row.get("job") == failure.job and row.get("platform", "") in (platform, "")
+            if is_same_job and row.get("class") in RERUN:
                 runs.setdefault(row.get("url", ""), place)
         runs.pop(failure.url, None)
         if not runs:

@@ -24,7 +24,6 @@ PITFALLS = tuple(
     Pitfall(problem["sign"], problem["cause"], problem["advice"], tuple(problem["patterns"]))
     for problem in read_table("known_problems.toml")["problem"]
 )
-_COMPILED = {pattern: re.compile(pattern, re.MULTILINE) for pitfall in PITFALLS for pattern in pitfall.patterns}
 
 
 def find(text: str) -> tuple[Pitfall, ...]:
@@ -34,9 +33,8 @@ def find(text: str) -> tuple[Pitfall, ...]:
     """
     lines = [clean(line[:_MAX_LINE].encode("utf-8", "replace")) for line in text[-_MAX_LOG:].splitlines()]
     log = "\n".join(lines)
-    matching = {pattern for pattern, regex in _COMPILED.items() if regex.search(log)}
     pitfalls: dict[str, Pitfall] = {}
     for pitfall in PITFALLS:
-        if matching.issuperset(pitfall.patterns):
+        if all(re.search(pattern, log, re.MULTILINE) for pattern in pitfall.patterns):
             pitfalls.setdefault(pitfall.patterns[0], pitfall)
     return tuple(pitfalls.values())

@@ -3,9 +3,7 @@
 import re
 from collections.abc import Iterator
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-#: The same in bytes, within a line.
-_ANSI_BYTES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 #: Control characters, including those that change the text direction or end a line in some programs.
 _CONTROL = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160), 0x2028, 0x2029, *range(0x202A, 0x202F),
                           *range(0x2066, 0x206A), 0xFEFF])  # fmt: skip
@@ -45,12 +43,12 @@ _SHORT = {"tensor": "TP", "pipeline": "PP", "context": "CP", "expert": "EP"}
 
 def clean(raw: bytes) -> str:
     """Return text without colours and control characters; ``�`` stands for bytes that are not UTF-8."""
-    return _ANSI.sub("", raw.decode("utf-8", "replace")).translate(_CONTROL)
+    return without_colours(raw).decode("utf-8", "replace").translate(_CONTROL)
 
 
 def without_colours(raw: bytes) -> bytes:
     """Remove colours, which would split literals."""
-    return _ANSI_BYTES.sub(b"", raw) if b"\x1b" in raw else raw
+    return _ANSI.sub(b"", raw) if b"\x1b" in raw else raw
 
 
 def split(text: str) -> tuple[str, int | None, str]:

@@ -54,27 +54,19 @@ class Scanner:
         self._number = 0  # lines before the one being read
         self._block, self._at = b"", 0  # complete lines, and the offset of the current one
         self._tail = b""
-        self._clear()
+        self._start_attempt()
         self._earlier: LogSummary | None = None
         self._parallelism: dict[str, str] = {}
         self._platform: list[str] = []
 
-    def _clear(self) -> None:
+    def _start_attempt(self) -> None:
+        self._log = LogSummary(self._name, self._rank)  # except for tracebacks, matches, tests and progress
         self._reader = TracebackReader()
         self._matches: dict[tuple[str, int | None], LineMatch] = {}
         self._tests: dict[str, FailedTest] = {}
-        self._comparisons: list[MetricComparison] = []
         self._values: dict[str, tuple[float, ...]] = {}
         self._progress = b""
-        self._iteration: int | None = None
-        self._losses: tuple[float, float] | None = None
-        self._not_finite = False
-        self._first_rank: tuple[int, int] | None = None
-        self._exit: int | None = None
         self._in_summary = False
-        self._enqueued: dict[int, int] = {}
-        self._reporters: dict[int, int] = {}
-        self._world_size = 0
         self._step_ended = False
         self._group = 0  # the first line of a script that is only printed
         #: Line number, True for a result, True for a resumed run.
@@ -114,16 +106,14 @@ class Scanner:
     def _last_attempt(self) -> LogSummary:
         """Return the summary since the launcher's last restart, or of the previous attempt if that shows no fault."""
         self._reader.close_all(self._number)
-        summary = LogSummary(
-            self._name, self._rank, tuple(self._reader.tracebacks), tuple(self._matches.values()),
-            tuple(self._tests.values()), {}, tuple(self._comparisons), clean(self._progress).strip()[:SHOWN],
-            self._iteration, self._losses, self._not_finite, self._first_rank, self._exit, self._enqueued,
-            self._reporters, self._world_size,
+        summary = replace(
+            self._log, tracebacks=tuple(self._reader.tracebacks), matches=tuple(self._matches.values()),
+            failed_tests=tuple(self._tests.values()), progress=clean(self._progress).strip()[:SHOWN],
         )  # fmt: skip
         drift = evidence.golden_drift([summary])
         if drift is not None:
-            summary = replace(summary, resumed=self._is_of_resumed_run(drift[1].line))
-        return summary if self._earlier is None or _names_a_fault(summary) else self._earlier
+            summary.resumed = self._is_of_resumed_run(drift[1].line)
+        return summary if self._earlier is None or self._has_evidence() else self._earlier
 
     def _is_of_resumed_run(self, line: int) -> bool:
         """Return True if a failed comparison concerns a resumed run: by the result below, else by the lines above."""
@@ -173,14 +163,15 @@ class Scanner:
                 at = block.rfind(b" iteration ", 0, max(at, 0))
         if progress is None:
             return
-        for start in (0 if self._losses is None else at, block.rfind(b"lm loss")):
+        for start in (0 if self._log.losses is None else at, block.rfind(b"lm loss")):
             match = _LOSS.search(block, max(start, 0))
             loss = _to_float(match[1].decode("latin-1")) if match else math.nan
             if math.isfinite(loss):
-                self._losses = (self._losses[0] if self._losses else loss, loss)
+                first = self._log.losses[0] if self._log.losses else loss
+                self._log.losses = first, loss
         start = block.rfind(b"\n", 0, at) + 1
         self._progress = block[max(start, at - 200) : progress.end()]
-        self._iteration = int(progress[1])
+        self._log.iteration = int(progress[1])
         _, rank, _ = split(clean(block[start : progress.end()][:LONGEST]))
         self._mark_survived(self._rank if rank is None else rank)
 
@@ -215,11 +206,7 @@ class Scanner:
         before = self._block[max(0, self._at - _CONTEXT) : self._at]
         if len(before) < _CONTEXT:
             before = self._tail + before
-        lines = []
-        for raw in before.splitlines()[-count:]:
-            if raw.strip():
-                lines.append(clean(raw.rpartition(b"\r")[2])[:SHOWN])
-        return lines
+        return [clean(raw.rpartition(b"\r")[2])[:SHOWN] for raw in before.splitlines()[-count:] if raw.strip()]
 
     def _line_after(self) -> str:
         """Return the next non-blank line, as far as it has been read."""
@@ -230,7 +217,7 @@ class Scanner:
     def _note_fault(self, line: LogLine, raw: bytes) -> None:
         if _RESTART in line.bare:
             self._earlier = self._last_attempt()
-            self._clear()
+            self._start_attempt()
             return
         if self._is_shown_only(line):
             return
@@ -289,23 +276,23 @@ class Scanner:
     def _note_facts(self, bare: str) -> None:
         for name, size in arguments(bare).items():
             self._parallelism.setdefault(name, size)
-        self._not_finite |= _NOT_FINITE.search(bare) is not None
+        self._log.not_finite |= _NOT_FINITE.search(bare) is not None
         if _SUMMARY in bare:  # other failures are listed earlier
-            self._first_rank = self._exit = None
+            self._log.first_rank = self._log.exit_code = None
             self._in_summary = True
         if self._in_summary:
             rank, status = _FIRST.search(bare), _EXIT.search(bare)
-            if rank and self._first_rank is None:
-                self._first_rank = int(rank[1]), int(rank[2])
-            if status and self._exit is None:
-                self._exit = int(status[1])
-        for expression, ranks in ((_ENQUEUED, self._enqueued), (_REPORTER, self._reporters)):
+            if rank and self._log.first_rank is None:
+                self._log.first_rank = int(rank[1]), int(rank[2])
+            if status and self._log.exit_code is None:
+                self._log.exit_code = int(status[1])
+        for expression, ranks in ((_ENQUEUED, self._log.enqueued), (_REPORTER, self._log.reporters)):
             work = expression.search(bare)
             if work:
                 ranks.setdefault(int(work[1]), int(work[2]))
         world = _WORLD.search(bare)
         if world:
-            self._world_size = int(world[1])
+            self._log.world_size = int(world[1])
         resumed = _RESUME.search(bare) is not None
         if resumed or _COMPARISON.search(bare):
             self._comparison_lines.append((self._number, bool(failed_test(bare)[0]), resumed))
@@ -320,14 +307,10 @@ class Scanner:
             return
         failure = re.search(r"comparison of (.{1,80}): FAILED", bare)
         if failure and len(self._values) == 2:
-            if len(self._comparisons) < MAX_ENTRIES:
+            if len(self._log.comparisons) < MAX_ENTRIES:
                 comparison = MetricComparison(failure[1], self._values["Actual"], self._values["Golden"])
-                self._comparisons.append(comparison)
+                self._log.comparisons += (comparison,)
             self._values = {}
-
-
-def _names_a_fault(log: LogSummary) -> bool:
-    return bool(log.tracebacks or log.failed_tests or any(match.pattern.explains for match in log.matches))
 
 
 def _to_float(text: str) -> float:

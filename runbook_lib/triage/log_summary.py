@@ -25,21 +25,11 @@ class Traceback:
     end: int = 0  # its last line
     pattern: LogPattern | None = None  # the rule that explains it
     mild: bool = False  # logged with a warning
-    error_line: int = 0
-
-    @property
-    def decisive_line(self) -> int:
-        """The line of its error."""
-        return self.error_line or self.line
+    error_line: int = 0  # the line of its error, 0 if unknown
 
     @property
     def text(self) -> str:
         return self.error
-
-    @property
-    def ends_its_process(self) -> bool:
-        """Return True if it may be a root cause: not a consequence of another rank's death, and not survived."""
-        return not self.consequence and not self.survived
 
 
 @dataclass(frozen=True)
@@ -54,10 +44,6 @@ class LineMatch:
     time: str = ""
     survived: bool = False
     mild: bool = False  # a warning, or after the step had ended
-
-    @property
-    def decisive_line(self) -> int:
-        return self.line
 
     @property
     def tier(self) -> float:
@@ -76,10 +62,6 @@ class FailedTest:
     rank: None = None
     time: str = ""
 
-    @property
-    def decisive_line(self) -> int:
-        return self.line
-
 
 @dataclass(frozen=True)
 class MetricComparison:
@@ -90,7 +72,7 @@ class MetricComparison:
     golden: tuple[float, ...]
 
 
-@dataclass(frozen=True)
+@dataclass
 class LogSummary:
     """The facts of one log.  ``problem`` is the reason why it could not be read completely."""
 
@@ -107,8 +89,8 @@ class LogSummary:
     not_finite: bool = False
     first_rank: tuple[int, int] | None = None  # the first to fail according to torchrun: global and local rank
     exit_code: int | None = None
-    enqueued: Mapping[int, int] = field(default_factory=dict)  # rank -> its last collective, from the watchdog
-    reporters: Mapping[int, int] = field(default_factory=dict)  # rank -> the collective that timed out
+    enqueued: dict[int, int] = field(default_factory=dict)  # rank -> its last collective, from the watchdog
+    reporters: dict[int, int] = field(default_factory=dict)  # rank -> the collective that timed out
     world_size: int = 0
     tail: tuple[str, ...] = ()
     lines: int = 0
@@ -127,17 +109,13 @@ def without_secrets(log: LogSummary, hide: Callable[[str], str]) -> LogSummary:
     for trace in log.tracebacks:
         lines = hide_lines(trace.lines)
         tracebacks.append(replace(trace, error=hide(trace.error), message=hide(trace.message), lines=lines))
+    failed_tests = []
+    for test in log.failed_tests:
+        failed_tests.append(replace(test, name=hide(test.name), error=hide(test.error), text=hide(test.text)))
+    matches = [replace(match, text=hide(match.text), lines=hide_lines(match.lines)) for match in log.matches]
+    comparisons = [replace(comparison, metric=hide(comparison.metric)) for comparison in log.comparisons]
     return replace(
-        log,
-        tracebacks=tuple(tracebacks),
-        matches=tuple(replace(match, text=hide(match.text), lines=hide_lines(match.lines)) for match in log.matches),
-        failed_tests=tuple(
-            replace(test, name=hide(test.name), error=hide(test.error), text=hide(test.text))
-            for test in log.failed_tests
-        ),
-        parallelism={name: hide(value) for name, value in log.parallelism.items()},
-        comparisons=tuple(replace(comparison, metric=hide(comparison.metric)) for comparison in log.comparisons),
-        progress=hide(log.progress),
-        tail=hide_lines(log.tail),
-        platform=hide_lines(log.platform),
-    )
+        log, tracebacks=tuple(tracebacks), matches=tuple(matches), failed_tests=tuple(failed_tests),
+        parallelism={name: hide(value) for name, value in log.parallelism.items()}, comparisons=tuple(comparisons),
+        progress=hide(log.progress), tail=hide_lines(log.tail), platform=hide_lines(log.platform),
+    )  # fmt: skip

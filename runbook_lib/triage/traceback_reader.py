@@ -91,14 +91,13 @@ class _OpenTraceback:
             if pattern and not pattern.regex.search(self.error) and pattern.regex.search(text):
                 self.error_line = number
                 break
-        ignored = "Exception ignored" in self.remark
-        consequence = (
-            ignored or self.wrapper or not self.error or CONSEQUENCE.search(self.error) or NOISE.search(message)
-        )
+        consequence = "Exception ignored" in self.remark or self.wrapper or not self.error
+        if CONSEQUENCE.search(self.error) or NOISE.search(message):
+            consequence = True
         return Traceback(
-            self.error[:SHOWN], message[:_MAX_MESSAGE], tuple(lines), self.number, rank, self.time,
-            bool(consequence), frames=tuple(self.frames), end=end,
-            pattern=pattern, mild="WARNING" in self.remark, error_line=self.error_line,
+            self.error[:SHOWN], message[:_MAX_MESSAGE], tuple(lines), self.number, rank, self.time, consequence,
+            frames=tuple(self.frames), end=end, pattern=pattern, mild="WARNING" in self.remark,
+            error_line=self.error_line,
         )  # fmt: skip
 
 
@@ -203,19 +202,8 @@ class TracebackReader:
         elif len(self.tracebacks) < MAX_ENTRIES:
             consequence = CONSEQUENCE.search(error) is not None
             lines = (*lines_before(6), line.shown)
-            self.tracebacks.append(
-                Traceback(
-                    error,
-                    error,
-                    lines,
-                    line.number,
-                    line.rank,
-                    line.time,
-                    consequence,
-                    by_pytest=True,
-                    pattern=explain(error),
-                )
-            )
+            trace = Traceback(error, error, lines, line.number, line.rank, line.time, consequence)
+            self.tracebacks.append(replace(trace, by_pytest=True, pattern=explain(error)))
 
     def _close(self, rank: int | None, end: int) -> None:
         trace = self._open.pop(rank, None)

@@ -17,7 +17,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runbook_lib.triage import evidence, facts, hangs
+from runbook_lib.triage import evidence, facts
 from runbook_lib.triage.evidence import Candidate
 from runbook_lib.triage.failure import FailedJob, LogPosition
 from runbook_lib.triage.log_summary import QUOTED, FailedTest, LineMatch, LogSummary, Traceback
@@ -255,7 +255,7 @@ def _hang(
     logs: Sequence[LogSummary], named: int | None = None,
 ) -> Verdict:  # fmt: skip
     """Return a hang with the last progress, and the rank that stopped first or is named in the evidence."""
-    stopped = hangs.stopped_rank(logs)
+    stopped = facts.stopped_rank(logs)
     if stopped is None:
         stopped = named
     progress = max((log for log in logs if log.progress), key=lambda log: log.iteration or 0, default=None)
