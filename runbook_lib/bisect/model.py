@@ -37,8 +37,9 @@ def log_evidence(values: Sequence[float], good: Bools, scale: float) -> Floats:
     data = np.asarray(values, float)[order]
     data = (data - np.median(data)) / (NOISE * abs(scale))
     good = good[:, order]
-    good_mode = _stats(good, data)
-    worse = np.stack([_running(~good, power) for power in (np.ones_like(data), data, data**2)])
+    powers = (np.ones_like(data), data, data**2)  # count, sum and sum of squares determine a mode
+    good_mode = np.stack([good @ power for power in powers])
+    worse = np.stack([_running(~good, power) for power in powers])
     bad = worse[:, :, -1]
     better = bad[:, :, None] - worse
     single = math.log(1 - TWO_MODES) + _log_mode(*good_mode) + _log_mode(*bad)
@@ -49,12 +50,8 @@ def log_evidence(values: Sequence[float], good: Bools, scale: float) -> Floats:
     shared = _log_mode(*worse) + _log_mode(*(good_mode[:, :, None] + better))
     shared = np.where(worse[0] > 0, shared, -np.inf)
     half = math.log(TWO_MODES / 2)
-    return _log_sum(np.column_stack([single, half + weight + own, half + weight + shared]))
-
-
-def _stats(chosen: Bools, data: Floats) -> Floats:
-    """Return count, sum and sum of squares of the chosen values (3 x hypotheses)."""
-    return np.stack([chosen @ np.ones_like(data), chosen @ data, chosen @ data**2])
+    terms = np.column_stack([single, half + weight + own, half + weight + shared])
+    return np.asarray(np.logaddexp.reduce(terms, axis=1))
 
 
 def _running(chosen: Bools, data: Floats) -> Floats:
@@ -81,11 +78,6 @@ def _log_division(left: Floats, right: Floats) -> Floats:
     """Return the log probability of dividing the runs so between two modes of unknown, uniformly distributed weight."""
     first, second = np.rint(left).astype(int), np.rint(right).astype(int)
     return np.asarray(_LOG_GAMMA[first] + _LOG_GAMMA[second] - _LOG_GAMMA[first + second + 1])
-
-
-def _log_sum(terms: Floats) -> Floats:
-    highest = terms.max(axis=1)
-    return np.asarray(highest + np.log(np.exp(terms - highest[:, None]).sum(axis=1)))
 
 
 def posterior(log_prior: Floats, evidence: Floats) -> Floats:

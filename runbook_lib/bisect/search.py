@@ -212,11 +212,7 @@ def _component_belief(data: _Data, tags: Belief, bad_tag: str, testable: Sequenc
 
 
 def _search_pairs(
-    data: _Data,
-    step: tuple[str, str],
-    tags: Belief,
-    testable: Sequence[str],
-    suspects: tuple[str, ...],
+    data: _Data, step: tuple[str, str], tags: Belief, testable: Sequence[str], suspects: tuple[str, ...]
 ) -> Point | Conclusion:
     """Restore all components, then, if that helps, each pair: where two changes are each enough, only both help."""
     bad_tag = step[1]

@@ -80,12 +80,9 @@ def select_tests(labels: Collection[str], event: str = "push", workflow: str = T
             f"In this commit {WORKFLOW_FILE} has no decision tree of the known form (SCOPE, N_REPEAT, LIGHTWEIGHT). "
             "See there, or in the summary of the run's job `configure`, what the labels select."
         )
-    values = {
-        "IS_MERGE_GROUP": str(event == "merge_group").lower(),
-        "IS_CI_WORKLOAD": str(event == "schedule").lower(),
-        "EVENT_NAME": event,
-    }
-    values |= {variable: str(name in labels).lower() for variable, name in label_names.items()}
+    conditions = {"IS_MERGE_GROUP": event == "merge_group", "IS_CI_WORKLOAD": event == "schedule"}
+    conditions |= {variable: name in labels for variable, name in label_names.items()}
+    values = {"EVENT_NAME": event} | {variable: str(value).lower() for variable, value in conditions.items()}
     for variable, implied in _IMPLIED.findall(workflow):
         if values.get(variable) == "true":
             values[implied] = "true"

@@ -77,15 +77,12 @@ class _Model:
     end: int
     name: tuple[int, int]
 
-    @property
-    def on_github(self) -> bool:
-        return "mr-github" in self.scopes and "mr-github-slim" not in self.scopes
-
 
 def _choose_model(parsed: Text, rows: Sequence[RecipeRow], test: Target) -> _Model | None:
     """Return the last model of the most frequent form."""
-    models = list(filter(None, (_model(parsed, node, rows, test) for _, node in _products(parsed))))
-    models = [model for model in models if model.on_github] or models
+    models = list(filter(None, (_model(parsed, node, rows, test) for node in _products(parsed))))
+    on_github = [model for model in models if "mr-github" in model.scopes and "mr-github-slim" not in model.scopes]
+    models = on_github or models
     if not models:
         return None
     ((usual, _),) = Counter(model.keys for model in models).most_common(1)
@@ -106,7 +103,7 @@ def _insert_copy(text: str, model: _Model, case: str) -> str:
 def _model(parsed: Text, node: MappingNode, rows: Sequence[RecipeRow], test: Target) -> _Model | None:
     pairs = parsed.pairs(node)
     products = items(pairs.get("products"))
-    cases = list(parsed.cells(pairs["test_case"])) if "test_case" in pairs else []
+    cases = list(parsed.cells(pairs.get("test_case")))
     if len(products) != 1 or len(cases) != 1 or cases[0].problem:
         return None
     product = products[0]
@@ -142,21 +139,9 @@ def _below(text: str, model: _Model) -> int:
     return position
 
 
-def fields(row: RecipeRow, text: str) -> frozenset[str]:
-    """Return the keys of a row and of its recipe's ``spec``."""
-    parsed = Text(text)
-    for spec, product in _products(parsed):
-        for node in items(parsed.pairs(product).get("products")):
-            if parsed.line(node) == row.line and isinstance(node, MappingNode):
-                return frozenset(parsed.pairs(node)) | spec
-    return frozenset()
-
-
-def _products(parsed: Text) -> Iterator[tuple[frozenset[str], MappingNode]]:
-    """Yield the entries of a recipe, each with the keys of ``spec``."""
+def _products(parsed: Text) -> Iterator[MappingNode]:
+    """Yield the entries of a recipe."""
     for document in parsed.documents:
-        top = parsed.pairs(document)
-        keys = frozenset(parsed.pairs(top.get("spec")))
-        for node in items(top.get("products")):
+        for node in items(parsed.pairs(document).get("products")):
             if isinstance(node, MappingNode):
-                yield keys, node
+                yield node

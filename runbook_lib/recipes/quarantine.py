@@ -5,6 +5,7 @@ above gives the reason and the issue; nothing else in the file changes.  The tie
 readable in their names, and removing the comment and the endings restores the file byte for byte.
 """
 
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,7 +69,6 @@ def mark(
     """Quarantine the tests of one issue: all their rows in this recipe.  Rows already in quarantine stay unchanged.
 
     ``issue`` 0 represents an issue that is not filed yet, for previews; it must not be written.  ``soft`` lets the row
-
     fail instead (``allow_failure``), which only GitLab respects.  A row that also covers other platforms or
     environments, which are not in ``companions``, is refused without ``whole_rows``.
     """
@@ -88,9 +88,9 @@ def unmark(recipe: str, text: str, tests: Sequence[Target], *, whole_rows: bool 
 
     If no row of a test has such a comment, scopes that people marked as broken are restored, and their comments stay.
     """
-    marked_rows = [
-        _MarkedRow(row, _above(row, text, _COMMENT), _below(row, text, _SOFT)) for row in recipes.rows(recipe, text)
-    ]
+    marked_rows = []
+    for row in recipes.rows(recipe, text):
+        marked_rows.append(_MarkedRow(row, _above(row, text, _COMMENT), _below(row, text, _SOFT)))
     selected: list[_MarkedRow] = []
     for test in tests:
         own = [marked for marked in marked_rows if test.is_of(marked.row)]
@@ -154,17 +154,15 @@ def _require_editable(row: RecipeRow) -> None:
 
 def _require_own(row: RecipeRow, tests: Collection[Target], whole_rows: bool) -> None:
     _require_editable(row)
-    place = f"{row.recipe}:{row.line}"
     named = {(test.environment, test.platform) for test in tests if test.is_of(row)}
     unnamed = []
-    for environment in row.environments:
-        for platform in row.platforms:
-            if (environment, platform) not in named:
-                unnamed.append(f"{environment} on {platform}")
+    for environment, platform in itertools.product(row.environments, row.platforms):
+        if (environment, platform) not in named:
+            unnamed.append(f"{environment} on {platform}")
     if unnamed and not whole_rows:
         raise Refused(
-            f"The row of {row.case} in {place} also covers {', '.join(unnamed)}. Give this platform a row of "
-            "its own first, or name the others too.",
+            f"The row of {row.case} in {row.recipe}:{row.line} also covers {', '.join(unnamed)}. Give this platform a "
+            "row of its own first, or name the others too.",
             "whole-row",
         )
 
@@ -208,10 +206,8 @@ def _allow_failure(row: RecipeRow, text: str, note: str) -> Iterable[Span]:
     column = row.key - (text.rfind("\n", 0, row.key) + 1)
     line = f"{' ' * column}allow_failure: [true] # Broken: {note}"
     newline = _newline(text, row.key)
-    if start == len(text) and not text.endswith("\n"):
-        yield start, start, f"{newline}{line}"
-    else:
-        yield start, start, f"{line}{newline}"
+    is_last = start == len(text) and not text.endswith("\n")
+    yield start, start, f"{newline}{line}" if is_last else f"{line}{newline}"
 
 
 def _line_start(text: str, position: int) -> tuple[int, str]:
@@ -275,15 +271,13 @@ def _comments(row: RecipeRow, text: str) -> list[str]:
             comments.insert(0, line.strip().lstrip("# "))
         elif not _HEAD.match(line.strip()):
             break
+    indent = len(lines[first]) - len(lines[first].lstrip(" "))
     for number, line in enumerate(lines[first:], first):
         # A line below the scope that is only a comment may belong to the next row.
-        if number > scope and (_indent(line) <= _indent(lines[first]) or line.lstrip().startswith("#")):
+        is_deeper = line.startswith(" " * (indent + 1))
+        if number > scope and (not is_deeper or line.lstrip().startswith("#")):
             break
         match = re.search(r"(?:^|\s)#\s*(.*)", line)
         if match:
             comments.append(match[1])
     return comments
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))

@@ -25,7 +25,7 @@ class RecipeRow:
 
     ``key`` is the position of the row's own key ``scope``, -1 if there is none, and ``end`` the end of its value;
     ``fixed`` is the reason why its scopes cannot be edited, empty if they can.  ``unread`` are further entries of
-    ``test_case``, which CI never reads.
+    ``test_case``, which CI never reads.  ``settings`` are the keys of the row and of its recipe's ``spec``.
     """
 
     recipe: str
@@ -42,6 +42,7 @@ class RecipeRow:
     sets_allow_failure: bool = False
     unread: tuple[str, ...] = ()
     end: int = -1
+    settings: frozenset[str] = frozenset()
 
     def stands_for(self, environment: str, platform: str) -> bool:
         """Return True if the row runs its test in this environment on this platform."""
@@ -106,7 +107,7 @@ def _entries(parsed: Text, document: Node | None) -> Iterator[_Entry]:
     spec = parsed.pairs(top.get("spec"))
     for product in items(top.get("products")):
         pairs = parsed.pairs(product)
-        case = tuple(cell.value for cell in parsed.cells(pairs["test_case"])) if "test_case" in pairs else ()
+        case = tuple(cell.value for cell in parsed.cells(pairs.get("test_case")))
         if case and case[0]:
             for node in items(pairs.get("products")):
                 if isinstance(node, MappingNode):
@@ -115,11 +116,10 @@ def _entries(parsed: Text, document: Node | None) -> Iterator[_Entry]:
 
 def _row(recipe: str, parsed: Text, entry: _Entry, uses: Counter[int]) -> RecipeRow:
     pairs = {**entry.spec, **parsed.pairs(entry.node)}
-    cells: dict[str, tuple[Cell, ...]] = dict.fromkeys(_KEYS, ())
+    cells: dict[str, tuple[Cell, ...]] = {}
     texts: dict[str, tuple[str, ...]] = {}
     for name in _KEYS:
-        if name in pairs:
-            cells[name] = tuple(parsed.cells(pairs[name]))
+        cells[name] = tuple(parsed.cells(pairs.get(name)))
         texts[name] = tuple(cell.value for cell in cells[name] if cell.value)
     keys = [key for key, _ in entry.node.value if isinstance(key, ScalarNode) and key.value == "scope"]
     return RecipeRow(
@@ -128,7 +128,7 @@ def _row(recipe: str, parsed: Text, entry: _Entry, uses: Counter[int]) -> Recipe
         _fixed(parsed, entry, keys, cells["scope"], uses),
         block=not entry.node.flow_style, allow_failure="true" in map(str.lower, texts["allow_failure"]),
         sets_allow_failure="allow_failure" in pairs, unread=entry.case[1:],
-        end=_end(parsed, entry.scope, cells["scope"]),
+        end=_end(parsed, entry.scope, cells["scope"]), settings=frozenset(pairs),
     )  # fmt: skip
 
 

@@ -55,9 +55,8 @@ class Workload:
     def command(self, **values: str) -> str:
         """Return the script with the row's values and these in it.  Raises CannotTell for a field without a value."""
         known = {
-            "n_repeat": "1", **self.values, "model": self.model, "test_case": self.case,
-            "environment": self.environment, "platforms": self.platform, "nodes": str(self.nodes),
-            "gpus": str(self.gpus), **values,
+            "n_repeat": "1", **self.values, "model": self.model, "test_case": self.case, "nodes": str(self.nodes),
+            "environment": self.environment, "platforms": self.platform, "gpus": str(self.gpus), **values,
         }  # fmt: skip
 
         def fill(match: re.Match[str]) -> str:

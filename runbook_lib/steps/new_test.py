@@ -15,7 +15,7 @@ from runbook_lib.checks import Check
 from runbook_lib.errors import CannotTell
 from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.pins.repositories import FUNCTIONAL, LIGHTWEIGHT
-from runbook_lib.recipes import draft, rows
+from runbook_lib.recipes import rows
 from runbook_lib.recipes.quarantine import gating
 from runbook_lib.recipes.targets import Target
 from runbook_lib.text import yaml_spans
@@ -99,8 +99,7 @@ def _check_rows(test: Target, texts: Mapping[str, str | None]) -> Iterator[Check
                 f"GitLab ({notebooks.GOLDEN_VALUES} with -r run_id <address of the pipeline>).",
             )
     for row in own_rows:
-        present = draft.fields(row, texts[row.recipe] or "")
-        if missing := [field for field in FIELDS if field not in present]:
+        if missing := [field for field in FIELDS if field not in row.settings]:
             detail = f"{row.recipe}:{row.line} leaves {', '.join(missing)} to CI. Set those whose defaults do not fit."
             yield Check("the row is complete", "skipped", detail)
 

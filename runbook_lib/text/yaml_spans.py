@@ -69,12 +69,12 @@ class Text:
         """Return the span of a node in the text; for an alias, the span of its definition."""
         return node.start_mark.index + self._shift, node.end_mark.index + self._shift
 
-    def cells(self, node: Node) -> Iterator[Cell]:
+    def cells(self, node: Node | None) -> Iterator[Cell]:
         """Yield a scalar as one cell, a plain sequence as one cell for each item."""
         if isinstance(node, SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
             for item in node.value:
                 yield self.cell(item)
-        else:
+        elif node is not None:
             yield self.cell(node)
 
     def cell(self, node: Node) -> Cell:
