@@ -3,9 +3,9 @@
 import csv
 import difflib
 import io
+import itertools
 import math
 import os
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,12 +28,12 @@ LINT = "tools/check_golden_values.py"
 class GoldenFiles:
     """The golden files of one revision or folder, named relative to the folder of test cases.
 
-    ``contents`` (golden files) and ``configs`` (each ``model_config.yaml``) are texts or bytes by name.  ``lint``: the
-    repository refuses NaN in changed golden files at that revision.
+    ``contents`` (golden files) and ``configs`` (each ``model_config.yaml``) are texts by name.  ``lint``: the repository
+    refuses NaN in changed golden files at that revision.
     """
 
-    contents: Mapping[str, str | bytes]
-    configs: Mapping[str, str | bytes]
+    contents: Mapping[str, str]
+    configs: Mapping[str, str]
     lint: bool
 
 
@@ -49,8 +49,6 @@ def compare(old: GoldenFiles, new: GoldenFiles, history: GoldenHistory = NO_HIST
             continue
         before = renamed.get(name, name)
         config = new.configs.get(config_path(name), old.configs.get(config_path(before)))
-        if isinstance(config, bytes):
-            config = config.decode("utf-8", "replace")
         judgement = examine(name, old.contents.get(before), new.contents.get(name), config, lint=new.lint)
         if before != name:
             judgement = replace(judgement, renamed=before, notes=(f"renamed from {before}", *judgement.notes))
@@ -58,55 +56,35 @@ def compare(old: GoldenFiles, new: GoldenFiles, history: GoldenHistory = NO_HIST
     return judge_all(judgements, history)
 
 
-def _renamed(old: Mapping[str, str | bytes], new: Mapping[str, str | bytes]) -> dict[str, str]:
+def _renamed(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
     """Return the old names of renamed files: like git, require at least half of the entries to be equal.
 
     Among equal contents the most similar name is chosen, and each old name at most once.
     """
-    removed, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
-    by_content: dict[str | bytes, list[str]] = defaultdict(list)
-    for name in removed:
-        by_content[old[name]].append(name)
+    removed = {name: _entries(old[name]) for name in old.keys() - new.keys()}
+    added = {name: _entries(new[name]) for name in new.keys() - old.keys()}
     candidates = []
-    for name in added:
-        candidates += [(-1.0, -_resemblance(before, name), name, before) for before in by_content.get(new[name], ())]
-    renamed = _choose(candidates)
-    entries = {name: _entries(old[name]) for name in removed if name not in renamed.values()}
-    changed = []
-    for name in added:
-        size = _size(new[name])
-        similar = [before for before in entries if size <= 2 * _size(old[before]) <= 4 * size]
-        if similar and name not in renamed:
-            new_entries = _entries(new[name])
-            for before in similar:
-                old_entries = entries[before]
-                share = len(old_entries & new_entries) / max(len(old_entries), len(new_entries), 1)
-                if share >= 0.5:
-                    changed.append((-share, -_resemblance(before, name), name, before))
-    return renamed | _choose(changed)
-
-
-def _resemblance(old_name: str, new_name: str) -> float:
-    return difflib.SequenceMatcher(None, old_name, new_name).ratio()
-
-
-def _choose(candidates: list[tuple[float, float, str, str]]) -> dict[str, str]:
-    """Return old names by new name, from the best candidates (lowest numbers first), each name once."""
+    for (name, entries), (before, old_entries) in itertools.product(added.items(), removed.items()):
+        smaller, larger = sorted((len(entries), len(old_entries)))
+        if new[name] == old[before]:
+            share = 1.0
+        elif 2 * smaller < larger:
+            continue
+        else:
+            share = len(entries & old_entries) / max(larger, 1)
+        if share >= 0.5:
+            resemblance = difflib.SequenceMatcher(None, before, name).ratio()
+            candidates.append((share, resemblance, name, before))
     renamed: dict[str, str] = {}
-    for _, _, name, before in sorted(candidates):
+    for _, _, name, before in sorted(candidates, reverse=True):
         if name not in renamed and before not in renamed.values():
             renamed[name] = before
     return renamed
 
 
-def _size(content: str | bytes) -> int:
-    return 1 + (content.count(b",") if isinstance(content, bytes) else content.count(","))
-
-
-def _entries(content: str | bytes) -> frozenset[str]:
+def _entries(content: str) -> frozenset[str]:
     """Return the entries of a JSON text, regardless of its layout."""
-    text = content.decode("utf-8", "replace") if isinstance(content, bytes) else content
-    return frozenset("".join(text.split()).split(",")) - {""}
+    return frozenset("".join(content.split()).split(",")) - {""}
 
 
 def of_revision(repository: Path, ref: str) -> GoldenFiles:
@@ -121,7 +99,7 @@ def of_revision(repository: Path, ref: str) -> GoldenFiles:
     golden_files = [path for path in paths if path.startswith(f"{FOLDER}/") and GoldenFileName.of_path(path)]
     configs = set(map(config_path, golden_files)).intersection(paths)
     blobs = read_blobs(checkout.path, [(commit, path) for path in (*golden_files, *sorted(configs))])
-    contents: dict[str, str | bytes] = {}
+    contents: dict[str, str] = {}
     for (_, path), blob in blobs.items():
         if blob:
             contents[path.removeprefix(f"{FOLDER}/")] = blob[1]
@@ -133,7 +111,7 @@ def of_folder(folder: Path) -> GoldenFiles:
     root = folder / FOLDER if (folder / FOLDER).is_dir() else folder
     if root.resolve() != folder.resolve() / root.relative_to(folder):
         raise CannotTell(f"{root} is below a symbolic link, which is not followed. Name the actual folder.")
-    contents: dict[str, str | bytes] = {}
+    contents: dict[str, str] = {}
     try:
         for parent, _, names in os.walk(root, onerror=_raise):
             for path in (Path(parent, name) for name in names):
@@ -142,7 +120,7 @@ def of_folder(folder: Path) -> GoldenFiles:
                     continue
                 if path.is_file() and not path.is_symlink():
                     with path.open("rb") as stream:
-                        contents[relative] = stream.read(MAX_BYTES + 1)
+                        contents[relative] = stream.read(MAX_BYTES + 1).decode("utf-8", "surrogateescape")
     except OSError as error:
         raise CannotTell(f"The golden files below {folder} could not be read: {error}.") from error
     return _separate(contents, lint=(folder / LINT).is_file())
@@ -156,7 +134,7 @@ def _is_config(path: str) -> bool:
     return path == config_path(path)
 
 
-def _separate(contents: Mapping[str, str | bytes], *, lint: bool) -> GoldenFiles:
+def _separate(contents: Mapping[str, str], *, lint: bool) -> GoldenFiles:
     configs = {path: content for path, content in contents.items() if _is_config(path)}
     golden_files = {path: content for path, content in contents.items() if path not in configs}
     return GoldenFiles(golden_files, configs, lint)

@@ -1,5 +1,6 @@
 """The comparison of golden values for reviewers: Markdown for the pull request, and rows for tables and CSV."""
 
+import bisect
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from runbook_lib.text.markdown import code
 #: Upper bounds of the buckets of |avg_rel_diff|; the first bucket has only 0, the last everything from the last bound.
 _BOUNDS = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
 BUCKETS = ("== 0", "(0, 1e-6)", "[1e-6, 1e-4)", "[1e-4, 1e-3)", "[1e-3, 1e-2)", "[1e-2, 1e-1)", ">= 1e-1")
+#: The fields of a Measure, then those of its judgement.
 CSV_COLUMNS = (
     "file", "metric", "n_steps", "avg_rel_diff", "median_abs_rel_diff", "max_abs_rel_diff", "last_shift", "ratio",
     "verdict", "ci",
@@ -38,10 +40,7 @@ class MetricSummary:
 
 def bucket(avg_rel_diff: float) -> int:
     """Return the index in BUCKETS."""
-    size = abs(avg_rel_diff)
-    if size == 0:
-        return 0
-    return 1 + sum(size >= bound for bound in _BOUNDS)
+    return 1 + bisect.bisect(_BOUNDS, abs(avg_rel_diff)) if avg_rel_diff else 0
 
 
 def by_metric(judgements: Iterable[Judgement]) -> tuple[MetricSummary, ...]:
@@ -67,11 +66,11 @@ def _measures(judgements: Iterable[Judgement]) -> list[Measure]:
 
 def in_order(judgements: Iterable[Judgement]) -> tuple[Judgement, ...]:
     """Sort by urgency: refused, held back (the worst first), accepted, and the rest by name."""
-    return tuple(sorted(judgements, key=_urgency))
 
+    def urgency(judgement: Judgement) -> tuple[int, bool, float, str]:
+        return _RANK[judgement.verdict], not judgement.accepted, -judgement.weight, judgement.file
 
-def _urgency(judgement: Judgement) -> tuple[int, bool, float, str]:
-    return _RANK[judgement.verdict], not judgement.accepted, -judgement.weight, judgement.file
+    return tuple(sorted(judgements, key=urgency))
 
 
 def rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
@@ -79,11 +78,7 @@ def rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
     result: list[dict[str, object]] = []
     for judgement in judgements:
         for measure in judgement.measures:
-            row = (
-                measure.file, measure.metric, measure.n_steps, measure.avg_rel_diff, measure.median_abs,
-                measure.max_abs, measure.last_shift, measure.ratio, judgement.verdict,
-                judgement.ci.get(measure.metric, ""),
-            )  # fmt: skip
+            row = (*vars(measure).values(), judgement.verdict, judgement.ci.get(measure.metric, ""))
             result.append(dict(zip(CSV_COLUMNS, row, strict=True)))
     return result
 
@@ -93,24 +88,16 @@ def verdict_rows(judgements: Iterable[Judgement]) -> list[dict[str, object]]:
     result: list[dict[str, object]] = []
     for judgement in in_order(judgements):
         if judgement.verdict != "unchanged" or judgement.renamed:
-            row: dict[str, object] = {
-                "file": judgement.file,
-                "verdict": judgement.verdict,
-                "reasons": sentence(judgement),
-                "notes": "; ".join(judgement.notes),
-                "accepted": judgement.accepted,
-                "group": judgement.group,
-            }
-            result.append(row)
+            result.append({
+                "file": judgement.file, "verdict": judgement.verdict, "reasons": sentence(judgement),
+                "notes": "; ".join(judgement.notes), "accepted": judgement.accepted, "group": judgement.group,
+            })  # fmt: skip
     return result
 
 
 def group_rows(groups: Iterable[Group]) -> list[dict[str, object]]:
     """Return one row per decision on a group."""
-    rows = []
-    for group in groups:
-        rows.append({**group.row, "files": len(group.files), "p_value": f"{group.p_value:.2g}"})
-    return rows
+    return [{**group.row, "files": len(group.files), "p_value": f"{group.p_value:.2g}"} for group in groups]
 
 
 def sentence(judgement: Judgement) -> str:
@@ -137,13 +124,14 @@ def markdown(verdicts: Verdicts) -> str:
         f"{waiting} waiting for a decision on their group" if waiting else "",
         f"{len(by_verdict['refused'])} refused, {len(by_verdict['unchanged'])} unchanged.",
     ]
+    dangers = [code(danger[:400]) for danger in verdicts.accepted_dangers]
     parts = [
         f"### Golden values\n\n{', '.join(filter(None, counts))}",
-        _groups(verdicts.groups),
+        _list("One decision for many files", [_group(group) for group in verdicts.groups], len(verdicts.groups)),
         _files("Refused: NaN, infinity or not readable", by_verdict["refused"]),
         _files("Held back: a person must decide", by_verdict["held back"]),
         _files("Ambiguous: another run decides", by_verdict["ambiguous"]),
-        _dangers(verdicts),
+        _list("Accepted despite the danger: review these first", dangers, len(dangers)),
         _files("Accepted", [judgement for judgement in judgements if judgement.accepted]),
         _files("Renamed", [judgement for judgement in judgements if judgement.renamed]),
     ]
@@ -153,20 +141,23 @@ def markdown(verdicts: Verdicts) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _groups(groups: Sequence[Group]) -> str:
-    lines = [f"**One decision for many files** ({len(groups)})", ""]
-    for group in groups:
-        probability = f"p = {max(group.p_value, 1e-300):.0e}"
-        line = f"- {code(group.id)} {code(group.sentence)}, {probability}"
-        lines.append(line + (f" accepted: {code(group.accepted[:200])}" if group.accepted else ": held back"))
-    return "\n".join(lines) if groups else ""
+def _list(title: str, lines: Sequence[str], most: int) -> str:
+    """Return a list with its title; empty without lines."""
+    if not lines:
+        return ""
+    shown = [f"- {line}" for line in lines[:most]]
+    if len(lines) > most:
+        shown.append(f"- and {len(lines) - most} more")
+    return "\n".join([f"**{title}** ({len(lines)})", "", *shown])
 
 
-def _dangers(verdicts: Verdicts) -> str:
-    lines = [f"- {code(sentence[:400])}" for sentence in verdicts.accepted_dangers]
-    return (
-        "\n".join([f"**Accepted despite the danger: review these first** ({len(lines)})", "", *lines]) if lines else ""
-    )
+def _files(title: str, judgements: Iterable[Judgement]) -> str:
+    return _list(title, [_file(judgement) for judgement in judgements], _MAX_FILES)
+
+
+def _group(group: Group) -> str:
+    decision = f" accepted: {code(group.accepted[:200])}" if group.accepted else ": held back"
+    return f"{code(group.id)} {code(group.sentence)}, p = {max(group.p_value, 1e-300):.0e}{decision}"
 
 
 def _error_rates(verdicts: Verdicts) -> str:
@@ -183,22 +174,15 @@ def _error_rates(verdicts: Verdicts) -> str:
     return f"{lines}."
 
 
-def _files(title: str, judgements: Sequence[Judgement]) -> str:
-    if not judgements:
-        return ""
-    lines = [f"**{title}** ({len(judgements)})", ""]
-    for judgement in judgements[:_MAX_FILES]:
-        line = f"- {code(judgement.file)}"
-        if judgement.renamed:
-            line += f" was {code(judgement.renamed)}"
-        if judgement.reasons:
-            line += f" {code(sentence(judgement)[:300])}"
-        if judgement.accepted:
-            line += f" accepted: {code(judgement.accepted[:200])}"
-        lines.append(line)
-    if len(judgements) > _MAX_FILES:
-        lines.append(f"- and {len(judgements) - _MAX_FILES} more")
-    return "\n".join(lines)
+def _file(judgement: Judgement) -> str:
+    line = code(judgement.file)
+    if judgement.renamed:
+        line += f" was {code(judgement.renamed)}"
+    if judgement.reasons:
+        line += f" {code(sentence(judgement)[:300])}"
+    if judgement.accepted:
+        line += f" accepted: {code(judgement.accepted[:200])}"
+    return line
 
 
 def _table(metrics: Sequence[MetricSummary]) -> str:
@@ -221,9 +205,12 @@ def _interpretation(judgements: Sequence[Judgement], metrics: Sequence[MetricSum
     """Return only the lines that apply to the data."""
     measures = _measures(judgements)
     lines = [*_losses(metrics), *_times(measures)]
-    hidden = list(filter(_mean_hides_steps, measures))
+    hidden = []
+    for measure in measures:
+        if measure.avg_rel_diff is not None and abs(measure.avg_rel_diff) < 1e-3 and (measure.max_abs or 0.0) > 0.05:
+            hidden.append(measure.metric)
     if hidden:
-        names = ", ".join(map(code, sorted({measure.metric for measure in hidden})))
+        names = ", ".join(map(code, sorted(set(hidden))))
         lines.append(f"- In {len(hidden)} cases steps change by more than 5%, but the signed mean hides that: {names}.")
     failing = sum(bool(judgement.ci) for judgement in judgements)
     if failing:
@@ -259,9 +246,3 @@ def _times(measures: Sequence[Measure]) -> list[str]:
             f"- `iteration-time` is more than {1 - 1 / SLOWER:.0%} shorter in {faster} of {len(ratios)} files."
         )
     return lines
-
-
-def _mean_hides_steps(measure: Measure) -> bool:
-    if measure.avg_rel_diff is None or measure.max_abs is None:
-        return False
-    return measure.max_abs > 0.05 and abs(measure.avg_rel_diff) < 1e-3

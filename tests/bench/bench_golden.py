@@ -35,9 +35,9 @@ def read_and_parse(clone: Path, *refs: str) -> None:
 
 def judged(clone: Path, *refs: str) -> None:
     """Do all that ``runbook golden diff`` does, but for printing."""
-    judgements = compare(*(of_revision(clone, ref) for ref in refs))
-    summary.markdown(judgements)
-    summary.rows(judgements)
+    verdicts = compare(*(of_revision(clone, ref) for ref in refs))
+    summary.markdown(verdicts)
+    summary.rows(verdicts.judgements)
 
 
 def seconds(function: Callable[..., None], *arguments: object) -> float:

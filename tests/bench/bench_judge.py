@@ -34,7 +34,7 @@ MAIN, SINCE = "d98e8a64", 1767225600
 #: The commits of the seven bumps, with those that brought their golden values.
 BUMPS = ("cc0bdfbd", "71328b89", "44ab057f", "23a1dcaf", "82049aa8", "69ba8096", "ad2ab2ca", "f5b2ec01", "5fe3f066",
          "64bee49c")  # fmt: skip
-Contents = dict[str, str | bytes]
+Contents = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ def refreshes(clone: Path) -> Iterator[Refresh]:
     contents = read_objects(clone, sorted({blob for _, files in commits for _, blob in files if blob}), 2**23)
     builder, blobs = HistoryBuilder(), dict[str, str]()
     for commit, files in commits:
-        old = {path: contents[blobs[path]] for path, _ in files if path in blobs}
-        new = {path: contents[blob] for path, blob in files if blob in contents}
+        old = {path: contents[blobs[path]].decode() for path, _ in files if path in blobs}
+        new = {path: contents[blob].decode() for path, blob in files if blob in contents}
         yield Refresh(commit, int(times[commit]) >= SINCE, builder.history(commit), old, new)
         builder.add(history.with_values(files, contents))
         blobs |= dict(files)
