@@ -104,9 +104,8 @@ def apply(judgement: Judgement, acceptances: Iterable[Acceptance]) -> Judgement:
         note = f"accepted for {', '.join(sorted(used))} only: {reasons}"
         return replace(judgement, notes=(*judgement.notes, note))
     limited = any(acceptance.metrics for acceptance in used.values())
-    return replace(
-        judgement, verdict="refresh", accepted=reasons, accepted_metrics=tuple(sorted(used)) if limited else ()
-    )
+    accepted_metrics = tuple(sorted(used)) if limited else ()
+    return replace(judgement, verdict="refresh", accepted=reasons, accepted_metrics=accepted_metrics)
 
 
 def apply_all(verdicts: Verdicts, acceptances: Sequence[Acceptance], earlier: Sequence[Acceptance] = ()) -> Verdicts:
@@ -116,7 +115,7 @@ def apply_all(verdicts: Verdicts, acceptances: Sequence[Acceptance], earlier: Se
         reasons = [entry.reason for entry in (*acceptances, *earlier) if entry.covers_group(group)]
         groups.append(replace(group, accepted=reasons[0]) if reasons else group)
     judgements = tuple(apply(judgement, acceptances) for judgement in verdicts.judgements)
-    return verdicts.with_changes(judgements, tuple(groups))
+    return replace(verdicts, judgements=judgements, groups=tuple(groups))
 
 
 def covered(acceptances: Iterable[Acceptance], verdicts: Verdicts) -> dict[str, list[str]]:
@@ -127,11 +126,10 @@ def covered(acceptances: Iterable[Acceptance], verdicts: Verdicts) -> dict[str, 
         names = result.setdefault(acceptance.entry, [])
         names += [group.sentence for group in verdicts.groups if acceptance.covers_group(group)]
         for judgement in held_back:
-            metrics = [
-                reason.metric for reason in judgement.reasons if acceptance.covers(judgement.file, reason.metric)
-            ]
-            if metrics or (not judgement.reasons and acceptance.covers(judgement.file, "")):
-                names.append(_with_metrics(judgement.file, metrics))
+            metrics = [reason.metric for reason in judgement.reasons] or [""]
+            accepted = [metric for metric in metrics if acceptance.covers(judgement.file, metric)]
+            if accepted:
+                names.append(_with_metrics(judgement.file, accepted))
     return result
 
 
@@ -140,25 +138,25 @@ def require_coverage(acceptances: Sequence[Acceptance], verdicts: Verdicts, earl
 
     A named file that is not (or no longer) held back is ignored, so that a second run may repeat the text.
     """
-    judgements, names = verdicts.judgements, covered(acceptances, verdicts)
+    names = covered(acceptances, verdicts)
     earlier = list(earlier)
     for acceptance in acceptances:
-        named = [judgement for judgement in judgements if acceptance.names(judgement.file)]
-        stopped = [judgement for judgement in named if judgement.verdict in _ACCEPTABLE]
-        if not acceptance.is_pattern:
-            for judgement in named:
-                if judgement.verdict == "refused":
+        is_held_back = False
+        for judgement in verdicts.judgements:
+            if acceptance.names(judgement.file):
+                is_held_back |= judgement.verdict in _ACCEPTABLE
+                if judgement.verdict == "refused" and not acceptance.is_pattern:
                     why = "; ".join(reason.sentence for reason in judgement.reasons)
                     raise Refused(f"{judgement.file} cannot be accepted: {why}.")
         if names[acceptance.entry] or any(map(acceptance.names, earlier)):
             continue
-        if acceptance.is_pattern or acceptance.is_group or stopped:
+        if acceptance.is_pattern or acceptance.is_group or is_held_back:
             near = _near(acceptance, verdicts)
             raise Refused(f"accept names {acceptance.entry!r}, which matches nothing that is held back. {near}")
 
 
 def _near(acceptance: Acceptance, verdicts: Verdicts) -> str:
-    """Return the held-back groups, files and metrics, the most similar to the entry first."""
+    """Return the held-back groups, files and metrics that are most similar to the entry."""
     stopped = [group.id for group in verdicts.groups]
     for judgement in verdicts.judgements:
         if judgement.verdict in _ACCEPTABLE:

@@ -6,9 +6,10 @@ The source is ``tests/functional_tests/python_test_utils/`` in Megatron-LM: ``co
 ``model_config.yaml``, read as in ``run_ci_test.sh``.
 """
 
+import contextlib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
@@ -28,19 +29,12 @@ class Tolerance:
     exact: bool
 
 
-_LOSS, _MEASURED = Tolerance(0.05, exact=True), Tolerance(0.05, exact=False)
+_LOSSES = ("lm loss", "mtp_1 loss", "mtp_2 loss", "total loss", "generated_tokens", "logprobs")
+_MEASURED = ("iteration-time", "mem-allocated-bytes", "mem-max-allocated-bytes")
 PRETRAINING: Mapping[str, Tolerance] = {
-    "lm loss": _LOSS,
-    "mtp_1 loss": _LOSS,
-    "mtp_2 loss": _LOSS,
-    "total loss": _LOSS,
-    "generated_tokens": _LOSS,
-    "logprobs": _LOSS,
-    "num-zeros": Tolerance(0.20, exact=True),
-    "iteration-time": _MEASURED,
-    "mem-allocated-bytes": _MEASURED,
-    "mem-max-allocated-bytes": _MEASURED,
-}
+    **dict.fromkeys(_LOSSES, Tolerance(0.05, exact=True)), "num-zeros": Tolerance(0.20, exact=True),
+    **dict.fromkeys(_MEASURED, Tolerance(0.05, exact=False)),
+}  # fmt: skip
 #: Relative tolerances of RL tests: loss at every step, median time in both directions, largest memory upwards only.
 RL_LOSS, RL_TIME, RL_MEMORY = 0.01, 0.15, 0.10
 #: Inference: absolute tolerance of logprobs, range of throughput ratios, tolerance of memory in both directions.
@@ -65,10 +59,9 @@ class ComparisonConfig:
     @classmethod
     def parse(cls, text: str | None, golden: GoldenValues | None = None) -> "ComparisonConfig":
         """Parse the YAML text.  If it contains no mapping, the format of the golden file determines the kind."""
-        try:
+        data = None
+        with contextlib.suppress(CannotTell):
             data = yaml_spans.load(text or "")
-        except CannotTell:
-            data = None
         if not isinstance(data, dict):
             if golden is not None and golden.requests:
                 return cls("inference", metrics=_INFERENCE_METRICS, known=False)
@@ -122,13 +115,8 @@ def close(new: float, old: float, rtol: float) -> bool:
 
 def approximately_equal(old: Steps, new: Steps, rtol: float) -> bool:
     """Compare like CI: 1 step in 100 (at least 1, at most 50) may differ, but none if only one step is compared."""
-    missed = 0
-    for step, value in old.items():
-        if not close(new.get(step, math.inf), value, rtol):
-            missed += 1
-    if len(old) == 1:
-        return missed == 0
-    return missed <= min(max(len(old) // 100, 1), 50)
+    missed = sum(not close(new.get(step, math.inf), value, rtol) for step, value in old.items())
+    return missed <= (0 if len(old) == 1 else min(max(len(old) // 100, 1), 50))
 
 
 def _pretraining(old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> dict[str, str]:
@@ -141,8 +129,8 @@ def _pretraining(old: GoldenValues, new: GoldenValues, config: ComparisonConfig)
             failures[metric] = "it is missing"
         else:
             exact = tolerance.exact and config.deterministic
-            failure = _pretraining_metric(metric, old.series[metric], new.series[metric], tolerance.rtol, exact=exact)
-            if failure:
+            before, after = old.series[metric], new.series[metric]
+            if failure := _pretraining_metric(metric, before, after, tolerance.rtol, exact=exact):
                 failures[metric] = failure
     return failures
 
@@ -208,9 +196,8 @@ def _routing_matches(before: Mapping[str, Any], after: Mapping[str, Any]) -> boo
     if not isinstance(old, list) or not isinstance(new, list):
         return False
     if len(new) != len(old):
-        if not isinstance(tokens, list):
-            return False
-        if not all(type(token) is int and 0 <= token < len(new) for token in tokens):
+        valid = range(len(new))
+        if not isinstance(tokens, list) or not all(type(token) is int and token in valid for token in tokens):
             return False
         new = [new[token] for token in tokens]
     return bool(_sorted_experts(old) == _sorted_experts(new))
@@ -251,10 +238,8 @@ def _rl(old: GoldenValues, new: GoldenValues, config: ComparisonConfig) -> dict[
     failures = {metric: "it is missing" for metric in old.series if metric not in new.series}
     for metric in config.metrics:
         before, after = old.series.get(metric), new.series.get(metric)
-        if before and after:
-            failure = _rl_metric(metric, before, after, config.start_step)
-            if failure:
-                failures[metric] = failure
+        if before and after and (failure := _rl_metric(metric, before, after, config.start_step)):
+            failures[metric] = failure
     return failures
 
 
@@ -263,21 +248,15 @@ def _rl_metric(metric: str, before: Steps, after: Steps, start_step: int) -> str
         if all(step in after and _rl_loss_close(after[step], value) for step, value in before.items()):
             return ""
         return f"steps differ by more than {RL_LOSS:.0%}"
-    if metric == "iteration-time":
-        old, new = _from_step(before, start_step), _from_step(after, start_step)
-        if old and new and close(median(new), median(old), RL_TIME):
-            return ""
+    start = start_step if metric == "iteration-time" else 1
+    old, new = (list(steps.values())[start:] for steps in (before, after))
+    comparable = bool(old and new)
+    if metric == "iteration-time" and not (comparable and close(median(new), median(old), RL_TIME)):
         return f"the median differs by more than {RL_TIME:.0%}"
-    if metric in ("mem-allocated-bytes", _MAX_MEMORY):
-        old, new = _from_step(before, 1), _from_step(after, 1)
-        if old and new and max(new) <= (1 + RL_MEMORY) * max(old):
-            return ""
+    is_memory = metric in ("mem-allocated-bytes", _MAX_MEMORY)
+    if is_memory and not (comparable and max(new) <= (1 + RL_MEMORY) * max(old)):
         return f"the largest value grew by more than {RL_MEMORY:.0%}"
     return ""
-
-
-def _from_step(steps: Steps, start: int) -> Sequence[float]:
-    return list(steps.values())[start:]
 
 
 def _rl_loss_close(new: float, old: float) -> bool:

@@ -1,18 +1,18 @@
 """Sources of golden values: runs on GitHub and pipelines on GitLab, with the reason if one may not be used."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from runbook_lib.bump import ImageType
 from runbook_lib.clients.github.ci_status import WORKFLOW
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
+from runbook_lib.clients.github.models import Artifact, WorkflowJob, WorkflowRun
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import FunctionalJob
 from runbook_lib.errors import Refused
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import CollectionProblem, GoldenSource
-from runbook_lib.golden.match_artifacts import FunctionalTestJob, TestState, Upload, UploadMatch
+from runbook_lib.golden.match_artifacts import FunctionalTestJob, TestState, UploadMatch
 from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
 from runbook_lib.transport.ranges import Address
 
@@ -38,22 +38,16 @@ def of_github(
     run = github.run(run_id)
     _require_own(run, branch, head, older=older)
     name = f"CI run {run.id}"
-    address: Callable[[Upload], Address] = lambda upload: Address(*github.download(upload.id))  # noqa: E731
+    address: Callable[[Artifact], Address] = lambda upload: Address(*github.download(upload.id))  # noqa: E731
     unusable = _unusable(run, image_type, labels)
     if unusable:
         return GoldenSource(name, (), (), address, image_type, unusable=unusable)
     jobs = github.jobs(run.id)
-    tests: list[FunctionalTestJob] = []
-    for job in jobs:
-        tests += functional_tests(job)
+    tests = functional_tests(jobs)
     if not any(test.state in _RAN for test in tests):
-        return GoldenSource(name, tuple(tests), (), address, image_type, unusable=_no_test_ran(jobs))
-    uploads = [
-        Upload(artifact.id, artifact.name, artifact.size, artifact.expired, artifact.created)
-        for artifact in github.artifacts(run.id)
-    ]
-    matches = match_artifacts.match_uploads(tests, uploads, run.id)
-    return GoldenSource(name, tuple(tests), matches, address, image_type)
+        return GoldenSource(name, tests, (), address, image_type, unusable=_no_test_ran(jobs))
+    matches = match_artifacts.match_uploads(tests, github.artifacts(run.id), run.id)
+    return GoldenSource(name, tests, matches, address, image_type)
 
 
 def _require_own(run: WorkflowRun, branch: str, head: str, *, older: bool) -> None:
@@ -68,10 +62,15 @@ def _require_own(run: WorkflowRun, branch: str, head: str, *, older: bool) -> No
             f"{name} is not a run of {WORKFLOW} on {branch}: it is a run of {run.name or 'a nameless workflow'} on "
             f"{run.head_branch or 'no branch'}. Name a run of the bump's pull request: {run.url}"
         )
-    if run.head_sha != head and not older:
+    if not older:
+        _require_head(name, run.head_sha, head)
+
+
+def _require_head(name: str, commit: str, head: str) -> None:
+    if commit != head:
         raise Refused(
-            f"{name} tested {run.head_sha[:10]}, but the head of the pull request is {head[:10]}. Its values may "
-            "differ from those of the commit that would be merged.",
+            f"{name} tested {commit[:10]}, but the head of the bump is {head[:10]}. Its values may differ from those "
+            "of the commit that would be merged.",
             "older-run",
         )
 
@@ -82,12 +81,8 @@ def of_gitlab(
     """Return the functional tests of a pipeline for one image type; otherwise like ``of_github``."""
     pipeline = gitlab.pipeline(pipeline_id)
     name = f"pipeline {pipeline.id}"
-    if pipeline.sha != head and not older:
-        raise Refused(
-            f"{name} tested {pipeline.sha[:10]}, but the head of the bump is {head[:10]}. Its values may differ from "
-            "those of the commit that would be merged.",
-            "older-run",
-        )
+    if not older:
+        _require_head(name, pipeline.sha, head)
     bridges = [bridge for bridge in gitlab.bridges(pipeline_id) if bridge.environment == image_type]
     problems: list[CollectionProblem] = []
     tests: list[FunctionalTestJob] = []
@@ -101,7 +96,7 @@ def of_gitlab(
                 test = _of_gitlab_job(job)
                 tests.append(test)
                 if job.size or job.expired:
-                    upload = Upload(job.id, f"artifacts of job {job.id}", job.size, job.expired)
+                    upload = Artifact(job.id, f"artifacts of job {job.id}", job.size, job.expired)
                     matches.append(UploadMatch(upload, (test,)))
     unusable = "" if bridges else f"It has no bridge functional:run_{image_type}…, so no functional test ran."
     return GoldenSource(
@@ -123,16 +118,17 @@ def _unusable(run: WorkflowRun, image_type: ImageType, labels: AbstractSet[str])
     return ""
 
 
-def functional_tests(job: WorkflowJob) -> list[FunctionalTestJob]:
-    """Return the functional tests that a job runs; an empty list for other kinds of jobs."""
-    names = match_artifacts.parse_job_name(job.name)
-    if names is None:
-        return []
-    state: TestState = "unfinished"
-    if job.status == "completed":
-        state = _GITHUB.get(job.conclusion, "skipped")
-    runner = ", ".join(job.runners)
-    return [FunctionalTestJob(job.id, job.name, *names, state, job.started, job.completed, runner=runner)]
+def functional_tests(jobs: Iterable[WorkflowJob]) -> tuple[FunctionalTestJob, ...]:
+    """Return the jobs that run a functional test."""
+    tests = []
+    for job in jobs:
+        if names := match_artifacts.parse_job_name(job.name):
+            state: TestState = "unfinished"
+            if job.status == "completed":
+                state = _GITHUB.get(job.conclusion, "skipped")
+            runner = ", ".join(job.runners)
+            tests.append(FunctionalTestJob(job.id, job.name, *names, state, job.started, job.completed, runner=runner))
+    return tuple(tests)
 
 
 def _no_test_ran(jobs: Sequence[WorkflowJob]) -> str:

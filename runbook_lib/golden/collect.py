@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runbook_lib.bump import ImageType
+from runbook_lib.clients.github.models import Artifact
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName
-from runbook_lib.golden.match_artifacts import FunctionalTestJob, Upload, UploadMatch
+from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
 from runbook_lib.system import atomic_files
 from runbook_lib.transport import remote_zip
 from runbook_lib.transport.ranges import Address, Web
@@ -83,7 +84,7 @@ class GoldenSource:
     name: str
     jobs: tuple[FunctionalTestJob, ...]
     matches: tuple[UploadMatch, ...]
-    address: Callable[[Upload], Address] = field(repr=False)
+    address: Callable[[Artifact], Address] = field(repr=False)
     environment: ImageType = "dev"
     gitlab: bool = False
     unusable: str = ""
@@ -114,12 +115,9 @@ def collect(
         if job.state == "failed" or (job.state == "passed" and not only_failing):
             jobs[job.id] = job
         elif job.state != "passed":
-            state = {"unfinished": "has not ended", "timed out": "reached its time limit"}.get(
-                job.state, f"was {job.state}"
-            )
-            problems.append(
-                CollectionProblem(job.name, f"The job {state}: its golden values are not used.", by_job=True)
-            )
+            states = {"unfinished": "has not ended", "timed out": "reached its time limit"}
+            sentence = f"The job {states.get(job.state, f'was {job.state}')}: its golden values are not used."
+            problems.append(CollectionProblem(job.name, sentence, by_job=True))
     requested = [match for match in source.matches if not match.job_ids.isdisjoint(jobs)]
     atomic_files.make_folder(into)
     with web or Web(workers) as open_web:
@@ -195,8 +193,7 @@ class _UploadReader:
             return self._failed(match, f"The job ran on {platform}, but its files are for {', '.join(platforms)}.")
         match = UploadMatch(match.upload, jobs)
         job, failed = jobs[0], all(job.state == "failed" for job in jobs)
-        files: list[CollectedFile] = []
-        problems: list[CollectionProblem] = []
+        files, problems = list[CollectedFile](), list[CollectionProblem]()
         for member, name in named:
             if member.problem or name is None:
                 sentence = f"A golden file was left out: {member.problem}."
@@ -251,23 +248,17 @@ def _has_golden_files(source: GoldenSource, job: FunctionalTestJob, known: Abstr
 
 def _conflicts(reads: Iterable[_ReadUpload]) -> dict[int, str]:
     """Return the uploads that may not be used because another claims the same job or the same file."""
-    by_job: dict[int, list[int]] = defaultdict(list)
-    by_path: dict[str, list[int]] = defaultdict(list)
+    claims: dict[str, list[int]] = defaultdict(list)
     for read in reads:
         upload = read.match.upload.id
         if len(read.match.jobs) == 1:
-            by_job[read.match.jobs[0].id].append(upload)
+            claims[f"were created during the job {read.match.jobs[0].id}"].append(upload)
         for file in read.files:
-            by_path[file.path].append(upload)
+            claims[f"contain {file.path}"].append(upload)
     conflicts: dict[int, str] = {}
-    for uploads in by_job.values():
+    for claim, uploads in claims.items():
         if len(uploads) > 1:
-            conflicts |= dict.fromkeys(
-                uploads, f"{len(uploads)} artifacts were created during this job, so none of them is used."
-            )
-    for path, uploads in by_path.items():
-        if len(uploads) > 1:
-            conflicts |= dict.fromkeys(uploads, f"{len(uploads)} artifacts contain {path}, so none of them is used.")
+            conflicts |= dict.fromkeys(uploads, f"{len(uploads)} artifacts {claim}, so none of them is used.")
     return conflicts
 
 

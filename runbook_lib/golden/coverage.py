@@ -14,12 +14,7 @@ from runbook_lib.recipes import rows as recipes
 
 #: GitHub's tiers by scope; all other scopes run on GitLab, or only when named.
 GITHUB = {"mr-github-slim": "L0", "mr-github": "L1", "L0": "L0", "L1": "L1"}
-_LATER = {
-    "nightly": "runs nightly, in GitLab only",
-    "L2": "runs nightly, in GitLab only",
-    "weekly": "runs weekly, in GitLab only",
-    "L3": "runs weekly, in GitLab only",
-}
+_ON_GITLAB = {"nightly": "nightly", "L2": "nightly", "weekly": "weekly", "L3": "weekly"}
 
 
 @dataclass(frozen=True)
@@ -91,5 +86,7 @@ def _reason(scopes: tuple[str, ...], platform: str) -> str:
         return "the run produced none"
     if all(scope.endswith(("-broken", "-disabled")) or scope in ("flaky", "deprecated") for scope in scopes):
         return "quarantined: runs only when its scope is named"
-    later = sorted(_LATER[scope] for scope in scopes if scope in _LATER)
-    return later[0] if later else f"GitHub never runs the scope {scopes[0]}; GitLab does"
+    for scope in scopes:
+        if scope in _ON_GITLAB:
+            return f"runs {_ON_GITLAB[scope]}, in GitLab only"
+    return f"GitHub never runs the scope {scopes[0]}; GitLab does"

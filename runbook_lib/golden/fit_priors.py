@@ -14,19 +14,10 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.golden import history
+from runbook_lib.golden import history, noise
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.losses import is_loss
-from runbook_lib.golden.noise import (
-    COMMON,
-    SIGMA,
-    TAIL_STEP,
-    calibrate,
-    family_of,
-    is_other_training,
-    learn,
-    platform_of,
-)
+from runbook_lib.golden.noise import SIGMA
 from runbook_lib.golden.priors import PRIORS
 from runbook_lib.golden.shifts import SHIFT_LIMIT
 
@@ -51,13 +42,13 @@ def main() -> None:
 
 def fit(past: GoldenHistory) -> dict[str, object]:
     """Return the priors fitted to a history; priors that it cannot determine keep their values."""
-    model = learn(past, {})
+    model = noise.learn(past, {})
     by_metric: dict[str, list[float]] = defaultdict(list)
     by_family: dict[tuple[str, str], list[float]] = defaultdict(list)
     for (file, metric), residuals in model.residuals.items():
         changes = [residual.change for residual in residuals]
         by_metric[metric] += changes
-        by_family[metric, family_of(file)] += changes
+        by_family[metric, noise.family_of(file)] += changes
     scales = {metric: _scale(changes) for metric, changes in by_metric.items() if len(changes) >= _LEAST}
     families: dict[str, dict[str, float]] = defaultdict(dict)
     for (metric, family), changes in sorted(by_family.items()):
@@ -92,7 +83,7 @@ def _scale(changes: Sequence[float]) -> float:
 
 def _degrees(past: GoldenHistory) -> int:
     """Return the odd degrees of freedom whose t fits the 98th percentile of iteration times, relative to the 90th."""
-    sizes = calibrate(past)
+    sizes = noise.calibrate(past)
     steps = quantiles(sizes, n=100)
     # The ratio of these percentiles for Student's t.
     ratios = {3: 2.13, 5: 1.87, 7: 1.78, 9: 1.73}
@@ -101,10 +92,10 @@ def _degrees(past: GoldenHistory) -> int:
 
 def _tail(past: GoldenHistory, metric: str) -> list[float]:
     """Return the one-sided share of changes beyond each half standard deviation, at least that of a single change."""
-    sizes = [abs(size) for size in calibrate(past, metric)]
+    sizes = [abs(size) for size in noise.calibrate(past, metric)]
     shares = []
     for position in range(41):
-        beyond = sum(size >= position * TAIL_STEP for size in sizes)
+        beyond = sum(size >= position * noise.TAIL_STEP for size in sizes)
         shares.append(_rounded(max(beyond, 1) / (2 * len(sizes))))
     return shares
 
@@ -114,11 +105,11 @@ def _shifts(past: GoldenHistory, scales: Mapping[str, float]) -> dict[str, float
     commits: dict[tuple[int, str, str], list[float]] = defaultdict(list)
     for change in past.changes:
         for metric, cost in change.costs.items():
-            if metric in scales and not is_other_training(change):
-                commits[change.order, platform_of(change.file), metric].append(cost)
+            if metric in scales and not noise.is_other_training(change):
+                commits[change.order, noise.platform_of(change.file), metric].append(cost)
     sizes: dict[str, list[float]] = defaultdict(list)
     for (_, _, metric), costs in commits.items():
-        if len(costs) >= COMMON:
+        if len(costs) >= noise.COMMON:
             sizes[metric].append(abs(median(costs)))
     return {metric: _rounded(max(SIGMA * median(values), 0.01)) for metric, values in sorted(sizes.items())}
 
@@ -127,7 +118,7 @@ def _loss_limits(past: GoldenHistory) -> dict[str, float]:
     """Return the limits, for first and later steps, that most losses kept, ignoring tests that train differently."""
     excesses = []
     for change in past.changes:
-        if not is_other_training(change):
+        if not noise.is_other_training(change):
             excesses += [excess for metric, excess in change.losses.items() if excess and is_loss(metric)]
     usual = quantiles(excesses, n=20)[-1] * PRIORS.loss
     limit = _rounded(min(max(usual, _LOSS_BOUNDS[0]), _LOSS_BOUNDS[1]))

@@ -145,7 +145,9 @@ def _lost_loss(metric: str, unobserved: Iterable[int], old: GoldenValues, new: G
     first = min(_observed(new.series[metric]), default=math.inf)
     lost_steps = set()
     for step in unobserved:
-        ran = any(math.isfinite(steps.get(step, math.inf)) for steps in other_series) if other_series else step > first
+        ran = any(math.isfinite(steps.get(step, math.inf)) for steps in other_series)
+        if not other_series:
+            ran = step > first
         if math.isfinite(before.get(step, math.inf)) or (ran and step not in known):
             lost_steps.add(step)
     return lost_steps
@@ -163,8 +165,7 @@ def _compare(file: str, old: GoldenValues, new: GoldenValues, config: Comparison
     losses, curves = {}, {}
     for metric in filter(is_loss, shared):
         curves[metric] = old.series[metric], new.series[metric]
-        change = loss_change(old.series[metric], new.series[metric], rl=config.kind == "rl")
-        if change:
+        if change := loss_change(*curves[metric], rl=config.kind == "rl"):
             losses[metric] = change
     reasons = [*_lost_series(old, new), *_lost_requests(old, new), *_run_metrics(old, new)]
     notes = [f"new metric {metric}" for metric in new.series if metric not in old.series]
@@ -173,8 +174,7 @@ def _compare(file: str, old: GoldenValues, new: GoldenValues, config: Comparison
         notes.append("no model_config.yaml: judged by the format of the file")
     return Judgement(
         file, "held back" if reasons else "refresh", tuple(reasons), measures, ci_rules.ci_failures(old, new, config),
-        tuple(notes), costs=cost_changes(old, new), losses=losses, curves=curves,
-        mark=fingerprint(new),
+        tuple(notes), costs=cost_changes(old, new), losses=losses, curves=curves, mark=fingerprint(new),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import contextlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ class HistoryBuilder:
         """Return the history added so far."""
         changes = []
         for path, of_file in self.changes.items():
-            changes += [PastChange(path, past.order, past.costs, past.losses, past.mark) for past in of_file]
+            changes += [replace(past, file=path) for past in of_file]
         return GoldenHistory(commit, tuple(sorted(changes, key=lambda change: (change.order, change.file))))
 
 
@@ -114,7 +114,13 @@ def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
     if stored:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return GoldenHistory(commit, tuple(map(_stored_change, json.loads(stored.read_bytes())["changes"])))
-    history = _read(checkout, commit)
+    commits = list_versions(checkout, commit)
+    ids = {blob for _, versions in commits for _, blob in versions if blob}
+    contents = read_objects(checkout.path, sorted(ids), _MAX_BYTES)
+    builder = HistoryBuilder()
+    for _, versions in commits:
+        builder.add(with_values(versions, contents))
+    history = builder.history(commit)
     if stored:
         rows = [[*vars(change).values()] for change in history.changes]
         with contextlib.suppress(OSError, RunbookError):
@@ -124,23 +130,12 @@ def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
 
 
 def _stored_change(row: list[Any]) -> PastChange:
-    """Return a change stored in the cache.  Raises TypeError or ValueError for invalid data."""
+    """Return a change stored in the cache.  Raises an error for invalid data."""
     file, order, costs, losses, mark = row
-    return PastChange(str(file), int(order), _numbers(costs), _numbers(losses), int(mark))
-
-
-def _numbers(data: dict[str, Any]) -> dict[str, float]:
-    return {str(name): float(number) for name, number in data.items()}
-
-
-def _read(checkout: Checkout, commit: str) -> GoldenHistory:
-    commits = list_versions(checkout, commit)
-    ids = {blob for _, versions in commits for _, blob in versions if blob}
-    contents = read_objects(checkout.path, sorted(ids), _MAX_BYTES)
-    builder = HistoryBuilder()
-    for _, versions in commits:
-        builder.add(with_values(versions, contents))
-    return builder.history(commit)
+    for name, number in (*costs.items(), *losses.items()):
+        if not isinstance(name, str) or not isinstance(number, float | int):
+            raise TypeError(name)
+    return PastChange(str(file), int(order), costs, losses, int(mark))
 
 
 def with_values(
@@ -161,11 +156,10 @@ def list_versions(checkout: Checkout, commit: str) -> list[tuple[str, list[tuple
     """Return the commits that change golden files, oldest first, with the blob of each file ("" if removed)."""
     commits = []
     for name, changed in file_versions(checkout, commit, [FOLDER], _MAX_COMMITS):
-        versions = [
-            (path.removeprefix(f"{FOLDER}/"), blob)
-            for path, blob in changed
-            if path.startswith(f"{FOLDER}/") and GoldenFileName.of_path(path)
-        ]
+        versions = []
+        for path, blob in changed:
+            if path.startswith(f"{FOLDER}/") and GoldenFileName.of_path(path):
+                versions.append((path.removeprefix(f"{FOLDER}/"), blob))
         if versions:
             commits.append((name, versions))
     return commits

@@ -75,10 +75,6 @@ class Verdicts:
         accepted += [(group.id, self.danger(group), group.accepted) for group in self.groups if group.accepted]
         return tuple(f"{name}, a {danger} ({reason})" for name, danger, reason in accepted if danger)
 
-    def with_changes(self, judgements: tuple[Judgement, ...], groups: tuple[Group, ...]) -> "Verdicts":
-        """Return a copy with different judgements and groups."""
-        return replace(self, judgements=judgements, groups=groups)
-
     @property
     def open(self) -> bool:
         """Return True if a person, or another run, must decide something."""
@@ -142,16 +138,12 @@ def judge_all(
             for file, reason in own.items():
                 reasons[file].append(reason)
         groups.append(group)
-    covered: dict[str, list[Group]] = {}
-    for group in groups:
-        for file in group.files:
-            covered.setdefault(file, []).append(group)
     decided = []
     for judgement in judgements:
-        if judgement.verdict == "unchanged":
-            decided.append(judgement)
-        else:
-            decided.append(_decide(judgement, reasons[judgement.file], covered.get(judgement.file, [])))
+        if judgement.verdict != "unchanged":
+            own_groups = [group for group in groups if judgement.file in group.files]
+            judgement = _decide(judgement, reasons[judgement.file], own_groups)
+        decided.append(judgement)
     return Verdicts(tuple(decided), tuple(groups), deviations, threshold, noise, history.missing)
 
 
@@ -260,13 +252,11 @@ def _deviation(file: str, metric: str, deviation: Deviation, model: NoiseModel) 
         sentence += f" while its platform has ×{_ratio(deviation.shift):.2f}"
     sentence += f" (its own part: ×{low:.2f} to ×{high:.2f}, 95 % interval); "
     sentence += f"it moved as far in {similar} of {count} earlier changes" if count else "no earlier change is known"
-    group_kind = "loss" if metric == "num-zeros" else ""
     returns = model.returns(file, metric, deviation.residual)
     if returns:
         sentence += ", and this is an earlier level: flaky, not drift"
-    return ReviewReason(
-        metric, sentence, deviation.residual / least_change(metric), group_kind, bool(similar) or returns
-    )
+    weight, kind = deviation.residual / least_change(metric), "loss" if metric == "num-zeros" else ""
+    return ReviewReason(metric, sentence, weight, kind, bool(similar) or returns)
 
 
 def _ratio(change: float) -> float:

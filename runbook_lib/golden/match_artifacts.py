@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from runbook_lib.clients.github.models import Artifact
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName
 from runbook_lib.transport.remote_zip import is_safe
 
@@ -42,21 +43,10 @@ class FunctionalTestJob:
 
 
 @dataclass(frozen=True)
-class Upload:
-    """A zip uploaded by a job; ``size`` is in bytes."""
-
-    id: int
-    name: str
-    size: int
-    expired: bool
-    created: datetime | None = None
-
-
-@dataclass(frozen=True)
 class UploadMatch:
     """An upload with the job that created it, or with all candidates."""
 
-    upload: Upload
+    upload: Artifact
     jobs: tuple[FunctionalTestJob, ...]
 
     @property
@@ -86,7 +76,7 @@ def parse_upload_name(name: str, run: int) -> tuple[str, str, bool] | None:
     return (match[1], match[2], match[3] is not None) if match else None
 
 
-def match_uploads(jobs: Sequence[FunctionalTestJob], uploads: Iterable[Upload], run: int) -> tuple[UploadMatch, ...]:
+def match_uploads(jobs: Sequence[FunctionalTestJob], uploads: Iterable[Artifact], run: int) -> tuple[UploadMatch, ...]:
     """Match the uploads of a run with its jobs.  Uploads of other jobs, and of earlier attempts, are left out."""
     by_case: dict[str, list[FunctionalTestJob]] = defaultdict(list)
     for job in jobs:
@@ -135,9 +125,9 @@ def expected_files(
     return frozenset(files)
 
 
-def _last_attempts(uploads: Iterable[Upload], run: int) -> list[tuple[Upload, str]]:
+def _last_attempts(uploads: Iterable[Artifact], run: int) -> list[tuple[Artifact, str]]:
     """Return one upload per UUID, with its test case: a second attempt replaces a failed first one."""
-    newest: dict[tuple[str, str], tuple[bool, int, Upload]] = {}
+    newest: dict[tuple[str, str], tuple[bool, int, Artifact]] = {}
     for upload in uploads:
         parts = parse_upload_name(upload.name, run)
         if parts:
@@ -147,7 +137,7 @@ def _last_attempts(uploads: Iterable[Upload], run: int) -> list[tuple[Upload, st
     return [(attempt[2], case) for (case, _), attempt in newest.items()]
 
 
-def _during(upload: Upload, job: FunctionalTestJob) -> bool:
+def _during(upload: Artifact, job: FunctionalTestJob) -> bool:
     if upload.created is None or job.started is None or job.completed is None:
         return False
     return job.started - _SLACK <= upload.created <= job.completed + _SLACK
@@ -166,12 +156,10 @@ def _eliminate(matches: list[UploadMatch]) -> tuple[UploadMatch, ...]:
         if not explained:
             return tuple(matches)
         settled.update(explained.values())
-        matches = [match if match.upload.id in settled else _without(match, explained) for match in matches]
-
-
-def _without(match: UploadMatch, jobs: Collection[int]) -> UploadMatch:
-    remaining = tuple(job for job in match.jobs if job.id not in jobs)
-    return UploadMatch(match.upload, remaining or match.jobs)
+        for index, match in enumerate(matches):
+            remaining = tuple(job for job in match.jobs if job.id not in explained)
+            if remaining and match.upload.id not in settled:
+                matches[index] = UploadMatch(match.upload, remaining)
 
 
 def _numeric(text: str) -> tuple[int, str]:

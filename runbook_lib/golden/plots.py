@@ -84,8 +84,7 @@ def times(judgements: Iterable[Judgement]) -> Picture | View:
         return note("No iteration time could be compared.")
     ratios.sort()
     figure, (axes,) = _figure(9, 3.4, 1)
-    axes.axhline(1, color=_INK, linewidth=1)
-    axes.plot(range(1, len(ratios) + 1), [ratio for ratio, _ in ratios], "o", color=_OLD, markersize=4)
+    _plot_sorted(axes, [ratio for ratio, _ in ratios])
     slowest, file = ratios[-1]
     if slowest > summary.SLOWER:
         axes.annotate(
@@ -123,9 +122,7 @@ def worst(
         axes.set_title(f"{_test_name(file)}\n{title}", fontsize=9, loc="left", color=_INK)
         if "time" in metric and axes.get_ylim()[1] > 0:
             # The first steps are warm-up, and would flatten the rest of the curve.
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axes.yaxis.set_minor_formatter("")
+            _set_log_scale(axes)
         axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
     panels[-1].set_xlabel("step")
     return _svg(figure, "; ".join(f"{metric} of {file}, old and new" for file, metric in chosen))
@@ -139,11 +136,8 @@ def decision(
     unit = _GIB if metric.startswith("mem-") else 1.0
     steps = sorted(band)
     if steps:
-        low, high = zip(*(band[step] for step in steps), strict=True)
-        axes.fill_between(
-            steps, [value / unit for value in low], [value / unit for value in high], color=_OLD, alpha=0.18,
-            linewidth=0, label="expected",
-        )  # fmt: skip
+        low, high = ([band[step][side] / unit for step in steps] for side in (0, 1))
+        axes.fill_between(steps, low, high, color=_OLD, alpha=0.18, linewidth=0, label="expected")
     _plot_steps(axes, metric, old, "old", _OLD, "-")
     _plot_steps(axes, metric, new, "new", _NEW, "--")
     if leaves:
@@ -161,12 +155,19 @@ def decision(
 
 def _plot_steps(axes: "Axes", metric: str, series: Steps, label: str, colour: str, style: str) -> None:
     unit = _GIB if metric.startswith("mem-") else 1.0
-    steps, values = [], []
-    for step, value in sorted(series.items()):
-        if math.isfinite(value):
-            steps.append(step)
-            values.append(value / unit)
-    axes.plot(steps, values, style, color=colour, label=label, linewidth=1.5)
+    steps = [step for step in sorted(series) if math.isfinite(series[step])]
+    axes.plot(steps, [series[step] / unit for step in steps], style, color=colour, label=label, linewidth=1.5)
+
+
+def _plot_sorted(axes: "Axes", ratios: Sequence[float]) -> None:
+    axes.axhline(1, color=_INK, linewidth=1)
+    axes.plot(range(1, len(ratios) + 1), ratios, "o", color=_OLD, markersize=4)
+
+
+def _set_log_scale(axes: "Axes", unit: str = "") -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}{unit}")
+    axes.yaxis.set_minor_formatter("")
 
 
 def _worst_metric(judgement: Judgement) -> str:
@@ -234,22 +235,26 @@ def shifts(verdicts: Verdicts) -> Picture | View:
     groups = [group for group in verdicts.groups if group.ratio is not None and "loss" not in group.metric]
     if not groups:
         return note("No platform has a common shift of time or memory.")
-    figure, panels = _figure(9, 2.4 * len(groups), len(groups))
-    for axes, group in zip(panels, groups, strict=True):
-        _plot_ratios(axes, group, _ratios(group, verdicts))
-    panels[-1].set_xlabel("files, sorted; the dashed line is the median")
-    return _svg(figure, "; ".join(group.sentence for group in groups))
+    return _plot_groups(groups, verdicts, 9, 2.4)
 
 
 def shift(group: Group, verdicts: Verdicts) -> Picture | None:
     """Plot the sorted changes of a group's files; None if only the form changed."""
-    ratios = _ratios(group, verdicts)
-    if group.ratio is None or not ratios:
+    if group.ratio is None or not _ratios(group, verdicts):
         return None
-    figure, (axes,) = _figure(7.2, 2.7, 1)
-    _plot_ratios(axes, group, ratios)
-    axes.set_xlabel("files, sorted; the dashed line is the median")
-    return _svg(figure, f"{group.sentence}: each file")
+    return _plot_groups([group], verdicts, 7.2, 2.7)
+
+
+def _plot_groups(groups: Sequence[Group], verdicts: Verdicts, width: float, height: float) -> Picture:
+    figure, panels = _figure(width, height * len(groups), len(groups))
+    for axes, group in zip(panels, groups, strict=True):
+        axes.locator_params(axis="x", integer=True)
+        _plot_sorted(axes, _ratios(group, verdicts))
+        axes.axhline(group.ratio or 1.0, color=_NEW, linewidth=1.5, linestyle="--")
+        axes.set_title(group.sentence, fontsize=9, loc="left", color=_INK)
+        axes.set_ylabel("new / old")
+    panels[-1].set_xlabel("files, sorted; the dashed line is the median")
+    return _svg(figure, "; ".join(group.sentence for group in groups))
 
 
 def _ratios(group: Group, verdicts: Verdicts) -> list[float]:
@@ -265,15 +270,6 @@ def _ratios(group: Group, verdicts: Verdicts) -> list[float]:
     return sorted(ratio for ratio in ratios if math.isfinite(ratio))
 
 
-def _plot_ratios(axes: "Axes", group: Group, ratios: Sequence[float]) -> None:
-    axes.locator_params(axis="x", integer=True)
-    axes.axhline(1, color=_INK, linewidth=1)
-    axes.plot(range(1, len(ratios) + 1), ratios, "o", color=_OLD, markersize=4)
-    axes.axhline(group.ratio or 1.0, color=_NEW, linewidth=1.5, linestyle="--")
-    axes.set_title(group.sentence, fontsize=9, loc="left", color=_INK)
-    axes.set_ylabel("new / old")
-
-
 def calibration(history: GoldenHistory) -> Picture | View:
     """Plot the observed and the expected share of past changes beyond each number of standard deviations."""
     sizes = calibrate(history)
@@ -281,12 +277,11 @@ def calibration(history: GoldenHistory) -> Picture | View:
         return note(f"No history to calibrate with: {history.missing or 'it has too few versions'}.")
     figure, (axes,) = _figure(9, 3, 1)
     points = [0.5 * position for position in range(1, 17)]
-    observed = [sum(size >= point for size in sizes) / len(sizes) for point in points]
-    axes.plot(points, [observed_tail(point, "iteration-time") for point in points], "-", color=_OLD, label="stated")
+    stated = [100 * observed_tail(point, "iteration-time") for point in points]
+    observed = [100 * sum(size >= point for size in sizes) / len(sizes) for point in points]
+    axes.plot(points, stated, "-", color=_OLD, label="stated")
     axes.plot(points, observed, "o", color=_NEW, label=f"past changes ({len(sizes)})")
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
-    axes.yaxis.set_minor_formatter("")
+    _set_log_scale(axes, " %")
     axes.set_xlabel("standard deviations slower than the platform's shift")
     axes.set_ylabel("share of changes beyond")
     axes.legend(frameon=False, fontsize=9, labelcolor=_INK)

@@ -33,9 +33,4 @@ class Priors:
     until: str
 
 
-def _load() -> Priors:
-    data = json.loads(resources.files("runbook_lib.golden").joinpath("priors.json").read_text("utf-8"))
-    return Priors(**data)
-
-
-PRIORS = _load()
+PRIORS = Priors(**json.loads(resources.files("runbook_lib.golden").joinpath("priors.json").read_text("utf-8")))

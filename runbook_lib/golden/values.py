@@ -22,14 +22,9 @@ _NOT_FINITE = frozenset({"nan", "inf", "infinity"})
 _REQUEST_FIELDS = frozenset({"input_prompt", "generated_text", "generated_tokens", "logprobs", "latency"})
 _CONTAINERS = frozenset({dict, list})
 _JSON_TYPES = {
-    type(None): "null",
-    bool: "a Boolean",
-    str: "a string",
-    int: "a number",
-    float: "a number",
-    list: "a list",
+    type(None): "null", bool: "a Boolean", str: "a string", int: "a number", float: "a number", list: "a list",
     dict: "an object",
-}
+}  # fmt: skip
 
 Steps = Mapping[int, float]
 

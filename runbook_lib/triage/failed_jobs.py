@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from runbook_lib import display
 from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of, platform_of
@@ -13,7 +14,7 @@ from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs, match_artifacts
 from runbook_lib.golden.collect import GoldenSource
-from runbook_lib.golden.match_artifacts import FunctionalTestJob, Upload
+from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.transport.ranges import Address
 from runbook_lib.triage import read_logs
 from runbook_lib.triage.base_branch import BAD, BaseResult, Comparison, other_cause
@@ -59,16 +60,10 @@ class DiagnosedJob:
         if len(cause) > _MAX_CAUSE:
             cause = f"{cause[:_MAX_CAUSE]} …"
         return {
-            "job": self.failure.job,
-            "class": self.failure.kind,
-            "cause": cause,
-            "platform": self.platform,
-            "on the base branch": self.comparison,
-            "history": self.failure.details.get("history", ""),
-            "flaky before": self.flaky_before,
-            "next": self.failure.next,
-            "url": self.failure.url,
-        }
+            "job": self.failure.job, "class": self.failure.kind, "cause": cause, "platform": self.platform,
+            "on the base branch": self.comparison, "history": self.failure.details.get("history", ""),
+            "flaky before": self.flaky_before, "next": self.failure.next, "url": self.failure.url,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,18 +99,14 @@ def find_run(github: GitHub, text: str, workflow: str = WORKFLOW) -> RequestedRu
         if number:
             branch = branch_of(int(number))
         runs = github.runs(branch)
-    newest = _newest(runs, workflow)
+    runs_of_workflow = [run for run in runs if workflow in ("", run.name)]
+    newest = max(runs_of_workflow, key=lambda run: (run.created, run.id), default=None)
     if newest is None:
         raise RunbookError(
             f"{github.repository} has no run of {workflow or 'CI'} on {branch!r}. Give the URL of a run, a job or "
             "a pull request, the number of a pull request, or a branch with CI runs."
         )
     return RequestedRun(newest)
-
-
-def _newest(runs: Iterable[WorkflowRun], workflow: str) -> WorkflowRun | None:
-    of_workflow = [run for run in runs if workflow in ("", run.name)]
-    return max(of_workflow, key=lambda run: (run.created, run.id), default=None)
 
 
 def failed(jobs: Iterable[WorkflowJob]) -> tuple[WorkflowJob, ...]:
@@ -134,11 +125,11 @@ def diagnose_run(
     run_id = requested.run.id
     jobs, chosen = _chosen(github, requested)
     failures = _diagnose(github, run_id, jobs, chosen, say)
-    read_quietly = lambda number, listed, failing: _diagnose(github, number, listed, failing, lambda _: None)  # noqa: E731
-    on_base = Comparison(github, requested.run, base, change, read_quietly).results(chosen, failures)
+    comparison = Comparison(github, requested.run, base, change, partial(_diagnose, github))
+    on_base = comparison.results(chosen, failures)
     diagnosed = []
     for job, failure, result in zip(chosen, failures, on_base, strict=True):
-        tests = [f"{test.model}/{test.test_case}" for test in ci_runs.functional_tests(job)]
+        tests = [f"{test.model}/{test.test_case}" for test in ci_runs.functional_tests([job])]
         diagnosed.append(DiagnosedJob(failure, "".join(tests), result, platform_of(job)))
     return tuple(diagnosed)
 
@@ -146,7 +137,7 @@ def diagnose_run(
 def causes(github: GitHub, requested: RequestedRun) -> tuple[Failure, ...]:
     """Return the cause of each failed job of a run, sorted by name, without comparing with the base branch."""
     jobs, chosen = _chosen(github, requested)
-    return _diagnose(github, requested.run.id, jobs, chosen, lambda _: None)
+    return _diagnose(github, requested.run.id, jobs, chosen)
 
 
 def _chosen(github: GitHub, requested: RequestedRun) -> tuple[Sequence[WorkflowJob], list[WorkflowJob]]:
@@ -159,12 +150,9 @@ def _chosen(github: GitHub, requested: RequestedRun) -> tuple[Sequence[WorkflowJ
 
 
 def _diagnose(
-    github: GitHub,
-    run_id: int,
-    jobs: Sequence[WorkflowJob],
-    chosen: Iterable[WorkflowJob],
-    say: Callable[[str], object],
-) -> tuple[Failure, ...]:
+    github: GitHub, run_id: int, jobs: Sequence[WorkflowJob], chosen: Iterable[WorkflowJob],
+    say: Callable[[str], object] = str,
+) -> tuple[Failure, ...]:  # fmt: skip
     artifacts = _artifacts(github, run_id, jobs)
     logs = []
     for job in chosen:
@@ -227,15 +215,9 @@ def _progress(say: Callable[[str], object]) -> Callable[[int, int, str], object]
 
 def _artifacts(github: GitHub, run_id: int, jobs: Sequence[WorkflowJob]) -> dict[int, tuple[Address | None, int, bool]]:
     """Return the artifact of each functional job for which it is unambiguous."""
-    tests: list[FunctionalTestJob] = []
-    for job in jobs:
-        tests += ci_runs.functional_tests(job)
-    uploads = [
-        Upload(artifact.id, artifact.name, artifact.size, artifact.expired, artifact.created)
-        for artifact in github.artifacts(run_id)
-    ]
     artifacts: dict[int, tuple[Address | None, int, bool]] = {}
-    for match in match_artifacts.match_uploads(tests, uploads, run_id):
+    tests = ci_runs.functional_tests(jobs)
+    for match in match_artifacts.match_uploads(tests, github.artifacts(run_id), run_id):
         if len(match.jobs) == 1:
             address = Address(*github.download(match.upload.id))
             artifacts[match.jobs[0].id] = (address, match.upload.size, match.upload.expired)

@@ -228,7 +228,7 @@ def _judge_since_fork(
             stopped[total.file] = total
     groups = {group.id: group for group in (*totals.groups, *verdicts.groups)}
     judgements = tuple(stopped.get(file.file, file) for file in verdicts.judgements)
-    return verdicts.with_changes(judgements, tuple(groups.values()))
+    return replace(verdicts, judgements=judgements, groups=tuple(groups.values()))
 
 
 def require_known_files(branch: BumpBranch, accepted: str) -> None:

@@ -5,6 +5,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from runbook_lib.errors import RunbookError
@@ -66,7 +67,7 @@ def changed_since_fork(
             stopped[judgement.file] = judgement
     judgements = [stopped.pop(judgement.file, judgement) for judgement in written.judgements]
     groups = {group.id: group for group in (*written.groups, *new.groups)}
-    return written.with_changes((*judgements, *stopped.values()), tuple(groups.values()))
+    return replace(written, judgements=(*judgements, *stopped.values()), groups=tuple(groups.values()))
 
 
 def read_history(branch: BumpBranch) -> GoldenHistory:

@@ -18,10 +18,11 @@ import urllib.request
 import zipfile
 from pathlib import Path
 
+from runbook_lib.clients.github.models import Artifact
 from runbook_lib.golden import collect
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.file_names import GoldenFileName
-from runbook_lib.golden.match_artifacts import FunctionalTestJob, Upload, UploadMatch
+from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
 from runbook_lib.transport.ranges import Address
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
@@ -64,14 +65,14 @@ class Archives(stores.Store):
 
 
 def source(store: Archives, forge: str, count: int) -> GoldenSource:
-    def address(upload: Upload) -> Address:
+    def address(upload: Artifact) -> Address:
         return Address(f"{forge}/{upload.id % 3}", {"Authorization": f"Bearer {stores.TOKEN}"})
 
     jobs = tuple(
         FunctionalTestJob(number, f"gpt/{number} - latest", "gpt", str(number), "failed") for number in range(count)
     )
     pairs = tuple(
-        UploadMatch(Upload(job.id, f"logs-{job.id}", len(store.contents[job.id % 3]), False), (job,)) for job in jobs
+        UploadMatch(Artifact(job.id, f"logs-{job.id}", len(store.contents[job.id % 3]), False), (job,)) for job in jobs
     )
     return GoldenSource("run", jobs, pairs, address)
 
@@ -114,7 +115,7 @@ def collect_alone(forge: str, sizes: str, count: int) -> None:
     jobs = tuple(
         FunctionalTestJob(number, f"gpt/{number} - latest", "gpt", str(number), "failed") for number in range(count)
     )
-    pairs = tuple(UploadMatch(Upload(job.id, f"logs-{job.id}", lengths[job.id % 3], False), (job,)) for job in jobs)
+    pairs = tuple(UploadMatch(Artifact(job.id, f"logs-{job.id}", lengths[job.id % 3], False), (job,)) for job in jobs)
     made = GoldenSource("run", jobs, pairs, source(store, forge, 0).address)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as place:
         found = collect.collect(made, Path(place))

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from stores import TOKEN, Fault, Store, packed, serve
 
+from runbook_lib.clients.github.models import Artifact
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import GoldenCollection, GoldenSource
-from runbook_lib.golden.match_artifacts import FunctionalTestJob, Upload
+from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.transport import ranges, remote_zip
 from runbook_lib.transport.ranges import Address, Web
 
@@ -34,11 +35,13 @@ def job(number: int, name: str = "gpt/a", *, at: int = 0, until: int = 600, stat
     return FunctionalTestJob(number, f"{name} - latest", model, case, state, start, end, **more)  # type: ignore[arg-type]
 
 
-def upload(number: int, case: str = "a", *, at: int = 600, unique: int | None = None, **more: Any) -> Upload:
+def upload(number: int, case: str = "a", *, at: int = 600, unique: int | None = None, **more: Any) -> Artifact:
     ending = "-retry" if more.pop("again", False) else ""
     uuid = f"{unique if unique is not None else number:08x}-0000-4000-8000-000000000000"
     created = NOON + timedelta(seconds=at)
-    return Upload(number, f"logs-{case}-{RUN}-{uuid}{ending}", more.pop("size", 0), more.pop("expired", False), created)
+    return Artifact(
+        number, f"logs-{case}-{RUN}-{uuid}{ending}", more.pop("size", 0), more.pop("expired", False), created
+    )
 
 
 @pytest.fixture
@@ -54,17 +57,17 @@ class Run:
         self.store = store
         self.place = place
         self.jobs: list[FunctionalTestJob] = []
-        self.uploads: list[Upload] = []
+        self.uploads: list[Artifact] = []
         self.slept: list[float] = []
         self.lines: list[tuple[int, int, str]] = []
         self.received = 0
 
-    def add(self, made: Any, left: Upload, content: dict[str, bytes] | list[tuple[str, bytes]] | bytes) -> None:
+    def add(self, made: Any, left: Artifact, content: dict[str, bytes] | list[tuple[str, bytes]] | bytes) -> None:
         if made is not None:
             self.jobs.append(made)
         data = content if isinstance(content, bytes) else packed(content)
         self.store.contents[left.id] = data
-        self.uploads.append(Upload(left.id, left.name, len(data), left.expired, left.created))
+        self.uploads.append(Artifact(left.id, left.name, len(data), left.expired, left.created))
 
     def collect(self, *, workers: int = 4, **options: Any) -> GoldenCollection:
         pairs = match_artifacts.match_uploads(self.jobs, self.uploads, RUN)
@@ -83,7 +86,7 @@ class Run:
         self.received = web.received
         return collected
 
-    def address(self, it: Upload) -> Address:
+    def address(self, it: Artifact) -> Address:
         return Address(f"{self.store.forge}/artifacts/{it.id}", {"Authorization": f"Bearer {TOKEN}"})
 
 
@@ -215,7 +218,7 @@ def test_one_test_case_in_two_models(run: Run) -> None:
 def test_artifacts_of_earlier_attempts_and_other_runs(run: Run) -> None:
     run.add(job(1, at=1000, until=1600), upload(1, at=600), {H100: b"1"})
     run.add(None, upload(2, at=1600), {H100: VALUES})
-    other = Upload(9, run.uploads[0].name.replace(str(RUN), "1"), 1, False, NOON + timedelta(seconds=1600))
+    other = Artifact(9, run.uploads[0].name.replace(str(RUN), "1"), 1, False, NOON + timedelta(seconds=1600))
     run.uploads.append(other)
     assert [it.bytes for it in run.collect().files] == [VALUES]
 

@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import Artifact
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import collect, match_artifacts
 from runbook_lib.golden.collect import GoldenSource
-from runbook_lib.golden.match_artifacts import FunctionalTestJob, Upload
+from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport.ranges import Address, Web
@@ -33,7 +34,7 @@ def golden(url: str, size: int, jobs: int = 1) -> str:
         for number in range(1, jobs + 1)
     )
     uploads = [
-        Upload(it.id, f"logs-{it.test_case}-4711-{it.id:08}-0000-4000-8000-000000000000", size, False, NOON)
+        Artifact(it.id, f"logs-{it.test_case}-4711-{it.id:08}-0000-4000-8000-000000000000", size, False, NOON)
         for it in ran
     ]
     source = GoldenSource(

@@ -20,10 +20,11 @@ from figures import Figures
 from hostile import NAMES
 from stores import TOKEN, Store, packed, serve
 
+from runbook_lib.clients.github.models import Artifact
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import collect, match_artifacts
 from runbook_lib.golden.collect import GoldenSource
-from runbook_lib.golden.match_artifacts import FunctionalTestJob, Upload
+from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import remote_zip
 from runbook_lib.transport.ranges import Address, Web
@@ -191,7 +192,7 @@ SOUND = {"setuid", "comments", "nested", "before it", "zip64 that lies"}
 def golden(store: Store, data: bytes, place: Path) -> collect.GoldenCollection:
     store.contents[1] = data
     job = FunctionalTestJob(1, "gpt/a - latest", "gpt", "a", "failed", NOON, NOON)
-    upload = Upload(1, "logs-a-4711-00000001-0000-4000-8000-000000000000", len(data), False, NOON)
+    upload = Artifact(1, "logs-a-4711-00000001-0000-4000-8000-000000000000", len(data), False, NOON)
     pairs = match_artifacts.match_uploads([job], [upload], 4711)
     source = GoldenSource("CI run 4711", (job,), pairs, lambda _: Address(f"{store.forge}/artifacts/1", _AUTH))
     return collect.collect(source, place, workers=1, web=Web(1, sleep=lambda _: None))

@@ -192,7 +192,7 @@ class Artifact:
     name: str
     size: int
     expired: bool
-    created: datetime | None
+    created: datetime | None = None
 
     @classmethod
     def of(cls, data: Any) -> Self:

@@ -68,7 +68,7 @@ def compared_files(
         return set()
     counts: Counter[tuple[str, str]] = Counter()
     for job in _jobs(branch, github):
-        for test in ci_runs.functional_tests(job):
+        for test in ci_runs.functional_tests([job]):
             if test.state in ("passed", "failed"):
                 counts[test.model, test.test_case] += 1
     compared: set[str] = set()
