@@ -28,8 +28,8 @@ LINT = "tools/check_golden_values.py"
 class GoldenFiles:
     """The golden files of one revision or folder, named relative to the folder of test cases.
 
-    ``contents`` (golden files) and ``configs`` (each ``model_config.yaml``) are texts by name.  ``lint``: the repository
-    refuses NaN in changed golden files at that revision.
+    ``contents`` (golden files) and ``configs`` (each ``model_config.yaml``) are texts by name.  ``lint``: the
+    repository refuses NaN in changed golden files at that revision.
     """
 
     contents: Mapping[str, str]
