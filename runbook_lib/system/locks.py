@@ -4,8 +4,8 @@ The operating system releases the lock when its process ends, for any reason, so
 nothing.  If machines share a file system, a lock may be invisible from another machine.  In that case the note in the
 file counts, and a lock that it attributes to another machine is never broken.
 
-The package filelock is not used: it truncates the file, which erases another machine's note and empties any file that
-has laid there as a hard link, before anyone could look at it.
+The package filelock is not used: it truncates the file, which erases another machine's note, and empties any file to
+which somebody made a hard link of that name.
 """
 
 import errno

@@ -31,7 +31,7 @@ class Arg:
 
 @dataclass(frozen=True)
 class Stage:
-    """The stage begun by a FROM.  ``base`` and ``platform`` are as written; ``name`` is lowercase or empty.
+    """A stage, which starts with a FROM.  ``base`` and ``platform`` are as written; ``name`` is lowercase or empty.
 
     ``uses`` are the stages or images in ``COPY --from`` and mounts; ``secrets`` are the IDs of mounted secrets.
     """

@@ -61,9 +61,9 @@ def spans(pattern: str, text: str) -> tuple[tuple[int, int], ...]:
 
     Raises CannotTell, with a sentence, for a pattern that ``validate`` refuses, and as ``matches`` does.
     """
-    found = matches(pattern, text)
+    spans_by_group = matches(pattern, text)
     group = validate(pattern)
-    return tuple(groups[group] for groups in found if group in groups)
+    return tuple(spans[group] for spans in spans_by_group if group in spans)
 
 
 def matches(pattern: str, text: str, limit: float | None = None) -> tuple[Mapping[str, tuple[int, int]], ...]:

@@ -150,7 +150,7 @@ def _term(text: str) -> Callable[[CoreWeaveTag], bool]:
         raise RunbookError(f"The constraint {text!r} has no version: expected a version such as 12.9 or 2.0.0-rc1.")
     expected = _version(wanted)
 
-    def holds(tag: CoreWeaveTag) -> bool:
+    def satisfies(tag: CoreWeaveTag) -> bool:
         if not getattr(tag, part):
             return sign == "!="
         version = _version(getattr(tag, part))
@@ -158,7 +158,7 @@ def _term(text: str) -> Callable[[CoreWeaveTag], bool]:
             return compare(version, expected)
         return compare(version.release[: len(expected.release)], expected.release)
 
-    return holds
+    return satisfies
 
 
 @lru_cache(maxsize=1024)
