@@ -37,6 +37,7 @@ _WAS = re.compile(r"\b(?:was|were)\s+(?:measured|obtained|benchmarked|collected|
 _NEAR = 1000  # characters of a line, before a reference and after, that are considered
 _BUILD_ARG = re.compile(r"--build-arg[ =]+[\"']?(?P<name>[A-Za-z_]\w*)=[\"']?$")
 _ASSIGNED = re.compile(r"(?<![\w-])(?P<name>[A-Za-z_]\w*)=[\"']?(?:\$\{\{[^}\n]{0,200})?[\"']?$")
+_ARGUMENT = re.compile(r"(?<!\S)(?P<name>[A-Za-z_]\w*)=\S*$")
 _FILE = re.compile(r"[\w./-]+")
 _LTS = re.compile(r"(?<![A-Za-z])lts(?![A-Za-z])", re.IGNORECASE)
 _MAX_KEYS = 200  # characters of a path of keys in a sentence
@@ -163,7 +164,7 @@ class SourceFile:
         if index < 0:
             return self._nature("code", "the Dockerfile names it")
         begin, keyword = self._instructions[index]
-        if keyword == "ARG" and (name := _ASSIGNED.search(before)):
+        if keyword == "ARG" and (name := _ARGUMENT.search(before)):
             late = ""
             if self._first_from < begin:
                 late = ", which no FROM can use: a FROM stands before it"

@@ -6,7 +6,7 @@ same path at a mirror, which is a host or a variable, or the path alone if a tag
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -110,7 +110,10 @@ def references(text: str, bare: str = "") -> Iterator[Reference]:
     """
     line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
     found = list(_named(text, line_starts))
-    found += _split(text, line_starts, found)
+    split = list(_split(text, line_starts, found))
+    # Where the file has the registry of a reference, the tag in it is a pin.
+    starts = sorted(reference.start for reference in split)
+    found = [reference for reference in found if reference.complete or not _holds(reference, starts)] + split
     # The bare name of an image that we do not know says nothing on its own.
     found = [reference for reference in found if reference.tag or reference.family is not NUMBERED]
     names_image = any(reference.family is NGC for reference in found)
@@ -120,10 +123,16 @@ def references(text: str, bare: str = "") -> Iterator[Reference]:
     yield from sorted(found, key=lambda reference: reference.start)
 
 
+def _holds(reference: Reference, starts: Sequence[int]) -> bool:
+    """Return True if one of the sorted offsets is within the reference."""
+    index = bisect_right(starts, reference.start)
+    return index < len(starts) and starts[index] < reference.end
+
+
 def _split(text: str, line_starts: list[int], named: list[Reference]) -> Iterator[Reference]:
     """Yield the parts of tags outside of the ``named`` references, each once."""
     untagged = [(one.start, one.end, one.image) for one in named if not one.tag and not one.digest and not one.variable]
-    taken = sorted((reference.start, reference.end) for reference in named)
+    taken = sorted((reference.start, reference.end) for reference in named if reference.complete)
     seen = set[int]()
     untagged += of_registries(text)
     for split in (*of_annotations(text), *of_variables(text), *of_inline(text), *of_keys(text, untagged)):

@@ -8,14 +8,15 @@ from typing import NamedTuple
 from runbook_lib.images.families import NGC_HOST
 from runbook_lib.pins.tag_parts import compose, form_around
 
+_MAX_VALUES = 50  # of one variable in a file
 _LONGEST = 400  # maximum length of a word with variables
 _NEAR = 12  # lines between the keys of an image and of its tag
 _VARIABLE = (
     r"(?:\$?\{\{[^{}\n]{0,100}\}\}|\$\{[^{}\n]{0,100}\}|\$[A-Za-z_]\w{0,60}|\$\(\w{1,60}\)|\{[A-Za-z_]\w{0,60}\})"
 )
 _WORD = re.compile(
-    rf"(?:(?<![\w./$#}})-])|(?<=:-))(?!-)(?P<image>(?:[\w./#-]|{_VARIABLE}){{1,{_LONGEST}}}+):(?=[\w.-]{{0,99}}@?[${{])"
-    rf"(?P<tag>(?:[\w.-]|{_VARIABLE}){{1,100}}+)"
+    rf"(?:(?<![\w./$#}})-])|(?<=:-))(?!-)(?P<image>(?:[\w./#-]|{_VARIABLE}){{1,{_LONGEST}}}+):"
+    rf"(?P<tag>(?!-)(?:[\w.-]|{_VARIABLE}){{1,100}}+)"
 )
 # The default of a variable, in the notations of shells, GitHub Actions and development containers.
 _DEFAULT = re.compile(
@@ -50,6 +51,7 @@ _PATH_VALUE = re.compile(
 _ANNOTATION = re.compile(r"renovate:(?P<fields>(?:[ \t]{1,9}\w{1,40}=[^\s=]{1,300}){1,9})[^\n]{0,100}\n")
 _ANNOTATED = re.compile(r"(?<!\w)(\w{1,40}+)=(\S{1,300}+)")
 _ANNOTATED_VALUE = re.compile(r"[^\n=:]{0,100}[=:][ \t]{0,9}[\"']?(?P<value>[A-Za-z0-9][\w.-]{0,127}+)")
+_FOLDER_KEY = re.compile(r"(?i)(?:image|container)?[_-]?(?:repo|repository|registry)")
 _INLINE = re.compile(r"[{(][^{}()\n]{1,500}[)}]")
 _PAIR = re.compile(
     r"(?<![\w-])[\"']?(?P<key>[A-Za-z_][\w-]{0,40})[\"']?[ \t]{0,20}[:=][ \t]{0,20}"
@@ -81,21 +83,31 @@ class SplitTag(NamedTuple):
 
 
 def of_variables(text: str) -> Iterator[SplitTag]:
-    """Yield the values of variables from which the tag or the digest of an image is composed in the same file."""
-    words = list(_WORD.finditer(text))
+    """Yield the tags of images that are composed of variables in the same file, or the values that are a part of one.
+
+    Of several variables in a tag, the first one is such a value; the others have the value that the file gives them.
+    """
+    words = [word for word in _WORD.finditer(text) if _is_composed(text, word)]
     if not words:
         return
     assigned: dict[str, list[re.Match[str]]] = {}
     for assignment in itertools.chain(_ASSIGNED.finditer(text), _DECLARED.finditer(text)):
-        assigned.setdefault(assignment["name"], []).append(assignment)
+        values = assigned.setdefault(assignment["name"], [])
+        if len(values) < _MAX_VALUES:
+            values.append(assignment)
     for word in words:
         image = _expand(word["image"], assigned)
         variables = list(_EACH_VARIABLE.finditer(text, *word.span("tag")))
-        if _EACH_VARIABLE.search(image) or len(variables) > 1:
-            continue
         tag = word["tag"]
-        for variable in variables:
-            before, after = text[word.start("tag") : variable.start()], text[variable.end() : word.end("tag")]
+        if _EACH_VARIABLE.search(image):
+            continue
+        if not variables and image != word["image"]:
+            yield SplitTag(*word.span("tag"), image, tag, "{tag}")
+        for variable in variables[:1]:
+            before = text[word.start("tag") : variable.start()]
+            after = _expand(text[variable.end() : word.end("tag")], assigned)
+            if _EACH_VARIABLE.search(after):
+                continue
             for start, value in _values(variable, assigned):
                 form = form_around(before, value, after)
                 tag = compose(form, value)
@@ -104,17 +116,22 @@ def of_variables(text: str) -> Iterator[SplitTag]:
             yield SplitTag(start, start + len(digest), image, tag, "{digest}", digest)
 
 
+def _is_composed(text: str, word: re.Match[str]) -> bool:
+    """Return True if a variable is a part of the image or of its tag, or stands in place of its digest."""
+    return bool(_EACH_VARIABLE.search(word[0]) or _AT_VARIABLE.match(text, word.end()))
+
+
 def _values(
     variable: re.Match[str] | None, assigned: Mapping[str, Sequence[re.Match[str]]]
 ) -> Iterator[tuple[int, str]]:
-    """Yield start and text of the values of a variable: its default in place, and those that the file assigns to it."""
+    """Yield start and text of the values of a variable: those that the file assigns to it, and its default in place."""
     if variable is None:
         return
-    if default := _DEFAULT.search(variable[0]):
-        yield variable.start() + default.start("value"), default["value"]
     name = _NAME.search(variable[0])
     for assignment in assigned.get(name[1], ()) if name else ():
         yield assignment.start("value"), assignment["value"]
+    if default := _DEFAULT.search(variable[0]):
+        yield variable.start() + default.start("value"), default["value"]
 
 
 def digest_beside(text: str, start: int, end: int) -> re.Match[str] | None:
@@ -139,8 +156,8 @@ def _expand(image: str, assigned: dict[str, list[re.Match[str]]]) -> str:
     """Return the name of an image with the first value of each variable in it, as far as the file has them."""
 
     def value(match: re.Match[str]) -> str:
-        values = [value for _, value in _values(match, assigned)]
-        return values[-1].rstrip("/") if values else match[0]
+        _, first = next(_values(match, assigned), (0, match[0]))
+        return first.rstrip("/")
 
     return _EACH_VARIABLE.sub(value, image).replace("#", "/")
 
@@ -159,12 +176,23 @@ def of_keys(text: str, untagged: Sequence[tuple[int, int, str]]) -> Iterator[Spl
             or text[end : end + 1] not in ("", "\n", "\r", '"', "'", " ", ",")
         ):
             continue
-        column = len(own["indent"])
-        for key in _neighbours(text, begin, column):
+        neighbours = list(_neighbours(text, begin, len(own["indent"])))
+        if _FOLDER_KEY.fullmatch(own["key"]):
+            image += _last_name(text, neighbours, "image|name" if image.count("/") == 1 else "image")
+        for key in neighbours:
             value = _TAG_VALUE.match(text, key.end())
             if value and _TAG_KEY.fullmatch(key["key"]):
                 yield SplitTag(*value.span("value"), image, value["value"], "{tag}")
                 break
+
+
+def _last_name(text: str, keys: Sequence[re.Match[str]], names: str) -> str:
+    """Return ``/`` and the last part of an image's name at one of the keys; empty if there is none."""
+    for key in keys:
+        value = _PATH_VALUE.match(text, key.end())
+        if value and "/" not in value["value"] and re.fullmatch(names, key["key"]):
+            return f"/{value['value']}"
+    return ""
 
 
 def of_annotations(text: str) -> Iterator[SplitTag]:
