@@ -109,7 +109,9 @@ def tag_problem(repository: Repository, tag: Tag) -> str:
     group = next((group for group in groups if group.accepts(str(tag))), groups[0])
     with Registry.connect(ImageRef.parse(group.image)) as registry:
         check, _ = verify_tag(registry, tag, (), group.family)
-    return check.detail if check.status == "failed" else ""
+    if check.status != "failed":
+        return ""
+    return check.detail
 
 
 def runs(checkout: Checkout, bump: Bump, github: GitHub | None) -> Choices:

@@ -103,8 +103,14 @@ class Widgets:
         self.cards_view.on_msg(lambda _, content, __: self._receive(content))
 
     def _layout(self, form_fields: Sequence[Field], *, applies: bool) -> Any:
-        blocks = [widget for field in form_fields if not field.seldom for widget in self._block(field.name)]
-        seldom = [widget for field in form_fields if field.seldom for widget in self._block(field.name)]
+        blocks: list[Any] = []
+        seldom: list[Any] = []
+        for field in form_fields:
+            block = seldom if field.seldom else blocks
+            block.append(self.inputs[field.name])
+            if field.name == "tag":
+                block.append(self.other_tag)
+            block.append(self.messages[field.name])
         if seldom:
             hidden = self._widgets.VBox(seldom, layout=self._hidden())
             self._more.observe(lambda change: self._unfold(hidden, unfold=change["new"]), names="value")
@@ -133,8 +139,10 @@ class Widgets:
     @property
     def incomplete_decision(self) -> str:
         """A sentence on what is missing from the first incomplete decision, which its card shows; empty if complete."""
-        problems = (decision_cards.problem(card, self.answers.get(card.id, {})) for card in self.cards)
-        return next(filter(None, problems), "")
+        for card in self.cards:
+            if problem := decision_cards.problem(card, self.answers.get(card.id, {})):
+                return problem
+        return ""
 
     @property
     def open_cards(self) -> int:
@@ -299,8 +307,10 @@ class Widgets:
 
     def dim_plan(self, *, dim: bool) -> None:
         """Dim the plan while the values differ from those it was made for."""
-        change = self._plan.add_class if dim else self._plan.remove_class
-        change("runbook-stale")
+        if dim:
+            self._plan.add_class("runbook-stale")
+        else:
+            self._plan.remove_class("runbook-stale")
 
     def show_result(self, markup: str) -> None:
         """Show the result of a run instead of its plan and progress."""
@@ -329,11 +339,6 @@ class Widgets:
 
     def _text(self, description: str, *, own: Mapping[str, Any] | None = None, **options: str) -> Any:
         return self._new(self._widgets.Text, own, description=description, layout=_WIDE, style=_STYLE, **options)
-
-    def _block(self, name: str) -> list[Any]:
-        """Return a field's input with its message, which is shown below it."""
-        between = [self.other_tag] if name == "tag" else []
-        return [self.inputs[name], *between, self.messages[name]]
 
     def _html(self, name: str) -> Any:
         # The second is JupyterLab's style for text, tables and links, in any theme.

@@ -132,7 +132,7 @@ def decision(
     title: str, metric: str, old: Steps, new: Steps, band: Mapping[int, tuple[float, float]], leaves: int = 0
 ) -> Picture:
     """Plot one metric, old and new, with the expected ``band`` by step, and the step where it ``leaves`` the band."""
-    figure, (axes,) = _figure(7.2, 2.7, 1)
+    figure, (axes,) = _figure(5, 2.9, 1)
     unit = _GIB if metric.startswith("mem-") else 1.0
     steps = sorted(band)
     if steps:
@@ -144,7 +144,7 @@ def decision(
         axes.axvline(leaves, color=_INK, linewidth=1, linestyle=":", label=f"leaves it at step {leaves}")
     axes.set_xlabel("step")
     axes.set_ylabel(f"{metric}{_UNITS.get(metric.partition('-')[0], _UNITS.get(metric, ''))}")
-    axes.set_title(title, fontsize=9, loc="left", color=_INK)
+    axes.set_title(_test_name(title), fontsize=9, loc="left", color=_INK)
     if "time" in metric:
         shown = [value for steps in (old, new) for step, value in steps.items() if step > min(steps)]
         if finite := [value for value in shown if math.isfinite(value)]:  # the first step is warm-up
@@ -242,7 +242,7 @@ def shift(group: Group, verdicts: Verdicts) -> Picture | None:
     """Plot the sorted changes of a group's files; None if only the form changed."""
     if group.ratio is None or not _ratios(group, verdicts):
         return None
-    return _plot_groups([group], verdicts, 7.2, 2.7)
+    return _plot_groups([group], verdicts, 5, 2.9)
 
 
 def _plot_groups(groups: Sequence[Group], verdicts: Verdicts, width: float, height: float) -> Picture:

@@ -32,6 +32,36 @@ def test_from_the_start_page_to_ready_to_merge(lab: Lab, tab: Tab, capsys: pytes
         assert len([it for it in titles if it.startswith(("CI failure with base image", "CI failure on main"))]) == 2
 
 
+def test_a_divergence_ends_in_do_not_merge(lab: Lab, tab: Tab) -> None:
+    lab.quick_ci()
+    tab.open("00-start")
+    tab.choose("Tag", TAG)
+    tab.form.get_by_label("Wait for CI").check()
+    tab.press("Preview", "plan", says="Apply will")
+    tab.confirm()
+    tab.press("Apply", "result")
+    card, keys = tab.card("hybrid"), tab.page.keyboard
+    expect(card).to_be_focused()  # the danger comes first
+    expect(card.locator("img")).to_be_in_viewport()
+    assert "diverges from step 27; limit" in card.inner_text()
+    tab.shot("divergence", card)
+    for key in ("h", "Enter"):
+        keys.press(key)
+    keys.type("its loss diverges")
+    tab.press("Preview", "plan", says="end with “do not merge”")
+    for name in ("gpt3_mcore_te_tp4_pp1_long", "gpt3_moe_mcore_tp2_ep4_memory"):
+        tab.card(name).get_by_role("button", name="Broken").click()
+    tab.press("Preview", "plan", says="end with “do not merge”")
+    tab.confirm()
+    assert "do not merge" in tab.press("Apply", "result")
+    expect(tab.part("result")).to_be_in_viewport()
+    # The decision stays, and the board knows it.
+    assert "of which 0 open" in tab.form.locator(".rb-head").inner_text()
+    tab.open("00-start")
+    assert "do not merge" in tab.text
+    tab.card("hybrid").filter(has_text="✓ Hold: do not merge: its loss diverges").wait_for()
+
+
 def test_by_the_keyboard_alone(lab: Lab, tab: Tab) -> None:
     tab.open("01-github-pin").run_all()
     keys = tab.page.keyboard

@@ -97,12 +97,12 @@ def moved_pins(folder: Path, runs: Sequence[Predicate]) -> list[dict[str, str]]:
 
 
 def table_sections(folder: Path, runs: Sequence[Predicate], pins: Sequence[Mapping[str, str]]) -> list[TableSection]:
-    """Return the tables of a story that have any rows, in order."""
+    """Return the tables of a story that have any rows, the decisions first: they belong to the summary."""
     sections = [
-        _pin_section(pins),
-        _image_section(_newest_table(folder, runs, "image-changes.csv")),
         _decision_section(timeline.decisions(runs)),
+        _pin_section(pins),
         _merge_section(runs),
+        _image_section(_newest_table(folder, runs, "image-changes.csv")),
     ]
     return [section for section in sections if section.rows]
 
