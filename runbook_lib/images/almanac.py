@@ -42,7 +42,9 @@ def _data() -> Mapping[str, Any]:
 def month(repository: str, tag: str) -> str:
     """Return the month of a tag of NGC's PyTorch image, such as ``26.04``; empty for other images and tags."""
     match = re.fullmatch(r"([0-9]{2}\.[0-9]{2})-py3(-.+)?", tag)
-    return match[1] if match and f"/{repository}".endswith("/nvidia/pytorch") else ""
+    if match and f"/{repository}".endswith("/nvidia/pytorch"):
+        return match[1]
+    return ""
 
 
 def facts(old: str, new: str) -> list[dict[str, str]]:

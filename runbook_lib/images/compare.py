@@ -202,11 +202,15 @@ def _table(old: str, new: str, platforms: list[str], components: tuple[Component
 
 
 def _cell(version: str) -> str:
-    return code(shorten(version, _MAX_VALUE)) if version else "not named"
+    if not version:
+        return "not named"
+    return code(shorten(version, _MAX_VALUE))
 
 
 def _bytes(size: int) -> str:
-    return f"{size / 1e9:.2f} GB" if size >= 1e7 else f"{size:,} bytes"
+    if size >= 1e7:
+        return f"{size / 1e9:.2f} GB"
+    return f"{size:,} bytes"
 
 
 def _names(names: Iterable[str]) -> str:

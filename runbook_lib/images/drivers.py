@@ -171,7 +171,9 @@ class DriverRequirement:
 
     @property
     def _no_rule(self) -> str:
-        return f"no rule for CUDA {self.cuda} is known" if self.cuda else "its config does not name its CUDA release"
+        if not self.cuda:
+            return "its config does not name its CUDA release"
+        return f"no rule for CUDA {self.cuda} is known"
 
     @property
     def _starts(self) -> str:
@@ -224,7 +226,9 @@ def _judgement(verdict: Verdict, sentence: str, *sources: RuleSource, remark: st
 
 
 def _needs(rule: DriverRule) -> str:
-    return f"needs driver {rule.needs} or later" if rule.required else f"comes with driver {rule.needs}"
+    if rule.required:
+        return f"needs driver {rule.needs} or later"
+    return f"comes with driver {rule.needs}"
 
 
 def _key(version: str) -> tuple[int, ...]:

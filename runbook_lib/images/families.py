@@ -146,7 +146,9 @@ def edition(tag: Tag) -> str:
         return tag.variant
     if isinstance(tag, NemoTag):
         return tag.name
-    return tag.edition if isinstance(tag, CoreWeaveTag | AlibabaTag | NumberedTag) else ""
+    if isinstance(tag, CoreWeaveTag | AlibabaTag | NumberedTag):
+        return tag.edition
+    return ""
 
 
 def newer_releases(family: AnyFamily, tag: Tag, names: Iterable[str]) -> list[Tag]:

@@ -135,4 +135,6 @@ class Image:
             except ValueError:
                 return None
         # Reproducible builds use the beginning of an epoch.
-        return max(days) if days and min(days) > _EARLIEST else None
+        if days and min(days) > _EARLIEST:
+            return max(days)
+        return None
