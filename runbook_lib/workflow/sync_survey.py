@@ -248,6 +248,11 @@ def survey(
         (snapshot,) = snapshots
         former = old_month.former_tags(checkout, snapshot.commit, sites)
         old_months = old_month.find(checkout, snapshot.commit, former, sites, edits)
+        if not former and checkout.git("rev-parse", "--is-shallow-repository") == "true":
+            notes.append(
+                "The clone is shallow, so the previous month is unknown, and lines that still name it were not searched "
+                "for. `git fetch --unshallow` fetches the history."
+            )
     return Survey(checkout.path, tuple(snapshots), strict, tuple(notes), image_type if of_bump else None, old_months)
 
 

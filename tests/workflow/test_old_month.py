@@ -110,6 +110,14 @@ def test_check_fails_on_old_lines_only_if_strict(clone: Path, capsys: pytest.Cap
     assert "run.sh:1" in capsys.readouterr().out
 
 
+def test_a_shallow_clone_is_reported(clone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commit(clone, {"Dockerfile": f"FROM {IMAGE}:26.04-py3\n", "run.sh": "26.02\n"})
+    shallow = tmp_path / "shallow"
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{clone}", str(shallow))
+    assert main(["check", str(shallow), "--strict"]) == 0
+    assert "--unshallow" in capsys.readouterr().out
+
+
 def test_a_folder_without_its_objects_is_an_error(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     commit(clone, {"Dockerfile": f"FROM {IMAGE}:26.04-py3\n", "run.sh": "26.02\n"})
     blob = git(clone, "rev-parse", "HEAD:run.sh")
