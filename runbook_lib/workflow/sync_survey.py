@@ -250,8 +250,8 @@ def survey(
         old_months = old_month.find(checkout, snapshot.commit, former, sites, edits)
         if not former and checkout.git("rev-parse", "--is-shallow-repository") == "true":
             notes.append(
-                "The clone is shallow, so the previous month is unknown, and lines that still name it were not searched "
-                "for. `git fetch --unshallow` fetches the history."
+                "The clone is shallow, so the previous month is unknown, and no line that names it was searched for. "
+                "`git fetch --unshallow` fetches the history."
             )
     return Survey(checkout.path, tuple(snapshots), strict, tuple(notes), image_type if of_bump else None, old_months)
 
