@@ -21,9 +21,9 @@ class Check:
     detail: str
 
     @classmethod
-    def of(cls, name: str, ok: bool, detail: str) -> "Check":
-        """Return a check that passed if ``ok``, and failed otherwise."""
-        return cls(name, "passed" if ok else "failed", detail)
+    def of(cls, name: str, ok: bool, detail: str, otherwise: Status = "failed") -> "Check":
+        """Return a check that passed if ``ok``, and has the status ``otherwise`` if not."""
+        return cls(name, "passed" if ok else otherwise, detail)
 
     @classmethod
     def each(cls, names: Iterable[str], status: Status, detail: str) -> "list[Check]":
