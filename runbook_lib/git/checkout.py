@@ -315,6 +315,16 @@ class Checkout:
             ) from error
         return self.resolve("HEAD")
 
+    def archive(self, commit: str, path: Path) -> None:
+        """Write a commit's files to a tar archive that only the owner can read, complete or not at all."""
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            self.git("archive", "--format=tar", f"--output={draft}", commit)
+            draft.chmod(0o600)
+            draft.replace(path)
+        except OSError as error:
+            raise atomic_files.cannot_write(path, error) from error
+
     def push(
         self, remote: str, branch: str, commit: str, *, replaces: str | None = None,
         settings: Mapping[str, str] | None = None,
