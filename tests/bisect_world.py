@@ -74,7 +74,7 @@ class World:
     def go(self, plan: BisectPlan) -> tuple[BisectResult, list[dict[str, Any]]]:
         folder = Path(tempfile.mkdtemp(prefix="record-", dir=self.folder))
         step = StepRecord("bisect-image", plan.branch.bump, "o/n", folder)
-        result = bisect.carry_out(step, plan, say=lambda _: None)
+        result = bisect.carry_out(step, plan)
         bisect.verify(step, result)
         lines = (folder / "contributions.jsonl").read_text().splitlines()
         return result, [json.loads(line) for line in lines]

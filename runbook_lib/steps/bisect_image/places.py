@@ -11,11 +11,9 @@ import re
 import shlex
 import statistics
 import subprocess
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Protocol
 
 from runbook_lib.bisect import overlays
 from runbook_lib.bisect.overlays import INVALID, Overlay
@@ -24,11 +22,9 @@ from runbook_lib.containers.work.container import WorkContainer, engine_command
 from runbook_lib.containers.work.tasks import make_step
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import values as golden_values
-from runbook_lib.golden.values import BadGoldenFile
 from runbook_lib.steps.bisect_image.ledger import LedgerRun
 from runbook_lib.steps.bisect_image.request import BisectRequest
-from runbook_lib.system import atomic_files
-from runbook_lib.system.environment import user_environment
+from runbook_lib.system import atomic_files, environment
 
 #: The first line that a container prints: without it none was started, and the exit status is not the test's own.
 _STARTED = "runbook-started:"
@@ -51,20 +47,18 @@ class RunEnd:
     error: str = ""
 
 
-class RunPlace(Protocol):
-    """A place where runs happen."""
-
-    def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
-        """Return the script that a run executes."""
-
-    def finish(self, run: LedgerRun, restored: tuple[Overlay, ...], say: Callable[[str], object]) -> RunEnd | None:
-        """Start a run unless that was done before, and return its end; None if it is still running."""
-
-
-def inside_script(request: BisectRequest, restored: tuple[Overlay, ...], folder: Path, command: str) -> str:
+def inside_script(restored: tuple[Overlay, ...], folder: Path, command: str) -> str:
     """Return the script for the container: install and verify the overlays, then run the command."""
     lines = ["#!/bin/bash", f'echo "{_STARTED} $(hostname)"', overlays.script(restored, str(folder)), command]
     return "\n".join(filter(None, lines)) + "\n"
+
+
+def fill_script(name: str, **values: str) -> str:
+    """Return one of this package's scripts with a value for each of its ``@NAMES@``."""
+    text = files(__package__).joinpath(name).read_text("utf-8")
+    for key, value in values.items():
+        text = text.replace(f"@{key}@", value)
+    return text
 
 
 @dataclass(frozen=True)
@@ -81,12 +75,14 @@ class LocalPlace:
 
     def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
         """Return the user's command with the image filled in, or the container engine's command."""
-        folder = self._folder(run)
+        folder = self.folder / "runs" / str(run.number)
         if self.container is None or self.engine is None:
-            return _fill(self.request.program or self.request.command, {
+            values = {
                 "image": run.image, "overlay": str(folder / "overlay.sh"), "tag": run.point.tag,
                 "restored": ",".join(f"{overlay.name}={overlay.old}" for overlay in restored),
-            })  # fmt: skip
+            }  # fmt: skip
+            command = self.request.program or self.request.command
+            return re.sub(r"\{(image|overlay|tag|restored)\}", lambda match: shlex.quote(values[match[1]]), command)
         step = make_step(
             "run", words=("bash", str(folder / "inside.sh")), checkout=str(self.checkout),
             inside=self.container.inside, launch="",
@@ -98,35 +94,27 @@ class LocalPlace:
         words = engine_command(replace(self.container, image=image), self.engine, step, self.owner)
         return f"exec {shlex.join(words)}"
 
-    def finish(self, run: LedgerRun, restored: tuple[Overlay, ...], say: Callable[[str], object]) -> RunEnd | None:
+    def finish(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> RunEnd | None:
         """Start a run unless it is already claimed, and wait until it ends."""
-        folder = self._folder(run)
+        folder, overlay_folder = self.folder / "runs" / str(run.number), self.folder / "overlays"
         if not (folder / "claim").exists():
             atomic_files.make_folder(folder)
-            inside = inside_script(self.request, restored, self.folder / "overlays", self.request.command)
-            template = files(__package__).joinpath("run.sh").read_text("utf-8")
-            values = {"@FOLDER@": shlex.quote(str(folder)), "@MINUTES@": str(self.request.minutes)}
-            for name, value in values.items():
-                template = template.replace(name, value)
-            command = f"cd {shlex.quote(str(self.checkout))} || exit 1\n{self.command(run, restored)}\n"
-            texts = {"inside.sh": inside, "run.sh": template, "command.sh": command}
-            texts["overlay.sh"] = overlays.script(restored, str(self.folder / "overlays"))
+            texts = {
+                "inside.sh": inside_script(restored, overlay_folder, self.request.command),
+                "run.sh": fill_script("run.sh", FOLDER=shlex.quote(str(folder)), MINUTES=str(self.request.minutes)),
+                "command.sh": f"cd {shlex.quote(str(self.checkout))} || exit 1\n{self.command(run, restored)}\n",
+                "overlay.sh": overlays.script(restored, str(overlay_folder)),
+            }
             for name, text in texts.items():
                 atomic_files.write(folder / name, text)
             # Its own session, so that the run continues if this process is killed.
             process = subprocess.Popen(
-                ["bash", str(folder / "run.sh")], start_new_session=True, env=user_environment(os.environ),
+                ["bash", str(folder / "run.sh")], start_new_session=True, env=environment.user_environment(os.environ),
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             process.wait()
         else:
-            say(f"Run {run.number} was started before: waiting for it.")
-        return self._end(folder)
-
-    def _folder(self, run: LedgerRun) -> Path:
-        return self.folder / "runs" / str(run.number)
-
-    def _end(self, folder: Path) -> RunEnd:
+            print(f"Run {run.number} was started before: waiting for it.")
         with open(folder / "lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # held by the run until it has ended
         output = read_lines(folder / "output.log")
@@ -140,11 +128,6 @@ class LocalPlace:
         if status == 124 and not problem:
             problem = f"it took longer than {self.request.minutes} minutes"
         return RunEnd(status, seconds, node, output, problem, error)
-
-
-def _fill(command: str, values: Mapping[str, str]) -> str:
-    """Return a command with its placeholders replaced by quoted values."""
-    return re.sub(r"\{(image|overlay|tag|restored)\}", lambda match: shlex.quote(values[match[1]]), command)
 
 
 def read_end(folder: Path) -> tuple[int, float, str] | None:
@@ -217,7 +200,7 @@ def _golden_value(folder: Path, metric: str) -> float:
     for path in sorted(folder.glob("1/*/0/assets/**/*.json")):
         try:
             series = golden_values.parse(path.read_bytes()).series.get(metric, {})
-        except (OSError, BadGoldenFile):
+        except (OSError, golden_values.BadGoldenFile):
             continue
         steps = [value for _, value in sorted(series.items()) if math.isfinite(value)]
         values += steps[len(steps) // 2 :]

@@ -1,17 +1,17 @@
 """The result of a search: the conclusion and its probability, a plot, the fix, and a text for upstream."""
 
+import re
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.bisect.overlays import Overlay
-from runbook_lib.bisect.search import Conclusion, Point
-from runbook_lib.display import Picture, View
+from runbook_lib.bisect.search import Conclusion
 from runbook_lib.golden import plots
 from runbook_lib.steps.bisect_image.ledger import LedgerRun
 from runbook_lib.steps.bisect_image.plan import BisectPlan
 from runbook_lib.text import edits
-from runbook_lib.text.edits import Edit
 from runbook_lib.text.markdown import code
 
 #: Labels of a plot, by metric.
@@ -45,12 +45,9 @@ class BisectResult:
     @property
     def suspects(self) -> tuple[str, ...]:
         """The components that could not be swapped, or whose old version could not be verified in the container."""
-        invalid = [f"{name}: its old version did not take effect" for name in self._invalid()]
-        return (*self.plan.ledger.suspects, *invalid)
-
-    def _invalid(self) -> list[str]:
-        points = {run.point.restored for run in self.runs if run.outcome == "invalid"}
-        return sorted(restored[0] for restored in points if len(restored) == 1)
+        restored = {run.point.restored for run in self.runs if run.outcome == "invalid"}
+        invalid = sorted(names[0] for names in restored if len(names) == 1)
+        return (*self.plan.ledger.suspects, *(f"{name}: its old version did not take effect" for name in invalid))
 
     @property
     def sentence(self) -> str:
@@ -72,7 +69,7 @@ class BisectResult:
         if conclusion is None or not self.is_over:
             return "Run the same command again to continue."
         if self.culprits:
-            names = " and ".join(f"{overlay.name} {overlay.old}" for overlay in self._needed())
+            names = " and ".join(f"{overlay.name} {overlay.old}" for overlay in self._needed)
             return f"Install {names} on top of the new image, as below."
         if conclusion.step:
             return f"Stay on {conclusion.step[0]}, and report {conclusion.step[1]} with the text below."
@@ -81,12 +78,19 @@ class BisectResult:
             f"runs themselves were faulty, first discard them by deleting {self.plan.folder}."
         )
 
+    @property
     def _needed(self) -> tuple[Overlay, ...]:
-        """Return the overlays that make the image good: one of several that fail only together, else all."""
-        assert self.conclusion is not None
-        return self.culprits if self.conclusion.together else self.culprits[:1]
+        """The overlays that make the image good: one of several that fail only together, else all."""
+        return self.culprits if self.conclusion and self.conclusion.together else self.culprits[:1]
 
-    def show(self) -> View:
+    @property
+    def _dockerfile_lines(self) -> list[str]:
+        lines: list[str] = []
+        for overlay in self._needed:
+            lines += overlay.dockerfile_lines()
+        return lines
+
+    def show(self) -> display.View:
         """Show the result, the components ruled out, the cost, and each run."""
         if self.plan.request is None:
             return display.note(self.plan.idle)
@@ -112,11 +116,12 @@ class BisectResult:
         names = [overlay.name for overlay in self.plan.ledger.overlays or () if (overlay.name,) in tried]
         return [name for name in names if name not in self.conclusion.culprits]
 
-    def plot(self) -> Picture | View:
+    def plot(self) -> display.Picture | display.View:
         """Plot the values by image and restored component."""
         groups: dict[str, list[float]] = {}
-        points = sorted({run.point for run in self.runs}, key=lambda point: (self._tag_order(point), point.restored))
-        for point in points:
+        tags = list(self.plan.ledger.images)
+        points = {run.point for run in self.runs}
+        for point in sorted(points, key=lambda point: (tags.index(point.tag), point.restored)):
             values = [run.value for run in self.runs if run.point == point and run.value is not None]
             if values:
                 groups["\nold ".join([point.tag, *point.restored])] = values
@@ -124,37 +129,30 @@ class BisectResult:
             return display.note("No run has a value yet.")
         metric = self.plan.request.metric
         label = _LABELS.get(metric, f"{metric}, {self.plan.direction}")
-        known = {tag for tag, _, _ in self.plan.images}
-        restored = {name for name in groups if name not in known}
-        return plots.values_by_group(groups, label, highlighted=restored)
-
-    def _tag_order(self, point: Point) -> int:
-        return [tag for tag, _, _ in self.plan.images].index(point.tag)
+        return plots.values_by_group(groups, label, highlighted=groups.keys() - set(tags))
 
     def edit_diff(self) -> str:
         """Return the proposed edit of the repository's Dockerfiles as a diff; empty without a culprit."""
-        lines = [line for overlay in self._needed() for line in overlay.dockerfile_lines()] if self.culprits else []
+        if not self.culprits:
+            return ""
         branch = self.plan.branch
         name = f"Dockerfile.ci.{branch.bump.image_type}"
-        paths = [path for path in branch.bump.repository.sites.paths if lines and Path(path).name == name]
+        paths = [path for path in branch.bump.repository.sites.paths if Path(path).name == name]
+        reason = textwrap.wrap(f"# bisect-image: {self.sentence}", 110, subsequent_indent="# ")
         proposed = []
         for path, text in branch.checkout.read(paths).items():
-            start = text.find("\nFROM ") if text else -1
-            end = text.find("\n", start + 1) if text else -1
-            if text and start >= 0 and end >= 0:
-                why = f"# bisect-image: {self.sentence}"
-                addition = "\n".join(["", *_wrapped(why), *lines])
-                proposed.append(Edit(path, text, text[:end] + addition + text[end:]))
+            if text and (start := re.search(r"\nFROM .*(?=\n)", text)):
+                addition = "\n".join(["", *reason, *self._dockerfile_lines])
+                proposed.append(edits.Edit(path, text, text[: start.end()] + addition + text[start.end() :]))
         return edits.diff(tuple(proposed))
 
-    def fix(self) -> View:
+    def fix(self) -> display.View:
         """Show the fix: the proposed edit, or the instructions for another Dockerfile."""
         if not self.culprits:
             return display.note(self.advice)
         if diff := self.edit_diff():
             return display.note("Proposed edit; nothing was changed:") + display.diff(diff)
-        lines = [line for overlay in self._needed() for line in overlay.dockerfile_lines()]
-        return display.code("\n".join(lines), title="After FROM in the Dockerfile")
+        return display.code("\n".join(self._dockerfile_lines), title="After FROM in the Dockerfile")
 
     def issue(self) -> str:
         """Return the text of an upstream issue; empty before the search is over, or if no step was found."""
@@ -162,12 +160,11 @@ class BisectResult:
         if conclusion is None or conclusion.step is None or request is None or not self.is_over:
             return ""
         image = self.plan.branch.bump.repository.sites.image
-        better = "higher" if request.higher_is_better else "lower"
-        what = f"the exit status of {code(request.test or request.command)}"
+        metric = "the exit status"
         if request.metric != "exit":
-            what = f"{request.metric} ({better} is better) of {code(request.test or request.command)}"
+            metric = f"{request.metric} ({self.plan.direction})"
         lines = [f"Regression between {image}:{conclusion.step[0]} and {image}:{conclusion.step[1]}", ""]
-        lines += [f"Measured: {what}.", "", self.sentence, ""]
+        lines += [f"Measured: {metric} of {code(request.test or request.command)}.", "", self.sentence, ""]
         lines += ["| image | restored to the old version | values |", "| --- | --- | --- |"]
         for point in sorted({run.point for run in self.runs}):
             values = [f"{run.value:g}" for run in self.runs if run.point == point and run.value is not None]
@@ -182,19 +179,14 @@ class BisectResult:
         nodes = sorted({run.node for run in self.runs if run.node})
         return "\n".join([*lines, "", f"{len(self.runs)} runs on {display.count(len(nodes), 'node')}.", ""])
 
-    def text(self) -> View:
+    def text(self) -> display.View:
         """Show the text for upstream."""
         text = self.issue()
-        return display.code(text, title="Text for upstream") if text else display.note("There is nothing to report.")
+        if not text:
+            return display.note("There is nothing to report.")
+        return display.code(text, title="Text for upstream")
 
 
 def percent(probability: float) -> str:
     """Return a probability as a percentage that never rounds up to certainty."""
     return f"{min(int(probability * 1000) / 10, 99.9):.1f} %"
-
-
-def _wrapped(comment: str) -> list[str]:
-    """Return a Dockerfile comment, wrapped to a readable width."""
-    import textwrap
-
-    return textwrap.wrap(comment, 110, subsequent_indent="# ")

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from runbook_lib.bisect.model import MAX_RUNS
-from runbook_lib.bisect.overlays import known_names
+from runbook_lib.bisect import model, overlays
 from runbook_lib.bump import Bump
 from runbook_lib.errors import Refused
 from runbook_lib.images.families import is_older
@@ -59,11 +58,8 @@ class BisectRequest:
     @property
     def inputs(self) -> dict[str, Any]:
         """The parameters as stored in the record and the ledger."""
-        facts = {
-            **vars(self),
-            "program": "",
-            "components": ", ".join(f"{each.name}={each.old}" for each in self.components),
-        }
+        components = ", ".join(f"{each.name}={each.old}" for each in self.components)
+        facts = {**vars(self), "program": "", "components": components}
         return {name: str(value) for name, value in facts.items() if value not in ("", None)}
 
 
@@ -96,8 +92,8 @@ def parse(
     if image and "{tag}" not in image:
         raise Refused(f"image={image!r} does not contain {{tag}}. Example: registry.example/mcore:{{tag}}")
     match = _BUDGET.fullmatch(budget.strip())
-    if match is None or not 4 <= int(match[1]) <= MAX_RUNS:
-        raise Refused(f"budget={budget!r} is not 4 to {MAX_RUNS} runs. Examples: 40, or 40 runs, 64 GPU hours")
+    if match is None or not 4 <= int(match[1]) <= model.MAX_RUNS:
+        raise Refused(f"budget={budget!r} is not 4 to {model.MAX_RUNS} runs. Examples: 40, or 40 runs, 64 GPU hours")
     if not re.fullmatch(r"[1-9][0-9]{0,3}", minutes):
         raise Refused(f"minutes={minutes!r} is not a limit for each run, from 1 to 9999 minutes.")
     name, higher = _metric(metric, has_golden=bool(test))
@@ -112,11 +108,9 @@ def _components(text: str) -> Iterator[UserOverlay]:
     """Yield the components from comma-separated ``name=version`` entries."""
     for word in filter(None, re.split(r"[,\s]+", text)):
         name, _, version = word.partition("=")
-        if name not in known_names() or not re.fullmatch(r"[A-Za-z0-9][\w.+-]{0,60}", version):
-            raise Refused(
-                f"components has {word[:80]!r}. Write name=version, with the good image's version. Known names: "
-                f"{', '.join(known_names())}; a pins file can add others (docs/bisect.md)."
-            )
+        if name not in overlays.known_names() or not re.fullmatch(r"[A-Za-z0-9][\w.+-]{0,60}", version):
+            known = f"Known names: {', '.join(overlays.known_names())}; a pins file can add others (docs/bisect.md)."
+            raise Refused(f"components has {word[:80]!r}. Write name=version, with the good image's version. {known}")
         yield UserOverlay(name, version)
 
 
@@ -128,10 +122,8 @@ def _metric(text: str, *, has_golden: bool) -> tuple[str, bool]:
     if name in ("", "exit"):
         return "exit", True
     if name != "value" and not has_golden:
-        raise Refused(
-            f"metric={text!r} is a golden metric, which only a test has. For a command use exit, value higher or "
-            "value lower."
-        )
+        advice = "For a command use exit, value higher or value lower."
+        raise Refused(f"metric={text!r} is a golden metric, which only a test has. {advice}")
     if not direction and name in _LOWER:
         direction = "lower"
     if not direction:

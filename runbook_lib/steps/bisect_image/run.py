@@ -1,31 +1,22 @@
 """The search itself: run after run until there is a result, each recorded in the ledger before and after."""
 
-from collections.abc import Callable
-
 from runbook_lib import display, notebooks
 from runbook_lib.bisect.search import Conclusion, Point
 from runbook_lib.checks import Check
-from runbook_lib.display import View
 from runbook_lib.errors import Refused
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import command_line
+from runbook_lib.steps.bisect_image import allocations, places
 from runbook_lib.steps.bisect_image import plan as planning
-from runbook_lib.steps.bisect_image.allocations import SlurmPlace
 from runbook_lib.steps.bisect_image.ledger import LEDGER, LedgerRun
-from runbook_lib.steps.bisect_image.places import judge
-from runbook_lib.steps.bisect_image.plan import BisectPlan
 from runbook_lib.steps.bisect_image.report import BisectResult
-from runbook_lib.system import atomic_files, locks
-from runbook_lib.system.clock import now, stamp
+from runbook_lib.system import atomic_files, clock, locks
 
 _CHECK = "no run was paid for twice"
 
 
-def carry_out(step: StepRecord, plan: BisectPlan, say: Callable[[str], object] = print) -> BisectResult:
-    """With ``apply`` run points until the search is over or a job is still running; return the ledger's result.
-
-    Raises Refused if a problem prevents every run.
-    """
+def carry_out(step: StepRecord, plan: planning.BisectPlan) -> BisectResult:
+    """With ``apply`` run points until the search ends or waits for a job.  Raises Refused for a problem of the plan."""
     if plan.request is None or plan.place is None:
         return BisectResult(plan, None)
     step.add_inputs(**plan.request.inputs, ledger=str(plan.ledger.path))
@@ -34,24 +25,23 @@ def carry_out(step: StepRecord, plan: BisectPlan, say: Callable[[str], object] =
             raise Refused(" ".join(plan.problems))
         atomic_files.make_folder(plan.folder)
         # A second process on the same search would submit the same runs, so this one locks the search until it ends.
-        with locks.locked(plan.folder / "lock", doing=notebooks.BISECT_IMAGE, say=say):
+        with locks.locked(plan.folder / "lock", doing=notebooks.BISECT_IMAGE, say=print):
             plan = planning.reread(plan)
             atomic_files.close_to_others(plan.folder)
-            if isinstance(plan.place, SlurmPlace):
-                planning.archive_commit(plan)
+            if isinstance(plan.place, allocations.SlurmPlace) and not plan.place.tree.exists():
+                plan.branch.checkout.archive(plan.branch.start, plan.place.tree)
             if not plan.ledger.lines:
-                images = {tag: image for tag, image, _ in plan.images}
-                sizes = {tag: size for tag, _, size in plan.images}
+                images, sizes = plan.ledger.images, plan.ledger.sizes
                 plan.ledger.add({"kind": "images", "version": 1, "images": images, "sizes": sizes})
-            while _advance(step, plan, say):
+            while _advance(step, plan):
                 pass
-            if isinstance(plan.place, SlurmPlace) and plan.ledger.pending is None:
+            if isinstance(plan.place, allocations.SlurmPlace) and plan.ledger.pending is None:
                 plan.place.release()
     answer = plan.advance()
     return BisectResult(plan, answer if isinstance(answer, Conclusion) else None)
 
 
-def _advance(step: StepRecord, plan: BisectPlan, say: Callable[[str], object]) -> bool:
+def _advance(step: StepRecord, plan: planning.BisectPlan) -> bool:
     """Take one step of the search; return False when it is over or waiting for a job."""
     assert plan.request is not None
     assert plan.place is not None
@@ -61,36 +51,36 @@ def _advance(step: StepRecord, plan: BisectPlan, say: Callable[[str], object]) -
         if isinstance(answer, Point):
             pending = plan.new_run(answer)
             put_in = [f"{overlay.name} {overlay.requirement}" for overlay in plan.restored(answer)]
-            plan.ledger.add({"kind": "submit", "at": stamp(now()), "overlay": put_in, **_line(pending)})
+            plan.ledger.add({"kind": "submit", "at": clock.stamp(clock.now()), "overlay": put_in, **_line(pending)})
             step.effect("run", f"{pending.number}: {_name(answer)}", "", pending.image)
         elif answer.verdict == "tag only" and plan.ledger.overlays is None and answer.step:
             overlays, suspects = planning.compare_neighbours(plan, answer.step)
-            listed = [vars(overlay) for overlay in overlays]
-            plan.ledger.add({"kind": "components", "overlays": listed, "suspects": suspects})
+            plan.ledger.add({"kind": "components", "overlays": list(map(vars, overlays)), "suspects": suspects})
             return True
         else:
             return False
     restored = plan.restored(pending.point)
-    end = plan.place.finish(pending, restored, say)
+    end = plan.place.finish(pending, restored)
     if end is None:
         return False
-    ended = judge(plan.request, pending, restored, end, plan.folder / "runs" / str(pending.number))
-    plan.ledger.add({"kind": "end", "at": stamp(now()), **_line(ended)})
+    ended = places.judge(plan.request, pending, restored, end, plan.folder / "runs" / str(pending.number))
+    plan.ledger.add({"kind": "end", "at": clock.stamp(clock.now()), **_line(ended)})
     shown = f"{ended.value:g}" if ended.value is not None else f"{ended.outcome}: {ended.reason}"
-    say(f"Run {ended.number} of at most {plan.request.runs}: {_name(ended.point)}: {shown}")
+    print(f"Run {ended.number} of at most {plan.request.runs}: {_name(ended.point)}: {shown}")
     return True
 
 
 def _line(run: LedgerRun) -> dict[str, object]:
-    facts = {name: value for name, value in vars(run).items() if name != "point"}
-    return {**facts, "tag": run.point.tag, "restored": list(run.point.restored)}
+    line = {**vars(run), "tag": run.point.tag, "restored": list(run.point.restored)}
+    del line["point"]
+    return line
 
 
 def _name(point: Point) -> str:
     return " with the old ".join(filter(None, [point.tag, " and ".join(point.restored)]))
 
 
-def verify(step: StepRecord, result: BisectResult) -> View:
+def verify(step: StepRecord, result: BisectResult) -> display.View:
     """Read the ledger again, and record the runs, the checks and the result."""
     request, plan = result.plan.request, result.plan
     if request is None:
