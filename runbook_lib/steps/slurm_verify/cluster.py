@@ -15,10 +15,7 @@ from runbook_lib.slurm.states import Partition
 
 @dataclass(frozen=True)
 class ClusterReport:
-    """``problems`` prevent every submission; ``partitions`` is None if they are unknown.
-
-    ``site`` is completed with the cluster's GPUs per node and its container runtime.
-    """
+    """The site completed with GPUs and runtime, problems that prevent every submission, and partitions, if known."""
 
     site: Site
     problems: tuple[str, ...] = ()
@@ -29,16 +26,14 @@ class ClusterReport:
 def inspect_cluster(slurm: Slurm, site: Site, tests: Sequence[Workload]) -> ClusterReport:
     """Compare a site with this machine and with Slurm's description of the cluster."""
     problems = list(site.processor_problems(test.platform for test in tests))
-    warnings: list[str] = []
+    warnings, missing = [], _missing_paths(site)
     if site.shared:
-        warnings += _missing_paths(site)
+        warnings += missing
     else:
-        problems += [*_missing_paths(site), *_unshared_paths(site)]
+        problems += [*missing, *_unshared_paths(site)]
     if not site.image_names and not (Path(site.checkout) / ".venv").is_dir():
-        problems.append(
-            f"{site.checkout} has no .venv, so all nodes would build one at the same time. Run `uv sync` there once, "
-            "or set an image."
-        )
+        advice = "Run `uv sync` there once, or set an image."
+        problems.append(f"{site.checkout} has no .venv, so all nodes would build one at the same time. {advice}")
     partitions = None
     try:
         partitions = slurm.partitions()
@@ -46,16 +41,15 @@ def inspect_cluster(slurm: Slurm, site: Site, tests: Sequence[Workload]) -> Clus
         problems += site.problems(partitions=gpus, accounts=slurm.own_accounts())
         default = [partition.gpus for partition in partitions if partition.default]
         site = replace(site, node_gpus={**gpus, "": sum(default)})
-        if site.image_names and site.runtime != "apptainer" and not slurm.runs_containers():
-            if site.runtime == "" and slurm.has_program("apptainer"):
-                site = replace(site, runtime="apptainer")
-            else:
-                problems.append(
-                    f"srun here has no option --container-image, so {site.image_names[0]} cannot be run: Pyxis is not "
-                    "installed. Ask the cluster's administrators to install it, or set container: apptainer in "
-                    "the site file if its nodes have apptainer. Without an image only train runs, in the checkout's "
-                    "own environment."
-                )
+        lacks_pyxis = site.image_names and site.runtime != "apptainer" and not slurm.runs_containers()
+        if lacks_pyxis and site.runtime == "" and slurm.has_program("apptainer"):
+            site = replace(site, runtime="apptainer")
+        elif lacks_pyxis:
+            problems.append(
+                f"srun here has no option --container-image, so {site.image_names[0]} cannot be run: Pyxis is not "
+                "installed. Ask the cluster's administrators to install it, or set container: apptainer in the site "
+                "file if its nodes have apptainer. Without an image only train runs, in the checkout's own environment."
+            )
     except Unreachable as error:
         warnings.append(f"{error} The partition, account and sizes were not checked.")
     except RunbookError as error:

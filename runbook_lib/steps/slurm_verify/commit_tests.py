@@ -3,34 +3,32 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from runbook_lib.git import commit_changes
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName
 from runbook_lib.recipes import rows
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm import selection
-from runbook_lib.slurm.selection import SelectedTest
 from runbook_lib.slurm.site import Site
 from runbook_lib.workflow.bump_branch import BumpBranch
 
 
 def read_commit_tests(
     branch: BumpBranch, site: Site, words: str, platform: str, training: tuple[Workload, str] | None
-) -> tuple[tuple[SelectedTest, ...], Mapping[str, str | None], tuple[str, ...]]:
+) -> tuple[tuple[selection.SelectedTest, ...], Mapping[str, str | None], tuple[str, ...]]:
     """Return the tests that ``words`` select in the recipes, their settings and golden files by path, and warnings.
 
     A ``training``, with the text of its settings, replaces the selected tests.  Raises Refused for a test that does
     not exist.
     """
-    paths = branch.checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", branch.start).split("\0")
-    recipes = [path for path in paths if path.startswith(f"{rows.FOLDER}/")]
-    candidates, problems = selection.read_tests(branch.texts(recipes))
+    paths = commit_changes.list_files(branch.checkout, branch.start, rows.FOLDER, FOLDER)
+    candidates, problems = selection.read_tests(branch.texts([path for path in paths if path.startswith(rows.FOLDER)]))
     if training:
         workloads: tuple[Workload, ...] = (training[0],)
+        settings: dict[str, str | None] = {selection.config_of(training[0]): training[1]}
     else:
         workloads = selection.select(candidates, words, platform, branch.bump.image_type)
-    settings = dict(branch.texts({selection.config_of(test) for test in workloads}))
-    if training:
-        settings[selection.config_of(training[0])] = training[1]
-    tests: dict[str, SelectedTest] = {}
+        settings = dict(branch.texts({selection.config_of(test) for test in workloads}))
+    tests: dict[str, selection.SelectedTest] = {}
     repeated = []
     golden: set[str] = set()
     for workload in workloads:

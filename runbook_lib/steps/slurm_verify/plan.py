@@ -7,28 +7,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runbook_lib import display
-from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm import follow, selection, site_file
 from runbook_lib.slurm import submissions as rounds
 from runbook_lib.slurm.batch_files import JobArray, arrays
 from runbook_lib.slurm.client import Slurm
-from runbook_lib.slurm.follow import Follower, ObservedTest
 from runbook_lib.slurm.outcome import MatrixOutcome, conclude
-from runbook_lib.slurm.selection import SelectedTest
 from runbook_lib.slurm.site import Site
-from runbook_lib.slurm.submissions import RoundTest, Submission
 from runbook_lib.steps.slurm_verify.cluster import find_obstacle, inspect_cluster
 from runbook_lib.steps.slurm_verify.commit_tests import golden_files, read_commit_tests
 from runbook_lib.system.atomic_files import read_named
 from runbook_lib.text.lists import join_first
 from runbook_lib.workflow.bump_branch import BumpBranch
 
-_NO_RESULTS = (
-    "No results folder was given, so nothing is planned. "
-    "Set results to a folder that all nodes see, or use a site file."
-)
+_NO_RESULTS = "Nothing is planned without results, a folder that all nodes see: set it, or use a site file."
 
 
 @dataclass(frozen=True)
@@ -46,11 +39,11 @@ class SlurmPlan:
     site: Site
     folder: Path
     slurm: Slurm
-    tests: tuple[SelectedTest, ...] = ()
-    new_tests: tuple[SelectedTest, ...] = ()
+    tests: tuple[selection.SelectedTest, ...] = ()
+    new_tests: tuple[selection.SelectedTest, ...] = ()
     arrays: tuple[JobArray, ...] = ()
-    submissions: tuple[Submission, ...] = ()
-    elsewhere: tuple[RoundTest, ...] = ()
+    submissions: tuple[rounds.Submission, ...] = ()
+    elsewhere: tuple[rounds.RoundTest, ...] = ()
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     texts: Mapping[str, str | None] = field(default_factory=dict, repr=False)
@@ -58,40 +51,34 @@ class SlurmPlan:
     canary: str = ""
 
     @property
-    def blocked(self) -> tuple[SelectedTest, ...]:
-        """The tests that cannot run."""
-        return tuple(entry for entry in self.tests if entry.obstacle)
-
-    @property
-    def left_out(self) -> tuple[tuple[str, str], ...]:
-        """The names of the tests that cannot run, grouped by reason, and the reasons."""
-        by_reason: dict[str, list[str]] = {}
-        for entry in self.blocked:
-            by_reason.setdefault(entry.obstacle, []).append(str(entry.test))
-        return tuple((join_first(names, 3), reason) for reason, names in by_reason.items())
+    def left_out(self) -> dict[str, list[str]]:
+        """The names of the tests that cannot run, by reason."""
+        names: dict[str, list[str]] = {}
+        for entry in self.tests:
+            if entry.obstacle:
+                names.setdefault(entry.obstacle, []).append(str(entry.test))
+        return names
 
     def expected_names(self, test: Workload) -> tuple[str, ...]:
         """Return the names of the golden files that a test should write."""
         return tuple(path.rpartition("/")[2] for path in golden_files(test, self.texts))
 
-    def outcome(self, observed: ObservedTest) -> MatrixOutcome:
+    def outcome(self, observed: follow.ObservedTest) -> MatrixOutcome:
         """Return a test's outcome, with its golden values judged against the commit's."""
         config = selection.config_of(observed.entry.test)
         folder = config.removesuffix("model_config.yaml")
         golden = {path.removeprefix(folder): text for path, text in self.texts.items() if path.startswith(folder)}
         return conclude(observed, golden, self.expected_names(observed.entry.test), self.texts.get(config))
 
-    def show(self) -> View:
+    def show(self) -> display.View:
         """Show the site, the problems, the arrays, and the omitted tests."""
         if self.idle:
             return display.note(self.idle)
         shown = display.facts(
-            commit=self.branch.start[:10],
-            results=self.folder,
+            commit=self.branch.start[:10], results=self.folder,
             image=", ".join(self.site.image_names) or "none: in the checkout itself",
-            partition=", ".join(sorted(set(self.site.partitions.values()))),
-            account=self.site.account,
-        )
+            partition=", ".join(sorted(set(self.site.partitions.values()))), account=self.site.account,
+        )  # fmt: skip
         shown += display.notes(self.problems, title="Nothing can be submitted")
         shown += display.notes(self.warnings, title="Warnings")
         shown += display.notes(filter(None, [self.canary]))
@@ -104,12 +91,12 @@ class SlurmPlan:
                     "GPUs per node": self.site.gpus_for(test), "max. minutes": -(-seconds // 60),
                 })  # fmt: skip
             shown += display.table(rows, empty="Nothing new to submit: all these tests have been submitted already.")
-        if self.blocked:
-            reasons = [{"tests": names, "omitted because": reason} for names, reason in self.left_out]
-            shown += display.note("Left out:") + display.table(reasons)
+        rows = [{"tests": join_first(names, 3), "omitted because": reason} for reason, names in self.left_out.items()]
+        if rows:
+            shown += display.note("Left out:") + display.table(rows)
         return shown
 
-    def files(self) -> View:
+    def files(self) -> display.View:
         """Show each array's batch file, and the first task's files."""
         if not self.arrays:
             return display.note("There is no new batch file.")
@@ -163,10 +150,8 @@ def plan_tests(
         selected = tuple(replace(entry, test=selection.limit_repeats(entry.test, limit)) for entry in selected)
     warnings = (*branch.warnings, *warnings)
     if bump.tag is not None and branch.tip is None:
-        warnings += (
-            f"Branch {bump.branch} does not exist yet: the tests and golden values are from {bump.base} at "
-            f"{branch.start[:10]}.",
-        )
+        source = f"the tests and golden values are from {bump.base} at {branch.start[:10]}"
+        warnings += (f"Branch {bump.branch} does not exist yet: {source}.",)
     plan = _with_submissions(replace(plan, tests=selected, texts=texts, warnings=warnings), name)
     plan = _with_new_tests(plan, rerun, canary=canary)
     if plan.problems or not plan.new_tests:
@@ -187,9 +172,9 @@ def _with_submissions(plan: SlurmPlan, prefix: str) -> SlurmPlan:
     return replace(plan, submissions=submissions, elsewhere=elsewhere, problems=problems, warnings=tuple(warnings))
 
 
-def _unfinished_elsewhere(plan: SlurmPlan, prefix: str, warnings: list[str]) -> tuple[RoundTest, ...]:
+def _unfinished_elsewhere(plan: SlurmPlan, prefix: str, warnings: list[str]) -> tuple[rounds.RoundTest, ...]:
     results = plan.folder.parent
-    started: list[RoundTest] = []
+    started: list[rounds.RoundTest] = []
     for folder in sorted(results.glob(f"{glob.escape(prefix)}-*")):
         if folder == plan.folder:
             continue
@@ -210,11 +195,9 @@ def _unfinished_elsewhere(plan: SlurmPlan, prefix: str, warnings: list[str]) -> 
         warnings.append(f"{error} Whether tests of other commits or images are still running is unknown.")
         return ()
     if unfinished:
-        folders = sorted({test.folder.relative_to(results).parts[0] for test in unfinished})
-        warnings.append(
-            f"{display.count(len(unfinished), 'test')} of this bump, at another commit or with another image, still "
-            f"waiting or running: see {', '.join(folders)}. cancel ends them too."
-        )
+        folders = ", ".join(sorted({test.folder.relative_to(results).parts[0] for test in unfinished}))
+        tests = f"{display.count(len(unfinished), 'test')} of this bump, at another commit or with another image"
+        warnings.append(f"{tests}, still waiting or running: see {folders}. cancel ends them too.")
     return unfinished
 
 
@@ -225,8 +208,7 @@ def _with_arrays(plan: SlurmPlan) -> SlurmPlan:
     obstacles = {}
     for entry in plan.new_tests:
         settings = plan.texts.get(selection.config_of(entry.test)) or ""
-        obstacle = find_obstacle(entry.test, plan.site, cluster.partitions, settings)
-        if obstacle:
+        if obstacle := find_obstacle(entry.test, plan.site, cluster.partitions, settings):
             obstacles[entry.test.name] = obstacle
     if len(obstacles) == len(plan.new_tests):
         return replace(plan, problems=(*dict.fromkeys(obstacles.values()), *plan.problems))
@@ -235,13 +217,14 @@ def _with_arrays(plan: SlurmPlan) -> SlurmPlan:
         tests.append(replace(entry, obstacle=entry.obstacle or obstacles.get(entry.test.name, "")))
     new_tests = tuple(entry for entry in plan.new_tests if entry.test.name not in obstacles)
     plan = replace(plan, tests=tuple(tests), new_tests=new_tests)
-    results = f"{plan.folder}/{rounds.next_round(plan.folder)}"
-    nodes, options = _failed_nodes(plan), plan.site.options
-    if nodes:
-        warning = f"Excluded {nodes}: Slurm reports that they failed in an earlier attempt of these tests."
+    options = plan.site.options
+    if nodes := _failed_nodes(plan):
+        warning = f"Excluded {','.join(nodes)}: Slurm reports that they failed in an earlier attempt of these tests."
         plan = replace(plan, warnings=(*plan.warnings, warning))
-        options = _with_excluded(options, nodes)
-    site = replace(cluster.site, results=results, options=options)
+        excluded = [option.removeprefix("--exclude=") for option in options if option.startswith("--exclude=")]
+        others = (option for option in options if not option.startswith("--exclude="))
+        options = (*others, f"--exclude={','.join([*excluded, *nodes])}")
+    site = replace(cluster.site, results=f"{plan.folder}/{rounds.next_round(plan.folder)}", options=options)
     try:
         job_arrays = arrays([(entry.test, entry.connections) for entry in plan.new_tests], site)
     except Refused as error:
@@ -249,24 +232,14 @@ def _with_arrays(plan: SlurmPlan) -> SlurmPlan:
     return replace(plan, arrays=job_arrays, warnings=(*plan.warnings, *_work_tree_warnings(plan.branch, site)))
 
 
-def _failed_nodes(plan: SlurmPlan) -> str:
+def _failed_nodes(plan: SlurmPlan) -> list[str]:
     names = {entry.test.name for entry in plan.new_tests}
     nodes: set[str] = set()
     for submission in plan.submissions:
         for entry in submission.entries:
             if entry.test.name in names:
                 nodes |= rounds.failed_nodes(entry)
-    return ",".join(sorted(nodes))
-
-
-def _with_excluded(options: tuple[str, ...], nodes: str) -> tuple[str, ...]:
-    others = []
-    for option in options:
-        if option.startswith("--exclude="):
-            nodes = f"{option.removeprefix('--exclude=')},{nodes}"
-        else:
-            others.append(option)
-    return (*others, f"--exclude={nodes}")
+    return sorted(nodes)
 
 
 def _work_tree_warnings(branch: BumpBranch, site: Site) -> list[str]:
@@ -275,10 +248,8 @@ def _work_tree_warnings(branch: BumpBranch, site: Site) -> list[str]:
     head = branch.checkout.resolve("HEAD")
     if head == branch.start and not branch.checkout.uncommitted(["."]):
         return []
-    return [
-        f"Without an image the tests run in {site.checkout} as it is when they start: currently at {head[:10]} with "
-        f"its uncommitted changes, not at {branch.start[:10]}."
-    ]
+    state = f"currently at {head[:10]} with its uncommitted changes, not at {branch.start[:10]}"
+    return [f"Without an image the tests run in {site.checkout} as it is when they start: {state}."]
 
 
 def _with_new_tests(plan: SlurmPlan, rerun: str, *, canary: bool) -> SlurmPlan:
@@ -291,15 +262,14 @@ def _with_new_tests(plan: SlurmPlan, rerun: str, *, canary: bool) -> SlurmPlan:
     names = {}
     for name, entry in runnable.items():
         names[name] = {name, entry.test.case, f"{entry.test.model}/{entry.test.case}"}
-    unknown = words - {"failed"}.union(*names.values())
-    if unknown:
+    if unknown := words - {"failed"}.union(*names.values()):
         raise Refused(f"again names {', '.join(sorted(unknown))}, not among the chosen tests.")
     newest = rounds.newest(plan.submissions)
     submitted = {name: newest[name] for name in runnable if name in newest and newest[name].job is not None}
     new = runnable.keys() - submitted.keys()
     unfinished, outcomes = [], set()
     if words or canary:
-        for observed in Follower(plan.slurm, submitted.values(), notes=False).poll():
+        for observed in follow.Follower(plan.slurm, submitted.values(), notes=False).poll():
             test, word = observed.entry, plan.outcome(observed).word
             is_named = bool(names[test.test.name] & words)
             if is_named and observed.state and not observed.over:
@@ -309,12 +279,12 @@ def _with_new_tests(plan: SlurmPlan, rerun: str, *, canary: bool) -> SlurmPlan:
             else:
                 outcomes.add(word)
     if unfinished:
-        raise Refused(
-            f"again names unfinished tests: {', '.join(unfinished)}. Wait until they finish, or end them with "
-            "cancel; then run again."
-        )
+        advice = "Wait until they finish, or end them with cancel; then run again."
+        raise Refused(f"again names unfinished tests: {', '.join(unfinished)}. {advice}")
     plan = replace(plan, new_tests=tuple(entry for name, entry in runnable.items() if name in new))
-    return _with_canary(plan, outcomes) if canary else plan
+    if canary:
+        return _with_canary(plan, outcomes)
+    return plan
 
 
 def _with_canary(plan: SlurmPlan, outcomes: Collection[str]) -> SlurmPlan:
@@ -324,13 +294,12 @@ def _with_canary(plan: SlurmPlan, outcomes: Collection[str]) -> SlurmPlan:
     if outcomes and "not over" not in outcomes:
         problem = "The canary failed, so the other tests would fail too. Fix the cause, then submit it with again."
         return replace(plan, new_tests=(), problems=(*plan.problems, problem))
-    chosen: list[SelectedTest] = []
+    chosen: list[selection.SelectedTest] = []
     if not outcomes:
         submitted = rounds.newest(plan.submissions)  # a resubmitted test, else the smallest
         by_size = sorted(plan.new_tests, key=lambda entry: (entry.test.world_size, entry.test.time_limit))
         chosen = sorted(by_size, key=lambda entry: entry.test.name not in submitted)[:1]
     sentence = ""
-    if len(plan.new_tests) > len(chosen):
-        more = display.count(len(plan.new_tests) - len(chosen), "more test")
-        sentence = f"{more} can be submitted once the canary has run: run again then."
+    if more := len(plan.new_tests) - len(chosen):
+        sentence = f"{display.count(more, 'more test')} can be submitted once the canary has run: run again then."
     return replace(plan, new_tests=tuple(chosen), canary=sentence)

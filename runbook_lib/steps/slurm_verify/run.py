@@ -7,11 +7,10 @@ them.  The record has the job IDs and the outcome of each test.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import chain
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
-from runbook_lib.display import View
 from runbook_lib.errors import Refused, Unreachable
 from runbook_lib.golden import summary
 from runbook_lib.golden.form import Judgement
@@ -21,7 +20,6 @@ from runbook_lib.slurm import follow as following
 from runbook_lib.slurm import submissions as rounds
 from runbook_lib.slurm.batch_files import TREE
 from runbook_lib.slurm.outcome import MatrixOutcome
-from runbook_lib.slurm.submissions import Submission
 from runbook_lib.steps.slurm_verify.plan import SlurmPlan
 from runbook_lib.system import atomic_files, locks
 from runbook_lib.text.lists import join_first
@@ -41,24 +39,18 @@ class MatrixResults:
     @property
     def judgements(self) -> list[Judgement]:
         """The verdict on each golden file that a test wrote."""
-        judgements: list[Judgement] = []
-        for outcome in self.outcomes:
-            judgements += outcome.judgements
-        return judgements
+        return list(chain.from_iterable(outcome.judgements for outcome in self.outcomes))
 
     @property
     def restarts(self) -> list[str]:
         """A sentence for each attempt before a test's last one."""
-        sentences: list[str] = []
-        for outcome in self.outcomes:
-            sentences += following.earlier_attempts(outcome.now.entry)
-        return sentences
+        return list(chain.from_iterable(following.earlier_attempts(outcome.now.entry) for outcome in self.outcomes))
 
     def names(self, word: str) -> list[str]:
         """Return the tests with this outcome."""
         return [str(outcome.now.entry.test) for outcome in self.outcomes if outcome.word == word]
 
-    def show(self) -> View:
+    def show(self) -> display.View:
         """Show each test with its outcome, then the evidence of those that failed."""
         rows = [outcome.row for outcome in self.outcomes]
         shown = display.table(rows, empty="Nothing has been submitted yet.") + display.notes(self.restarts)
@@ -69,16 +61,16 @@ class MatrixResults:
             shown += display.note(f"… and {len(failed) - _SHOWN} more that failed; the record has all.")
         return shown
 
-    def values(self) -> View:
+    def values(self) -> display.View:
         """Show the golden files that differ, starting with those that need a decision."""
         rows = summary.verdict_rows(self.judgements)
         return display.table(rows, empty="No golden value differs from the commit's.")
 
 
-def _evidence(outcome: MatrixOutcome) -> View:
+def _evidence(outcome: MatrixOutcome) -> display.View:
     failure = outcome.failure
     if failure is None:
-        return View("", "")
+        return display.View("", "")
     title = f"{failure.job}: {failure.kind}"
     if failure.where:
         title += f" ({failure.where.log}, line {failure.where.line})"
@@ -88,9 +80,7 @@ def _evidence(outcome: MatrixOutcome) -> View:
     return display.code("\n".join(failure.evidence), title=title) + display.notes(sentences)
 
 
-def carry_out(
-    step: StepRecord, plan: SlurmPlan, *, cancel: bool = False, say: Callable[[str], object] = print
-) -> SlurmPlan:  # fmt: skip
+def carry_out(step: StepRecord, plan: SlurmPlan, *, cancel: bool = False) -> SlurmPlan:
     """With ``apply`` and without ``cancel``, submit the arrays; return the plan with all submissions.
 
     Raises Refused if a problem prevents submissions or Slurm rejects an array; accepted arrays stay.
@@ -98,18 +88,19 @@ def carry_out(
     bump = plan.branch.bump
     if plan.idle or bump.tag is None:
         return plan
-    step.add_inputs(
-        head_commit=plan.branch.start, results=str(plan.folder), image_under_test=", ".join(plan.site.image_names)
-    )
-    step.warn(*plan.warnings, *(f"Omitted: {tests}. {reason}" for tests, reason in plan.left_out))
+    image = ", ".join(plan.site.image_names)
+    step.add_inputs(head_commit=plan.branch.start, results=str(plan.folder), image_under_test=image)
+    omitted = [f"Omitted: {join_first(names, 3)}. {reason}" for reason, names in plan.left_out.items()]
+    step.warn(*plan.warnings, *omitted)
     is_blocked = bool(plan.problems and plan.new_tests) and not cancel
     if not bump.apply:
         if cancel:
             step.would("end all of these tests that are unfinished")
         elif is_blocked:
             step.warn(*plan.problems)
-        for array in () if cancel or is_blocked else plan.arrays:
-            step.would(f"submit {display.count(len(array.tasks), 'test')} to Slurm as array {array.name}")
+        else:
+            for array in plan.arrays:
+                step.would(f"submit {display.count(len(array.tasks), 'test')} to Slurm as array {array.name}")
         return plan
     if is_blocked:
         raise Refused(" ".join(plan.problems))
@@ -120,11 +111,11 @@ def carry_out(
         atomic_files.close_to_others(plan.folder)
         submissions = _write_jobs(plan)
         if plan.arrays and not cancel:
-            submissions += _submit(step, plan, say)
+            submissions += _submit(step, plan)
     return replace(plan, submissions=submissions)
 
 
-def _write_jobs(plan: SlurmPlan) -> tuple[Submission, ...]:
+def _write_jobs(plan: SlurmPlan) -> tuple[rounds.Submission, ...]:
     """Write the job IDs that were only in the queue.  Raises Refused if another run submitted tests since the plan."""
     written = {array.name: array for array in rounds.read(plan.folder)}
     planned = {array.name: array.job for array in plan.submissions}
@@ -136,18 +127,20 @@ def _write_jobs(plan: SlurmPlan) -> tuple[Submission, ...]:
     return tuple(written.values())
 
 
-def _submit(step: StepRecord, plan: SlurmPlan, say: Callable[[str], object]) -> tuple[Submission, ...]:
+def _submit(step: StepRecord, plan: SlurmPlan) -> tuple[rounds.Submission, ...]:
     number = rounds.next_round(plan.folder)
-    if plan.site.image_names:
-        _archive(plan, plan.folder / str(number))
+    if plan.site.image_names:  # an archive of the tested commit: later changes to the checkout do not affect the jobs
+        folder = plan.folder / str(number)
+        atomic_files.make_folder(folder)
+        plan.branch.checkout.archive(plan.branch.start, folder / TREE)
 
-    def report(array: Submission) -> None:
+    def report(array: rounds.Submission) -> None:
         target = f"{array.name} ({display.count(len(array.entries), 'test')})"
         step.effect("slurm job", target, None, array.job)
 
     arrays = rounds.write_round(plan.folder, number, plan.arrays)
     try:
-        return following.submit(plan.slurm, arrays, report, say=say)
+        return following.submit(plan.slurm, arrays, report)
     except Unreachable as error:
         raise Unreachable(f"{error} {_RETRY}") from error
     except Refused:
@@ -155,21 +148,9 @@ def _submit(step: StepRecord, plan: SlurmPlan, say: Callable[[str], object]) -> 
         raise
 
 
-def _archive(plan: SlurmPlan, folder: Path) -> None:
-    """Write an archive of the tested commit, so that later changes to the checkout do not affect the jobs."""
-    atomic_files.make_folder(folder)
-    draft = folder / f".{TREE}.tmp"
-    plan.branch.checkout.git("archive", "--format=tar", f"--output={draft}", plan.branch.start)
-    try:
-        draft.chmod(0o600)
-        draft.replace(folder / TREE)
-    except OSError as error:
-        raise atomic_files.cannot_write(folder / TREE, error) from error
-
-
 def follow(
     step: StepRecord, plan: SlurmPlan, *, wait: bool = False, early: bool = False, cancel: bool = False,
-    say: Callable[[str], object] = print, sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> MatrixResults:  # fmt: skip
     """Return the outcomes of the submitted tests; with ``wait``, wait for all first.  A preview never waits.
 
@@ -188,7 +169,7 @@ def follow(
     expected = {chosen.test.name: plan.expected_names(chosen.test) for chosen in plan.tests}
     follower = following.Follower(plan.slurm, entries, expected, early=early and apply, notes=apply)
     try:
-        tests = following.follow(follower, wait=wait and apply, sleep=sleep, say=say)
+        tests = following.follow(follower, wait=wait and apply, sleep=sleep)
     except Unreachable as error:
         raise Unreachable(f"{error} {_RETRY}") from error
     step.table("slurm jobs", display.rows(plan.submissions, array="name", job="job"))
@@ -232,9 +213,8 @@ def verify(step: StepRecord, plan: SlurmPlan, results: MatrixResults) -> None:
         (_CHECKS[2], unjudged, f"{display.count(len(results.judgements), 'file')} compared."),
     ):
         if pending:
-            step.check(Check(name, "waiting", f"{detail} Open: {join_first(pending, 5)}."))
-        else:
-            step.check(Check(name, "passed", detail))
+            detail += f" Open: {join_first(pending, 5)}."
+        step.check(Check.of(name, not pending, detail, "waiting"))
     sentence = f"{display.count(len(words), 'test')} on Slurm: {counts}"
     if running:
         sentence += "; waiting for Slurm"
@@ -259,7 +239,7 @@ def _unsubmitted(step: StepRecord, plan: SlurmPlan) -> tuple[str, str]:
     if plan.arrays and not bump.apply:
         tests = display.count(sum(len(array.tasks) for array in plan.arrays), "test")
         sentence = f"Preview: {tests} would be submitted, in {display.count(len(plan.arrays), 'array')}"
-        if plan.blocked:
-            sentence += f"; {len(plan.blocked)} cannot run"
+        if plan.left_out:
+            sentence += f"; {sum(map(len, plan.left_out.values()))} cannot run"
         return f"{sentence}. {plan.canary}".rstrip(), command_line.command(step.name, step.bump, apply=True)
     return plan.canary, ""

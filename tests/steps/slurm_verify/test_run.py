@@ -22,6 +22,7 @@ from runbook_lib.runner import execute as run
 from runbook_lib.slurm import states
 from runbook_lib.slurm.client import Slurm
 from runbook_lib.slurm.outcome import MatrixOutcome
+from runbook_lib.slurm.selection import SelectedTest
 from runbook_lib.slurm.site import Site
 from runbook_lib.slurm.states import ArrayElement
 from runbook_lib.steps.slurm_verify import plan as slurm_plan
@@ -59,8 +60,8 @@ class World:
     def go(self, plan: SlurmPlan, **options: bool) -> tuple[dict[str, MatrixOutcome], list[dict[str, Any]]]:
         """Carry out, follow and verify; return the outcomes by test, and the entries of the record."""
         step = self.step(plan)
-        done = slurm_verify.carry_out(step, plan, cancel=options.get("cancel", False), say=lambda _: None)
-        results = slurm_verify.follow(step, done, sleep=lambda _: time.sleep(0.2), say=lambda _: None, **options)
+        done = slurm_verify.carry_out(step, plan, cancel=options.get("cancel", False))
+        results = slurm_verify.follow(step, done, sleep=lambda _: time.sleep(0.2), **options)
         slurm_verify.verify(step, done, results)
         assert step.folder is not None
         lines = (step.folder / "contributions.jsonl").read_text().splitlines()
@@ -137,21 +138,24 @@ def test_a_preview_writes_and_submits_nothing(world: World, tag: str, apply: boo
 # -- problems before submitting --------------------------------------------------------------------------------------
 
 
+def blocked_tests(plan: SlurmPlan) -> list[SelectedTest]:
+    return [entry for entry in plan.tests if entry.obstacle]
+
+
 @needs_slurm
 def test_a_test_that_cannot_run_is_left_out_and_reported(world: World) -> None:
     plan = world.plan()
     assert cases(plan) == list(slurm_repository.CASES)
-    (blocked,) = plan.blocked
+    (blocked,) = blocked_tests(plan)
     assert "WORLD_SIZE is 4" in blocked.obstacle
     assert "least-gpus" in blocked.obstacle
     assert "wide" in plan.show().text
     _, entries = world.go(world.plan(apply=False))
     assert any(f"gpt/wide@dgx_h100 (dev). {blocked.obstacle}" in sentence for sentence in sentences("warning", entries))
     all_blocked = replace(plan, tests=tuple(replace(entry, obstacle="So.") for entry in plan.tests))
-    assert all_blocked.left_out == (
-        ("gpt/good@dgx_h100 (dev), gpt/drift@dgx_h100 (dev), gpt/oom@dgx_h100 (dev) and 5 more", "So."),
-    )
-    assert world.plan(site=replace(world.site, least_gpus=4)).blocked == ()
+    names = "gpt/good@dgx_h100 (dev), gpt/drift@dgx_h100 (dev), gpt/oom@dgx_h100 (dev) and 5 more"
+    assert names in all_blocked.show().text
+    assert blocked_tests(world.plan(site=replace(world.site, least_gpus=4))) == []
     all_gpus = world.plan(site=replace(world.site, least_gpus=8))  # as many as the nodes of this cluster have
     assert "#SBATCH --exclusive" not in plan.files().text
     assert "#SBATCH --exclusive" in all_gpus.files().text
@@ -291,7 +295,7 @@ def test_one_test_that_cannot_run_here_is_left_out_and_the_others_are_planned(wo
     plan = world.plan(tests="good")
     assert [f"{entry.test.model}/{entry.test.case}" for entry in plan.new_tests] == ["gpt/good"]
     assert plan.problems == ()
-    obstacles = {entry.test.model: entry.obstacle for entry in plan.blocked}
+    obstacles = {entry.test.model: entry.obstacle for entry in blocked_tests(plan)}
     assert "8 GPUs" in obstacles["bert"]
     assert "/opt/megatron-lm" in obstacles["t5"]
     assert "the same name" in obstacles["gpt"]
@@ -666,12 +670,12 @@ def test_a_controller_that_stays_down_is_reported_with_the_next_action(
         )
         context.setattr("runbook_lib.transport.polling.MAX_FAILURES", 1)
         with pytest.raises(Unreachable, match=r"'away'.* Run the same command again"):
-            slurm_verify.carry_out(world.step(plan), plan, say=lambda _: None)
-    done = slurm_verify.carry_out(world.step(plan), world.plan(tests="good"), say=lambda _: None)
+            slurm_verify.carry_out(world.step(plan), plan)
+    done = slurm_verify.carry_out(world.step(plan), world.plan(tests="good"))
     with monkeypatch.context() as context:
         context.setattr(
             Slurm, "queue", lambda _: states.elements('{"errors": [{"error": "away"}], "jobs": []}', "squeue")
         )
         context.setattr("runbook_lib.transport.polling.MAX_FAILURES", 1)
         with pytest.raises(Unreachable, match=r"'away'.* Run the same command again"):
-            slurm_verify.follow(world.step(plan), done, wait=True, sleep=lambda _: None, say=lambda _: None)
+            slurm_verify.follow(world.step(plan), done, wait=True, sleep=lambda _: None)
