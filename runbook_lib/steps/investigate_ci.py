@@ -1,24 +1,21 @@
 """The causes of a CI run's failed jobs, and the changed files that may be related."""
 
 import re
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.checks import Check
-from runbook_lib.clients.github.ci_status import labels_at
+from runbook_lib.clients.github import ci_status
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull, WorkflowRun
-from runbook_lib.display import View
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout, slug_of
 from runbook_lib.recipes.ci_selection import WORKFLOW_FILE, select_tests
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.codeowners import PLACES, owners
-from runbook_lib.triage import failed_jobs, history
-from runbook_lib.triage.failed_jobs import DiagnosedJob, RequestedRun
+from runbook_lib.triage import failed_jobs
 from runbook_lib.workflow.repository import choose
 
 _NAME_ONE = "Name a run: -r place '#12', a branch, or the URL of a run, job or pull request."
@@ -32,34 +29,25 @@ class Investigation:
     ``changed_files`` are table rows of its files.
     """
 
-    place: RequestedRun | None
-    failures: tuple[DiagnosedJob, ...] = ()
+    place: failed_jobs.RequestedRun | None
+    failures: tuple[failed_jobs.DiagnosedJob, ...] = ()
     changed_files: tuple[dict[str, object], ...] = ()
     pull: Pull | None = None
     selection: str = ""
     problem: str = ""
 
-    def show(self) -> View:
+    def show(self) -> display.View:
         """Show the run and its pull request, its failed jobs with their evidence, and the changed files."""
         if self.place is None:
             return display.note(f"{self.problem} {_NAME_ONE}")
         run, pull = self.place.run, self.pull
-        facts = {
-            "run": run.url,
-            "branch": run.head_branch,
-            "commit": run.head_sha,
-            "ended": run.conclusion or "not yet",
-        }
+        ended = run.conclusion or "not yet"
+        facts = {"run": run.url, "branch": run.head_branch, "commit": run.head_sha, "ended": ended}
         if pull:
-            facts |= {
-                "pull_request": f"#{pull.number} {pull.title}",
-                "author": pull.author,
-                "base": pull.base_ref,
-                "labels": ", ".join(sorted(pull.labels)) or "none",
-                "ci_runs": self.selection,
-            }
-        shown = display.facts(**facts)
-        shown += failed_jobs.show(self.failures)
+            labels = ", ".join(sorted(pull.labels)) or "none"
+            facts |= {"pull_request": f"#{pull.number} {pull.title}", "author": pull.author, "base": pull.base_ref}
+            facts |= {"labels": labels, "ci_runs": self.selection}
+        shown = display.facts(**facts) + failed_jobs.show(self.failures)
         if self.changed_files:
             shown += display.note("Files in the pull request; those named in the logs come first:")
             shown += display.table(self.changed_files)
@@ -67,9 +55,8 @@ class Investigation:
 
 
 def look(
-    checkout: Checkout, github: GitHub | None, place: str, base: str = "main", say: Callable[[str], object] = print, *,
-    records: Path | None = None,
-) -> Investigation:  # fmt: skip
+    checkout: Checkout, github: GitHub | None, place: str, base: str = "main", *, records: Path | None = None
+) -> Investigation:
     """Investigate the run that ``place`` names, as ``failed_jobs.find_run`` parses it.  Changes nothing.
 
     ``records`` is a bump's folder: the records of its repository are searched for earlier failures.
@@ -83,28 +70,21 @@ def look(
     if github is None:
         return Investigation(None, problem="GitHub cannot be queried without a token.")
     try:
-        requested = failed_jobs.find_run(
-            github, _pull_of(checkout, github, branch) or branch, choose(checkout).workflow
-        )
+        name = _pull_of(checkout, github, branch) or branch
+        requested = failed_jobs.find_run(github, name, choose(checkout).workflow)
     except RunbookError as error:
         if place:
             raise
         return Investigation(None, problem=str(error))
     number = re.fullmatch(r"pull-request/([0-9]{1,18})", requested.run.head_branch)
     if number is None:
-        return Investigation(requested, _with_history(failed_jobs.diagnose_run(github, requested, base, say), records))
+        failures = failed_jobs.diagnose_run(github, requested, base, print)
+        return Investigation(requested, failed_jobs.add_history(failures, records))
     pull = github.pull(int(number[1]))
-    change = f"#{pull.number}"
-    failures = _with_history(failed_jobs.diagnose_run(github, requested, pull.base_ref, say, change), records)
+    failures = failed_jobs.diagnose_run(github, requested, pull.base_ref, print, f"#{pull.number}")
+    failures = failed_jobs.add_history(failures, records)
     files = _file_rows(checkout, github.files(pull.number), failures)
     return Investigation(requested, failures, files, pull, _selection(checkout, github, pull, requested.run))
-
-
-def _with_history(jobs: tuple[DiagnosedJob, ...], records: Path | None) -> tuple[DiagnosedJob, ...]:
-    if records is None:
-        return jobs
-    earlier = history.read(records.parent.parent)
-    return tuple(replace(job, failure=earlier.add_to(job.failure)) for job in jobs)
 
 
 def _pull_of(checkout: Checkout, github: GitHub, branch: str) -> str:
@@ -128,32 +108,29 @@ def _selection(checkout: Checkout, github: GitHub, pull: Pull, run: WorkflowRun)
         workflow = checkout.read([WORKFLOW_FILE], commit)[WORKFLOW_FILE]
         if not workflow:
             return f"unknown: {WORKFLOW_FILE} does not exist"
-        labels = labels_at(pull.labels, github.labellings(pull.number), run.created)
+        labels = ci_status.labels_at(pull.labels, github.labellings(pull.number), run.created)
         return select_tests(labels, workflow=workflow).sentence
     except CannotTell as error:
         return f"unknown: {error}"
 
 
 def _file_rows(
-    checkout: Checkout, files: tuple[str, ...], failures: tuple[DiagnosedJob, ...]
+    checkout: Checkout, files: tuple[str, ...], failures: tuple[failed_jobs.DiagnosedJob, ...]
 ) -> tuple[dict[str, object], ...]:  # fmt: skip
     texts = checkout.read(PLACES, "HEAD")
     code_owners = owners(next((text for text in texts.values() if text), ""), files)
     rows: list[dict[str, object]] = []
     for path in files:
-        jobs = dict.fromkeys(failure.failure.job for failure in failures if _is_related(failure, path))
+        jobs: dict[str, None] = {}
+        for failure in failures:
+            is_of_test = bool(failure.test) and f"/{failure.test}/" in path
+            if is_of_test or any(path in line for line in failure.failure.evidence):
+                jobs[failure.failure.job] = None
         rows.append({"file": path, "owners": " ".join(code_owners[path]), "named by": "; ".join(jobs)})
     return tuple(sorted(rows, key=lambda row: (not row["named by"], str(row["file"]))))
 
 
-def _is_related(failure: DiagnosedJob, path: str) -> bool:
-    """Return True if a failure's evidence contains the path, or the path is one of its test's files."""
-    if failure.test and f"/{failure.test}/" in path:
-        return True
-    return any(path in line for line in failure.failure.evidence)
-
-
-def verify(step: StepRecord, investigation: Investigation) -> View:
+def verify(step: StepRecord, investigation: Investigation) -> display.View:
     """Record the result."""
     if investigation.place is None:
         step.done(investigation.problem, _NAME_ONE)

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of, platform_of
@@ -16,7 +17,7 @@ from runbook_lib.golden import ci_runs, match_artifacts
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.transport.ranges import Address
-from runbook_lib.triage import read_logs
+from runbook_lib.triage import history, read_logs
 from runbook_lib.triage.base_branch import BAD, BaseResult, Comparison, other_cause
 from runbook_lib.triage.failure import FailedJob, Failure
 from runbook_lib.triage.read_logs import JobLogs
@@ -222,6 +223,18 @@ def _artifacts(github: GitHub, run_id: int, jobs: Sequence[WorkflowJob]) -> dict
             address = Address(*github.download(match.upload.id))
             artifacts[match.jobs[0].id] = (address, match.upload.size, match.upload.expired)
     return artifacts
+
+
+def add_history(jobs: Sequence[DiagnosedJob], records: Path | None) -> tuple[DiagnosedJob, ...]:
+    """Add earlier failures with the same cause, and flaky ones of the job; ``records`` is a bump's folder."""
+    if records is None or not jobs:
+        return tuple(jobs)
+    earlier = history.read(records.parent.parent)
+    listed = []
+    for job in jobs:
+        flaky = earlier.flaky_runs(job.failure, job.platform)
+        listed.append(replace(job, failure=earlier.add_to(job.failure), flaky_before=flaky))
+    return tuple(listed)
 
 
 def evidence_rows(jobs: Iterable[DiagnosedJob]) -> list[dict[str, object]]:

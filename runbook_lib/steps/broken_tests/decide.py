@@ -8,7 +8,6 @@ from typing import Any
 
 from runbook_lib import display
 from runbook_lib.clients.github.models import Issue
-from runbook_lib.display import View
 from runbook_lib.errors import Refused
 from runbook_lib.golden.decision_facts import fingerprint
 from runbook_lib.pins.check import check_pins
@@ -20,9 +19,7 @@ from runbook_lib.steps.broken_tests.failures import Triage
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit
 from runbook_lib.triage.failed_jobs import DiagnosedJob
-from runbook_lib.workflow import bisect_offer
-from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.quarantines import edit_recipes, is_quarantined, resolve_targets, rows_of
+from runbook_lib.workflow import bisect_offer, quarantines
 from runbook_lib.workflow.run_choice import ChosenRun
 
 #: Causes for which a test is proposed as broken.  Step 5 handles drift; builds, linters and unit tests have no row.
@@ -78,9 +75,9 @@ class QuarantinePlan:
                 path, text, [target], issue, companions=tuple(issues), soft=self.soft, whole_rows=whole_rows
             )
 
-        return edit_recipes(self.run.branch, issues, mark, self.reenabled)
+        return quarantines.edit_recipes(self.run.branch, issues, mark, self.reenabled)
 
-    def show(self) -> View:
+    def show(self) -> display.View:
         """Return the tests, their issues and the recipes' diff, which shows an issue to be filed as ``#(new)``."""
         if self.run.source is None:
             return display.note("There is nothing to decide.")
@@ -133,7 +130,7 @@ class QuarantinePlan:
             if "/" in job.test and job.failure.kind in _PROPOSED and job.test not in named:
                 jobs.setdefault(job.test, []).append(job)
         tests: dict[str, DiagnosedJob] = {}
-        for row in rows_of(self.run.branch, [test.partition("/")[2] for test in jobs]):
+        for row in quarantines.rows_of(self.run.branch, [test.partition("/")[2] for test in jobs]):
             test = f"{row.model}/{row.case}"
             on_github = not _GITHUB_SCOPES.isdisjoint(cell.value for cell in row.scopes)
             if on_github and self.run.bump.image_type in row.environments:
@@ -163,12 +160,8 @@ class QuarantinePlan:
 
 
 def _open_decision(test: str, job: DiagnosedJob, why: str, suggestion: str, search: str = "") -> dict[str, Any]:
-    facts = {
-        "test": test,
-        "numbers": job.failure.cause,
-        "key": fingerprint(job.failure.kind, job.failure.cause, job.on_base.state),
-        "search": search,
-    }
+    key = fingerprint(job.failure.kind, job.failure.cause, job.on_base.state)
+    facts = {"test": test, "numbers": job.failure.cause, "key": key, "search": search}
     return {"name": test, "why": why, "suggestion": suggestion, "facts": facts}
 
 
@@ -187,20 +180,20 @@ def plan(
     """
     run = failures.run
     branch, source = run.branch, run.source
-    targets, rows = resolve_targets(branch, broken, "broken")
-    reenabled, _ = resolve_targets(branch, reenable, "reenable")
-    again, _ = resolve_targets(branch, rerun, "rerun")
+    targets, rows = quarantines.resolve_targets(branch, broken, "broken")
+    reenabled, _ = quarantines.resolve_targets(branch, reenable, "reenable")
+    again, _ = quarantines.resolve_targets(branch, rerun, "rerun")
     if source is None or run.bump.tag is None:  # without a bump ``survey`` plans
         return QuarantinePlan(failures)
     decisions, quarantined, warnings = [], [], []
     for target in targets:
         target_rows = [row for row in rows if target.is_of(row)]
-        if all(is_quarantined(row, soft) for row in target_rows):
+        if all(quarantines.is_quarantined(row, soft) for row in target_rows):
             quarantined.append(target)
             continue
         test = f"{target.model}/{target.case}"
-        failed = [job for job in failures.jobs if job.test == test and job.platform in ("", target.platform)]
-        job = next(iter(failed), None)
+        failed = (job for job in failures.jobs if job.test == test and job.platform in ("", target.platform))
+        job = next(failed, None)
         if job is None and "unseen-failure" not in run.bump.allow:
             raise Refused(f"{target} did not fail in {source.name}, so it is not broken.", "unseen-failure")
         if job is not None and job.failure.kind == "golden drift":
@@ -219,13 +212,14 @@ def _decision(
     scopes: dict[str, None] = {}
     for row in rows:
         scopes |= dict.fromkeys(quarantine.gating_scopes(row))
-    old, new = _images(run.branch)
+    sites = bump.repository.sites
+    pins = check_pins(run.branch.checkout.read(sites.pin_paths, run.branch.base_commit), sites)
+    base_images = sorted({pin.image for pin in pins if pin.role == f"lockstep {bump.image_type}"})
+    search_result = bisect_offer.result_of(run.pull_request.records, f"{target.model}/{target.case}@{target.platform}")
     body = tracking.body(
-        target, bump, job, recipe=rows[0].recipe, scopes=tuple(scopes), old=old, new=new, run=run.url,
-        pull=pull.url if pull else "", internal=internal,
-        search_result=bisect_offer.result_of(
-            run.pull_request.records, f"{target.model}/{target.case}@{target.platform}"
-        ),
+        target, bump, job, recipe=rows[0].recipe, scopes=tuple(scopes), old=", ".join(base_images) or "unknown",
+        new=f"{sites.image}:{bump.tag}", run=run.url, pull=pull.url if pull else "", internal=internal,
+        search_result=search_result,
     )  # fmt: skip
     issue = None
     if github and (number := issue_references.issue_of_reason(target.reason, github.repository)):
@@ -235,12 +229,3 @@ def _decision(
     elif github:
         issue = tracking.open_issue(github, target)
     return Decision(target, issue, tracking.title(target, bump, job), body)
-
-
-def _images(branch: BumpBranch) -> tuple[str, str]:
-    """Return the base branch's image (``unknown`` if its pins name none) and the bump's image."""
-    bump = branch.bump
-    sites = bump.repository.sites
-    verdicts = check_pins(branch.checkout.read(sites.pin_paths, branch.base_commit), sites)
-    old = {pin.image for pin in verdicts if pin.role == f"lockstep {bump.image_type}"}
-    return ", ".join(sorted(old)) or "unknown", f"{sites.image}:{bump.tag}"

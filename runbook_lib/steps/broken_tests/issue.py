@@ -46,13 +46,13 @@ def choose(issues: Iterable[Issue], test: Target, login: str = "") -> Issue | No
     Only issues by members of the repository or by ``login`` count: a stranger could close or change an issue that a
     recipe row refers to.  A name that is only a prefix of another test's name does not match.
     """
-    trusted = [
-        issue for issue in issues if issue.state == "open" and (issue.insider or (login and issue.author == login))
-    ]
-    trusted.sort(key=lambda issue: issue.number)
-    for issue in trusted:
-        if marker(test) in issue.body:
-            return issue
+    trusted = []
+    for issue in sorted(issues, key=lambda issue: issue.number):
+        if issue.state == "open" and (issue.insider or (login and issue.author == login)):
+            trusted.append(issue)
+    marked = [issue for issue in trusted if marker(test) in issue.body]
+    if marked:
+        return marked[0]
     name = re.compile(rf"(?<![\w-]){re.escape(test.case)}(?![\w-])")
     unmarked = [issue for issue in trusted if "base-image-runbook:broken" not in issue.body]
     for field in ("title", "body"):
@@ -97,19 +97,9 @@ def title(test: Target, bump: Bump, job: DiagnosedJob | None = None) -> str:
 
 
 def body(
-    test: Target,
-    bump: Bump,
-    job: DiagnosedJob | None,
-    *,
-    recipe: str,
-    scopes: Sequence[str],
-    old: str,
-    new: str,
-    run: str,
-    pull: str,
-    search_result: str = "",
-    internal: bool = False,
-) -> str:
+    test: Target, bump: Bump, job: DiagnosedJob | None, *, recipe: str, scopes: Sequence[str], old: str, new: str,
+    run: str, pull: str, search_result: str = "", internal: bool = False,
+) -> str:  # fmt: skip
     """Return the text of a new issue; ``old`` and ``new`` are image references, ``run`` and ``pull`` URLs.
 
     ``search_result`` is bisect-image's result for the test.  ``internal`` omits the log lines, because readers of
@@ -131,11 +121,8 @@ def body(
 
 def body_of_quarantined(test: Target, row: RecipeRow, age: str) -> str:
     """Return the text of an issue for a row that was quarantined without one; ``age`` is in words."""
-    facts = {
-        "environment": ", ".join(row.environments),
-        "platforms": ", ".join(row.platforms),
-        "quarantined": f"{age} ({row.recipe}:{row.line})",
-    }
+    facts = {"environment": ", ".join(row.environments), "platforms": ", ".join(row.platforms)}
+    facts["quarantined"] = f"{age} ({row.recipe}:{row.line})"
     scopes = [cell.value.removesuffix(BROKEN) for cell in row.scopes]
     introduction = "The test is quarantined, and was not tracked by an issue"
     return _text(test, introduction, facts, row.recipe, scopes, "the base image")

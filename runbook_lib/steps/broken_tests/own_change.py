@@ -8,7 +8,6 @@ from runbook_lib.checks import Check
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Issue
-from runbook_lib.display import View
 from runbook_lib.pins.repositories import FUNCTIONAL
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes.targets import Target
@@ -17,10 +16,7 @@ from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests.survey import QuarantineSurvey
 from runbook_lib.text import edits
 from runbook_lib.text.markdown import code, prose, unlinked
-from runbook_lib.workflow import branch_history, bump_branch
-from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.proposal import head_of
-from runbook_lib.workflow.pull_request import open_draft
+from runbook_lib.workflow import branch_history, bump_branch, proposal, pull_request
 from runbook_lib.workflow.quarantines import check_reenabled, commit_message, recipe_texts
 
 
@@ -56,11 +52,10 @@ def carry_out(step: StepRecord, survey: QuarantineSurvey) -> SurveyOutcome:
     if edited:
         step.diff(edits.diff(edited))
         commit = branch_history.make(step, branch, edited, commit_message(bump.title, issues, survey.reenabled))
+    url = ""
     if not commit:
         step.report("No row changes.")
-        return SurveyOutcome(survey, issues)
-    url = ""
-    if bump.publish and survey.github is not None:
+    elif bump.publish and survey.github is not None:
         url = _publish(step, survey, survey.github, commit, issues)
     return SurveyOutcome(survey, issues, commit, url)
 
@@ -69,15 +64,13 @@ def _file_issues(step: StepRecord, survey: QuarantineSurvey) -> dict[Target, Iss
     github, issues = survey.github, {}
     assert github is not None  # publishing needs a token
     for target in survey.untracked:
-        if issue := tracking.open_issue(github, target):
-            step.report(f"#{issue.number} tracks {target}.")
-        else:
+        issue = tracking.open_issue(github, target)
+        if issue is None:
             test = next(test for test in survey.tests if target.is_of(test.entry.row))
+            title = unlinked(f"Quarantined in CI: {target}")
             body = tracking.body_of_quarantined(target, test.entry.row, test.age)
-            issue = tracking.file(
-                step, github, target, unlinked(f"Quarantined in CI: {target}"), body, survey.bump.base
-            )
-            step.report(f"#{issue.number} was filed for {target}.")
+            issue = tracking.file(step, github, target, title, body, survey.bump.base)
+        step.report(f"#{issue.number} tracks {target}.")
         issues[target] = issue
     return issues
 
@@ -95,7 +88,7 @@ def _publish(
     text = ["### Quarantined tests", ""]
     text += [f"- {code(str(target))} is re-enabled: {prose(target.reason)}" for target in survey.reenabled]
     text += [f"- {code(str(target))} is tracked by #{issue.number}" for target, issue in issues.items()]
-    pull = open_draft(step, github, bump, head_of(checkout, bump), "\n".join([*text, ""]))
+    pull = pull_request.open_draft(step, github, bump, proposal.head_of(checkout, bump), "\n".join([*text, ""]))
     step.link("pull request", pull.url)
     if survey.reenabled and FUNCTIONAL not in pull.labels:
         try:
@@ -106,7 +99,7 @@ def _publish(
     return pull.url
 
 
-def verify(step: StepRecord, outcome: SurveyOutcome) -> View:
+def verify(step: StepRecord, outcome: SurveyOutcome) -> display.View:
     """Read the branch again; without a tag record the checks and the outcome."""
     survey, bump = outcome.survey, outcome.survey.bump
     step.warn(*survey.notes)
@@ -117,19 +110,25 @@ def verify(step: StepRecord, outcome: SurveyOutcome) -> View:
     if not (survey.reenabled or survey.untracked):
         step.done(f"No tag was given: {state}.", '-r reenable "case@platform: reason", or -r broken to file an issue.')
         return display.note(f"{state}.")
+    counts = []
+    if survey.reenabled:
+        counts.append(f"{display.count(len(survey.reenabled), 'test')} re-enabled")
+    if survey.untracked:
+        counts.append(f"{display.count(len(survey.untracked), 'quarantined test')} tracked by an issue")
+    changes = ", ".join(counts)
     if not bump.apply:
         if survey.untracked:
             step.would(f"file {display.count(len(survey.untracked), 'issue')}, or use open ones", publish=True)
         step.would(f"commit the rows on branch {bump.branch}")
         step.would(f"push {bump.branch} and open a draft pull request", publish=True)
-        step.done(f"Preview: {_counts(survey)}; {state}.", "Run again with -p apply True -p publish True.")
+        step.done(f"Preview: {changes}; {state}.", "Run again with -p apply True -p publish True.")
         return display.note("The record below lists what would be done.")
     step.check(*_checks(bump_branch.find(survey.branch.checkout, bump), outcome))
-    step.done(f"{_counts(survey)}: {outcome.url or outcome.commit[:10] or 'no row changes'}.", outcome.url)
+    step.done(f"{changes}: {outcome.url or outcome.commit[:10] or 'no row changes'}.", outcome.url)
     return display.note("The record below lists the checks.")
 
 
-def _checks(branch: BumpBranch, outcome: SurveyOutcome) -> list[Check]:
+def _checks(branch: bump_branch.BumpBranch, outcome: SurveyOutcome) -> list[Check]:
     survey, issues, name = outcome.survey, outcome.issues, "every named row has its issue"
     checks = []
     if survey.reenabled:
@@ -143,12 +142,3 @@ def _checks(branch: BumpBranch, outcome: SurveyOutcome) -> list[Check]:
     elif survey.untracked:
         checks.append(Check(name, "skipped", "Issues are filed only with publish."))
     return checks
-
-
-def _counts(survey: QuarantineSurvey) -> str:
-    parts = []
-    if survey.reenabled:
-        parts.append(f"{display.count(len(survey.reenabled), 'test')} re-enabled")
-    if survey.untracked:
-        parts.append(f"{display.count(len(survey.untracked), 'quarantined test')} tracked by an issue")
-    return ", ".join(parts)

@@ -15,15 +15,10 @@ from runbook_lib.recipes.targets import Target
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.broken_tests import decide
 from runbook_lib.steps.broken_tests import issue as tracking
-from runbook_lib.steps.broken_tests.decide import QuarantinePlan
 from runbook_lib.steps.broken_tests.failures import Triage, open_jobs
-from runbook_lib.text import edits
-from runbook_lib.text.lists import capitalized
+from runbook_lib.text import edits, lists
 from runbook_lib.triage import failed_jobs
-from runbook_lib.workflow import branch_history, bump_branch, markdown_texts, push_round, quarantines
-from runbook_lib.workflow.proposal import is_mine
-from runbook_lib.workflow.push_round import PushOutcome
-from runbook_lib.workflow.quarantines import quarantined_since_fork
+from runbook_lib.workflow import branch_history, bump_branch, markdown_texts, proposal, push_round, quarantines
 from runbook_lib.workflow.run_choice import ChosenRun
 
 #: Runs of a flaky test before a person must examine it.
@@ -34,21 +29,18 @@ _MAX_JOBS = 40
 
 @dataclass(frozen=True)
 class QuarantineResult:
-    """Each test's issue, the reasons why some have none, and the state of the round.
+    """Each test's issue, the reasons why some have none, and the names of the ``open`` and the ``flaky`` jobs."""
 
-    ``open`` and ``flaky`` are job names, as returned by ``open_jobs``.
-    """
-
-    plan: QuarantinePlan
+    plan: decide.QuarantinePlan
     issues: Mapping[Target, Issue] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
     flaky: tuple[str, ...] = ()
-    push: PushOutcome = field(default_factory=PushOutcome)
+    push: push_round.PushOutcome = field(default_factory=push_round.PushOutcome)
     rerun: bool = False
 
 
-def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
+def carry_out(step: StepRecord, plan: decide.QuarantinePlan) -> QuarantineResult:
     """With ``publish`` file the missing issues, quarantine the tests in one commit, and push the round.
 
     A round with nothing to push reruns its flaky tests.  With ``apply`` alone only tests that have an issue are
@@ -80,19 +72,19 @@ def carry_out(step: StepRecord, plan: QuarantinePlan) -> QuarantineResult:
         for name in bump.allow & {"whole-row", "unseen-failure"}:
             step.allowed(name, "; ".join(map(str, issues)) or "It was not needed.")
     blocking, flaky = open_jobs(failures, edited, plan.rerun)
-    push, rerun = PushOutcome(), False
+    push, rerun = push_round.PushOutcome(), False
     if not run.older:  # an older run says nothing about the newest run's failures
         push = push_round.push_answers(step, state, blocking)
         if flaky and not blocking and not push.commit and not push.waiting:
             step.report(*failures.flaky_history(flaky))
             rerun = rerun_flaky(step, run, flaky)
     result = QuarantineResult(plan, issues, problems, blocking, flaky, push, rerun)
-    quarantined = quarantined_since_fork(bump_branch.find(checkout, bump))
+    quarantined = quarantines.quarantined_since_fork(bump_branch.find(checkout, bump))
     push_round.update_body(step, state, text(quarantined, failures), "broken-tests")
     return result
 
 
-def _issues(step: StepRecord, plan: QuarantinePlan) -> tuple[dict[Target, Issue], tuple[str, ...]]:
+def _issues(step: StepRecord, plan: decide.QuarantinePlan) -> tuple[dict[Target, Issue], tuple[str, ...]]:
     """Return each test's issue, filing missing ones, and the reasons why some could not be filed."""
     github, bump = plan.run.pull_request.github, plan.run.bump
     issues: dict[Target, Issue] = {}
@@ -107,19 +99,18 @@ def _issues(step: StepRecord, plan: QuarantinePlan) -> tuple[dict[Target, Issue]
         else:
             try:
                 issues[target] = tracking.file(step, github, target, decision.title, decision.body, bump.base)
+                step.report(f"Filed #{issues[target].number} for {target}.")
             except RunbookError as error:
                 problems.append(f"{target} is not quarantined, because its issue could not be filed. {error}")
-                continue
-            step.report(f"Filed #{issues[target].number} for {target}.")
     return issues, tuple(problems)
 
 
 def rerun_flaky(step: StepRecord, run: ChosenRun, flaky: tuple[str, ...]) -> bool:
     """Rerun the run's failed jobs, at most twice, and return whether they were started."""
     state, source = run.pull_request, run.source
-    if state.github is None or source is None or source.gitlab or not run.bump.publish:
+    if state.github is None or state.pull is None or source is None or source.gitlab or not run.bump.publish:
         return False
-    if state.pull is None or not is_mine(state.pull, state.head_name):
+    if not proposal.is_mine(state.pull, state.head_name):
         return False
     current = state.github.run(run.number)
     if current.attempt >= _MAX_ATTEMPTS or current.status != "completed":
@@ -179,14 +170,14 @@ def _checks(result: QuarantineResult) -> list[Check]:
     return checks
 
 
-def _changes(quarantined: int, plan: QuarantinePlan) -> str:
+def _changes(quarantined: int, plan: decide.QuarantinePlan) -> str:
     """Return the numbers of tests quarantined and re-enabled, in words."""
     changes = []
     if quarantined or not plan.reenabled:
         changes.append(f"marked {display.count(quarantined, 'test')} broken")
     if plan.reenabled:
         changes.append(f"re-enabled {display.count(len(plan.reenabled), 'test')}")
-    return capitalized(", ".join(changes))
+    return lists.capitalized(", ".join(changes))
 
 
 def _conclude(step: StepRecord, result: QuarantineResult) -> None:
@@ -239,9 +230,9 @@ def _plan_effects(step: StepRecord, result: QuarantineResult, tests: str) -> Non
 
 def _next(result: QuarantineResult) -> str:
     """Return instructions for deciding the open failures."""
-    unread = result.plan.triage.unread
-    retry = any(problem.retryable and problem.job in result.open for problem in unread)
-    prefix = "Run 06-broken-tests again for the golden values that could not be read. " if retry else ""
+    prefix = ""
+    if any(problem.retryable and problem.job in result.open for problem in result.plan.triage.unread):
+        prefix = "Run 06-broken-tests again for the golden values that could not be read. "
     failing = result.plan.failing_on_base()
     if failing:
         # A quarantine here would hide a test that is broken on the base branch.
@@ -249,11 +240,8 @@ def _next(result: QuarantineResult) -> str:
         verb = "fails" if len(failing) == 1 else "fail"
         prefix += f"{display.first_names(list(failing))} also {verb} on {base}: "
         prefix += "fix or quarantine these there, or name them in broken with their issue. "
+    advice = "Read the logs; then fix the cause, accept the values by name in step 5, or declare the test broken."
     if proposals := result.plan.proposals():
         parameter = shlex.quote(decide.as_parameter(proposals))  # quoted because the causes come from logs
-        return (
-            f"{prefix}If they are broken: -r broken {parameter}. Only a person can judge a regression: read the logs."
-        )
-    return (
-        f"{prefix}Read the logs; then fix the cause, accept the values by name in step 5, or declare the test broken."
-    )
+        advice = f"If they are broken: -r broken {parameter}. Only a person can judge a regression: read the logs."
+    return f"{prefix}{advice}"

@@ -14,12 +14,10 @@ from datetime import UTC, datetime
 from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.display import View
 from runbook_lib.errors import Refused
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
 from runbook_lib.recipes import quarantine
-from runbook_lib.recipes.quarantine import QuarantinedRow
 from runbook_lib.recipes.targets import Target
 from runbook_lib.system.clock import now
 from runbook_lib.text import edits
@@ -32,7 +30,7 @@ from runbook_lib.workflow.quarantines import edit_recipes, issue_states, recipe_
 class QuarantinedTest:
     """A quarantined row, the date and commit of its current scope, and the state of its issue, if queried."""
 
-    entry: QuarantinedRow
+    entry: quarantine.QuarantinedRow
     since: datetime | None = None
     commit: str = ""
     state: str = ""
@@ -53,14 +51,12 @@ class QuarantinedTest:
     def row(self) -> dict[str, object]:
         """The test's table row."""
         row = self.entry.row
+        issue = f"#{self.entry.issue} {self.state}".strip() if self.entry.issue else "none"
+        environments, platforms = ", ".join(row.environments), ", ".join(row.platforms)
         return {
-            "test": self.entry.test,
-            "environments": ", ".join(row.environments),
-            "platforms": ", ".join(row.platforms),
-            "age": self.age,
-            "issue": f"#{self.entry.issue} {self.state}".strip() if self.entry.issue else "none",
-            "row": self.entry.place,
-        }
+            "test": self.entry.test, "environments": environments, "platforms": platforms, "age": self.age,
+            "issue": issue, "row": self.entry.place,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,11 +78,11 @@ class QuarantineSurvey:
         if bump.tag is not None or not targets:
             return bump
         names = sorted(f"{target.case}-{target.platform}" for target in targets)
-        slug = names[0]
+        slug, tests = names[0], targets[0].case
         if len(names) > 1:
             slug = f"{len(names)}-tests-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:8]}"
-        verb = "re-enable" if self.reenabled else "track"
-        title = f"test: {verb} {targets[0].case if len(targets) == 1 else display.count(len(targets), 'test')}"
+            tests = f"{len(names)} tests"
+        title = f"test: {'re-enable' if self.reenabled else 'track'} {tests}"
         return replace(bump, current_branch=f"quarantine/{bump.base}/{slug}", change_title=title)
 
     def decisions(self) -> list[tuple[str, str, str, str]]:
@@ -96,23 +92,21 @@ class QuarantineSurvey:
         for test in self.tests:
             if bump.image_type not in test.entry.row.environments or not test.entry.row.platforms:
                 continue
-            age = f"Quarantined: {test.age}"
+            issue = f"#{test.entry.issue} {test.state}".strip() if test.entry.issue else "without an issue"
+            parameter, reason = "reenable", f"#{test.entry.issue} is closed" if test.state == "closed" else ""
             if bump.tag is not None:
-                issue = f", #{test.entry.issue}" if test.entry.issue else ", without an issue"
-                decisions.append(("reenable", test.name, f"{age}{issue}.", f"try it on {bump.tag}"))
+                reason = f"try it on {bump.tag}"
             elif test.entry.issue is None:
+                parameter = "broken"
                 reason = f"quarantined since {test.since:%Y-%m-%d} without an issue" if test.since else ""
-                decisions.append(("broken", test.name, f"{age}, without an issue.", reason))
-            else:
-                reason = f"#{test.entry.issue} is closed" if test.state == "closed" else ""
-                decisions.append(("reenable", test.name, f"{age}, #{test.entry.issue} {test.state}.", reason))
+            decisions.append((parameter, test.name, f"Quarantined: {test.age}, {issue}.", reason))
         return decisions
 
     def edits(self, branch: BumpBranch, issues: Mapping[Target, int]) -> tuple[Edit, ...]:
         """Return the edits that re-enable tests and name issues in row comments."""
         return edit_recipes(branch, issues, quarantine.track, self.reenabled)
 
-    def show(self) -> View:
+    def show(self) -> display.View:
         """Show the quarantined tests with their age, and the planned changes."""
         base = self.branch.bump.base
         view = display.table((test.row for test in self.tests), empty=f"No test is quarantined on {base}.")
@@ -125,8 +119,7 @@ class QuarantineSurvey:
 def look(branch: BumpBranch, github: GitHub | None, *, broken: str = "", reenable: str = "") -> QuarantineSurvey:
     """Read the base branch's quarantined tests; without a tag, plan the changes that ``broken`` and ``reenable`` name.
 
-    Raises Refused without a tag for a test in ``broken`` that is not quarantined: only a bump's run shows that it is
-    broken.
+    Raises Refused for a test in ``broken`` that is not quarantined: only a bump's run shows that it is broken.
     """
     bump, checkout = branch.bump, branch.checkout
     if not bump.repository.recipes:
@@ -135,9 +128,7 @@ def look(branch: BumpBranch, github: GitHub | None, *, broken: str = "", reenabl
     texts = recipe_texts(on_base, [quarantine.BROKEN])
     entries, notes = quarantine.quarantined_rows(texts, checkout.repository())
     dates = _dates(checkout, branch.base_commit, texts, entries)
-    states: dict[int | None, str] = {}
-    if bump.tag is None and github is not None:
-        states = issue_states(github, entries)
+    states = issue_states(github, entries) if bump.tag is None and github is not None else {}
     tests = []
     for entry in entries:
         since, commit = dates.get((entry.row.recipe, entry.row.line), (None, ""))
@@ -151,9 +142,8 @@ def look(branch: BumpBranch, github: GitHub | None, *, broken: str = "", reenabl
     for target in resolve_targets(branch, broken, "broken")[0]:
         rows = [test.entry for test in tests if target.is_of(test.entry.row)]
         if not rows:
-            raise Refused(
-                f"{target} is not quarantined on {bump.base}. Give the tag of the bump whose CI run it failed in."
-            )
+            advice = "Give the tag of the bump whose CI run it failed in."
+            raise Refused(f"{target} is not quarantined on {bump.base}. {advice}")
         if any(entry.issue is None for entry in rows):
             untracked.append(target)
         else:
@@ -162,7 +152,7 @@ def look(branch: BumpBranch, github: GitHub | None, *, broken: str = "", reenabl
 
 
 def _dates(
-    checkout: Checkout, commit: str, texts: Mapping[str, str], entries: Iterable[QuarantinedRow]
+    checkout: Checkout, commit: str, texts: Mapping[str, str], entries: Iterable[quarantine.QuarantinedRow]
 ) -> dict[tuple[str, int], tuple[datetime, str]]:
     """Return the time and commit of the last change to each row's scope, by recipe and line."""
     lines: dict[str, dict[int, int]] = defaultdict(dict)
