@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from runbook_lib.bump import Bump
@@ -14,7 +14,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.steps import follow, revert, watch
 from runbook_lib.system.clock import now
 from runbook_lib.text.redact import Redactor
-from runbook_lib.workflow import events
+from runbook_lib.workflow import events, repository
 
 
 def command_watch(options: argparse.Namespace) -> int:
@@ -49,11 +49,12 @@ def _as_json(report: watch.WatchReport) -> dict[str, object]:
 
 def command_revert(options: argparse.Namespace) -> int:
     """Preview the pull request that reverts a merged bump or, with ``--publish``, open it; return 0."""
-    request = revert.RevertOptions(
-        tag=options.tag, reason=options.reason, until=options.until, group=options.group, image_type=options.image_type,
-        base=options.base, remote=options.remote, pins=_pins(options), publish=options.publish,
+    checkout = Checkout.open(options.repo)
+    bump = Bump.parse(
+        tag=options.tag, group=options.group, image_type=options.image_type, base=options.base, remote=options.remote,
+        apply=options.publish, publish=options.publish, repository=repository.choose(checkout, _pins(options)),
     )  # fmt: skip
-    result = revert.revert(Checkout.open(options.repo), request)
+    result = revert.revert(checkout, bump, options.reason, options.until)
     shown = [result.sentence, result.url] if result.url else [result.sentence, "", result.text]
     print(Redactor(os.environ).text("\n".join(shown)))
     return 0
@@ -75,11 +76,7 @@ def command_follow(options: argparse.Namespace) -> int:
         return watch.refresh(checkout, bump, request)
 
     def take_back(bump: Bump, reason: str) -> str:
-        request = revert.RevertOptions(
-            str(bump.tag), reason, image_type=bump.image_type, base=bump.base, remote=bump.remote, pins=pins,
-            publish=True, group=bump.group,
-        )  # fmt: skip
-        return revert.revert(checkout, request).sentence
+        return revert.revert(checkout, replace(bump, publish=True), reason).sentence
 
     with GitHub(name) as github:
         result = follow.follow(

@@ -4,22 +4,19 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
-from pathlib import Path
+from functools import partial
 
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.models import Comment, Pull
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.pins.repositories import Repository
-from runbook_lib.pins.watch_rules import Hold
-from runbook_lib.records import archive
-from runbook_lib.records.statement import Identity
+from runbook_lib.pins import repositories, watch_rules
+from runbook_lib.records import archive, statement
 from runbook_lib.system.clock import now
 from runbook_lib.system.notify import Event, notify
 from runbook_lib.workflow import bump_branch, holds, markdown_texts, readiness, repository
 from runbook_lib.workflow.events import CommandName, CommentCommand, ForgeEvent
-from runbook_lib.workflow.readiness import Readiness
 
 _HEAD = re.compile(
     r"bump/(?P<base>.{1,200})/(?:(?P<group>[a-z0-9][a-z0-9-]{0,39})-)?(?P<type>dev|lts)-(?P<tag>[^/]{1,128})"
@@ -44,22 +41,20 @@ class FollowResult:
 
 
 def follow(
-    checkout: Checkout,
-    github: GitHub,
-    event: ForgeEvent | None,
-    actions: Mapping[CommandName, CommandAction],
-    *,
-    pins: str = "",
-    remote: str = "origin",
-    publish: bool = False,
-) -> FollowResult:
+    checkout: Checkout, github: GitHub, event: ForgeEvent | None, actions: Mapping[CommandName, CommandAction], *,
+    pins: str = "", remote: str = "origin", publish: bool = False,
+) -> FollowResult:  # fmt: skip
     """Carry out the event's command, if it has one, and update the status comment.
 
     Changes nothing without ``publish``, for a pull request that is not a bump, or for a command from somebody without
     write access.
     """
     known = repository.choose(checkout, pins)
-    pull = _find(github, event)
+    pull = None
+    if event and event.number:
+        pull = github.pull(event.number)
+    elif event:
+        pull = next(iter(github.pulls(head=event.head)), None)
     bump = _bump_of(pull, known, remote) if pull else None
     if event is None or pull is None or bump is None:
         return FollowResult(0, "", "The event does not concern a bump, or contains no command: nothing was done.")
@@ -72,8 +67,9 @@ def follow(
         hold = None
     answer = ""
     if command:
-        hold = _hold(command, bump) if command.name == "hold" else hold
-        if command.name == "refresh":
+        if command.name == "hold":
+            hold = _hold(command, bump)
+        elif command.name == "refresh":
             hold = None
         answer = _carry_out(command, bump, pull, actions, publish=publish)
         pull = github.pull(pull.number)
@@ -82,15 +78,7 @@ def follow(
     return _update(checkout, github, pull, bump, comment, hold, answer, publish=publish)
 
 
-def _find(github: GitHub, event: ForgeEvent | None) -> Pull | None:
-    if event is None:
-        return None
-    if event.number:
-        return github.pull(event.number)
-    return next(iter(github.pulls(head=event.head)), None)
-
-
-def _bump_of(pull: Pull, known: Repository, remote: str) -> Bump | None:
+def _bump_of(pull: Pull, known: repositories.Repository, remote: str) -> Bump | None:
     """Return the bump that the branch of a pull request is named after."""
     match = _HEAD.fullmatch(pull.head_ref)
     if match is None or match["base"] != pull.base_ref:
@@ -105,7 +93,7 @@ def _bump_of(pull: Pull, known: Repository, remote: str) -> Bump | None:
         return None
 
 
-def _hold(command: CommentCommand, bump: Bump) -> Hold:
+def _hold(command: CommentCommand, bump: Bump) -> watch_rules.Hold:
     """Return the hold that a command sets, with its end if the text names a day: ``no driver yet until 2026-06-15``."""
     text, until = command.text, None
     if match := _UNTIL.search(text):
@@ -114,7 +102,7 @@ def _hold(command: CommentCommand, bump: Bump) -> Hold:
             text = text[: match.start()]
         except ValueError:
             pass  # not a calendar date, so part of the reason
-    return Hold(str(bump.tag), f"{text} ({command.author})", until)
+    return watch_rules.Hold(str(bump.tag), f"{text} ({command.author})", until)
 
 
 def _carry_out(
@@ -136,12 +124,14 @@ def _carry_out(
 
 
 def _update(
-    checkout: Checkout, github: GitHub, pull: Pull, bump: Bump, comment: Comment | None, hold: Hold | None,
+    checkout: Checkout, github: GitHub, pull: Pull, bump: Bump, comment: Comment | None, hold: watch_rules.Hold | None,
     answer: str, *, publish: bool,
 ) -> FollowResult:  # fmt: skip
-    ready = Readiness()
+    ready = readiness.Readiness()
+    identity = statement.Identity(checkout.repository(), bump.base, bump.image_type, str(bump.tag), False, bump.group)
     if pull.state == "open":
-        ready = readiness.check(bump_branch.find(checkout, bump), github, _records(checkout, bump))
+        records = archive.default().joinpath(*identity.parts)  # which may be on another machine
+        ready = readiness.check(bump_branch.find(checkout, bump), github, records if records.is_dir() else None)
     state = _state(pull, ready, hold)
     text = markdown_texts.render(
         "status", bump=bump, state=state, hold=hold, problem=ready.problem, missing=ready.missing, answer=answer
@@ -151,32 +141,23 @@ def _update(
     if not publish:
         return FollowResult(pull.number, state, f"Would post the status of #{pull.number}. Add --publish.", text)
     if comment is None:
-        once(
-            lambda: holds.status_comment(github, pull.number),
-            lambda: github.comment(pull.number, text),
-            github.remove_comment,
-        )
+        find, post = partial(holds.status_comment, github, pull.number), partial(github.comment, pull.number, text)
+        once(find, post, github.remove_comment)
     elif comment.body != github.public(text):
         github.update_comment(comment, text)
     warning = ""
     event = _EVENTS.get(state)
     if event and (before is None or event != _EVENTS.get(before["state"])):
-        identity = Identity(github.repository, bump.base, bump.image_type, str(bump.tag), practice=False)
         sentence = f"{state}: {'; '.join(each.name for each in ready.missing)}".rstrip(": ")
         warning = notify(event, asdict(identity), sentence, links={"pull request": pull.url})
     return FollowResult(pull.number, state, f"#{pull.number}: {state}. {answer}".rstrip(), text, warning)
 
 
-def _records(checkout: Checkout, bump: Bump) -> Path | None:
-    """Return the bump's folder in the archive, if the archive is on this machine."""
-    identity = Identity(checkout.repository(), bump.base, bump.image_type, str(bump.tag), practice=False)
-    folder = archive.default().joinpath(*identity.parts)
-    return folder if folder.is_dir() else None
-
-
-def _state(pull: Pull, ready: Readiness, hold: Hold | None) -> str:
-    if pull.merged or pull.state != "open":
-        return "merged" if pull.merged else "closed"
+def _state(pull: Pull, ready: readiness.Readiness, hold: watch_rules.Hold | None) -> str:
+    if pull.merged:
+        return "merged"
+    if pull.state != "open":
+        return "closed"
     if hold:
         return "held"
     if ready.problem:

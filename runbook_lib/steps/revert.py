@@ -14,27 +14,7 @@ from runbook_lib.git.linked_work_tree import linked_work_tree
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.watch_rules import Hold
-from runbook_lib.workflow import bump_branch, holds, markdown_texts, repository
-from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.fleet import lockstep_images, moved_since
-from runbook_lib.workflow.forge import connect_github
-from runbook_lib.workflow.proposal import head_of
-from runbook_lib.workflow.pull_request_body import compose_body, marked
-
-
-@dataclass(frozen=True)
-class RevertOptions:
-    """``until`` is the day from which the tag is worth trying again, or a condition in words."""
-
-    tag: str
-    reason: str
-    until: str = ""
-    image_type: str = "dev"
-    base: str = "main"
-    remote: str = "origin"
-    pins: str = ""
-    publish: bool = False
-    group: str = ""
+from runbook_lib.workflow import bump_branch, fleet, forge, holds, markdown_texts, proposal, pull_request_body
 
 
 @dataclass(frozen=True)
@@ -47,79 +27,69 @@ class RevertResult:
     url: str = ""
 
 
-def revert(checkout: Checkout, options: RevertOptions) -> RevertResult:
+def revert(checkout: Checkout, bump: Bump, reason: str, until: str = "") -> RevertResult:
     """Revert the commit that brought the tag to the base branch, and open the pull request, once.
 
+    ``until`` is the day from which the tag is worth trying again, or a condition in words.
     Changes nothing without ``publish``.  Raises Refused if the base does not have the tag, or git cannot revert it.
     """
-    if not options.reason.strip():
+    if not reason.strip():
         raise RunbookError("A revert needs a reason, for watch and for the next reader: --reason TEXT.")
-    bump = Bump.parse(
-        tag=options.tag, group=options.group, image_type=options.image_type, base=options.base, remote=options.remote,
-        apply=options.publish, publish=options.publish, repository=repository.choose(checkout, options.pins),
-    )  # fmt: skip
     branch = bump_branch.find(checkout, bump)
-    github = connect_github(checkout.repository(), bump)
+    github = forge.connect_github(checkout.repository(), bump)
     existing = holds.find_revert(github, checkout, bump) if github else None
     if not _has_tag(branch, branch.base_commit):
         if existing and existing.merged:
             return RevertResult("", f"#{existing.number} already reverts {bump.tag}.", "", existing.url)
         raise Refused(f"The {bump.image_type} pins of {bump.base} do not name {bump.tag}: there is nothing to revert.")
     commit = _bump_commit(branch)
-    hold, condition = _hold(options)
-    text = markdown_texts.render(
-        "revert", commit=commit, bump=bump, reason=hold.reason, until=hold.until, condition=condition
-    )
-    text = marked(f"{text}\n\n{holds.mark(hold)}", bump, "revert")
-    if not options.publish or github is None:
+    try:
+        day = date.fromisoformat(until)
+        hold, condition = Hold(str(bump.tag), reason, day), f"from {day} on"
+    except ValueError:
+        if until:
+            reason = f"{reason} Worth trying again: {until}"
+        hold, condition = Hold(str(bump.tag), reason), until
+    values = {"reason": hold.reason, "until": hold.until, "condition": condition}
+    text = markdown_texts.render("revert", commit=commit, bump=bump, **values)
+    text = pull_request_body.marked(f"{text}\n\n{holds.mark(hold)}", bump, "revert")
+    if not bump.publish or github is None:
         return RevertResult(commit, f"Would open a draft pull request that reverts {commit[:10]}. Add --publish.", text)
     if existing is None or existing.state != "open":
         existing = _open(github, branch, commit, text)
-    body = compose_body(existing.body, text, "revert")
+    body = pull_request_body.compose_body(existing.body, text, "revert")
     if body != existing.body:
         github.update_pull(existing.number, body)
     return RevertResult(commit, f"#{existing.number} reverts {commit[:10]}.", text, existing.url)
 
 
-def _has_tag(branch: BumpBranch, commit: str) -> bool:
+def _has_tag(branch: bump_branch.BumpBranch, commit: str) -> bool:
     """Return whether every pin of the bump's type names its tag in this commit."""
     return {image.tag for image in _images(branch, commit)} == {str(branch.bump.tag)}
 
 
-def _images(branch: BumpBranch, commit: str) -> set[ImageRef]:
+def _images(branch: bump_branch.BumpBranch, commit: str) -> set[ImageRef]:
     sites = branch.bump.repository.sites
     verdicts = check_pins(branch.checkout.read(sites.pin_paths, commit), sites)
-    return lockstep_images(verdicts).get(branch.bump.image_type, set())
+    return fleet.lockstep_images(verdicts).get(branch.bump.image_type, set())
 
 
-def _bump_commit(branch: BumpBranch) -> str:
+def _bump_commit(branch: bump_branch.BumpBranch) -> str:
     """Return the commit that brought the tag to the base branch."""
     bump, checkout = branch.bump, branch.checkout
     images = _images(branch, branch.base_commit)
-    since, commit = moved_since(checkout, branch.base_commit, bump.repository.sites, bump.image_type, images)
+    since, commit = fleet.moved_since(checkout, branch.base_commit, bump.repository.sites, bump.image_type, images)
     if not commit or since.startswith("…"):
-        raise CannotTell(
-            f"The history of {bump.base} in {checkout.path} does not reach back to the bump to {bump.tag}. Fetch the "
-            "rest (git fetch --unshallow), then run again."
-        )
+        history = f"The history of {bump.base} in {checkout.path} does not reach back to the bump to {bump.tag}."
+        raise CannotTell(f"{history} Fetch the rest (git fetch --unshallow), then run again.")
     return commit
 
 
-def _hold(options: RevertOptions) -> tuple[Hold, str]:
-    """Return the hold, and in words when the tag is worth trying again."""
-    try:
-        until = date.fromisoformat(options.until)
-    except ValueError:
-        reason = f"{options.reason} Worth trying again: {options.until}" if options.until else options.reason
-        return Hold(options.tag, reason, None), options.until
-    return Hold(options.tag, options.reason, until), f"from {until} on"
-
-
-def _open(github: GitHub, branch: BumpBranch, commit: str, text: str) -> Pull:
+def _open(github: GitHub, branch: bump_branch.BumpBranch, commit: str, text: str) -> Pull:
     bump, checkout = branch.bump, branch.checkout
     title, name = f'Revert "{bump.title}"', holds.revert_branch(bump)
     _push(branch, commit, f"{title}\n\nThis reverts commit {commit}.", name)
-    head = f"{head_of(checkout, bump).partition(':')[0]}:{name}"
+    head = f"{proposal.head_of(checkout, bump).partition(':')[0]}:{name}"
     pull = once(
         lambda: next(iter(github.pulls(head=head, base=bump.base)), None),
         lambda: github.open_pull(title, head, bump.base, f"{text}\n", draft=True),
@@ -131,16 +101,14 @@ def _open(github: GitHub, branch: BumpBranch, commit: str, text: str) -> Pull:
     return pull
 
 
-def _push(branch: BumpBranch, commit: str, message: str, name: str) -> None:
+def _push(branch: bump_branch.BumpBranch, commit: str, message: str, name: str) -> None:
     """Push a branch that reverts a commit; if the remote already has the branch, it must be that revert."""
     bump, checkout = branch.bump, branch.checkout
     if tip := checkout.remote_tip(bump.remote, name):
         checkout.fetch(bump.remote, name)
         if _has_tag(branch, tip) or not checkout.is_ancestor(commit, tip):
-            raise Refused(
-                f"Branch {name} on {bump.remote} is not a revert of {commit[:10]}. Delete it: git push "
-                f"{bump.remote} --delete {name}"
-            )
+            delete = f"git push {bump.remote} --delete {name}"
+            raise Refused(f"Branch {name} on {bump.remote} is not a revert of {commit[:10]}. Delete it: {delete}")
         return
     with linked_work_tree(checkout, branch.base_commit, name) as tree:
         if checkout.branch_tip(name):

@@ -1,9 +1,10 @@
 """``runbook watch``: propose a tag newer than the pinned one, once, as a draft pull request or an issue."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from functools import partial
 from typing import Any, Literal
 
 from runbook_lib import notebooks
@@ -14,11 +15,9 @@ from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.linked_work_tree import linked_work_tree
-from runbook_lib.images import driver_check
-from runbook_lib.images.families import newer_releases
-from runbook_lib.images.reference import ImageRef, Tag
-from runbook_lib.pins import watch_rules
-from runbook_lib.pins.check import check_pins
+from runbook_lib.images import driver_check, families
+from runbook_lib.images.reference import ImageRef
+from runbook_lib.pins import check, watch_rules
 from runbook_lib.pins.pins_file import SCHEMA
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.pins.sites import PinGroup
@@ -26,15 +25,14 @@ from runbook_lib.pins.watch_rules import WatchRules
 from runbook_lib.runner import execute
 from runbook_lib.system import provenance
 from runbook_lib.text.user_file import load_schema
-from runbook_lib.workflow import bump_branch, bump_plan, holds, markdown_texts, repository
-from runbook_lib.workflow.fleet import lockstep_images
-from runbook_lib.workflow.forge import connect_github
+from runbook_lib.workflow import bump_branch, bump_plan, fleet, forge, holds, markdown_texts, repository
 from runbook_lib.workflow.proposal import Proposal, find_pull, head_of, propose
 from runbook_lib.workflow.pull_request_body import compose_body, marked, name_of, named_in
 
 #: The label of the issues about new tags.
 LABEL = "base-image"
-_EXIT = {"up to date": 0, "waiting": 0, "open": 0, "new": 1, "needs a person": 1}
+State = Literal["up to date", "waiting", "open", "new", "needs a person"]
+_EXIT: Mapping[State, int] = {"up to date": 0, "waiting": 0, "open": 0, "new": 1, "needs a person": 1}
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class WatchResult:
     base: str
     image_type: str
     current: str
-    state: Literal["up to date", "waiting", "open", "new", "needs a person"]
+    state: State
     sentence: str
     tag: str = ""
     url: str = ""
@@ -129,18 +127,14 @@ def watch(checkout: Checkout, options: WatchOptions) -> WatchReport:
 
 
 def _watch_group(
-    checkout: Checkout,
-    known: Repository,
-    group: PinGroup,
-    rules: WatchRules,
-    options: WatchOptions,
+    checkout: Checkout, known: Repository, group: PinGroup, rules: WatchRules, options: WatchOptions,
     proposals: dict[str, str],
-) -> WatchResult:
+) -> WatchResult:  # fmt: skip
     """Compare one group; ``proposals`` are those of earlier groups, by bump name."""
     bump, sites = _bump(options, known), known.sites.only([group])
     branch = bump_branch.find(checkout, bump)
-    verdicts = check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites)
-    tags = {image.tag or "" for image in lockstep_images(verdicts).get(bump.image_type, set())}
+    verdicts = check.check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites)
+    tags = {image.tag or "" for image in fleet.lockstep_images(verdicts).get(bump.image_type, set())}
     if not tags:
         raise CannotTell(f"{bump.base} has no readable {bump.image_type} pin, so nothing can be compared.")
     current = ", ".join(sorted(tags))
@@ -149,30 +143,29 @@ def _watch_group(
         sentence = f"The pins on {bump.base} do not agree ({current}). Fix them first: `runbook check` lists them."
         return replace(result, state="needs a person", sentence=sentence)
     image = replace(ImageRef.parse(group.image), tag=current)
-    newer = _newer(image, group)
+    with Registry.connect(image, max_age=0.0) as registry:
+        known_tags = registry.known_tags()
+    if known_tags.problem:
+        raise CannotTell(f"{known_tags.problem} The newest tag is unknown, so nothing was proposed.")
+    newer = families.newer_releases(group.family, group.family.read(current), known_tags.names)
     if not newer:
         return replace(result, sentence=f"{current} is the newest release of {image.name}.")
-    github = connect_github(result.repository, bump)
+    github = forge.connect_github(result.repository, bump)
     passed: list[PassedTag] = []
     for tag in newer:
         wanted = _request(checkout, github, options, known, group, str(tag))
         if with_group := proposals.get(name_of(wanted)):
             sentence = f"{tag} is proposed with that of {with_group}: one bump moves both."
             return replace(result, state="open", sentence=sentence, tag=str(tag), passed=tuple(passed))
-        if obstacle := _obstacle(checkout, github, image.with_tag(tag), wanted, rules, options.today):
-            passed.append(obstacle)
-            continue
-        proposed = _propose(checkout, github, wanted, rules, options)
-        if isinstance(proposed, PassedTag):
-            passed.append(proposed)
-            continue
-        proposals[name_of(wanted)] = group.name
-        return replace(result, **{**proposed, "tag": str(tag), "passed": tuple(passed)})
+        obstacle = _obstacle(checkout, github, image.with_tag(tag), wanted, rules, options.today)
+        proposed = obstacle or _propose(checkout, github, wanted, rules, options)
+        if not isinstance(proposed, PassedTag):
+            proposals[name_of(wanted)] = group.name
+            return replace(result, **{**proposed, "tag": str(tag), "passed": tuple(passed)})
+        passed.append(proposed)
     sentence = f"{current} stays: " + " ".join(f"{each.tag}: {each.reason}" for each in passed)
-    needs_person = any(each.needs_person for each in passed)
-    return replace(
-        result, state="needs a person" if needs_person else "waiting", sentence=sentence, passed=tuple(passed)
-    )
+    state: State = "needs a person" if any(each.needs_person for each in passed) else "waiting"
+    return replace(result, state=state, sentence=sentence, passed=tuple(passed))
 
 
 def _request(
@@ -197,9 +190,8 @@ def _request(
 
 def refresh(checkout: Checkout, bump: Bump, options: WatchOptions) -> str:
     """Update the pull request for one tag even if it is on hold, and return a sentence about it."""
-    known = bump.repository
-    wanted = _bump(options, known, str(bump.tag), bump.group)
-    proposed = _propose(checkout, connect_github(checkout.repository(), wanted), wanted, WatchRules(), options)
+    wanted = replace(bump, apply=options.publish, publish=options.publish)
+    proposed = _propose(checkout, forge.connect_github(checkout.repository(), wanted), wanted, WatchRules(), options)
     return proposed.reason if isinstance(proposed, PassedTag) else str(proposed["sentence"])
 
 
@@ -218,14 +210,6 @@ def _rules(checkout: Checkout, known: Repository) -> WatchRules:
     return watch_rules.parse(text or "", load_schema("runbook_lib.pins", SCHEMA))
 
 
-def _newer(image: ImageRef, group: PinGroup) -> Sequence[Tag]:
-    with Registry.connect(image, max_age=0.0) as registry:
-        tags = registry.known_tags()
-    if tags.problem:
-        raise CannotTell(f"{tags.problem} The newest tag is unknown, so nothing was proposed.")
-    return newer_releases(group.family, group.family.read(image.tag or ""), tags.names)
-
-
 def _obstacle(
     checkout: Checkout, github: GitHub | None, image: ImageRef, bump: Bump, rules: WatchRules, today: date
 ) -> PassedTag | None:
@@ -237,10 +221,8 @@ def _obstacle(
         with Registry.connect(image) as registry:
             described = registry.image(tag)
         if described is None or described.built is None:
-            raise CannotTell(
-                f"{image} does not say when it was built, so its cool-down cannot be judged. Set a hold for it, or "
-                "cool-down 0."
-            )
+            advice = "Set a hold for it, or cool-down 0."
+            raise CannotTell(f"{image} does not say when it was built, so its cool-down cannot be judged. {advice}")
         end = described.built + timedelta(days=rules.cool_down)
         if today < end:
             reason = f"It was built on {described.built}, and the {rules.cool_down}-day cool-down ends on {end}."
@@ -302,7 +284,8 @@ def _pull_request(github: GitHub | None, proposal: Proposal, section: str, optio
     if pull and not proposal.mine:
         return _fields("open", f"#{pull.number} by {pull.author} is open for {bump.tag}.", pull.url, pull.body)
     text = compose_body(proposal.body, section, "watch")
-    is_complete = _is_complete(proposal)
+    on, off = bump.labels
+    is_complete = pull and not proposal.remaining.edits and on <= pull.labels and not off & pull.labels
     if pull and is_complete and text == pull.body:
         return _fields("open", f"#{pull.number} is open for {bump.tag} and up to date.", pull.url, text)
     if not options.publish or github is None:
@@ -319,14 +302,6 @@ def _pull_request(github: GitHub | None, proposal: Proposal, section: str, optio
     return _fields("open", f"#{pull.number} is open for {bump.tag}: continue with the bump notebook.", pull.url, body)
 
 
-def _is_complete(proposal: Proposal) -> bool:
-    """Return True if the branch, the pull request and its labels match the bump."""
-    if proposal.pull is None or proposal.remaining.edits:
-        return False
-    on, off = proposal.bump.labels
-    return on <= proposal.pull.labels and not off & proposal.pull.labels
-
-
 def _run_notebook(proposal: Proposal, options: WatchOptions) -> None:
     """Run 03-open-pr with its record, in its own work tree."""
     bump, branch = proposal.bump, proposal.branch
@@ -336,8 +311,7 @@ def _run_notebook(proposal: Proposal, options: WatchOptions) -> None:
             "base": bump.base, "remote": bump.remote, "pins": options.pins, "audit": options.audit, "apply": True,
             "publish": True,
         }  # fmt: skip
-        source = provenance.ROOT / "runbooks" / f"{notebooks.OPEN_PR}.ipynb"
-        result = execute.execute(source, parameters)
+        result = execute.execute(provenance.ROOT / "runbooks" / f"{notebooks.OPEN_PR}.ipynb", parameters)
     if not result.ok:
         raise RunbookError(f"{result.line} Record: {result.record}")
 
@@ -347,20 +321,20 @@ def _issue(github: GitHub | None, proposal: Proposal, section: str, *, publish: 
     title = f"Base image {bump.tag} is available for {bump.base}"
     body = compose_body(f"{proposal.part}\n", section, "watch")
     issue = _find_issue(github, bump) if github else None
+    updated = compose_body(compose_body(issue.body, proposal.part), section, "watch") if issue else ""
     if issue and issue.state != "open":
         return _fields("waiting", f"Issue #{issue.number} for {bump.tag} is closed.", issue.url, issue.body)
-    if issue and compose_body(compose_body(issue.body, proposal.part), section, "watch") == issue.body:
+    if issue and updated == issue.body:
         return _fields("open", f"Issue #{issue.number} is open for {bump.tag} and up to date.", issue.url, body)
     if not publish or github is None:
         return _fields("new", f"Would file or update the issue {title!r}. Add --publish.", "", body)
     if issue:
-        github.update_issue(issue, compose_body(compose_body(issue.body, proposal.part), section, "watch"))
+        github.update_issue(issue, updated)
     else:
-        forge = github
         issue = once(
-            lambda: _find_issue(forge, bump),
-            lambda: forge.file_issue(title, body, [LABEL]),
-            lambda extra: forge.withdraw_issue(extra),
+            partial(_find_issue, github, bump),
+            partial(github.file_issue, title, body, [LABEL]),
+            github.withdraw_issue,
         )
     return _fields("open", f"Issue #{issue.number} is open for {bump.tag}.", issue.url, body)
 

@@ -11,8 +11,6 @@ from watched import TODAY, Watched, watched
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.steps import revert
-from runbook_lib.steps.revert import RevertOptions
 
 
 @pytest.fixture
@@ -182,8 +180,7 @@ def test_a_reverted_bump_of_a_group_is_held_for_that_group_alone(place: Watched)
     pins = place.grouped()
     assert [result.state for result in place.watch_groups(pins=pins).results] == ["open", "open"]
     place.merge(place.pulls()[1].number)
-    options = RevertOptions("26.04-py3", "slow", group="b", pins=pins, publish=True)
-    assert "reverts" in revert.revert(place.world.checkout, options).sentence
+    assert "reverts" in place.revert("slow", group="b", pins=pins).sentence
     (reverting,) = [pull for pull in place.pulls() if pull.head_ref.startswith("revert/")]
     assert changed(place, reverting.head_ref) == ["b.txt"]
     place.merge(reverting.number)
