@@ -4,9 +4,11 @@ Sources: Megatron-LM's ``tools/trigger_internal_ci.py`` (the destination); GitLa
 (``*`` in their names).
 """
 
+import glob
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
@@ -77,17 +79,13 @@ def destination(branch: str) -> str:
         r"\.\.|//|/\.|@\{|\.lock(?:/|$)|[./]$", branch
     ):
         raise Refused(f"{branch!r} is not a valid branch name, so nothing is pushed to GitLab.")
-    shared = [pattern for pattern in SHARED if matches(pattern, branch)]
+    reason, shared = "", [pattern for pattern in SHARED if matches(pattern, branch)]
     if shared:
-        raise Refused(
-            f"Branch {branch} is shared by many people ({shared[0]}), so it is not pushed to GitLab as a bump. "
-            "Run this on the bump's own branch."
-        )
-    if branch.isdigit() or branch.startswith((PREFIX, "refs/")):
-        raise Refused(
-            f"{PREFIX}{branch} would be mistaken for the mirror of a pull request, whose name is a number. "
-            "Run this on the bump's own branch."
-        )
+        reason = f"Branch {branch} is shared by many people ({shared[0]}), so it is not pushed to GitLab as a bump."
+    elif branch.isdigit() or branch.startswith((PREFIX, "refs/")):
+        reason = f"{PREFIX}{branch} would be mistaken for the mirror of a pull request, whose name is a number."
+    if reason:
+        raise Refused(f"{reason} Run this on the bump's own branch.")
     return f"{PREFIX}{branch}"
 
 
@@ -101,24 +99,10 @@ def require_replaceable(name: str, protected: Iterable[str], default_branch: str
         raise Refused(f"{name} does not begin with {PREFIX}, so nothing is pushed to it.")
     for pattern in protected:
         if matches(pattern, name):
-            raise Refused(
-                f"GitLab protects {name} (by {pattern!r}), so nothing is pushed to it. Ask a maintainer of the project "
-                "where the branches of pull requests belong."
-            )
+            advice = "Ask a maintainer of the project where the branches of pull requests belong."
+            raise Refused(f"GitLab protects {name} (by {pattern!r}), so nothing is pushed to it. {advice}")
 
 
 def matches(pattern: str, name: str) -> bool:
     """Return True if a protected branch's ``pattern`` matches; ``*`` is any text, no other character is special."""
-    first, *parts = pattern.split("*")
-    if not parts:
-        return name == pattern
-    *middle, last = parts
-    if not name.startswith(first) or not name.endswith(last) or len(name) < len(first) + len(last):
-        return False
-    position, end = len(first), len(name) - len(last)
-    for part in middle:  # the earliest match of each part is enough, so no backtracking
-        position = name.find(part, position, end)
-        if position < 0:
-            return False
-        position += len(part)
-    return True
+    return fnmatchcase(name, glob.escape(pattern).replace("[*]", "*"))

@@ -7,13 +7,11 @@ from urllib.parse import SplitResult, urlsplit
 
 from runbook_lib import display, notebooks
 from runbook_lib.clients.gitlab.client import GitLab
-from runbook_lib.clients.gitlab.models import UNDER_WAY, Branch, Pipeline, Project
-from runbook_lib.display import View
+from runbook_lib.clients.gitlab.models import UNDER_WAY, Branch, Pipeline
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.steps.internal_ci import destination, plan
 from runbook_lib.steps.internal_ci.destination import RemoteProject
-from runbook_lib.steps.internal_ci.plan import BuildJob
 from runbook_lib.text.lists import capitalized
 from runbook_lib.transport import urls
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -39,7 +37,7 @@ class DryRun:
     commit: str = ""
     destination: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
-    builds: tuple[BuildJob, ...] = ()
+    builds: tuple[plan.BuildJob, ...] = ()
     gitlab: GitLab | None = None
     project: RemoteProject | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -78,30 +76,22 @@ class DryRun:
         """Return the dry run with the action that must happen first, and how."""
         return replace(self, waiting=waiting, next_action=next_action)
 
-    def show(self) -> View:
+    def show(self) -> display.View:
         """Show the push and pipeline to be confirmed."""
         if self.problem or not self.commit:
             return display.note(self.problem or self.waiting)
-        rows = {
-            "from": f"{self.branch.bump.branch} at {self.commit}",
-            "remote": f"{self.remote}: {self.project}",
-            "destination": self.destination,
-            "now there": self.replaces,
-            "pipeline": self._pipeline(),
-            "must succeed": "\n".join(build.name for build in self.builds),
-        }
+        pipeline = f"to be started with {', '.join(map('='.join, self.variables.items()))}"
+        if self.pipeline:
+            pipeline = f"exists: {self.pipeline.url} ({self.pipeline.ref}, {self.pipeline.status})"
+        rows = {"from": f"{self.branch.bump.branch} at {self.commit}", "remote": f"{self.remote}: {self.project}"}
+        rows |= {"destination": self.destination, "now there": self.replaces, "pipeline": pipeline}
+        rows["must succeed"] = "\n".join(build.name for build in self.builds)
         shown = display.mapping(rows)
         if self.waiting:
             return shown + display.note(f"{capitalized(self.waiting)}. {self.next_action}")
         if self.pipeline:
             return shown
         return shown + display.note(f"To confirm: confirm={self.destination}")
-
-    def _pipeline(self) -> str:
-        if self.pipeline:
-            return f"exists: {self.pipeline.url} ({self.pipeline.ref}, {self.pipeline.status})"
-        variables = ", ".join(f"{name}={value}" for name, value in self.variables.items())
-        return f"to be started with {variables}"
 
 
 def look(branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Mapping[str, str] = os.environ) -> DryRun:
@@ -124,27 +114,20 @@ def look(branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Ma
         return dry_run.wait(f"waiting for branch {bump.branch}", create)
     sites = bump.repository.sites
     dry_run = replace(
-        dry_run,
-        commit=branch.start,
-        destination=destination.destination(bump.branch),
-        variables=variables,
+        dry_run, commit=branch.start, destination=destination.destination(bump.branch), variables=variables,
         builds=plan.builds(branch.texts(sites.pin_paths), sites, bump.image_type),
-    )
+    )  # fmt: skip
     for build in dry_run.builds:
         if ImageRef.parse(build.image).tag != str(bump.tag):
-            return dry_run.wait(
-                f"waiting for the pin: {branch.start[:10]} builds {build.image} in {build.name}",
-                f"{notebooks.GITLAB_PIN} moves it, {notebooks.OPEN_PR} commits it.",
-            )
+            waiting = f"waiting for the pin: {branch.start[:10]} builds {build.image} in {build.name}"
+            return dry_run.wait(waiting, f"{notebooks.GITLAB_PIN} moves it, {notebooks.OPEN_PR} commits it.")
     if not dry_run.builds:
         problem = "no GitLab matrix row names this pin, so no job would build it"
         return dry_run.wait(f"waiting for a person: {problem}", "Build it by hand.")
     try:
         return _query_gitlab(dry_run, env)
-    except Refused:
-        raise
     except RunbookError as error:
-        if bump.publish:
+        if bump.publish or isinstance(error, Refused):
             raise
         return replace(dry_run, problem=f"The dry run is not possible. {error}")
 
@@ -168,7 +151,14 @@ def _query_gitlab(dry_run: DryRun, env: Mapping[str, str]) -> DryRun:
         )
     gitlab = _connect(project, url, env)
     gitlab_project = gitlab.project()
-    _require_same_project(gitlab, gitlab_project, project, remote)
+    api_project = RemoteProject("https", urlsplit(gitlab.url).hostname or "", gitlab_project.path)
+    keys = {api_project.key, *(destination.parse_remote(address).key for address in gitlab_project.addresses)}
+    if project.key not in keys:
+        raise Refused(
+            f"The remote {remote!r} is {project}, but GITLAB_URL and GITLAB_PROJECT name {api_project}: the branch "
+            "would be pushed to one, and the pipeline started in the other. Set gitlab to that project's "
+            "remote, or correct the variables."
+        )
     destination.require_replaceable(name, gitlab.protected(), gitlab_project.default_branch)
     settings = _credentials(url, gitlab.url)
     current = checkout.remote_tip(remote, name, settings)
@@ -179,15 +169,9 @@ def _query_gitlab(dry_run: DryRun, env: Mapping[str, str]) -> DryRun:
     if current and current != dry_run.commit:
         busy = next((pipeline for pipeline in gitlab.pipelines(current) if pipeline.status in UNDER_WAY), None)
     return replace(
-        dry_run,
-        gitlab=gitlab,
-        project=project,
-        settings=settings,
-        current=current,
-        gitlab_branch=branch,
-        pipeline=find_pipeline(gitlab, dry_run),
-        busy=busy,
-    )
+        dry_run, gitlab=gitlab, project=project, settings=settings, current=current, gitlab_branch=branch,
+        pipeline=find_pipeline(gitlab, dry_run), busy=busy,
+    )  # fmt: skip
 
 
 def _connect(project: RemoteProject, url: str, env: Mapping[str, str]) -> GitLab:
@@ -196,20 +180,8 @@ def _connect(project: RemoteProject, url: str, env: Mapping[str, str]) -> GitLab
     port = urlsplit(url).port if project.scheme == "https" else None
     if port:
         server += f":{port}"
-    defaults = {"GITLAB_URL": server, "GITLAB_PROJECT": project.path}
-    return GitLab({**env, **{name: env.get(name) or value for name, value in defaults.items()}})
-
-
-def _require_same_project(gitlab: GitLab, gitlab_project: Project, project: RemoteProject, remote: str) -> None:
-    """Raise Refused if git and the API lead to different projects."""
-    api_project = RemoteProject("https", urlsplit(gitlab.url).hostname or "", gitlab_project.path)
-    keys = {api_project.key, *(destination.parse_remote(url).key for url in gitlab_project.addresses)}
-    if project.key not in keys:
-        raise Refused(
-            f"The remote {remote!r} is {project}, but GITLAB_URL and GITLAB_PROJECT name {api_project}: the branch "
-            "would be pushed to one, and the pipeline started in the other. Set gitlab to that project's "
-            "remote, or correct the variables."
-        )
+    configured = {name: value for name, value in env.items() if value}
+    return GitLab({"GITLAB_URL": server, "GITLAB_PROJECT": project.path, **configured})
 
 
 def _credentials(url: str, gitlab: str) -> dict[str, str]:

@@ -8,14 +8,12 @@ from pathlib import Path
 from runbook_lib import display
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import PipelineJob
-from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.system.temporary import TemporaryFolder
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport.ranges import Address, Web
 from runbook_lib.triage import diagnose, known_problems, read_logs
 from runbook_lib.triage.failure import FailedJob, Failure
-from runbook_lib.triage.known_problems import Pitfall
 
 _LARGEST = 2**28  # bytes in a log
 _TAIL = 2**20  # bytes at the end of a log that are searched for known problems
@@ -27,7 +25,7 @@ class ExplainedJob:
     """A failed job, its cause, and the known problems whose symptoms are in its log."""
 
     failure: Failure
-    pitfalls: tuple[Pitfall, ...]
+    pitfalls: tuple[known_problems.Pitfall, ...]
 
 
 def explain(gitlab: GitLab, jobs: Sequence[PipelineJob]) -> tuple[ExplainedJob, ...]:
@@ -56,7 +54,7 @@ def _explain(gitlab: GitLab, web: Web, job: PipelineJob, log: Path) -> Explained
     return ExplainedJob(failure, known_problems.find(tail))
 
 
-def show(explained: Sequence[ExplainedJob]) -> View:
+def show(explained: Sequence[ExplainedJob]) -> display.View:
     """Show each failed job with its cause, the evidence, and the fix if the problem is known."""
     columns = {"job": "failure.job", "kind": "failure.kind", "cause": "failure.cause", "next": "failure.next"}
     shown = display.table(display.rows(explained, **columns))

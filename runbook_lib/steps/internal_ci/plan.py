@@ -35,15 +35,9 @@ def variables(tests: str) -> dict[str, str]:
     if not tests:
         return chosen
     if tests not in SCOPES:
-        raise RunbookError(
-            f"tests={tests!r} is not a scope of the internal pipeline: choose one of {', '.join(SCOPES)}."
-        )
-    chosen |= {
-        "FUNCTIONAL_TEST": "yes",
-        "FUNCTIONAL_TEST_SCOPE": tests,
-        "FUNCTIONAL_TEST_REPEAT": "5",
-        "FUNCTIONAL_TEST_CASES": "all",
-    }
+        raise RunbookError(f"tests={tests!r} is not a scope of the internal pipeline. Choose {', '.join(SCOPES)}.")
+    chosen |= {"FUNCTIONAL_TEST": "yes", "FUNCTIONAL_TEST_SCOPE": tests}
+    chosen |= {"FUNCTIONAL_TEST_REPEAT": "5", "FUNCTIONAL_TEST_CASES": "all"}
     if tests in _LONG:
         chosen["FUNCTIONAL_TEST_TIME_LIMIT"] = str(_LONG_LIMIT)
     return chosen
@@ -103,10 +97,8 @@ def builds(texts: Mapping[str, str | None], sites: Sites, image_type: ImageType)
 
 def candidates(pipelines: Sequence[Pipeline], commit: str, branch: str) -> list[Pipeline]:
     """Return a commit's pipelines that were not cancelled or skipped: those of ``branch`` first, newest first."""
-    useful = []
-    for pipeline in pipelines:
-        if pipeline.sha == commit and pipeline.status not in ("canceled", "canceling", "skipped"):
-            useful.append(pipeline)
+    ended = ("canceled", "canceling", "skipped")
+    useful = [pipeline for pipeline in pipelines if pipeline.sha == commit and pipeline.status not in ended]
     return sorted(useful, key=lambda pipeline: (pipeline.ref == branch, pipeline.id), reverse=True)
 
 
@@ -122,16 +114,6 @@ class PipelineProgress:
     next_action: str = ""
     pipeline: Pipeline | None = None
     jobs: tuple[PipelineJob, ...] = ()
-
-    @property
-    def over(self) -> bool:
-        """True if further waiting would change nothing."""
-        return self.state in ("passed", "failed", "useless")
-
-    @property
-    def failed_jobs(self) -> tuple[PipelineJob, ...]:
-        """The build jobs that failed."""
-        return tuple(job for job in self.jobs if job.status == "failed")
 
 
 def judge(
@@ -150,11 +132,11 @@ def judge(
         return PipelineProgress(state, sentence, next_action, pipeline, build_jobs)
 
     if not expected:
-        sentence = f"{name} does not show whether the GitLab pin builds: no matrix row names it"
-        return progress("useless", sentence)
+        return progress("useless", f"{name} does not show whether the GitLab pin builds: no matrix row names it")
     failed = [job for job in build_jobs if job.status == "failed"]
     if failed:
-        names = "; ".join(_with_reason(job) for job in failed)
+        reasons = [f"{job.name} ({job.reason.replace('_', ' ')})".removesuffix(" ()") for job in failed]
+        names = "; ".join(reasons)
         advice = f"Read the log and fix the cause, or retry the job there: {failed[0].url}"
         return progress("failed", f"the GitLab pin does not build: {names} failed in {name}", advice)
     if len(build_jobs) == len(expected) and all(job.status == "success" for job in build_jobs):
@@ -178,7 +160,3 @@ def judge(
     if not missing:
         reason = ", ".join(f"{job.name} {job.status}" for job in build_jobs if job.status != "success")
     return progress("useless", f"{name} ended ({pipeline.status}) without building the GitLab pin: {reason}", _RESTART)
-
-
-def _with_reason(job: PipelineJob) -> str:
-    return f"{job.name} ({job.reason.replace('_', ' ')})" if job.reason else job.name

@@ -3,6 +3,7 @@
 All state is on GitLab: a later run finds the pushed commit and its pipeline there.
 """
 
+import itertools
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,13 +14,10 @@ from runbook_lib.checks import Check
 from runbook_lib.clients.github.client import once
 from runbook_lib.clients.gitlab.client import GitLab, NoSuchRef
 from runbook_lib.clients.gitlab.models import Pipeline
-from runbook_lib.display import View
 from runbook_lib.errors import Refused
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.internal_ci import destination, logs, plan
 from runbook_lib.steps.internal_ci.dry_run import DryRun, find_pipeline, look, variables
-from runbook_lib.steps.internal_ci.logs import ExplainedJob
-from runbook_lib.steps.internal_ci.plan import PipelineProgress
 from runbook_lib.text.lists import capitalized
 from runbook_lib.transport import polling
 from runbook_lib.workflow import branch_history
@@ -35,8 +33,8 @@ _CHECKS = ("GitLab has the bump's commit", "the pipeline tests that commit", "th
 class PipelineResult:
     """The pipeline's state, and the causes of its failed builds."""
 
-    progress: PipelineProgress
-    explained: tuple[ExplainedJob, ...] = ()
+    progress: plan.PipelineProgress
+    explained: tuple[logs.ExplainedJob, ...] = ()
 
 
 def carry_out(step: StepRecord, dry_run: DryRun, confirm: str = "") -> DryRun:
@@ -50,11 +48,9 @@ def carry_out(step: StepRecord, dry_run: DryRun, confirm: str = "") -> DryRun:
     if dry_run.pipeline and gitlab:
         started_with = variables(gitlab, dry_run.pipeline)
         if plan.runs_tests(started_with, dry_run.variables) is None:
-            step.warn(
-                f"Following pipeline {dry_run.pipeline.id}, which exists for this commit. GitLab does not show "
-                f"whether it runs the tests of tests={dry_run.variables['FUNCTIONAL_TEST_SCOPE']}: see "
-                f"{dry_run.pipeline.url}"
-            )
+            scope = dry_run.variables["FUNCTIONAL_TEST_SCOPE"]
+            sentence = f"Following pipeline {dry_run.pipeline.id}, which exists for this commit. GitLab does not show"
+            step.warn(f"{sentence} whether it runs the tests of tests={scope}: see {dry_run.pipeline.url}")
     if gitlab is None or dry_run.waiting or dry_run.pipeline:
         return dry_run
     if not bump.publish:
@@ -114,36 +110,26 @@ def _start(step: StepRecord, dry_run: DryRun, gitlab: GitLab) -> Pipeline:
 
 
 def follow(
-    step: StepRecord,
-    dry_run: DryRun,
-    *,
-    wait: bool = False,
-    sleep: Callable[[float], None] = time.sleep,
+    step: StepRecord, dry_run: DryRun, *, wait: bool = False, sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-    say: Callable[[str], object] = print,
-) -> PipelineResult | None:
+) -> PipelineResult | None:  # fmt: skip
     """Return the pipeline's state, None without a pipeline; with ``wait``, first wait for the pin's verdict.
 
-    Each change of state is passed to ``say``.  A preview never waits.  Raises Unreachable if GitLab stays unreachable.
+    Each change of state is printed.  A preview never waits.  Raises Unreachable if GitLab stays unreachable.
     """
     gitlab, pipeline = dry_run.gitlab, dry_run.pipeline
     if gitlab is None or pipeline is None:
         return None
 
-    def read() -> PipelineProgress:
+    def read() -> plan.PipelineProgress:
         newest = gitlab.pipeline(pipeline.id)
         return plan.judge(newest, gitlab.pipeline_jobs(newest.id), dry_run.builds, dry_run.commit)
 
-    wait = wait and dry_run.branch.bump.apply
     progress = polling.follow(
-        read,
-        lambda state: polling.Observation(state.sentence, state.over),
-        wait=wait,
-        sleep=sleep,
-        clock=clock,
-        say=say,
-    )
-    explained = logs.explain(gitlab, progress.failed_jobs)
+        read, lambda state: polling.Observation(state.sentence, state.state != "waiting"),
+        wait=wait and dry_run.branch.bump.apply, sleep=sleep, clock=clock,
+    )  # fmt: skip
+    explained = logs.explain(gitlab, [job for job in progress.jobs if job.status == "failed"])
     if progress.pipeline:
         newest = progress.pipeline
         step.add_inputs(pipeline_id=newest.id, pipeline_commit=newest.sha, pipeline_state=progress.state)
@@ -152,7 +138,7 @@ def follow(
     return PipelineResult(progress, explained)
 
 
-def show(dry_run: DryRun, result: PipelineResult | None) -> View:
+def show(dry_run: DryRun, result: PipelineResult | None) -> display.View:
     """Show the pipeline's state, each job that builds the pin's images, and the causes of failures."""
     if result is None:
         return display.note(dry_run.waiting or dry_run.problem or "There is no pipeline to follow.")
@@ -170,8 +156,14 @@ def show(dry_run: DryRun, result: PipelineResult | None) -> View:
 def verify(step: StepRecord, dry_run: DryRun, result: PipelineResult | None) -> None:
     """Read GitLab's branch again, and record whether the pin builds."""
     step.check(*_checks(dry_run, result))
-    if result:
-        _record_result(step, dry_run, result)
+    if result and result.progress.state == "passed":
+        advice = f"Once its tests have run, collect golden values: {notebooks.GOLDEN_VALUES} with source=gitlab."
+        tested = dry_run.variables.get("FUNCTIONAL_TEST") == "yes"
+        step.done(result.progress.sentence, advice if tested else "")
+    elif result:
+        pitfalls = itertools.chain.from_iterable(job.pitfalls for job in result.explained)
+        fixes = dict.fromkeys(pitfall.fix for pitfall in pitfalls)
+        step.waiting(result.progress.sentence, " ".join([*fixes, result.progress.next_action]))
     elif dry_run.problem:
         step.done(dry_run.problem)
     elif dry_run.branch.bump.apply:
@@ -188,18 +180,6 @@ def verify(step: StepRecord, dry_run: DryRun, result: PipelineResult | None) -> 
         step.done(f"Preview: would start the internal pipeline for {name}.", command)
 
 
-def _record_result(step: StepRecord, dry_run: DryRun, result: PipelineResult) -> None:
-    progress = result.progress
-    if progress.state != "passed":
-        fixes = [pitfall.fix for job in result.explained for pitfall in job.pitfalls]
-        step.waiting(progress.sentence, " ".join([*dict.fromkeys(fixes), progress.next_action]))
-        return
-    next_action = ""
-    if dry_run.variables.get("FUNCTIONAL_TEST") == "yes":
-        next_action = f"Once its tests have run, collect golden values: {notebooks.GOLDEN_VALUES} with source=gitlab."
-    step.done(progress.sentence, next_action)
-
-
 def _checks(dry_run: DryRun, result: PipelineResult | None) -> list[Check]:
     if result is None or dry_run.gitlab is None or result.progress.pipeline is None:
         reason = dry_run.waiting or dry_run.problem or "This is a preview."
@@ -212,7 +192,7 @@ def _checks(dry_run: DryRun, result: PipelineResult | None) -> list[Check]:
     # a person's decision.
     has_commit = head is not None and head.commit == dry_run.commit
     return [
-        Check(at_commit, "passed" if has_commit else "waiting", detail),
+        Check.of(at_commit, has_commit, detail, "waiting"),
         Check.of(at_pipeline, pipeline.sha == dry_run.commit, f"Pipeline {pipeline.id} tests {pipeline.sha[:10]}."),
-        Check(at_build, "passed" if progress.state == "passed" else "waiting", progress.sentence),
+        Check.of(at_build, progress.state == "passed", progress.sentence, "waiting"),
     ]

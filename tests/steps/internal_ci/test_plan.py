@@ -125,7 +125,6 @@ def test_verdicts(jobs: list[PipelineJob], status: str, state: str, words: str) 
     assert progress.state == state, progress.sentence
     assert words in progress.sentence
     assert bool(progress.next_action) == (state != "passed")
-    assert progress.over == (state != "waiting")
 
 
 def test_a_job_of_another_name_with_the_same_values_is_useless() -> None:

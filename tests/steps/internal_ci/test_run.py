@@ -431,20 +431,18 @@ def test_a_remote_of_another_project_is_refused(at: At) -> None:
 # -- following ---------------------------------------------------------------------------------------------------
 
 
-def test_following_reports_each_change(at: At) -> None:
+def test_following_reports_each_change(at: At, capsys: pytest.CaptureFixture[str]) -> None:
     dry_run = at.look()
     step = at.world.step(dry_run.branch.bump)
     dry_run = internal_ci.carry_out(step, dry_run, TO)
-    reports: list[str] = []
 
     def sleep(_: float) -> None:
         at.world.now[0] += 3
 
-    result = internal_ci.follow(
-        step, dry_run, wait=True, sleep=sleep, clock=lambda: at.world.now[0], say=reports.append
-    )
+    result = internal_ci.follow(step, dry_run, wait=True, sleep=sleep, clock=lambda: at.world.now[0])
     assert result is not None
     assert result.progress.state == "passed"
+    reports = capsys.readouterr().out.splitlines()
     assert "waiting for pipeline" in reports[0]
     assert len(reports) == len(set(reports))
     assert reports[-1].endswith(result.progress.sentence)
@@ -459,7 +457,7 @@ def test_following_ends_after_its_time_limit(at: At) -> None:
     def sleep(_: float) -> None:
         elapsed[0] += 3600
 
-    result = internal_ci.follow(step, dry_run, wait=True, sleep=sleep, clock=lambda: elapsed[0], say=lambda _: None)
+    result = internal_ci.follow(step, dry_run, wait=True, sleep=sleep, clock=lambda: elapsed[0])
     assert result is not None
     assert result.progress.state == "waiting"
     assert elapsed[0] < 10 * 3600
@@ -473,12 +471,12 @@ def test_following_survives_a_short_outage_but_not_a_long_one(at: At, monkeypatc
     at.world.now[0] += 90
     assert dry_run.gitlab is not None
     at.world.forge.fail("GET", "/pipelines/[0-9]+$", 503, times=3)
-    result = internal_ci.follow(step, dry_run, wait=True, sleep=lambda _: None, say=lambda _: None)
+    result = internal_ci.follow(step, dry_run, wait=True, sleep=lambda _: None)
     assert result is not None
     assert result.progress.state == "passed"
     at.world.forge.fail("GET", "/pipelines/[0-9]+$", 503, times=99)
     with pytest.raises(Unreachable, match="HTTP 503"):
-        internal_ci.follow(step, dry_run, wait=True, sleep=lambda _: None, say=lambda _: None)
+        internal_ci.follow(step, dry_run, wait=True, sleep=lambda _: None)
 
 
 def test_a_build_that_fails_is_explained(at: At) -> None:
@@ -488,7 +486,7 @@ def test_a_build_that_fails_is_explained(at: At) -> None:
     result = at.run()
     assert result is not None
     assert result.progress.state == "failed"
-    (job,) = result.progress.failed_jobs
+    (job,) = (job for job in result.progress.jobs if job.status == "failed")
     assert job.name.endswith("nvcr.io/nvidia/pytorch:26.04-py3, arm64]")
     (explained,) = result.explained
     assert explained.failure.kind == "disk full"
