@@ -11,12 +11,10 @@ from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.containers import build_plan, known_builds, run, smoke
-from runbook_lib.containers.build_plan import BuildRequest
 from runbook_lib.containers.engine import ENGINES, BuildPlan, Engine, unfit
 from runbook_lib.containers.work.container import WorkContainer, engine_command
 from runbook_lib.containers.work.image import WorkImage
 from runbook_lib.containers.work.tasks import WorkStep, parse_variables
-from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.compare import versions
@@ -24,10 +22,7 @@ from runbook_lib.images.reference import Image, ImageRef
 from runbook_lib.text.lists import join_first
 from runbook_lib.text.redact import Redactor
 
-_PRACTICE = (
-    "The practice environment's images contain no programs, so nothing can be built on them. Use your own checkout: "
-    "-r repo FOLDER."
-)
+_PRACTICE = "The practice environment's images contain no programs to build on. Use your own checkout: -r repo FOLDER."
 HOW = ("build", "stack", "pull")
 #: A lowercase name and a tag.  A name that starts with a dash would be an option.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,200}(?::[0-9]{1,5}/[a-z0-9._/-]{1,200})?(?::[\w][\w.-]{0,127})?")
@@ -65,15 +60,20 @@ class ImagePlan:
         """The reason why Apply does nothing, as a sentence; empty otherwise."""
         if self.practice:
             return _PRACTICE
-        if self.bump.tag is None:
-            tag = _tag(self.base_build)
-            return f"No tag was given, so nothing is built. The work tree pins {tag}: set tag to that to build it."
-        return ""
+        if self.bump.tag is not None:
+            return ""
+        tag = _tag(self.base_build)
+        return f"No tag was given, so nothing is built. The work tree pins {tag}: set tag to that to build it."
 
     @property
     def image(self) -> str:
         """The name of the image, or of the last if there are several."""
         return self.pulled or self.builds[-1].tag
+
+    @property
+    def done(self) -> str:
+        """The verb for a finished image: ``pulled`` or ``built``."""
+        return "pulled" if self.pulled else "built"
 
     @property
     def commands(self) -> tuple[tuple[str, ...], ...]:
@@ -97,7 +97,7 @@ class ImagePlan:
         container = WorkContainer.create(self.bump.repository, WorkImage.parse(self.image), str(self.checkout.path))
         return engine_command(container, engine, step)
 
-    def show(self) -> View:
+    def show(self) -> display.View:
         """Show each build, its command and the warnings."""
         shown = display.View("", "")
         if self.pulled:
@@ -113,22 +113,14 @@ class ImagePlan:
         return shown + display.notes(notes, title="Attention")
 
 
-def _show_build(build: BuildPlan) -> View:
-    rows = {
-        "image": build.tag,
-        "built on": build.base,
-        "pinned in": build.source,
-        "Dockerfile": build.dockerfile,
-        "target": build.target or "the last stage",
-        "stages": ", ".join(build.stages),
-        "platform": build.platform,
-        "context": build.context,
-        "pulls": ", ".join(build.images) or "nothing",
-        "build arguments": ", ".join(map("=".join, build.arguments)),
-        "arguments without a value": ", ".join(build.unset) or "none",
-        "secrets": ", ".join(build.secrets) or "none",
-    }
-    return display.facts(**rows)
+def _show_build(build: BuildPlan) -> display.View:
+    return display.facts(
+        image=build.tag, built_on=build.base, pinned_in=build.source, Dockerfile=build.dockerfile,
+        target=build.target or "the last stage", stages=", ".join(build.stages), platform=build.platform,
+        context=build.context, pulls=", ".join(build.images) or "nothing",
+        build_arguments=", ".join(map("=".join, build.arguments)),
+        arguments_without_a_value=", ".join(build.unset) or "none", secrets=", ".join(build.secrets) or "none",
+    )  # fmt: skip
 
 
 def _format_command(command: tuple[str, ...]) -> str:
@@ -145,7 +137,7 @@ def _format_command(command: tuple[str, ...]) -> str:
 
 def parse_request(
     target: str = "", dockerfile: str = "", arguments: str = "", name: str = "", secrets: str = ""
-) -> BuildRequest:
+) -> build_plan.BuildRequest:
     """Parse the notebook's parameters; empty means the default.
 
     ``arguments`` are ``NAME=value; …``, ``secrets`` names of environment variables.  Raises RunbookError.
@@ -156,7 +148,7 @@ def parse_request(
         raise RunbookError(f"secrets must be names of environment variables; {len(invalid)} of its words are not.")
     if name and not _NAME.fullmatch(name):
         raise RunbookError(f"name={name[:200]!r} is not a valid image name. Example: megatron-lm:mine")
-    return BuildRequest(_parse_arguments(arguments), target.strip(), dockerfile.strip(), "", name, words)
+    return build_plan.BuildRequest(_parse_arguments(arguments), target.strip(), dockerfile.strip(), "", name, words)
 
 
 def _parse_arguments(text: str) -> dict[str, str]:
@@ -175,8 +167,9 @@ def _parse_arguments(text: str) -> dict[str, str]:
 
 
 def plan_image(
-    checkout: Checkout, bump: Bump, request: BuildRequest, *, how: str = "build", engine: str = "", look: bool = True,
-    train: bool = False, variables: str = "", practice: bool = False, env: Mapping[str, str] = os.environ,
+    checkout: Checkout, bump: Bump, request: build_plan.BuildRequest, *, how: str = "build", engine: str = "",
+    look: bool = True, train: bool = False, variables: str = "", practice: bool = False,
+    env: Mapping[str, str] = os.environ,
 ) -> ImagePlan:  # fmt: skip
     """Plan a build, a stack of builds or a pull from the pins of the work tree.  Changes nothing.
 
@@ -185,7 +178,13 @@ def plan_image(
     for parameter, value, known in (("how", how, HOW), ("engine", engine, ENGINES)):
         if value and value not in known:
             raise RunbookError(f"{parameter}={value!r} is invalid. Choose {' or '.join(known)}. Nothing was built.")
-    builds, pulled = _plan_builds(checkout, bump, request, is_stack=how == "stack"), ""
+    paths = [*build_plan.paths(bump.repository), *filter(None, [request.dockerfile])]
+    texts, machine = checkout.read(paths, "HEAD" if checkout.bare else None), platform.machine()
+    if how == "stack":
+        builds = build_plan.stack(texts, machine, request, bump.repository)
+    else:
+        builds = (build_plan.plan(texts, bump.repository, bump.image_type, machine, request),)
+    pulled = ""
     if how == "pull":
         url = checkout.remote_url(known_builds.GITLAB_REMOTE)
         pulled = str(known_builds.internal_image(url, bump.repository, bump.image_type))
@@ -199,38 +198,16 @@ def plan_image(
         usable = run.find(engine, env)
     except RunbookError as error:
         problem = str(error)
-    unsuitable = [unfit(build, usable) for build in builds if usable and not pulled]
-    if reason := next(filter(None, unsuitable), ""):
+    unsuitable = filter(None, [unfit(build, usable) for build in builds if usable and not pulled])
+    if reason := next(unsuitable, ""):
         refusal = refusal or f"{reason} Nothing was built."
+    config = image.platforms.get(_architecture(builds[0])) if image else None
     return ImagePlan(
-        checkout,
-        bump,
-        builds[0],
-        builds=() if pulled else builds,
-        pulled=pulled,
-        engine=usable,
-        problem=problem,
-        refusal=refusal,
-        claims=_claims(builds[0], image),
-        digest=image.digest if image else "",
-        commit=commit,
-        source=source,
-        warnings=tuple(dict.fromkeys(warnings)),
-        look=look,
-        train=train,
-        variables=parse_variables(variables),
-        practice=practice,
-    )
-
-
-def _plan_builds(
-    checkout: Checkout, bump: Bump, request: BuildRequest, *, is_stack: bool
-) -> tuple[BuildPlan, ...]:  # fmt: skip
-    paths = [*build_plan.paths(bump.repository), *filter(None, [request.dockerfile])]
-    texts, machine = checkout.read(paths, "HEAD" if checkout.bare else None), platform.machine()
-    if is_stack:
-        return build_plan.stack(texts, machine, request, bump.repository)
-    return (build_plan.plan(texts, bump.repository, bump.image_type, machine, request),)
+        checkout, bump, builds[0], builds=() if pulled else builds, pulled=pulled, engine=usable, problem=problem,
+        refusal=refusal, claims=versions(config) if config else {}, digest=image.digest if image else "",
+        commit=commit, source=source, warnings=tuple(dict.fromkeys(warnings)), look=look, train=train,
+        variables=parse_variables(variables), practice=practice,
+    )  # fmt: skip
 
 
 def _base_image(build: BuildPlan, env: Mapping[str, str], warnings: list[str]) -> Image | None:
@@ -251,12 +228,6 @@ def _architecture(build: BuildPlan) -> str:
     return build.platform.partition("/")[2]
 
 
-def _claims(build: BuildPlan, image: Image | None) -> Mapping[str, str]:
-    """Return the versions that the registry reports for the base image on this build's platform."""
-    config = image.platforms.get(_architecture(build)) if image else None
-    return versions(config) if config else {}
-
-
 def _source(checkout: Checkout, commit: str, warnings: list[str]) -> str:
     """Return the commit with the number of uncommitted files, and add warnings about the work tree."""
     source = f"commit {commit[:10]}"
@@ -266,10 +237,8 @@ def _source(checkout: Checkout, commit: str, warnings: list[str]) -> str:
     changed = checkout.uncommitted([])
     if changed:
         source += f" and {display.count(len(changed), 'uncommitted file')}"
-        branch = checkout.current_branch() or f"commit {commit[:10]}"
-        warnings.append(
-            f"The build uses the work tree ({branch}) as it is, with uncommitted changes: {join_first(changed, 5)}."
-        )
+        branch, files = checkout.current_branch() or f"commit {commit[:10]}", join_first(changed, 5)
+        warnings.append(f"The build uses the work tree ({branch}) as it is, with uncommitted changes: {files}.")
     submodules = ""
     if checkout.read([".gitmodules"])[".gitmodules"] is not None:
         submodules = checkout.git("submodule", "status")

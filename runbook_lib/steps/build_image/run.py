@@ -1,7 +1,6 @@
 """The build or pull of a checkout's image, and the smoke check of the result."""
 
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,8 +8,6 @@ from runbook_lib import display
 from runbook_lib.checks import Check
 from runbook_lib.containers import run, smoke
 from runbook_lib.containers.engine import Engine
-from runbook_lib.containers.run import BuildResult
-from runbook_lib.display import View
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import command_line
@@ -24,65 +21,48 @@ class FinishedBuild:
     """A finished build or pull: the image's name, the result, and the name of the log in the record."""
 
     image: str
-    result: BuildResult
+    result: run.BuildResult
     log: str
 
 
 @dataclass(frozen=True)
 class BuildOutcome:
-    """The finished builds, in order, and the checks of the image.
-
-    ``problem`` names a failure after the builds; it is empty otherwise.
-    """
+    """The finished builds, in order, and the checks of the image; ``problem`` names a failure of these checks."""
 
     builds: tuple[FinishedBuild, ...] = ()
     versions: tuple[smoke.CheckedVersion, ...] = ()
-    training: BuildResult | None = None
+    training: run.BuildResult | None = None
     problem: str = ""
     note: str = "This is a preview: nothing was built."
 
     @property
-    def failed(self) -> bool:
-        """True if a build failed."""
-        return any(build.result.failure for build in self.builds)
-
-    @property
-    def view(self) -> View:
+    def view(self) -> display.View:
         """The builds, their failures, and the versions in the image."""
         if not self.builds:
             return display.note(self.note)
-        rows = []
-        results = [build.result for build in self.builds]
-        for build, result in zip(self.builds, results, strict=True):
+        rows, failures = [], []
+        for build in self.builds:
+            result = build.result
             outcome = "failed" if result.failure else "done"
             rows.append({
                 "image": build.image, "outcome": outcome, "steps": result.steps, "seconds": round(result.seconds),
                 "id": result.image, "log": build.log,
             })  # fmt: skip
+            failures.append(result.failure)
+        if self.training:
+            failures.append(self.training.failure)
         shown = display.table(rows)
-        for result in [*results, *filter(None, [self.training])]:
-            shown += _show_failure(result)
+        for failure in filter(None, failures):
+            pitfalls = display.rows(failure.pitfalls, sign="sign", cause="cause", fix="fix")
+            shown += display.note(failure.sentence) + display.table(pitfalls, empty="The log shows no known problem.")
+            shown += display.code("\n".join(failure.lines), title="The last lines:")
         if self.versions:
             shown += display.table([version.row for version in self.versions])
-        if self.problem:
-            shown += display.note(self.problem)
-        return shown
+        return shown + display.notes(filter(None, [self.problem]))
 
 
-def _show_failure(result: BuildResult) -> View:
-    failure = result.failure
-    if failure is None:
-        return display.View("", "")
-    rows = display.rows(failure.pitfalls, sign="sign", cause="cause", fix="fix")
-    shown = display.note(failure.sentence) + display.table(rows, empty="The log shows no known problem.")
-    return shown + display.code("\n".join(failure.lines), title="The last lines:")
-
-
-def carry_out(step: StepRecord, plan: ImagePlan, say: Callable[[str], object] = print) -> BuildOutcome:
-    """With ``apply``, build or pull the image, then check it.
-
-    Raises Refused if nothing may be built, and RunbookError if no engine works.
-    """
+def carry_out(step: StepRecord, plan: ImagePlan) -> BuildOutcome:
+    """With ``apply``, build or pull the image, then check it.  Raises RunbookError if that is not possible."""
     if not plan.bump.apply:
         return BuildOutcome()
     if plan.idle:
@@ -94,28 +74,27 @@ def carry_out(step: StepRecord, plan: ImagePlan, say: Callable[[str], object] = 
     plan.checkout.require_work_tree()
     builds = []
     for build in plan.builds or (None,):
-        name = build.tag if build else plan.pulled
-        log = f"{build.name if build else 'pull'}.log"
-        before = run.image_id(plan.engine, name)
-        say(f"{'Building' if build else 'Pulling'} {name}; the log is {step.folder / log}.")
+        name, log = plan.pulled, "pull.log"
         if build:
-            result = run.build(build, plan.engine, plan.checkout.path, step.folder / log, say)
+            name, log = build.tag, f"{build.name}.log"
+        before = run.image_id(plan.engine, name)
+        print(f"{name} is being {plan.done}; the log is {step.folder / log}.")
+        if build:
+            result = run.build(build, plan.engine, plan.checkout.path, step.folder / log)
         else:
-            result = run.pull(name, plan.engine, step.folder / log, say)
+            result = run.pull(name, plan.engine, step.folder / log)
         builds.append(FinishedBuild(name, result, log))
         if result.failure:
             return BuildOutcome(tuple(builds))
         if result.image != before:
             step.effect("image", name, before, result.image)
-    return _check_image(step.folder, plan, plan.engine, BuildOutcome(tuple(builds)), say)
+    return _check_image(step.folder, plan, plan.engine, BuildOutcome(tuple(builds)))
 
 
-def _check_image(
-    folder: Path, plan: ImagePlan, engine: Engine, outcome: BuildOutcome, say: Callable[[str], object]
-) -> BuildOutcome:
+def _check_image(folder: Path, plan: ImagePlan, engine: Engine, outcome: BuildOutcome) -> BuildOutcome:
     """Run the smoke check and the training, if requested."""
     if plan.look:
-        say(f"Checking the versions in {plan.image}.")
+        print(f"Checking the versions in {plan.image}.")
         image = outcome.builds[-1].result.image
         try:
             output = run.inside(engine, image, smoke.COMMAND, smoke.LIMIT)
@@ -124,15 +103,13 @@ def _check_image(
             return replace(outcome, problem=str(error))
     if not plan.train:
         return outcome
-    problem = ""
     if not plan.training:
         problem = f"The guides of {plan.bump.repository.name} do not describe a training of five iterations."
-    elif engine.name == "buildah":
-        problem = "buildah cannot run a training: install docker or podman."
-    if problem:
         return replace(outcome, problem=problem)
-    say("Training five iterations.")
-    return replace(outcome, training=run.run(plan.training, plan.checkout.path, folder / "sanity.log", say))
+    if engine.name == "buildah":
+        return replace(outcome, problem="buildah cannot run a training: install docker or podman.")
+    print("Training five iterations.")
+    return replace(outcome, training=run.run(plan.training, plan.checkout.path, folder / "sanity.log"))
 
 
 def verify(step: StepRecord, plan: ImagePlan, outcome: BuildOutcome) -> None:
@@ -157,14 +134,14 @@ def verify(step: StepRecord, plan: ImagePlan, outcome: BuildOutcome) -> None:
     if training is not None:
         detail = training.failure.sentence if training.failure else f"It took {training.seconds:.0f} s."
         step.check(Check.of("five iterations were trained in the image", training.failure is None, detail))
-    if not outcome.failed:
+    if not any(build.result.failure for build in outcome.builds):
         names = " and ".join(dict.fromkeys(build.image for build in outcome.builds))
-        step.done(f"{'Pulled' if plan.pulled else 'Built'} {names}.")
+        step.done(f"{plan.done.capitalize()} {names}.")
 
 
 def _check_build(plan: ImagePlan, build: FinishedBuild) -> Check:
     """Check that the image exists under its name."""
-    name, result = f"{build.image} was {'pulled' if plan.pulled else 'built'}", build.result
+    name, result = f"{build.image} was {plan.done}", build.result
     if result.failure:
         advice = [f"{pitfall.cause} {pitfall.fix}" for pitfall in result.failure.pitfalls[:2]]
         return Check(name, "failed", " ".join([result.failure.sentence, *advice, f"The log is {build.log}."]))
@@ -179,9 +156,7 @@ def _check_versions(versions: tuple[smoke.CheckedVersion, ...]) -> Check:
     for version in versions:
         if version.wrong:
             differences.append(f"{version.name} {version.imported or 'is missing'} ({version.claimed} is claimed)")
-    detail = "Python, PyTorch and CUDA match the base image."
-    if differences:
-        detail = f"{'; '.join(differences)}."
+    detail = f"{'; '.join(differences)}." if differences else "Python, PyTorch and CUDA match the base image."
     return Check.of("the image matches the base that the registry reports", not differences, detail)
 
 
@@ -192,17 +167,15 @@ def _record_preview(step: StepRecord, plan: ImagePlan) -> None:
         return
     engine = plan.engine or "an engine, once one works"
     for build in plan.builds:
-        target = build.target or "its last stage"
-        step.would(
-            f"build {build.tag} on {build.base}, from {build.dockerfile} ({target}) at {plan.source}, with {engine}"
-        )
+        source = f"{build.dockerfile} ({build.target or 'its last stage'}) at {plan.source}"
+        step.would(f"build {build.tag} on {build.base}, from {source}, with {engine}")
     if plan.pulled:
         step.would(f"pull {plan.pulled} with {engine}")
     if plan.look:
         step.would(f"check the versions of PyTorch, CUDA, NCCL, Transformer Engine and Python in {plan.image}")
     if plan.training:
         step.would("train five iterations in it on this machine's GPUs")
-    sentence = f"Would {'pull' if plan.pulled else 'build'} {plan.image}"
+    sentence = f"{plan.image} would be {plan.done}"
     if plan.problem:
         step.done(f"{sentence}, but that is not possible here. {plan.problem}")
     else:

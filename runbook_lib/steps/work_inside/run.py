@@ -5,10 +5,8 @@ from pathlib import Path
 from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
-from runbook_lib.containers.work import run
+from runbook_lib.containers.work import pyproject, run
 from runbook_lib.containers.work.project_state import LOCK, read_project_state
-from runbook_lib.containers.work.pyproject import parse_requirement
-from runbook_lib.containers.work.run import WorkResult
 from runbook_lib.containers.work.tasks import TASKS
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
@@ -22,7 +20,7 @@ NOTEBOOK = "work-inside"
 LOG = "work-inside.log"
 
 
-def carry_out(step: StepRecord, task: WorkTask, checkout: Checkout, bump: Bump) -> WorkResult | None:
+def carry_out(step: StepRecord, task: WorkTask, checkout: Checkout, bump: Bump) -> run.WorkResult | None:
     """With ``apply`` and a tag, run the commands that need no terminal, stopping at a failure; else return None.
 
     ``verify`` reports a failure after recording everything.  Raises Refused if the commands cannot be run from here.
@@ -41,7 +39,7 @@ def carry_out(step: StepRecord, task: WorkTask, checkout: Checkout, bump: Bump) 
     return result
 
 
-def verify(step: StepRecord, task: WorkTask, checkout: Checkout, bump: Bump, result: WorkResult | None) -> View:
+def verify(step: StepRecord, task: WorkTask, checkout: Checkout, bump: Bump, result: run.WorkResult | None) -> View:
     """Read the checkout again, and record what was done and what is left for the user to do."""
     step.add_inputs(task=task.request.task, where=task.target.name, image=task.target.container.image.name)
     step.warn(*task.plan.warnings)
@@ -72,14 +70,15 @@ def _record_preview(step: StepRecord, task: WorkTask, bump: Bump) -> None:
     for command in task.runnable:
         title = command.step.title
         step.would(f"{title[:1].lower()}{title[1:]}: {command.line}")
-    tag = str(bump.tag) if bump.tag else "TAG"
-    apply_command = command_line.command(NOTEBOOK, bump, tag=tag, task=task.request.task, apply=True)
+    tag, name = str(bump.tag or "TAG"), task.request.task
+    apply_command = command_line.command(NOTEBOOK, bump, tag=tag, task=name, apply=True)
     step.done(f"Preview: {description}, in {display.count(len(task.runnable), 'step')}.", apply_command)
 
 
 def _next_action(task: WorkTask) -> str:
     checkout = task.target.container.checkout
-    actions = [f"In a terminal, in {checkout}: {command.line}" for command in task.shown_only]
+    in_terminal = (command for command in task.commands if command.step.terminal)
+    actions = [f"In a terminal, in {checkout}: {command.line}" for command in in_terminal]
     return " ".join(filter(None, [*actions, task.plan.next_action]))
 
 
@@ -87,8 +86,7 @@ def _checks(task: WorkTask, checkout: Checkout, bump: Bump) -> list[Check]:
     """Return checks of the task's effect on the checkout."""
     name = task.request.task
     if name == "import":
-        exists = Path(task.created_file).is_file()
-        return [Check.of("the image's file exists", exists, task.created_file)]
+        return [Check.of("the image's file exists", Path(task.created_file).is_file(), task.created_file)]
     if name not in ("add", "lock", "conflict"):
         return []
     try:
@@ -96,9 +94,9 @@ def _checks(task: WorkTask, checkout: Checkout, bump: Bump) -> list[Check]:
     except RunbookError as error:
         return [Check.of("pyproject.toml can be read", False, str(error))]
     intact = state.has_lock and not state.lock_in_conflict
-    checks = [Check.of(f"{LOCK} exists without a conflict", intact, "It does." if intact else "It does not.")]
+    checks = [Check.of(f"{LOCK} exists without a conflict", intact, f"{LOCK} was read again.")]
     if name == "add":
-        package = parse_requirement(task.request.package).name
+        package = pyproject.parse_requirement(task.request.package).name
         places = ", ".join(state.project.where(package))
         uncommitted = ", ".join(sorted(state.uncommitted))
         checks.append(Check.of("the package is listed", bool(places), f"{package}: {places or 'nowhere'}."))

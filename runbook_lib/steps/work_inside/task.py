@@ -7,23 +7,15 @@ from pathlib import Path
 
 from runbook_lib.bump import Bump
 from runbook_lib.containers import known_builds
-from runbook_lib.containers.work import any_command, unit_tests, uv
+from runbook_lib.containers.work import any_command, run, unit_tests, uv
 from runbook_lib.containers.work.allocation import Allocation
 from runbook_lib.containers.work.container import WorkContainer
 from runbook_lib.containers.work.image import WorkImage
 from runbook_lib.containers.work.image_file import image_id, plan_image_file
 from runbook_lib.containers.work.machine import Machine, detect_machine, missing_prerequisite
 from runbook_lib.containers.work.project_state import ProjectState, read_project_state
-from runbook_lib.containers.work.run import StepCommand
-from runbook_lib.containers.work.target import (
-    TargetName,
-    WorkTarget,
-    choose_target,
-    require_container,
-    unavailability,
-)
+from runbook_lib.containers.work.target import TargetName, WorkTarget, choose_target, require_container, unavailability
 from runbook_lib.containers.work.tasks import TASKS, WorkStep, make_step, parse_variables, wrap_command
-from runbook_lib.containers.work.uv import WorkPlan
 from runbook_lib.display import View, code, facts, note, notes, table
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
@@ -58,47 +50,34 @@ class WorkRequest:
 
 @dataclass(frozen=True)
 class WorkTask:
-    """A task with its commands.
-
-    ``obstacle`` says why they cannot be run from here; they are shown anyway.  ``created_file`` is the image file that
-    an import creates.
-    """
+    """A task with its commands.  ``obstacle``: why they cannot be run from here; ``created_file``: an import's file."""
 
     request: WorkRequest
     target: WorkTarget
-    plan: WorkPlan
-    commands: tuple[StepCommand, ...]
+    plan: uv.WorkPlan
+    commands: tuple[run.StepCommand, ...]
     obstacle: str = ""
     created_file: str = ""
 
     @property
-    def runnable(self) -> tuple[StepCommand, ...]:
+    def runnable(self) -> tuple[run.StepCommand, ...]:
         """The commands that need no terminal."""
         return tuple(command for command in self.commands if not command.step.terminal)
-
-    @property
-    def shown_only(self) -> tuple[StepCommand, ...]:
-        """The commands that need a user's terminal."""
-        return tuple(command for command in self.commands if command.step.terminal)
 
     def show(self) -> View:
         """Return each step with its place and reason, and all commands, ready to copy."""
         if self.plan.no_change:
             return note(self.plan.no_change)
         rows = []
-        for number, command in enumerate(self.commands, 1):
-            step = command.step
+        for number, step in enumerate((command.step for command in self.commands), 1):
             place = self.target.describe_place(step)
             rows.append({"step": f"{number}. {step.title}", "where": place, "why": step.reason})
         container = self.target.container
         lines = "\n".join(wrap_command(command.words) for command in self.commands)
+        shown = table(rows) + code(lines, title=f"Commands to run in {container.checkout}")
         remarks = (*container.image.warnings, *self.plan.warnings, self.plan.next_action)
-        return (
-            table(rows)
-            + code(lines, title=f"Commands to run in {container.checkout}")
-            + notes(filter(None, remarks), title="To know")
-            + notes(filter(None, [self.obstacle]), title="Cannot be run from here")
-        )
+        shown += notes(filter(None, remarks), title="To know")
+        return shown + notes(filter(None, [self.obstacle]), title="Cannot be run from here")
 
 
 def plan_task(checkout: Checkout, bump: Bump, request: WorkRequest, machine: Machine | None = None) -> WorkTask:
@@ -116,13 +95,19 @@ def plan_task(checkout: Checkout, bump: Bump, request: WorkRequest, machine: Mac
         target = replace(target, container=replace(target.container, image=WorkImage.parse(file.path)))
         steps = file.steps
     plan, created_file = _plan(checkout, bump, request, target)
-    steps = (*steps, *plan.steps) if plan.steps else ()
-    steps = tuple(_with_variables(step, parse_variables(request.env)) for step in steps)
+    variables, planned = parse_variables(request.env), []
+    if not plan.steps:
+        steps = ()
+    for step in (*steps, *plan.steps):
+        if step.place == "container":
+            step = replace(step, env=(*step.env, *variables))
+        planned.append(step)
+    steps = tuple(planned)
     if any(step.place == "container" for step in steps):
         require_container(target.name, target.machine)
         if target.name in ("local", "slurm", "apptainer") and not Path(target.container.cache).is_dir():
             steps = (make_step("cache-folder", path=target.container.cache), *steps)
-    commands = tuple(StepCommand(step, target.command(step)) for step in steps)
+    commands = tuple(run.StepCommand(step, target.command(step)) for step in steps)
     return WorkTask(request, target, plan, commands, _obstacle(target, commands), created_file)
 
 
@@ -153,25 +138,18 @@ def _cache(folder: str, target: TargetName, checkout: Path) -> str:
     return os.environ.get("UV_CACHE_DIR") or str(user_cache / "uv")
 
 
-def _with_variables(step: WorkStep, variables: tuple[tuple[str, str], ...]) -> WorkStep:
-    if step.place != "container":
-        return step
-    return replace(step, env=(*step.env, *variables))
-
-
-def _obstacle(target: WorkTarget, commands: tuple[StepCommand, ...]) -> str:
+def _obstacle(target: WorkTarget, commands: tuple[run.StepCommand, ...]) -> str:
+    image = target.container.image
     if not commands:
         return ""
-    image = target.container.image
-    gpus = any(command.step.gpus for command in commands)
-    if reason := unavailability(target.name, target.machine, gpus=gpus):
+    if reason := unavailability(target.name, target.machine, gpus=any(command.step.gpus for command in commands)):
         return reason
     if target.name == "local" and image.kind == "built" and not image_id(target):
         return f"{image.name} is not on this machine: build it first (build-image), or name another image."
     return missing_prerequisite(image, [command.words for command in commands])
 
 
-def _plan(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkTarget) -> tuple[WorkPlan, str]:
+def _plan(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkTarget) -> tuple[uv.WorkPlan, str]:
     """Return the plan of the task, and the file that it creates."""
     image = target.container.image
     if request.task == "import":
@@ -179,22 +157,22 @@ def _plan(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkTarg
     if request.task == "demo":
         if image.kind != "alibaba":
             raise RunbookError("Only Alibaba's images include a benchmark. Set image to one, such as alibaba:25.05.")
-        return WorkPlan((make_step("benchmark"),)), ""
+        return uv.WorkPlan((make_step("benchmark"),)), ""
     if request.task == "run":
-        return WorkPlan((any_command.plan_command(request.command, target),)), ""
+        return uv.WorkPlan((any_command.plan_command(request.command, target),)), ""
     if request.task == "session":
         return _session(checkout, bump, request, target), ""
     if refusal := image.uv_refusal():
         raise Refused(refusal)
     state = read_project_state(checkout, bump.repository.name, bump.base)
     if request.task == "tests":
-        return WorkPlan((_tests(checkout, bump, request, target, state),)), ""
+        return uv.WorkPlan((_tests(checkout, bump, request, target, state),)), ""
     plan = _UV_PLANS[request.task](state, request, bump)
     return _with_sync(plan, target, checkout), ""
 
 
 #: The uv tasks, with the function that plans each.
-_UV_PLANS: Mapping[str, Callable[[ProjectState, WorkRequest, Bump], WorkPlan]] = {
+_UV_PLANS: Mapping[str, Callable[[ProjectState, WorkRequest, Bump], uv.WorkPlan]] = {
     "install": lambda state, request, bump: uv.install(state, request.install, bump.image_type),
     "add": lambda state, request, bump: uv.add(state, request.package, request.extra),
     "lock": lambda state, request, bump: uv.lock(state),
@@ -208,7 +186,7 @@ _UV_PLANS: Mapping[str, Callable[[ProjectState, WorkRequest, Bump], WorkPlan]] =
 }
 
 
-def _with_sync(plan: WorkPlan, target: WorkTarget, checkout: Checkout) -> WorkPlan:
+def _with_sync(plan: uv.WorkPlan, target: WorkTarget, checkout: Checkout) -> uv.WorkPlan:
     """Return the plan with a sync of this container's environment, or of one in the checkout, which is kept.
 
     Raises Refused if the cache is not on shared storage, where the lock for such a sync must be.
@@ -229,26 +207,24 @@ def _with_sync(plan: WorkPlan, target: WorkTarget, checkout: Checkout) -> WorkPl
     return replace(plan, steps=(*plan.steps, step), warnings=warnings)
 
 
-def _session(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkTarget) -> WorkPlan:
+def _session(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkTarget) -> uv.WorkPlan:
     container = target.container
     if target.name == "inside":
         sign = target.machine.container
-        return WorkPlan(no_change=f"This already runs inside a container ({sign}): open a terminal in JupyterLab.")
+        return uv.WorkPlan(no_change=f"This already runs inside a container ({sign}): open a terminal in JupyterLab.")
     warnings: tuple[str, ...] = ()
     nodes = target.allocation.nodes
     if target.name == "slurm" and nodes > 1:
-        warnings = (
-            f"The shell opens on the first of the {nodes} nodes only; on the others it exits immediately. One node is "
-            "enough for a session. The task named run starts a command on all nodes.",
-        )
+        shell = f"The shell opens on the first of the {nodes} nodes only; on the others it exits immediately."
+        warnings = (f"{shell} One node is enough for a session. The task named run starts a command on all nodes.",)
     if request.install.strip():
         state = read_project_state(checkout, bump.repository.name, bump.base)
         plan = _with_sync(uv.install(state, request.install, bump.image_type), target, checkout)
         steps = (*plan.steps, make_step("shell-synced", inside=container.inside))
         return replace(plan, steps=steps, warnings=(*plan.warnings, *warnings))
     if target.name == "slurm":
-        return WorkPlan((make_step("shell-slurm"),), warnings=warnings)
-    return WorkPlan((make_step("shell", checkout=container.checkout, inside=container.inside),))
+        return uv.WorkPlan((make_step("shell-slurm"),), warnings=warnings)
+    return uv.WorkPlan((make_step("shell", checkout=container.checkout, inside=container.inside),))
 
 
 def _tests(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkTarget, state: ProjectState) -> WorkStep:
@@ -261,12 +237,12 @@ def _tests(checkout: Checkout, bump: Bump, request: WorkRequest, target: WorkTar
     return unit_tests.plan_tests(request.tests, bump.repository.name, buckets, state.files, bump.image_type, gpus)
 
 
-def _import(request: WorkRequest, target: WorkTarget) -> tuple[WorkPlan, str]:
+def _import(request: WorkRequest, target: WorkTarget) -> tuple[uv.WorkPlan, str]:
     file = plan_image_file(target, request.folder)
     next_action = f"Use it: image={file.path}"
     if not file.steps:
-        return WorkPlan(no_change=f"{file.path} already exists, made from this same image. {next_action}"), file.path
+        return uv.WorkPlan(no_change=f"{file.path} already exists, made from this same image. {next_action}"), file.path
     steps, folder = file.steps, Path(file.path).parent
     if not folder.is_dir():
         steps = (make_step("image-folder", path=str(folder)), *steps)
-    return WorkPlan(steps, next_action=next_action), file.path
+    return uv.WorkPlan(steps, next_action=next_action), file.path

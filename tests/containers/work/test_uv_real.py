@@ -406,7 +406,7 @@ def test_a_task_shows_its_commands(clone: Path) -> None:
     text = task.show().text
     assert "Commands to run in" in text
     assert "--volume=" in text
-    assert task.shown_only[0].words[-1] == "bash"
+    assert [command.words[-1] for command in task.commands if command.step.terminal][:1] == ["bash"]
     assert all(it.step.place == "host" or "docker" in it.words for it in task.runnable)
     with pytest.raises(RunbookError, match="Choose one of session"):
         choose(clone, task="sesion")
