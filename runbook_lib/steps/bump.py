@@ -5,8 +5,7 @@ from typing import Any
 
 from runbook_lib.display import View
 from runbook_lib.notebooks import CI_ROUND, STEPS
-from runbook_lib.runner import sequence, session
-from runbook_lib.runner.execute import StepResult
+from runbook_lib.runner import execute, sequence, session
 from runbook_lib.steps.context import Context
 from runbook_lib.system import startup
 from runbook_lib.workflow import bump_branch, golden_comparison, quarantines, readiness
@@ -26,7 +25,7 @@ def require(run: Context, *, accept: str, broken: str, rerun: str = "", hold: st
     readiness.holds(hold)
 
 
-def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[StepResult, ...]:
+def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[execute.StepResult, ...]:
     """Run the notebooks of all steps with the same ``parameters``; run none without a tag or in JupyterLab."""
     if run.bump.tag is None or session.interactive():
         return ()
@@ -35,7 +34,7 @@ def run_steps(run: Context, parameters: Mapping[str, Any]) -> tuple[StepResult, 
     return sequence.run_notebooks(STEPS, ci_round=CI_ROUND, **values)
 
 
-def finish(run: Context, results: tuple[StepResult, ...], *, wait: bool, hold: str = "") -> View:
+def finish(run: Context, results: tuple[execute.StepResult, ...], *, wait: bool, hold: str = "") -> View:
     """Read the bump's branch again, and record and show what the merge still needs, including what is on ``hold``."""
     github = run.forge if results else None
     state = readiness.check(bump_branch.find(run.checkout, run.bump), github, run.record.records, hold)

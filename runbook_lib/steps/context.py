@@ -14,19 +14,13 @@ from IPython.display import display as show
 from runbook_lib import display, practice
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.records import archive
-from runbook_lib.records.chain import Ledger
-from runbook_lib.records.statement import Identity, record_id
+from runbook_lib.records import archive, chain, statement
 from runbook_lib.records.step_record import StepRecord, close_incomplete
 from runbook_lib.runner import session
-from runbook_lib.system import provenance
-from runbook_lib.system.clock import now, stamp
+from runbook_lib.system import clock, provenance
 from runbook_lib.text.redact import Redactor
 from runbook_lib.workflow import bump_branch, bump_plan, repository
-from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.bump_plan import PlannedBump
 from runbook_lib.workflow.forge import connect_github
 
 _MODES = {
@@ -47,12 +41,12 @@ class Context:
     record: StepRecord
 
     @cached_property
-    def branch(self) -> BumpBranch:
+    def branch(self) -> bump_branch.BumpBranch:
         """The bump's branch and its base.  Raises RunbookError like ``bump_branch.find``."""
         return bump_branch.find(self.checkout, self.bump)
 
     @cached_property
-    def plan(self) -> PlannedBump:
+    def plan(self) -> bump_plan.PlannedBump:
         """The plan of the bump on its branch.  Raises RunbookError as ``bump_plan.plan_bump`` does."""
         return bump_plan.plan_bump(self.branch)
 
@@ -93,25 +87,21 @@ def open_record(name: str, bump: Bump, *, repository: str, audit: str = "") -> S
     """
     if folder := os.environ.get("RUNBOOK_RECORD"):
         return StepRecord(name, bump, repository, Path(folder))
-    identity = _identity(bump, repository)
+    identity = statement.Identity(
+        repository, bump.base, bump.image_type, str(bump.tag or ""),
+        practice=bool(os.environ.get("RUNBOOK_PRACTICE")), group=bump.group,
+    )  # fmt: skip
+    identity = statement.Identity.from_json(Redactor(os.environ).data(identity.as_json()))
     root = Path(audit).expanduser().absolute() if audit else archive.default()
     records = root.joinpath(*identity.parts)
     incomplete = None if session.interactive() else _open_incomplete(name, records, identity)
     return StepRecord(name, bump, repository, incomplete, records)
 
 
-def _identity(bump: Bump, repository: str) -> Identity:
-    identity = Identity(
-        repository, bump.base, bump.image_type, str(bump.tag or ""),
-        practice=bool(os.environ.get("RUNBOOK_PRACTICE")), group=bump.group,
-    )  # fmt: skip
-    return Identity.from_json(Redactor(os.environ).data(identity.as_json()))
-
-
-def _open_incomplete(name: str, records: Path, identity: Identity) -> Path:
+def _open_incomplete(name: str, records: Path, identity: statement.Identity) -> Path:
     """Open a record that the notebook itself keeps, for a run not started through the library's papermill."""
-    started = now()
-    record = record_id(started, name, secrets.token_hex(4))
+    started = clock.now()
+    record = statement.record_id(started, name, secrets.token_hex(4))
     predicate = {
         "id": record,
         "state": "running",
@@ -122,31 +112,24 @@ def _open_incomplete(name: str, records: Path, identity: Identity) -> Path:
         "requirements": provenance.requirements(),
         "who": provenance.who(os.environ),
         "process": provenance.process(),
-        "started": stamp(started),
+        "started": clock.stamp(started),
         "ended": None,
         "parent": None,
     }
-    with Ledger.locked(records) as ledger:
+    with chain.Ledger.locked(records) as ledger:
         folder = ledger.open(record, Redactor(os.environ).data(predicate))
     atexit.register(close_incomplete, folder)
     return folder
 
 
-def _inputs(bump: Bump, checkout: Path, repository: str, *, practice: bool) -> View:
+def _inputs(bump: Bump, checkout: Path, repository: str, *, practice: bool) -> display.View:
     """Return the checked parameters, preceded by a notice in the practice environment."""
     facts = display.facts(
-        tag=bump.tag,
-        image_type=bump.image_type,
-        base=bump.base,
-        remote=bump.remote,
-        checkout=checkout,
-        repository=repository,
-        pins_of=bump.repository.origin or bump.repository.name,
-        group=bump.group,
-        allowed=bump.allow,
-        mode=_MODES[bump.mode if bump.tag else "preview"],
-    )
+        tag=bump.tag, image_type=bump.image_type, base=bump.base, remote=bump.remote, checkout=checkout,
+        repository=repository, pins_of=bump.repository.origin or bump.repository.name, group=bump.group,
+        allowed=bump.allow, mode=_MODES[bump.mode if bump.tag else "preview"],
+    )  # fmt: skip
     if not practice:
         return facts
     notice = "PRACTICE: nothing here is real, and nothing leaves this machine."
-    return View(f"<p><strong>{notice}</strong></p>", notice) + facts
+    return display.View(f"<p><strong>{notice}</strong></p>", notice) + facts

@@ -4,12 +4,10 @@
 """
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
-from runbook_lib.display import View
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import summary
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName
@@ -24,7 +22,6 @@ from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.workflow import branch_history, golden_decisions, push_round
 from runbook_lib.workflow.golden_comparison import GoldenComparison, coverage_rows
 from runbook_lib.workflow.golden_refreshes import ACCEPTED, attempt_rows, changed_since_fork, image_digest
-from runbook_lib.workflow.push_round import PushOutcome
 from runbook_lib.workflow.run_choice import ChosenRun
 
 
@@ -59,18 +56,17 @@ class RefreshPlan:
     @property
     def accepted_groups(self) -> list[Group]:
         """The groups of written files that a person has accepted."""
-        paths = {edit.path for edit in self.edits}
-        groups = []
-        for group in self.values.verdicts.groups:
-            if group.accepted and any(f"{FOLDER}/{file}" in paths for file in group.files):
-                groups.append(group)
-        return groups
+        groups = (group for group in self.values.verdicts.groups if group.accepted)
+        return [group for group in groups if self._written & set(group.files)]
 
     @property
     def accepted(self) -> list[Judgement]:
         """The written files that a person has accepted."""
-        paths = {edit.path for edit in self.edits}
-        return [file for file in self.values.judged if file.accepted and f"{FOLDER}/{file.file}" in paths]
+        return [file for file in self.values.judged if file.accepted and file.file in self._written]
+
+    @property
+    def _written(self) -> set[str]:
+        return {edit.path.removeprefix(f"{FOLDER}/") for edit in self.edits}
 
     @property
     def image(self) -> str:
@@ -81,16 +77,11 @@ class RefreshPlan:
         digest = image_digest(self.run.pull_request.records)
         return f"{bump.repository.sites.image}:{bump.tag}" + (f"@{digest}" if digest else "")
 
-    @property
-    def runners(self) -> str:
-        """The runners on which the values were measured."""
-        return "; ".join(sorted({row["runner"] for row in self.provenance() if row["runner"]})) or "unknown"
-
     def provenance(self) -> list[dict[str, str]]:
         """Return, for each written file, the run, job and runner that measured it, and the commit tested."""
-        paths, rows = {edit.path for edit in self.edits}, []
+        rows = []
         for file in self.values.collection.files:
-            if file.path in paths:
+            if file.path.removeprefix(f"{FOLDER}/") in self._written:
                 row = {"file": file.path, "run": self.run.url, "job": file.job, "runner": file.runner}
                 rows.append(row | {"commit": self.run.tested, "image": self.image})
         return rows
@@ -100,22 +91,18 @@ class RefreshPlan:
         """The commit message, without the sign-off."""
         assert self.run.source is not None
         files, name = display.count(len(self.edits), "file"), unlinked(self.run.source.name)
-        lines = [
-            self.run.bump.refresh_title,
-            "",
-            f"{files}, as {name} measured them: {address(self.run.url, unlinked)}",
-            f"Commit {self.run.tested}, image {unlinked(self.image)}, runners {unlinked(self.runners)}.",
-        ]
+        lines = [self.run.bump.refresh_title, ""]
+        lines.append(f"{files}, as {name} measured them: {address(self.run.url, unlinked)}")
+        runners = "; ".join(sorted({row["runner"] for row in self.provenance() if row["runner"]})) or "unknown"
+        lines.append(f"Commit {self.run.tested}, image {unlinked(self.image)}, runners {unlinked(runners)}.")
         if self.accepted or self.accepted_groups:
             lines += ["", ACCEPTED]
         for group in self.accepted_groups:
-            size = f" ×{group.ratio:.2f}" if group.ratio is not None else " ×1.00"
-            lines.append(f"- {unlinked(f'{group.id}{size}: {group.accepted}')}")
+            ratio = 1.0 if group.ratio is None else group.ratio
+            lines.append(f"- {unlinked(f'{group.id} ×{ratio:.2f}: {group.accepted}')}")
         for file in self.accepted:
-            name = file.file
-            if file.accepted_metrics:
-                name += f" [{', '.join(file.accepted_metrics)}]"
-            lines.append(f"- {unlinked(f'{name}: {file.accepted}')}")
+            metrics = f" [{', '.join(file.accepted_metrics)}]" if file.accepted_metrics else ""
+            lines.append(f"- {unlinked(f'{file.file}{metrics}: {file.accepted}')}")
         return "\n".join(lines)
 
     @property
@@ -130,10 +117,11 @@ class RefreshPlan:
         if rows[1:]:
             text += "Not covered:\n\n"
         for row in rows[1:]:
-            text += f"- {row['golden files']}: {row['why']} ({_scopes(row)})\n"
+            scopes = [str(row[key]) for key in ("scopes", "platform") if row[key]]
+            text += f"- {row['golden files']}: {row['why']} ({code(', '.join(scopes) or 'no scope')})\n"
         return text
 
-    def show(self) -> View:
+    def show(self) -> display.View:
         """Return the files to be written, and the full texts."""
         if self.run.source is None:
             return display.note("There is nothing to write.")
@@ -141,18 +129,13 @@ class RefreshPlan:
         for edit in self.edits:
             change = "new" if edit.before is None else "refreshed"
             rows.append({"file": edit.path.removeprefix(f"{FOLDER}/"), "change": change})
-        empty = "Nothing to write: the branch has all values from this run that are not held back."
-        view = display.table(rows, empty=empty)
+        nothing = "Nothing to write: the branch has all values from this run that are not held back."
+        view = display.table(rows, empty=nothing)
         if self.edits:
             view += display.code(f"{self.message}\n\nSigned-off-by: …", title="Commit message")
         view += display.notes(self.undone, title="Golden files whose uncommitted changes will be undone first")
         view += display.notes(self.untracked, title="Untracked golden files, left as they are")
         return view + display.code(self.text, title="Text for the pull request")
-
-
-def _scopes(row: Mapping[str, object]) -> str:
-    names = [str(row[key]) for key in ("scopes", "platform") if row[key]]
-    return code(", ".join(names) or "no scope")
 
 
 def plan(values: GoldenComparison, *, reset: bool = False) -> RefreshPlan:
@@ -167,39 +150,35 @@ def plan(values: GoldenComparison, *, reset: bool = False) -> RefreshPlan:
         records = values.ci_run.pull_request.records
         runners = {file.path: file.runner for file in values.collection.files}
         verdicts = changed_since_fork(branch, records, values.history, values.verdicts, tuple(refreshed), runners)
-    undone, untracked = _uncommitted(branch.checkout) if reset else ((), ())
-    return RefreshPlan(values, tuple(refreshed), verdicts, undone, untracked)
+    refresh = RefreshPlan(values, tuple(refreshed), verdicts)
+    if not reset:
+        return refresh
+    changed = [path for path in branch.checkout.uncommitted([FOLDER]) if GoldenFileName.of_path(path)]
+    at_head = branch.checkout.read(changed, "HEAD")
+    undone = tuple(path for path in changed if at_head[path] is not None)
+    return replace(refresh, undone=undone, untracked=tuple(path for path in changed if path not in undone))
 
 
-def _uncommitted(checkout: Checkout) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the uncommitted golden files that are in HEAD, and those that are not."""
-    changed = [path for path in checkout.uncommitted([FOLDER]) if GoldenFileName.of_path(path)]
-    at_head = checkout.read(changed, "HEAD")
-    tracked = tuple(path for path in changed if at_head[path] is not None)
-    return tracked, tuple(path for path in changed if at_head[path] is None)
-
-
-def carry_out(step: StepRecord, refresh: RefreshPlan) -> PushOutcome:
+def carry_out(step: StepRecord, refresh: RefreshPlan) -> push_round.PushOutcome:
     """With ``apply`` write and commit the values; with ``publish`` push the round, authorize CI and notify reviewers.
 
     Raises Refused if somebody else's changes are in the way.
     """
     state, branch, bump = refresh.run.pull_request, refresh.run.branch, refresh.run.bump
     if not bump.apply or refresh.run.source is None:
-        return PushOutcome()
+        return push_round.PushOutcome()
     if bump.tag and (refresh.edits or refresh.undone):
         push_round.require_own_branch(state)
     if refresh.undone:
         _undo(step, branch.checkout, refresh.undone)
         step.report(f"Undid the uncommitted changes to {display.count(len(refresh.undone), 'golden file')}.")
     if refresh.edits:
-        for file in refresh.values.judged:
-            if file.accepted:
-                step.allowed(f"accept {file.file}", file.accepted)
-        for group in refresh.accepted_groups:
-            step.allowed(f"accept {group.id}", group.accepted)
+        accepted = {file.file: file.accepted for file in refresh.values.judged if file.accepted}
+        accepted |= {group.id: group.accepted for group in refresh.accepted_groups}
+        for name, reason in accepted.items():
+            step.allowed(f"accept {name}", reason)
         branch_history.make(step, branch, refresh.edits, refresh.message)
-    push = PushOutcome()
+    push = push_round.PushOutcome()
     if not bump.tag:  # the branch does not belong to the runbook, which must not push it
         return push
     if not refresh.run.older:  # an older run says nothing about the newest run's failures
@@ -220,7 +199,7 @@ def _undo(step: StepRecord, checkout: Checkout, paths: tuple[str, ...]) -> None:
     checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *paths)
 
 
-def verify(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> View:
+def verify(step: StepRecord, refresh: RefreshPlan, push: push_round.PushOutcome) -> display.View:
     """Read the branch again, and record the checks, the values held back and the outcome."""
     values, run = refresh.values, refresh.run
     step.warn(*run.branch.warnings, *values.warnings)
@@ -251,12 +230,11 @@ def _checks(refresh: RefreshPlan) -> list[Check]:
     missing = []
     for problem in values.unavailable:
         missing.append(f"{problem.job}: {problem.file or problem.artifact} {problem.sentence}".replace("  ", " "))
+    check = Check(complete, "passed", f"{len(values.new)} files from {run.source.name}.")
     if run.source.unusable and not run.named:
         check = Check(complete, "skipped", run.source.unusable)
     elif missing:
         check = Check(complete, "failed", f"{len(missing)} missing. {' | '.join(missing[:5])}")
-    else:
-        check = Check(complete, "passed", f"{len(values.new)} files from {run.source.name}.")
     if not run.bump.apply:
         return [check, Check(exact, "skipped", "This is a preview.")]
     texts = run.branch.checkout.read(edited_paths(refresh.edits), run.bump.branch)
@@ -265,7 +243,7 @@ def _checks(refresh: RefreshPlan) -> list[Check]:
     return [check, Check.of(exact, not differing, detail)]
 
 
-def _conclude(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> None:
+def _conclude(step: StepRecord, refresh: RefreshPlan, push: push_round.PushOutcome) -> None:
     run, bump, undecided = refresh.run, refresh.run.bump, refresh.values.undecided
     files = display.count(len(refresh.edits), "golden file")
     if run.conclude_without_run(step, "Nothing to refresh") or run.source is None:
@@ -274,18 +252,19 @@ def _conclude(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> None
         step.waiting(f"waiting for a run with values: {run.source.unusable}", notebooks.BROKEN_TESTS)
     elif not bump.apply:
         _plan_effects(step, refresh, files)
-        held_back = f", and hold back {len(refresh.stopped)}" if refresh.stopped else ""
+        sentence = f"Preview: would refresh {files}"
+        if refresh.stopped:
+            sentence += f", and hold back {len(refresh.stopped)}"
         if refresh.waiting:
-            held_back += f", and wait for {display.count(len(refresh.waiting), 'decision')} about many files"
-        step.done(f"Preview: would refresh {files}{held_back}.", command(step.name, bump, apply=True))
+            sentence += f", and wait for {display.count(len(refresh.waiting), 'decision')} about many files"
+        step.done(f"{sentence}.", command(step.name, bump, apply=True))
     elif refresh.stopped or refresh.waiting:
         _wait_for_decision(step, refresh, push)
     elif push.waiting:
         step.waiting(push.waiting, push.next)
     elif undecided and bump.tag:
-        names = ", ".join(undecided[:6])
-        sentence = f"waiting for a person: golden values do not explain why these failed: {names}"
-        step.waiting(sentence, notebooks.BROKEN_TESTS)
+        sentence = "waiting for a person: golden values do not explain why these failed"
+        step.waiting(f"{sentence}: {', '.join(undecided[:6])}", notebooks.BROKEN_TESTS)
     elif push.commit:
         step.done(f"Refreshed {files}; {push.commit[:10]} is pushed, and CI is authorized for it.", notebooks.RUN_CI)
     elif refresh.edits:
@@ -295,7 +274,7 @@ def _conclude(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> None
         step.done("Already done: the branch has all golden values of this run.")
 
 
-def _wait_for_decision(step: StepRecord, refresh: RefreshPlan, push: PushOutcome) -> None:
+def _wait_for_decision(step: StepRecord, refresh: RefreshPlan, push: push_round.PushOutcome) -> None:
     reasons = [group.sentence for group in refresh.waiting]
     if refresh.stopped:
         names = display.first_names([file.file for file in refresh.stopped], 4)
@@ -304,7 +283,9 @@ def _wait_for_decision(step: StepRecord, refresh: RefreshPlan, push: PushOutcome
     first = [group.id for group in refresh.waiting] + [file.file for file in refresh.stopped]
     fix = f'Accept them by name, -r accept "{first[0]}: reason; …", or quarantine the test with 06-broken-tests.'
     sentence = f"waiting for a person: {'; '.join(reasons)}"
-    step.waiting(sentence, f"{fix} {push.next}" if push.waiting else fix)
+    if push.waiting:
+        fix = f"{fix} {push.next}"
+    step.waiting(sentence, fix)
 
 
 def _plan_effects(step: StepRecord, refresh: RefreshPlan, files: str) -> None:
@@ -313,11 +294,9 @@ def _plan_effects(step: StepRecord, refresh: RefreshPlan, files: str) -> None:
         step.would(f"accept {danger}")
     if refresh.edits:
         step.would(f"refresh {files} in one commit on branch {refresh.run.bump.branch}")
-    if (
-        refresh.run.older
-        or not refresh.run.bump.tag
-        or not (refresh.edits or push_round.has_unpushed_answers(refresh.run.pull_request))
-    ):
+    if refresh.run.older or not refresh.run.bump.tag:
+        return
+    if not refresh.edits and not push_round.has_unpushed_answers(refresh.run.pull_request):
         return
     if refresh.edits and not refresh.values.undecided:
         step.would("push that commit, and authorize CI for it", publish=True)

@@ -8,7 +8,7 @@ only a hint.  If a path permits two labels, the stronger one is shown with its r
 import itertools
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from operator import itemgetter
@@ -32,7 +32,6 @@ _COLUMNS = itemgetter("label", "reason", "path")
 SCOPE, ADDITIONAL = list(map(_COLUMNS, _TABLE["scope"])), list(map(_COLUMNS, _TABLE["additional"]))
 
 _CONFIG = re.compile(rf"{FOLDER}/[^/]+/[^/]+/model_config\.ya?ml")
-_PINNED = re.compile(r"docker/\.ngc_version\.(dev|lts)")
 _IMAGE_TYPES: tuple[ImageType, ...] = ("dev", "lts")
 #: Labels that may be set although they are not needed, and the objection to each.
 _UNNEEDED = {
@@ -45,11 +44,7 @@ _OVERRIDES = f"it overrides {FUNCTIONAL!r} and compares no golden values: remove
 
 @dataclass(frozen=True)
 class ChangeFacts:
-    """Facts that a change's paths do not show.
-
-    ``added`` are the new paths, ``newly_run`` the tests that CI did not run before, and
-    ``bumped`` the image types whose pins move.
-    """
+    """Facts beyond a change's paths: the new paths, tests that CI newly runs, image types whose pins move."""
 
     added: frozenset[str] = frozenset()
     newly_run: tuple[str, ...] = ()
@@ -74,13 +69,20 @@ def needed_labels(paths: Iterable[str], facts: ChangeFacts | None = None) -> tup
     changed = sorted(set(paths))
     if not changed:
         return ()
-    return (_scope(changed, facts), *_additional(changed, facts))
+    pinned = tuple(path for path in changed if path in MEGATRON_LM.pin_paths) or tuple(changed)
+    labels = [_scope(changed, facts, pinned)]
+    if "lts" in facts.bumped:
+        labels.append(Label(LTS, "the pin of the LTS image moves", pinned))
+    for name, reason, form in ADDITIONAL:
+        if matches := tuple(path for path in changed if re.fullmatch(form, path, re.DOTALL)):
+            labels.append(Label(name, reason, matches))
+    return tuple(labels)
 
 
-def _scope(paths: list[str], facts: ChangeFacts) -> Label:
+def _scope(paths: list[str], facts: ChangeFacts, pinned: tuple[str, ...]) -> Label:
     if facts.bumped:
         image_types = " and ".join(sorted(facts.bumped))
-        return Label(FUNCTIONAL, f"the base image moves ({image_types}), which changes numerics", _pinned(paths))
+        return Label(FUNCTIONAL, f"the base image moves ({image_types}), which changes numerics", pinned)
     new_tests = tuple(path for path in paths if path in facts.added and _CONFIG.fullmatch(path))
     if new_tests:
         reason = "a functional test is new, and its golden values come from a run with this label"
@@ -88,55 +90,32 @@ def _scope(paths: list[str], facts: ChangeFacts) -> Label:
     if facts.newly_run:
         changed_recipes = tuple(path for path in paths if path.startswith(f"{recipes.FOLDER}/"))
         return Label(FUNCTIONAL, f"CI newly runs {', '.join(facts.newly_run)}", changed_recipes)
-    matches: dict[str, dict[str, list[str]]] = {FUNCTIONAL: {}, LIGHTWEIGHT: {}, "": {}}
+    reasons: dict[str, dict[str, str]] = {FUNCTIONAL: {}, LIGHTWEIGHT: {}, "": {}}
     for path in paths:
-        for label, reason, form in SCOPE:
-            if re.fullmatch(form, path, re.DOTALL):
-                matches[label].setdefault(reason, []).append(path)
-                break
-    label = next(label for label, reasons in matches.items() if reasons)
-    label_paths = sorted(itertools.chain.from_iterable(matches[label].values()))
-    return Label(label, "; ".join(matches[label]), tuple(label_paths))
-
-
-def _pinned(paths: list[str]) -> tuple[str, ...]:
-    return tuple(path for path in paths if path in MEGATRON_LM.pin_paths) or tuple(paths)
-
-
-def _additional(paths: list[str], facts: ChangeFacts) -> Iterator[Label]:
-    if "lts" in facts.bumped:
-        yield Label(LTS, "the pin of the LTS image moves", _pinned(paths))
-    for name, reason, form in ADDITIONAL:
-        if matches := tuple(path for path in paths if re.fullmatch(form, path, re.DOTALL)):
-            yield Label(name, reason, matches)
+        label, reason = next((label, reason) for label, reason, form in SCOPE if re.fullmatch(form, path, re.DOTALL))
+        reasons[label][path] = reason
+    label, reason_of = next((label, by_path) for label, by_path in reasons.items() if by_path)
+    return Label(label, "; ".join(dict.fromkeys(reason_of.values())), tuple(reason_of))
 
 
 def bumped_by_pins(before: Texts, after: Texts, sites: Sites = MEGATRON_LM) -> frozenset[ImageType]:
     """Return the image types whose lockstep pins name a new image; none if either side has no pins."""
     if not (sites.matches(before) and sites.matches(after)):
         return frozenset()
-    old, new = _lockstep_images(before, sites), _lockstep_images(after, sites)
+    old, new = ({(pin.role, pin.path, pin.image) for pin in check_pins(texts, sites)} for texts in (before, after))
     # A pin in a file that had none before is not a move, nor is another row with an image that the file already had.
-    pinned = {(role, path) for role, path, _ in old}
-    moved = {role for role, path, _ in new - old if (role, path) in pinned}
+    pinned = {(role, path) for role, path, image in old if image}
+    moved = {role for role, path, image in new - old if image and (role, path) in pinned}
     return frozenset(image_type for image_type in _IMAGE_TYPES if f"lockstep {image_type}" in moved)
-
-
-def _lockstep_images(texts: Texts, sites: Sites) -> set[tuple[str, str, str]]:
-    return {(pin.role, pin.path, pin.image) for pin in check_pins(texts, sites) if pin.image}
 
 
 def bumped_by_paths(paths: Collection[str]) -> frozenset[ImageType]:
     """Return the image types whose pins move, judged by the paths of files that contain nothing but a pin."""
-    names = {match[1] for path in paths if (match := _PINNED.fullmatch(path))}
-    return frozenset(image_type for image_type in _IMAGE_TYPES if image_type in names)
+    return frozenset(image_type for image_type in _IMAGE_TYPES if f"docker/.ngc_version.{image_type}" in paths)
 
 
 def newly_run_tests(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Return the functional tests that CI runs with the recipes after a change, but not with those before it.
-
-    A recipe that cannot be read counts as empty.
-    """
+    """Return the functional tests that CI newly runs after a change of recipes; an unreadable one counts as empty."""
     return tuple(sorted(_gating_tests(after) - _gating_tests(before)))
 
 
@@ -161,11 +140,16 @@ def table_rows(needed: Iterable[Label], present: Collection[str] | None = None) 
     names = set()
     for label in needed:
         names.add(label.name)
-        paths = join_first(label.paths, 3)
-        table.append({"label": label.name or "none", "reason": label.reason, "paths": paths})
+        row: dict[str, object] = {
+            "label": label.name or "none",
+            "reason": label.reason,
+            "paths": join_first(label.paths, 3),
+        }
         if present is not None:
-            state = "set" if label.name in present else "missing"
-            table[-1]["state"] = state if label.name else "–"
+            row["state"] = "set" if label.name in present else "missing"
+        if present is not None and not label.name:
+            row["state"] = "–"
+        table.append(row)
     for name, objection in _UNNEEDED.items():
         if not names or name in names or name not in (present or ()):
             continue
@@ -177,10 +161,7 @@ def table_rows(needed: Iterable[Label], present: Collection[str] | None = None) 
 
 @dataclass(frozen=True)
 class LabelledChange:
-    """A change; ``present`` are the labels of its pull request, None for a range.
-
-    ``limitation`` says what could not be examined.
-    """
+    """A change.  ``present``: its pull request's labels, None for a range; ``limitation``: what was not examined."""
 
     name: str
     paths: tuple[str, ...]
@@ -209,10 +190,7 @@ def of_range(checkout: Checkout, span: str) -> LabelledChange:
 
 
 def of_pull(checkout: Checkout, github: GitHub, number: int) -> LabelledChange:
-    """Return a pull request's changes and labels.
-
-    Only the paths are examined if this clone does not have its head commit.
-    """
+    """Return a pull request's changes and labels; only their paths if this clone does not have its head commit."""
     pull = github.pull(number)
     name = f"#{number} {pull.title}"
     if checkout.has(pull.head_sha) and checkout.has(pull.base_sha):
@@ -221,10 +199,10 @@ def of_pull(checkout: Checkout, github: GitHub, number: int) -> LabelledChange:
             paths, facts = _examine(checkout, fork, pull.head_sha)
             return LabelledChange(name, paths, facts, pull.labels)
     paths = tuple(sorted(set(github.files(number))))
+    fetch = f"git fetch {checkout.base_remote() or 'origin'} pull/{number}/head"
     limitation = (
         f"This clone does not have {pull.head_sha[:10]}, so only the paths were examined: whether a test is new "
-        "or runs again is unknown. To examine everything: "
-        f"git fetch {checkout.base_remote() or 'origin'} pull/{number}/head."
+        f"or runs again is unknown. To examine everything: {fetch}."
     )
     return LabelledChange(name, paths, ChangeFacts(bumped=bumped_by_paths(paths)), pull.labels, limitation)
 
@@ -237,7 +215,7 @@ def _examine(checkout: Checkout, old: str, new: str) -> tuple[tuple[str, ...], C
     paths = [path for path in statuses if path.startswith(f"{recipes.FOLDER}/") and path.endswith((".yaml", ".yml"))]
     newly_run = newly_run_tests(checkout.read(paths, old), checkout.read(paths, new))
     bumped: frozenset[ImageType] = frozenset()
-    pins = MEGATRON_LM.pin_paths
-    if statuses.keys() & set(pins):
-        bumped = bumped_by_pins(checkout.read(pins, old), checkout.read(pins, new))
+    if statuses.keys() & set(MEGATRON_LM.pin_paths):
+        before, after = (checkout.read(MEGATRON_LM.pin_paths, commit) for commit in (old, new))
+        bumped = bumped_by_pins(before, after)
     return tuple(sorted(statuses)), ChangeFacts(added, newly_run, bumped)

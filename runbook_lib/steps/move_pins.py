@@ -5,8 +5,6 @@ from functools import partial
 
 from runbook_lib import display
 from runbook_lib.checks import Check
-from runbook_lib.display import View
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.notebooks import GITHUB_PIN, GITLAB_PIN
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.plan import PinPlan
@@ -16,16 +14,13 @@ from runbook_lib.runner.command_line import command
 from runbook_lib.steps.context import Context
 from runbook_lib.text import edits
 from runbook_lib.workflow import bump_branch, bump_plan, old_month, sync_survey
-from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import PlannedBump
-from runbook_lib.workflow.old_month import NOTHING_OLD, OldMonths
-from runbook_lib.workflow.sync_survey import Survey
 
 _NO_TAG = "No tag was given, so nothing is planned."
 _GIVE_TAG = "Run again with a tag, such as -p tag 26.04-py3."
 
 
-def show(branch: BumpBranch, plan: PinPlan) -> View:
+def show(branch: bump_branch.BumpBranch, plan: PinPlan) -> display.View:
     """Return the commit that the plan starts from, and the plan's diff; without a tag, all pins as they are."""
     tag = branch.bump.tag
     if tag is None:
@@ -35,7 +30,7 @@ def show(branch: BumpBranch, plan: PinPlan) -> View:
     return view + display.notes((*branch.warnings, *plan.warnings), title="Warnings")
 
 
-def carry_out(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: PinPlan) -> View:
+def carry_out(step: StepRecord, branch: bump_branch.BumpBranch, planned: PlannedBump, plan: PinPlan) -> display.View:
     """Apply the edits to the checkout, on the bump's branch; change nothing in a preview.
 
     Raises Refused for an image that cannot be used, and for files with other uncommitted changes.
@@ -56,13 +51,12 @@ def carry_out(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: 
     return display.note(sentence)
 
 
-def verify(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: PinPlan) -> View:
+def verify(step: StepRecord, branch: bump_branch.BumpBranch, planned: PlannedBump, plan: PinPlan) -> display.View:
     """Read the files again, and record the checks and the outcome."""
     bump = branch.bump
     step.warn(*branch.warnings, *plan.warnings)
-    step.add_inputs(
-        base_commit=branch.base_commit, plan_from=branch.start, digest=planned.image and planned.image.digest
-    )
+    digest = planned.image and planned.image.digest
+    step.add_inputs(base_commit=branch.base_commit, plan_from=branch.start, digest=digest)
     step.table("changes", map(vars, plan.changes))
     step.diff(edits.diff(plan.edits))
     for exception, reason in planned.used_exceptions.items():
@@ -87,7 +81,7 @@ def verify(step: StepRecord, branch: BumpBranch, planned: PlannedBump, plan: Pin
     return display.note("The record below lists the checks.")
 
 
-def _not_applicable(branch: BumpBranch, plan: PinPlan) -> str:
+def _not_applicable(branch: bump_branch.BumpBranch, plan: PinPlan) -> str:
     """Return why the repository or this branch has no pin that this step could move; empty if it has one."""
     bump = branch.bump
     notebook = {"github": GITHUB_PIN, "gitlab": GITLAB_PIN}.get(plan.ci, "")
@@ -103,7 +97,7 @@ def _not_applicable(branch: BumpBranch, plan: PinPlan) -> str:
     return f"Not applicable: {bump.base} has no {bump.image_type} pin {reader}."
 
 
-def _checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:
+def _checks(branch: bump_branch.BumpBranch, plan: PinPlan) -> list[Check]:
     name = "the files match the plan exactly"
     if not branch.bump.apply:
         return [Check(name, "skipped", "This is a preview.")]
@@ -115,7 +109,7 @@ def _checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:
     return [Check.of(name, not differing, detail), untouched(branch)]
 
 
-def untouched(branch: BumpBranch, ref: str | None = None) -> Check:
+def untouched(branch: bump_branch.BumpBranch, ref: str | None = None) -> Check:
     """Check that the bump's branch leaves the pins of the other image type as they are on its base.
 
     ``ref`` None reads the work tree.  Skipped with ``allow=both-types``, because the bump then moves both.
@@ -135,7 +129,7 @@ def untouched(branch: BumpBranch, ref: str | None = None) -> Check:
     return Check.of(name, not moved, detail)
 
 
-def _images(branch: BumpBranch, ref: str | None, role: str) -> set[tuple[str, str]]:
+def _images(branch: bump_branch.BumpBranch, ref: str | None, role: str) -> set[tuple[str, str]]:
     """Return the pins with this role, each with its image."""
     sites = branch.bump.repository.sites
     verdicts = check_pins(branch.checkout.read(sites.pin_paths, ref), sites)
@@ -146,7 +140,7 @@ def _images(branch: BumpBranch, ref: str | None, role: str) -> set[tuple[str, st
 class SyncCheck:
     """The pins that step 07 judges: as they are, or as ``planned``, with the current problems in ``findings``."""
 
-    survey: Survey
+    survey: sync_survey.Survey
     planned: bool = False
     findings: tuple[str, ...] = ()
 
@@ -158,16 +152,23 @@ def survey(run: Context, refs: str) -> SyncCheck:
     uncommitted pin edits.  A preview compares them as the bump will leave them.  Raises CannotTell for a ref that
     does not exist, and RunbookError for pins that cannot be planned.
     """
-    bump, branch, checkout = run.bump, run.branch, run.checkout
+    bump, branch, checkout, remote = run.bump, run.branch, run.checkout, run.branch.base_remote
     compare = partial(sync_survey.survey, checkout.path, image_type=bump.image_type, repository=bump.repository)
-    if names := [_remote_branch(checkout, branch.base_remote, ref) for ref in refs.replace(",", " ").split()]:
+    names = []
+    for ref in refs.replace(",", " ").split():  # a local branch may be outdated, so its remote branch counts
+        is_pattern = not set(ref).isdisjoint("*?[")
+        if not is_pattern and checkout.tracked_tip(remote, ref):
+            ref = f"{remote}/{ref}"
+        names.append(ref)
+    if names:
         return SyncCheck(compare(names))  # other branches may use another month
     # Run on its own, the step proves that a branch is in sync now; in a bump's preview the edits are still to come.
     if bump.tag and not bump.apply and (branch.tip is None or run.record.parent):
         edits = bump_plan.plan_commit(branch, branch.start).edits
         planned = compare([branch.start], expected=bump.tag, edits=edits, of_bump=True)
         present = compare([branch.start])
-        return SyncCheck(planned, bool(edits), () if present.outcome == "in sync" else present.sentences)
+        findings = present.sentences if present.outcome != "in sync" else ()
+        return SyncCheck(planned, bool(edits), findings)
     if branch.tip and not (branch.on_branch and checkout.uncommitted(bump.repository.sites.pin_paths)):
         names = [branch.start]
     if branch.tip is None:
@@ -175,14 +176,7 @@ def survey(run: Context, refs: str) -> SyncCheck:
     return SyncCheck(compare(names, expected=bump.tag, of_bump=True))
 
 
-def _remote_branch(checkout: Checkout, remote: str, ref: str) -> str:
-    """Return the remote branch with this name, as a local one may be outdated; if there is none, the name itself."""
-    if set(ref) & set("*?[") or not checkout.tracked_tip(remote, ref):
-        return ref
-    return f"{remote}/{ref}"
-
-
-def conclude(run: Context, sync: SyncCheck) -> View:
+def conclude(run: Context, sync: SyncCheck) -> display.View:
     """Record whether the pins agree, or will agree after the planned edits."""
     step, branch, survey = run.record, run.branch, sync.survey
     in_sync = survey.outcome == "in sync"
@@ -212,11 +206,11 @@ def conclude(run: Context, sync: SyncCheck) -> View:
     return view
 
 
-def _old_months(branch: BumpBranch, sync: SyncCheck) -> OldMonths:
+def _old_months(branch: bump_branch.BumpBranch, sync: SyncCheck) -> old_month.OldMonths:
     """Return the lines that still name the month from which the bump moves, or moved, the pins."""
     bump = branch.bump
     if bump.tag is None or sync.survey.image_type is None:
-        return NOTHING_OLD
+        return old_month.NOTHING_OLD
     sites = bump.repository.sites
     edits = bump_plan.plan_commit(branch, branch.start).edits
     tags = old_month.tags_at(branch.checkout, branch.base_commit, sites)

@@ -15,8 +15,7 @@ from runbook_lib.checks import Check
 from runbook_lib.errors import CannotTell
 from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.pins.repositories import FUNCTIONAL, LIGHTWEIGHT
-from runbook_lib.recipes import rows
-from runbook_lib.recipes.quarantine import gating
+from runbook_lib.recipes import quarantine, rows
 from runbook_lib.recipes.targets import Target
 from runbook_lib.text import yaml_spans
 
@@ -85,26 +84,20 @@ def _check_rows(test: Target, texts: Mapping[str, str | None]) -> Iterator[Check
         yield Check.of(name, False, " ".join([f"No recipe runs {test}.", *problems, advice]))
         return
     places = ", ".join(f"{row.recipe}:{row.line}" for row in own_rows)
-    scopes = sorted({cell.value for row in own_rows for cell in row.scopes if gating(cell.value)})
+    scopes = sorted(set().union(*map(quarantine.gating_scopes, own_rows)))
     if not scopes:
         advice = "Add one, such as mr-github."
         yield Check.of(name, False, f"{places}: no scope of this row makes CI run it. {advice}")
     else:
         yield Check.of(name, True, f"{places}, scopes {', '.join(scopes)}.")
         if not any(scope.startswith("mr-github") or scope in ("L0", "L1") for scope in scopes):
-            yield Check(
-                "GitHub runs it",
-                "skipped",
-                f"GitHub never runs {', '.join(scopes)}: the first golden values of this test come from the internal "
-                f"GitLab ({notebooks.GOLDEN_VALUES} with -r run_id <address of the pipeline>).",
-            )
+            source = f"GitLab: {notebooks.GOLDEN_VALUES} with -r run_id <address of the pipeline>"
+            detail = f"GitHub never runs {', '.join(scopes)}, so the first golden values come from {source}."
+            yield Check("GitHub runs it", "skipped", detail)
     for row in own_rows:
         if missing := [field for field in FIELDS if field not in row.settings]:
             detail = f"{row.recipe}:{row.line} leaves {', '.join(missing)} to CI. Set those whose defaults do not fit."
             yield Check("the row is complete", "skipped", detail)
-
-
-# -- unit tests ------------------------------------------------------------------------------------------------------
 
 
 def unit(
@@ -114,9 +107,8 @@ def unit(
     is_named = re.fullmatch(r"test_.*\.py", path.rpartition("/")[2]) is not None
     name_detail = path if is_named else f"{path} must be named test_….py, below {UNIT_TESTS}/."
     buckets = sorted({row.case for row in rows.read_all(recipes)[0] if _takes(row.case, path)})
-    bucket_detail = f"{', '.join(buckets)}."
-    if not buckets:
-        bucket_detail = f"No bucket includes {path}. Add a row to {rows.FOLDER}/h100/unit-tests.yaml."
+    missing = f"No bucket includes {path}. Add a row to {rows.FOLDER}/h100/unit-tests.yaml"
+    bucket_detail = f"{', '.join(buckets) or missing}."
     advice = f"Set {LIGHTWEIGHT!r} on the pull request, or {FUNCTIONAL!r} if other changes need it (runbook labels)."
     return (
         Check.of("pytest finds the file by its name", is_named, name_detail),
@@ -153,11 +145,10 @@ def _check_markers(path: str, text: str | None, registered: frozenset[str]) -> I
     yield Check.of("it has tests", tests > 0, f"{display.count(tests, 'test function')}.")
     used = sorted(markers - _BUILT_IN)
     unknown = [marker for marker in used if marker not in MARKERS and marker not in registered]
+    effects = [f"{marker}: {MARKERS.get(marker, 'registered in pyproject.toml')}" for marker in used]
+    detail = f"{'; '.join(effects) or 'none'}."
     if unknown:
         detail = f"Neither CI's filters nor pyproject.toml know {', '.join(unknown)}. Known: {', '.join(MARKERS)}."
-    else:
-        effects = [f"{marker}: {MARKERS.get(marker, 'registered in pyproject.toml')}" for marker in used]
-        detail = f"{'; '.join(effects) or 'none'}."
     yield Check.of("its markers are known", not unknown, detail)
 
 

@@ -11,12 +11,9 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.git.command import GitFailed
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.edits import edited_paths
-from runbook_lib.workflow import branch_history, bump_branch
-from runbook_lib.workflow.branch_history import Review
-from runbook_lib.workflow.bump_plan import plan_commit
+from runbook_lib.workflow import branch_history, bump_branch, bump_plan, pull_request_body
 from runbook_lib.workflow.proposal import Proposal, is_mine, propose
 from runbook_lib.workflow.pull_request import label_request, open_draft, wait_for_head
-from runbook_lib.workflow.pull_request_body import compose_body, named_in
 
 _PUBLISH = "Run again with -p apply True -p publish True."
 
@@ -34,12 +31,14 @@ class OpenedPullRequest:
     commit: str | None = None
     pull: Pull | None = None
     label_request: str = ""
-    review: Review | None = None
+    review: branch_history.Review | None = None
 
     @property
-    def unconfirmed(self) -> Review | None:
+    def unconfirmed(self) -> branch_history.Review | None:
         """The review, if a person has to confirm commits."""
-        return self.review if self.review and self.review.foreign else None
+        if self.review is None or not self.review.foreign:
+            return None
+        return self.review
 
 
 def carry_out(step: StepRecord, proposal: Proposal) -> OpenedPullRequest:
@@ -78,12 +77,8 @@ def carry_out(step: StepRecord, proposal: Proposal) -> OpenedPullRequest:
     request = _set_labels(step, proposal.github, pull, proposal)
     pull = wait_for_head(proposal.github, pull.number, commit)
     step.link("pull request", pull.url)
-    step.add_inputs(
-        pull_request=pull.number,
-        head_commit=pull.head_sha,
-        base_commit=proposal.branch.base_commit,
-        merge_commit=pull.merge_commit,
-    )
+    step.add_inputs(pull_request=pull.number, head_commit=pull.head_sha, merge_commit=pull.merge_commit)
+    step.add_inputs(base_commit=proposal.branch.base_commit)
     return OpenedPullRequest(proposal, commit, pull, request, review)
 
 
@@ -110,7 +105,7 @@ def _merge_base(step: StepRecord, proposal: Proposal, commit: str) -> Proposal:
     return propose(bump_branch.find(branch.checkout, bump), proposal.planned, proposal.github)
 
 
-def _push(step: StepRecord, proposal: Proposal, review: Review) -> str | None:
+def _push(step: StepRecord, proposal: Proposal, review: branch_history.Review) -> str | None:
     """Push the branch and return the remote's commit; None if a commit on the branch must be confirmed first."""
     bump, checkout, commit = proposal.bump, proposal.branch.checkout, review.head
     remote_commit = checkout.remote_tip(bump.remote, bump.branch)
@@ -137,10 +132,10 @@ def _open_or_update(step: StepRecord, proposal: Proposal, github: GitHub) -> Pul
         pull = open_draft(step, github, bump, proposal.head, proposal.body)
     else:
         step.report(f"Already open: #{pull.number} by {pull.author}: {pull.url}")
-    if not proposal.mine and not named_in(pull.body):
+    if not proposal.mine and not pull_request_body.named_in(pull.body):
         return pull  # somebody else wrote the description
     try:
-        body = github.public(compose_body(pull.body, proposal.part))
+        body = github.public(pull_request_body.compose_body(pull.body, proposal.part))
         if body != pull.body:
             github.update_pull(pull.number, body)
             step.effect("pull request", f"#{pull.number} text", pull.body, body, url=pull.url)
@@ -191,9 +186,7 @@ def verify(step: StepRecord, opened: OpenedPullRequest) -> None:
     number = f"#{opened.pull.number}" if opened.pull else "the draft pull request"
     if not bump.apply:
         _plan_effects(step, proposal)
-        state = "would open a draft pull request"
-        if proposal.pull:
-            state = f"#{proposal.pull.number} is open"
+        state = f"#{proposal.pull.number} is open" if proposal.pull else "would open a draft pull request"
         step.done(f"Preview: {state}, {bump.title!r} into {bump.base}.", "Run again with -p apply True.")
     elif opened.unconfirmed:
         step.waiting(opened.unconfirmed.waiting, opened.unconfirmed.next)
@@ -234,40 +227,30 @@ def _branch_checks(opened: OpenedPullRequest) -> list[Check]:
         return Check.each((complete, own), "skipped", "This is a preview.")
     if opened.commit is not None and opened.unconfirmed:  # their effect on the pins is checked once they are confirmed
         return Check.each((complete, own), "waiting", f"{opened.unconfirmed.waiting}.")
-    if commit is None:
+    branch = proposal.branch
+    if commit is None:  # somebody else's pull request, fetched without moving a ref
         assert opened.pull is not None
         commit = opened.pull.head_sha
+        options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=")
         try:
-            _fetch_head(proposal, opened.pull)
+            if not branch.checkout.has(commit):
+                branch.checkout.git("fetch", *options, branch.base_remote, f"refs/pull/{opened.pull.number}/head")
         except GitFailed as error:
             reason = f"#{opened.pull.number} could not be fetched. {error}"
             return Check.each((complete, own), "skipped", reason)
-        review = branch_history.review(proposal.branch, commit, None)
-    missing = plan_commit(proposal.branch, commit).changes
-    files = ", ".join(edited_paths(proposal.plan.edits))
-    detail = f"{commit[:10]}: {files}."
-    if missing:
-        lines = ", ".join(f"{change.path}:{change.line}" for change in missing)
-        detail = f"Not at {bump.tag}: {lines}."
+        review = branch_history.review(branch, commit, None)
     assert review is not None
-    return [Check.of(complete, not missing, detail), _own_check(own, review)]
-
-
-def _own_check(name: str, review: Review) -> Check:
-    if review.foreign:  # on somebody else's branch, where a person reads every line
-        return Check(name, "skipped", f"{review.waiting}.")
-    detail = display.count(len(review.commits), "commit")
+    missing = [f"{change.path}:{change.line}" for change in bump_plan.plan_commit(branch, commit).changes]
+    detail = f"{commit[:10]}: {', '.join(edited_paths(proposal.plan.edits))}."
+    if missing:
+        detail = f"Not at {bump.tag}: {', '.join(missing)}."
+    commits = display.count(len(review.commits), "commit")
     if review.confirmed:
-        detail += f", {len(review.confirmed)} of them confirmed by a person"
-    return Check(name, "passed", f"{detail}.")
-
-
-def _fetch_head(proposal: Proposal, pull: Pull) -> None:
-    """Fetch the head of somebody else's pull request without moving a ref."""
-    checkout, remote = proposal.branch.checkout, proposal.branch.base_remote
-    if not checkout.has(pull.head_sha):
-        options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=")
-        checkout.git("fetch", *options, remote, f"refs/pull/{pull.number}/head")
+        commits += f", {len(review.confirmed)} of them confirmed by a person"
+    own_check = Check(own, "passed", f"{commits}.")
+    if review.foreign:  # on somebody else's branch, where a person reads every line
+        own_check = Check(own, "skipped", f"{review.waiting}.")
+    return [Check.of(complete, not missing, detail), own_check]
 
 
 def _pull_checks(opened: OpenedPullRequest) -> list[Check]:

@@ -27,10 +27,10 @@ def _checkout_checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:
     try:
         checks.append(Check.of(name, True, "{} <{}>".format(*checkout.identity())))
     except RunbookError as error:
-        missing = Check.of(name, False, str(error))
-        if not branch.bump.apply:
-            missing = Check(name, "skipped", f"{error} A preview does not commit, so it works without one.")
-        checks.append(missing)
+        if branch.bump.apply:
+            checks.append(Check(name, "failed", str(error)))
+        else:
+            checks.append(Check(name, "skipped", f"{error} A preview does not commit, so it works without one."))
     name = "no other changes are in the way"
     try:
         bump_branch.uncommitted_edits(checkout, plan.edits)
@@ -42,11 +42,7 @@ def _checkout_checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:
 
 
 def rights(github: GitHub | None, bump: Bump) -> list[Check]:
-    """Check the token's permissions.
-
-    Skipped in a run that publishes nothing and cannot query GitHub.  A contributor who may not set labels is not a
-    failure.
-    """
+    """Check the token's permissions.  A contributor who may not set labels is not a failure."""
     valid, can_label = "the token is valid", "labels can be set"
     names = (valid, can_label, token_scopes.NAME)
     if github is None:
@@ -58,10 +54,8 @@ def rights(github: GitHub | None, bump: Bump) -> list[Check]:
             raise
         return Check.each(names, "skipped", str(error))
     subject = f"{login} on {repository.name}"
-    if repository.permissions & {"triage", "push", "maintain", "admin"}:
-        permissions = ", ".join(sorted(repository.permissions))
-        labels = Check.of(can_label, True, f"Permissions of {subject}: {permissions}.")
-    else:
+    labels = Check(can_label, "passed", f"Permissions of {subject}: {', '.join(sorted(repository.permissions))}.")
+    if repository.permissions.isdisjoint({"triage", "push", "maintain", "admin"}):
         detail = f"{subject} has no permission to set labels, so the bump will wait for a maintainer to set them."
         labels = Check(can_label, "skipped", detail)
     scopes = token_scopes.check(github, login, repository, publish=bump.publish)

@@ -9,29 +9,22 @@ from runbook_lib.checks import Check
 from runbook_lib.clients.github.ci_status import CiStatus, platform_of
 from runbook_lib.clients.github.copy_pr_bot import commands
 from runbook_lib.clients.github.models import Comment
-from runbook_lib.display import View
 from runbook_lib.golden.match_artifacts import parse_job_name
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.lists import capitalized
 from runbook_lib.transport import polling
-from runbook_lib.workflow import ci_run
+from runbook_lib.workflow import ci_run, quarantines
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.pull_request import PullRequestState
-from runbook_lib.workflow.quarantines import rows_of
 
 #: Seconds to wait for a run to start.
 _START_LIMIT = 15 * 60
 
 
 def follow(
-    step: StepRecord,
-    state: PullRequestState,
-    *,
-    wait: bool = False,
-    sleep: Callable[[float], None] = time.sleep,
+    step: StepRecord, state: PullRequestState, *, wait: bool = False, sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-    say: Callable[[str], object] = print,
-) -> CiStatus | None:
+) -> CiStatus | None:  # fmt: skip
     """Return the progress of the head commit's CI run; with ``wait``, print each change of state until it finishes.
 
     A preview never waits.  Returns None if there is no run to follow.  Raises Unreachable if GitHub stays unreachable.
@@ -45,22 +38,17 @@ def follow(
         return polling.Observation(progress.sentence, progress.is_over, progress.mark, limit)
 
     progress = polling.follow(
-        lambda: ci_run.progress(state, pull, github),
-        observe,
-        wait=wait and bump.apply,
-        sleep=sleep,
-        clock=clock,
-        say=say,
-    )
+        lambda: ci_run.progress(state, pull, github), observe, wait=wait and bump.apply, sleep=sleep, clock=clock,
+    )  # fmt: skip
     if progress.run:
         step.add_inputs(run_id=progress.run.id, run_attempt=progress.run.attempt, run_state=progress.state)
         step.link("CI run", progress.run.url)
         columns = ("name", "status", "conclusion", "started", "completed", "url")
-        step.table("jobs", display.rows(progress.jobs, **dict(zip(columns, columns, strict=True))))
+        step.table("jobs", display.rows(progress.jobs, **{column: column for column in columns}))
     return progress
 
 
-def show(state: PullRequestState, progress: CiStatus | None) -> View:
+def show(state: PullRequestState, progress: CiStatus | None) -> display.View:
     """Return the state of the CI run, each failed job, and the commits that a person has to confirm."""
     review = display.View("", "")
     if state.review and state.review.foreign:
@@ -106,9 +94,9 @@ def _warn_without_gb200(step: StepRecord, branch: BumpBranch, progress: CiStatus
     tests = [parse_job_name(job.name) for job in ran if not platform_of(job)]
     unknown = Counter(test for test in tests if test)
     if "dgx_gb200" not in platforms and unknown:
-        rows = rows_of(branch, [case for _, case in unknown])
+        rows = quarantines.rows_of(branch, [case for _, case in unknown])
         for test, count in unknown.items():
-            of_test = {platform for row in rows if (row.model, row.case) == test for platform in row.platforms}
+            of_test = set[str]().union(*(row.platforms for row in rows if (row.model, row.case) == test))
             if of_test == {"dgx_gb200"} or (count > 1 and "dgx_gb200" in of_test):
                 return
         sentence = f"It is unknown whether a GB200 job ran in CI run {progress.run.id}"
@@ -134,7 +122,7 @@ def _checks(state: PullRequestState, progress: CiStatus | None) -> list[Check]:
     commits = f"{progress.run.head_sha[:10]} on {progress.run.head_branch}; #{pull.number} is at {head[:10]}."
     checks.append(Check.of(same_commit, progress.run.head_sha == head, commits))
     # A person judges a red run, so the bump waits instead of failing.
-    return [*checks, Check(passed, "passed" if progress.state == "passed" else "waiting", progress.sentence)]
+    return [*checks, Check.of(passed, progress.state == "passed", progress.sentence, "waiting")]
 
 
 def _authorization(name: str, comments: Sequence[Comment], state: PullRequestState, progress: CiStatus) -> Check:
@@ -144,8 +132,6 @@ def _authorization(name: str, comments: Sequence[Comment], state: PullRequestSta
     if progress.run:
         return Check(name, "passed", f"By copy-pr-bot itself: {progress.run.url}")
     if own := commands(comments, progress.head, state.me):
-        detail = (
-            f"{state.me} is not a member of the repository, so {own[0].url} has no effect: a maintainer must comment."
-        )
-        return Check(name, "waiting", detail)
+        reason = f"{state.me} is not a member of the repository, so {own[0].url} has no effect"
+        return Check(name, "waiting", f"{reason}: a maintainer must comment.")
     return Check(name, "failed", "No comment authorizes it.")

@@ -8,7 +8,6 @@ from IPython.display import display as display_output
 from IPython.display import update_display
 
 from runbook_lib import display, notebooks
-from runbook_lib.display import View
 from runbook_lib.records import archive, cards, dismissal, run_view
 from runbook_lib.records.pages.html import link
 from runbook_lib.records.status import BumpStatus
@@ -17,17 +16,10 @@ from runbook_lib.runner import session
 from runbook_lib.system.clock import ago
 
 #: The steps of a bump, as named on the board.
-_TITLES = dict(
-    zip(
-        notebooks.STEPS,
-        ("preflight", "GitHub pin", "GitLab pin", "pull request", "CI", "golden values", "broken tests", "in sync"),
-        strict=True,
-    )
-)
-_READY = "ready"
+_NAMES = ("preflight", "GitHub pin", "GitLab pin", "pull request", "CI", "golden values", "broken tests", "in sync")
+_TITLES = dict(zip(notebooks.STEPS, _NAMES, strict=True))
 _BOARD = "runbook-board"
 _STEPPER = "list-style:none;display:flex;flex-wrap:wrap;gap:.4rem 1.4rem;padding:0;margin:.4rem 0"
-_STEP = "margin:0"
 _CARD = "border:1px solid rgba(128,128,128,.4);border-radius:.4rem;padding:.4rem 1rem;margin:.6rem 0"
 
 
@@ -41,22 +33,22 @@ def refresh_board(audit: str) -> None:
     update_display(board(audit), display_id=_BOARD)
 
 
-def board(audit: str) -> View:
+def board(audit: str) -> display.View:
     """Return the board: bumps in flight, then those that are ready, then those that were only previewed."""
     bumps = _bumps(audit)
     if not bumps:
         return display.note("No bump yet. Start one below.")
     in_flight = [bump for bump in bumps if bump.is_in_flight]
-    ready = [bump for bump in bumps if bump.state == _READY]
+    ready = [bump for bump in bumps if bump.state == "ready"]
     previewed = [title(bump) for bump in bumps if bump.state == "previewed"]
     shown = display.note(f"{display.count(len(in_flight), 'bump')} in flight, {len(ready)} ready to merge or merged.")
     for bump in in_flight:
         shown += _card(bump)
     if ready:
-        shown += display.table(
-            {"bump": title(bump), "state": bump.state, "since": ago(bump.since), "what": bump.sentence}
-            for bump in ready
-        )
+        rows = []
+        for bump in ready:
+            rows.append({"bump": title(bump), "state": bump.state, "since": ago(bump.since), "what": bump.sentence})
+        shown += display.table(rows)
     if previewed:
         shown += display.note(f"Only previewed, nothing changed: {', '.join(previewed)}.")
     return shown
@@ -65,12 +57,10 @@ def board(audit: str) -> View:
 def conclude(step: StepRecord, audit: str) -> None:
     """Record the board."""
     rows = []
-    in_flight = []
     for bump in _bumps(audit):
         rows.append({"bump": title(bump), "state": bump.state, "what": bump.sentence, "next": bump.next})
-        if bump.is_in_flight:
-            in_flight.append(f"{title(bump)} is {bump.state}")
     step.table("bumps", rows)
+    in_flight = [f"{title(bump)} is {bump.state}" for bump in bumps_in_flight(audit)]
     if session.interactive():  # this text stays as it is while the board changes
         step.done("The board above shows the bumps in flight.")
         return
@@ -106,7 +96,7 @@ def title(bump: BumpStatus) -> str:
     return f"{bump.repository} {bump.base} {bump.image_type} {bump.tag}{practice}"
 
 
-def _card(bump: BumpStatus) -> View:
+def _card(bump: BumpStatus) -> display.View:
     newest = run_view.newest(Path(bump.story).parent)
     labels = []
     items = []
@@ -132,7 +122,7 @@ def _card(bump: BumpStatus) -> View:
     ]
     body = "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs if paragraph)
     stepper = f'<ol style="{_STEPPER}">{"".join(items)}</ol>'
-    return View(f'<div style="{_CARD}">{stepper}{body}</div>', "\n".join(text))
+    return display.View(f'<div style="{_CARD}">{stepper}{body}</div>', "\n".join(text))
 
 
 def _stepper_item(notebook: str, label: str, mark: str, *, is_current: bool) -> str:
@@ -140,10 +130,8 @@ def _stepper_item(notebook: str, label: str, mark: str, *, is_current: bool) -> 
     icon, _, word = mark.partition(" ")
     current = ' aria-current="step"' if is_current else ""
     weight = ";font-weight:bold" if is_current else ""
-    return (
-        f'<li style="{_STEP}{weight}"{current}>{icon} {_notebook_link(notebook, label)}<br>'
-        f"<small>{html.escape(word)}</small></li>"
-    )
+    text = f"{icon} {_notebook_link(notebook, label)}<br><small>{html.escape(word)}</small>"
+    return f'<li style="margin:0{weight}"{current}>{text}</li>'
 
 
 def _next_action(bump: BumpStatus) -> str:

@@ -24,10 +24,7 @@ _RUN_AGAIN = "Run 08-after-merge again."
 
 @dataclass(frozen=True)
 class BaseRun:
-    """The newest run of one CI on the base branch.
-
-    ``detail`` describes the run, or says why there is none to judge; ``pipeline`` is the GitLab pipeline's number.
-    """
+    """The newest run of one CI on the base branch, or why there is none; ``pipeline`` is GitLab's number."""
 
     ci: str
     state: Literal["passed", "failed", "waiting", "skipped"]
@@ -56,12 +53,11 @@ def commits_since(branch: BumpBranch, merge: str) -> list[str]:
 
 def github_run(bump: Bump, github: GitHub | None, commits: Sequence[str]) -> BaseRun:
     """Return the run of the newest commit that has one; skipped if GitHub cannot be queried."""
-    ci, workflow = "GitHub", bump.repository.workflow
+    ci, workflow, name = "GitHub", bump.repository.workflow, bump.repository.name
     if github is None:
         return BaseRun(ci, "skipped", "GitHub cannot be queried without a token.", "Set GITHUB_TOKEN, then run again.")
     if not workflow:
-        detail = f"The workflow that tests {bump.repository.name} is unknown."
-        return BaseRun(ci, "skipped", detail, "Check its page.")
+        return BaseRun(ci, "skipped", f"The workflow that tests {name} is unknown.", "Check its page.")
     try:
         runs = (choose(github.runs(bump.base, commit), commit, workflow) for commit in commits)
         run = next(filter(None, runs), None)
@@ -71,14 +67,12 @@ def github_run(bump: Bump, github: GitHub | None, commits: Sequence[str]) -> Bas
     if run is None:
         detail = f"No run on {bump.base}, at {commits[0][:10]} or any commit back to the merge, {commits[-1][:10]}."
         return BaseRun(ci, "waiting", detail, _RUN_AGAIN)
-    progress = judge(run, jobs, run.head_sha)
-    name = f"CI run {run.id} of {run.head_sha[:10]}"
+    progress, name = judge(run, jobs, run.head_sha), f"CI run {run.id} of {run.head_sha[:10]}"
     if run.status != "completed":
         return BaseRun(ci, "waiting", f"{name}: {progress.counts()}.", f"Run 08-after-merge again: {run.url}", run.url)
     if progress.state == "passed":
         return BaseRun(ci, "passed", f"{name}: {progress.counts()}.", url=run.url)
-    failed_names = sorted({job.name for job in failed(jobs)})
-    listed = join_first(failed_names, 8) or "no job failed"
+    listed = join_first(sorted({job.name for job in failed(jobs)}), 8) or "no job failed"
     investigate = command(notebooks.INVESTIGATE_CI, bump, tag=None, place=run.url, apply=None, publish=None)
     return BaseRun(ci, "failed", f"{name} finished with conclusion {run.conclusion} ({listed}).", investigate, run.url)
 

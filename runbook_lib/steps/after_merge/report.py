@@ -4,6 +4,7 @@ It covers both CIs on the base branch, golden files that the pull request's run 
 image, and quarantined tests with the states of their issues.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.display import View
 from runbook_lib.errors import CannotTell
 from runbook_lib.git import blobs, commit_changes
 from runbook_lib.git.checkout import Checkout
@@ -23,11 +23,9 @@ from runbook_lib.images.reference import ImageRef, Tag
 from runbook_lib.pins.check import PinVerdict, check_pins
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.quarantine import QuarantinedRow
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.steps.after_merge import base_ci, uncovered
-from runbook_lib.steps.after_merge.base_ci import BaseRun
 from runbook_lib.workflow import bump_plan
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.quarantines import issue_states
@@ -41,38 +39,34 @@ class AfterMerge:
 
     branch: BumpBranch
     merged: str = ""
-    runs: tuple[BaseRun, ...] = ()
+    runs: tuple[base_ci.BaseRun, ...] = ()
     uncovered: _Rows = ()
     branches: _Rows = ()
     quarantines: _Rows = ()
     notes: tuple[str, ...] = ()
 
     @property
-    def bump(self) -> Bump:
-        """The parameters of the bump."""
-        return self.branch.bump
-
-    @property
     def sentence(self) -> str:
         """A sentence about the merge."""
-        if self.bump.tag is None:
+        bump = self.branch.bump
+        if bump.tag is None:
             return "No tag was given."
         if self.merged:
-            return f"{self.bump.base} has named {self.bump.tag} since {self.merged[:10]}."
-        return f"{self.bump.base} does not name {self.bump.tag} yet: 07-sync-check and the merge are still to come."
+            return f"{bump.base} has named {bump.tag} since {self.merged[:10]}."
+        return f"{bump.base} does not name {bump.tag} yet: 07-sync-check and the merge are still to come."
 
-    def show(self) -> View:
+    def show(self) -> display.View:
         """Return all parts as tables."""
-        view = display.note(self.sentence)
+        bump, view = self.branch.bump, display.note(self.sentence)
         if self.merged:
             runs = display.rows(self.runs, CI="ci", state="state", found="detail", next="next")
-            view += display.note(f"Both CIs on {self.bump.base}:") + display.table(runs)
-        if self.merged and self.bump.repository.golden:
+            view += display.note(f"Both CIs on {bump.base}:") + display.table(runs)
+        if self.merged and bump.repository.golden:
             view += display.note("Golden files that the pull request's run did and did not cover:")
             view += display.table(self.uncovered, empty="There are no golden files for this image type.")
         view += display.note("Other branches, by their pins, as last fetched:")
         view += display.table(self.branches, empty="None.")
-        view += display.note(f"Quarantined tests on {self.bump.base}:")
+        view += display.note(f"Quarantined tests on {bump.base}:")
         view += display.table(self.quarantines, empty="None.")
         return view + display.notes(self.notes, title="Also")
 
@@ -96,51 +90,43 @@ def look(branch: BumpBranch, github: GitHub | None, refs: str = "") -> AfterMerg
     merge = base_ci.merge_commit(branch)
     commits = base_ci.commits_since(branch, merge)
     runs = [base_ci.github_run(bump, github, commits)]
-    pipeline = 0
     if not bump.repository.inapplicable(notebooks.GITLAB_PIN):
         runs.append(base_ci.gitlab_run(commits))
-        pipeline = runs[-1].pipeline
     missing: _Rows = ()
     if bump.repository.golden:
-        missing, problem = uncovered.uncovered_rows(branch, github, files, texts, pipeline=pipeline)
+        missing, problem = uncovered.uncovered_rows(branch, github, files, texts, pipeline=runs[-1].pipeline)
         notes += filter(None, [problem])
     return AfterMerge(branch, merge, tuple(runs), missing, branches, quarantines, tuple(notes))
 
 
-def _quarantine_rows(quarantined: Sequence[QuarantinedRow], bump: Bump, github: GitHub | None) -> _Rows:
+def _quarantine_rows(quarantined: Sequence[quarantine.QuarantinedRow], bump: Bump, github: GitHub | None) -> _Rows:
     """Return the quarantined rows with the states of their issues: closed ones first, then those without an issue."""
     states = issue_states(github, quarantined)
     rows: list[dict[str, object]] = []
     for entry in quarantined:
-        state = states[entry.issue]
-        rows.append(
-            {
-                "test": entry.test,
-                "environments": ", ".join(entry.row.environments),
-                "platforms": ", ".join(entry.row.platforms),
-                "issue": f"#{entry.issue}" if entry.issue else "none named",
-                "state": state,
-                "row": entry.place,
-                "next": _next(entry, state, bump),
-            }
-        )
+        environments, platforms = ", ".join(entry.row.environments), ", ".join(entry.row.platforms)
+        issue, state = f"#{entry.issue}" if entry.issue else "none named", states[entry.issue]
+        rows.append({
+            "test": entry.test, "environments": environments, "platforms": platforms, "issue": issue, "state": state,
+            "row": entry.place, "next": _next(entry, state, bump),
+        })  # fmt: skip
     order = {"closed": 0, "no issue": 1}
     return sorted(rows, key=lambda row: order.get(str(row["state"]), len(order)))
 
 
-def _next(entry: QuarantinedRow, state: str, bump: Bump) -> str:
+def _next(entry: quarantine.QuarantinedRow, state: str, bump: Bump) -> str:
     run = command(notebooks.BROKEN_TESTS, bump, tag="", refs=None, apply=None, publish=None)
+    if state == "closed":
+        tests = "; ".join(f"{entry.test}@{platform}: #{entry.issue} is closed" for platform in entry.row.platforms)
+        return f'Re-enable it: {run} -r reenable "{tests}"'
     if state == "no issue" and entry.row.platforms:
         return f'File an issue: {run} -r broken "{entry.test}@{entry.row.platforms[0]}: REASON"'
-    if state != "closed":
-        return ""
-    tests = "; ".join(f"{entry.test}@{platform}: #{entry.issue} is closed" for platform in entry.row.platforms)
-    return f'Re-enable it: {run} -r reenable "{tests}"'
+    return ""
 
 
-def conclude(step: StepRecord, state: AfterMerge) -> View:
+def conclude(step: StepRecord, state: AfterMerge) -> display.View:
     """Record the remaining work.  None of it makes the run fail, because people must do it."""
-    bump, runs, remaining = state.bump, state.runs, _remaining(state)
+    bump, runs, remaining = state.branch.bump, state.runs, _remaining(state)
     step.warn(*state.notes)
     step.add_inputs(base_commit=state.branch.base_commit, merge_commit=state.merged or None)
     step.table("branches", state.branches)
@@ -154,7 +140,7 @@ def conclude(step: StepRecord, state: AfterMerge) -> View:
     step.table("not covered", state.uncovered)
     for run in runs:
         name = f"CI of {bump.base} on {run.ci}"
-        step.check(Check(name, "passed" if run.state == "passed" else "skipped", f"{run.state}: {run.detail}"))
+        step.check(Check.of(name, run.state == "passed", f"{run.state}: {run.detail}", "skipped"))
         step.link(name, run.url)
     states = "; ".join(f"{run.ci}: {run.state}" for run in runs)
     sentence = f"{state.sentence} {states}; {remaining}."
@@ -171,11 +157,11 @@ def _remaining(state: AfterMerge) -> str:
     """Return the numbers of other branches and of quarantined rows, in words."""
     issue_states = Counter(str(row["state"]) for row in state.quarantines)
     branches = {row["branch"] for row in state.branches}
-    counts = [f"{len(branches)} other branches"]
-    if state.bump.tag:
-        older = {row["branch"] for row in state.branches if row["state"] == "older"}
-        counts = [f"{len(older)} of {len(branches)} other branches on an older image"]
-    counts.append(f"{display.count(len(state.quarantines), 'quarantined row')} of recipes")
+    older = {row["branch"] for row in state.branches if row["state"] == "older"}
+    rows = display.count(len(state.quarantines), "quarantined row")
+    counts = [f"{len(branches)} other branches", f"{rows} of recipes"]
+    if state.branch.bump.tag:
+        counts[0] = f"{len(older)} of {len(branches)} other branches on an older image"
     if closed := issue_states["closed"]:
         counts.append(f"{closed} of them with a closed issue")
     if untracked := issue_states["no issue"]:
@@ -186,41 +172,37 @@ def _remaining(state: AfterMerge) -> str:
 def branch_rows(branch: BumpBranch, refs: str) -> tuple[list[dict[str, object]], str]:
     """Return each branch as last fetched, with its image, state and next command, and a note about those without pins.
 
-    ``refs`` are names or patterns, as in the notebook, by default the repository's own.  Raises CannotTell for refs
-    that match no branch.
+    ``refs`` as in ``look``.  Raises CannotTell for refs that match no branch.
     """
     bump, checkout, sites = branch.bump, branch.checkout, branch.bump.repository.sites
     refs_by_name = _matching(checkout, bump, branch.base_remote, refs)
     if bump.base in refs_by_name:
         refs_by_name[bump.base] = branch.base_commit  # newer than the last fetch
-    stored = blobs.read_blobs(checkout.path, [(ref, path) for ref in refs_by_name.values() for path in sites.pin_paths])
+    stored = blobs.read_blobs(checkout.path, itertools.product(refs_by_name.values(), sites.pin_paths))
     rows: list[dict[str, object]] = []
     without_pins = []
     for name, ref in refs_by_name.items():
-        texts: dict[str, str | None] = {}
-        for path in sites.pin_paths:
-            blob = stored[ref, path]
-            texts[path] = blob[1] if blob else None
-        if not sites.matches(texts):
+        blobs_by_path = {path: stored[ref, path] for path in sites.pin_paths}
+        texts = {path: blob and blob[1] for path, blob in blobs_by_path.items()}
+        if sites.matches(texts):
+            rows += _group_rows(name, check_pins(texts, sites), bump)
+        else:
             without_pins.append(name)
-            continue
-        rows += _group_rows(name, check_pins(texts, sites), bump)
-    if without_pins:
-        return rows, f"Omitted, because they have no known pin site: {', '.join(without_pins)}."
-    return rows, ""
+    if not without_pins:
+        return rows, ""
+    return rows, f"Omitted, because they have no known pin site: {', '.join(without_pins)}."
 
 
 def _group_rows(name: str, verdicts: Sequence[PinVerdict], bump: Bump) -> Iterator[dict[str, object]]:
     """Yield the row of a branch for each group that the bump moves."""
     groups = bump.repository.sites.groups
     for group in groups:
-        own = (f"lockstep {bump.image_type}", group.name)
-        pins = [pin for pin in verdicts if (pin.role, pin.group) == own and pin.image]
-        if len(groups) > 1 and not any((pin.role, pin.group) == own for pin in verdicts):
+        role = f"lockstep {bump.image_type}"
+        pins = [pin for pin in verdicts if (pin.role, pin.group) == (role, group.name)]
+        if len(groups) > 1 and not pins:
             continue  # it has only pins of another type
-        tags = sorted({group.family.read(ImageRef.parse(pin.image).tag or "") for pin in pins})
-        target = group.target(str(bump.tag)) if bump.tag else None
-        state, fix = image_state(tags, bump, name, target)
+        tags = sorted({group.family.read(ImageRef.parse(pin.image).tag or "") for pin in pins if pin.image})
+        state, fix = image_state(tags, bump, name, group.target(str(bump.tag)) if bump.tag else None)
         row: dict[str, object] = {"branch": name}
         if group.name:
             row["group"] = group.name

@@ -8,33 +8,27 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import WorkflowJob
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.golden import ci_runs, coverage
-from runbook_lib.golden.coverage import GITHUB, ScopedTest
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName
 from runbook_lib.notebooks import GOLDEN_VALUES
 from runbook_lib.runner.command_line import command
-from runbook_lib.workflow import golden_comparison
+from runbook_lib.workflow import golden_comparison, proposal
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.proposal import head_of
 
 #: A reason that applies only if the run's files are known.
 _NOT_IN_RUN = "the run produced none"
 
 
 def uncovered_rows(
-    branch: BumpBranch,
-    github: GitHub | None,
-    files: Sequence[str],
-    recipe_texts: Mapping[str, str | None],
-    *,
+    branch: BumpBranch, github: GitHub | None, files: Sequence[str], recipe_texts: Mapping[str, str | None], *,
     pipeline: int,
-) -> tuple[list[dict[str, object]], str]:
+) -> tuple[list[dict[str, object]], str]:  # fmt: skip
     """Return rows like ``golden_comparison.coverage_rows``, and why the run's files are unknown (empty if known).
 
     If they are unknown, the rows list only the files that no run on GitHub covers.  ``pipeline`` is the base branch's
     GitLab pipeline, 0 for none.
     """
     bump, problem = branch.bump, ""
-    tests: list[ScopedTest] = []
+    tests: list[coverage.ScopedTest] = []
     for path, text in recipe_texts.items():
         tests += coverage.scoped_tests(path, text or "")[0]
     compared: set[str] = set()
@@ -48,17 +42,15 @@ def uncovered_rows(
         covered = [file for file in covered if file.reason != _NOT_IN_RUN]
     rows = golden_comparison.coverage_rows(covered)
     refresh = command(GOLDEN_VALUES, bump, refs=None, apply=None, publish=None)
+    refresh += f" -r source gitlab -r allow older-run -r run_id {pipeline or 'PIPELINE'}"
     for row in rows:
         if str(row["next"]).startswith(GOLDEN_VALUES):
-            row["next"] = (
-                f"{refresh} -r source gitlab -r allow older-run -r run_id {pipeline or 'PIPELINE'}, once that pipeline "
-                f"on {bump.base} has finished"
-            )
+            row["next"] = f"{refresh}, once that pipeline on {bump.base} has finished"
     return rows[1:] if problem else rows, problem
 
 
 def compared_files(
-    branch: BumpBranch, github: GitHub | None, files: Sequence[str], tests: Sequence[ScopedTest]
+    branch: BumpBranch, github: GitHub | None, files: Sequence[str], tests: Sequence[coverage.ScopedTest]
 ) -> set[str]:
     """Return the golden files, relative to their folder, that the pull request's run compared.
 
@@ -66,15 +58,12 @@ def compared_files(
     """
     if branch.bump.image_type == "lts":  # GitHub runs no LTS tests
         return set()
-    counts: Counter[tuple[str, str]] = Counter()
-    for job in _jobs(branch, github):
-        for test in ci_runs.functional_tests([job]):
-            if test.state in ("passed", "failed"):
-                counts[test.model, test.test_case] += 1
+    tested = ci_runs.functional_tests(_jobs(branch, github))
+    counts = Counter((test.model, test.test_case) for test in tested if test.state in ("passed", "failed"))
     compared: set[str] = set()
     for name, count in counts.items():
-        golden = {test.golden for test in tests if (test.model, test.case) == name and test.scope in GITHUB}
-        golden = {file for file in golden if f"golden_values_{branch.bump.image_type}_" in file}
+        of_test = (test.golden for test in tests if (test.model, test.case) == name and test.scope in coverage.GITHUB)
+        golden = {file for file in of_test if f"golden_values_{branch.bump.image_type}_" in file}
         # GB200 jobs have the same names as H100 jobs; they come last, because they run only for maintainers.
         compared.update(sorted(golden, key=lambda file: "gb200" in file)[:count])
     below = {path.removeprefix(f"{FOLDER}/") for path in files}
@@ -83,7 +72,7 @@ def compared_files(
 
 def _jobs(branch: BumpBranch, github: GitHub | None) -> tuple[WorkflowJob, ...]:
     bump = branch.bump
-    closed = github.pulls(head_of(branch.checkout, bump), bump.base, "closed") if github else ()
+    closed = github.pulls(proposal.head_of(branch.checkout, bump), bump.base, "closed") if github else ()
     pull = next((pull for pull in closed if pull.merged), None)
     if github and pull and (run := choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha)):
         return github.jobs(run.id)
