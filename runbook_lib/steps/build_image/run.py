@@ -175,7 +175,7 @@ def _record_preview(step: StepRecord, plan: ImagePlan) -> None:
         step.would(f"check the versions of PyTorch, CUDA, NCCL, Transformer Engine and Python in {plan.image}")
     if plan.training:
         step.would("train five iterations in it on this machine's GPUs")
-    sentence = f"{plan.image} would be {plan.done}"
+    sentence = f"Would {'pull' if plan.pulled else 'build'} {plan.image}"
     if plan.problem:
         step.done(f"{sentence}, but that is not possible here. {plan.problem}")
     else:

@@ -21,7 +21,7 @@ from runbook_lib.system.atomic_files import read_named
 from runbook_lib.text.lists import join_first
 from runbook_lib.workflow.bump_branch import BumpBranch
 
-_NO_RESULTS = "Nothing is planned without results, a folder that all nodes see: set it, or use a site file."
+_NO_RESULTS = "Nothing is planned without a results folder that all nodes see: set results, or use a site file."
 
 
 @dataclass(frozen=True)

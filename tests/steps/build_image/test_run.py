@@ -65,7 +65,7 @@ def test_a_plan_is_shown_without_engine_and_registry(checkout: Checkout, offline
     assert "--target=main" in text
     assert "--build-arg=FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.02-py3" in text
     with pytest.raises(RunbookError, match="docker is not installed"):
-        build_image.carry_out(step(checkout), replace(plan, bump=bump(tag="26.02-py3", apply=True)), lambda _: None)
+        build_image.carry_out(step(checkout), replace(plan, bump=bump(tag="26.02-py3", apply=True)))
     previewed = step(checkout)
     build_image.verify(previewed, replace(plan, bump=bump(tag="26.02-py3")), build_image.BuildOutcome())
     assert "build megatron-lm:local" in previewed.show().text
@@ -75,14 +75,14 @@ def test_a_plan_is_shown_without_engine_and_registry(checkout: Checkout, offline
 def test_without_a_tag_nothing_is_built(checkout: Checkout, offline: dict[str, str]) -> None:
     plan = plan_image(checkout, bump(apply=True), BuildRequest(), env=offline)
     assert "26.02-py3" in plan.idle
-    assert build_image.carry_out(step(checkout), plan, lambda _: None).builds == ()
+    assert build_image.carry_out(step(checkout), plan).builds == ()
 
 
 def test_a_work_tree_that_pins_another_tag_is_not_built(checkout: Checkout, offline: dict[str, str]) -> None:
     plan = plan_image(checkout, bump(tag=TAG, apply=True), BuildRequest(), env=offline)
     assert "nvcr.io/nvidia/pytorch:26.02-py3 (docker/.ngc_version.dev:1)" in plan.refusal
     with pytest.raises(Refused, match=r"bump/main/dev-26\.04-py3"):
-        build_image.carry_out(step(checkout), plan, lambda _: None)
+        build_image.carry_out(step(checkout), plan)
     assert plan_image(checkout, bump(tag="26.02-py3"), BuildRequest(), env=offline).refusal == ""
 
 
