@@ -63,8 +63,12 @@ def _is_alike(judgement: Judgement, other: Judgement) -> bool:
         last = max(shared, default=0)  # where a difference is most likely
         if shared and not math.isclose(new[last] * other_old[last], old[last] * other_new[last], rel_tol=_FAR_APART):
             return False
-    differences = [change.excess for _, change in _differences(judgement, other)]
-    return bool(differences) and max(differences) <= 1
+    is_compared = False
+    for _, change in _differences(judgement, other):
+        if change.excess > 1:
+            return False
+        is_compared = True
+    return is_compared
 
 
 def _differences(judgement: Judgement, other: Judgement) -> Iterator[tuple[str, LossChange]]:

@@ -195,7 +195,7 @@ def _lost_series(old: GoldenValues, new: GoldenValues) -> Iterable[ReviewReason]
                 yield ReviewReason(metric, "the metric is missing", _MISSING, "gone")
         elif steps.keys() != after.keys() or metric in new.unobserved:
             yield from _lost_steps(metric, steps, after, new.unobserved.get(metric, ()))
-    for metric in new.unobserved.keys() - old.series.keys():
+    for metric in sorted(new.unobserved.keys() - old.series.keys()):
         last, end = max(_observed(new.series[metric]), default=0), max(new.series[metric])
         if "loss" in metric and last < end:
             yield ReviewReason(metric, f"the run ended early: no value after step {last} of {end}", _MISSING, "steps")

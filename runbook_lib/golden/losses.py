@@ -8,8 +8,9 @@ counts if a paired test shows that it differs from zero.
 
 import math
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
+from statistics import fmean
 
 from runbook_lib.golden.ci_rules import RL_LOSS
 from runbook_lib.golden.priors import PRIORS
@@ -65,21 +66,32 @@ def loss_change(old: Steps, new: Steps, *, rl: bool = False) -> LossChange | Non
         if not rl:
             limit = PRIORS.first_loss if position < _FIRST_STEPS else PRIORS.loss * math.sqrt(max(1.0, step / 100))
         limits[step] = limit
-        worst = max(worst, (abs(change) / limit, step, change), key=lambda candidate: candidate[0])
-        last_run = last_run + 1 if abs(change) > limit else 0
-        if last_run:
+        excess = abs(change) / limit
+        if excess > worst[0]:
+            worst = excess, step, change
+        last_run += 1
+        if excess > 1:
             outside.append(step)
+        else:
+            last_run = 0
     if steps[-1] > _STABLE_STEPS and not rl:
         for start in range(0, len(steps) - _WINDOW + 1, _WINDOW // 2):
-            window = changes[start : start + _WINDOW]
-            mean, error = fmean(window), stdev(window) / math.sqrt(_WINDOW)
-            if abs(mean) > _ERRORS * error:
-                worst = max(worst, (abs(mean) / PRIORS.window_loss, steps[start], mean), key=lambda item: item[0])
-    tail = changes[-max(5, len(changes) // 10) :]
-    error = stdev(tail) / math.sqrt(len(tail)) if len(tail) > 1 else 0.0
+            mean, error = _mean_and_error(changes[start : start + _WINDOW])
+            excess = abs(mean) / PRIORS.window_loss
+            if abs(mean) > _ERRORS * error and excess > worst[0]:
+                worst = excess, steps[start], mean
     diverges = last_run >= min(_DIVERGED, len(steps))
-    leaves = outside[-last_run if diverges else 0] if outside else 0
-    return LossChange(*worst, fmean(tail), error, limits, leaves, diverges)
+    leaves = 0
+    if outside:
+        leaves = outside[-last_run if diverges else 0]
+    tail = changes[-max(5, len(changes) // 10) :]
+    return LossChange(*worst, *_mean_and_error(tail), limits, leaves, diverges)
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Return a mean and its standard error, 0 for a single value; much faster than ``statistics.stdev``."""
+    mean, count = fmean(values), len(values)
+    return mean, math.dist(values, [mean] * count) / math.sqrt(count * max(count - 1, 1))
 
 
 def _changes(old: Steps, new: Steps) -> tuple[list[int], list[float]]:

@@ -168,6 +168,15 @@ def test_an_unobserved_step_is_not_a_nan(old, new, verdict, why):
     assert judge(FILE, old, text(new), lint=True).verdict == "refused"
 
 
+def test_reasons_of_equal_weight_are_in_the_order_of_their_metrics():
+    names = [f"mtp_{number} loss" for number in range(1, 7)]
+    new = {}
+    for name in reversed(names):
+        new |= series(name, {step: 2.0 if step < 40 else "nan" for step in range(1, N + 1)})
+    judgement = judge(FILE, text(series("iteration-time", dict.fromkeys(range(1, N + 1), 2.0))), text(new))
+    assert [reason.metric for reason in judgement.reasons if "ended early" in reason.sentence] == names
+
+
 def test_steps_that_were_never_observed():
     old = text(series(values={1: "nan"} | dict.fromkeys(range(2, N + 1), 2.0)))
     kept = text(series(values={1: "nan"} | dict.fromkeys(range(2, N + 1), 2.0001)))
