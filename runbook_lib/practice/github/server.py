@@ -108,6 +108,8 @@ class Forge:
         if request.method == "GET" and response.status_code == 200 and response.is_json:
             response.add_etag(weak=True)
             response.make_conditional(request)
+        if response.status_code == 304:
+            response.data = b""
         return response
 
     def answer_api(self, request: Request) -> Response:
