@@ -10,7 +10,7 @@ from typing import Any
 from runbook_lib import notebooks
 from runbook_lib.cli import style
 from runbook_lib.errors import RunbookError
-from runbook_lib.records import archive, cards
+from runbook_lib.records import archive, cards, timeline
 from runbook_lib.records.archive import read_records
 from runbook_lib.records.cards import Card
 from runbook_lib.records.status import BumpStatus
@@ -32,12 +32,13 @@ def command(options: argparse.Namespace) -> int:
         print("Nothing is left to decide.")
         return 0
     print(style.paint(f"{bump.repository} {bump.base} {bump.image_type} {bump.tag}", "bold"))
-    answers = _ask_all(open_cards)
+    held = {card.id: dict(card.earlier or {}) for card in open_cards if card.is_held}
+    answers = _ask_all(open_cards, held)
     missing = [card for card in open_cards if not answers.get(card.id) or cards.problem(card, answers[card.id])]
-    given = _given(Path(bump.story).parent) | cards.parameters(open_cards, answers)
     print(f"\n{len(open_cards) - len(missing)} of {len(open_cards)} decided.")
-    if not answers:
-        return 1
+    if answers == held:
+        return int(bool(missing))
+    given = _given(Path(bump.story).parent, open_cards, answers)
     print(f"The command that applies these decisions:\n\n{command_line.papermill(notebooks.BUMP, given)}\n")
     if _read(f"Type {bump.tag} to run it now, or press Enter to stop: ") != bump.tag:
         return int(bool(missing))
@@ -63,18 +64,27 @@ def _bump(root: Path, tag: str, names: list[str]) -> tuple[BumpStatus, tuple[Car
     return bumps[0], ()
 
 
-def _given(folder: Path) -> dict[str, Any]:
-    """Return the parameters of the bump's newest run, without the decisions that it applied."""
+def _given(folder: Path, open_cards: tuple[Card, ...], answers: cards.Answers) -> dict[str, Any]:
+    """Return the parameters of the bump's newest run, with these decisions in place of those that it applied.
+
+    A hold without a card stays.
+    """
+    decisions = cards.parameters(open_cards, answers)
+    names = {option.name for card in open_cards for option in card.options}
     for run in reversed(read_records(folder).readable):
         parameters = run.get("parameters") or {}
         if run["notebook"]["name"] == notebooks.BUMP and parameters.get("given"):
-            kept = {name: parameters["resolved"].get(name) for name in parameters["given"]}
-            return {name: value for name, value in kept.items() if name not in ("apply", "run_id")}
+            holds = {name: reason for name, reason in timeline.named_entries(run, "hold") if name not in names}
+            if holds:
+                decisions["hold"] = "; ".join(filter(None, [cards.format_entries(holds), decisions.get("hold", "")]))
+            kept = [name for name in parameters["given"] if name not in ("apply", "run_id", *cards.PARAMETERS)]
+            return {name: parameters["resolved"].get(name) for name in kept} | decisions
     raise RunbookError(f"No run of bump was found in {folder}. Run it once: it asks for the decisions.")
 
 
-def _ask_all(open_cards: tuple[Card, ...]) -> dict[str, Mapping[str, str]]:
-    answers: dict[str, Mapping[str, str]] = {}
+def _ask_all(open_cards: tuple[Card, ...], held: cards.Answers) -> dict[str, Mapping[str, str]]:
+    """Ask for a decision on each card; those on hold are decided, unless the user decides otherwise."""
+    answers = dict(held)
     position = 0
     while 0 <= position < len(open_cards):
         card = open_cards[position]
@@ -117,7 +127,9 @@ def _lines(card: Card) -> Iterator[str]:
         yield f"  Log: {card.log}"
     if card.files:
         yield f"  {len(card.files)} files, such as {card.files[0]}"
-    if card.earlier:
+    if card.is_held and card.earlier:
+        yield style.by_mark(f"  ✓ on hold: {card.earlier['reason']}")
+    elif card.earlier:
         yield f"  c  as before (the value is the same): {card.earlier['choice']}, {card.earlier['reason']}"
     yield "  " + "   ".join(f"{style.paint(option.key, 'bold')} {option.label}" for option in card.options)
     yield "  j next   k previous   q stop"

@@ -47,6 +47,30 @@ def test_answers_become_the_parameters_of_the_next_run(
     assert values == {"tag": "26.04-py3"} | expected
 
 
+@pytest.mark.parametrize(
+    ("typed", "holds"),
+    [
+        ("j\nb\n\n26.04-py3\n", "the image: too large; " + FILE + ": ask"),
+        ("a\nfine\ndiverges\nb\n\n26.04-py3\n", "the image: too large"),
+    ],
+    ids=["left alone", "decided otherwise"],
+)
+def test_a_hold_stays_until_its_card_is_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, holds: str
+) -> None:
+    hold = f"{FILE}: ask; the image: too large"
+    given = {"given": {"tag": "26.04-py3", "hold": hold}, "resolved": {"tag": "26.04-py3", "hold": hold}}
+    record(tmp_path, "05-golden-values", "waiting", decisions=ASKED, inputs={"a": "b"})
+    record(tmp_path, "bump", "waiting", at=1, parameters=given, inputs={"a": "b"})
+    record(tmp_path, "06-broken-tests", "waiting", at=2, inputs={"a": "b"})
+    runs: list[list[str]] = []
+    monkeypatch.setattr(papermill, "main", lambda arguments: runs.append(arguments) or 0)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+    assert main(["review", "--audit", str(tmp_path)]) == 0
+    ((_, *arguments),) = runs
+    assert dict(zip(arguments[1::3], arguments[2::3], strict=True))["hold"] == holds
+
+
 def test_an_archive_without_a_bump_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["review", "--audit", str(tmp_path / "none")]) == 1
     assert "There is no bump in" in capsys.readouterr().err
