@@ -248,9 +248,10 @@ def _deviation(file: str, metric: str, deviation: Deviation, model: NoiseModel) 
     similar, count = model.similar(file, metric, deviation.residual)
     low, high = (_ratio(deviation.residual + sign * 2 * deviation.scale) for sign in (-1, 1))
     sentence = f"×{_ratio(deviation.residual + deviation.shift):.2f}"
+    interval = f"×{low:.2f} to ×{high:.2f}, 95 % interval"
     if deviation.shift:
-        sentence += f" while its platform has ×{_ratio(deviation.shift):.2f}"
-    sentence += f" (its own part: ×{low:.2f} to ×{high:.2f}, 95 % interval); "
+        interval = f"its platform ×{_ratio(deviation.shift):.2f}; apart from that {interval}"
+    sentence += f" ({interval}); "
     sentence += f"it moved as far in {similar} of {count} earlier changes" if count else "no earlier change is known"
     returns = model.returns(file, metric, deviation.residual)
     if returns:
