@@ -54,6 +54,7 @@ def walk(lab: Lab, tab: Tab) -> Walk:
     plan = tab.press("Preview", "plan", says="Apply will")
     assert f"change 2 lines on branch bump/main/dev-{HARMLESS}" in plan
     assert "open a draft pull request into main" in plan
+    tab.enabled("Preview")
     assert tab.button("Apply").is_disabled()
     tab.shot("plan", tab.form)
     tab.confirm(HARMLESS)
