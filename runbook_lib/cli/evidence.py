@@ -96,7 +96,11 @@ class _TagHistory:
                     self._tags[path, blob] = {place: reference.tag for place, reference in found.items()}
         counter = MoveCounter()
         for name, of_commit in commits:
-            known = [(path, self._tags[path, blob]) for path, blob in of_commit if (path, blob) in self._tags]
+            known = [
+                (path, self._tags.get((path, blob), {}))
+                for path, blob in of_commit
+                if not blob or (path, blob) in self._tags
+            ]
             counter.add(name, known)
         self.missing = sum(version not in self._tags for version in versions)
         return counter

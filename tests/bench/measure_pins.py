@@ -2,7 +2,7 @@
 
     environment/run python tests/bench/measure_pins.py CLONE …
 
-A bump is a commit that moves references to one image to one newer tag, some of them read by CI or a build.  The pins
+A bump is a commit that moves references to one newer tag, some of them read by CI or a build.  The pins
 file is drafted from its parent alone, history included, and the bump planned with it; lines are compared with those
 that the commit moved.  Planned lines that people moved to the same tag in another commit are counted apart, too: a
 bump in several commits.
@@ -20,10 +20,13 @@ from runbook_lib.git.blobs import read_objects
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.file_versions import file_versions
 from runbook_lib.images.families import is_older
+from runbook_lib.images.reference import Tag
 from runbook_lib.pins import pins_file
 from runbook_lib.pins.discover.classify import SourceFile
-from runbook_lib.pins.discover.moves import ReferencePlace, places
+from runbook_lib.pins.discover.moves import ReferencePlace, places, successors
+from runbook_lib.pins.discover.references import Reference
 from runbook_lib.pins.plan import plan
+from runbook_lib.pins.repositories import Repository
 from runbook_lib.text.lists import shorten
 
 _COMMITS, _BYTES = 5000, 2**21
@@ -35,7 +38,7 @@ class Bump:
     """A commit of people, with the lines that it moved to the tag."""
 
     commit: str
-    image: str
+    images: frozenset[str]
     tag: str
     lines: frozenset[Line]
 
@@ -43,39 +46,45 @@ class Bump:
 Moves = defaultdict[ReferencePlace, set[str]]
 
 
-def bumps(checkout: Checkout) -> tuple[list[Bump], Moves]:
-    """Return the bumps along the first parents of HEAD, the oldest first, and the tags to which each place moved."""
+def bumps(checkout: Checkout, newest: int) -> tuple[list[Bump], Moves]:
+    """Return the newest bumps along the first parents of HEAD, the oldest first, and the tags each place moved to."""
     paths = interesting(checkout, "HEAD")
-    for bump in list(_bumps(checkout, paths, Moves(set))):
+    for bump in list(_bumps(checkout, paths, Moves(set)))[-newest:]:
         paths |= interesting(checkout, f"{bump.commit}^")  # files that were renamed or removed since
     moves = Moves(set)
-    return list(_bumps(checkout, paths, moves)), moves
+    return list(_bumps(checkout, paths, moves))[-newest:], moves
 
 
 def _bumps(checkout: Checkout, paths: set[str], moves: Moves) -> Iterator[Bump]:
     before: dict[str, str] = {}
     for commit, versions in file_versions(checkout, "HEAD", sorted(paths), _COMMITS):
         contents = read_objects(checkout.path, [blob for _, blob in versions if blob], _BYTES)
+        texts = {path: contents.get(blob, b"").decode("utf-8", "surrogateescape") for path, blob in versions}
+        old: dict[ReferencePlace, Reference] = {}
+        new: dict[ReferencePlace, Reference] = {}
+        for path, text in texts.items():
+            old |= places(path, before.get(path, ""))
+            new |= places(path, text)
+        former = successors(old, new)
         moved: defaultdict[tuple[str, str], set[Line]] = defaultdict(set)
-        read = set()
-        for path, blob in versions:
-            text = contents.get(blob, b"").decode("utf-8", "surrogateescape")
-            old = places(path, before.get(path, ""))
-            for place, new in places(path, text).items():
-                past = old.get(place)
-                if past is None or past.read_tag is None or new.read_tag is None:
-                    continue
-                if is_older(past.read_tag, new.read_tag):
-                    moved[new.image, new.tag].add((path, past.line))
-                    moves[place].add(new.tag)
-                    nature = SourceFile(path, text).nature(new)
-                    if nature.kind not in ("documentation", "comment", "record", "test") and not nature.for_people:
-                        read.add((new.image, new.tag))
-            before[path] = text
-        # Of several tags in one commit, as rows of a matrix have them, the newest is the bump's.
-        newest = dict(sorted(read))
-        for image, tag in newest.items():
-            yield Bump(commit, image, tag, frozenset(moved[image, tag]))
+        newest: dict[str, Tag] = {}  # of several tags in one commit, as rows of a matrix have them
+        for place, reference in new.items():
+            origin = former.get(place, place)
+            past, tag = old.get(origin), reference.read_tag
+            if past is None or past.read_tag is None or tag is None or not is_older(past.read_tag, tag):
+                continue
+            moved[reference.image, reference.tag].add((origin.path, past.line))
+            moves[origin].add(reference.tag)
+            nature = SourceFile(place.path, texts[place.path]).nature(reference)
+            if nature.kind in ("documentation", "comment", "record", "test") or nature.for_people:
+                continue
+            if place.image not in newest or is_older(newest[place.image], tag):
+                newest[place.image] = tag
+        before |= texts
+        for name in sorted(set(map(str, newest.values()))):
+            images = frozenset(image for image, other in newest.items() if str(other) == name)
+            lines = frozenset[Line]().union(*(moved[image, name] for image in images))
+            yield Bump(commit, images, name, lines)
 
 
 def interesting(checkout: Checkout, ref: str) -> set[str]:
@@ -83,28 +92,35 @@ def interesting(checkout: Checkout, ref: str) -> set[str]:
     return {reference.path for reference in discover.survey(checkout.path, ref, history=False).references}
 
 
-def planned(checkout: Checkout, bump: Bump, *, named: bool) -> frozenset[Line]:
-    """Return the lines that a bump with the drafted file of the parent would move.
+def planned(checkout: Checkout, bump: Bump) -> tuple[frozenset[Line], frozenset[Line]]:
+    """Return the lines that a bump with the drafted file of the parent would move: without a group, and with groups.
 
-    ``named``: the bump names the group of its image that fits the commit best, as a person does who wants that bump.
+    With groups: the bump names for each image the group that fits the commit best, as a person does who wants that
+    bump.
     """
     found = discover.survey(checkout.path, f"{bump.commit}^")
-    results = []
     try:
         repository = pins_file.parse(found.draft.text, "x/y")
-        names = [group.name for group in repository.sites.groups if group.image == bump.image] if named else [""]
     except RunbookError as error:
         print(f"    {bump.commit[:10]}: {shorten(str(error), 200)}")
+        return frozenset(), frozenset()
+    by_image: defaultdict[str, list[frozenset[Line]]] = defaultdict(list)
+    for group in repository.sites.groups:
+        if group.image in bump.images:
+            by_image[group.image].append(_lines(checkout, bump, found.commit, repository, group.name))
+    best = [max(lines, key=lambda lines: 2 * len(lines & bump.lines) - len(lines)) for lines in by_image.values()]
+    return _lines(checkout, bump, found.commit, repository, ""), frozenset[Line]().union(*best)
+
+
+def _lines(checkout: Checkout, bump: Bump, commit: str | None, repository: Repository, group: str) -> frozenset[Line]:
+    try:
+        sites = repository.of_group(group, bump.tag).sites
+        texts = checkout.read(sites.paths, commit)
+        changes = plan(texts, sites, sites.groups[0].target(bump.tag), "dev").changes
+    except RunbookError as error:
+        print(f"    {bump.commit[:10]} {group}: {shorten(str(error), 200)}")
         return frozenset()
-    for name in names:
-        try:
-            sites = repository.of_group(name, bump.tag).sites
-            texts = checkout.read(sites.paths, found.commit)
-            changes = plan(texts, sites, sites.groups[0].target(bump.tag), "dev").changes
-            results.append(frozenset((change.path, change.line) for change in changes))
-        except RunbookError as error:
-            print(f"    {bump.commit[:10]}: {shorten(str(error), 200)}")
-    return max(results, default=frozenset(), key=lambda lines: len(lines & bump.lines) - len(lines - bump.lines))
+    return frozenset((change.path, change.line) for change in changes)
 
 
 def moved_apart(checkout: Checkout, bump: Bump, lines: frozenset[Line], moves: Moves) -> int:
@@ -118,32 +134,60 @@ def moved_apart(checkout: Checkout, bump: Bump, lines: frozenset[Line], moves: M
     return len(elsewhere)
 
 
+@dataclass
+class Sums:
+    """The sums over all bumps; ``apart``: planned lines that people moved to the tag in another commit."""
+
+    count: int = 0
+    wanted: int = 0
+    planned: int = 0
+    hits: int = 0
+    exact: int = 0
+    apart: int = 0
+
+    def add(self, lines: frozenset[Line], bump: Bump, apart: int) -> None:
+        """Add a bump with its planned lines."""
+        self.count += 1
+        self.wanted += len(bump.lines)
+        self.planned += len(lines)
+        self.hits += len(lines & bump.lines)
+        self.exact += lines == bump.lines
+        self.apart += apart
+
+    def __str__(self) -> str:
+        made = max(self.planned, 1)
+        return (
+            f"precision {self.hits / made:.0%} ({(self.hits + self.apart) / made:.0%} with what another commit moved), "
+            f"recall {self.hits / self.wanted:.0%}, exact {self.exact} of {self.count}"
+        )
+
+
 def main() -> int:
     """Print each bump, and the sums."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("clones", nargs="+")
     parser.add_argument("--newest", type=int, default=12, help="bumps of each clone (default: 12)")
-    parser.add_argument("--group", action="store_true", help="name the group of each bump")
     options = parser.parse_args()
-    hits = made = wanted = exact = count = apart = 0
+    default, named = Sums(), Sums()
     for clone in options.clones:
         checkout = Checkout.open(clone)
-        of_clone, moves = bumps(checkout)
-        for bump in of_clone[-options.newest :]:
-            lines = planned(checkout, bump, named=options.group)
+        of_clone, moves = bumps(checkout, options.newest)
+        name = checkout.path.parent.name if checkout.path.name in (".git", "repo") else checkout.path.name
+        for bump in of_clone:
+            lines, of_groups = planned(checkout, bump)
             common = len(lines & bump.lines)
-            name = checkout.path.parent.name if checkout.path.name in (".git", "repo") else checkout.path.name
             print(f"{name} {bump.commit[:10]} {bump.tag}: {common} of {len(lines)} planned, of {len(bump.lines)} moved")
             for sign, rest in (("+", lines - bump.lines), ("-", bump.lines - lines)):
                 for path, line in sorted(rest):
                     print(f"    {sign} {path}:{line}")
-            apart += moved_apart(checkout, bump, lines - bump.lines, moves)
-            hits, made, wanted = hits + common, made + len(lines), wanted + len(bump.lines)
-            exact, count = exact + (lines == bump.lines), count + 1
-    if not count:
+            if lines != of_groups:
+                print(f"    with groups: {len(of_groups & bump.lines)} of {len(of_groups)} planned")
+            default.add(lines, bump, moved_apart(checkout, bump, lines - bump.lines, moves))
+            named.add(of_groups, bump, moved_apart(checkout, bump, of_groups - bump.lines, moves))
+    if not default.count:
         sys.exit("There is no bump in these clones.")
-    print(f"{count} bumps: precision {hits / max(made, 1):.0%}, recall {hits / wanted:.0%}, exact {exact}")
-    print(f"With what people moved to the same tag in another commit: precision {(hits + apart) / max(made, 1):.0%}")
+    print(f"{default.count} bumps: {default}")
+    print(f"With groups named: {named}")
     return 0
 
 

@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -82,9 +82,9 @@ GroupKey = tuple[str, str, str]
 
 
 class _Moves(NamedTuple):
-    """The commits that moved the references of a group, and the tags of its pins."""
+    """The moves of the references of a group, pairs of commit and tag, and the current tags of its pins."""
 
-    commits: frozenset[str]
+    past: frozenset[tuple[str, str]]
     tags: frozenset[str]
 
 
@@ -133,13 +133,13 @@ def draft(
         return PinsFileDraft("", ("Nothing is drafted: no reference names a tag and is read by CI or a build.",))
     counts = Counter(reference.reference.image for reference in discovered)
     read = Counter(_key(pin) for pin in discovered if pin.role == "lockstep" and pin.is_read)
-    moves = Counter[GroupKey]()
+    moves: defaultdict[GroupKey, Counter[tuple[str, str]]] = defaultdict(Counter)
     for reference in discovered:
-        moves[_key(reference)] += len(reference.commits)
+        moves[_key(reference)].update(reference.moves)
     leading = _leading(discovered)
     keys = sorted(
         pins,
-        key=lambda key: (read[key], pins[key], key in leading, moves[key], counts[key[0]], key),
+        key=lambda key: (key in leading, moves[key].total(), read[key], pins[key], counts[key[0]], key),
         reverse=True,
     )
     by_key: dict[GroupKey, list[ClassifiedReference]] = {key: [] for key in keys}
@@ -151,23 +151,20 @@ def draft(
             by_key[key if key in by_key else first[key[0]]].append(reference)
     files = {reference.path: _DraftedFile(reference.path, texts[reference.path]) for reference in discovered}
     cis = {reference.nature.ci for reference in discovered}
-    groups, left_out, names = list[_DraftGroup](), list[str](), _names(keys)
-    moves_by_edition: defaultdict[tuple[str, bool], list[_Moves]] = defaultdict(list)
+    drafted, left_out, names = dict[GroupKey, _DraftGroup](), list[str](), _names(keys)
     for key, references in by_key.items():
         entries, without = _entries(references, files, texts, cis)
         left_out += without
         if any(entry.role.startswith("lockstep") for entry in entries):
-            # Among groups that can have the same tags, only those that moved together are known to move in one bump.
-            versioned = _is_versioned(references)
-            similar = moves_by_edition[key[1], versioned]
-            past = _moves(references)
-            alone = bool(similar) and not _move_together(past, similar)
-            groups.append(_DraftGroup(names[key], *key[:2], entries, alone, pin_digests, versioned))
-            similar.append(past)
+            drafted[key] = _DraftGroup(
+                names[key], *key[:2], entries, digests=pin_digests, versioned=_is_versioned(references)
+            )
         else:
             for entry in entries:
                 places = [f"{shown(entry.path)}:{location.line}" for location in entry.locations]
                 left_out += [f"{place} ({entry.role}): no pin of its image can be moved." for place in places]
+    alone = _alone({key: _moves(by_key[key]) for key in drafted})
+    groups = [replace(group, alone=key in alone) for key, group in drafted.items()]
     if not groups:
         reason = "Nothing is drafted: a pins file has no way to find the references that matter."
         return PinsFileDraft("", (reason,), tuple(left_out))
@@ -252,19 +249,38 @@ def _unique(name: str, taken: Set[str]) -> str:
 
 
 def _moves(references: Sequence[ClassifiedReference]) -> _Moves:
-    lockstep = [reference for reference in references if reference.role == "lockstep"]
-    commits = frozenset[str]().union(*(reference.commits for reference in references))
-    return _Moves(commits, frozenset(reference.reference.tag for reference in lockstep))
+    past = frozenset[tuple[str, str]]().union(*(reference.moves for reference in references))
+    return _Moves(past, frozenset(pin.reference.tag for pin in references if pin.role == "lockstep"))
 
 
-def _move_together(group: _Moves, others: Sequence[_Moves]) -> bool:
-    """Return True if at least half of the group's moves moved one of the others too.
+def _alone(moves: Mapping[GroupKey, _Moves]) -> Set[GroupKey]:
+    """Return the groups that a bump moves only by name.
+
+    Among groups that can have the same tags, only those that moved together are known to move in one bump: the first
+    of them and those that moved with it.
+    """
+    alone = set[GroupKey]()
+    for edition_of_groups in {key[1] for key in moves}:
+        clusters: list[list[GroupKey]] = []
+        for key in [key for key in moves if key[1] == edition_of_groups]:
+            for cluster in clusters:
+                if any(_move_together(moves[key], moves[other]) for other in cluster):
+                    cluster.append(key)
+                    break
+            else:
+                clusters.append([key])
+        alone.update(*clusters[1:])
+    return alone
+
+
+def _move_together(group: _Moves, other: _Moves) -> bool:
+    """Return True if at least half of the group's moves moved the other one to the same tag.
 
     Where nothing has moved yet, groups that name the same tag belong together.
     """
-    if group.commits:
-        return any(2 * len(group.commits & other.commits) >= len(group.commits) for other in others)
-    return any(not other.commits and group.tags & other.tags for other in others)
+    if group.past:
+        return 2 * len(group.past & other.past) >= len(group.past)
+    return not other.past and bool(group.tags & other.tags)
 
 
 def _entries(

@@ -4,23 +4,32 @@ A bump is a tag to which CI's references to an image were moved, in one commit o
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
-from runbook_lib.images.families import edition
+from runbook_lib.errors import RunbookError
+from runbook_lib.images.families import edition, family_of, is_older
+from runbook_lib.images.reference import ImageRef, Tag
 from runbook_lib.pins.discover.references import Reference, references
 from runbook_lib.pins.discover.roles import ClassifiedReference, Role
 
 _FOR_PEOPLE = frozenset({"documentation", "comment", "test", "record", "foreign"})
 #: Fewer bumps prove nothing; one that moved so often before the last bump was forgotten there.
 _ENOUGH, _OFTEN = 2, 3
+# Share of the bumps in which a place moves that is up to date, and one that was forgotten in the last bump.
+_MOST, _NEARLY_ALL = 0.75, 0.8
+_FAR = 1000  # lines above a value that are searched for its keys
 
 
 class ReferencePlace(NamedTuple):
-    """A reference in any version of its file: the text before it on its line, and its number among equal ones."""
+    """A reference in any version of its file: the text before it on its line, and its number among equal ones.
+
+    In YAML, the text begins with the lines of the keys above.
+    """
 
     path: str
     before: str
@@ -34,19 +43,29 @@ class MoveCounter:
 
     order: int = 0
     tags: dict[str, Mapping[ReferencePlace, str]] = field(default_factory=dict)
+    last: dict[ReferencePlace, str] = field(default_factory=dict)
     born: dict[ReferencePlace, int] = field(default_factory=dict)
     moves: defaultdict[ReferencePlace, dict[str, tuple[int, str]]] = field(default_factory=lambda: defaultdict(dict))
 
     def add(self, commit: str, files: Iterable[tuple[str, Mapping[ReferencePlace, str]]]) -> None:
-        """Add a commit: the path of each file that it changes, and the tags of its references."""
+        """Add a commit: the path of each file that it changes, and the tags of its references, none if removed."""
         self.order += 1
+        before: dict[ReferencePlace, str] = {}
+        after: dict[ReferencePlace, str] = {}
         for path, tags in files:
-            before = self.tags.get(path, {})
-            for place, tag in tags.items():
-                self.born.setdefault(place, self.order)
-                if before.get(place, tag) != tag:
-                    self.moves[place].setdefault(tag, (self.order, commit))
+            before |= self.tags.get(path, {})
+            after |= tags
             self.tags[path] = tags
+        for new, old in successors(before, after).items():
+            self.last[new] = before[old]
+            if new not in self.born:
+                self.born[new], self.moves[new] = self.born[old], dict(self.moves[old])
+        for place, tag in after.items():
+            self.born.setdefault(place, self.order)
+            past = self.last.get(place, tag)  # a line that was removed for a while is the same line
+            if past != tag and not _is_correction(place, past, tag):
+                self.moves[place].setdefault(tag, (self.order, commit))
+        self.last |= after
 
     def settle(
         self,
@@ -80,15 +99,22 @@ class MoveCounter:
                 group = bumps[*group_key, cadences.get(place, "")]
                 for tag, (order, _) in self.moves[place].items():
                     group[tag] = min(order, group.get(tag, order))
+        current: dict[tuple[str, ...], Tag] = {}
+        for entry, found in zip(discovered, known, strict=True):
+            now = entry.reference.read_tag
+            if found and now and entry.role == "lockstep":
+                key = (*group_of(entry), cadences.get(found, ""))
+                current[key] = now if key not in current or is_older(current[key], now) else current[key]
         settled = []
         for entry, found in zip(discovered, known, strict=True):
             if found in self.born:
-                commits = frozenset(commit for _, commit in self.moves[found].values())
-                entry = replace(entry, commits=commits, cadence=cadences.get(found, ""))
+                moves = frozenset((commit, tag) for tag, (_, commit) in self.moves[found].items())
+                entry = replace(entry, moves=moves, cadence=cadences.get(found, ""))
                 of_cadence = bumps[*group_of(entry), entry.cadence]
-                entry = _settle(_leading(entry, of_cadence), of_cadence, self.born[found], self.moves[found])
+                newest = current.get((*group_of(entry), entry.cadence))
+                entry = _settle(_leading(entry, of_cadence), of_cadence, newest, self.born[found], self.moves[found])
             settled.append(entry)
-        return tuple(settled)
+        return tuple(_with_habits(settled, current))
 
     def _cadences(self, of_group: Sequence[ReferencePlace], live: set[ReferencePlace]) -> dict[ReferencePlace, str]:
         """Return the name of the cadence of each place that separate bumps move, never those of the main ones.
@@ -150,11 +176,66 @@ def places(path: str, text: str, bare: str = "") -> dict[ReferencePlace, Referen
     """Return the references of a version of a file by their places; ``bare`` as for ``references``."""
     counted: Counter[tuple[str, str]] = Counter()
     result = {}
+    lines = text.split("\n") if path.endswith((".yml", ".yaml")) else []
     for reference in references(text, bare):
         before = text[reference.start - reference.column : reference.start].strip()
+        if lines:
+            before = "\n".join((*_lines_above(lines, reference.line), before))
         result[ReferencePlace(path, before, reference.image, counted[before, reference.image])] = reference
         counted[before, reference.image] += 1
     return result
+
+
+def _lines_above(lines: Sequence[str], number: int) -> Iterator[str]:
+    """Yield the lines that are less indented, up to the outermost: those of the keys above a value."""
+    column = _column(lines[number - 1])
+    for line in reversed(lines[max(number - 1 - _FAR, 0) : number - 1]):
+        if not column:
+            break
+        if line.strip() and _column(line) < column:
+            column = _column(line)
+            yield line.strip()
+
+
+def _column(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def successors(
+    before: Iterable[ReferencePlace], after: Iterable[ReferencePlace]
+) -> dict[ReferencePlace, ReferencePlace]:
+    """Return the former place of each new one, for lines that were reworded, or moved to another file.
+
+    The reworded lines of a file are known if as many references to an image appeared in it as disappeared.
+    """
+    before, after = dict.fromkeys(before), dict.fromkeys(after)
+    former: defaultdict[tuple[str, str], list[ReferencePlace]] = defaultdict(list)
+    new: defaultdict[tuple[str, str], list[ReferencePlace]] = defaultdict(list)
+    for place in before:
+        if place not in after:
+            former[place.path, place.image].append(place)
+    for place in after:
+        if place not in before:
+            new[place.path, place.image].append(place)
+    known: dict[ReferencePlace, ReferencePlace] = {}
+    by_line: dict[tuple[str, str, int], ReferencePlace] = {}
+    for key, of_file in former.items():
+        if len(of_file) == len(new[key]):
+            known |= zip(new.pop(key), of_file, strict=True)
+        else:
+            by_line |= {(place.before, place.image, place.number): place for place in of_file}
+    for place in (place for of_file in new.values() for place in of_file):
+        if old := by_line.pop((place.before, place.image, place.number), None):
+            known[place] = old
+    return known
+
+
+def _is_correction(place: ReferencePlace, old: str, new: str) -> bool:
+    """Return True for a move back to an older tag, which is no bump."""
+    with suppress(RunbookError):
+        if family := family_of(ImageRef.parse(place.image)):
+            return is_older(family.read(new), family.read(old))
+    return False
 
 
 def _leading(entry: ClassifiedReference, bumps: Mapping[str, int]) -> ClassifiedReference:
@@ -165,25 +246,52 @@ def _leading(entry: ClassifiedReference, bumps: Mapping[str, int]) -> Classified
     return entry
 
 
+def _with_habits(
+    settled: Sequence[ClassifiedReference], current: Mapping[tuple[str, ...], Tag]
+) -> Iterator[ClassifiedReference]:
+    """Yield the references; those for people follow if they are up to date, are new, and most others follow."""
+    habits: defaultdict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    for entry in settled:
+        if entry.history and not is_live(entry):
+            habits[*group_of(entry), entry.cadence][entry.role] += 1
+    for entry in settled:
+        key = (*group_of(entry), entry.cadence)
+        is_current = key in current and str(current[key]) == entry.reference.tag
+        follows = habits[key]["follow"] > _MOST * habits[key].total()
+        if entry.role == "informational" and not entry.history and not is_live(entry) and is_current and follows:
+            entry = replace(entry, role="follow", reason="bumps move most of the others for people")
+        yield entry
+
+
 def _settle(
-    entry: ClassifiedReference, bumps: Mapping[str, int], born: int, moves: Mapping[str, tuple[int, str]]
+    entry: ClassifiedReference,
+    bumps: Mapping[str, int],
+    newest: Tag | None,
+    born: int,
+    moves: Mapping[str, tuple[int, str]],
 ) -> ClassifiedReference:
-    """Return the reference with the role that its part in the ``bumps`` (tag → order) since it was ``born`` shows."""
+    """Return the reference with the role that its part in the ``bumps`` (tag → order) since it was ``born`` shows.
+
+    ``newest`` is the tag of the pins that it moves with.
+    """
     tags = sorted((tag for tag, order in bumps.items() if order > born), key=lambda tag: bumps[tag])
     taken = [moves[tag] for tag in tags if tag in moves]
-    if len(tags) < _ENOUGH or not entry.reference.complete or entry.reference.read_tag is None:
+    tag = entry.reference.read_tag
+    if len(tags) < (1 if taken else _ENOUGH) or not entry.reference.complete or tag is None:
         return entry
     history = f"moved in {len(taken)} of {len(tags)} bumps"
     if taken:
         history += f", last {max(taken)[1][:10]}"
-    lags = entry.reference.tag != max(bumps, key=lambda tag: bumps[tag])
+    differs = entry.reference.tag != max(bumps, key=lambda tag: bumps[tag])
+    lags = differs if newest is None else is_older(tag, newest)
     is_pin = is_live(entry)
-    forgotten = is_pin and lags and len(taken) >= max(len(tags) - 1, _OFTEN)
+    mostly = len(taken) >= _MOST * len(tags)
+    forgotten = len(taken) >= max(_NEARLY_ALL * len(tags), _OFTEN)
     # People who have started to move a place continue: its last bumps are better evidence than its first ones.
     lately = len(tags) >= _OFTEN and all(tag in moves for tag in tags[-_OFTEN:])
-    always = len(taken) == len(tags) or forgotten or lately
+    always = forgotten or lately or (mostly and not lags)
     role: Role = entry.role
-    if role == "lockstep" and lags and 2 * len(taken) < len(tags):
+    if role == "lockstep" and differs and 2 * len(taken) < len(tags):
         role = "informational"
     elif role == "follow" and 2 * len(taken) < len(tags):
         role = "ignore"

@@ -47,8 +47,8 @@ class ClassifiedReference:
 
     ``type`` is the image type, if CI or a build reads it; ``reason`` is a sentence without the full stop.  ``reader``,
     if it is known, is ``github``, ``gitlab`` or ``people``; ``is_read``: CI or a build reads it.  ``history``: in how
-    many past bumps it moved, if that is known, and ``commits``: those that moved it.  ``cadence`` names
-    references that bumps of their own move; empty for the main ones.
+    many past bumps it moved, if that is known, and ``moves``: the commits that moved it, with its new tags.
+    ``cadence`` names references that bumps of their own move; empty for the main ones.
     """
 
     path: str
@@ -60,8 +60,13 @@ class ClassifiedReference:
     reader: str = ""
     is_read: bool = False
     history: str = ""
-    commits: frozenset[str] = frozenset()
+    moves: frozenset[tuple[str, str]] = frozenset()
     cadence: str = ""
+
+    @property
+    def commits(self) -> frozenset[str]:
+        """The commits that moved the reference."""
+        return frozenset(commit for commit, _ in self.moves)
 
     @property
     def full_role(self) -> str:

@@ -321,6 +321,10 @@ def test_a_number_that_is_not_an_images_tag_is_not_a_reference(text):
         ("images:\n- name: x\n  newName: nvcr.io/nvidia/cuda\n  newTag: 13.0.2-base\n", "13.0.2-base", "cuda", "{tag}"),
         ("- name: nvcr.io/nvidia/cuda\n  newTag: 13.0.2-base\n", "13.0.2-base", "cuda", "{tag}"),
         ('{\n  "repository": "nvcr.io/nvidia/cuda",\n  "tag": "13.0.2-base"\n}\n', "13.0.2-base", "cuda", "{tag}"),
+        ("image: nvcr.io/nvidia/acme:${TAG:-2.6.0}\n", "2.6.0", "acme", "{tag}"),
+        ("image: ${IMAGE:-nvcr.io/nvidia/acme}:${ACME_TAG:-2.6.0}\n", "2.6.0", "acme", "{tag}"),
+        ("docker run nvcr.io/nvidia/cuda:${V-13.0.2}-devel-ubuntu24.04\n", "13.0.2", "cuda",
+         "{version}-devel-ubuntu24.04"),
     ],
 )  # fmt: skip
 def test_a_tag_apart_from_its_image_is_found(text, value, image, form):

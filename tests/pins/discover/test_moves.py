@@ -1,0 +1,94 @@
+"""Moves of references, counted from the versions of their files."""
+
+import pytest
+
+from runbook_lib.pins.discover.moves import MoveCounter, places, successors
+from runbook_lib.pins.discover.roles import discover
+
+IMAGE = "nvcr.io/nvidia/pytorch"
+DOCKERFILE = "Dockerfile"
+
+
+def settled(*versions):
+    """Return role and history by path and line after these versions of all files, the last of which is current."""
+    counter = MoveCounter()
+    before = {}
+    for number, texts in enumerate(versions):
+        files = []
+        for path in texts.keys() | before.keys():
+            if texts.get(path) != before.get(path):
+                found = places(path, texts.get(path, ""))
+                files.append((path, {place: reference.tag for place, reference in found.items()}))
+        counter.add(f"commit{number}", files)
+        before = texts
+    found = counter.settle(discover(before.items()), before)
+    return {f"{entry.path}:{entry.reference.line}": (entry.full_role, entry.history) for entry in found}
+
+
+def months(*others):
+    """Return versions with a Dockerfile of each month, each joined with the other files of that version."""
+    versions = []
+    for number, texts in enumerate(others):
+        versions.append({DOCKERFILE: f"FROM {IMAGE}:25.{number + 1:02}-py3\n"} | texts)
+    return versions
+
+
+def readme(month, words="Use"):
+    return {"README.md": f"{words} {IMAGE}:25.{month:02}-py3.\n"}
+
+
+# -- places ----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_followed_in_unchanged_or_emptied_files():
+    same = places("README.md", readme(1)["README.md"])
+    assert successors(same, same) == {}
+    assert successors(same, {}) == {}
+    assert successors({}, same) == {}
+
+
+def test_a_reworded_line_is_followed():
+    ((old, _),) = places("README.md", readme(1)["README.md"]).items()
+    ((new, _),) = places("README.md", readme(2, "Run")["README.md"]).items()
+    assert successors([old], [new]) == {new: old}
+    ((other, _),) = places("docs/x.md", readme(2, "Run")["README.md"]).items()
+    assert successors([old], [other]) == {}
+
+
+def test_a_moved_line_is_followed():
+    ((old, _),) = places("scripts/a.sh", f"docker run {IMAGE}:25.01-py3\n").items()
+    ((new, _),) = places("tools/b.sh", f"docker run {IMAGE}:25.02-py3\n").items()
+    assert successors([old], [new]) == {new: old}
+
+
+def test_jobs_with_the_same_line_are_distinguished_by_their_keys():
+    job = "  {}:\n    container:\n      image: " + IMAGE + ":{}-py3\n"
+    old = "jobs:\n" + job.format("test", "25.01")
+    new = "jobs:\n" + job.format("lint", "24.01") + job.format("test", "25.01")
+    (before,), after = places("ci.yml", old), places("ci.yml", new)
+    assert [reference.tag for place, reference in after.items() if place == before] == ["25.01-py3"]
+
+
+# -- roles -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("versions", "role"),
+    [
+        pytest.param(months({}, {}, readme(3)), "informational", id="new"),
+        pytest.param(months(readme(1), readme(2)), "follow", id="moved in the only bump"),
+        pytest.param(months(readme(1), readme(1)), "informational", id="left behind in the only bump"),
+        pytest.param(months(*map(readme, (1, 1, 3, 4, 5))), "follow", id="moved in most"),
+        pytest.param(months(*map(readme, (1, 2, 3, 4, 5, 5))), "follow", id="forgotten"),
+        pytest.param(months(*map(readme, (1, 2, 2, 2))), "informational", id="abandoned"),
+        pytest.param(months(readme(1), readme(2, "Run"), readme(3, "Try")), "follow", id="reworded"),
+    ],
+)
+def test_a_document_follows_if_most_bumps_moved_it(versions, role):
+    assert settled(*versions)["README.md:1"][0] == role
+
+
+def test_a_correction_to_an_older_tag_is_no_bump():
+    newer, older = f"FROM {IMAGE}:25.05-py3\n", f"FROM {IMAGE}:25.01-py3\n"
+    result = settled(*({"a/Dockerfile": text, "b/Dockerfile": newer} for text in (newer, older)))
+    assert result["a/Dockerfile:1"] == ("informational", "")
