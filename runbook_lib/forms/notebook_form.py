@@ -190,7 +190,7 @@ class Form:
 
     def _offer_runs(self, query: int) -> None:
         from runbook_lib.forms import choices
-        from runbook_lib.workflow import forge
+        from runbook_lib.workflow import pull_request
 
         target = self.target()
         if "run_id" not in target.values:
@@ -199,7 +199,7 @@ class Form:
             checkout, bump = target.checkout(), target.bump()
             if bump.tag is None:
                 return
-            with forge.connect_github(checkout.repository(), bump) or nullcontext() as github:
+            with pull_request.connect_github(checkout.repository(), bump) or nullcontext() as github:
                 runs = choices.runs(checkout, bump, github)
             if query == self._query:
                 self.view.offer("run_id", runs)

@@ -21,7 +21,7 @@ from runbook_lib.runner import session
 from runbook_lib.system import clock, provenance
 from runbook_lib.text.redact import Redactor
 from runbook_lib.workflow import bump_branch, bump_plan, repository
-from runbook_lib.workflow.forge import connect_github
+from runbook_lib.workflow.pull_request import connect_github
 
 _MODES = {
     "preview": "preview: nothing is changed",

@@ -14,7 +14,7 @@ from runbook_lib.git.linked_work_tree import linked_work_tree
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.watch_rules import Hold
-from runbook_lib.workflow import bump_branch, fleet, forge, holds, markdown_texts, proposal, pull_request_body
+from runbook_lib.workflow import bump_branch, fleet, holds, markdown_texts, proposal, pull_request, pull_request_body
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def revert(checkout: Checkout, bump: Bump, reason: str, until: str = "") -> Reve
     if not reason.strip():
         raise RunbookError("A revert needs a reason, for watch and for the next reader: --reason TEXT.")
     branch = bump_branch.find(checkout, bump)
-    github = forge.connect_github(checkout.repository(), bump)
+    github = pull_request.connect_github(checkout.repository(), bump)
     existing = holds.find_revert(github, checkout, bump) if github else None
     if not _has_tag(branch, branch.base_commit):
         if existing and existing.merged:

@@ -25,7 +25,7 @@ from runbook_lib.pins.watch_rules import WatchRules
 from runbook_lib.runner import execute
 from runbook_lib.system import provenance
 from runbook_lib.text.user_file import load_schema
-from runbook_lib.workflow import bump_branch, bump_plan, fleet, forge, holds, markdown_texts, repository
+from runbook_lib.workflow import bump_branch, bump_plan, fleet, holds, markdown_texts, pull_request, repository
 from runbook_lib.workflow.proposal import Proposal, find_pull, head_of, propose
 from runbook_lib.workflow.pull_request_body import compose_body, marked, name_of, named_in
 
@@ -150,7 +150,7 @@ def _watch_group(
     newer = families.newer_releases(group.family, group.family.read(current), known_tags.names)
     if not newer:
         return replace(result, sentence=f"{current} is the newest release of {image.name}.")
-    github = forge.connect_github(result.repository, bump)
+    github = pull_request.connect_github(result.repository, bump)
     passed: list[PassedTag] = []
     for tag in newer:
         wanted = _request(checkout, github, options, known, group, str(tag))
@@ -191,7 +191,7 @@ def _request(
 def refresh(checkout: Checkout, bump: Bump, options: WatchOptions) -> str:
     """Update the pull request for one tag even if it is on hold, and return a sentence about it."""
     wanted = replace(bump, apply=options.publish, publish=options.publish)
-    proposed = _propose(checkout, forge.connect_github(checkout.repository(), wanted), wanted, WatchRules(), options)
+    proposed = _propose(checkout, pull_request.connect_github(checkout.repository(), wanted), wanted, WatchRules(), options)
     return proposed.reason if isinstance(proposed, PassedTag) else str(proposed["sentence"])
 
 

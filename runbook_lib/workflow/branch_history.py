@@ -11,14 +11,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from runbook_lib import display
 from runbook_lib.bump import FOREIGN
 from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
-from runbook_lib.git.commit_changes import Commit, TreeChange
+from runbook_lib.git.commit_changes import Commit
 from runbook_lib.records import archive
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.edits import Edit, edited_paths
@@ -56,21 +55,17 @@ def read_records(records: Path | None) -> RecordedCommits:
         for effect in run.get("effects") or ():
             if effect.get("effect") == "commit":
                 commits[str(effect.get("before"))] = str(effect.get("after"))
-        for parent, changes in _planned_commits(run):
-            ids = {commits[parent]} if parent in commits else set()
-            planned[parent, changes] = planned.get((parent, changes), frozenset()) | ids
+        entries = (run.get("inputs") or {}).get("planned_commits")
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict):
+                key = str(entry.get("parent")), str(entry.get("changes"))
+                ids = {commits[key[0]]} if key[0] in commits else set()
+                planned[key] = planned.get(key, frozenset()) | ids
         for exception in run.get("exceptions") or ():
             name, _, commit = str(exception.get("exception")).partition(":")
             if name == FOREIGN:
                 confirmed.add(commit)
     return RecordedCommits(planned, frozenset(confirmed))
-
-
-def _planned_commits(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    entries = (run.get("inputs") or {}).get("planned_commits")
-    if not isinstance(entries, list):
-        return []
-    return [(str(entry.get("parent")), str(entry.get("changes"))) for entry in entries if isinstance(entry, dict)]
 
 
 @dataclass(frozen=True)
@@ -211,16 +206,11 @@ def _is_own(branch: BumpBranch, commit: Commit, ids: set[str], recorded: Recorde
         return True
     if not set(changes) <= set(branch.bump.repository.sites.paths):
         return False
-    return changes == _planned_changes(branch, commit.parents[0])
-
-
-def _planned_changes(branch: BumpBranch, parent: str) -> Mapping[str, TreeChange]:
-    """Return the changes that would move the pins in a commit; none if no plan can be made for it."""
     try:
-        plan = plan_commit(branch, parent)
+        plan = plan_commit(branch, commit.parents[0])
     except RunbookError:
-        return {}
-    return commit_changes.expected_changes(branch.checkout, parent, plan.edits)
+        return False  # its pins cannot be moved
+    return changes == commit_changes.expected_changes(checkout, commit.parents[0], plan.edits)
 
 
 def _is_recorded(branch: BumpBranch, commit: Commit, recorded: RecordedCommits) -> bool:

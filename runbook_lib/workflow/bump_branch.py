@@ -90,7 +90,13 @@ def _tip(checkout: Checkout, bump: Bump, base: str, warnings: list[str]) -> str 
         return local
     checkout.fetch(bump.remote, bump.branch)
     if local is None or checkout.is_ancestor(local, remote):
-        warnings.append(_taken_over(checkout, bump, local or base, remote))
+        listed = []
+        for commit, title in commit_titles(checkout, f"{local or base}..{remote}").items():
+            listed.append(f"{commit[:10]} {visible(title)[:80]!r}")  # whoever pushed it
+        warnings.append(
+            f"Branch {bump.branch} is taken from the remote {bump.remote!r}, with commits missing from this clone: "
+            f"{join_first(listed, 5) or 'only merges'}."
+        )
         return remote
     if not checkout.is_ancestor(remote, local):
         raise Refused(
@@ -102,40 +108,26 @@ def _tip(checkout: Checkout, bump: Bump, base: str, warnings: list[str]) -> str 
 
 def _remote_tip(checkout: Checkout, bump: Bump, warnings: list[str]) -> str | None:
     remotes = checkout.remotes()
-    if bump.remote not in remotes:
-        if bump.publish:
-            raise RunbookError(
-                f"{checkout.path} has no remote named {bump.remote!r} to push to; it has "
-                f"{', '.join(remotes) or 'none'}. Set remote to another name."
-            )
-        return None
     try:
-        return checkout.remote_tip(bump.remote, bump.branch)
+        if bump.remote in remotes:
+            return checkout.remote_tip(bump.remote, bump.branch)
     except Unreachable as error:
         if bump.publish:
             raise
         warnings.append(str(error))
         return None
-
-
-def _taken_over(checkout: Checkout, bump: Bump, local: str, remote: str) -> str:
-    """Return a warning that lists the commits this clone gets from the remote's branch, whoever pushed them."""
-    titles = commit_titles(checkout, f"{local}..{remote}")
-    listed = [f"{commit[:10]} {visible(title)[:80]!r}" for commit, title in titles.items()]
-    return (
-        f"Branch {bump.branch} is taken from the remote {bump.remote!r}, with commits missing from this clone: "
-        f"{join_first(listed, 5) or 'only merges'}."
-    )
+    if bump.publish:
+        raise RunbookError(
+            f"{checkout.path} has no remote named {bump.remote!r} to push to; it has "
+            f"{', '.join(remotes) or 'none'}. Set remote to another name."
+        )
+    return None
 
 
 def commit_titles(checkout: Checkout, span: str) -> dict[str, str]:
     """Return the IDs and titles of the commits in ``span`` (``older..newer``), without merges, newest first."""
-    titles = {}
-    for line in checkout.git("log", "--no-merges", "--format=%H%x00%s", span, "--").split("\n"):
-        commit, _, title = line.partition("\0")
-        if commit:
-            titles[commit] = title
-    return titles
+    log = checkout.git("log", "--no-merges", "--format=%H%x00%s", span, "--")
+    return dict(line.split("\0", 1) for line in log.split("\n") if line)
 
 
 def only_ci_answers(checkout: Checkout, bump: Bump, pushed: str, tip: str) -> bool:

@@ -1,5 +1,6 @@
 """The plan of a bump on its branch, and the registry's description of the new image."""
 
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -92,12 +93,12 @@ class PlannedBump:
     def used_exceptions(self) -> dict[str, str]:
         """The named exceptions that this bump actually needed, with the reasons."""
         used = {}
-        if self.check.status == "skipped":
+        if self.check.status == "skipped" and "unverified-tag" in self.bump.allow:
             used["unverified-tag"] = self.check.detail
         older = [change for change in self.plan.changes if _goes_back(self.bump, change)]
-        if older:
+        if older and "older-tag" in self.bump.allow:
             used["older-tag"] = f"{older[0].old} is newer than {older[0].new}."
-        return {name: reason for name, reason in used.items() if name in self.bump.allow}
+        return used
 
 
 def plan_bump(branch: BumpBranch) -> PlannedBump:
@@ -123,9 +124,8 @@ def plan_bump(branch: BumpBranch) -> PlannedBump:
         if name != sites.image and check.status == "passed":
             with Registry.connect(ImageRef.parse(f"{name}:{bump.tag}"), max_age=age) as registry:
                 check, _ = verify_tag(registry, bump.tag, plan.platforms, sites.family)
-    changes, old = None, old_image.result()
-    if old and image:
-        changes = compare(old, image, (str(base_tag), str(bump.tag)))
+    old = old_image.result()
+    changes = compare(old, image, (str(base_tag), str(bump.tag))) if old and image else None
     planned = PlannedBump(bump, plan, image, check, changes, base_tag)
     return replace(planned, plan=plan.for_cuda(planned.cuda))
 
@@ -164,23 +164,18 @@ def _digest(bump: Bump, name: str) -> str:
 
 def _base_tag(bump: Bump, base_plan: PinPlan) -> Tag | None:
     """Return the tag that the bump moves away from; None if the base's pins name several, or the new one."""
-    main = [
-        change.old for change in base_plan.changes if ImageRef.parse(change.old).name == bump.repository.sites.image
-    ]
-    tags = {_tag(bump, old) for old in main}
-    if len(tags) != 1:
-        return None
-    return tags.pop()
+    tags = set()
+    for change in base_plan.changes:
+        if ImageRef.parse(change.old).name == bump.repository.sites.image:
+            tags.add(_tag(bump, change.old))
+    return tags.pop() if len(tags) == 1 else None
 
 
 def _base_image(registry: Registry, tag: Tag | None) -> Image | None:
     """Return a tag's image; None without a tag, or if the registry does not have or describe it."""
-    if tag is None:
-        return None
-    try:
-        return registry.image(str(tag))
-    except (Unreachable, CannotTell):
-        return None  # nothing depends on this image; the check of the tag reports the problem
+    with contextlib.suppress(Unreachable, CannotTell):  # the check of the new tag reports the problem
+        return registry.image(str(tag)) if tag else None
+    return None
 
 
 def _refuse_other_content(branch: BumpBranch, plan: PinPlan) -> None:
@@ -235,6 +230,5 @@ def pin_rows(branch: BumpBranch) -> list[dict[str, str]]:
     rows = []
     for name, commit in commits.items():
         for pin in check_pins(branch.checkout.read(sites.pin_paths, commit), sites):
-            row = {"branch": name, "pin": pin.site, "role": pin.role, "image": pin.image, "verdict": pin.state}
-            rows.append(row)
+            rows.append({"branch": name, "pin": pin.site, "role": pin.role, "image": pin.image, "verdict": pin.state})
     return rows

@@ -9,7 +9,6 @@ from runbook_lib.clients.github.ci_status import CiStatus, branch_of, choose, ju
 from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.copy_pr_bot import command, commands, complaint, refusals
 from runbook_lib.clients.github.models import Pull, WorkflowJob, WorkflowRun
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch_history, bump_branch, ci_triggers
 from runbook_lib.workflow.bump_plan import base_has_tag
@@ -54,7 +53,7 @@ def authorize(step: StepRecord, state: PullRequestState) -> PullRequestState:
         if state.waiting or state.pull is None:
             return state
         pull = state.pull
-    elif state.authorized or _own_run(pull, github, bump):
+    elif state.authorized or _run_of_head(pull, github, bump):
         return state
     return _comment(step, state, pull, github)
 
@@ -77,24 +76,20 @@ def _obstacle(state: PullRequestState, pull: Pull, github: GitHub) -> tuple[str,
         fix = f"Run again with allow=merge-base, or merge {pull.base_ref} into {pull.head_ref} by hand."
         return f"waiting for a person: #{pull.number} conflicts with {pull.base_ref}", fix
     mine = is_mine(pull, state.head_name)
-    tip = checkout.branch_tip(bump.branch) if mine else None
-    if tip and _needs_push(checkout, bump, pull.head_sha, tip):
-        commits = f"{bump.branch} is at {tip[:10]} here, #{pull.number} at {pull.head_sha[:10]}"
+    head, tip = pull.head_sha, checkout.branch_tip(bump.branch) if mine else None
+    is_behind = tip is None or tip == head or (checkout.has(head) and checkout.is_ancestor(tip, head))
+    if tip and not is_behind and not bump_branch.only_ci_answers(checkout, bump, head, tip):
+        commits = f"{bump.branch} is at {tip[:10]} here, #{pull.number} at {head[:10]}"
         return f"waiting for a push: {commits}", notebooks.OPEN_PR
-    if not state.refused and (state.authorized or _own_run(pull, github, bump)):
+    if not state.refused and (state.authorized or _run_of_head(pull, github, bump)):
         return None
     if not mine:
         # The gate keeps unread code off the runners: only a person may open it for somebody else's commits.
-        return (
-            f"waiting for a person: the commits in #{pull.number} are {pull.author}'s, so CI must be authorized by "
-            "hand",
-            f'Read every line of {pull.url}/files, then comment "{command(pull.head_sha)}" there.',
-        )
+        waiting = f"waiting for a person: #{pull.number} has {pull.author}'s commits, so CI must be authorized by hand"
+        return waiting, f'Read every line of {pull.url}/files, then comment "{command(pull.head_sha)}" there.'
     if state.review is None or state.review.head != pull.head_sha:
-        return (
-            f"waiting for git: {pull.head_sha[:10]} in #{pull.number} cannot be fetched, so it cannot be reviewed",
-            _RUN_AGAIN,
-        )
+        waiting = f"waiting for git: {pull.head_sha[:10]} in #{pull.number} cannot be fetched, so it cannot be reviewed"
+        return waiting, _RUN_AGAIN
     if state.review.foreign:
         return state.review.waiting, state.review.next
     if not bump.publish:
@@ -102,15 +97,8 @@ def _obstacle(state: PullRequestState, pull: Pull, github: GitHub) -> tuple[str,
     return None
 
 
-def _needs_push(checkout: Checkout, bump: Bump, head: str, tip: str) -> bool:
-    """Return whether the branch has more than the pull request, other than responses to CI."""
-    if tip == head or (checkout.has(head) and checkout.is_ancestor(tip, head)):
-        return False
-    return not bump_branch.only_ci_answers(checkout, bump, head, tip)
-
-
-def _own_run(pull: Pull, github: GitHub, bump: Bump) -> WorkflowRun | None:
-    """Return a run that copy-pr-bot started by itself, as it does for a trusted author."""
+def _run_of_head(pull: Pull, github: GitHub, bump: Bump) -> WorkflowRun | None:
+    """Return the run for the head commit; copy-pr-bot starts one by itself for a trusted author."""
     return choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha, bump.repository.workflow)
 
 
@@ -155,7 +143,7 @@ def _comment(step: StepRecord, state: PullRequestState, pull: Pull, github: GitH
 def progress(state: PullRequestState, pull: Pull, github: GitHub) -> CiStatus:
     """Return the current state of the head commit's CI run on GitHub."""
     head, bump = pull.head_sha, state.bump
-    run = choose(github.runs(branch_of(pull.number), head), head, bump.repository.workflow)
+    run = _run_of_head(pull, github, bump)
     jobs: tuple[WorkflowJob, ...] = ()
     wrong = ""
     if run:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError
-from runbook_lib.git import blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.file_versions import file_versions
 from runbook_lib.images.families import newer_releases
@@ -26,7 +25,7 @@ from runbook_lib.text import user_file
 from runbook_lib.text.lists import join_first
 from runbook_lib.text.user_file import load_schema
 from runbook_lib.workflow import repository as recognized
-from runbook_lib.workflow.sync_survey import survey
+from runbook_lib.workflow.sync_survey import survey, texts_at
 
 #: Number of commits to a pin file that are searched for the one that moved the pins.
 _SEARCHED = 200
@@ -99,38 +98,32 @@ def _rows(
 ) -> Iterator[FleetRow]:
     checkout = Checkout.open(clone)
     repository = recognized.choose(checkout, pins, refs)
-    try:
-        name = checkout.repository()
-    except RunbookError:  # a clone whose remote has no owner and name
-        name = clone.name
+    name = recognized.name_of(checkout)
     for snapshot in survey(clone, refs, repository=repository).snapshots:
         assert snapshot.commit
         if not lockstep_images(snapshot.verdicts):
             yield FleetRow(name, snapshot.name, problem="It has no known pin site, or none that can be read.")
-        base = FleetRow(name, snapshot.name)
+        quarantined = _count_quarantined(checkout, snapshot.commit, name)
         for group in repository.sites.groups:
+            sites = repository.sites.only([group])
             verdicts = [verdict for verdict in snapshot.verdicts if verdict.group == group.name]
             for image_type, images in lockstep_images(verdicts).items():
-                row = replace(base, image_type=image_type, group=group.name)
-                row = replace(row, bumps=_open_bumps(row, group, bumps))
-                row = replace(row, tags=tuple(sorted({image.tag or "" for image in images})))
-                row = replace(row, quarantined=_count_quarantined(checkout, snapshot.commit, name))
-                sites = repository.sites.only([group])
+                tags = tuple(sorted({image.tag or "" for image in images}))
                 since, commit = moved_since(checkout, snapshot.commit, sites, image_type, images)
-                row = replace(row, since=since, commit=commit)
-                if len(row.tags) == 1:
-                    row = _with_newest(row, group, read_tags)
-                yield row
+                row = FleetRow(
+                    name, snapshot.name, image_type, tags, since, commit, quarantined=quarantined, group=group.name
+                )
+                row = replace(row, bumps=_open_bumps(row, group, bumps))
+                yield _with_newest(row, group, read_tags) if len(tags) == 1 else row
 
 
 def _open_bumps(row: FleetRow, group: PinGroup, bumps: Sequence[BumpStatus]) -> tuple[BumpStatus, ...]:
     """Return the started bumps of a row's branch that move its group."""
-    branch = row.ref.removeprefix("origin/")
+    branch = row.repository, row.ref.removeprefix("origin/"), row.image_type
     started = []
     for bump in bumps:
-        is_of_branch = (bump.repository, bump.base, bump.image_type) == (row.repository, branch, row.image_type)
         moves_group = bump.group == group.name or (not bump.group and group.accepts(bump.tag))
-        if is_of_branch and moves_group and bump.is_started:
+        if (bump.repository, bump.base, bump.image_type) == branch and moves_group and bump.is_started:
             started.append(bump)
     return tuple(started)
 
@@ -152,26 +145,18 @@ def moved_since(
     """Return the date and the commit since which the branch has had these images."""
     versions = file_versions(checkout, commit, sites.pin_paths, _SEARCHED)
     names = [name for name, _ in reversed(versions)]
-    stored = blobs.read_blobs(checkout.path, [(name, path) for name in names for path in sites.pin_paths])
-    first, known = "", False
+    texts = texts_at(checkout, names, sites.pin_paths)
+    first = ""
+    begins_later = len(names) == _SEARCHED or checkout.git("rev-parse", "--is-shallow-repository") == "true"
     for name in names:
-        texts = {}
-        for path in sites.pin_paths:
-            blob = stored[name, path]
-            texts[path] = blob[1] if blob else None
-        if lockstep_images(check_pins(texts, sites)).get(image_type) != images:
-            known = True
+        if lockstep_images(check_pins(texts[name], sites)).get(image_type) != images:
+            begins_later = False
             break
         first = name
     if not first:
         return "", ""
     date = checkout.git("show", "-s", "--format=%cs", first).strip()
-    is_complete = known or (len(names) < _SEARCHED and not _is_shallow(checkout))
-    return date if is_complete else f"…{date}", first
-
-
-def _is_shallow(checkout: Checkout) -> bool:
-    return checkout.git("rev-parse", "--is-shallow-repository").strip() == "true"
+    return f"…{date}" if begins_later else date, first
 
 
 def _count_quarantined(checkout: Checkout, commit: str, name: str) -> int:

@@ -15,10 +15,10 @@ from runbook_lib import display, notebooks
 from runbook_lib.display import Picture, View
 from runbook_lib.golden import acceptance, match_artifacts, plots, summary
 from runbook_lib.golden import collect as artifacts
-from runbook_lib.golden import coverage as golden_coverage
 from runbook_lib.golden.acceptance import Acceptance
 from runbook_lib.golden.collect import CollectedFile, CollectionProblem, GoldenCollection, GoldenSource
-from runbook_lib.golden.coverage import Coverage
+from runbook_lib.golden.coverage import Coverage, ScopedTest, scoped_tests
+from runbook_lib.golden.coverage import coverage as coverage_of
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
 from runbook_lib.golden.form import STOPPED, Judgement, examine
@@ -34,9 +34,6 @@ from runbook_lib.workflow.run_choice import ChosenRun
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-_LISTED = (FOLDER, recipes.FOLDER, LINT)
 
 
 @dataclass(frozen=True)
@@ -73,11 +70,10 @@ class GoldenComparison:
     def ambiguous_jobs(self) -> tuple[str, ...]:
         """The failed jobs with ambiguous values, which need another attempt to decide."""
         ambiguous = {judgement.file for judgement in self.judged if judgement.verdict == "ambiguous"}
-        jobs = {
-            (file.job, file.artifact)
-            for file in self.collection.files
-            if file.failed and _short(file.path) in ambiguous
-        }
+        jobs = set()
+        for file in self.collection.files:
+            if file.failed and _short(file.path) in ambiguous:
+                jobs.add((file.job, file.artifact))
         return tuple(sorted(job for job, _ in jobs))
 
     def show(self) -> View:
@@ -92,11 +88,10 @@ class GoldenComparison:
         if self.covers:
             covered = [{"accept": entry, "files": "; ".join(files) or "none"} for entry, files in self.covers.items()]
             view += display.note("Accepted:") + display.table(covered)
-        if problems := self.collection.problems:
-            rows = (
-                {"job": problem.job, "file": problem.file or problem.artifact, "why": problem.sentence}
-                for problem in problems
-            )
+        rows = []
+        for problem in self.collection.problems:
+            rows.append({"job": problem.job, "file": problem.file or problem.artifact, "why": problem.sentence})
+        if rows:
             view += display.note("Unavailable, and therefore not used:") + display.table(rows)
         return view + display.notes(self.warnings, title="Warnings")
 
@@ -160,29 +155,22 @@ def collect(
     earlier = accepted_earlier(branch, ci_run.pull_request.records) if acceptances or verdicts.groups else ()
     acceptance.require_coverage(acceptances, verdicts, {entry.name for entry in earlier})
     verdicts = acceptance.apply_all(verdicts, acceptances, earlier)
-    tests: list[golden_coverage.ScopedTest] = []
+    tests: list[ScopedTest] = []
     warnings: list[str] = []
-    for path, text in branch.texts(path for path in paths if path.startswith(f"{recipes.FOLDER}/")).items():
-        if path.endswith((".yaml", ".yml")):
-            of_recipe, problems = golden_coverage.scoped_tests(path, text or "")
-            tests += of_recipe
-            warnings += problems
+    listed = [path for path in paths if path.startswith(f"{recipes.FOLDER}/") and path.endswith((".yaml", ".yml"))]
+    for path, text in branch.texts(listed).items():
+        of_recipe, problems = scoped_tests(path, text or "")
+        tests += of_recipe
+        warnings += problems
     used = {test.golden for test in tests}
     for name in new:
         if name.replace("_2nd.json", ".json") not in used:
             warnings.append(f"No recipe uses {name}: CI will not compare anything with it.")
+    old = {name: texts[f"{FOLDER}/{name}"] for name in new}
+    coverage = _coverage(source, collection, known, tests)
+    undecided = undecided_jobs(ci_run, collection.files, verdicts, new, on_branch)
     return GoldenComparison(
-        ci_run,
-        collection,
-        {name: texts[f"{FOLDER}/{name}"] for name in new},
-        new,
-        verdicts,
-        history,
-        _coverage(source, collection, known, tests),
-        undecided_jobs(ci_run, collection.files, verdicts, new, on_branch),
-        tuple(warnings),
-        acceptances,
-        covers,
+        ci_run, collection, old, new, verdicts, history, coverage, undecided, tuple(warnings), acceptances, covers
     )
 
 
@@ -238,7 +226,8 @@ def require_known_files(branch: BumpBranch, accepted: str) -> None:
 
 
 def _list_paths(branch: BumpBranch) -> list[str]:
-    listed = branch.checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", branch.start, "--", *_LISTED)
+    folders = (FOLDER, recipes.FOLDER, LINT)
+    listed = branch.checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", branch.start, "--", *folders)
     return listed.split("\0")
 
 
@@ -260,10 +249,7 @@ def parse_all(texts: Mapping[str, str | None]) -> dict[str, GoldenValues]:
 
 
 def _coverage(
-    source: GoldenSource,
-    collection: GoldenCollection,
-    known: AbstractSet[str],
-    tests: Sequence[golden_coverage.ScopedTest],
+    source: GoldenSource, collection: GoldenCollection, known: AbstractSet[str], tests: Sequence[ScopedTest]
 ) -> tuple[Coverage, ...]:
     """Return the coverage: files that the run uploaded, and those of jobs that passed with our values."""
     measured = {file.path for file in collection.files}
@@ -276,19 +262,16 @@ def _coverage(
         platforms = {name.platform for path in files if (name := GoldenFileName.of_path(path))}
         certain = job.platform or finished[job.model, job.test_case] >= len(platforms)
         (measured if certain else unsure).update(files)
-    rows = golden_coverage.coverage(map(_short, known), tests, set(map(_short, measured)), source.environment)
-    reason = "it ran on one of its platforms, but the run does not report which"
-    return tuple(
-        replace(row, reason=reason) if not row.covered and f"{FOLDER}/{row.file}" in unsure else row for row in rows
-    )
+    rows = []
+    for row in coverage_of(map(_short, known), tests, set(map(_short, measured)), source.environment):
+        if not row.covered and f"{FOLDER}/{row.file}" in unsure:
+            row = replace(row, reason="it ran on one of its platforms, but the run does not report which")
+        rows.append(row)
+    return tuple(rows)
 
 
 def undecided_jobs(
-    ci_run: ChosenRun,
-    files: Sequence[CollectedFile],
-    verdicts: Verdicts,
-    new: Mapping[str, str],
-    on_branch: bool,
+    ci_run: ChosenRun, files: Sequence[CollectedFile], verdicts: Verdicts, new: Mapping[str, str], on_branch: bool
 ) -> tuple[str, ...]:
     """Return the failed jobs whose failure golden values do not explain.
 
@@ -311,14 +294,11 @@ def undecided_jobs(
     return tuple(sorted((Counter(ci_run.failed) - jobs).elements()))
 
 
-_INTERNAL_PIPELINE = (
-    f"{notebooks.GOLDEN_VALUES} with -r source gitlab, once the internal pipeline for this commit has finished"
-)
 #: The command that refreshes a golden file not covered by the run, by the beginning of the reason.
-_COMMANDS = {
-    "runs nightly": _INTERNAL_PIPELINE,
-    "runs weekly": _INTERNAL_PIPELINE,
-    "GitHub never runs": _INTERNAL_PIPELINE,
+_COMMANDS = dict.fromkeys(
+    ("runs nightly", "runs weekly", "GitHub never runs"),
+    f"{notebooks.GOLDEN_VALUES} with -r source gitlab, once the internal pipeline for this commit has finished",
+) | {
     "GB200": "have a maintainer comment /ok to test for the commit, then run this step again",
     "quarantined": "none: fix the test and re-enable it first",
     "no recipe": "none: no recipe runs it",
@@ -331,9 +311,8 @@ def coverage_rows(coverage: Iterable[Coverage]) -> list[dict[str, object]]:
     files = list(coverage)
     if not files:
         return []
-    missing = [file for file in files if not file.covered]
-    counts = Counter((file.reason, ", ".join(file.scopes), file.platform) for file in missing)
-    covered = len(files) - len(missing)
+    counts = Counter((file.reason, ", ".join(file.scopes), file.platform) for file in files if not file.covered)
+    covered = len(files) - counts.total()
     rows: list[dict[str, object]] = [
         {"golden files": covered, "scopes": "", "platform": "", "why": "covered", "next": ""}
     ]

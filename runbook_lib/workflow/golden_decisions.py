@@ -1,6 +1,7 @@
 """The decisions on golden values that only a person can make, with the contents of their cards."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from runbook_lib.display import Picture
 from runbook_lib.golden import decision_facts
@@ -23,13 +24,10 @@ class _StoredPlots:
     def __init__(self, step: StepRecord) -> None:
         self._step, self._count = step, 0
 
-    @property
-    def are_wanted(self) -> bool:
-        """True while there is a record, and room in it."""
-        return self._step.folder is not None and self._count < _MOST_PLOTS
-
-    def store(self, picture: Picture | None) -> dict[str, object]:
-        """Store a plot if there is one; return the fact that names it."""
+    def store(self, draw: Callable[[], Picture | None]) -> dict[str, object]:
+        """Draw and store a plot; return the fact that names it, or none without a record, room in it, or a plot."""
+        has_room = self._step.folder is not None and self._count < _MOST_PLOTS
+        picture = draw() if has_room else None
         if picture is None:
             return {}
         self._count += 1
@@ -48,25 +46,24 @@ def request(step: StepRecord, values: GoldenComparison, groups: Iterable[Group],
             "danger": values.verdicts.danger(group),
             "files": list(group.files),
             "key": decision_facts.fingerprint(group.id, f"{group.ratio or 0:.2f}", len(group.files)),
-            "search": offer.removeprefix(bisect_offer.PREFIX) if offer.startswith(bisect_offer.PREFIX) else "",
+            "search": offer.partition(bisect_offer.PREFIX)[2],
         }
-        if plots.are_wanted:
-            facts |= plots.store(golden_plots.shift(group, values.verdicts))
+        facts |= plots.store(partial(golden_plots.shift, group, values.verdicts))
         suggestion = "" if facts["danger"] else group.sentence
         step.decide("accept", group.id, f"{group.sentence}. {offer}".rstrip(), suggestion, facts)
     old, new = parse_all(values.old), parse_all(values.new)
     for file in stopped:
         if file.verdict == "refused":
             continue
-        facts = {"danger": file.danger, "test": test_of(file.file)}
-        facts["key"] = decision_facts.fingerprint(values.old.get(file.file), values.new.get(file.file))
         numbers = ""
+        key = decision_facts.fingerprint(values.old.get(file.file), values.new.get(file.file))
+        facts = {"danger": file.danger, "test": test_of(file.file), "key": key}
         if file.file in old and file.file in new:
-            numbers = decision_facts.numbers(file, old[file.file], new[file.file])
-            if plots.are_wanted:
-                facts |= plots.store(decision_facts.plot(file, values.verdicts, old[file.file], new[file.file]))
+            both = old[file.file], new[file.file]
+            numbers = decision_facts.numbers(file, *both)
+            facts |= plots.store(partial(decision_facts.plot, file, values.verdicts, *both))
         facts["numbers"] = numbers
-        step.decide("accept", file.file, sentence(file), "" if facts["danger"] else numbers, facts)
+        step.decide("accept", file.file, sentence(file), "" if file.danger else numbers, facts)
 
 
 def test_of(file: str) -> str:

@@ -48,10 +48,9 @@ def changed_since_fork(
     old, current = checkout.read(paths, fork), branch.texts([*paths, *map(config_path, paths), LINT])
     lint = current[LINT] is not None
     acceptances = list(accepted_earlier(branch, records))
-    for judgement in new.judgements:
-        if judgement.accepted:
-            metrics = judgement.accepted_metrics
-            acceptances.append(Acceptance(judgement.file, judgement.file, metrics, judgement.accepted))
+    for file in new.judgements:
+        if file.accepted:
+            acceptances.append(Acceptance(file.file, file.file, file.accepted_metrics, file.accepted))
     refreshed = "; ".join(match[1] for text in _own_messages(branch, records) for match in _RUNNERS.finditer(text))
     elsewhere = measured_elsewhere(branch, branch.fork, dict.fromkeys(paths, refreshed) | dict(runners))
     examined = []
@@ -59,13 +58,9 @@ def changed_since_fork(
         name, text = path.removeprefix(f"{FOLDER}/"), after.get(path, current[path])
         judgement = examine(name, old[path], text, current[config_path(path)], lint=lint)
         examined.append(without_times(judgement) if path in elsewhere else judgement)
-    bump = judge_all(examined, past)
-    written = acceptance.apply_all(bump, acceptances)
-    stopped = {}
-    for judgement in new.judgements:
-        if judgement.verdict in STOPPED or judgement.file in new.waiting:
-            stopped[judgement.file] = judgement
-    judgements = [stopped.pop(judgement.file, judgement) for judgement in written.judgements]
+    written = acceptance.apply_all(judge_all(examined, past), acceptances)
+    stopped = {file.file: file for file in new.judgements if file.verdict in STOPPED or file.file in new.waiting}
+    judgements = [stopped.pop(file.file, file) for file in written.judgements]
     groups = {group.id: group for group in (*written.groups, *new.groups)}
     return replace(written, judgements=(*judgements, *stopped.values()), groups=tuple(groups.values()))
 
@@ -80,10 +75,9 @@ def attempt_rows(verdicts: Verdicts, run: ChosenRun) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for judgement in verdicts.judgements:
         if judgement.verdict == "ambiguous":
+            row = {"run": run.number, "attempt": run.attempt, "file": judgement.file}
             values = dict(judgement.measured) | {metric: loss.excess for metric, loss in judgement.losses.items()}
-            for metric, value in values.items():
-                row = {"run": run.number, "attempt": run.attempt, "file": judgement.file, "metric": metric}
-                rows.append(row | {"value": repr(value)})
+            rows += [row | {"metric": metric, "value": repr(value)} for metric, value in values.items()]
     return rows
 
 

@@ -39,14 +39,11 @@ def describe(branch: BumpBranch) -> tuple[str, ...]:
             counts.update({scope.value for scope in row.scopes} & set(_SCOPES))
     steps = [
         f"GitHub: the label {LTS} makes CI run the dev tests in the LTS image. Such a run writes golden_values_dev_* "
-        "and never refreshes them.",
+        "and never refreshes them."
     ]
-    for scope in _SCOPES:
-        if counts[scope]:
-            steps.append(
-                f"GitLab: {counts[scope]} recipe rows with scope {scope} run in the environment lts: "
-                f"internal-ci with tests={scope}."
-            )
+    for scope in filter(counts.get, _SCOPES):
+        rows_of_scope = f"{counts[scope]} recipe rows with scope {scope}"
+        steps.append(f"GitLab: {rows_of_scope} run in the environment lts: internal-ci with tests={scope}.")
     steps.append(
         f"Golden values golden_values_lts_* come only from these pipelines: {notebooks.GOLDEN_VALUES} with "
         "source=gitlab and run_id set to the pipeline's number."
@@ -57,8 +54,8 @@ def describe(branch: BumpBranch) -> tuple[str, ...]:
 
 def testing(gitlab: GitLab, pipelines: Iterable[Pipeline]) -> tuple[Pipeline, ...]:
     """Return the pipelines that are running or have run functional tests in the environment lts."""
-    return tuple(
-        pipeline
-        for pipeline in pipelines
-        if any(bridge.environment == ENVIRONMENT and bridge.pipeline for bridge in gitlab.bridges(pipeline.id))
-    )
+    matching = []
+    for pipeline in pipelines:
+        if any(bridge.environment == ENVIRONMENT and bridge.pipeline for bridge in gitlab.bridges(pipeline.id)):
+            matching.append(pipeline)
+    return tuple(matching)

@@ -87,11 +87,11 @@ def find(
     except GitFailed as error:
         problem = f"{checkout.path} could not be searched for lines that name {' or '.join(names)}. {error}"
         return OldMonths(tuple(names), problem=problem)
-    found = [line for line in listed if line.path not in texts]
+    candidates = [line for line in listed if line.path not in texts]
     for path, text in texts.items():
-        found += [OldMonthLine(path, number, line) for number, line in enumerate(text.split("\n"), 1)]
+        candidates += [OldMonthLine(path, number, line) for number, line in enumerate(text.split("\n"), 1)]
     lines = []
-    for line in found:
+    for line in candidates:
         is_named = any(_has_name(line.text, name) for name in names)
         if is_named and (line.path, line.line) not in pins:
             lines.append(OldMonthLine(line.path, line.line, shorten(line.text.strip(), _LONGEST)))

@@ -20,8 +20,6 @@ from runbook_lib.workflow.bump_branch import BumpBranch, commit_titles
 from runbook_lib.workflow.bump_plan import NO_PLAN, PlannedBump, plan_commit
 from runbook_lib.workflow.pull_request_body import TEMPLATES, compose_body, fill_in, name_of, named_in, part
 
-_NOT_QUERIED = "unknown: GitHub could not be reached"
-
 
 @dataclass(frozen=True)
 class Proposal:
@@ -119,7 +117,7 @@ class Proposal:
             labels, head = pull.labels, f"{pull.head_owner}:{pull.head_ref}"
             rows |= {"pull request": f"#{pull.number} {pull.url}", "title": pull.title, "from": head}
         if self.github is None:
-            rows["pull request"] = _NOT_QUERIED
+            rows["pull request"] = "unknown: GitHub could not be reached"
         return rows | {
             "labels": ", ".join(sorted(labels)) or "none",
             "labels to set": ", ".join(sorted(on - labels)),
@@ -143,36 +141,34 @@ def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> 
     base_moved_by = len(commit_titles(checkout, f"{tip}..{base}"))
     warnings = [*branch.warnings, *plan.warnings]
     if base_moved_by and own_commits:
-        warnings.append(_base_moved(bump, base_moved_by, fork))
+        how = "CI tests the merge of both; to merge the base into the branch and plan again, add allow=merge-base."
+        if "merge-base" in bump.allow:
+            how = "It will be merged into the branch, and the bump planned again."
+        moved = f"{bump.base} has moved by {base_moved_by} commits since the branch diverged at {fork[:10]}"
+        warnings.append(f"{moved}. {how}")
     head = head_of(checkout, bump)
-    pull, github = _find_open(github, bump, head, warnings)
+    pull = None
+    try:
+        pull = find_pull(github, bump, head) if github else None
+    except RunbookError as error:
+        if bump.publish:
+            raise
+        warnings.append(str(error))
+        github = None  # a run that publishes nothing continues without it
     if pull and not is_mine(pull, head):
         warnings.append(f"#{pull.number} by {pull.author} is already open for this bump, and will be used: {pull.url}")
     platforms = planned.image.platforms if planned.image else {}
     digests = {name: platform.digest for name, platform in platforms.items()}
     image = f"{planned.changes.markdown()}\n" if planned.changes else ""
     image += almanac.markdown(planned.known_issues)
+    # The bump's folder in the archive, not the run's, so that a second run does not change the text.
+    identity = Identity(checkout.repository(), bump.base, bump.image_type, str(bump.tag), False, bump.group)
+    record, validation = "/".join(identity.parts), lts_validation.describe(branch)
+    text = part(plan, bump, digests=digests, image=image, validation=validation, record=record)
     return Proposal(
-        branch,
-        planned,
-        github,
-        plan,
-        remaining,
-        own_commits=tuple(own_commits),
-        base_moved_by=base_moved_by,
-        head=head,
-        part=part(
-            plan,
-            bump,
-            digests=digests,
-            image=image,
-            validation=lts_validation.describe(branch),
-            record=_record_folder(checkout, bump),
-        ),
-        pull=pull,
-        template="" if pull else _template(branch),
-        warnings=tuple(warnings),
-    )
+        branch, planned, github, plan, remaining, own_commits=tuple(own_commits), base_moved_by=base_moved_by,
+        head=head, part=text, pull=pull, template="" if pull else _template(branch), warnings=tuple(warnings),
+    )  # fmt: skip
 
 
 def _template(branch: BumpBranch) -> str:
@@ -215,30 +211,3 @@ def is_for(pull: Pull, bump: Bump) -> bool:
         return pull.head_ref == bump.branch
     same_title = pull.title.strip().lower() == bump.title.lower()
     return same_title and (LTS in pull.labels) == (bump.image_type == "lts")
-
-
-def _find_open(github: GitHub | None, bump: Bump, head: str, warnings: list[str]) -> tuple[Pull | None, GitHub | None]:
-    """Return the open pull request; a run that publishes nothing continues without GitHub, with a warning."""
-    if github is None:
-        return None, None
-    try:
-        return find_pull(github, bump, head), github
-    except RunbookError as error:
-        if bump.publish:
-            raise
-        warnings.append(str(error))
-        return None, None
-
-
-def _base_moved(bump: Bump, commits: int, fork: str) -> str:
-    if "merge-base" in bump.allow:
-        how = "It will be merged into the branch, and the bump planned again."
-    else:
-        how = "CI tests the merge of both; to merge the base into the branch and plan again, add allow=merge-base."
-    return f"{bump.base} has moved by {commits} commits since the branch diverged at {fork[:10]}. {how}"
-
-
-def _record_folder(checkout: Checkout, bump: Bump) -> str:
-    """Return the archive folder of the bump, not of this run, so that a second run does not change the text."""
-    owner, tag = checkout.repository(), str(bump.tag)
-    return "/".join(Identity(owner, bump.base, bump.image_type, tag, practice=False, group=bump.group).parts)

@@ -1,5 +1,6 @@
 """The bump's pull request on GitHub: head, comments, labels, authorization, and review of its commits."""
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,16 @@ from runbook_lib.workflow.proposal import find_pull, head_of, is_mine
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
+def connect_github(repository: str, bump: Bump) -> GitHub | None:
+    """Return the forge, or None if there is no usable token and this run publishes nothing."""
+    try:
+        return GitHub(repository)
+    except RunbookError:
+        if bump.publish:
+            raise
+        return None
+
+
 def wait_for_head(github: GitHub, number: int, head: str | None, sleep: Callable[[float], None] = time.sleep) -> Pull:
     """Return the pull request once GitHub has noticed the push of ``head`` and computed its merge, or after 16 s."""
     pull = github.pull(number)
@@ -34,9 +45,7 @@ def wait_for_head(github: GitHub, number: int, head: str | None, sleep: Callable
     return pull
 
 
-def open_draft(
-    step: StepRecord, github: GitHub, bump: Bump, head: str, body: str
-) -> Pull:  # fmt: skip
+def open_draft(step: StepRecord, github: GitHub, bump: Bump, head: str, body: str) -> Pull:
     """Return the open pull request from ``head`` into the bump's base, or a new draft if there is none."""
 
     def find() -> Pull | None:
@@ -114,9 +123,7 @@ class PullRequestState:
             "authorized": ", ".join(comments) or f"not yet: the comment will be {command(self.pull.head_sha)!r}",
         }
         view = display.mapping(rows)
-        if self.review and self.review.foreign:
-            view += self.review.show()
-        return view
+        return view + self.review.show() if self.review else view
 
 
 def read_state(
@@ -155,19 +162,14 @@ def review_commits(state: PullRequestState, records: Path | None) -> Review | No
     return branch_history.review(branch, pull.head_sha, records) if branch.checkout.has(pull.head_sha) else None
 
 
-def _login(github: GitHub) -> str:
-    """Return the token's login; empty for a workflow job's token, which has none."""
-    try:
-        return github.me()
-    except NotAllowed:
-        return ""
-
-
 def refresh(state: PullRequestState, github: GitHub, number: int, head: str | None = None) -> PullRequestState:
     """Return the state with the pull request read again from GitHub; ``head`` as in ``read_state``."""
     pull = wait_for_head(github, number, head)
     behind = github.behind(pull.base_ref, pull.head_sha)
     comments, labellings = github.comments(number), github.labellings(number)
-    me = state.me or _login(github)
+    me = state.me
+    if not me:
+        with contextlib.suppress(NotAllowed):  # a workflow job's token has no login
+            me = github.me()
     refused = bool(refusals(comments, pull.head_sha)) or github.deployment_failed(pull.head_sha)
     return replace(state, pull=pull, comments=comments, labellings=labellings, behind=behind, me=me, refused=refused)

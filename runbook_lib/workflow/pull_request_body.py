@@ -19,11 +19,10 @@ _BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->"
 #: tests, the verdict of `runbook watch`; and the reason for a revert.
 Section = Literal["", "golden-values", "broken-tests", "watch", "revert"]
 #: The paths where GitHub searches for a pull request template, in this order.
-TEMPLATES = tuple(
-    f"{folder}{name}"
-    for folder in (".github/", "", "docs/")
-    for name in ("pull_request_template.md", "PULL_REQUEST_TEMPLATE.md")
-)
+TEMPLATES = (
+    ".github/pull_request_template.md", ".github/PULL_REQUEST_TEMPLATE.md", "pull_request_template.md",
+    "PULL_REQUEST_TEMPLATE.md", "docs/pull_request_template.md", "docs/PULL_REQUEST_TEMPLATE.md",
+)  # fmt: skip
 
 
 def name_of(bump: Bump) -> str:
@@ -90,13 +89,7 @@ def marked(text: str, bump: Bump, section: Section) -> str:
 
 
 def part(
-    plan: PinPlan,
-    bump: Bump,
-    *,
-    digests: Mapping[str, str] | None = None,
-    image: str = "",
-    validation: Sequence[str] = (),
-    record: str = "",
+    plan: PinPlan, bump: Bump, digests: Mapping[str, str], record: str, image: str = "", validation: Sequence[str] = ()
 ) -> str:
     """Return our part, with its markers: the changed pins, digests (platform → digest), warnings, the record.
 
@@ -104,7 +97,7 @@ def part(
     """
     other_type = "" if "both-types" in bump.allow else bump.repository.other_type(bump.image_type)
     text = markdown_texts.render(
-        "pins", plan=plan, bump=bump, other_type=other_type, digests=digests or {}, image=image,
-        validation=validation, record=record,
+        "pins", plan=plan, bump=bump, other_type=other_type, digests=digests, image=image, validation=validation,
+        record=record,
     )  # fmt: skip
     return marked(text, bump, "")

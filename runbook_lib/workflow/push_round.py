@@ -43,10 +43,8 @@ def push_answers(
     if pull is None or github is None or not is_mine(pull, state.head_name) or branch.start == pull.head_sha:
         return PushOutcome()
     if not bump_branch.only_ci_answers(branch.checkout, bump, pull.head_sha, branch.start):
-        waiting = (
-            f"waiting for a push: {bump.branch} is at {branch.start[:10]} here, #{pull.number} at "
-            f"{pull.head_sha[:10]}, which differ by more than responses to CI"
-        )
+        commits = f"{bump.branch} is at {branch.start[:10]} here, #{pull.number} at {pull.head_sha[:10]}"
+        waiting = f"waiting for a push: {commits}, which differ by more than responses to CI"
         return PushOutcome(waiting=waiting, next=notebooks.OPEN_PR)
     if not bump.publish:
         return PushOutcome(waiting="waiting for publish, which pushes the commit", next="-p apply True -p publish True")
@@ -77,15 +75,12 @@ def _wait_for_decisions(undecided: Sequence[str], *, last: bool) -> PushOutcome:
     failed = f"{display.count(len(undecided), 'failed test')} of this run {display.be(len(undecided))} not"
     costs = f"a push costs a complete run ({display.first_names(undecided)})"
     step = notebooks.BROKEN_TESTS
+    waiting = f"waiting for {step}: {failed} explained by golden values, and {costs}"
+    action = f"{step}, which pushes everything together once all are decided"
     if last:
-        return PushOutcome(
-            waiting=f"waiting for a person: {failed} decided, and {costs}",
-            next=f"Decide them with {step}, which pushes everything together; or add allow=partial-round.",
-        )
-    return PushOutcome(
-        waiting=f"waiting for {step}: {failed} explained by golden values, and {costs}",
-        next=f"{step}, which pushes everything together once all are decided; or add allow=partial-round.",
-    )
+        waiting = f"waiting for a person: {failed} decided, and {costs}"
+        action = f"Decide them with {step}, which pushes everything together"
+    return PushOutcome(waiting=waiting, next=f"{action}; or add allow=partial-round.")
 
 
 def has_unpushed_answers(state: PullRequestState) -> bool:

@@ -147,12 +147,9 @@ def _check_ci(state: PullRequestState, github: GitHub, pull: Pull) -> Iterator[R
     authors = ", ".join(comment.author for comment in commands(state.comments, pull.head_sha))
     if not authors and status.run:
         authors = "copy-pr-bot"
-    yield Requirement(
-        "authorization of the head commit",
-        bool(authors),
-        f"{pull.head_sha[:10]}, by {authors or 'nobody'}.",
-        "" if authors else notebooks.RUN_CI,
-    )
+    action = "" if authors else notebooks.RUN_CI
+    detail = f"{pull.head_sha[:10]}, by {authors or 'nobody'}."
+    yield Requirement("authorization of the head commit", bool(authors), detail, action)
     if status.state == "failed":
         red = {job.name for job in failed(status.jobs)}
         rows = quarantines.quarantined_since_fork(state.branch, pull.head_sha)
@@ -179,13 +176,9 @@ def _check_commits(state: PullRequestState, pull: Pull, records: Path | None) ->
 def _check_pins(branch: BumpBranch, pull: Pull) -> Requirement:
     bump = branch.bump
     survey = sync_survey.survey(
-        branch.checkout.path,
-        [pull.head_sha],
-        expected=bump.tag,
-        image_type=bump.image_type,
-        repository=bump.repository,
-        of_bump=True,
-    )
+        branch.checkout.path, [pull.head_sha], expected=bump.tag, image_type=bump.image_type,
+        repository=bump.repository, of_bump=True,
+    )  # fmt: skip
     return Requirement(_PINS, survey.outcome == "in sync", survey.summary, notebooks.SYNC_CHECK)
 
 
@@ -198,10 +191,8 @@ def _check_values(branch: BumpBranch, records: Path | None) -> Requirement:
         dangers = "; ".join(verdicts.accepted_dangers)
         detail = f"{_ACCEPTED} {dangers}." if dangers else "Nothing is held back."
         return Requirement(_VALUES, True, detail)
-    names = display.first_names(files, 4)
-    return Requirement(
-        _VALUES, False, f"{names} {display.be(len(files))} held back.", f"{notebooks.GOLDEN_VALUES} with accept"
-    )
+    detail = f"{display.first_names(files, 4)} {display.be(len(files))} held back."
+    return Requirement(_VALUES, False, detail, f"{notebooks.GOLDEN_VALUES} with accept")
 
 
 def _check_issues(branch: BumpBranch, github: GitHub, pull: Pull) -> Requirement:
@@ -282,8 +273,7 @@ def finish(
     for each in readiness.requirements:
         step.check(Check(f"{BEFORE_MERGE}{each.name}", "passed" if each.ok else "skipped", each.detail))
     step.table(
-        "before the merge",
-        display.rows(readiness.requirements, name="name", ok="ok", found="detail", next="next"),
+        "before the merge", display.rows(readiness.requirements, name="name", ok="ok", found="detail", next="next")
     )
     if all(result.state == "previewed" for result in results):
         return readiness.show()  # the outcome stays the run's plan

@@ -115,7 +115,7 @@ def _named(checkout: Checkout, pins: str) -> Repository:
 def _declared(checkout: Checkout, text: str, origin: str) -> Repository:
     from runbook_lib.pins import pins_file  # most clones have no such file
 
-    return pins_file.parse(text, _slug(checkout) or checkout.path.name, origin)
+    return pins_file.parse(text, name_of(checkout), origin)
 
 
 def short(repository: Repository) -> str:
@@ -123,9 +123,9 @@ def short(repository: Repository) -> str:
     return repository.name.rpartition("/")[2].lower()
 
 
-def _slug(checkout: Checkout) -> str:
-    """Return ``owner/name``, or empty if no remote names it."""
+def name_of(checkout: Checkout) -> str:
+    """Return ``owner/name``, or the folder's name if no remote names the repository."""
     try:
         return checkout.repository()
     except RunbookError:
-        return ""
+        return checkout.path.name

@@ -60,13 +60,10 @@ class ChosenRun:
         """Show the run, its functional tests, and whether its values may be used."""
         if self.source is None:
             return display.note(f"{capitalized(self.problem)}.")
-        states = Counter(job.state for job in self.source.jobs)
-        rows = {
-            "run": f"{self.source.name} {self.url}".strip(),
-            "functional tests": ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none",
-            "usable": self.source.unusable or "yes",
-        }
-        return display.mapping(rows)
+        states = sorted(Counter(job.state for job in self.source.jobs).items())
+        tests = ", ".join(f"{count} {state}" for state, count in states) or "none"
+        run = f"{self.source.name} {self.url}".strip()
+        return display.mapping({"run": run, "functional tests": tests, "usable": self.source.unusable or "yes"})
 
     def record_inputs(self, step: StepRecord) -> None:
         """Record the run and the commits that a step compares."""
@@ -101,8 +98,8 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
     if pipeline := _PIPELINE.fullmatch(run_id.strip()):
         run_id, source = pipeline[1], "gitlab"
     if bump.tag is None and not run_id:
-        next_action = "-r tag 26.04-py3; or without a bump, -r run_id with any run, such as '#12'"
-        return ChosenRun(state, problem="no tag was given, so there is no run to search for", next=next_action)
+        action = "-r tag 26.04-py3; or without a bump, -r run_id with any run, such as '#12'"
+        return ChosenRun(state, problem="no tag was given, so there is no run to search for", next=action)
     if not (bump.repository.golden or bump.repository.recipes):
         return ChosenRun(state, problem=f"{bump.repository.name} has neither golden values nor recipes")
     if bump.tag is None:
@@ -202,17 +199,15 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
             "without run_id, the newest pipeline for the bump's commit is used."
         )
     if state.pull is None and branch.tip is None:
-        return ChosenRun(
-            state, problem=f"waiting for branch {bump.branch}: it does not exist yet", next=notebooks.OPEN_PR
-        )
+        problem = f"waiting for branch {bump.branch}: it does not exist yet"
+        return ChosenRun(state, problem=problem, next=notebooks.OPEN_PR)
     head = state.pull.head_sha if state.pull else branch.start
     gitlab = GitLab()
     pipeline = gitlab.pipeline(int(run_id)) if run_id else next(iter(gitlab.pipelines(head)), None)
     if pipeline is None:
-        next_action = "Start one there with tools/trigger_internal_ci.py (--dry-run first), then run again."
-        return ChosenRun(
-            state, problem=f"waiting for a pipeline for {head[:10]} on GitLab: it has none", next=next_action
-        )
+        problem = f"waiting for a pipeline for {head[:10]} on GitLab: it has none"
+        action = "Start one there with tools/trigger_internal_ci.py (--dry-run first), then run again."
+        return ChosenRun(state, problem=problem, next=action)
     if pipeline.status in UNDER_WAY:
         problem = f"waiting for pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
         return ChosenRun(state, problem=problem, next=f"Run again when it has ended: {pipeline.url}", url=pipeline.url)

@@ -1,11 +1,13 @@
 """The agreement of all pins, in the work tree or on any number of refs, for ``runbook check`` and step 07."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
+from runbook_lib import display
 from runbook_lib.bump import ImageType
 from runbook_lib.errors import CannotTell
 from runbook_lib.git import blobs
@@ -104,7 +106,10 @@ class Survey:
 
         Without ``table`` the table is omitted, so the text is one line if all is well.
         """
-        text = self._table() if table else []
+        text = []
+        if table:
+            rows = self.rows()
+            text = [*aligned([list(rows[0]), *(list(row.values()) for row in rows)]), ""]
         text += self.notes
         for snapshot in self.snapshots:
             if not snapshot.verdicts:
@@ -115,11 +120,6 @@ class Survey:
         text.append(self.summary)
         # A value from a repository must not control the terminal.
         return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in "\n".join(text))
-
-    def _table(self) -> list[str]:
-        """Return the lines of the table, then an empty one."""
-        rows = self.rows()
-        return [*aligned([list(rows[0]), *(list(row.values()) for row in rows)]), ""]
 
     @property
     def summary(self) -> str:
@@ -161,6 +161,14 @@ class Survey:
         ``ref`` is ``work tree`` (with the commit null) or the ref's name; a ref without known pin sites has no
         ``pins``.  ``line`` is 0 and ``image`` empty where no pin could be read.
         """
+        refs = []
+        for snapshot in self.snapshots:
+            pins = display.rows(
+                snapshot.verdicts, path="path", line="line", selector="selector", image="image", role="role",
+                group="group", verdict="state", detail="sentence",
+            )  # fmt: skip
+            ref = {"ref": snapshot.name, "commit": snapshot.commit, "outcome": self._outcome(snapshot), "pins": pins}
+            refs.append(ref)
         return {
             "format": 1,
             "repository": str(self.repository),
@@ -168,27 +176,7 @@ class Survey:
             "outcome": self.outcome,
             "notes": list(self.notes),
             "old_month": [vars(line) for line in self.old_months.lines],
-            "refs": [
-                {
-                    "ref": snapshot.name,
-                    "commit": snapshot.commit,
-                    "outcome": self._outcome(snapshot),
-                    "pins": [
-                        {
-                            "path": verdict.path,
-                            "line": verdict.line,
-                            "selector": verdict.selector,
-                            "image": verdict.image,
-                            "role": verdict.role,
-                            "group": verdict.group,
-                            "verdict": verdict.state,
-                            "detail": verdict.sentence,
-                        }
-                        for verdict in snapshot.verdicts
-                    ],
-                }
-                for snapshot in self.snapshots
-            ],
+            "refs": refs,
         }
 
 
@@ -220,27 +208,22 @@ def survey(
     if not refs and checkout.bare:
         refs = ("HEAD",)
         notes.append(f"{checkout.path} is a bare repository, so its HEAD was checked.")
-    states: list[tuple[str, str | None, bool, Texts]]
+    states: Sequence[tuple[str, str | None, bool]] = [("work tree", None, False)]
     if refs:
         resolved = _resolve(checkout.path, refs, notes)
-        wanted = [(commit, path) for _, commit, _ in resolved for path in sites.pin_paths]
-        contents = blobs.read_blobs(checkout.path, wanted)
-        states = []
-        for name, commit, globbed in resolved:
-            texts = {path: blob[1] if (blob := contents[commit, path]) else None for path in sites.pin_paths}
-            states.append((name, commit, globbed, texts))
+        states, contents = resolved, texts_at(checkout, [commit for _, commit, _ in resolved], sites.pin_paths)
     else:
-        states = [("work tree", None, False, checkout.read(sites.pin_paths))]
+        contents = {None: checkout.read(sites.pin_paths)}
     snapshots = []
     planned = {edit.path: edit.after for edit in edits}
-    for name, commit_id, globbed, texts_of_ref in states:
-        texts_of_ref = {**texts_of_ref, **planned}
+    for name, commit, globbed in states:
+        texts = {**contents[commit], **planned}
         verdicts: tuple[PinVerdict, ...] = ()
-        if sites.matches(texts_of_ref):
-            verdicts = check_pins(texts_of_ref, sites, expected, image_type)
+        if sites.matches(texts):
+            verdicts = check_pins(texts, sites, expected, image_type)
         elif not globbed:
             raise CannotTell(" ".join([_unknown(checkout.path, name, repository), *notes]))
-        snapshots.append(Snapshot(name, commit_id, verdicts))
+        snapshots.append(Snapshot(name, commit, verdicts))
     if not any(snapshot.verdicts for snapshot in snapshots):
         raise CannotTell(_unknown(checkout.path, ", ".join(refs), repository))
     old_months = NOTHING_OLD
@@ -254,6 +237,15 @@ def survey(
                 "`git fetch --unshallow` fetches the history."
             )
     return Survey(checkout.path, tuple(snapshots), strict, tuple(notes), image_type if of_bump else None, old_months)
+
+
+def texts_at(checkout: Checkout, commits: Iterable[str], paths: Sequence[str]) -> dict[str | None, Texts]:
+    """Return the texts of the files in each commit, by path: all of them are read together."""
+    texts: dict[str | None, dict[str, str | None]] = {}
+    contents = blobs.read_blobs(checkout.path, itertools.product(commits, paths))
+    for (commit, path), blob in contents.items():
+        texts.setdefault(commit, {})[path] = blob and blob[1]
+    return dict(texts)
 
 
 def _unknown(place: Path, name: str, repository: Repository) -> str:

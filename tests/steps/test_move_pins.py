@@ -16,8 +16,9 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.records import step_record
 from runbook_lib.records.statement import CONTRIBUTIONS
 from runbook_lib.steps import context, move_pins, preflight
-from runbook_lib.workflow import bump_branch, bump_plan, forge
+from runbook_lib.workflow import bump_branch, bump_plan
 from runbook_lib.workflow.bump_branch import BumpBranch
+from runbook_lib.workflow.pull_request import connect_github
 
 TAG = "26.04-py3"
 
@@ -184,7 +185,7 @@ def test_without_the_registry_apply_works_and_publish_requires_an_exception(
 def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: step_record.StepRecord) -> None:
     here = branch(checkout)
     ahead = bump_plan.plan_bump(here)
-    with contextlib.closing(forge.connect_github(checkout.repository(), here.bump)) as github:  # type: ignore[type-var]
+    with contextlib.closing(connect_github(checkout.repository(), here.bump)) as github:  # type: ignore[type-var]
         checks = preflight.report(step, here, ahead, github)
     (runners,) = [check for check in checks if check.name == "the driver of the runners"]
     assert "CUDA 13.2 comes with driver 595" in runners.detail
@@ -224,10 +225,10 @@ def test_only_accounts_with_the_right_can_set_labels(tmp_path: Path, token: str,
 
 def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_TOKEN")
-    assert forge.connect_github("o/n", Bump.parse(tag=TAG)) is None
+    assert connect_github("o/n", Bump.parse(tag=TAG)) is None
     assert {check.status for check in preflight.rights(None, Bump.parse(tag=TAG))} == {"skipped"}
     with pytest.raises(Exception, match="There is no token for GitHub"):
-        forge.connect_github("o/n", Bump.parse(tag=TAG, apply=True, publish=True))
+        connect_github("o/n", Bump.parse(tag=TAG, apply=True, publish=True))
 
 
 @pytest.mark.parametrize(
