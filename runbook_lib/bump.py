@@ -77,7 +77,9 @@ class Bump:
             )
         if image_type not in ("dev", "lts"):
             raise RunbookError(f"The image type {image_type!r} is unknown. Choose dev or lts.")
-        names = frozenset(name for name in re.split(r"[,\s]+", allow) if name)
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/-]*", remote):
+            raise RunbookError(f"remote={remote!r} is not a valid git remote name. Examples: origin, fork")
+        names = frozenset(filter(None, re.split(r"[,\s]+", allow)))
         _require_known_exceptions(names)
         repository = repository.of_group(group, tag)
         target = repository.sites.groups[0].target(tag) if tag else None
@@ -87,7 +89,7 @@ class Bump:
             tag=target,
             image_type="lts" if image_type == "lts" else "dev",
             base=_branch_name("base", base),
-            remote=_remote_name(remote),
+            remote=remote,
             allow=names,
             apply=apply,
             publish=apply and (publish or practice),
@@ -176,10 +178,4 @@ def _branch_name(parameter: str, name: str) -> str:
     plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/+#=@-]*", name)
     if not plain or re.search(r"\.\.|//|/\.|@\{|\.lock/|(?:\.|/|\.lock)$", name):
         raise RunbookError(f"{parameter}={name!r} is not a valid branch name.")
-    return name
-
-
-def _remote_name(name: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/-]*", name):
-        raise RunbookError(f"remote={name!r} is not a valid git remote name. Examples: origin, fork")
     return name

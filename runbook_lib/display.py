@@ -168,19 +168,15 @@ def diff(text: str, *, empty: str = "Nothing to change.") -> View:
             rows.append(_diff_row(old if in_old else "", new if in_new else "", line, colour))
             old, old_left = old + in_old, old_left - in_old
             new, new_left = new + in_new, new_left - in_new
-        elif match := re.match(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))?", line):
-            old, old_left, new, new_left = map(int, match.groups(default="1"))
-            rows.append(_diff_row("", "", line, _HUNK))
         elif line.startswith("+++ "):
-            rows.append(_diff_file(line[4:].partition("\t")[0]))
-        elif line.startswith("\\"):
+            name = html.escape(line[4:].partition("\t")[0].removeprefix("b/"))
+            cell = f'<td colspan="3" style="{_CODE}"><strong>{name}</strong></td>'
+            rows.append(f'<tr style="background:{_HUNK}">{cell}</tr>')
+        elif line.startswith(("@@ ", "\\")):
+            if match := re.match(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))?", line):
+                old, old_left, new, new_left = map(int, match.groups(default="1"))
             rows.append(_diff_row("", "", line, _HUNK))
     return View(f'<table style="{_TABLE}">{"".join(rows)}</table>', text.removesuffix("\n"))
-
-
-def _diff_file(name: str) -> str:
-    shown = html.escape(name.removeprefix("b/"))
-    return f'<tr style="background:{_HUNK}"><td colspan="3" style="{_CODE}"><strong>{shown}</strong></td></tr>'
 
 
 def _diff_row(old: object, new: object, line: str, colour: str) -> str:
@@ -215,13 +211,11 @@ def _plain(value: object) -> str:
 
 def linked(text: str) -> str:
     """Return the text escaped, with web addresses as links and ``*words*`` emphasized."""
-    parts = re.split(r"(https?://[^\s<>\"']*[^\s<>\"'.,;:)])", text)
-    return "".join(
-        f'<a class="url" href="{html.escape(part)}">{html.escape(part)}</a>' if i % 2 else _emphasized(part)
-        for i, part in enumerate(parts)
-    )
-
-
-def _emphasized(text: str) -> str:
-    # A star in a pattern, as in core_r*, does not open or close emphasis.
-    return re.sub(r"(?<![\w*])\*(\w[^*\n]*\w)\*(?![\w*])", r"<em>\1</em>", html.escape(text))
+    markup = ""
+    for number, part in enumerate(re.split(r"(https?://[^\s<>\"']*[^\s<>\"'.,;:)])", text)):
+        escaped = html.escape(part)
+        if number % 2:
+            markup += f'<a class="url" href="{escaped}">{escaped}</a>'
+        else:  # a star in a pattern, as in core_r*, does not open or close emphasis
+            markup += re.sub(r"(?<![\w*])\*(\w[^*\n]*\w)\*(?![\w*])", r"<em>\1</em>", escaped)
+    return markup

@@ -62,8 +62,9 @@ def images(notebook: Path) -> Iterator[OutputImage]:
     if '"image/' not in content:  # true of most notebooks, which then need no parsing
         return
     try:
-        outputs = [output for cell in json.loads(content)["cells"] for output in cell.get("outputs", ())]
-        valid = [image(output.get("data")) for output in outputs]
+        valid = []
+        for cell in json.loads(content)["cells"]:
+            valid += [image(output.get("data")) for output in cell.get("outputs", ())]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return
     yield from filter(None, valid)

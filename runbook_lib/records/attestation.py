@@ -6,6 +6,7 @@ a DSSE envelope (https://github.com/secure-systems-lab/dsse) by the user's own c
 
 import base64
 import binascii
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -75,26 +76,19 @@ def pre_authentication_encoding(payload: bytes) -> bytes:
 
 
 def envelope(payload: bytes, signature: bytes, key_id: str = "") -> dict[str, Any]:
-    """Return the DSSE envelope of a payload and its signature, as the signing command printed it."""
-    signed = base64.b64encode(raw_signature(signature)).decode()
-    return {
-        "payload": base64.b64encode(payload).decode(),
-        "payloadType": PAYLOAD_TYPE,
-        "signatures": [{"keyid": key_id, "sig": signed}],
-    }
+    """Return the DSSE envelope of a payload and its signature, as the signing command printed it.
 
-
-def raw_signature(printed: bytes) -> bytes:
-    """Return a signature's bytes, decoding ssh-keygen's armor or cosign's base64 if present.
-
-    Raises RunbookError if there are none.
+    ssh-keygen's armor or cosign's base64 is decoded if present.  Raises RunbookError for an empty signature.
     """
-    text = printed.strip()
+    text = signature.strip()
     if not text:
         raise RunbookError("The signing command printed no signature. It must write one to standard output.")
     if text.startswith(_SSH_BEGIN) and text.endswith(_SSH_END):
         text = b"".join(text.removeprefix(_SSH_BEGIN).removesuffix(_SSH_END).split())
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error:
-        return printed
+    with contextlib.suppress(binascii.Error):  # else these are the raw bytes
+        signature = base64.b64decode(text, validate=True)
+    return {
+        "payload": base64.b64encode(payload).decode(),
+        "payloadType": PAYLOAD_TYPE,
+        "signatures": [{"keyid": key_id, "sig": base64.b64encode(signature).decode()}],
+    }

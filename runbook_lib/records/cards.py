@@ -13,7 +13,6 @@ from typing import Any
 from runbook_lib import notebooks
 from runbook_lib.records import attachments, run_view, timeline
 from runbook_lib.records.archive import read_records
-from runbook_lib.records.run_view import RunView
 
 #: The parameters of the form ``name: reason; …``, which contain decisions.
 PARAMETERS = ("accept", "broken", "reenable", "rerun", "hold")
@@ -180,7 +179,7 @@ def _details(facts: Mapping[str, Any], why: str) -> Iterator[tuple[str, str]]:
             yield label.capitalize(), str(facts[label])
 
 
-def _with_triage(card: Card, triage: RunView | None) -> Card:
+def _with_triage(card: Card, triage: run_view.RunView | None) -> Card:
     """Add triage's facts about the card's test: class, advice, base branch, history and log lines."""
     tests = {option.name for option in card.options if option.choice in ("broken", "rerun")}
     if triage is None or not tests:

@@ -5,6 +5,7 @@ last closed record and the IDs of the open ones.  A process locks the folder bef
 killed, the next process completes the change.
 """
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -113,6 +114,13 @@ def read_predicate(folder: Path) -> dict[str, Any]:
         return predicate_of(read_file(folder / RUN))
     except (OSError, ValueError) as error:
         raise RunbookError(f"The record {folder} cannot be read: {error}.") from error
+
+
+def recorded_inputs(bump: Path | None, notebook: str = "") -> Iterator[Mapping[str, Any]]:
+    """Yield the resolved inputs of a bump's readable records, newest first; with ``notebook``, of that one's."""
+    for file in sorted(bump.glob(f"*-{notebook}*/{RUN}"), reverse=True) if bump else ():
+        with contextlib.suppress(RunbookError):
+            yield read_predicate(file.parent).get("inputs") or {}
 
 
 def read_head(folder: Path) -> tuple[dict[str, str] | None, list[str]]:

@@ -12,8 +12,8 @@ from runbook_lib.records.archive import read_records, steps_of
 from runbook_lib.records.statement import EXECUTED, REPORT
 from runbook_lib.system import provenance
 
-#: Tags of cells: the inputs, the first one after the plan, and the values that are held back.
-INPUTS, DONE, HELD_BACK = "inputs", "done", "held-back"
+#: Tags of cells: the inputs, and the first one after the plan.
+INPUTS, DONE = "inputs", "done"
 #: Maximum characters of one notebook's images that a form shows; the record has all of them.
 _IMAGES = 300_000
 
@@ -60,9 +60,9 @@ class RunView:
         """The record's page, which exists once the record is closed."""
         return self.folder / REPORT
 
-    def plan_html(self, tag: str = "") -> str:
-        """Return the outputs of the plan's cells as harmless HTML; with ``tag``, of those cells that have it."""
-        from runbook_lib.records.pages import run as report
+    def plan_html(self) -> str:
+        """Return the outputs of the plan's cells as harmless HTML."""
+        from runbook_lib.records.pages import html, run
 
         parts = []
         try:
@@ -70,8 +70,8 @@ class RunView:
                 tags = cell["metadata"].get("tags", ())
                 if DONE in tags:
                     break
-                if cell["cell_type"] == "code" and INPUTS not in tags and (not tag or tag in tags):
-                    parts.append(report.outputs(cell, images=_IMAGES))
+                if cell["cell_type"] == "code" and INPUTS not in tags:
+                    parts.append(run.outputs(cell, html.ByteBudget(_IMAGES)))
         except (OSError, ValueError, KeyError, TypeError):
             return ""  # the notebook is still being written, or does not exist
         return "\n".join(filter(None, parts))

@@ -6,6 +6,7 @@ Its subjects are these files with their sha256; its predicate describes the run.
 
 import json
 import re
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -74,10 +75,10 @@ def folder_name(name: str) -> str:
     return re.sub(r"^\.", "%2E", quoted)
 
 
-def record_id(started: datetime, notebook: str, salt: str) -> str:
-    """Return the name of a record's folder: start in UTC, notebook, and a random ``salt``."""
+def record_id(started: datetime, notebook: str) -> str:
+    """Return the name of a record's folder: start in UTC, notebook, and a random number."""
     slug = re.sub(r"[^A-Za-z0-9._]+", "-", notebook).strip("-.")[:60] or "notebook"
-    return f"{started:%Y%m%dT%H%M%SZ}-{slug}-{salt}"
+    return f"{started:%Y%m%dT%H%M%SZ}-{slug}-{secrets.token_hex(4)}"
 
 
 def parse_time(text: str) -> datetime:

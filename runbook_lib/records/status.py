@@ -131,6 +131,11 @@ def is_preview(run: Predicate) -> bool:
     return run["state"] == "previewed" or resolved.get("apply") is False
 
 
+def merge_checks(run: Predicate) -> list[Mapping[str, Any]]:
+    """Return a run's checks of the conditions for the merge."""
+    return [check for check in run.get("checks") or () if str(check.get("name")).startswith(BEFORE_MERGE)]
+
+
 def _has_applied(run: Predicate, parents: set[str]) -> bool:
     """Return True for a run that counts: neither a preview nor stopped by its inputs."""
     if is_preview(run):
@@ -181,9 +186,7 @@ def _deciding_run(runs: Sequence[Predicate]) -> tuple[str, Predicate]:
 
 def _found_ready(run: Predicate) -> bool:
     """Return True for a completed run of the bump notebook that checked the merge conditions."""
-    if run["notebook"]["name"] != BUMP or run["state"] != "done":
-        return False
-    return any(str(check.get("name")).startswith(BEFORE_MERGE) for check in run.get("checks") or ())
+    return run["notebook"]["name"] == BUMP and run["state"] == "done" and bool(merge_checks(run))
 
 
 def _is_held(run: Predicate) -> bool:

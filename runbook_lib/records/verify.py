@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from runbook_lib.display import be, count
 from runbook_lib.errors import RunbookError
 from runbook_lib.records import git_history
 from runbook_lib.records.archive import bump_folders, place_of
@@ -54,10 +55,10 @@ class Counts:
                 "No git history guards the archive: a bump's folder, or its newest records with an older head, could "
                 "be missing without a trace. Keep the archive in git."
             )
-        if self.uncommitted == 1:
-            return "1 record is not committed yet, so git does not guard it."
         if self.uncommitted:
-            return f"{self.uncommitted} records are not committed yet, so git does not guard them."
+            return (
+                f"{count(self.uncommitted, 'record')} {be(self.uncommitted)} not committed yet, so not guarded by git."
+            )
         return ""
 
 
@@ -191,17 +192,13 @@ def _check_record(bump: _BumpCheck, folder: Path) -> None:
         bump.counts.running += alive
         bump.counts.killed += not alive
         bump.running.add(name)
+        _check_place_and_time(bump, folder, predicate)
     else:
-        bump.closed[name] = _ClosedRecord(hashlib.sha256(content).hexdigest(), previous, _end(predicate))
         _check_files(bump, folder, subjects)
-    _check_place_and_time(bump, folder, predicate)
-
-
-def _end(predicate: Mapping[str, Any]) -> datetime | None:
-    try:
-        return None if predicate["state"] == "killed" else parse_time(predicate["ended"])
-    except (KeyError, TypeError, ValueError):
-        return None  # _check_place_and_time reports it
+        end = _check_place_and_time(bump, folder, predicate)
+        if predicate["state"] == "killed":
+            end = None
+        bump.closed[name] = _ClosedRecord(hashlib.sha256(content).hexdigest(), previous, end)
 
 
 def _has_live_process(predicate: Mapping[str, Any]) -> bool:
@@ -227,7 +224,8 @@ def _check_files(bump: _BumpCheck, folder: Path, subjects: Mapping[str, str]) ->
                 bump.problem(f"{name}/{file}", "was changed after the record was closed: its sha256 differs.")
 
 
-def _check_place_and_time(bump: _BumpCheck, folder: Path, predicate: Mapping[str, Any]) -> None:
+def _check_place_and_time(bump: _BumpCheck, folder: Path, predicate: Mapping[str, Any]) -> datetime | None:
+    """Check where and when a record was made, and return the end of its run; None if it cannot be read."""
     name = folder.name
     if predicate["id"] != name:
         bump.problem(name, f"was renamed: it is the record {predicate['id']}.")
@@ -237,13 +235,14 @@ def _check_place_and_time(bump: _BumpCheck, folder: Path, predicate: Mapping[str
         end = parse_time(predicate.get("ended") or predicate["started"])
     except (KeyError, TypeError, ValueError) as error:
         bump.problem(f"{name}/{RUN}", f"does not contain its bump and times: {error}.")
-        return
+        return None
     if bump.folder.resolve().parts[-len(parts) :] != parts:
         bump.problem(name, f"does not belong here: it is a record of {'/'.join(parts)}.")
     if max(start, end) > now() + _CLOCK_SKEW:
         bump.problem(name, "is from the future: a clock was wrong, or its times were changed.")
     if end < start - _CLOCK_SKEW or not re.match(rf"{start:%Y%m%dT%H%M%SZ}-", name):
         bump.problem(name, "has times that contradict each other or its name.")
+    return end
 
 
 def _check_chain(bump: _BumpCheck) -> None:

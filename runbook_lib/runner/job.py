@@ -1,7 +1,6 @@
 """A notebook that is about to run: its parameters, practice environment, kernel and first predicate."""
 
 import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -155,7 +154,7 @@ class NotebookJob:
         started = now()
         repo = self.resolved.get("repo") or env.get("RUNBOOK_PRACTICE") or "."
         return {
-            "id": record_id(started, self.source.name, secrets.token_hex(4)),
+            "id": record_id(started, self.source.name),
             "state": "running",
             "bump": identity.as_json(),
             "notebook": {"name": self.source.name, "sha256": sha256(self.source.path)},

@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -101,7 +100,7 @@ def open_record(name: str, bump: Bump, *, repository: str, audit: str = "") -> S
 def _open_incomplete(name: str, records: Path, identity: statement.Identity) -> Path:
     """Open a record that the notebook itself keeps, for a run not started through the library's papermill."""
     started = clock.now()
-    record = statement.record_id(started, name, secrets.token_hex(4))
+    record = statement.record_id(started, name)
     predicate = {
         "id": record,
         "state": "running",

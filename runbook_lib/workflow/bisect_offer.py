@@ -1,12 +1,10 @@
 """The offer to search for the image change behind a test's failure, and the result of an earlier search."""
 
-import contextlib
 from pathlib import Path
 
 from runbook_lib import notebooks
-from runbook_lib.errors import RunbookError
 from runbook_lib.pins.check import check_pins
-from runbook_lib.records.chain import read_predicate
+from runbook_lib.records.chain import recorded_inputs
 from runbook_lib.runner import command_line
 from runbook_lib.workflow.bump_branch import BumpBranch
 
@@ -32,9 +30,7 @@ def offer(branch: BumpBranch, test: str, metric: str = "exit") -> str:
 
 def result_of(records: Path | None, test: str) -> str:
     """Return the result of the newest completed search for a test in the bump's records; empty if there is none."""
-    for file in sorted(records.glob(f"*-{notebooks.BISECT_IMAGE}-*/run.json"), reverse=True) if records else ():
-        with contextlib.suppress(RunbookError):
-            inputs = read_predicate(file.parent).get("inputs") or {}
-            if inputs.get("test") == test and inputs.get("bisect_result"):
-                return str(inputs["bisect_result"])
+    for inputs in recorded_inputs(records, notebooks.BISECT_IMAGE):
+        if inputs.get("test") == test and inputs.get("bisect_result"):
+            return str(inputs["bisect_result"])
     return ""

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.bump import FOREIGN
-from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.git.commit_changes import Commit
@@ -24,8 +23,7 @@ from runbook_lib.text.edits import Edit, edited_paths
 from runbook_lib.text.lists import capitalized, join_first
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
-from runbook_lib.workflow import bump_branch
-from runbook_lib.workflow.bump_branch import BumpBranch
+from runbook_lib.workflow.bump_branch import BumpBranch, apply_edits
 from runbook_lib.workflow.bump_plan import plan_commit
 
 #: More commits than this cannot be reviewed; copy-pr-bot does not trust a branch with 250.
@@ -119,7 +117,7 @@ class Review:
             f"and if it has been pushed: `{remote}`."
         )
 
-    def show(self) -> View:
+    def show(self) -> display.View:
         """Show each foreign commit's diff and author, and how to confirm it."""
         view = display.View("", "")
         if not self.foreign:
@@ -229,7 +227,7 @@ def make(step: StepRecord, branch: BumpBranch, edits: Sequence[Edit], message: s
     """
     bump, checkout = branch.bump, branch.checkout
     new_branch = checkout.branch_tip(bump.branch) is None
-    for edit in bump_branch.apply_edits(branch, edits):
+    for edit in apply_edits(branch, edits):
         step.effect("edit", edit.path, *edit.digests)
     if new_branch:
         step.effect("branch", bump.branch, None, branch.start)

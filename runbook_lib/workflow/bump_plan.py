@@ -10,18 +10,15 @@ from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.clients.registry.client import FRESH, Registry
 from runbook_lib.clients.registry.lookup import verify_tag
-from runbook_lib.display import View
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.images import almanac
-from runbook_lib.images.almanac import KnownIssue
 from runbook_lib.images.compare import ImageComparison, compare, merged
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import Image, ImageRef, Tag
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.plan import PinChange, PinPlan
-from runbook_lib.workflow import bump_branch
-from runbook_lib.workflow.bump_branch import BumpBranch
+from runbook_lib.workflow.bump_branch import BumpBranch, commit_titles
 
 NO_PLAN = PinPlan((), (), (), ())
 
@@ -76,11 +73,11 @@ class PlannedBump:
         return almanac.month(image, str(self.base_tag)), almanac.month(image, str(self.bump.tag))
 
     @property
-    def known_issues(self) -> list[KnownIssue]:
+    def known_issues(self) -> list[almanac.KnownIssue]:
         """The published issues that are in the new image but not in the current one; all of them if that is unknown."""
         return almanac.new_issues(*self.months)
 
-    def show_changes(self) -> View:
+    def show_changes(self) -> display.View:
         """Show the changes in the new image and in its environment variables, and the facts published about it."""
         published = display.table([issue.row() for issue in self.known_issues], empty="No known issue is recorded.")
         published += display.table(almanac.facts(*self.months), empty="No published facts are recorded.")
@@ -109,10 +106,8 @@ def plan_bump(branch: BumpBranch) -> PlannedBump:
     bump, sites = branch.bump, branch.bump.repository.sites
     if bump.tag is None:
         return PlannedBump(bump, NO_PLAN, None, Check("the image exists", "skipped", "No tag was given."))
-    plan = plan_commit(branch, branch.start)
-    _refuse_other_content(branch, plan)
-    base_plan = plan_commit(branch, branch.base_commit)
-    _refuse_stale_branch(branch, base_plan)
+    plan, base_plan = plan_commit(branch, branch.start), plan_commit(branch, branch.base_commit)
+    _refuse_other_content(branch, plan, base_plan)
     # A run that publishes needs the registry's current answer, not a cached one.
     age = 0.0 if bump.publish else FRESH
     base_tag = _base_tag(bump, base_plan)
@@ -178,21 +173,19 @@ def _base_image(registry: Registry, tag: Tag | None) -> Image | None:
     return None
 
 
-def _refuse_other_content(branch: BumpBranch, plan: PinPlan) -> None:
-    """Raise Refused for somebody's own branch: it has commits, none of them the bump's, and lacks the plan."""
+def _refuse_other_content(branch: BumpBranch, plan: PinPlan, base_plan: PinPlan) -> None:
+    """Raise Refused for somebody's own branch, and for that of the bump to which a rollback returns.
+
+    Somebody's own branch has commits, none of them the bump's, and lacks the plan.
+    """
     bump, checkout = branch.bump, branch.checkout
-    titles = bump_branch.commit_titles(checkout, f"{branch.base_commit}..{branch.start}")
+    titles = commit_titles(checkout, f"{branch.base_commit}..{branch.start}")
     if plan.changes and titles and bump.title not in titles.values():
         listed = ", ".join(f"{commit[:10]} ({title})" for commit, title in list(titles.items())[:3])
         raise Refused(
             f"Branch {bump.branch} in {checkout.path} has content unrelated to this bump: {listed}. Nothing was "
             "changed. Delete or rename that branch, here and on the remote, then run again."
         )
-
-
-def _refuse_stale_branch(branch: BumpBranch, base_plan: PinPlan) -> None:
-    """Raise Refused for a rollback that would reuse the branch of the bump that it returns to."""
-    bump, checkout = branch.bump, branch.checkout
     back = any(_goes_back(bump, change) for change in base_plan.changes)
     if back and branch.tip and not checkout.is_ancestor(branch.base_commit, branch.start):
         raise Refused(

@@ -32,7 +32,11 @@ def authorize(step: StepRecord, state: PullRequestState) -> PullRequestState:
     if bump.tag and (reason := bump.repository.inapplicable(notebooks.RUN_CI)):
         return replace(state, problem=f"{reason} {ci_triggers.describe(state.branch)}")
     if pull is None or github is None:
-        return _without_pull_request(state)
+        if github is not None and base_has_tag(state.branch):
+            return replace(state, problem=f"{bump.base} already names {bump.tag}: there is no CI to run.")
+        waiting = state.problem.rstrip(".") or f"no pull request is open for {bump.branch}"
+        action = f"{notebooks.OPEN_PR}, with publish"
+        return replace(state, waiting=f"waiting for the pull request: {waiting}", next=action)
     step.link("pull request", pull.url)
     step.add_inputs(
         pull_request=pull.number, head_commit=pull.head_sha, merge_commit=pull.merge_commit,
@@ -56,14 +60,6 @@ def authorize(step: StepRecord, state: PullRequestState) -> PullRequestState:
     elif state.authorized or _run_of_head(pull, github, bump):
         return state
     return _comment(step, state, pull, github)
-
-
-def _without_pull_request(state: PullRequestState) -> PullRequestState:
-    bump = state.bump
-    if state.github is not None and base_has_tag(state.branch):
-        return replace(state, problem=f"{bump.base} already names {bump.tag}: there is no CI to run.")
-    reason = state.problem.rstrip(".") or f"no pull request is open for {bump.branch}"
-    return replace(state, waiting=f"waiting for the pull request: {reason}", next=f"{notebooks.OPEN_PR}, with publish")
 
 
 def _obstacle(state: PullRequestState, pull: Pull, github: GitHub) -> tuple[str, str] | None:

@@ -23,7 +23,6 @@ from runbook_lib.records import archive
 from runbook_lib.records.status import BumpStatus
 from runbook_lib.text import user_file
 from runbook_lib.text.lists import join_first
-from runbook_lib.text.user_file import load_schema
 from runbook_lib.workflow import repository as recognized
 from runbook_lib.workflow.sync_survey import survey, texts_at
 
@@ -69,7 +68,8 @@ def read(text: str, origin: Path) -> list[FleetRow]:
 
     Raises RunbookError, with the line, for a file that does not match its schema.
     """
-    values = user_file.read(text, load_schema("runbook_lib.workflow", "fleet.schema.json"), "fleet file", str(origin))
+    schema = user_file.load_schema("runbook_lib.workflow", "fleet.schema.json")
+    values = user_file.read(text, schema, "fleet file", str(origin))
     folder = origin.absolute().parent
     audit = values.values.get("audit")
     bumps = archive.status(folder / Path(audit).expanduser() if audit else archive.default())

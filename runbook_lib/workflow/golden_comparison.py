@@ -12,24 +12,22 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from runbook_lib import display, notebooks
-from runbook_lib.display import Picture, View
 from runbook_lib.golden import acceptance, match_artifacts, plots, summary
 from runbook_lib.golden import collect as artifacts
-from runbook_lib.golden.acceptance import Acceptance
 from runbook_lib.golden.collect import CollectedFile, CollectionProblem, GoldenCollection, GoldenSource
 from runbook_lib.golden.coverage import Coverage, ScopedTest, scoped_tests
 from runbook_lib.golden.coverage import coverage as coverage_of
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
-from runbook_lib.golden.form import STOPPED, Judgement, examine
+from runbook_lib.golden.form import STOPPED, Judgement
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.judge import NO_HISTORY, Verdicts, judge_all, without_times
+from runbook_lib.golden.judge import NO_HISTORY, Verdicts, judge_all
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.system.temporary import TemporaryFolder
 from runbook_lib.text.redact import Redactor
+from runbook_lib.workflow import golden_refreshes
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.golden_refreshes import accepted_earlier, measured_elsewhere, read_attempts, read_history
 from runbook_lib.workflow.run_choice import ChosenRun
 
 if TYPE_CHECKING:
@@ -53,7 +51,6 @@ class GoldenComparison:
     coverage: tuple[Coverage, ...] = ()
     undecided: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    acceptances: tuple[Acceptance, ...] = ()
     covers: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
@@ -76,11 +73,11 @@ class GoldenComparison:
                 jobs.add((file.job, file.artifact))
         return tuple(sorted(job for job, _ in jobs))
 
-    def show(self) -> View:
+    def show(self) -> display.View:
         """Show the verdict on each file, and the files that cannot be used."""
         if self.ci_run.source is None:
             return display.note("There is nothing to collect.")
-        view = View("", "")
+        view = display.View("", "")
         if groups := self.verdicts.groups:
             view += display.note("One decision for many files:") + display.table(summary.group_rows(groups))
         empty = "No golden value of this run differs from ours."
@@ -101,23 +98,23 @@ class GoldenComparison:
 
         return pd.DataFrame(summary.rows(summary.in_order(self.judged)), columns=list(summary.CSV_COLUMNS))
 
-    def listed(self) -> View:
+    def listed(self) -> display.View:
         """Show the first rows of ``frame``."""
         return display.frame(self.frame()) if self.judged else display.View("", "")
 
-    def shifts(self) -> Picture | View:
+    def shifts(self) -> display.Picture | display.View:
         """Plot the new-to-old ratio of time and memory for each file in a group, with the common shift."""
         return plots.shifts(self.verdicts)
 
-    def calibration(self) -> Picture | View:
+    def calibration(self) -> display.Picture | display.View:
         """Plot how often past changes were as improbable as the judge considers them."""
         return plots.calibration(self.history)
 
-    def worst(self) -> Picture | View:
+    def worst(self) -> display.Picture | display.View:
         """Plot old against new values, step by step, for the files that a person must review first."""
         return plots.worst(self.judged, parse_all(self.old), parse_all(self.new))
 
-    def covered(self) -> View:
+    def covered(self) -> display.View:
         """Show how many golden files of this image type the run covered, why not the rest, and what to do."""
         return display.table(coverage_rows(self.coverage), empty="No run, so nothing is covered.")
 
@@ -147,12 +144,14 @@ def collect(
         collection = artifacts.collect(source, folder, only_failing=only_failing, known=known, progress=progress)
         new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
     texts = branch.texts(_with_configs(new))
-    history = read_history(branch)
-    attempts = read_attempts(ci_run)
+    history = golden_refreshes.read_history(branch)
+    attempts = golden_refreshes.read_attempts(ci_run)
     runners = {file.path: file.runner for file in collection.files}
     verdicts = _judge_since_fork(branch, texts, new, history, attempts, runners, lint=LINT in paths)
     covers = acceptance.covered(acceptances, verdicts)
-    earlier = accepted_earlier(branch, ci_run.pull_request.records) if acceptances or verdicts.groups else ()
+    earlier: tuple[acceptance.Acceptance, ...] = ()
+    if acceptances or verdicts.groups:
+        earlier = golden_refreshes.accepted_earlier(branch, ci_run.pull_request.records)
     acceptance.require_coverage(acceptances, verdicts, {entry.name for entry in earlier})
     verdicts = acceptance.apply_all(verdicts, acceptances, earlier)
     tests: list[ScopedTest] = []
@@ -170,7 +169,7 @@ def collect(
     coverage = _coverage(source, collection, known, tests)
     undecided = undecided_jobs(ci_run, collection.files, verdicts, new, on_branch)
     return GoldenComparison(
-        ci_run, collection, old, new, verdicts, history, coverage, undecided, tuple(warnings), acceptances, covers
+        ci_run, collection, old, new, verdicts, history, coverage, undecided, tuple(warnings), covers
     )
 
 
@@ -180,26 +179,13 @@ def _with_configs(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*paths, *map(config_path, paths)]))
 
 
-def _examine_all(texts: Mapping[str, str | None], new: Mapping[str, str], *, lint: bool) -> list[Judgement]:
-    paths = {name: f"{FOLDER}/{name}" for name in new}
-    return [examine(name, texts[path], new[name], texts[config_path(path)], lint=lint) for name, path in paths.items()]
-
-
 def _judge_since_fork(
     branch: BumpBranch, texts: Mapping[str, str | None], new: Mapping[str, str], history: GoldenHistory,
     attempts: Mapping[tuple[str, str], Sequence[float]], runners: Mapping[str, str], *, lint: bool,
 ) -> Verdicts:  # fmt: skip
     """Judge the values against the branch, and by their accumulated drift since the branch was created."""
-
-    def examine_since(revision: str, old: Mapping[str, str | None], names: Mapping[str, str]) -> list[Judgement]:
-        elsewhere = measured_elsewhere(branch, revision, runners)
-        judgements = []
-        for judgement in _examine_all(old, names, lint=lint and revision == branch.start):
-            path = f"{FOLDER}/{judgement.file}"
-            judgements.append(without_times(judgement) if path in elsewhere else judgement)
-        return judgements
-
-    verdicts = judge_all(examine_since(branch.start, texts, new), history, attempts)
+    elsewhere = golden_refreshes.measured_elsewhere(branch, branch.start, runners)
+    verdicts = judge_all(golden_refreshes.examine_all(texts, new, lint=lint, elsewhere=elsewhere), history, attempts)
     drifted = {file.file: new[file.file] for file in verdicts.judgements if file.verdict == "refresh"}
     before = branch.checkout.read([f"{FOLDER}/{name}" for name in drifted], branch.fork)
     if all(texts[path] == text for path, text in before.items()):
@@ -207,7 +193,9 @@ def _judge_since_fork(
     existing = {name: text for name, text in drifted.items() if before[f"{FOLDER}/{name}"] is not None}
     unchanged = {name for name in existing if before[f"{FOLDER}/{name}"] == texts[f"{FOLDER}/{name}"]}
     pooled = {key: values for key, values in attempts.items() if key[0] in unchanged}  # same old values
-    totals = judge_all(examine_since(branch.fork, {**texts, **before}, existing), history, pooled)
+    elsewhere = golden_refreshes.measured_elsewhere(branch, branch.fork, runners)
+    examined = golden_refreshes.examine_all({**texts, **before}, existing, lint=False, elsewhere=elsewhere)
+    totals = judge_all(examined, history, pooled)
     stopped = {}
     for total in totals.judgements:
         if total.verdict == "ambiguous" and total.file not in unchanged:  # attempts cannot decide accumulated drift
@@ -283,7 +271,7 @@ def undecided_jobs(
     stopped |= verdicts.waiting.keys()
     tested = ci_run.tested if checkout.has(ci_run.tested) else ci_run.branch.start
     texts = checkout.read(_with_configs(new), tested)
-    drifted = {judgement.file for judgement in _examine_all(texts, new, lint=False) if judgement.ci}
+    drifted = {judgement.file for judgement in golden_refreshes.examine_all(texts, new, lint=False) if judgement.ci}
     explained, unexplained = set(), set()
     for file in files:
         if file.failed and _short(file.path) in stopped:

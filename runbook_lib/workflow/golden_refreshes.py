@@ -4,20 +4,18 @@ import contextlib
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from runbook_lib.errors import RunbookError
 from runbook_lib.golden import acceptance, history
 from runbook_lib.golden.acceptance import Acceptance
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
-from runbook_lib.golden.form import STOPPED, examine
-from runbook_lib.golden.history import GoldenHistory
+from runbook_lib.golden.form import STOPPED, Judgement, examine
 from runbook_lib.golden.judge import Verdicts, judge_all, without_times
 from runbook_lib.records import attachments
-from runbook_lib.records.chain import read_predicate
+from runbook_lib.records.chain import recorded_inputs
 from runbook_lib.system.user_folders import cache_folder
 from runbook_lib.text.edits import Edit
 from runbook_lib.workflow import branch_history
@@ -32,8 +30,23 @@ _RUNNERS = re.compile(r", runners ([^\n]{1,500})\.$", re.MULTILINE)
 _NO_RUNNERS: Mapping[str, str] = {}
 
 
+def examine_all(
+    texts: Mapping[str, str | None], new: Mapping[str, str | None], *, lint: bool, elsewhere: Collection[str] = ()
+) -> list[Judgement]:
+    """Examine golden files, by name, against the old ones and the configurations in ``texts``, by path.
+
+    Times are not compared for the paths in ``elsewhere``, which were measured on other runners.
+    """
+    judgements = []
+    for name, text in new.items():
+        path = f"{FOLDER}/{name}"
+        judgement = examine(name, texts[path], text, texts[config_path(path)], lint=lint)
+        judgements.append(without_times(judgement) if path in elsewhere else judgement)
+    return judgements
+
+
 def changed_since_fork(
-    branch: BumpBranch, records: Path | None, past: GoldenHistory, new: Verdicts = _NO_VERDICTS,
+    branch: BumpBranch, records: Path | None, past: history.GoldenHistory, new: Verdicts = _NO_VERDICTS,
     edits: tuple[Edit, ...] = (), runners: Mapping[str, str] = _NO_RUNNERS,
 ) -> Verdicts:  # fmt: skip
     """Judge the golden files that the branch, including ``edits``, has changed since it diverged from its base.
@@ -46,18 +59,14 @@ def changed_since_fork(
     after = {edit.path: edit.after for edit in edits}
     paths = sorted({path for path in listed if GoldenFileName.of_path(path)} | after.keys())
     old, current = checkout.read(paths, fork), branch.texts([*paths, *map(config_path, paths), LINT])
-    lint = current[LINT] is not None
     acceptances = list(accepted_earlier(branch, records))
     for file in new.judgements:
         if file.accepted:
             acceptances.append(Acceptance(file.file, file.file, file.accepted_metrics, file.accepted))
-    refreshed = "; ".join(match[1] for text in _own_messages(branch, records) for match in _RUNNERS.finditer(text))
+    refreshed = "; ".join(_RUNNERS.findall("\n".join(_own_messages(branch, records))))
     elsewhere = measured_elsewhere(branch, branch.fork, dict.fromkeys(paths, refreshed) | dict(runners))
-    examined = []
-    for path in paths:
-        name, text = path.removeprefix(f"{FOLDER}/"), after.get(path, current[path])
-        judgement = examine(name, old[path], text, current[config_path(path)], lint=lint)
-        examined.append(without_times(judgement) if path in elsewhere else judgement)
+    written_texts = {path.removeprefix(f"{FOLDER}/"): after.get(path, current[path]) for path in paths}
+    examined = examine_all({**current, **old}, written_texts, lint=current[LINT] is not None, elsewhere=elsewhere)
     written = acceptance.apply_all(judge_all(examined, past), acceptances)
     stopped = {file.file: file for file in new.judgements if file.verdict in STOPPED or file.file in new.waiting}
     judgements = [stopped.pop(file.file, file) for file in written.judgements]
@@ -65,7 +74,7 @@ def changed_since_fork(
     return replace(written, judgements=(*judgements, *stopped.values()), groups=tuple(groups.values()))
 
 
-def read_history(branch: BumpBranch) -> GoldenHistory:
+def read_history(branch: BumpBranch) -> history.GoldenHistory:
     """Read the history of the golden files up to the commit where the branch diverged from its base."""
     return history.read(branch.checkout, branch.fork, cache_folder(os.environ, "golden"))
 
@@ -95,12 +104,7 @@ def read_attempts(run: ChosenRun) -> dict[tuple[str, str], list[float]]:
 
 def image_digest(records: Path | None) -> str:
     """Return the digest of the bump's image from the newest record that has it; empty if none does."""
-    for file in sorted(records.glob("*/run.json"), reverse=True) if records else ():
-        with contextlib.suppress(RunbookError):
-            inputs = read_predicate(file.parent).get("inputs") or {}
-            if digest := inputs.get("digest"):
-                return str(digest)
-    return ""
+    return next((str(inputs["digest"]) for inputs in recorded_inputs(records) if inputs.get("digest")), "")
 
 
 def accepted_earlier(branch: BumpBranch, records: Path | None) -> tuple[Acceptance, ...]:

@@ -81,7 +81,9 @@ def find(
     names = sorted({_name(tag) for tag in tags} - {_name(tag) for tag in _lockstep_tags(readings)})
     if not names:
         return NOTHING_OLD
-    pins = {(pin.path, pin.line) for reading in readings for pin in reading.pins}
+    pins: set[tuple[str, int]] = set()
+    for reading in readings:
+        pins.update((pin.path, pin.line) for pin in reading.pins)
     try:
         listed = _search(checkout, ref, names)
     except GitFailed as error:
@@ -116,7 +118,11 @@ def tags_at(checkout: Checkout, ref: str | None, sites: Sites) -> frozenset[str]
 
 
 def _lockstep_tags(readings: Iterable[SiteReading]) -> frozenset[str]:
-    return frozenset(str(pin.tag) for reading in readings if reading.site.lockstep for pin in reading.pins)
+    tags: set[str] = set()
+    for reading in readings:
+        if reading.site.lockstep:
+            tags.update(str(pin.tag) for pin in reading.pins)
+    return frozenset(tags)
 
 
 def _name(tag: str) -> str:
@@ -131,7 +137,7 @@ def _has_name(text: str, name: str) -> bool:
 
 
 def _search(checkout: Checkout, ref: str | None, names: Sequence[str]) -> list[OldMonthLine]:
-    patterns = [word for name in names for word in ("-e", name)]
+    patterns = [f"-e{name}" for name in names]
     options = ["-n", "-I", "-z", "--fixed-strings", "--full-name", "--no-recurse-submodules", "--no-color"]
     try:
         # git would fetch what a partial clone lacks file by file.

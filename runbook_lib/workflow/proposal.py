@@ -7,7 +7,6 @@ from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull
-from runbook_lib.display import View
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout, slug_of
 from runbook_lib.images import almanac
@@ -82,7 +81,7 @@ class Proposal:
         sentence = f"{unlinked(self.bump.title)}, in every place that names it."
         return compose_body(fill_in(self.template, sentence), self.part)
 
-    def show(self) -> View:
+    def show(self) -> display.View:
         """Show a table of the branch, the pull request and its labels, and the full texts."""
         if self.nothing_to_do:
             return display.note(self.nothing_to_do)

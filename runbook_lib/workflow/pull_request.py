@@ -12,11 +12,9 @@ from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.copy_pr_bot import command, commands, refusals
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Comment, LabelEvent, Pull
-from runbook_lib.display import View
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch_history
-from runbook_lib.workflow.branch_history import Review
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.proposal import find_pull, head_of, is_mine
 
@@ -93,7 +91,7 @@ class PullRequestState:
     behind: int = 0
     me: str = ""
     records: Path | None = None
-    review: Review | None = None
+    review: branch_history.Review | None = None
     refused: bool = False
     problem: str = ""
     waiting: str = ""
@@ -109,7 +107,7 @@ class PullRequestState:
         """The comments that authorize CI for the head commit: our own, and those of people who may authorize it."""
         return commands(self.comments, self.pull.head_sha, self.me) if self.pull else ()
 
-    def show(self) -> View:
+    def show(self) -> display.View:
         """Show the pull request, and the comment that would authorize its CI."""
         if self.pull is None:
             return display.note(self.problem or f"No pull request is open for {self.branch.bump.branch}.")
@@ -149,7 +147,7 @@ def read_state(
     return replace(state, review=review_commits(state, records)) if records else state
 
 
-def review_commits(state: PullRequestState, records: Path | None) -> Review | None:
+def review_commits(state: PullRequestState, records: Path | None) -> branch_history.Review | None:
     """Return the review of the head's commits; None if they are somebody else's, or not in this clone."""
     branch, pull = state.branch, state.pull
     if pull is None or not is_mine(pull, state.head_name):

@@ -83,7 +83,7 @@ def is_quarantined(row: RecipeRow, soft: bool) -> bool:
 
 def recipe_texts(branch: BumpBranch, cases: Iterable[str], commit: str = "") -> dict[str, str]:
     """Return the recipes that contain one of these cases, by path, from ``commit`` or the branch's newest commit."""
-    patterns = [part for case in dict.fromkeys(cases) for part in ("-e", case)]
+    patterns = [f"-e{case}" for case in dict.fromkeys(cases)]
     if not patterns:
         return {}
     ref = commit or branch.start

@@ -11,7 +11,6 @@ from runbook_lib.clients.github.ci_status import branch_of, labels_at
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY
-from runbook_lib.display import View
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs
 from runbook_lib.golden.collect import GoldenSource
@@ -56,7 +55,7 @@ class ChosenRun:
         """The parameters of the bump."""
         return self.pull_request.bump
 
-    def show(self) -> View:
+    def show(self) -> display.View:
         """Show the run, its functional tests, and whether its values may be used."""
         if self.source is None:
             return display.note(f"{capitalized(self.problem)}.")

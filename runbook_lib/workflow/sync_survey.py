@@ -20,7 +20,6 @@ from runbook_lib.text.edits import Edit
 from runbook_lib.text.plain_text import aligned
 from runbook_lib.workflow import old_month
 from runbook_lib.workflow import repository as recognized
-from runbook_lib.workflow.old_month import NOTHING_OLD, OldMonths
 
 #: Roles whose pins only cause warnings when they differ.
 WARNED = ("informational", "follow")
@@ -53,7 +52,7 @@ class Survey:
     strict: bool
     notes: tuple[str, ...] = ()
     image_type: ImageType | None = None
-    old_months: OldMonths = NOTHING_OLD
+    old_months: old_month.OldMonths = old_month.NOTHING_OLD
 
     @property
     def outcome(self) -> Outcome:
@@ -226,7 +225,7 @@ def survey(
         snapshots.append(Snapshot(name, commit, verdicts))
     if not any(snapshot.verdicts for snapshot in snapshots):
         raise CannotTell(_unknown(checkout.path, ", ".join(refs), repository))
-    old_months = NOTHING_OLD
+    old_months = old_month.NOTHING_OLD
     if strict and len(snapshots) == 1:
         (snapshot,) = snapshots
         former = old_month.former_tags(checkout, snapshot.commit, sites)
@@ -289,19 +288,14 @@ def _resolve(place: Path, refs: Sequence[str], notes: list[str]) -> list[tuple[s
 
 
 def _matching(pattern: str, known: Sequence[str]) -> list[str]:
-    if pattern.startswith("refs/"):
-        matched = [full for full in known if fnmatchcase(full, pattern)]
-    else:
-        matched = [full for full in known if fnmatchcase(full.split("/", 2)[2], pattern)]
-    if not matched:
-        remote = [full for full in known if full.startswith("refs/remotes/")]
-        matched = [full for full in remote if fnmatchcase("".join(full.split("/", 3)[3:]), pattern)]
-    if not matched:
-        raise CannotTell(
-            f"No local or remote-tracking branch matches {pattern!r}. "
-            "Fetch first, or correct the pattern; remote-tracking branches are written as origin/core_r*."
-        )
-    return matched
+    for omitted in (0 if pattern.startswith("refs/") else 2, 3):  # refs/heads/, and the name of any remote
+        if matched := [full for full in known if fnmatchcase(full.split("/", omitted)[-1], pattern)]:
+            return matched
+        known = [full for full in known if full.startswith("refs/remotes/")]
+    raise CannotTell(
+        f"No local or remote-tracking branch matches {pattern!r}. "
+        "Fetch first, or correct the pattern; remote-tracking branches are written as origin/core_r*."
+    )
 
 
 def _missing(place: Path, ref: str) -> str:

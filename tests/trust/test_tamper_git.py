@@ -141,7 +141,7 @@ def test_a_record_that_was_committed_while_it_ran(audit: Path, figures: Figures)
             name, {**read_predicate(ledger.folder / name), "state": "done", "ended": "2026-04-01T00:01:00.000Z"}
         )
     assert verify(audit)[0] == []
-    assert verify(audit)[1].unguarded == "1 record is not committed yet, so git does not guard it."
+    assert verify(audit)[1].unguarded == "1 record is not committed yet, so not guarded by git."
     commit(audit)
     shutil.rmtree(folder)
     found(audit, figures, f"{folder}: is missing")

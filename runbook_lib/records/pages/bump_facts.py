@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from runbook_lib.records import attachments, timeline
 from runbook_lib.records.pages.formats import format_duration, format_period, format_time
 from runbook_lib.records.statement import RUN, parse_time
-from runbook_lib.records.status import BEFORE_MERGE, BumpStatus, Predicate, is_preview
+from runbook_lib.records.status import BEFORE_MERGE, BumpStatus, Predicate, is_preview, merge_checks
 
 #: Number of newest decisions that are shown.
 _NEWEST = 50
@@ -23,7 +22,6 @@ class TableSection:
     """
 
     title: str
-    label: str
     columns: tuple[str, ...]
     rows: Sequence[Mapping[str, object]]
     source: str
@@ -41,6 +39,10 @@ def bump_facts(folder: Path, status: BumpStatus, runs: Sequence[Predicate]) -> d
         for name, value in (run.get("inputs") or {}).items():
             inputs[name] = value or inputs.get(name)
     platforms = _newest_table(folder, runs, "platforms.csv")
+    versions: dict[str, None] = {}
+    for run in runs:
+        if library := run.get("library"):
+            versions[f"{library.get('version')} {library.get('commit') or ''}".strip()] = None
     return {
         "repository": f"{status.repository}, branch {status.base}",
         "image": f"{status.tag} ({status.image_type}) {inputs.get('digest') or ''}".strip() if status.tag else "",
@@ -54,16 +56,8 @@ def bump_facts(folder: Path, status: BumpStatus, runs: Sequence[Predicate]) -> d
         "last run ended": format_time(status.last),
         "from first to last": format_period(status.started, status.last),
         "time in runs": _time_in_runs(runs),
-        "runbook": _library_versions(runs),
+        "runbook": list(versions),
     }
-
-
-def _library_versions(runs: Iterable[Predicate]) -> list[str]:
-    versions: dict[str, None] = {}
-    for run in runs:
-        if library := run.get("library"):
-            versions[f"{library.get('version')} {library.get('commit') or ''}".strip()] = None
-    return list(versions)
 
 
 def _links(status: BumpStatus, runs: Sequence[Predicate]) -> dict[str, object]:
@@ -108,12 +102,12 @@ def table_sections(folder: Path, runs: Sequence[Predicate], pins: Sequence[Mappi
 
 
 def _pin_section(pins: Sequence[Mapping[str, str]]) -> TableSection:
-    rows = [
-        {"pin": f"{pin['path']}:{pin['line']}", "where": pin["selector"], "from": pin["old"], "to": pin["new"]}
-        for pin in pins
-    ]
+    rows = []
+    for pin in pins:
+        place = f"{pin['path']}:{pin['line']}"
+        rows.append({"pin": place, "where": pin["selector"], "from": pin["old"], "to": pin["new"]})
     columns = ("pin", "where", "from", "to")
-    return TableSection("Moved pins", "moved pins", columns, rows, "changes.csv of the records", is_open=True)
+    return TableSection("Moved pins", columns, rows, "changes.csv of the records", is_open=True)
 
 
 def _image_section(changes: Iterable[Mapping[str, str]]) -> TableSection:
@@ -122,25 +116,21 @@ def _image_section(changes: Iterable[Mapping[str, str]]) -> TableSection:
         component = tuple(row.get(name, "") for name in ("component", "old", "new", "change"))
         platforms.setdefault(component, []).append(row.get("platform", ""))
     columns = ("component", "from", "to", "change", "platforms")
-    rows = [
-        dict(zip(columns, (*component, ", ".join(names)), strict=True))
-        for component, names in platforms.items()
-        if component[-1] != "same"
-    ]
-    title = "Changes in the new image"
-    return TableSection(title, "changes in the new image", columns, rows, "image-changes.csv of the records")
+    rows = []
+    for component, names in platforms.items():
+        if component[-1] != "same":
+            rows.append(dict(zip(columns, (*component, ", ".join(names)), strict=True)))
+    return TableSection("Changes in the new image", columns, rows, "image-changes.csv of the records")
 
 
 def _decision_section(decisions: Sequence[timeline.RecordedDecision]) -> TableSection:
-    rows = [
-        {"decision": decision.decision, "url": decision.url, "reason": decision.reason,
-         "when (UTC)": format_time(decision.at)[:19], "by": decision.by}
-        for decision in decisions[-_NEWEST:]
-    ]  # fmt: skip
+    rows = []
+    for decision in decisions[-_NEWEST:]:
+        rows.append({**vars(decision), "when (UTC)": format_time(decision.at)[:19]})
     columns = ("decision", "reason", "when (UTC)", "by")
     older = len(decisions) - len(rows)
     remark = f"… and {older} older: see the records." if older else ""
-    return TableSection("Decisions by people", "decisions", columns, rows, "the records", remark=remark, is_open=True)
+    return TableSection("Decisions by people", columns, rows, "the records", remark=remark, is_open=True)
 
 
 def _merge_section(runs: Sequence[Predicate]) -> TableSection:
@@ -148,20 +138,15 @@ def _merge_section(runs: Sequence[Predicate]) -> TableSection:
     rows: list[dict[str, object]] = []
     introduction = ""
     for run in runs:
-        checks = [check for check in run.get("checks") or () if str(check.get("name")).startswith(BEFORE_MERGE)]
-        if checks:
-            rows = [_merge_condition(check) for check in checks]
+        if checks := merge_checks(run):
+            rows.clear()
             introduction = f"As checked by the run that started at {format_time(run['started'])}."
+        for check in checks:
+            outcome = "✓ met" if check.get("status") == "passed" else "… not met"
+            condition = check["name"].removeprefix(BEFORE_MERGE)
+            rows.append({"condition": condition, "outcome": outcome, "detail": check.get("detail")})
     columns = ("condition", "outcome", "detail")
-    source = f"{RUN} of that run's record"
-    label = "conditions for the merge"
-    return TableSection("Before the merge", label, columns, rows, source, introduction, is_open=True)
-
-
-def _merge_condition(check: Mapping[str, Any]) -> dict[str, object]:
-    outcome = "✓ met" if check.get("status") == "passed" else "… not met"
-    condition = str(check["name"]).removeprefix(BEFORE_MERGE)
-    return {"condition": condition, "outcome": outcome, "detail": check.get("detail")}
+    return TableSection("Before the merge", columns, rows, f"{RUN} of that run's record", introduction, is_open=True)
 
 
 def _newest_table(folder: Path, runs: Sequence[Predicate], name: str) -> list[dict[str, str]]:

@@ -21,7 +21,6 @@ from runbook_lib.text.sanitize import visible
 if TYPE_CHECKING:
     from jinja2 import BytecodeCache, Environment
     from jinja2.bccache import Bucket
-    from markupsafe import Markup
 
 #: Maximum characters of a cell kept on one line, and minimum characters of a word that may be broken.
 _SHORT_CELL, _LONG_WORD = 20, 24
@@ -73,6 +72,7 @@ def macros(template: str, package: str = __package__) -> Any:
 def environment(package: str = __package__) -> "Environment":
     """Return the environment for the templates that ship with a package."""
     import jinja2  # commands that render no page start without it
+    from markupsafe import Markup
 
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader(package),
@@ -84,10 +84,10 @@ def environment(package: str = __package__) -> "Environment":
         bytecode_cache=_bytecode_cache(),
     )
     templates.filters |= {
-        "as_list": _as_list,
+        "as_list": lambda value: value if isinstance(value, list | tuple) else [value],
         "cell_class": _cell_class,
         "duration": run_duration,
-        "linked": _linked,
+        "linked": lambda text: Markup(display.linked(str(text))),
         "number_of": display.count,
         "script_hash": _script_hash,
         "shorten": truncate,
@@ -128,18 +128,6 @@ def is_web_address(url: str) -> bool:
 def link(text: str, url: str) -> str:
     """Return a link as HTML, or only the escaped text if ``url`` is not a web address."""
     return str(macros("parts.html").link(text, url))
-
-
-def _linked(text: object) -> "Markup":
-    from markupsafe import Markup
-
-    return Markup(display.linked(str(text)))
-
-
-def _as_list(value: object) -> list[object]:
-    if isinstance(value, list | tuple):
-        return list(value)
-    return [value]
 
 
 def _cell_class(text: str) -> str:

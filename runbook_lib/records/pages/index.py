@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from runbook_lib.records import attachments
 from runbook_lib.records.archive import BumpRecords, bump_folders, place_of, read_records
 from runbook_lib.records.chain import LOCK
 from runbook_lib.records.pages import html, story
@@ -22,8 +23,6 @@ INDEX = "index.html"
 _LOCK = ".index.lock"
 #: Names in an archive's folder other than its bumps.
 _BESIDE = (INDEX, _LOCK, ".git", ".gitattributes", ".gitignore", "README.md")
-#: Number of bytes at the beginning of a story that contain its mark.
-_HEAD_OF_PAGE = 2_000
 
 
 def write_index(archive: Path) -> None:
@@ -58,19 +57,11 @@ def _write_story(folder: Path, status: BumpStatus, records: BumpRecords) -> None
     """Write the story unless it was made from these same records: a state can change without a file changing."""
     content = json.dumps([records.readable, records.unreadable], sort_keys=True, default=str)
     made_of = sha256(content.encode("utf-8", "backslashreplace")).hexdigest()
-    if f'<meta name="made-of" content="{made_of}">' in _beginning(folder / STORY):
+    if f'<meta name="made-of" content="{made_of}">' in attachments.text(folder / STORY):
         return
     page = html.to_bytes(story.render(folder, status, records.readable, made_of))
     with locked(folder / LOCK):  # the lock's holder removes drafts
         write(folder / STORY, html.sealed(page, place_of(folder)))
-
-
-def _beginning(file: Path) -> str:
-    try:
-        with file.open("rb") as content:
-            return content.read(_HEAD_OF_PAGE).decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def render(archive: Path, bumps: Sequence[tuple[BumpStatus, BumpRecords]]) -> str:

@@ -69,11 +69,14 @@ def _facts(predicate: Mapping[str, Any]) -> dict[str, object]:
     bump = predicate["bump"]
     library = predicate.get("library") or {}
     parameters = predicate.get("parameters") or {}
+    mode = predicate.get("mode") or ""
+    if mode == "publish" and bump["practice"]:
+        mode = "publish, to the practice environment's forge, like every run with apply there"
     return {
         "next": (predicate.get("outcome") or {}).get("next"),
         "bump": f"{bump['repository']}, {bump['base']}, {bump['image_type']}, {bump['tag'] or 'no tag'}",
         "world": "practice: nothing left the machine" if bump["practice"] else "",
-        "mode": _mode(predicate),
+        "mode": mode,
         "links": predicate.get("links"),
         "started": format_time(predicate["started"]),
         "duration": run_duration(predicate),
@@ -85,13 +88,6 @@ def _facts(predicate: Mapping[str, Any]) -> dict[str, object]:
         "part of": predicate.get("parent"),
         "record": predicate["id"],
     }
-
-
-def _mode(predicate: Mapping[str, Any]) -> str:
-    mode = str(predicate.get("mode") or "")
-    if mode == "publish" and predicate["bump"]["practice"]:
-        return "publish, to the practice environment's forge, like every run with apply there"
-    return mode
 
 
 def _tables(predicate: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -121,17 +117,13 @@ def _cell(cell: Mapping[str, Any], images: html.ByteBudget) -> "Markup":
         import mistune
 
         content = Markup(clean_html(str(mistune.create_markdown(plugins=["table"])(content))))
-    outputs = Markup(_outputs(cell, images) if kind == "code" else "")
-    markup: Markup = html.macros("notebook.html").cell(kind, content, outputs)
+    cell_outputs = Markup(outputs(cell, images) if kind == "code" else "")
+    markup: Markup = html.macros("notebook.html").cell(kind, content, cell_outputs)
     return markup
 
 
-def outputs(cell: Mapping[str, Any], *, images: int = _IMAGES) -> str:
-    """Return the outputs of a code cell as harmless HTML, and at most ``images`` bytes of images."""
-    return _outputs(cell, html.ByteBudget(images))
-
-
-def _outputs(cell: Mapping[str, Any], images: html.ByteBudget) -> str:
+def outputs(cell: Mapping[str, Any], images: html.ByteBudget) -> str:
+    """Return the outputs of a code cell as harmless HTML, with those images that fit."""
     output_markup = html.macros("notebook.html").output
     return "\n".join(output_markup(*_output(output, images)) for output in cell.get("outputs", ()))
 

@@ -14,15 +14,7 @@ from runbook_lib.records.pages import html
 from runbook_lib.records.pages.bump_facts import TableSection, bump_facts, moved_pins, table_sections
 from runbook_lib.records.pages.formats import format_value, truncate
 from runbook_lib.records.statement import EXECUTED, RUN
-from runbook_lib.records.status import (
-    BEFORE_MERGE,
-    BumpStatus,
-    Predicate,
-    is_preview,
-    outcome_sentence,
-    stable_sentence,
-)
-from runbook_lib.records.timeline import TimelineEntry
+from runbook_lib.records.status import BEFORE_MERGE, BumpStatus, Predicate, is_preview, outcome_sentence
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -103,7 +95,7 @@ def _fitting_table(section: TableSection, budget: html.ByteBudget) -> dict[str, 
     """Return a section for the template, with as many rows as fit."""
     rows = [_short_row(row, section.columns) for row in section.rows[: _ROWS[0]]]
     for number in _ROWS:
-        markup = html.macros("parts.html").table(rows[:number], section.columns, section.label)
+        markup = html.macros("parts.html").table(rows[:number], section.columns, section.title)
         if budget.take(markup):
             return {"section": section, "table": markup, "omitted": max(len(section.rows) - number, 0)}
     return {"section": section, "table": "", "omitted": len(section.rows)}
@@ -152,7 +144,7 @@ class _History:
                     break
         return shown[::-1], len(self._entries) - len(shown)
 
-    def _entry(self, number: int, entry: TimelineEntry, level: str) -> "Markup":
+    def _entry(self, number: int, entry: timeline.TimelineEntry, level: str) -> "Markup":
         """Return a run that a person started: in full, with its steps in brief, or only its outcome."""
         names = {*entry.unchanged, *(step["notebook"]["name"] for step in entry.steps)}
         details: dict[str, Any] = {}
@@ -160,9 +152,8 @@ class _History:
             # The newest run gets the remaining space for plots and diffs first.
             details = {step["id"]: self._details(step, set()) for step in reversed(entry.steps)}
             details[entry.run["id"]] = self._details(entry.run, names)
-        markup: Markup = html.macros("story_run.html").entry(
-            number, level, entry, details, person=timeline.person(entry.run), is_repeated=_is_stable(entry.repetitions)
-        )
+        macros = html.macros("story_run.html")
+        markup: Markup = macros.entry(number, level, entry, details, timeline.person(entry.run))
         return markup
 
     def _details(self, run: Predicate, steps: set[str]) -> dict[str, Any]:
@@ -185,7 +176,11 @@ class _History:
             path = self._folder / run["id"] / file
             if not self._is_first(run, attachments.text(path)):
                 continue
-            rows = [row for row in attachments.rows(path) if _is_notable(row)]
+            rows = []
+            for row in attachments.rows(path):
+                # A golden file that was refreshed may need no further mention.
+                if row.get("verdict") != "refresh" or any(row.get(name) for name in ("reasons", "notes", "accepted")):
+                    rows.append(row)
             short = [_short_row(row, columns) for row in rows[:_RUN_ROWS]]
             used = [name for name in columns if any(row[name] for row in short)]
             yield {"label": label, "rows": short, "columns": used, "omitted": len(rows) - len(short)}
@@ -238,13 +233,3 @@ def _checks(run: Predicate, steps: set[str]) -> dict[str, Any]:
             mark = display.MARKS.get(status, status)
             not_passed.append(f"{mark}: {format_value(check.get('name'))}. {format_value(check.get('detail'))}")
     return {"passed": passed, "not_passed": not_passed}
-
-
-def _is_stable(repetitions: Sequence[Predicate]) -> bool:
-    """Return True if the last repetition's sentence is exactly that of the first run."""
-    return bool(repetitions) and stable_sentence(repetitions[-1]) == outcome_sentence(repetitions[-1])
-
-
-def _is_notable(row: Mapping[str, str]) -> bool:
-    """Return False for a golden file that was refreshed and needs no further mention."""
-    return row.get("verdict") != "refresh" or any(row.get(name) for name in ("reasons", "notes", "accepted"))
