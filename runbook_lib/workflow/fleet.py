@@ -162,7 +162,7 @@ def moved_since(
 def _count_quarantined(checkout: Checkout, commit: str, name: str) -> int:
     listed = checkout.git("ls-tree", "-r", "--name-only", "-z", commit, "--", recipes.FOLDER)
     paths = [path for path in listed.split("\0") if path.endswith((".yaml", ".yml"))]
-    return len(quarantined_rows(checkout.read(paths, commit), name)[0]) if paths else 0
+    return len(quarantined_rows(checkout.read(paths, commit), name)[0])
 
 
 def _with_newest(row: FleetRow, group: PinGroup, read_tags: _ReadTags) -> FleetRow:

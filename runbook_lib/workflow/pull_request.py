@@ -157,7 +157,9 @@ def review_commits(state: PullRequestState, records: Path | None) -> branch_hist
             branch.checkout.fetch(branch.bump.remote, branch.bump.branch)
         except Unreachable:
             return None
-    return branch_history.review(branch, pull.head_sha, records) if branch.checkout.has(pull.head_sha) else None
+    if not branch.checkout.has(pull.head_sha):
+        return None
+    return branch_history.review(branch, pull.head_sha, records)
 
 
 def refresh(state: PullRequestState, github: GitHub, number: int, head: str | None = None) -> PullRequestState:

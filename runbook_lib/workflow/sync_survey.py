@@ -93,11 +93,9 @@ class Survey:
         for snapshot in self.snapshots:
             ref = {"ref": snapshot.name} if len(self.snapshots) > 1 else {}
             for verdict in snapshot.verdicts:
-                image = verdict.image or "–"
                 group = {"group": verdict.group} if verdict.group else {}
-                rows.append(
-                    ref | group | {"site": verdict.site, "pin": verdict.role, "image": image, "verdict": verdict.state}
-                )
+                pin = {"site": verdict.site, "pin": verdict.role, "image": verdict.image or "–"}
+                rows.append(ref | group | pin | {"verdict": verdict.state})
         return rows
 
     def as_text(self, *, table: bool = True) -> str:
@@ -138,20 +136,16 @@ class Survey:
             parts.append(f"{unjudged} of {len(self.snapshots)} refs cannot be judged")
         if unreadable := states.count("cannot tell"):
             parts.append(f"{unreadable} cannot be read")
-        if warnings == 1:
-            meaning = "strict, so it counts" if self.strict else "a warning"
-            parts.append(f"1 informational place does not ({meaning})")
-        elif warnings:
-            meaning = "strict, so they count" if self.strict else "warnings"
-            parts.append(f"{warnings} informational places do not ({meaning})")
+        if warnings:
+            meaning = "counted: strict" if self.strict else "not counted"
+            parts.append(f"{display.count(warnings, 'informational place')} not in sync ({meaning})")
         if self.old_months.problem:
             parts.append("whether other lines name the old month is unknown")
-        if len(self.old_months.lines) == 1:
-            parts.append("1 other line names the old month (strict, so it counts)")
-        elif self.old_months.lines:
-            parts.append(f"{len(self.old_months.lines)} other lines name the old month (strict, so they count)")
+        if self.old_months.lines:
+            lines = display.count(len(self.old_months.lines), "other line")
+            parts.append(f"{lines} with the old month (counted: strict)")
         if others:
-            parts.append(f"{others} of another image type do not (not moved by this bump)")
+            parts.append(f"{others} of another image type not in sync (not moved by this bump)")
         return f"{self.outcome.capitalize()}: {', '.join(parts)}."
 
     def as_json(self) -> dict[str, object]:

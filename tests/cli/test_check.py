@@ -97,7 +97,7 @@ def test_a_pin_out_of_sync_is_named_and_exit_status_1(clone, check):
             f"{GITLAB}:{line} (BASE_IMAGE where IMAGE: CI_MCORE_DEV_IMAGE, PLATFORM: {platform}) "
             "names 26.02-py3, the dev pins should be 26.04-py3."
         ) in out
-    assert out.endswith("Out of sync: 5 of 7 pins agree, 4 informational places do not (warnings).\n")
+    assert out.endswith("Out of sync: 5 of 7 pins agree, 4 informational places not in sync (not counted).\n")
     assert check("--ref", "HEAD", clone)[0] == 0
 
 
@@ -116,7 +116,7 @@ def test_strict_makes_warnings_failures(clone, check):
     status, out, _ = check(clone)
     assert (status, out.splitlines()[-1]) == (
         0,
-        "In sync: 7 of 7 pins agree, 1 informational place does not (a warning).",
+        "In sync: 7 of 7 pins agree, 1 informational place not in sync (not counted).",
     )
     assert f"{LINTING}:3 (ARG FROM_IMAGE_NAME) names 26.01-py3, the dev pins 26.02-py3." in out
     status, out, _ = check("--strict", clone)
