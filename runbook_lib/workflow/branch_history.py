@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from runbook_lib import display
 from runbook_lib.bump import FOREIGN
@@ -168,12 +169,12 @@ def review(branch: BumpBranch, head: str, records: Path | None) -> Review:
     confirmed_now: list[Commit] = []
     trusted: set[str] = set()
     for commit in commits:
-        own = _is_own(branch, commit, ids, recorded)
-        if commit.id in confirmed or (own and _is_recorded(branch, commit, recorded)):
+        origin = _origin(branch, commit, ids, recorded)
+        if commit.id in confirmed or origin == "recorded":
             trusted.add(commit.id)
-        if not own and commit.id in confirmed:
+        if origin == "foreign" and commit.id in confirmed:
             confirmed_now.append(commit)
-        elif not own:
+        elif origin == "foreign":
             foreign.append(commit)
     return Review(branch, head, commits, tuple(foreign), tuple(confirmed_now), frozenset(trusted))
 
@@ -191,33 +192,31 @@ def _require_on_branch(branch: BumpBranch, ids: frozenset[str]) -> None:
         )
 
 
-def _is_own(branch: BumpBranch, commit: Commit, ids: set[str], recorded: RecordedCommits) -> bool:
-    """Return whether a commit adds nothing beyond the runbook's plan."""
+def _origin(
+    branch: BumpBranch, commit: Commit, ids: set[str], recorded: RecordedCommits
+) -> Literal["recorded", "own", "foreign"]:
+    """Judge a commit: the records have it, and so its message; it adds nothing beyond the plan; or neither."""
     checkout = branch.checkout
     if len(commit.parents) == 2:
         of_the_base = [parent for parent in commit.parents if parent not in ids]
-        return len(of_the_base) == 1 and commit_changes.is_clean_merge(checkout, commit)
+        is_own = len(of_the_base) == 1 and commit_changes.is_clean_merge(checkout, commit)
+        return "own" if is_own else "foreign"
     if len(commit.parents) != 1:
-        return False
-    changes = commit_changes.tree_changes(checkout, commit.parents[0], commit.id)
-    if not changes or (commit.parents[0], commit_changes.fingerprint(changes)) in recorded.planned:
-        return True
+        return "foreign"
+    parent = commit.parents[0]
+    changes = commit_changes.tree_changes(checkout, parent, commit.id)
+    planned = recorded.planned.get((parent, commit_changes.fingerprint(changes)))
+    if planned is not None:  # without an ID if the run was killed after planning it
+        return "recorded" if not planned or commit.id in planned else "own"
+    if not changes:
+        return "own"
     if not set(changes) <= set(branch.bump.repository.sites.paths):
-        return False
+        return "foreign"
     try:
-        plan = plan_commit(branch, commit.parents[0])
+        plan = plan_commit(branch, parent)
     except RunbookError:
-        return False  # its pins cannot be moved
-    return changes == commit_changes.expected_changes(checkout, commit.parents[0], plan.edits)
-
-
-def _is_recorded(branch: BumpBranch, commit: Commit, recorded: RecordedCommits) -> bool:
-    """Return whether the records have this exact commit, and so its message; or its plan, from a killed run."""
-    if len(commit.parents) != 1:
-        return False
-    changes = commit_changes.tree_changes(branch.checkout, commit.parents[0], commit.id)
-    ids = recorded.planned.get((commit.parents[0], commit_changes.fingerprint(changes)))
-    return ids is not None and (not ids or commit.id in ids)
+        return "foreign"  # the pins of its parent cannot be moved
+    return "own" if changes == commit_changes.expected_changes(checkout, parent, plan.edits) else "foreign"
 
 
 def make(step: StepRecord, branch: BumpBranch, edits: Sequence[Edit], message: str) -> str:
