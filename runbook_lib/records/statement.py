@@ -122,23 +122,10 @@ def predicate_of(content: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Contributions:
-    """A notebook's contributions, combined into predicate fields; ``failed`` names the failed checks."""
+    """A notebook's contributions, combined into predicate fields, and the state of a run whose cells all ran."""
 
     fields: dict[str, Any]
-    mode: str
-    waiting: bool
-    failed: tuple[str, ...]
-
-    @property
-    def state(self) -> State:
-        """The state of a run whose cells all ran."""
-        if self.failed:
-            return "failed"
-        if self.waiting:
-            return "waiting"
-        if not self.mode:
-            return "incomplete"
-        return "previewed" if self.mode == "preview" else "done"
+    state: State
 
 
 def collect(lines: Iterable[str]) -> Contributions:
@@ -151,22 +138,30 @@ def collect(lines: Iterable[str]) -> Contributions:
         "planned": [], "decisions": [], "mode": None,
         "outcome": {"sentence": "", "next": ""},
     }  # fmt: skip
-    mode, waiting = "", False
+    waiting = False
     for line in lines:
         try:
             entry = json.loads(line)
             kind = entry.pop("kind")
             if kind == "begin":
-                fields["mode"] = mode = str(entry["mode"])
+                fields["mode"] = str(entry["mode"])
             _add(fields, kind, entry)
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             continue
         if kind in ("waiting", "done"):
             waiting = kind == "waiting"
-    failed = tuple(check["name"] for check in fields["checks"] if check["status"] == "failed")
+    state: State = "done"
+    failed = [check["name"] for check in fields["checks"] if check["status"] == "failed"]
     if failed:
         fields["outcome"]["sentence"] = failed_checks(failed)
-    return Contributions(fields, mode, waiting, failed)
+        state = "failed"
+    elif waiting:
+        state = "waiting"
+    elif not fields["mode"]:
+        state = "incomplete"
+    elif fields["mode"] == "preview":
+        state = "previewed"
+    return Contributions(fields, state)
 
 
 def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
