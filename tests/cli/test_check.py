@@ -121,7 +121,7 @@ def test_strict_makes_warnings_failures(clone, check):
     assert f"{LINTING}:3 (ARG FROM_IMAGE_NAME) names 26.01-py3, the dev pins 26.02-py3." in out
     status, out, _ = check("--strict", clone)
     assert status == 1
-    assert out.endswith("(strict, so it counts).\n")
+    assert out.endswith("(counted: strict).\n")
 
 
 def test_the_tag_that_the_pins_should_have_can_be_given(clone, check):

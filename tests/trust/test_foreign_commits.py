@@ -426,7 +426,7 @@ def test_changes_during_a_commit_are_detected(world: World, monkeypatch: pytest.
             file.write(EVIL)
         return written
 
-    monkeypatch.setattr(bump_branch, "apply_edits", beside)
+    monkeypatch.setattr(branch_history, "apply_edits", beside)
     made = world.open_pr()
     assert made.review is not None
     assert EVIL.strip() in world.steps[-1].reported().text
