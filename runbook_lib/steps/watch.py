@@ -191,7 +191,9 @@ def _request(
 def refresh(checkout: Checkout, bump: Bump, options: WatchOptions) -> str:
     """Update the pull request for one tag even if it is on hold, and return a sentence about it."""
     wanted = replace(bump, apply=options.publish, publish=options.publish)
-    proposed = _propose(checkout, pull_request.connect_github(checkout.repository(), wanted), wanted, WatchRules(), options)
+    proposed = _propose(
+        checkout, pull_request.connect_github(checkout.repository(), wanted), wanted, WatchRules(), options
+    )
     return proposed.reason if isinstance(proposed, PassedTag) else str(proposed["sentence"])
 
 
