@@ -31,8 +31,8 @@ _HEADS = {
     "informational": "These are compared and never moved. Remove those that need not follow.",
 }
 _MAX_REGEX, _MAX_LOCATIONS = 1000, 1000  # characters of a regular expression, locations of a pin: limits of the format
-_ANY_TAG, _ANY_DIGEST = r"[\w.-]+", r"sha256:\w+"
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_ANY_TAG, _ANY_DIGEST, _ANY_USER = r"[\w.-]+", r"sha256:\w+", r"/{2}[^/\s@]+@"
+_VARYING = re.compile(r"sha256:[0-9a-f]{64}|(?P<user>//[^/\s@]{1,200}@)")
 _LONGEST_NAME = 40  # maximum length of a group's name in the file format
 _MAX_ENTRIES = 50  # of one file; nobody reads more
 
@@ -459,10 +459,17 @@ def _finders_by_kind(nature: Nature) -> Iterator[tuple[str, Finder]]:
 
 
 def _around(text: str, reference: Reference) -> str:
-    """Return a regular expression for the text beside a reference, whose tags and digests may have moved."""
+    """Return a regular expression for the text beside a reference, whose tags and digests may have moved.
+
+    A user's name in a URL is left out: it may be a password, which is never printed.
+    """
     parts: list[str] = []
     for part in text.split(reference.tag):
-        parts.append(_ANY_DIGEST.join(map(_literal, _DIGEST.split(part))))
+        pattern, end = "", 0
+        for match in _VARYING.finditer(part):
+            pattern += _literal(part[end : match.start()]) + (_ANY_USER if match["user"] else _ANY_DIGEST)
+            end = match.end()
+        parts.append(pattern + _literal(part[end:]))
     return _ANY_TAG.join(parts)
 
 

@@ -11,6 +11,7 @@ from runbook_lib.cli.discover import survey
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import pins_file
 from runbook_lib.pins.plan import plan
+from runbook_lib.text.redact import Redactor
 
 NAME, TAG, DIGEST = "nvcr.io/nvidia/pytorch", "26.04-py3", "sha256:" + "0123456789abcdef" * 4
 ROLES = {"L": "lockstep dev", "F": "follow", "I": "informational", "Z": "frozen", "X": "ignore"}
@@ -94,6 +95,11 @@ def test_nothing_else_is_searched(discovery):
 def test_the_draft_has_every_pin(discovery):
     left_out = [line.partition(":")[0] for line in discovery.draft.left_out]
     assert left_out == sorted(path.replace("\n", "\\n") for path in UNNAMABLE)
+
+
+def test_the_draft_is_printed_as_it_is(discovery):
+    assert "enroot import" in discovery.draft.text
+    assert Redactor({}).text(discovery.draft.text) == discovery.draft.text
 
 
 def test_a_bump_with_the_draft_moves_every_pin_and_nothing_else(discovery):
