@@ -297,6 +297,13 @@ def test_images_that_never_moved_belong_together_if_they_have_the_same_tag(tag, 
     assert [group.alone for group in drafted(texts)[2].sites.groups] == [False, alone]
 
 
+def test_a_version_moves_no_other_image_that_has_versions_too():
+    texts = {"a.Dockerfile": "FROM nvcr.io/nvidia/driver:580.65.06-ubuntu24.04\n"}
+    assert [group.alone for group in drafted(texts)[2].sites.groups] == [False]
+    texts["b.Dockerfile"] = "FROM nvcr.io/nvidia/k8s/container-toolkit:v1.18.0-ubuntu20.04\n"
+    assert [group.alone for group in drafted(texts)[2].sites.groups] == [True, True]
+
+
 def test_rows_of_a_matrix_that_name_several_tags_need_not_move_together():
     rows = "".join(f"          - base: {NGC}:{month}-py3\n" for month in ("24.08", "25.01", "26.06"))
     head = "jobs:\n  x:\n    strategy:\n      matrix:\n        include:\n"

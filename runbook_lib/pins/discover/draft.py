@@ -163,7 +163,8 @@ def draft(
             for entry in entries:
                 places = [f"{shown(entry.path)}:{location.line}" for location in entry.locations]
                 left_out += [f"{place} ({entry.role}): no pin of its image can be moved." for place in places]
-    alone = _alone({key: _moves(by_key[key]) for key in drafted})
+    versioned = {key for key, group in drafted.items() if group.versioned}
+    alone = _alone({key: _moves(by_key[key]) for key in drafted}, versioned)
     groups = [replace(group, alone=key in alone) for key, group in drafted.items()]
     if not groups:
         reason = "Nothing is drafted: a pins file has no way to find the references that matter."
@@ -253,11 +254,12 @@ def _moves(references: Sequence[ClassifiedReference]) -> _Moves:
     return _Moves(past, frozenset(pin.reference.tag for pin in references if pin.role == "lockstep"))
 
 
-def _alone(moves: Mapping[GroupKey, _Moves]) -> Set[GroupKey]:
+def _alone(moves: Mapping[GroupKey, _Moves], versioned: Set[GroupKey]) -> Set[GroupKey]:
     """Return the groups that a bump moves only by name.
 
     Among groups that can have the same tags, only those that moved together are known to move in one bump: the first
-    of them and those that moved with it.
+    of them and those that moved with it.  A version, unlike a month, does not show the image that it belongs to: if
+    several images are ``versioned``, none of them is the first.
     """
     alone = set[GroupKey]()
     for edition_of_groups in {key[1] for key in moves}:
@@ -270,6 +272,9 @@ def _alone(moves: Mapping[GroupKey, _Moves]) -> Set[GroupKey]:
             else:
                 clusters.append([key])
         alone.update(*clusters[1:])
+        ambiguous = [cluster for cluster in clusters if not versioned.isdisjoint(cluster)]
+        if len(ambiguous) > 1 and len({cluster[0][0] for cluster in ambiguous}) > 1:
+            alone.update(*ambiguous)
     return alone
 
 
