@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from runbook_lib.runner import kernel as kernels
+from runbook_lib.runner.job import NotebookJob
 from runbook_lib.runner.kernel import Kernel
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,6 +106,6 @@ def shared_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
 
 @pytest.fixture
 def warm(shared_kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run every notebook that leaves the kernel intact on one kernel: starting one takes longer than the rest."""
-    monkeypatch.setattr(kernels, "available", lambda *_: contextlib.nullcontext(shared_kernel))
+    """Runs every notebook that leaves the kernel whole on one, as a start costs more than all the rest."""
+    monkeypatch.setattr(NotebookJob, "kernel", lambda *_: contextlib.nullcontext(shared_kernel))
     monkeypatch.setattr(shared_kernel, "close", lambda: None)
