@@ -14,7 +14,6 @@ from runbook_lib.records import archive, run_view, step_record
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.statement import CELL_REFERENCE, EXECUTED, Identity, State, collect
 from runbook_lib.records.status import RERUN
-from runbook_lib.runner import kernel as kernels
 from runbook_lib.runner import notification
 from runbook_lib.runner.job import NotebookJob
 from runbook_lib.runner.parameters import NotebookSource
@@ -110,7 +109,7 @@ def execute(
     for path in job.outputs:
         make_folder(path.parent)
     with contextlib.ExitStack() as stack:
-        kernel = stack.enter_context(kernels.available(job.cwd, start_timeout))
+        kernel = stack.enter_context(job.kernel(start_timeout))
         world = stack.enter_context(job.world())
         stack.enter_context(job.exclusive(world, lambda text: on_output("stderr", text)))
         if cell_timeout:
@@ -164,8 +163,7 @@ def run_job(
     try:
         if before is not None:
             before(folder.name)
-        variables = {**world, "RUNBOOK_AUDIT": str(job.audit), "RUNBOOK_RECORD": str(folder)}
-        ending = _run_cells(job, kernel, variables, redactor, on_output, grace)
+        ending = _run_cells(job, kernel, {**world, "RUNBOOK_RECORD": str(folder)}, redactor, on_output, grace)
     except KeyboardInterrupt as error:
         interruption = error
         ending = _Ending("cancelled", "The run was cancelled.")
@@ -197,7 +195,7 @@ def _run_cells(
     save = executed.saver([Path(env["RUNBOOK_RECORD"]) / EXECUTED, *job.outputs], redactor)
     save(notebook)
     try:
-        kernel.begin(env, job.cwd, runs_steps=job.runs_steps)
+        kernel.begin(env, job.cwd)
         startup.preload("runbook_lib.records.pages.index", "jinja2", "mistune")
         kernel.run(notebook, limit=job.limit, on_output=on_output, cell_done=save)
     except CellFailed as failure:

@@ -13,13 +13,15 @@ from runbook_lib.git import command
 from runbook_lib.records import archive
 from runbook_lib.records.chain import sha256
 from runbook_lib.records.statement import Identity, record_id
+from runbook_lib.runner import session
 from runbook_lib.runner.parameters import BadParameter, NotebookSource, resolve
 from runbook_lib.system import provenance
+from runbook_lib.system.atomic_files import cannot_write
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.system.locks import locked
 
 if TYPE_CHECKING:
-    pass
+    from runbook_lib.runner.kernel import Kernel
 
 #: The lock in a checkout's git folder.
 LOCK = "base-image-runbook.lock"
@@ -133,10 +135,18 @@ class NotebookJob:
             command.settle(checkout.path, say)
             yield
 
-    @property
-    def runs_steps(self) -> bool:
-        """True if the notebook runs those of the steps."""
-        return self.source.step == notebooks.BUMP and bool(self.resolved.get("tag"))
+    def kernel(self, start_limit: int | None = None) -> "Kernel":
+        """Return a kernel for the notebook, which starts in the background."""
+        from runbook_lib.runner.kernel import START_LIMIT, Kernel
+
+        # Without a session's variables, so that notebooks run headlessly.
+        env = {name: value for name, value in os.environ.items() if name not in (*session.VARIABLES, "RUNBOOK_RECORD")}
+        env["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # suppresses a warning before any output
+        env["RUNBOOK_AUDIT"] = str(self.audit)
+        try:
+            return Kernel(env, self.cwd, start_limit or START_LIMIT)
+        except OSError as error:
+            raise cannot_write(Path(error.filename or "The folder for temporary files"), error) from error
 
     def identity(self, env: Mapping[str, str]) -> Identity:
         """Return the run's bump; ``env`` is the notebook's environment."""

@@ -13,14 +13,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.runner import session
-from runbook_lib.system.atomic_files import cannot_write
 from runbook_lib.system.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
@@ -41,8 +38,6 @@ _NUDGE, _NUDGE_GROWTH = 0.05, 1.02
 _LONGEST_FOLDER = 70
 #: The variable with the folder of the kernel that this process is.
 _FOLDER = "RUNBOOK_KERNEL_FOLDER"
-#: The slow imports of most steps, for a kernel that starts before its first step is known.
-_STEP_IMPORTS = "pandas githubkit matplotlib.figure matplotlib.backends.backend_svg"
 
 
 class CellFailed(Exception):
@@ -104,18 +99,16 @@ class Kernel:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def begin(self, env: Mapping[str, str], cwd: Path, *, runs_steps: bool = False) -> None:
+    def begin(self, env: Mapping[str, str], cwd: Path) -> None:
         """Prepare for a notebook: clear the namespace, set these variables, and change to the folder.
 
-        ``runs_steps``: the notebook runs others, for which another kernel is started in the background.  Raises
-        KernelDied if the kernel did not start, CellFailed if it was interrupted, and RunbookError if it does not
+        Raises KernelDied if the kernel did not start, CellFailed if it was interrupted, and RunbookError if it does not
         respond.
         """
         from nbformat.v4 import new_code_cell, new_notebook
 
         self._wait(self._started)
-        arguments = f"{dict(env)!r}, {str(cwd)!r}, {runs_steps=}"
-        code = f"import runbook_lib.runner.kernel_main as _m; _m.begin_notebook({arguments})"
+        code = f"import runbook_lib.runner.kernel_main as _m; _m.begin_notebook({dict(env)!r}, {str(cwd)!r})"
         preparation = new_notebook(cells=[new_code_cell(code)])
         try:
             self.run(preparation, limit=_READY, on_output=lambda _name, _text: None, cell_done=lambda _: None)
@@ -279,42 +272,3 @@ def _is_runbook_error(cell: "NotebookNode") -> bool:
     """Return True if the error has one plain line instead of a traceback, which only RunbookError does."""
     errors = [output for output in cell.outputs if output.output_type == "error"]
     return bool(errors) and errors[-1].traceback == [f"{errors[-1].ename}: {errors[-1].evalue}"]
-
-
-#: Kernels that were started before they were needed, or left by the preview of the same run.
-_spare: list[Kernel] = []
-
-
-def start_spare(cwd: str) -> None:
-    """Start the kernel that ``available`` yields next, unless there is one.  It imports what most steps need."""
-    if not _spare:
-        keep(_start(Path(cwd), START_LIMIT, {"RUNBOOK_KERNEL_IMPORTS": _STEP_IMPORTS}))
-
-
-def keep(kernel: Kernel) -> None:
-    """Keep a kernel open after its block: ``available`` yields it next."""
-    _spare.append(kernel)
-
-
-@contextlib.contextmanager
-def available(cwd: Path, start_limit: int | None = None) -> Iterator[Kernel]:
-    """Yield a spare kernel, or a new one, which starts in the background; close it unless it is kept.
-
-    Raises RunbookError if none can be started.
-    """
-    kernel = _spare.pop() if _spare else _start(cwd, start_limit or START_LIMIT)
-    try:
-        yield kernel
-    finally:
-        if kernel not in _spare:
-            kernel.close()
-
-
-def _start(cwd: Path, start_limit: int, more: Mapping[str, str] = MappingProxyType({})) -> Kernel:
-    # Without a session's variables, so that notebooks run headlessly.
-    env = {name: value for name, value in os.environ.items() if name not in (*session.VARIABLES, "RUNBOOK_RECORD")}
-    env["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # suppresses a warning before any output
-    try:
-        return Kernel({**env, **more}, cwd, start_limit)
-    except OSError as error:
-        raise cannot_write(Path(error.filename or "The folder for temporary files"), error) from error

@@ -31,7 +31,6 @@ def main() -> None:
     startup.skip_httpx_command()
     from ipykernel.kernelapp import launch_new_instance
 
-    startup.preload(*os.environ.pop("RUNBOOK_KERNEL_IMPORTS", "").split())
     launch_new_instance()
     os._exit(1)  # an interrupt between two cells ended ipykernel's loop: do not wait for its other threads
 
@@ -44,11 +43,8 @@ def _die_with(parent: int) -> None:
         sys.exit("The process that started this kernel has ended.")
 
 
-def begin_notebook(env: Mapping[str, str], cwd: str, *, runs_steps: bool) -> None:
-    """Reset this kernel for the next notebook.  Modules stay imported, which is why notebooks share a kernel.
-
-    ``runs_steps``: the notebook will run others, on a kernel that starts now, while this one imports the library.
-    """
+def begin_notebook(env: Mapping[str, str], cwd: str) -> None:
+    """Reset this kernel for the next notebook.  Modules stay imported, which is why notebooks share a kernel."""
     from IPython.core.getipython import get_ipython
 
     os.chdir(cwd)  # reset() reads the current folder, and the previous notebook's may have been deleted
@@ -61,10 +57,6 @@ def begin_notebook(env: Mapping[str, str], cwd: str, *, runs_steps: bool) -> Non
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
     os.environ.update(env)
-    if runs_steps:
-        from runbook_lib.runner import kernel
-
-        kernel.start_spare(cwd)
 
 
 if __name__ == "__main__":

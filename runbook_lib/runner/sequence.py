@@ -1,17 +1,17 @@
 """A sequence of notebooks run by another notebook, and that notebook's outcome."""
 
+import contextlib
 import itertools
 import os
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runbook_lib.checks import Check, Status
 from runbook_lib.records.chain import read_predicate
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.runner import kernel as kernels
 from runbook_lib.runner.command_line import command
 from runbook_lib.runner.execute import StepResult, run_job
 from runbook_lib.runner.job import NotebookJob
@@ -19,11 +19,14 @@ from runbook_lib.runner.parameters import BadParameter, NotebookSource
 
 if TYPE_CHECKING:
     from runbook_lib.display import View
+    from runbook_lib.runner.kernel import Kernel
 
 #: Seconds that a notebook may take to end after an interrupt: less than the calling notebook has.
 GRACE = 5.0
 #: The maximum rounds of CI in one run: each responds to something new, or is the last.
 ROUNDS = 8
+#: The kernel that the preview of a run has left to the run itself, with its modules imported.
+_left_kernels: "list[Kernel]" = []
 
 
 def run_notebooks(
@@ -47,7 +50,9 @@ def run_notebooks(
     if unknown:
         raise BadParameter(f"None of the steps has a parameter {', '.join(sorted(unknown))}. Nothing was run.")
     results: list[StepResult] = []
-    with kernels.available(folder) as kernel, jobs[0].world() as world:
+    with contextlib.ExitStack() as stack:
+        kernel = stack.enter_context(_kernel(jobs[0]))
+        world = stack.enter_context(jobs[0].world())
         queue, rounds = list(jobs), 1
         while queue and (not results or results[-1].ok):
             job = queue.pop(0)
@@ -63,11 +68,21 @@ def run_notebooks(
                         queue.insert(0, NotebookJob.prepare(job.source, values, cwd=folder, parent=parent))
                 rounds += 1
         if is_preview and results[-1].ok:
-            kernels.keep(kernel)
+            _left_kernels.append(kernel)
     for job in queue:
         results.append(StepResult(job.source.name, "not run", "An earlier step failed."))
         print(results[-1].line, flush=True)
     return tuple(results)
+
+
+@contextlib.contextmanager
+def _kernel(job: NotebookJob) -> "Iterator[Kernel]":
+    """Yield the kernel that a preview has left for the run, or a new one; close it unless this preview leaves it."""
+    with contextlib.ExitStack() as stack:
+        kernel = stack.enter_context(_left_kernels.pop() if _left_kernels else job.kernel())
+        yield kernel
+        if kernel in _left_kernels:
+            stack.pop_all()
 
 
 def _calling_run() -> tuple[str | None, Path, bool]:
