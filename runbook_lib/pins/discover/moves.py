@@ -20,7 +20,8 @@ from runbook_lib.pins.discover.roles import ClassifiedReference, Role
 _FOR_PEOPLE = frozenset({"documentation", "comment", "test", "record", "foreign"})
 #: Fewer bumps prove nothing; one that moved so often before the last bump was forgotten there.
 _ENOUGH, _OFTEN = 2, 3
-# Share of the bumps in which a place moves that is up to date, and one that was forgotten in the last bump.
+# Share of the bumps in which a place moves that is up to date, and a pin that was forgotten in the last bump: people
+# who have left a document behind usually leave it again.
 _MOST, _NEARLY_ALL = 0.75, 0.8
 _FAR = 1000  # lines above a value that are searched for its keys
 
@@ -286,7 +287,7 @@ def _settle(
     lags = differs if newest is None else is_older(tag, newest)
     is_pin = is_live(entry)
     mostly = len(taken) >= _MOST * len(tags)
-    forgotten = len(taken) >= max(_NEARLY_ALL * len(tags), _OFTEN)
+    forgotten = is_pin and len(taken) >= max(_NEARLY_ALL * len(tags), _OFTEN)
     # People who have started to move a place continue: its last bumps are better evidence than its first ones.
     lately = len(tags) >= _OFTEN and all(tag in moves for tag in tags[-_OFTEN:])
     always = forgotten or lately or (mostly and not lags)

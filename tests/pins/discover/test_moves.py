@@ -79,7 +79,7 @@ def test_jobs_with_the_same_line_are_distinguished_by_their_keys():
         pytest.param(months(readme(1), readme(2)), "follow", id="moved in the only bump"),
         pytest.param(months(readme(1), readme(1)), "informational", id="left behind in the only bump"),
         pytest.param(months(*map(readme, (1, 1, 3, 4, 5))), "follow", id="moved in most"),
-        pytest.param(months(*map(readme, (1, 2, 3, 4, 5, 5))), "follow", id="forgotten"),
+        pytest.param(months(*map(readme, (1, 2, 3, 4, 5, 5))), "informational", id="left behind in the last bump"),
         pytest.param(months(*map(readme, (1, 2, 2, 2))), "informational", id="abandoned"),
         pytest.param(months(readme(1), readme(2, "Run"), readme(3, "Try")), "follow", id="reworded"),
     ],
