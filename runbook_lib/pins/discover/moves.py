@@ -250,7 +250,10 @@ def _leading(entry: ClassifiedReference, bumps: Mapping[str, int]) -> Classified
 def _with_habits(
     settled: Sequence[ClassifiedReference], current: Mapping[tuple[str, ...], Tag]
 ) -> Iterator[ClassifiedReference]:
-    """Yield the references; those for people follow if they are up to date, are new, and most others follow."""
+    """Yield the references; those for people follow if they name the current tag and no bump has passed since.
+
+    In a repository whose bumps leave other documents behind, they do not.
+    """
     habits: defaultdict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for entry in settled:
         if entry.history and not is_live(entry):
@@ -258,9 +261,9 @@ def _with_habits(
     for entry in settled:
         key = (*group_of(entry), entry.cadence)
         is_current = key in current and str(current[key]) == entry.reference.tag
-        follows = habits[key]["follow"] > _MOST * habits[key].total()
+        follows = habits[key]["follow"] >= _MOST * habits[key].total()
         if entry.role == "informational" and not entry.history and not is_live(entry) and is_current and follows:
-            entry = replace(entry, role="follow", reason="bumps move most of the others for people")
+            entry = replace(entry, role="follow", reason="it names the current tag")
         yield entry
 
 

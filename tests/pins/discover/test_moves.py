@@ -75,7 +75,7 @@ def test_jobs_with_the_same_line_are_distinguished_by_their_keys():
 @pytest.mark.parametrize(
     ("versions", "role"),
     [
-        pytest.param(months({}, {}, readme(3)), "informational", id="new"),
+        pytest.param(months({}, {}, readme(3)), "follow", id="new"),
         pytest.param(months(readme(1), readme(2)), "follow", id="moved in the only bump"),
         pytest.param(months(readme(1), readme(1)), "informational", id="left behind in the only bump"),
         pytest.param(months(*map(readme, (1, 1, 3, 4, 5))), "follow", id="moved in most"),
