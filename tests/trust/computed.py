@@ -122,9 +122,16 @@ def _tag_parts() -> None:
 def _labels() -> None:
     """All expressions that choose a label: a path that none but the last takes."""
     labels = _module("steps.labels")
-    for table, key in ((labels.SCOPE, "_scope"), (labels.ADDITIONAL, "_additional")):
+    for table, key in ((labels.SCOPE, "_scope"), (labels.ADDITIONAL, "needed_labels")):
         for *_, form in table:
             _note(f"steps.labels.{key}: form", form, re.DOTALL)
+
+
+def _known_problems() -> None:
+    """The signs of all known problems."""
+    for pitfall in _module("triage.known_problems").PITFALLS:
+        for pattern in pitfall.patterns:
+            _note("triage.known_problems.find: pattern", pattern, re.MULTILINE)
 
 
 def _rules() -> None:
@@ -188,7 +195,8 @@ def _bucket() -> None:
 
 #: What must run for patterns that functions compute to be compiled.
 RUN: tuple[Callable[[], None], ...] = (
-    _build_arguments, _tag_parts, _labels, _rules, _secrets, _drafts, _redactor, _dockerfile, _bucket, _schemas,
+    _build_arguments, _tag_parts, _labels, _known_problems, _rules, _secrets, _drafts, _redactor, _dockerfile, _bucket,
+    _schemas,
 )  # fmt: skip
 
 if __name__ == "__main__":

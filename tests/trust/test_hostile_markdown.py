@@ -161,7 +161,7 @@ def messages(value: str) -> dict[str, str]:
         accepted=[Judgement(file, "refresh", accepted=value)],
         accepted_groups=[group],
         image=value,
-        runners=value,
+        provenance=lambda: [{"runner": value}],
     )
     return {
         "pins": _got(Proposal, "message", SimpleNamespace(bump=BUMP, remaining=plan, plan=plan)),

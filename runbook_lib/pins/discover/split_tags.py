@@ -178,7 +178,7 @@ def of_keys(text: str, untagged: Sequence[tuple[int, int, str]]) -> Iterator[Spl
             continue
         neighbours = list(_neighbours(text, begin, len(own["indent"])))
         if _FOLDER_KEY.fullmatch(own["key"]):
-            image += _last_name(text, neighbours, "image|name" if image.count("/") == 1 else "image")
+            image += _last_name(text, neighbours, ("image", "name") if image.count("/") == 1 else ("image",))
         for key in neighbours:
             value = _TAG_VALUE.match(text, key.end())
             if value and _TAG_KEY.fullmatch(key["key"]):
@@ -186,11 +186,11 @@ def of_keys(text: str, untagged: Sequence[tuple[int, int, str]]) -> Iterator[Spl
                 break
 
 
-def _last_name(text: str, keys: Sequence[re.Match[str]], names: str) -> str:
-    """Return ``/`` and the last part of an image's name at one of the keys; empty if there is none."""
+def _last_name(text: str, keys: Sequence[re.Match[str]], names: Sequence[str]) -> str:
+    """Return ``/`` and the last part of an image's name at one of the keys; empty if none has one of the names."""
     for key in keys:
         value = _PATH_VALUE.match(text, key.end())
-        if value and "/" not in value["value"] and re.fullmatch(names, key["key"]):
+        if value and "/" not in value["value"] and key["key"] in names:
             return f"/{value['value']}"
     return ""
 
