@@ -3,7 +3,8 @@
 import os
 import sys
 
-_CODES = {"red": "31", "green": "32", "yellow": "33", "bold": "1"}
+from runbook_lib.system.output import COLOUR_MARKS, END_MARK
+
 #: The colours of words that report an outcome.
 _OUTCOMES = {"✓": "green", "✗": "red", "…": "yellow", "⚠": "yellow"}
 
@@ -15,7 +16,7 @@ def has_colour() -> bool:
 
 def paint(text: str, colour: str) -> str:
     """Return the text in a colour, or unchanged if colours are off."""
-    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if has_colour() else text
+    return f"{COLOUR_MARKS[colour]}{text}{END_MARK}" if has_colour() else text
 
 
 def by_mark(line: str) -> str:

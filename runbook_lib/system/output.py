@@ -15,7 +15,12 @@ from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
 
 _PRACTICE_TOKEN = re.compile(r"(?<![\w-])practice-(gitlab-)?token(?![\w-])")
-
+#: Characters for private use that stand for our own colours, because escape sequences in text are removed.
+COLOUR_MARKS = {"red": "\ue0f1", "green": "\ue0f2", "yellow": "\ue0f3", "bold": "\ue0f4"}
+END_MARK = "\ue0f0"
+_SEQUENCES = str.maketrans(
+    {"\ue0f0": "\x1b[0m", "\ue0f1": "\x1b[31m", "\ue0f2": "\x1b[32m", "\ue0f3": "\x1b[33m", "\ue0f4": "\x1b[1m"}
+)
 
 _Parts = list[tuple[TextIO, str]]
 
@@ -51,7 +56,10 @@ class _SafeStream(_VisibleStream):
         parts = self._parts.copy()
         self._parts.clear()
         for stream, run in groupby(parts, key=lambda part: part[0]):
-            stream.write(safe("".join(text for _, text in run)))
+            text = safe("".join(text for _, text in run))
+            if stream.isatty():
+                text = text.translate(_SEQUENCES)
+            stream.write(text)
             stream.flush()
 
 

@@ -139,6 +139,9 @@ def test_the_order_of_both_streams(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def flush(self) -> None: ...
 
+        def isatty(self) -> bool:
+            return True
+
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setattr(sys, "stderr", Terminal())
     with output.safe_output():

@@ -116,7 +116,7 @@ def _cell(cell: Mapping[str, Any], images: html.ByteBudget) -> "Markup":
     if kind == "markdown":
         import mistune
 
-        content = Markup(clean_html(str(mistune.create_markdown(plugins=["table"])(content))))
+        content = Markup(clean_html(str(mistune.create_markdown(escape=False, plugins=["table"])(content))))
     cell_outputs = Markup(outputs(cell, images) if kind == "code" else "")
     markup: Markup = html.macros("notebook.html").cell(kind, content, cell_outputs)
     return markup
