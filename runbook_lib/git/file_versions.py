@@ -17,6 +17,8 @@ def file_versions(
     """
     options = ["--first-parent", "-m", "--raw", "--no-abbrev", "--no-renames", f"--max-count={limit}"]
     specs = [f":(top,literal){path}" for path in paths]
+    if not specs:
+        return []  # for git log, no path means all of them
     listed = checkout.git("log", *options, "-z", "--format=%x00%H", commit, "--", *specs)
     commits: list[tuple[str, list[tuple[str, str]]]] = []
     fields = iter(listed.split("\0"))

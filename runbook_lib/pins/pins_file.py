@@ -83,7 +83,7 @@ def _group(file: UserFile, keys: Keys) -> PinGroup:
     title = values.get("title", "") if keys else ""
     return PinGroup(
         values["image"], family, values.get("name", ""), values.get("edition"), title,
-        alone=values.get("alone", False), digests=values.get("digests", False),
+        alone=values.get("alone", False), major=values.get("major"), digests=values.get("digests", False),
     )  # fmt: skip
 
 

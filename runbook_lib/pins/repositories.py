@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from runbook_lib import notebooks
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageType
+from runbook_lib.images.tags.numbered import NumberedTag
 from runbook_lib.pins import known_sites
-from runbook_lib.pins.sites import Sites
+from runbook_lib.pins.sites import PinGroup, Sites
 from runbook_lib.pins.watch_rules import WatchRules
 
 #: The file in which a repository declares its own pins.
@@ -118,8 +119,8 @@ class Repository:
             raise RunbookError(f"{tag!r} fits none of the images of {self.name}: {images}.")
         chosen = tuple(group for group in groups if not tag or group.accepts(tag))
         if tag and not name and len(chosen) > 1:
-            chosen = tuple(group for group in chosen if not group.alone) or chosen
-            if all(group.alone for group in chosen):
+            chosen = tuple(group for group in chosen if not group.alone) or _of_major(chosen, tag)
+            if len(chosen) > 1 and all(group.alone for group in chosen):
                 listed = ", ".join(group.name for group in chosen)
                 raise RunbookError(f"{tag!r} fits several groups that move alone: name one of {listed} as group.")
         title = self.title
@@ -133,6 +134,18 @@ class Repository:
             if site.lockstep and site.image_type != image_type:
                 return site.image_type
         return None
+
+
+def _of_major(groups: tuple[PinGroup, ...], text: str) -> tuple[PinGroup, ...]:
+    """Return those of the groups whose major version is the highest that the tag is not below; all without one."""
+    fitting: dict[int, tuple[PinGroup, ...]] = {}
+    for group in groups:
+        tag = group.target(text)
+        if group.major is None or not isinstance(tag, NumberedTag):
+            return groups
+        if group.major <= tag.major:
+            fitting[group.major] = (*fitting.get(group.major, ()), group)
+    return fitting[max(fitting)] if fitting else groups
 
 
 MEGATRON_LM = Repository(

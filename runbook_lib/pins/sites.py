@@ -69,8 +69,9 @@ class PinGroup:
     """Pins that move together: the name of their ``image``, and the ``family`` that reads their tags.
 
     ``edition``: a bump to a tag of another edition leaves the group; None for any.  ``title`` of a bump of this group
-    alone; empty for that of the repository.  ``alone``: a bump moves it only if it names it.  ``digests``: lockstep
-    pins that name a complete image have a digest.
+    alone; empty for that of the repository.  ``alone``: a bump moves it only if it names it, or if of several such
+    groups it has the highest ``major`` version that the tag is not below.  ``digests``: lockstep pins that name a
+    complete image have a digest.
     """
 
     image: str
@@ -79,6 +80,7 @@ class PinGroup:
     edition: str | None = None
     title: str = ""
     alone: bool = False
+    major: int | None = None
     digests: bool = False
 
     def target(self, text: str) -> Tag:

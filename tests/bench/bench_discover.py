@@ -41,7 +41,7 @@ def discover(clone: Path, *options: str) -> float:
     command = [sys.executable, "-c", _CHILD, str(clone), *options]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=True)
     seconds, status = done.stderr.splitlines()[-2:]
-    assert status == "0", done.stderr
+    assert status in ("0", "2"), done.stderr  # 2: large files are missing from a partial clone
     return float(seconds)
 
 

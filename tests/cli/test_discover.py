@@ -16,6 +16,7 @@ from layouts import layout
 
 from runbook_lib.cli import discover
 from runbook_lib.cli.__main__ import main
+from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins import pins_file, repositories, sites
 from runbook_lib.pins.discover.draft import draft
@@ -301,7 +302,13 @@ def test_a_version_moves_no_other_image_that_has_versions_too():
     texts = {"a.Dockerfile": "FROM nvcr.io/nvidia/driver:580.65.06-ubuntu24.04\n"}
     assert [group.alone for group in drafted(texts)[2].sites.groups] == [False]
     texts["b.Dockerfile"] = "FROM nvcr.io/nvidia/k8s/container-toolkit:v1.18.0-ubuntu20.04\n"
-    assert [group.alone for group in drafted(texts)[2].sites.groups] == [True, True]
+    repository = drafted(texts)[2]
+    assert [group.alone for group in repository.sites.groups] == [True, True]
+    for tag, image in {"v1.19.1-ubuntu20.04": "container-toolkit", "590.48.01-ubuntu24.04": "driver"}.items():
+        assert [group.name for group in repository.of_group("", tag).sites.groups] == [image]
+    texts["c.Dockerfile"] = "FROM nvcr.io/nvidia/k8s/device-plugin:v1.2.0-ubuntu20.04\n"
+    with pytest.raises(RunbookError, match="name one of device-plugin, container-toolkit as group"):
+        drafted(texts)[2].of_group("", "v1.19.1-ubuntu20.04")
 
 
 def test_rows_of_a_matrix_that_name_several_tags_need_not_move_together():

@@ -555,3 +555,32 @@ def test_a_group_that_moves_alone_is_moved_by_name_only() -> None:
     with pytest.raises(RunbookError, match="name one of torch, triton as group"):
         both.of_group("", "26.04-py3")
     assert [group.name for group in both.of_group("", NEW_CUDA).sites.groups] == ["cuda"]
+
+
+@pytest.mark.parametrize(
+    ("majors", "tag", "names"),
+    [
+        ((1, 4), "v1.2.0", ["torch"]),
+        ((1, 4), "v3.0.0", ["torch"]),
+        ((1, 4), "v5.0.0", ["triton"]),
+        ((1, 4), "v0.9.0", None),
+        ((4, 4), "v4.1.0", None),
+        ((1, None), "v4.1.0", None),
+    ],
+)
+def test_a_version_moves_the_group_of_its_major_version(
+    majors: tuple[int | None, int | None], tag: str, names: list[str] | None
+) -> None:
+    text = "version: 1\ngroups:\n"
+    for name, major in zip(("torch", "triton"), majors, strict=True):
+        text += f"  - name: {name}\n    image: nvcr.io/acme/{name}\n    alone: true\n"
+        if major is not None:
+            text += f"    major: {major}\n"
+        text += f"    pins:\n      - {{path: {name}, find: {{file: whole}}}}\n"
+    assert valid(text)
+    repository = parse(text, "a/b")
+    if names is None:
+        with pytest.raises(RunbookError, match="name one of torch, triton as group"):
+            repository.of_group("", tag)
+    else:
+        assert [group.name for group in repository.of_group("", tag).sites.groups] == names

@@ -92,7 +92,8 @@ class _Moves(NamedTuple):
 class _DraftGroup:
     """The pins of one image and edition.
 
-    ``alone``: past bumps did not move them together with a group that can have the same tags.
+    ``alone``: past bumps did not move them together with a group that can have the same tags.  ``major``: the version
+    that they have, if they are ``versioned``.
     """
 
     name: str
@@ -102,6 +103,7 @@ class _DraftGroup:
     alone: bool = False
     digests: bool = False
     versioned: bool = False
+    major: int = 0
 
     def lines(self) -> Iterator[str]:
         yield f"  - name: {self.name}"
@@ -113,6 +115,8 @@ class _DraftGroup:
             yield "    digests: true"
         if self.alone:
             yield "    alone: true  # moves only when the parameter group names it"
+        if self.alone and self.versioned:
+            yield f"    major: {self.major}  # or a tag has this major version, or a later one below the next group's"
         yield "    pins:"
         yield from (f"    {line}" for line in _entry_lines(self.entries))
 
@@ -156,8 +160,14 @@ def draft(
         entries, without = _entries(references, files, texts, cis)
         left_out += without
         if any(entry.role.startswith("lockstep") for entry in entries):
+            versions = _versions(references)
             drafted[key] = _DraftGroup(
-                names[key], *key[:2], entries, digests=pin_digests, versioned=_is_versioned(references)
+                names[key],
+                *key[:2],
+                entries,
+                digests=pin_digests,
+                versioned=bool(versions),
+                major=max(versions, default=0),
             )
         else:
             for entry in entries:
@@ -186,10 +196,11 @@ def _key(classified: ClassifiedReference) -> GroupKey:
     return classified.reference.image, edition(tag) if tag else "", classified.cadence
 
 
-def _is_versioned(references: Sequence[ClassifiedReference]) -> bool:
-    """Return True if all pins have a version, no month, so that the tag of a month is none of their image."""
+def _versions(references: Sequence[ClassifiedReference]) -> list[int]:
+    """Return the major versions of the pins; empty if one has a month, because a month may then be their image's."""
     tags = [reference.reference.read_tag for reference in references if reference.role == "lockstep"]
-    return all(isinstance(tag, NumberedTag) and not tag.is_month for tag in tags)
+    versions = [tag.major for tag in tags if isinstance(tag, NumberedTag) and not tag.is_month]
+    return versions if len(versions) == len(tags) else []
 
 
 def _leading(discovered: Sequence[ClassifiedReference]) -> Set[GroupKey]:

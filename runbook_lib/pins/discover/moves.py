@@ -15,7 +15,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import edition, family_of, is_older
 from runbook_lib.images.reference import ImageRef, Tag
 from runbook_lib.pins.discover.references import Reference, references
-from runbook_lib.pins.discover.roles import ClassifiedReference, Role
+from runbook_lib.pins.discover.roles import ClassifiedReference, Role, incomparable
 
 _FOR_PEOPLE = frozenset({"documentation", "comment", "test", "record", "foreign"})
 #: Fewer bumps prove nothing; one that moved so often before the last bump was forgotten there.
@@ -281,7 +281,7 @@ def _settle(
     tags = sorted((tag for tag, order in bumps.items() if order > born), key=lambda tag: bumps[tag])
     taken = [moves[tag] for tag in tags if tag in moves]
     tag = entry.reference.read_tag
-    if len(tags) < (1 if taken else _ENOUGH) or not entry.reference.complete or tag is None:
+    if len(tags) < (1 if taken else _ENOUGH) or incomparable(entry.reference) or tag is None:
         return entry
     history = f"moved in {len(taken)} of {len(tags)} bumps"
     if taken:

@@ -103,7 +103,7 @@ class _Occurrence:
     def may_be_read(self) -> bool:
         """True if a program may read the reference, and its image can be compared."""
         is_live = self.nature.kind in _READ | _READ_IN_CI
-        return is_live and not self.nature.for_people and not _incomparable(self.reference)
+        return is_live and not self.nature.for_people and not incomparable(self.reference)
 
 
 def discover(
@@ -278,7 +278,7 @@ def _role(occurrence: _Occurrence, leading: Tag | None, *, differs: bool, only_p
         return "ignore", "nothing reads it"
     if kind == "test":
         return "ignore", "it belongs to a test"
-    if reason := _incomparable(occurrence.reference):
+    if reason := incomparable(occurrence.reference):
         return "ignore", reason
     if kind == "record":
         return "frozen", "a record of the past, which must not move"
@@ -303,7 +303,7 @@ def _reader(nature: Nature) -> str:
     return nature.tool or "a build"
 
 
-def _incomparable(reference: Reference) -> str:
+def incomparable(reference: Reference) -> str:
     """Return the reason why the image of the reference cannot be compared; empty if it can."""
     if reference.variable:
         return "a variable or a placeholder stands in place of the tag"

@@ -88,6 +88,11 @@ def test_a_document_follows_if_most_bumps_moved_it(versions, role):
     assert settled(*versions)["README.md:1"][0] == role
 
 
+def test_a_moving_tag_is_no_pin():
+    texts = [{"run.py": f'IMAGE = "nvcr.io/nvidia/nemo:{tag}"\n'} for tag in ("25.02", "25.04", "dev", "dev")]
+    assert settled(*months(*texts))["run.py:1"][0] == "ignore"
+
+
 def test_a_correction_to_an_older_tag_is_no_bump():
     newer, older = f"FROM {IMAGE}:25.05-py3\n", f"FROM {IMAGE}:25.01-py3\n"
     result = settled(*({"a/Dockerfile": text, "b/Dockerfile": newer} for text in (newer, older)))
