@@ -98,8 +98,6 @@ def _ask_all(open_cards: tuple[Card, ...], held: cards.Answers) -> dict[str, Map
             if option.parameter in cards.PARAMETERS:
                 typed = _read(f"Reason [{option.reason}]: " if option.reason else "Reason: ")
                 answer["reason"] = typed or option.reason
-            if option.choice == "accept" and card.word:
-                answer["typed"] = _read(f"Type {card.word} to accept the {card.danger}: ") or ""
         elif key == "c" and card.earlier:
             answer = dict(card.earlier)
         elif key in _MOVES:
@@ -108,6 +106,8 @@ def _ask_all(open_cards: tuple[Card, ...], held: cards.Answers) -> dict[str, Map
         else:
             print("Press one of the keys listed above.")
             continue
+        if answer["choice"] == "accept" and card.word:
+            answer["typed"] = _read(f"Type {card.word} to accept the {card.danger}: ") or ""
         if problem := cards.problem(card, answer):
             print(style.paint(f"✗ {problem}", "red"))
             continue

@@ -4,7 +4,7 @@ import difflib
 import fnmatch
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import Refused
@@ -12,7 +12,7 @@ from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.golden.form import Judgement
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.shifts import SHIFT_LIMIT, Group
-from runbook_lib.text.decisions import entries
+from runbook_lib.text.decisions import confirmed, confirms, entries
 from runbook_lib.text.redact import Redactor
 
 #: The verdicts that a person may overrule.
@@ -87,19 +87,20 @@ def parse(text: str, redactor: Redactor) -> tuple[Acceptance, ...]:
     return tuple(Acceptance.of(entry, reason) for entry, reason in reasons.items())
 
 
-def apply(judgement: Judgement, acceptances: Iterable[Acceptance]) -> Judgement:
-    """Change the verdict on a held-back file to refresh if all of its reasons are accepted."""
-    if judgement.verdict not in _ACCEPTABLE:
-        return judgement
-    used: dict[str, Acceptance] = {}
-    metrics = [reason.metric for reason in judgement.reasons] or [""]
-    for metric in metrics:
-        for acceptance in acceptances:
-            if acceptance.covers(judgement.file, metric):
-                used.setdefault(metric, acceptance)
+def apply(judgement: Judgement, acceptances: Iterable[Acceptance], *, committed: bool = False) -> Judgement:
+    """Change the verdict on a held-back file to refresh if all of its reasons are accepted, and its danger is named.
+
+    ``committed``: a commit of the bump accepted it, for which the danger had to be named.
+    """
+    used = _used(judgement, acceptances)
     if not used:
         return judgement
     reasons = "; ".join(dict.fromkeys(acceptance.reason for acceptance in used.values()))
+    if not committed and not _is_confirmed(judgement, used):
+        entry = f"{judgement.file}: {confirmed(reasons, judgement.danger)}"
+        note = f"not accepted, because the reason does not name the {judgement.danger}; write “{entry}”"
+        return replace(judgement, notes=(*judgement.notes, note))
+    metrics = [reason.metric for reason in judgement.reasons] or [""]
     if not used.keys() >= set(metrics):
         note = f"accepted for {', '.join(sorted(used))} only: {reasons}"
         return replace(judgement, notes=(*judgement.notes, note))
@@ -108,24 +109,73 @@ def apply(judgement: Judgement, acceptances: Iterable[Acceptance]) -> Judgement:
     return replace(judgement, verdict="refresh", accepted=reasons, accepted_metrics=accepted_metrics)
 
 
-def apply_all(verdicts: Verdicts, acceptances: Sequence[Acceptance], earlier: Sequence[Acceptance] = ()) -> Verdicts:
-    """Apply all acceptances to the files; groups are also accepted by those of ``earlier`` refreshes."""
+def _used(judgement: Judgement, acceptances: Iterable[Acceptance]) -> dict[str, Acceptance]:
+    """Return the first acceptance of each reason of a held-back file, by metric."""
+    used: dict[str, Acceptance] = {}
+    if judgement.verdict in _ACCEPTABLE:
+        metrics = [reason.metric for reason in judgement.reasons] or [""]
+        for acceptance in acceptances:
+            for metric in metrics:
+                if acceptance.covers(judgement.file, metric):
+                    used.setdefault(metric, acceptance)
+    return used
+
+
+def _is_confirmed(judgement: Judgement, used: Mapping[str, Acceptance]) -> bool:
+    return any(confirms(acceptance.reason, judgement.danger) for acceptance in used.values())
+
+
+def apply_all(
+    verdicts: Verdicts, acceptances: Sequence[Acceptance], earlier: Sequence[Acceptance] = (), *,
+    committed: bool = False,
+) -> Verdicts:  # fmt: skip
+    """Apply all acceptances to the files; groups are also accepted by those of ``earlier`` refreshes.
+
+    A reason must name the danger, unless it comes from a commit of the bump (``committed``).
+    """
     groups = []
     for group in verdicts.groups:
-        reasons = [entry.reason for entry in (*acceptances, *earlier) if entry.covers_group(group)]
+        danger, reasons = verdicts.danger(group), []
+        for entry in (*acceptances, *earlier):
+            if entry.covers_group(group) and (committed or confirms(entry.reason, danger)):
+                reasons.append(entry.reason)
         groups.append(replace(group, accepted=reasons[0]) if reasons else group)
-    judgements = tuple(apply(judgement, acceptances) for judgement in verdicts.judgements)
+    judgements = tuple(apply(judgement, acceptances, committed=committed) for judgement in verdicts.judgements)
     return replace(verdicts, judgements=judgements, groups=tuple(groups))
 
 
-def covered(acceptances: Iterable[Acceptance], verdicts: Verdicts) -> dict[str, list[str]]:
-    """Return for each entry the files and metrics that it would accept."""
+def unconfirmed(acceptances: Sequence[Acceptance], verdicts: Verdicts) -> dict[str, str]:
+    """Return by name the reason that would accept a dangerous file or group whose given reason does not.
+
+    ``verdicts`` are those to which the acceptances have been applied.
+    """
+    result = {}
+    for group in verdicts.groups:
+        for entry in acceptances:
+            if entry.covers_group(group) and not group.accepted:
+                result[group.id] = confirmed(entry.reason, verdicts.danger(group))
+    for judgement in verdicts.judgements:
+        used = _used(judgement, acceptances)
+        if used and not _is_confirmed(judgement, used):
+            reasons = dict.fromkeys(acceptance.reason for acceptance in used.values())
+            result[judgement.file] = confirmed(", ".join(reasons), judgement.danger)
+    return result
+
+
+def covered(
+    acceptances: Iterable[Acceptance], verdicts: Verdicts, without: Container[str] = ()
+) -> dict[str, list[str]]:
+    """Return for each entry the files and metrics, and the groups, that it would accept, ``without`` some by name."""
     held_back = [judgement for judgement in verdicts.judgements if judgement.verdict in _ACCEPTABLE]
     result: dict[str, list[str]] = {}
     for acceptance in acceptances:
         names = result.setdefault(acceptance.entry, [])
-        names += [group.sentence for group in verdicts.groups if acceptance.covers_group(group)]
+        for group in verdicts.groups:
+            if acceptance.covers_group(group) and group.id not in without:
+                names.append(group.sentence)
         for judgement in held_back:
+            if judgement.file in without:
+                continue
             metrics = [reason.metric for reason in judgement.reasons] or [""]
             accepted = [metric for metric in metrics if acceptance.covers(judgement.file, metric)]
             if accepted:

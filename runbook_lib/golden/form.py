@@ -16,12 +16,11 @@ from runbook_lib.golden.ci_rules import ComparisonConfig
 from runbook_lib.golden.losses import LossChange, fingerprint, is_loss, loss_change
 from runbook_lib.golden.measure import Measure, cost_changes, measure
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
+from runbook_lib.text.decisions import DIVERGENCE, LOST_METRIC
 
 Verdict = Literal["unchanged", "refresh", "ambiguous", "held back", "refused"]
 #: Verdicts that prevent a file from being written until a person, or another run, has decided.
 STOPPED = ("ambiguous", "held back", "refused")
-#: Dangers that nobody should accept with a single key.
-DIVERGENCE, LOST_METRIC = "divergence", "lost metric"
 #: Weights of reasons without a limit.
 _MISSING, _CHANGED = 2.0, 1.5
 

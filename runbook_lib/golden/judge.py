@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 from runbook_lib.golden.common_losses import split_common
-from runbook_lib.golden.form import DIVERGENCE, LOST_METRIC, STOPPED, Judgement, ReviewReason, Verdict, examine
+from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, examine
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.noise import NoiseModel, learn, observed_tail, probability
 from runbook_lib.golden.shifts import SHIFT_LIMIT, Deviation, Group, common_reasons, split
+from runbook_lib.text.decisions import DIVERGENCE, LOST_METRIC
 
 #: The accepted number of false questions: the largest of a share of all questions, one, or one per a fixed number of
 #: files.

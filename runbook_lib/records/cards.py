@@ -13,13 +13,12 @@ from typing import Any
 from runbook_lib import notebooks
 from runbook_lib.records import attachments, run_view, timeline
 from runbook_lib.records.archive import read_records
+from runbook_lib.text.decisions import WORDS, confirmed
 
 #: The parameters of the form ``name: reason; …``, which contain decisions.
 PARAMETERS = ("accept", "broken", "reenable", "rerun", "hold")
 #: The parameters of the bump notebook with which a person decides.
 BUMP_PARAMETERS = ("accept", "broken", "rerun", "hold", "allow")
-#: The word that a person must type before a dangerous value can be accepted.
-WORDS = {"divergence": "diverges", "lost metric": "lost"}
 _LABELS = {
     "accept": "Accept", "broken": "Broken: issue and quarantine", "rerun": "Run again", "hold": "Hold: do not merge",
     "search": "Search for the cause (bisect-image)", "reenable": "Re-enable", "allow": "Confirm",
@@ -87,12 +86,15 @@ Answers = Mapping[str, Mapping[str, str]]
 
 
 def entries(cards: Iterable[Card], answers: Answers) -> dict[str, dict[str, str]]:
-    """Return the reasons in the answers, by parameter and name."""
+    """Return the reasons in the answers, by parameter and name.  That for a dangerous value begins with its word."""
     result: dict[str, dict[str, str]] = {}
     for card in cards:
         answer = answers.get(card.id, {})
         if option := card.option(answer.get("choice", "")):
-            result.setdefault(option.parameter, {})[option.name] = answer.get("reason", "")
+            reason = answer.get("reason", "")
+            if option.choice == "accept":
+                reason = confirmed(reason, card.danger)
+            result.setdefault(option.parameter, {})[option.name] = reason
     return result
 
 

@@ -80,9 +80,9 @@ class StepRecord:
             self._checks.append(check)
             self._add("check", name=check.name, status=check.status, detail=check.detail)
 
-    def allowed(self, exception: str, reason: str) -> None:
-        """Add an exception that was needed and is named in the parameter ``allow``."""
-        self._add("exception", exception=exception, reason=reason)
+    def allowed(self, exception: str, reason: str, danger: str = "") -> None:
+        """Add an exception that was needed, and that a person has allowed; ``danger`` is that of an accepted value."""
+        self._add("exception", exception=exception, reason=reason, **({"danger": danger} if danger else {}))
 
     def warn(self, *sentences: str) -> None:
         """Add warnings: things a person should know although nothing failed."""

@@ -121,6 +121,8 @@ def _exceptions(run: Predicate) -> Iterator[RecordedDecision]:
         decision = f"allowed {name}"
         if name.startswith("accept "):
             decision = f"accepted the new values of {name.removeprefix('accept ')}"
+            if danger := entry.get("danger"):
+                decision += f", a {danger}"
         at = str(entry.get("at") or run["started"])
         yield RecordedDecision(decision, str(entry.get("reason")), person(run), at)
 

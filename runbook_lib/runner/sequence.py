@@ -127,8 +127,13 @@ def conclude(step: StepRecord, results: Sequence[StepResult], additions: Sequenc
         return
     last = results[-1]
     waiting = next((result for result in results if result.state == "waiting"), None)
+    is_preview = bool(planned) and not step.bump.apply
     if waiting is not None:
-        step.waiting(f"{waiting.notebook}: {waiting.summary}", waiting.next)
+        sentence, action = f"{waiting.notebook}: {waiting.summary}", waiting.next
+        if is_preview:
+            sentence = f"Preview: would {'; '.join(planned)}. Now {sentence}"
+            action = f"Run it without -p apply False: {command(step.name, step.bump, apply=True)}"
+        step.waiting(sentence, action)
     elif all(result.state == "previewed" for result in results):
         plan = f"nothing to change; apply checks whether the bump is ready to merge. {last.summary}"
         if planned:

@@ -15,7 +15,7 @@ from runbook_lib.golden.form import STOPPED, Judgement
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.shifts import Group
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.runner.command_line import command
+from runbook_lib.runner.command_line import command, review
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit, edited_paths
 from runbook_lib.text.markdown import address, code, unlinked
@@ -63,6 +63,13 @@ class RefreshPlan:
     def accepted(self) -> list[Judgement]:
         """The written files that a person has accepted."""
         return [file for file in self.values.judged if file.accepted and file.file in self._written]
+
+    @property
+    def unconfirmed(self) -> str:
+        """A sentence on how to accept a danger that the given reason does not name; empty if there is none."""
+        written = "; ".join(f"{name}: {reason}" for name, reason in self.values.unconfirmed.items())
+        sentence = f" To accept a divergence or a lost metric, begin the reason with its word: “{written}”."
+        return sentence if written else ""
 
     @property
     def _written(self) -> set[str]:
@@ -173,10 +180,11 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> push_round.PushOutcome:
         _undo(step, branch.checkout, refresh.undone)
         step.report(f"Undid the uncommitted changes to {display.count(len(refresh.undone), 'golden file')}.")
     if refresh.edits:
-        accepted = {file.file: file.accepted for file in refresh.values.judged if file.accepted}
-        accepted |= {group.id: group.accepted for group in refresh.accepted_groups}
-        for name, reason in accepted.items():
-            step.allowed(f"accept {name}", reason)
+        for file in refresh.values.judged:
+            if file.accepted:
+                step.allowed(f"accept {file.file}", file.accepted, file.danger)
+        for group in refresh.accepted_groups:
+            step.allowed(f"accept {group.id}", group.accepted, refresh.values.verdicts.danger(group))
         branch_history.make(step, branch, refresh.edits, refresh.message)
     push = push_round.PushOutcome()
     if not bump.tag:  # the branch does not belong to the runbook, which must not push it
@@ -257,7 +265,7 @@ def _conclude(step: StepRecord, refresh: RefreshPlan, push: push_round.PushOutco
             sentence += f", and hold back {len(refresh.stopped)}"
         if refresh.waiting:
             sentence += f", and wait for {display.count(len(refresh.waiting), 'decision')} about many files"
-        step.done(f"{sentence}.", command(step.name, bump, apply=True))
+        step.done(f"{sentence}.{refresh.unconfirmed}", command(step.name, bump, apply=True))
     elif refresh.stopped or refresh.waiting:
         _wait_for_decision(step, refresh, push)
     elif push.waiting:
@@ -282,7 +290,9 @@ def _wait_for_decision(step: StepRecord, refresh: RefreshPlan, push: push_round.
         reasons.append(f"{display.count(count, 'golden file')} {display.be(count)} held back ({names})")
     first = [group.id for group in refresh.waiting] + [file.file for file in refresh.stopped]
     fix = f'Accept them by name, -r accept "{first[0]}: reason; …", or quarantine the test with 06-broken-tests.'
-    sentence = f"waiting for a person: {'; '.join(reasons)}"
+    if refresh.run.bump.tag:
+        fix = f"Make the decisions: {review(refresh.run.bump)}"
+    sentence = f"waiting for a person: {'; '.join(reasons)}{refresh.unconfirmed.rstrip('.')}"
     if push.waiting:
         fix = f"{fix} {push.next}"
     step.waiting(sentence, fix)

@@ -1,7 +1,14 @@
 """Decisions of a user in one parameter: ``name: reason; name: reason``."""
 
+import re
+
 from runbook_lib.errors import Refused
 from runbook_lib.text.redact import Redactor
+
+#: Dangers of a golden value that nobody should accept without naming them.
+DIVERGENCE, LOST_METRIC = "divergence", "lost metric"
+#: The word by which a person names a danger: it is typed in a form, and begins the reason.
+WORDS = {DIVERGENCE: "diverges", LOST_METRIC: "lost"}
 
 
 def entries(text: str, parameter: str, form: str, redactor: Redactor) -> dict[str, str]:
@@ -22,3 +29,13 @@ def entries(text: str, parameter: str, form: str, redactor: Redactor) -> dict[st
             raise Refused(f"{parameter} names {name} twice. Give it one reason.")
         reasons[name] = " ".join(reason.split())
     return reasons
+
+
+def confirms(reason: str, danger: str) -> bool:
+    """Return True if a reason may accept a value: it begins with the word for the danger, or there is no danger."""
+    return re.match(rf"\W*{WORDS.get(danger, '')}\b", reason, re.IGNORECASE) is not None or danger not in WORDS
+
+
+def confirmed(reason: str, danger: str) -> str:
+    """Return a reason that names the danger: ``diverges: reason``."""
+    return reason if confirms(reason, danger) else f"{WORDS[danger]}: {reason}"

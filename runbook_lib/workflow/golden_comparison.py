@@ -39,7 +39,8 @@ class GoldenComparison:
     """A run's golden values and the verdicts on them.
 
     ``old`` and ``new`` are keyed by ``<model>/<test case>/golden_values_….json``.  ``undecided`` are the failed
-    jobs that these values do not explain; ``covers`` maps each entry of ``accept`` to the files that it accepts.
+    jobs that these values do not explain; ``covers`` maps each entry of ``accept`` to the files that it accepts, and
+    ``unconfirmed`` each dangerous file or group that it does not accept to the reason that would.
     """
 
     ci_run: ChosenRun
@@ -52,6 +53,7 @@ class GoldenComparison:
     undecided: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     covers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    unconfirmed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def judged(self) -> tuple[Judgement, ...]:
@@ -85,6 +87,10 @@ class GoldenComparison:
         if self.covers:
             covered = [{"accept": entry, "files": "; ".join(files) or "none"} for entry, files in self.covers.items()]
             view += display.note("Accepted:") + display.table(covered)
+        if self.unconfirmed:
+            rows = [{"file": name, "accept": f"{name}: {reason}"} for name, reason in self.unconfirmed.items()]
+            view += display.note("Not accepted: the reason does not begin with the word for the danger. Write:")
+            view += display.table(rows)
         rows = []
         for problem in self.collection.problems:
             rows.append({"job": problem.job, "file": problem.file or problem.artifact, "why": problem.sentence})
@@ -148,12 +154,14 @@ def collect(
     attempts = golden_refreshes.read_attempts(ci_run)
     runners = {file.path: file.runner for file in collection.files}
     verdicts = _judge_since_fork(branch, texts, new, history, attempts, runners, lint=LINT in paths)
-    covers = acceptance.covered(acceptances, verdicts)
+    before = verdicts
     earlier: tuple[acceptance.Acceptance, ...] = ()
     if acceptances or verdicts.groups:
         earlier = golden_refreshes.accepted_earlier(branch, ci_run.pull_request.records)
     acceptance.require_coverage(acceptances, verdicts, {entry.name for entry in earlier})
     verdicts = acceptance.apply_all(verdicts, acceptances, earlier)
+    unconfirmed = acceptance.unconfirmed(acceptances, verdicts)
+    covers = acceptance.covered(acceptances, before, unconfirmed)
     tests: list[ScopedTest] = []
     warnings: list[str] = []
     listed = [path for path in paths if path.startswith(f"{recipes.FOLDER}/") and path.endswith((".yaml", ".yml"))]
@@ -169,7 +177,7 @@ def collect(
     coverage = _coverage(source, collection, known, tests)
     undecided = undecided_jobs(ci_run, collection.files, verdicts, new, on_branch)
     return GoldenComparison(
-        ci_run, collection, old, new, verdicts, history, coverage, undecided, tuple(warnings), covers
+        ci_run, collection, old, new, verdicts, history, coverage, undecided, tuple(warnings), covers, unconfirmed
     )
 
 

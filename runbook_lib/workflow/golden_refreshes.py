@@ -67,7 +67,7 @@ def changed_since_fork(
     elsewhere = measured_elsewhere(branch, branch.fork, dict.fromkeys(paths, refreshed) | dict(runners))
     written_texts = {path.removeprefix(f"{FOLDER}/"): after.get(path, current[path]) for path in paths}
     examined = examine_all({**current, **old}, written_texts, lint=current[LINT] is not None, elsewhere=elsewhere)
-    written = acceptance.apply_all(judge_all(examined, past), acceptances)
+    written = acceptance.apply_all(judge_all(examined, past), acceptances, committed=True)
     stopped = {file.file: file for file in new.judgements if file.verdict in STOPPED or file.file in new.waiting}
     judgements = [stopped.pop(file.file, file) for file in written.judgements]
     groups = {group.id: group for group in (*written.groups, *new.groups)}

@@ -42,7 +42,7 @@ from runbook_lib.workflow.pull_request import PullRequestState, read_state
 _CI = "a green CI run of the head commit"
 _COMMITS = "commits that are the runbook's own or confirmed"
 _PINS = "pins that agree on that commit"
-_VALUES = "golden values with nothing held back"
+_VALUES = "golden values without open decisions"
 _ISSUES = "an open issue for every broken test"
 _GITLAB = "a green pipeline on GitLab"
 _PUSHED = "a push of the local commits"

@@ -26,7 +26,11 @@ GIVEN = {"given": {"tag": "26.04-py3", "apply": True}, "resolved": {"tag": "26.0
         ("j\nb\n\n", {"broken": "gpt/b@dgx_h100: it hangs"}, 1),
         ("h\nask\nb\nit crashes\n", {"hold": f"{FILE}: ask", "broken": "gpt/b@dgx_h100: it crashes"}, 0),
         ("a\nfine\nno\nj\n", None, 1),  # a divergence needs its word
-        ("a\nfine\ndiverges\nk\nx\nj\nb\n\n", {"accept": f"{FILE}: fine", "broken": "gpt/b@dgx_h100: it hangs"}, 0),
+        (
+            "a\nfine\ndiverges\nk\nx\nj\nb\n\n",
+            {"accept": f"{FILE}: diverges: fine", "broken": "gpt/b@dgx_h100: it hangs"},
+            0,
+        ),
     ],
 )
 def test_answers_become_the_parameters_of_the_next_run(

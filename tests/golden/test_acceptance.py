@@ -1,9 +1,21 @@
+from dataclasses import replace
+
 import pytest
 
 from runbook_lib.errors import Refused
-from runbook_lib.golden.acceptance import Acceptance, apply, apply_all, covered, parse, require_coverage, require_known
+from runbook_lib.golden.acceptance import (
+    Acceptance,
+    apply,
+    apply_all,
+    covered,
+    parse,
+    require_coverage,
+    require_known,
+    unconfirmed,
+)
 from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.judge import Verdicts
+from runbook_lib.golden.losses import LossChange
 from runbook_lib.golden.shifts import Group
 from runbook_lib.text.redact import Redactor
 
@@ -87,6 +99,43 @@ def accept(text):
     require_known(entries, [judgement.file for judgement in JUDGED])
     require_coverage(entries, VERDICTS)
     return entries
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["a divergence", "a lost metric"])
+@pytest.mark.parametrize(
+    ("name", "reason", "accepted"),
+    [
+        (GB200, "right", False),
+        (GB200, "it no longer WORD", False),
+        (GB200, "WORD: right", True),
+        (GB200, "Word, but right", True),
+        ("*", "right", False),
+        ("*", "WORD: right", True),
+    ],
+)
+def test_a_danger_is_accepted_only_by_a_reason_that_begins_with_its_word(lost, name, reason, accepted):
+    word = "lost" if lost else "diverges"
+    entries = parse(f"{name}: {reason.replace('WORD', word).replace('Word', word.title())}", Redactor({}))
+    change = LossChange(9.0, 9, 0.1, 0.1, 0.0, {}, 5, diverges=True)
+    dangerous = Judgement(GB200, "held back", (ReviewReason("lm loss", "worse", kind="gone" if lost else ""),))
+    verdicts = Verdicts((dangerous if lost else replace(dangerous, losses={"lm loss": change}), held_back(H100, TIME)))
+    judged, other = (applied := apply_all(verdicts, entries)).judgements
+    assert bool(judged.accepted) == accepted
+    assert bool(other.accepted) == (name == "*")  # the other decisions of a pattern are carried out
+    missing = unconfirmed(entries, applied)
+    assert missing.keys() == (set() if accepted else {GB200})
+    written = parse("; ".join(f"{file}: {why}" for file, why in missing.items()), Redactor({}))
+    assert accepted or apply(judged, written).accepted  # the message shows what to write
+    assert apply(verdicts.judgements[0], entries, committed=True).accepted
+
+
+def test_a_group_that_lost_a_metric_is_accepted_only_by_its_word():
+    group = replace(GROUP, metric="form", ratio=None)
+    for reason, accepted in [("right", False), ("lost: right", True)]:
+        entries = parse(f"{group.id}: {reason}", Redactor({}))
+        applied = apply_all(Verdicts(JUDGED, (group,)), entries)
+        assert bool(applied.groups[0].accepted) == accepted
+        assert unconfirmed(entries, applied) == ({} if accepted else {group.id: "lost: right"})
 
 
 def test_a_pattern_may_be_repeated():

@@ -72,6 +72,16 @@ def test_an_answer_is_complete_with_a_reason_and_the_word_of_its_danger(
     assert bool(cards.problem(card, answer)) is bool(problem)
 
 
+@pytest.mark.parametrize(
+    ("choice", "reason", "entry"),
+    [("accept", "fine", "diverges: fine"), ("accept", "Diverges, fine", "Diverges, fine"), ("hold", "fine", "fine")],
+)
+def test_the_reason_for_a_dangerous_value_names_the_danger_once(choice: str, reason: str, entry: str) -> None:
+    (card,) = cards.from_decisions([decision(danger="divergence")], ALL)
+    answers = {card.id: {"choice": choice, "reason": reason, "typed": "diverges"}}
+    assert cards.parameters([card], answers) == {choice: f"{FILE}: {entry}"}
+
+
 def test_answers_become_parameters() -> None:
     made = cards.from_decisions(
         [decision(test=TEST), decision("broken", "gpt/b@x"), decision("allow", "older-tag")], ALL

@@ -236,7 +236,7 @@ def test_two_concurrent_bumps_open_one_pull_request(world: practice.World) -> No
     assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
 
 
-ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: known, and right"
+ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: diverges: known, and right"
 BROKEN = "gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs; moe/gpt3_moe_mcore_tp2_ep4_memory: out of memory"
 
 

@@ -159,11 +159,14 @@ def test_a_second_run_does_nothing(at: World) -> None:
 def test_an_accepted_value_is_refreshed_and_the_reason_kept(at: World) -> None:
     step05(at)
     before = at.github().pulls()[0].body
-    step05(at, accept=f"{REGRESSION}: the new cuDNN sums in another order")
+    step05(at, accept=f"{REGRESSION}: diverges: the new cuDNN sums in another order")
     assert changed(at) == [f"{FOLDER}/{REGRESSION}"]
     assert "another order" in git(at.checkout.path, "log", "-1", "--format=%B")
     (said,) = at.said("exception")
-    assert (said["exception"], said["reason"]) == (f"accept {REGRESSION}", "the new cuDNN sums in another order")
+    assert (said["exception"], said["reason"]) == (
+        f"accept {REGRESSION}",
+        "diverges: the new cuDNN sums in another order",
+    )
     body = at.github().pulls()[0].body
     assert "5 refreshed, 0 held back" in body
     assert "another order" in body
@@ -171,7 +174,7 @@ def test_an_accepted_value_is_refreshed_and_the_reason_kept(at: World) -> None:
         before[before.index("### Golden") :], ""
     )
     # Said again, with the file no more held back, it is nothing new.
-    step05(at, accept=f"{REGRESSION}: the new cuDNN sums in another order")
+    step05(at, accept=f"{REGRESSION}: diverges: the new cuDNN sums in another order")
     assert at.effects() == []
 
 
@@ -194,7 +197,7 @@ def test_an_invalid_acceptance_is_refused(at: World, accept: str, says: str) -> 
 
 
 def test_a_round_is_pushed_once_and_tested(at: World) -> None:
-    ran = step05(at, allow="partial-round", accept=f"{REGRESSION}: right")
+    ran = step05(at, allow="partial-round", accept=f"{REGRESSION}: diverges: right")
     head = git(at.checkout.path, "rev-parse", "HEAD")
     assert (ran.push.commit, git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")) == (head, head)
     assert [effect for effect in at.effects() if effect != "edit"] == ["commit", "push", "comment", "pull request"]
@@ -243,9 +246,20 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
 )
 def test_an_invalid_acceptance_is_refused_before_there_is_a_run(tmp_path: Path, accept: str, says: str) -> None:
     with world(tmp_path) as at:
-        step05(at, mode="preview", accept=f"{REGRESSION}: right")
+        step05(at, mode="preview", accept=f"{REGRESSION}: diverges: right")
         with pytest.raises(Refused, match=says):
             step05(at, mode="preview", accept=accept)
+
+
+@pytest.mark.parametrize("mode", ["preview", "apply"])
+def test_a_divergence_stays_held_back_until_the_reason_names_it(at: World, mode: str) -> None:
+    ran = step05(at, mode=mode, accept=f"{REGRESSION}: right")
+    assert [judgement.file for judgement in ran.plan.stopped] == [REGRESSION]
+    assert [edit.path for edit in ran.plan.edits] == [f"{FOLDER}/{name}" for name in DRIFTED]  # these are not lost
+    entry = f"{REGRESSION}: diverges: right"
+    assert f"“{entry}”" in at.outcome()
+    assert entry in ran.found.show().text
+    assert step05(at, mode=mode, accept=entry).plan.stopped == ()
 
 
 @pytest.mark.parametrize(
@@ -253,7 +267,7 @@ def test_an_invalid_acceptance_is_refused_before_there_is_a_run(tmp_path: Path, 
     [
         (False, "", ["refresh 4 golden files in one commit on branch bump/main/dev-26.04-py3", push_round.PUSH]),
         (True, "", [push_round.PUSH]),  # what an earlier run committed and did not push
-        (True, f"{REGRESSION}: right", [f"accept {REGRESSION}, a divergence (right)",
+        (True, f"{REGRESSION}: diverges: right", [f"accept {REGRESSION}, a divergence (diverges: right)",
                                         "refresh 1 golden file in one commit on branch bump/main/dev-26.04-py3",
                                         push_round.PUSH]),
     ],
@@ -324,7 +338,7 @@ def test_the_values_of_a_forks_run_are_refused(at: World, monkeypatch: pytest.Mo
 
 
 def test_a_run_of_an_older_commit_needs_the_exception(at: World) -> None:
-    ran = step05(at, allow="partial-round", accept=f"{REGRESSION}: right")
+    ran = step05(at, allow="partial-round", accept=f"{REGRESSION}: diverges: right")
     old = ran.found.ci_run.url.rpartition("/")[2]
     with pytest.raises(Refused, match="allow=older-run"):
         step05(at, run_id=old)
@@ -367,7 +381,7 @@ def test_nan_is_refused_even_if_it_is_accepted(at: World, monkeypatch: pytest.Mo
     ran = step05(at)
     assert {one.file: one.verdict for one in ran.found.judged}[REGRESSION] == "refused"
     with pytest.raises(Refused, match="NaN"):
-        step05(at, accept=f"{REGRESSION}: never mind")
+        step05(at, accept=f"{REGRESSION}: diverges: never mind")
 
 
 def test_a_contributor_without_rights_waits_for_a_maintainer(at: World) -> None:
@@ -418,7 +432,7 @@ def test_an_unreachable_gitlab_is_reported(
 
 def test_a_pipeline_of_another_commit_is_refused(gitlab: World) -> None:
     number = gitlab.gitlab().pipelines(git(gitlab.remote, "rev-parse", "bump/main/dev-26.04-py3"))[0].id
-    step05(gitlab, allow="partial-round", accept=f"{REGRESSION}: right")
+    step05(gitlab, allow="partial-round", accept=f"{REGRESSION}: diverges: right")
     with pytest.raises(Refused, match="allow=older-run"):
         step05(gitlab, source="gitlab", run_id=str(number))
 
@@ -450,16 +464,16 @@ def test_values_of_any_run_without_a_bump(feature: World, run_id: str) -> None:
     step05(feature, mode="preview", **options)
     assert feature.outcome() == "Preview: would refresh 4 golden files, and hold back 1."
     assert (feature.state(), feature.effects()) == (before, [])
-    step05(feature, **options, accept="*hybrid* [lm loss]: a new kernel")
+    step05(feature, **options, accept="*hybrid* [lm loss]: diverges: a new kernel")
     assert feature.effects() == ["edit"] * 5 + ["commit"]
     assert sorted(changed(feature)) == sorted(f"{FOLDER}/{name}" for name in [*DRIFTED, REGRESSION])
     assert git(feature.checkout.path, "log", "-1", "--format=%s %D").endswith("HEAD -> feature/faster")
-    assert f"- {REGRESSION} [lm loss]: a new kernel" in git(feature.checkout.path, "log", "-1", "--format=%b")
+    assert f"- {REGRESSION} [lm loss]: diverges: a new kernel" in git(feature.checkout.path, "log", "-1", "--format=%b")
     assert feature.outcome() == "Refreshed 5 golden files on feature/faster."
     assert feature.said("done")[-1]["next"].endswith("push origin feature/faster")
     # Nothing is pushed or commented, and a second run with the same text does nothing.
     assert before[3:] == feature.state()[3:]
-    step05(feature, **options, accept="*hybrid* [lm loss]: a new kernel")
+    step05(feature, **options, accept="*hybrid* [lm loss]: diverges: a new kernel")
     assert feature.effects() == []
     assert feature.outcome() == "Already done: the branch has all golden values of this run."
 
@@ -592,7 +606,7 @@ def test_a_group_that_was_committed_by_hand_is_not_ready_before_it_is_accepted(
 
     def requirement() -> readiness.Requirement:
         state = readiness.check(bump_branch.find(at.checkout, bump_to()), at.github(), at.step(bump_to()).records)
-        return next(each for each in state.requirements if each.name == "golden values with nothing held back")
+        return next(each for each in state.requirements if each.name == "golden values without open decisions")
 
     assert requirement().ok
     files = [name for name in DRIFTED if "h100" in name]
@@ -650,7 +664,7 @@ def test_an_ambiguous_value_is_held_back_and_recorded_for_the_next_attempt(
 def test_a_pattern_accepts_metrics_of_several_files_once(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 2.5)
     entry = "moe/*/golden_values_dev_dgx_*.json [iteration-time]"
-    accept = f"{entry}: the new kernel is slower; {REGRESSION}: right"
+    accept = f"{entry}: the new kernel is slower; {REGRESSION}: diverges: right"
     with pytest.raises(Refused, match=r"matches nothing .* Held back: .*moe.*\[iteration-time\]"):
         step05(at, mode="preview", accept="moe/* [iteration-tim]: slow")
     files = [name for name in DRIFTED if name.startswith("moe")]
@@ -659,7 +673,7 @@ def test_a_pattern_accepts_metrics_of_several_files_once(at: World, monkeypatch:
     step05(at, mode="apply", accept=accept)
     message = git(at.checkout.path, "log", "-1", "--format=%B")
     assert all(f"- {name} [iteration-time]: the new kernel is slower" in message for name in files)
-    assert f"- {REGRESSION}: right" in message
+    assert f"- {REGRESSION}: diverges: right" in message
     again = step05(at, mode="apply", accept=accept)  # nothing is held back any more, and nothing is refused
     assert (again.plan.edits, again.plan.stopped) == ((), ())
 

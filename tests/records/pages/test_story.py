@@ -73,7 +73,8 @@ def test_complete_bump_is_shown_in_order(tmp_path: Path) -> None:
     )  # fmt: skip
     record(
         tmp_path, "05-golden-values", "done", "Refreshed 2 files.", at=4, parent=parent,
-        exceptions=[{"at": "2026-04-01T00:04:10.000Z", "exception": "accept a/b.json", "reason": "known"}],
+        exceptions=[{"at": "2026-04-01T00:04:10.000Z", "exception": "accept a/b.json", "reason": "diverges: known",
+                     "danger": "divergence"}],
         files={"executed.ipynb": executed("<svg/>"),
                "verdicts.csv": "file,verdict,reasons,accepted\na/b.json,refresh,up to 0.9,known\nc/d.json,refresh,,\n"},
     )  # fmt: skip
@@ -85,7 +86,7 @@ def test_complete_bump_is_shown_in_order(tmp_path: Path) -> None:
         "CI run https://ci/5", "Ada <ada@x>", "Decisions by people",
         "quarantined gpt_long@dgx_h100 as broken, with the issue #11 it hangs 2026-04-01 00:03:00",
         "re-enabled gpt_short@dgx_h100 fixed in #12 2026-04-01 00:03:00",
-        "accepted the new values of a/b.json known 2026-04-01 00:04:10",
+        "accepted the new values of a/b.json, a divergence diverges: known 2026-04-01 00:04:10",
         "Moved pins", "docker/.ngc_version.dev:1 whole file nvcr.io/nvidia/pytorch:26.02-py3",
         "Before the merge", "a green CI run ✓ met Run 5.",
         "All facts", "o/r, branch main", "26.04-py3 (dev) sha256:abc", "issue #11 https://x/11", "c0ffee",

@@ -77,7 +77,7 @@ def test_an_ambiguous_value_runs_again_and_ends_as_flaky(
         step05(at, let_go=True)
         at.now[0] += 1000
         # The round is pushed without the ambiguous file, and then nothing but another attempt can decide.
-        assert judged(at, accept=f"{REGRESSION}: right").verdict == "ambiguous"
+        assert judged(at, accept=f"{REGRESSION}: diverges: right").verdict == "ambiguous"
         step06(at, broken_tests=BOTH)
         assert "push" in at.effects()
         assert f"{FOLDER}/{FILE}" not in git(at.checkout.path, "diff", "--name-only", "origin/main", "HEAD").split()

@@ -121,7 +121,7 @@ def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
 
 
 def test_a_preview_announces_the_push_of_earlier_commits(at: World) -> None:
-    step05(at, accept=f"{REGRESSION}: right")
+    step05(at, accept=f"{REGRESSION}: diverges: right")
     step06(at, mode="preview")
     assert [it["sentence"] for it in at.said("planned")] == [push_round.PUSH]
     assert at.outcome() == "Preview: 0 tests would be marked broken; 2 failed jobs are open."
@@ -178,7 +178,7 @@ def test_an_issue_names_the_image_only_where_the_base_branch_passes(at: World) -
 
 @pytest.mark.slow
 def test_unavailable_values_leave_their_job_open_and_are_reported(at: World) -> None:
-    step05(at, accept=f"{REGRESSION}: right")
+    step05(at, accept=f"{REGRESSION}: diverges: right")
     at.forge.fail("GET", "/actions/artifacts/[0-9]+/zip$", 404, times=99)
     found = step06(at, broken_tests=BOTH).plan.triage
     open_job = "hybrid/hybrid_mr_tp2_cp2 - latest"
@@ -203,7 +203,7 @@ def test_no_retry_is_advised_for_expired_values(at: World, monkeypatch: pytest.M
 
 
 def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -> None:
-    step05(at, accept=f"{REGRESSION}: right")
+    step05(at, accept=f"{REGRESSION}: diverges: right")
     count = len(issues(at))
     ran = step06(at, broken_tests=BOTH)
     effects = [effect for effect in at.effects() if effect != "edit"]
@@ -247,7 +247,7 @@ def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: Worl
             folder.mkdir(parents=True)
             lines = ["job,class,url", f"{name},flaky infrastructure,{url}", f"gpt/{HANG} - latest,hang,{url}"]
             (folder / "failures.csv").write_text("\n".join(lines) + "\n")
-    step05(at, accept=f"{REGRESSION}: right")
+    step05(at, accept=f"{REGRESSION}: diverges: right")
     ran = step06(at, broken_tests=BOTH)
     assert f"{name} was flaky before, 3 times: 2026-01-01 in dev-26.02-py3 (https://x/1)" in " ".join(
         ran.plan.triage.flaky_history([name, f"gpt/{HANG} - latest"])
@@ -398,7 +398,7 @@ def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("GITLAB_URL", raising=False)
     found = look(at)
     assert [it.name for it in found.missing] == ["a green CI run of the head commit"]
-    step05(at, accept=f"{REGRESSION}: right")
+    step05(at, accept=f"{REGRESSION}: diverges: right")
     assert "a push of the local commits" in [it.name for it in look(at).missing]
     step06(at, broken_tests=BOTH)
     at.now[0] += 1000
