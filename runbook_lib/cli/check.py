@@ -38,15 +38,17 @@ def command(options: argparse.Namespace) -> int:
         image_type=options.image_type,
         repository=repository,
     )
-    if not options.pins and is_named_by_files(checkout, repository):
+    in_sync = result.outcome == "in sync"
+    has_details = options.verbose or not in_sync
+    if (has_details or options.json) and not options.pins and is_named_by_files(checkout, repository):
         note = f"No remote names the repository. It was identified as {repository.name} from its files."
         result = replace(result, notes=(*result.notes, note))
-    in_sync = result.outcome == "in sync"
     if options.json:
         print(json.dumps(result.as_json(), indent=2))
     else:
-        details, newline, summary = result.as_text(table=options.verbose or not in_sync).rpartition("\n")
-        print(f"{details}{newline}{paint(summary, _COLOURS[result.outcome])}")
+        details, newline, summary = result.as_text(details=has_details).rpartition("\n")
+        hint = " --verbose lists them." if result.sentences and not has_details else ""
+        print(f"{details}{newline}{paint(summary + hint, _COLOURS[result.outcome])}")
     if options.github:
         _annotate(result)
     return _EXIT[result.outcome]

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 _EXAMPLES = {
     "check": "runbook check ~/Megatron-LM --ref main --ref 'core_r*'",
-    "run": "runbook run bump -p tag 26.04-py3 -p wait True",
+    "run": "runbook run bump -p tag 26.05-py3 -p wait True",
     "lab": "runbook lab ~/runbooks",
     "status": "runbook status --audit ~/audit",
     "review": "runbook review 26.05-py3",
@@ -25,6 +25,8 @@ _EXAMPLES = {
     "completion": "source <(runbook completion bash)",
 }
 
+#: The commands whose examples are in the help of ``runbook``.
+_FIRST = ("run", "review", "status", "check")
 #: The commands whose exit status is an answer, so that ``--quiet`` leaves one.
 _ANSWERS = (
     "add-test", "audit replay", "audit verify", "check", "follow", "golden diff", "image driver", "pins validate",
@@ -39,6 +41,10 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="runbook",
         description="Move a repository's pins of its base image to a new one, and show the status.",
+        epilog="Examples, first a bump in practice on this machine:\n"
+        + "".join(f"  {_EXAMPLES[name]}\n" for name in _FIRST)
+        + "\n`runbook COMMAND --help` shows the options and an example of a command.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--version", action=_VersionAction, nargs=0, help="show the version, and the commit of a checkout"

@@ -69,6 +69,12 @@ class Verdicts:
         dangers = {judgement.danger for judgement in self.judgements if judgement.file in group.files}
         return DIVERGENCE if "loss" in group.metric and DIVERGENCE in dangers else ""
 
+    def exceptions(self, group: Group) -> tuple[str, ...]:
+        """Return the files of a group that are decided by themselves, with the danger of each."""
+        files = (judgement for judgement in self.judgements if judgement.file in group.files)
+        stopped = (judgement for judgement in files if judgement.verdict in STOPPED)
+        return tuple(f"{file.file} ({file.danger or file.verdict})" for file in stopped)
+
     @property
     def accepted_dangers(self) -> tuple[str, ...]:
         """A sentence for each divergence and each lost metric that a person accepted, sorted by name."""

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from runbook_lib import display, notebooks
@@ -32,6 +33,10 @@ from runbook_lib.workflow.run_choice import ChosenRun
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+#: Seconds between two lines of progress.
+_PROGRESS_PAUSE = 15.0
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,12 @@ class GoldenComparison:
             return display.note("There is nothing to collect.")
         view = display.View("", "")
         if groups := self.verdicts.groups:
-            view += display.note("One decision for many files:") + display.table(summary.group_rows(groups))
+            rows = []
+            for group in groups:
+                row = {"group": group.id, "change": group.sentence, "files": display.count(len(group.files), "file")}
+                separate = ", ".join(self.verdicts.exceptions(group))
+                rows.append(row | {"decided separately": separate, "accepted": group.accepted})
+            view += display.note("One decision for many files:") + display.table(rows)
         empty = "No golden value of this run differs from ours."
         view += display.table(summary.verdict_rows(self.judged), empty=empty)
         if self.covers:
@@ -91,11 +101,11 @@ class GoldenComparison:
             rows = [{"file": name, "accept": f"{name}: {reason}"} for name, reason in self.unconfirmed.items()]
             view += display.note("Not accepted: the reason does not begin with the word for the danger. Write:")
             view += display.table(rows)
-        rows = []
+        unavailable = []
         for problem in self.collection.problems:
-            rows.append({"job": problem.job, "file": problem.file or problem.artifact, "why": problem.sentence})
-        if rows:
-            view += display.note("Unavailable, and therefore not used:") + display.table(rows)
+            unavailable.append({"job": problem.job, "file": problem.file or problem.artifact, "why": problem.sentence})
+        if unavailable:
+            view += display.note("Unavailable, and therefore not used:") + display.table(unavailable)
         return view + display.notes(self.warnings, title="Warnings")
 
     def frame(self) -> "pd.DataFrame":
@@ -141,8 +151,12 @@ def collect(
     paths, acceptances = _list_paths(branch), acceptance.parse(accepted, Redactor(os.environ))
     known = _golden_paths(paths)
 
+    reported = monotonic()
+
     def progress(done: int, total: int, _last: str) -> None:
-        if done * 10 // total > (done - 1) * 10 // total:  # about ten times in total
+        nonlocal reported
+        if done == total or monotonic() - reported > _PROGRESS_PAUSE:
+            reported = monotonic()
             report(f"{done} of {total} artifacts read")
 
     acceptance.require_known(acceptances, sorted(map(_short, known)))

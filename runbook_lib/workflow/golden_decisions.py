@@ -41,8 +41,9 @@ def request(step: StepRecord, values: GoldenComparison, groups: Iterable[Group],
     plots = _StoredPlots(step)
     for group in groups:
         offer = _search(values, group)
+        exceptions = ", ".join(values.verdicts.exceptions(group))
         facts: dict[str, object] = {
-            "numbers": group.sentence,
+            "numbers": group.sentence + (f"; decided separately: {exceptions}" if exceptions else ""),
             "danger": values.verdicts.danger(group),
             "files": list(group.files),
             "key": decision_facts.fingerprint(group.id, f"{group.ratio or 0:.2f}", len(group.files)),

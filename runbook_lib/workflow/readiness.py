@@ -1,8 +1,8 @@
 """A bump's readiness to merge: the requirements, each checked again, and the work left to people."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib import display, notebooks
@@ -47,6 +47,8 @@ _ISSUES = "an open issue for every broken test"
 _GITLAB = "a green pipeline on GitLab"
 _PUSHED = "a push of the local commits"
 _ACCEPTED = "A person accepted"
+#: The links of a bump's record to the runs of the checked commit.
+_LINKS = {_CI: "CI run", _GITLAB: "GitLab pipeline"}
 _LIFT = "Fix the cause, or bump to another image. To lift the hold, run bump without it."
 
 
@@ -54,7 +56,7 @@ _LIFT = "Fix the cause, or bump to another image. To lift the hold, run bump wit
 class Requirement:
     """A condition for the merge.  ``ok`` is None if it does not apply, and ``detail`` the evidence or the reason.
 
-    ``running``: CI will decide it without a person.
+    ``running``: CI will decide it without a person.  ``url`` is that of the run or pipeline of the checked commit.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Requirement:
     detail: str
     next: str = ""
     running: bool = False
+    url: str = ""
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,8 @@ def _check_ci(state: PullRequestState, github: GitHub, pull: Pull) -> Iterator[R
     if passed:
         moved = f", which has since moved by {state.behind} commits." if state.behind else " as it is."
         detail += f" It tested the merge with {pull.base_ref}{moved}"
-    yield Requirement(_CI, passed, detail, status.next, running=status.run is not None and not status.is_over)
+    running = status.run is not None and not status.is_over
+    yield Requirement(_CI, passed, detail, status.next, running, status.run.url if status.run else "")
 
 
 def _check_commits(state: PullRequestState, pull: Pull, records: Path | None) -> Requirement:
@@ -226,13 +230,13 @@ def _check_gitlab(bump: Bump, pull: Pull) -> Requirement:
         return Requirement(_GITLAB, False, f"{short} has no pipeline.", action)
     detail = f"Pipeline {pipeline.id} for {short}: {pipeline.status}. {pipeline.url}"
     if pipeline.status == "skipped":
-        return Requirement(_GITLAB, None, detail)
+        return Requirement(_GITLAB, None, detail, url=pipeline.url)
     if pipeline.status == "success":
-        return Requirement(_GITLAB, True, detail)
+        return Requirement(_GITLAB, True, detail, url=pipeline.url)
     action = "Run bump again."
     if pipeline.status == "failed":
         action = f"{notebooks.GOLDEN_VALUES}, then {notebooks.BROKEN_TESTS}"
-    return Requirement(_GITLAB, False, detail, action)
+    return Requirement(_GITLAB, False, detail, action, url=pipeline.url)
 
 
 def _check_pushed(branch: BumpBranch, pull: Pull) -> Requirement:
@@ -245,7 +249,7 @@ def _check_pushed(branch: BumpBranch, pull: Pull) -> Requirement:
 def _left_to_people(state: PullRequestState, pull: Pull) -> Iterator[str]:
     repository = state.bump.repository
     if pull.draft:
-        yield f"Press *Ready for review* on {pull.url}."
+        yield f"Press “Ready for review” on {pull.url}."
     yield "Get the code owners' reviews."
     if not repository.workflow:
         yield f"{ci_triggers.describe(state.branch)} Read the checks of {pull.url}, which are not followed here."
@@ -267,7 +271,11 @@ def finish(
     if not step.bump.apply:
         held = [f"end with “do not merge”: {name}: {reason}" for name, reason in holds(hold).items()]
         actions += [{"sentence": sentence, "publish": False} for sentence in held]
+    if readiness.requirements:  # the steps may have linked runs of earlier commits
+        results = tuple(_without_links(result, _LINKS.values()) for result in results)
     conclude(step, results, actions)
+    for each in readiness.requirements:
+        step.link(_LINKS.get(each.name, ""), each.url)
     if readiness.problem or not all(result.ok for result in results):
         return display.note(readiness.problem or "A step failed, so the bump is not ready.")
     for each in readiness.requirements:
@@ -288,6 +296,10 @@ def finish(
         limit = "" if readiness.follows_ci else ", except for CI, which is not followed here"
         step.done(f"Ready to merge{limit}: every requirement was checked and is met.", " ".join(readiness.people))
     return readiness.show()
+
+
+def _without_links(result: StepResult, names: Collection[str]) -> StepResult:
+    return replace(result, links={name: url for name, url in result.links.items() if name not in names})
 
 
 def _not_ready(bump: Bump, missing: Sequence[Requirement], results: Sequence[StepResult]) -> tuple[str, str]:

@@ -98,16 +98,15 @@ class Survey:
                 rows.append(ref | group | pin | {"verdict": verdict.state})
         return rows
 
-    def as_text(self, *, table: bool = True) -> str:
+    def as_text(self, *, details: bool = True) -> str:
         """Return the table, the problems in complete sentences, and the outcome as the last line.
 
-        Without ``table`` the table is omitted, so the text is one line if all is well.
+        Without ``details``, for pins that are in sync, only what limits the answer precedes the outcome.
         """
-        text = []
-        if table:
-            rows = self.rows()
-            text = [*aligned([list(rows[0]), *(list(row.values()) for row in rows)]), ""]
-        text += self.notes
+        if not details:
+            return _printable("\n".join((*self.notes, self.summary)))
+        rows = self.rows()
+        text = [*aligned([list(rows[0]), *(list(row.values()) for row in rows)]), "", *self.notes]
         for snapshot in self.snapshots:
             if not snapshot.verdicts:
                 text.append(f"{snapshot.name} has no known pin site. Exclude it by name: --ref '^{snapshot.name}'")
@@ -115,8 +114,7 @@ class Survey:
         if text and text[-1]:
             text.append("")
         text.append(self.summary)
-        # A value from a repository must not control the terminal.
-        return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in "\n".join(text))
+        return _printable("\n".join(text))
 
     @property
     def summary(self) -> str:
@@ -171,6 +169,11 @@ class Survey:
             "old_month": [vars(line) for line in self.old_months.lines],
             "refs": refs,
         }
+
+
+def _printable(text: str) -> str:
+    """Return a text in which no value from a repository controls the terminal."""
+    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
 
 
 def survey(

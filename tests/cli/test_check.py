@@ -116,8 +116,10 @@ def test_strict_makes_warnings_failures(clone, check):
     status, out, _ = check(clone)
     assert (status, out.splitlines()[-1]) == (
         0,
-        "In sync: 7 of 7 pins agree, 1 informational place not in sync (not counted).",
+        "In sync: 7 of 7 pins agree, 1 informational place not in sync (not counted). --verbose lists them.",
     )
+    assert out.count("\n") == 1
+    _, out, _ = check("--verbose", clone)
     assert f"{LINTING}:3 (ARG FROM_IMAGE_NAME) names 26.01-py3, the dev pins 26.02-py3." in out
     status, out, _ = check("--strict", clone)
     assert status == 1

@@ -174,3 +174,8 @@ def test_an_earlier_acceptance_covers_no_larger_shift(ratio, accepted):
 def test_an_ambiguous_file_can_be_accepted():
     judgement = Judgement(H100, "ambiguous", (ReviewReason(TIME, "slower", ambiguous=True),))
     assert apply(judgement, parse(f"{H100}: known", Redactor({}))).verdict == "refresh"
+
+
+def test_a_group_names_the_files_that_are_decided_separately():
+    assert VERDICTS.exceptions(GROUP) == (f"{H100} (held back)",)
+    assert VERDICTS.exceptions(replace(GROUP, files=("gpt/e/golden_values_dev_dgx_gb200.json",))) == ()

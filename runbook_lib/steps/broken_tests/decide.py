@@ -1,6 +1,5 @@
 """Notebook 06-broken-tests: the tests that a person declares broken, and those to re-enable.  Changes nothing."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -113,8 +112,8 @@ class QuarantinePlan:
         causes = {}
         for test, job in self._open_tests.items():
             if job.on_base.state != "failing":
-                cause = issue_references.without_issues(" ".join(job.failure.cause.replace(";", ",").split()))
-                causes[test] = textwrap.shorten(cause, 120, placeholder=" …")
+                cause = " ".join(job.failure.cause.replace(";", ",").split())
+                causes[test] = issue_references.without_issues(cause)
         return causes
 
     def failing_on_base(self) -> dict[str, DiagnosedJob]:
