@@ -10,6 +10,7 @@ from runbook_lib.records.attachments import image
 from runbook_lib.records.pages import html
 from runbook_lib.records.pages.formats import abbreviate, format_time, run_duration
 from runbook_lib.records.statement import EXECUTED, REPORT
+from runbook_lib.records.timeline import person
 from runbook_lib.system.atomic_files import write
 from runbook_lib.text.sanitize import clean_html
 
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
 #: Maximum characters of one output, and of all images, in a report; the executed notebook beside it has everything.
 _LONGEST_OUTPUT, _IMAGES = 60_000, 400_000
 _LONGEST_REPORT = 900_000
-#: Title, statement field and columns of each table.
+#: Title, statement field and columns of each table; changes are folded.
+_CHANGES = "Changes"
 _TABLES = (
-    ("Checks", "checks", ("name", "status", "detail")),
     ("Decisions", "decisions", ("decision", "reason", "at (UTC)", "by")),
-    ("Changes", "effects", ("at (UTC)", "step", "effect", "target", "before", "after")),
+    ("Checks", "checks", ("name", "status", "detail")),
+    (_CHANGES, "effects", ("at (UTC)", "step", "effect", "target", "before", "after")),
     ("Exceptions allowed", "exceptions", ("exception", "reason")),
 )
 
@@ -43,19 +45,23 @@ def render(predicate: Mapping[str, Any], notebook: Mapping[str, Any]) -> str:
     is_cut = False
     images = html.ByteBudget(_IMAGES)
     length = 0
-    for cell in notebook["cells"]:
-        markup = _cell(cell, images)
+    for number, cell in enumerate(notebook["cells"]):
+        markup = _cell(cell, images, is_first=number == 0)
         length += len(markup)
         if length > _LONGEST_REPORT:
             is_cut = True
             break
         cells.append(markup)
+    outcome = predicate.get("outcome") or {}
     return html.render(
         "run.html",
         title=f"{predicate['notebook']['name']}: {predicate['state']}",
         made_of="",
-        sentence=(predicate.get("outcome") or {}).get("sentence", ""),
+        state=predicate["state"],
+        sentence=outcome.get("sentence", ""),
+        next=outcome.get("next", ""),
         values=_facts(predicate),
+        folded=dict(_folded(predicate)),
         tables=list(_tables(predicate)),
         steps=predicate.get("steps") or (),
         warnings=predicate.get("warnings"),
@@ -67,27 +73,38 @@ def render(predicate: Mapping[str, Any], notebook: Mapping[str, Any]) -> str:
 
 def _facts(predicate: Mapping[str, Any]) -> dict[str, object]:
     bump = predicate["bump"]
-    library = predicate.get("library") or {}
-    parameters = predicate.get("parameters") or {}
     mode = predicate.get("mode") or ""
     if mode == "publish" and bump["practice"]:
         mode = "publish, to the practice environment's forge, like every run with apply there"
     return {
-        "next": (predicate.get("outcome") or {}).get("next"),
         "bump": f"{bump['repository']}, {bump['base']}, {bump['image_type']}, {bump['tag'] or 'no tag'}",
         "world": "practice: nothing left the machine" if bump["practice"] else "",
         "mode": mode,
-        "links": predicate.get("links"),
+        "links": [f"{name}: {url}" for name, url in (predicate.get("links") or {}).items()],
         "started": format_time(predicate["started"]),
         "duration": run_duration(predicate),
-        "by": predicate.get("who"),
-        "parameters given": parameters.get("given"),
-        "parameters": parameters.get("resolved"),
-        "resolved": predicate.get("inputs"),
-        "library": {**library, "dirty": "with uncommitted changes" if library.get("dirty") else None},
-        "part of": predicate.get("parent"),
-        "record": predicate["id"],
+        "by": person(predicate),
     }
+
+
+def _folded(predicate: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the title and the facts of each part that few readers need."""
+    library, parameters = predicate.get("library") or {}, predicate.get("parameters") or {}
+    given, resolved = parameters.get("given") or {}, parameters.get("resolved") or {}
+    if given:
+        yield "Parameters given", given
+    if resolved:
+        yield "All parameters", resolved
+    yield (
+        "Inputs and environment",
+        {
+            **(predicate.get("inputs") or {}),
+            "run by": predicate.get("who"),
+            "library": {**library, "dirty": "with uncommitted changes" if library.get("dirty") else None},
+            "part of": predicate.get("parent"),
+            "record": predicate["id"],
+        },
+    )
 
 
 def _tables(predicate: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -96,7 +113,7 @@ def _tables(predicate: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         rows = [_row(entry) for entry in predicate.get(field) or () if "parameter" not in entry]
         if rows:
             used = [name for name in columns if any(name in row for row in rows)]
-            yield {"title": title, "columns": used, "rows": rows}
+            yield {"title": title, "columns": used, "rows": rows, "is_open": title != _CHANGES}
 
 
 def _row(entry: Mapping[str, Any]) -> dict[str, object]:
@@ -109,13 +126,14 @@ def _row(entry: Mapping[str, Any]) -> dict[str, object]:
     return row
 
 
-def _cell(cell: Mapping[str, Any], images: html.ByteBudget) -> "Markup":
+def _cell(cell: Mapping[str, Any], images: html.ByteBudget, *, is_first: bool = False) -> "Markup":
     from markupsafe import Markup
 
     kind, content = cell["cell_type"], "".join(cell["source"])
     if kind == "markdown":
         import mistune
 
+        kind = "introduction" if is_first else kind
         content = Markup(clean_html(str(mistune.create_markdown(escape=False, plugins=["table"])(content))))
     cell_outputs = Markup(outputs(cell, images) if kind == "code" else "")
     markup: Markup = html.macros("notebook.html").cell(kind, content, cell_outputs)

@@ -1,5 +1,6 @@
 """The page of one record."""
 
+import re
 from typing import Any
 
 from archives import BUMP, elements, words
@@ -45,3 +46,17 @@ def test_only_tables_are_in_boxes_that_scroll() -> None:
 
 def test_every_mark_has_a_word() -> None:
     assert all(mark.split(" ", 1)[1] == name for name, mark in MARKS.items())
+
+
+def test_the_outcome_comes_first_and_parameters_and_code_are_folded() -> None:
+    text = page({"text/plain": "the plot"}, parameters={"given": {"tag": "26.04-py3"}, "resolved": {"base": "main"}},
+                library={"version": "1.2"}, state="waiting", effects=[{"at": RUN["started"], "effect": "push"}])  # fmt: skip
+    assert '<div class="status waiting">' in text
+    shown = text.partition("<main>")[2]
+    for part in re.findall(r"<details><summary.*?</details>", shown, re.DOTALL):
+        shown = shown.replace(part, "")
+    assert "Done." in shown
+    assert "the plot" in shown
+    for folded in ("<dt>tag</dt>", "1.2", "<dt>base</dt>", '<pre class="input">', "push"):
+        assert folded in text
+        assert folded not in shown
