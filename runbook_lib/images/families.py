@@ -106,12 +106,15 @@ ALIBABA = Family(
     ("egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/egslingjun/training-nv-pytorch",),
     AlibabaTag.parse,
 )
+#: Versions of CUDA, never months, at NGC and at Docker Hub.
+CUDA = Family("CUDA", ("nvcr.io/nvidia/cuda", "docker.io/nvidia/cuda"), NumberedTag.parse_version)
 #: NGC's other images, regardless of their names.
 NUMBERED = Family("NGC", (), NumberedTag.parse)
 
 #: Those whose tags are versions, never months: a bump to a month does not fit them.
 VERSIONED = Family("NGC, by version", (), NumberedTag.parse_version)
 NGC_HOST = "nvcr.io"
+DOCKER_HUB = "docker.io"
 #: Images of an unknown family.
 OTHER = Family("other", (), OtherTag.parse)
 AnyFamily = Family[Tag]
@@ -120,7 +123,7 @@ FAMILIES: tuple[AnyFamily, ...] = (NGC, NEMO, COREWEAVE, ALIBABA)
 
 def family_of(ref: ImageRef) -> AnyFamily | None:
     """Return the family of an image, at its own registry or at a mirror with the same path; None if unknown."""
-    for family in FAMILIES:
+    for family in (*FAMILIES, CUDA):
         for image in family.images:
             path = image.partition("/")[2]
             if ref.name == image or ref.repository == path or ref.repository.endswith(f"/{path}"):

@@ -70,10 +70,14 @@ class RegexMatches:
     regex: re.Pattern[str]
     selector: str
 
+    @property
+    def group(self) -> str:
+        """The name of the group around the value."""
+        return next((name for name in self.regex.groupindex if name in PARTS), "image")
+
     def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
-        part = next((name for name in self.regex.groupindex if name in PARTS), "")
-        spans = (match.span(part or "image") for match in self.regex.finditer(text))
-        return _locations(text, spans, self.selector, part)
+        spans = (match.span(self.group) for match in self.regex.finditer(text))
+        return _locations(text, spans, self.selector, self.group)
 
 
 @dataclass(frozen=True)
@@ -236,10 +240,14 @@ class UntrustedRegex:
 
     pattern: str
 
+    @property
+    def group(self) -> str:
+        """The name of the group around the value."""
+        return untrusted_regex.validate(self.pattern)
+
     def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
         spans = untrusted_regex.spans(self.pattern, text)
-        group = untrusted_regex.validate(self.pattern)
-        return _locations(text, spans, f"regex {_short(self.pattern)}", "" if group == "image" else group)
+        return _locations(text, spans, f"regex {_short(self.pattern)}", self.group)
 
 
 @dataclass(frozen=True)
@@ -279,8 +287,11 @@ def _described(shape: Mapping[str, str | None]) -> str:
     return ", ".join(f"{key}: {value or '(absent)'}" for key, value in shape.items())
 
 
-def _locations(text: str, spans: Iterable[tuple[int, int]], selector: str, part: str = "") -> tuple[PinLocation, ...]:
+def _locations(
+    text: str, spans: Iterable[tuple[int, int]], selector: str, group: str = "image"
+) -> tuple[PinLocation, ...]:
     """Return locations in the order of the text, for which its lines are counted once."""
+    part = "" if group == "image" else group
     locations: list[PinLocation] = []
     line, counted = 1, 0
     for start, end in spans:

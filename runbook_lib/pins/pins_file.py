@@ -12,19 +12,20 @@ from typing import Any
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.families import ALIBABA, COREWEAVE, NEMO, NGC, NUMBERED, OTHER, VERSIONED, AnyFamily, family_of
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.pins import watch_rules
+from runbook_lib.pins import tag_parts, watch_rules
 from runbook_lib.pins.finders import (
     BuildArg,
     Counted,
     DockerArg,
     Finder,
+    RegexMatches,
     UntrustedRegex,
     WholeFile,
     YamlValue,
     literal_text,
 )
 from runbook_lib.pins.repositories import FILE, TITLE, Repository, UserOverlay
-from runbook_lib.pins.sites import PinGroup, PinSite, Sites
+from runbook_lib.pins.sites import PinGroup, PinSite, Sites, unread_parts
 from runbook_lib.text import untrusted_regex, user_file
 from runbook_lib.text.user_file import Keys, UserFile, load_schema
 
@@ -53,6 +54,13 @@ def parse(text: str, name: str, origin: str = FILE) -> Repository:
         if not any(site.lockstep for site in sites_of_group):
             expected = "at least one pin of the kind lockstep, with which the others are compared"
             raise file.refusal((*keys, "pins"), expected)
+        for index, site in enumerate(sites_of_group):
+            if unread_parts(site, sites_of_group):
+                place = (*keys, "pins", index)
+                key = "tag" if "tag" in file.value(place) else "find"
+                raise file.refusal(
+                    (*place, key), f"another pin of {site.path} and of this group, which names the rest of its tag"
+                )
         groups.append(group)
         pins += [replace(site, group=group.name) for site in sites_of_group]
     sites = Sites(tuple(groups), tuple(pins), platforms=tuple(values.get("platforms", ())))
@@ -109,6 +117,9 @@ def _pin(file: UserFile, keys: Keys) -> PinSite:
     elif values["path"].startswith((".gitlab/", ".gitlab-ci")):
         reader = "gitlab"
     finder = _finder(file, (*keys, "find", way), way, value)
+    form = values.get("tag", "")
+    if not form and isinstance(finder, UntrustedRegex | RegexMatches) and finder.group != "image":
+        form = tag_parts.default_form(finder.group)
     return PinSite(
         values["path"],
         Counted(finder, values.get("count", 1), f"find: {way}", f"{file.origin}:{file.line(keys)}"),
@@ -119,7 +130,7 @@ def _pin(file: UserFile, keys: Keys) -> PinSite:
         frozen=kind == "frozen",
         follows=kind == "follow",
         dockerfile=values.get("dockerfile", ""),
-        tag_form=values.get("tag", ""),
+        tag_form=form,
         image=_image(file, (*keys, "image")).name if "image" in values else "",
     )
 

@@ -236,7 +236,6 @@ def _edit(
     for (path, (start, end)), sharing in pins_by_span.items():
         pin, new = sharing[0], _new_image(sharing[0], target, digests)
         selector = "; ".join(dict.fromkeys(pin.location.selector for pin in sharing))
-        changes.append(PinChange(path, pin.line, selector, str(pin.image), new, pin.site.ci))
         written = new
         if tag_parts.part_of(pin.tag_form) == "digest":
             written = digests[pin.image.name]
@@ -245,6 +244,9 @@ def _edit(
                 written = tag_parts.extract(pin.tag_form, str(target))
             except CannotTell as error:
                 raise CannotTell(f"{pin.name}: {error}") from error
+        if written == pin.location.value:
+            continue  # the part of the tag that it holds is the same
+        changes.append(PinChange(path, pin.line, selector, str(pin.image), new, pin.site.ci))
         spans.setdefault(path, []).append((start, end, written))
     edits = (Edit(path, texts[path], splice(texts[path] or "", spans[path])) for path in spans)
     return tuple(changes), tuple(edits)

@@ -244,7 +244,7 @@ def _pins(site: PinSite, text: str, sites: Sites, *, only_tags: bool = False) ->
             if is_digest:
                 value = f"{name}:{_tag_beside(location, site, text, sites)}@{value}"
             elif form:
-                value = f"{name}:{tag_parts.compose(form, value)}"
+                value = f"{name}:{tag_parts.compose(_with_parts(form, location, site, text, sites), value)}"
             if not site.lockstep and not re.match(rf"{re.escape(name)}(?![\w./-])", value):
                 continue  # an informational site may name another image
             image = ImageRef.parse(value)
@@ -256,13 +256,51 @@ def _pins(site: PinSite, text: str, sites: Sites, *, only_tags: bool = False) ->
         yield pin
 
 
+def siblings(site: PinSite, pins: Iterable[PinSite]) -> Iterator[PinSite]:
+    """Yield the other sites with the image of a site in its file."""
+    for other in pins:
+        if (other.path, other.group, other.image) == (site.path, site.group, site.image) and other is not site:
+            yield other
+
+
+def unread_parts(site: PinSite, pins: Iterable[PinSite]) -> bool:
+    """Return True if no other site of the file holds the tag of a digest, or a part that a ``*`` stands for."""
+    forms = [other.tag_form for other in siblings(site, pins)]
+    if tag_parts.part_of(site.tag_form) == "digest":
+        return all(tag_parts.part_of(form) == "digest" for form in forms)
+    same = [form for form in forms if tag_parts.skeleton(form) == tag_parts.skeleton(site.tag_form)]
+    positions = {tag_parts.position(form) for form in (site.tag_form, *same)}
+    return len(positions) <= site.tag_form.count(tag_parts.ANY)
+
+
+def _with_parts(form: str, location: PinLocation, site: PinSite, text: str, sites: Sites) -> str:
+    """Return the form with the nearest value of each part that other sites of the file hold in place of its ``*``."""
+    parts: dict[int, PinLocation] = {}
+    for other in siblings(site, sites.pins) if tag_parts.ANY in form else ():
+        if tag_parts.skeleton(other.tag_form) != tag_parts.skeleton(form):
+            continue
+        number = tag_parts.position(other.tag_form)
+        with contextlib.suppress(CannotTell):  # reported where the other site itself is read
+            for part in other.finder.find(text, other.image or sites.group_of(other).image):
+                nearest = parts.setdefault(number, part)
+                if abs(part.start - location.start) < abs(nearest.start - location.start):
+                    parts[number] = part
+    pieces = form.split(tag_parts.ANY)
+    result, own = pieces[0], tag_parts.position(form)
+    for number, piece in enumerate(pieces[1:]):
+        part_number = number + (number >= own)
+        if part_number not in parts:
+            raise CannotTell(f"no other pin of the file holds part {part_number + 1} of the tag {form}.")
+        result += parts[part_number].value + piece
+    return result
+
+
 def _tag_beside(digest: PinLocation, site: PinSite, text: str, sites: Sites) -> Tag:
     """Return the tag of a digest that stands apart from it: that of the nearest pin of its group in its file."""
     tags: list[Pin] = []
-    for other in sites.pins:
-        if (other.path, other.group, other.image) == (site.path, site.group, site.image) and other is not site:
-            with contextlib.suppress(CannotTell):  # reported where the other site itself is read
-                tags += [pin for pin in _pins(other, text, sites, only_tags=True) if not pin.image.digest]
+    for other in siblings(site, sites.pins):
+        with contextlib.suppress(CannotTell):  # reported where the other site itself is read
+            tags += [pin for pin in _pins(other, text, sites, only_tags=True) if not pin.image.digest]
     if not tags:
         raise CannotTell("no other pin of the file names the tag of this digest.")
     return min(tags, key=lambda pin: abs(pin.location.start - digest.start)).tag

@@ -1,7 +1,8 @@
 """Values that are only a part of a reference: the tag, its month, the version at its beginning, or the digest.
 
-The form of a tag has the part in braces: ``{tag}``, ``{month}-py3``, ``{version}-cudnn-devel-ubuntu24.04``.  The form
-``{digest}`` is of a digest apart from its tag, such as at a key of its own.
+The form of a tag has the part in braces: ``{tag}``, ``{month}-py3``, ``{version}-cudnn-devel-ubuntu24.04``.  ``*``
+stands for the parts that other pins of the file hold: ``{version}-devel-ubuntu*`` and ``*-devel-ubuntu{version}``.  The
+form ``{digest}`` is of a digest apart from its tag, such as at a key of its own.
 """
 
 import re
@@ -17,6 +18,8 @@ PARTS: Mapping[str, str] = {
     "digest": r"sha256:[0-9a-f]{64}",
 }
 _PLACEHOLDER = re.compile(r"\{(tag|month|version|digest)\}")
+ANY = "*"
+_ANY_TEXT = r"[A-Za-z0-9_.]+"
 _MONTH_OF_NGC = "{month}-py3"
 
 
@@ -36,18 +39,33 @@ def compose(form: str, value: str) -> str:
     return _PLACEHOLDER.sub(lambda _: value, form, count=1)
 
 
+def skeleton(form: str) -> str:
+    """Return the form with ``*`` for its own part too, which all pins of the parts of a tag have in common."""
+    return _PLACEHOLDER.sub(ANY, form)
+
+
+def position(form: str) -> int:
+    """Return the number of ``*`` before the form's own part."""
+    return _PLACEHOLDER.split(form, maxsplit=1)[0].count(ANY)
+
+
 def extract(form: str, tag: str) -> str:
     """Return the part of a tag.  Raises CannotTell for a tag with a different form."""
     before, part, after = _PLACEHOLDER.split(form, maxsplit=1)
-    value = tag[len(before) : len(tag) - len(after)]
-    if not tag.startswith(before) or not tag.endswith(after) or not re.fullmatch(PARTS[part], value):
+    match = re.fullmatch(f"{_literal(before)}({PARTS[part]}){_literal(after)}", tag)
+    if match is None:
         raise CannotTell(f"the tag {tag} does not have the form {form}, of which the file names a part.")
-    return value
+    return match[1]
+
+
+def _literal(text: str) -> str:
+    return _ANY_TEXT.join(map(re.escape, text.split(ANY)))
 
 
 def form_around(before: str, value: str, after: str) -> str:
     """Return the form of a tag that has ``value`` between two texts."""
     part = "tag"
     if before or after:
-        part = next((name for name in ("month", "version") if re.fullmatch(PARTS[name], value)), "tag")
+        names = ("month", "version") if ANY not in before else ("version",)
+        part = next((name for name in names if re.fullmatch(PARTS[name], value)), "tag")
     return f"{before}{{{part}}}{after}"

@@ -911,12 +911,12 @@ def test_the_last_bumps_say_more_than_the_first(clone, run):
     """What people have begun to move, they go on to move; what has moved now and then stays for people to see."""
 
     def text(path, month):
-        head = {"docker/Dockerfile": "FROM ", "benchmark/run.yaml": "tag: "}.get(path, "Use ")
+        head = {"docker/Dockerfile": "FROM ", "results/run.yaml": "tag: "}.get(path, "Use ")
         return f"{head}{NGC}:{month}-py3\n"
 
     since = {
         "docker/Dockerfile": (), "README.md": (1, 2), "sometimes.md": (1, 3, 5), "run.sh": (1,),
-        "benchmark/run.yaml": (1,), "benchmark/run.md": (1,),
+        "results/run.yaml": (1,), "results/run.md": (1,),
     }  # fmt: skip
     for number in range(6):
         moved = {path: f"25.0{number + 1}" for path, skipped in since.items() if number not in skipped}
@@ -924,7 +924,7 @@ def test_the_last_bumps_say_more_than_the_first(clone, run):
     found = json.loads(run(clone, "--json")[1])["references"]
     assert {entry["path"]: entry["role"] for entry in found} == {
         "docker/Dockerfile": "lockstep dev", "README.md": "follow", "sometimes.md": "informational",
-        "run.sh": "lockstep dev", "benchmark/run.yaml": "follow", "benchmark/run.md": "frozen",
+        "run.sh": "lockstep dev", "results/run.yaml": "follow", "results/run.md": "frozen",
     }  # fmt: skip
 
 

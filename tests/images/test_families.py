@@ -10,6 +10,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import (
     ALIBABA,
     COREWEAVE,
+    CUDA,
     FAMILIES,
     NEMO,
     NGC,
@@ -137,12 +138,22 @@ def test_variants_of_ngc_tags_are_distinguished():
         ("acs-registry-vpc.cn-beijing.cr.aliyuncs.com/egslingjun/training-nv-pytorch:25.05", ALIBABA),
         ("nvcr.io/nvidia/pytorch-extra", NUMBERED),
         ("nvcr.io/other-nvidia/pytorch", NUMBERED),
-        ("docker.io/nvidia/cuda", None),
+        ("docker.io/nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04", CUDA),
+        ("nvcr.io/nvidia/cuda", CUDA),
+        ("docker.io/pytorch/pytorch", None),
         ("ghcr.io/coreweave/nccl-tests:1", None),
     ],
 )
 def test_the_family_is_known_by_the_path(text, family):
     assert family_of(ImageRef.parse(text)) is family
+
+
+def test_the_flavour_of_a_cuda_image_is_without_versions():
+    assert edition(CUDA.read("12.3.2-cudnn9-devel-ubuntu22.04")) == "cudnn-devel-ubuntu"
+    assert edition(CUDA.read("12.8.1-cudnn-devel-ubuntu24.04")) == "cudnn-devel-ubuntu"
+    assert edition(CUDA.read("12.8.1-runtime-ubi9")) == "runtime-ubi9"
+    with pytest.raises(RunbookError, match="a tag of a month"):
+        CUDA.read("26.04-py3")
 
 
 # Alibaba

@@ -417,9 +417,47 @@ def test_a_digest_apart_from_its_tag_moves_with_it() -> None:
 def test_a_digest_that_is_none_or_has_no_tag_stops_the_plan(text: str) -> None:
     with pytest.raises(CannotTell):
         bumped(APART_TEXTS | {"values.yaml": text}, APART)
-    only_digest = f"{TOP}pins:\n  - {{path: a, find: {{arg: X}}, tag: '{{digest}}'}}\n"
-    with pytest.raises(CannotTell, match="no other pin"):
-        bumped({"a": f"ARG X={OLD_DIGEST}\n"}, only_digest)
+
+
+COMPOSED = """version: 1
+image: nvcr.io/nvidia/cuda-dl-base
+pins:
+  - {path: Dockerfile, find: {arg: MONTH}, tag: "{month}-cuda*-devel-ubuntu*"}
+  - {path: Dockerfile, find: {arg: CUDA}, tag: "*-cuda{version}-devel-ubuntu*"}
+  - {path: Dockerfile, find: {arg: OS}, tag: "*-cuda*-devel-ubuntu{version}"}
+"""
+
+
+def test_the_parts_of_a_tag_move_together() -> None:
+    assert valid(COMPOSED)
+    sites = parse(COMPOSED, "a/b").sites
+    text = "ARG MONTH=25.09\nARG CUDA=13.0\nARG OS=24.04\nFROM x:$MONTH-cuda$CUDA-devel-ubuntu$OS\n"
+    target = sites.family.read("26.03-cuda13.2-devel-ubuntu24.04")
+    after = text.replace("25.09", "26.03").replace("13.0", "13.2")
+    assert outcome(check_pins({"Dockerfile": text}, sites, target)) == "out of sync"
+    made = pins.plan({"Dockerfile": text}, sites, target, "dev")
+    assert [edit.after for edit in made.edits] == [after]
+    assert [change.line for change in made.changes] == [1, 2]
+    assert outcome(check_pins({"Dockerfile": after}, sites, target)) == "in sync"
+    assert outcome(check_pins({"Dockerfile": after.replace("13.2", "13.1")}, sites, target)) == "out of sync"
+    with pytest.raises(CannotTell, match="does not have the form"):
+        pins.plan({"Dockerfile": text}, sites, sites.family.read("26.03-cuda13.2-runtime-ubuntu24.04"), "dev")
+    with pytest.raises(CannotTell, match="holds part 2"):
+        pins.plan({"Dockerfile": text.replace("ARG CUDA=13.0", "ARG CUDA")}, sites, target, "dev")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "  - {path: a, find: {arg: X}, tag: '{digest}'}\n",
+        "  - {path: a, find: {text: 'X={digest}'}}\n  - {path: b, find: {arg: X}}\n",
+        "  - {path: a, find: {arg: X}, tag: '{month}-*'}\n  - {path: a, find: {arg: Z}}\n",
+        "  - {path: a, find: {arg: X}, tag: '{month}-*-*'}\n  - {path: a, find: {arg: Z}, tag: '*-{tag}-*'}\n",
+    ],
+)
+def test_a_part_without_the_rest_of_its_tag_is_refused(lines: str) -> None:
+    with pytest.raises(RunbookError, match=r":4: (?:tag|find) is .*names the rest of its tag"):
+        parse(f"{TOP}pins:\n{lines}", "a/b")
 
 
 def test_a_pattern_with_the_old_tag_in_it_is_named() -> None:

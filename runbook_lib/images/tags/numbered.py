@@ -54,8 +54,11 @@ class NumberedTag:
 
     @property
     def edition(self) -> str:
-        """The words after the version: ``cuda-devel-ubuntu``, ``tf2-py3``; versions within them are ignored."""
-        return _NUMBERS.sub("", self._part("rest")).strip("-._")
+        """The words after the version: ``cuda-devel-ubuntu``, ``tf2-py3``; versions within them are ignored.
+
+        So is the version of cuDNN, which its word had until CUDA 12.3: ``12.3.2-cudnn9-devel-ubuntu22.04``.
+        """
+        return re.sub("cudnn[0-9]+", "cudnn", _NUMBERS.sub("", self._part("rest"))).strip("-._")
 
     @property
     def kind(self) -> Kind:

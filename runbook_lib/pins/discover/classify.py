@@ -38,6 +38,7 @@ _NEAR = 1000  # characters of a line, before a reference and after, that are con
 _BUILD_ARG = re.compile(r"--build-arg[ =]+[\"']?(?P<name>[A-Za-z_]\w*)=[\"']?$")
 _ASSIGNED = re.compile(r"(?<![\w-])(?P<name>[A-Za-z_]\w*)=[\"']?(?:\$\{\{[^}\n]{0,200})?[\"']?$")
 _ARGUMENT = re.compile(r"(?<!\S)(?P<name>[A-Za-z_]\w*)=\S*$")
+_NAME_BEFORE = re.compile(r"[\w./#+-]*:$")  # the name of the image whose tag alone is the reference
 _FILE = re.compile(r"[\w./-]+")
 _LTS = re.compile(r"(?<![A-Za-z])lts(?![A-Za-z])", re.IGNORECASE)
 _MAX_KEYS = 200  # characters of a path of keys in a sentence
@@ -121,6 +122,8 @@ class SourceFile:
     def _own_nature(self, reference: Reference) -> Nature:
         column = reference.column
         before = self.text[reference.start - min(column, _NEAR) : reference.start]
+        if reference.form == "{tag}" and before.endswith(":"):
+            before = _NAME_BEFORE.sub("", before)
         if self._stripped == (reference.start, reference.end):
             return self._nature("whole-file", "the file holds it and nothing else")
         if self.type == "document":
@@ -153,7 +156,10 @@ class SourceFile:
 
     def _past_reason(self) -> str:
         """Return the reason why the file is a record of the past; empty if it is not."""
-        if words := _WORDS["past"].intersection(re.split(r"[/._-]", self.path.lower())):
+        path = self.path.lower()
+        words = _WORDS["past"].intersection(re.split(r"[/._-]", path))
+        words |= _WORDS["past_names"].intersection(re.split(r"[._-]", path.rpartition("/")[2]))
+        if words:
             return f"the file is about the past ({', '.join(sorted(words))})"
         if self.for_people and (release := _OLD_RELEASE.search(self.path)):
             return f"of the release {release[0].strip('/')}"

@@ -34,6 +34,7 @@ _MAX_REGEX, _MAX_LOCATIONS = 1000, 1000  # characters of a regular expression, l
 _ANY_TAG, _ANY_DIGEST, _ANY_USER = r"[\w.-]+", r"sha256:\w+", r"/{2}[^/\s@]+@"
 _VARYING = re.compile(r"sha256:[0-9a-f]{64}|(?P<user>//[^/\s@]{1,200}@)")
 _LONGEST_NAME = 40  # maximum length of a group's name in the file format
+_LINES_ABOVE = 4  # in a pattern, if its own line is not unique
 _MAX_ENTRIES = 50  # of one file; nobody reads more
 
 
@@ -455,6 +456,10 @@ def _patterns(classified: ClassifiedReference, text: str) -> Iterator[str]:
     yield f"{anchored}{after}$"
     indentation = before[: len(before) - len(before.lstrip(" \t"))]
     yield f"^{_exactly(indentation)}{_around(before.lstrip(), reference)}{value}{after}$"
+    above = ""
+    for line in reversed(text[:begin].split("\n")[-1 - _LINES_ABOVE : -1]):
+        above = rf"{_around(line, reference)}\n{above}"
+        yield f"^{above}{_around(before, reference)}{value}{after}$"
 
 
 def _finders_by_kind(nature: Nature) -> Iterator[tuple[str, Finder]]:

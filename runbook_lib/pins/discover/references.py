@@ -1,33 +1,40 @@
 """The references to images of the known families in a text.
 
 A reference is the published name (``nvcr.io/nvidia/pytorch``), also in enroot's notation (``nvcr.io#nvidia/…``), the
-same path at a mirror, which is a host or a variable, or the path alone if a tag of the family follows.
+same path at a mirror, which is a host or a variable, or the path alone if a tag of the family follows, which means
+Docker Hub for an image that is there.
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.families import FAMILIES, NGC, NGC_HOST, NUMBERED, AnyFamily
+from runbook_lib.images.families import CUDA, DOCKER_HUB, FAMILIES, NGC, NGC_HOST, NUMBERED, AnyFamily
 from runbook_lib.images.reference import ImageRef, Tag
 from runbook_lib.pins.discover.split_tags import (
     digest_beside,
     of_annotations,
     of_inline,
     of_keys,
+    of_named_values,
+    of_names,
     of_registries,
+    of_tags_beside_registries,
     of_variables,
 )
 
 #: Path → host and family.
 _KNOWN: dict[str, tuple[str, AnyFamily]] = {}
-for _family in FAMILIES:
+_AT_HUB = set[str]()  # paths of images that a name without a registry may mean
+for _family in (*FAMILIES, CUDA):
     for _image in _family.images:
         _host, _, _path = _image.partition("/")
-        _KNOWN[_path] = _host, _family
+        _KNOWN.setdefault(_path, (_host, _family))
+        if _host == DOCKER_HUB:
+            _AT_HUB.add(_path)
 #: Texts to search for: every reference's file has one of these, none of which contains another.  The last ones begin
 #: the names of images and files that were made of PyTorch's image of a month.
 SEARCHED = (
@@ -113,9 +120,10 @@ def references(text: str, bare: str = "") -> Iterator[Reference]:
     split = list(_split(text, line_starts, found))
     # Where the file has the registry of a reference, the tag in it is a pin.
     starts = sorted(reference.start for reference in split)
-    found = [reference for reference in found if reference.complete or not _holds(reference, starts)] + split
+    found = [reference for reference in found if _has_registry(reference) or not _holds(reference, starts)] + split
     # The bare name of an image that we do not know says nothing on its own.
-    found = [reference for reference in found if reference.tag or reference.family is not NUMBERED]
+    unnamed = [NUMBERED, CUDA]
+    found = [reference for reference in found if reference.tag or reference.family not in unnamed]
     names_image = any(reference.family is NGC for reference in found)
     spans = sorted((reference.start, reference.end) for reference in found)
     found += _parts(text, line_starts, spans, bare or NGC.images[0], names_image=names_image or bool(bare))
@@ -123,24 +131,35 @@ def references(text: str, bare: str = "") -> Iterator[Reference]:
     yield from sorted(found, key=lambda reference: reference.start)
 
 
+def _has_registry(reference: Reference) -> bool:
+    """Return True if the text itself names the registry, so that no key beside it does."""
+    return reference.complete and not (reference.form and reference.image.startswith(f"{DOCKER_HUB}/"))
+
+
 def _holds(reference: Reference, starts: Sequence[int]) -> bool:
     """Return True if one of the sorted offsets is within the reference."""
-    index = bisect_right(starts, reference.start)
+    index = bisect_left(starts, reference.start)
     return index < len(starts) and starts[index] < reference.end
 
 
 def _split(text: str, line_starts: list[int], named: list[Reference]) -> Iterator[Reference]:
     """Yield the parts of tags outside of the ``named`` references, each once."""
-    untagged = [(one.start, one.end, one.image) for one in named if not one.tag and not one.digest and not one.variable]
-    taken = sorted((reference.start, reference.end) for reference in named if reference.complete)
+    untagged = list(of_registries(text))
+    untagged += [
+        (one.start, one.end, one.image) for one in named if not one.tag and not one.digest and not one.variable
+    ]
+    taken = sorted((reference.start, reference.end) for reference in named if _has_registry(reference))
     seen = set[int]()
-    untagged += of_registries(text)
-    for split in (*of_annotations(text), *of_variables(text), *of_inline(text), *of_keys(text, untagged)):
-        path = split.image.partition("/")[2]
+    for split in (
+        *of_annotations(text), *of_variables(text), *of_inline(text), *of_keys(text, untagged),
+        *of_named_values(text), *of_names(text, untagged), *of_tags_beside_registries(text),
+    ):  # fmt: skip
+        image = f"{DOCKER_HUB}/{split.image}" if split.image in _AT_HUB else split.image
+        path = image.partition("/")[2]
         host, family = _KNOWN.get(path, (NGC_HOST, NUMBERED))
         index = bisect_right(taken, (split.start, len(text))) - 1
         if (
-            not split.image.startswith(f"{host}/")
+            (not image.startswith(f"{host}/") and image not in family.images)
             or split.start in seen
             or (index >= 0 and split.start < taken[index][1])
         ):
@@ -152,7 +171,7 @@ def _split(text: str, line_starts: list[int], named: list[Reference]) -> Iterato
             split.end,
             line,
             column,
-            split.image,
+            image,
             split.tag,
             split.digest,
             variable=False,
@@ -213,8 +232,11 @@ def _named(text: str, line_starts: list[int]) -> Iterator[Reference]:
             end = match.end("digest")
         elif tag:
             end = match.start("tag") + len(tag)
-        start, form = match.start() - len(registry), ""
-        if "#" in registry and tag and not match["digest"]:
+        start, form, digest = match.start() - len(registry), "", match["digest"] or ""
+        if tag and not registry and path in _AT_HUB:
+            registry = f"{DOCKER_HUB}/"
+            start, end, form, digest = match.start("tag"), match.start("tag") + len(tag), "{tag}", ""
+        elif "#" in registry and tag and not digest:
             start, form = match.start("tag"), "{tag}"  # enroot's notation is not an OCI reference
         line = bisect_right(line_starts, start)
         reference = Reference(
@@ -224,12 +246,13 @@ def _named(text: str, line_starts: list[int]) -> Iterator[Reference]:
             column=start - line_starts[line - 1],
             image=registry.replace("#", "/") + path,
             tag=tag,
-            digest=match["digest"] or "",
+            digest=digest,
             variable=bool(match["more"] or match["variable"]),
             family=family,
             form=form,
         )
-        if reference.read_tag is not None or (registry and match["path"]) or match["unknown"]:
+        is_named = bool(registry and match["path"]) or (path in _AT_HUB and not reference.tag and not digest)
+        if reference.read_tag is not None or is_named or match["unknown"]:
             previous_end = reference.end
             yield reference
 
@@ -243,6 +266,8 @@ def _default_start(before: str) -> int:
 def _registry(before: str, host: str) -> str | None:
     """Return the registry at the end of ``before``, with the sign that ends it; None if this is not an image name."""
     before = before[_default_start(before) :]
+    if before.endswith(("docker://", "docker-image://")):
+        return ""
     match = _REGISTRY.search(before)
     if match is None and before.endswith((f"{host}/", f"{host}#")):
         return before[-len(host) - 1 :]  # after a sign that no registry is expected to follow

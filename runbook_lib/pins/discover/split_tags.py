@@ -1,51 +1,61 @@
 """Tags and digests separate from their image: the value of a variable, or of a key beside the repository's."""
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from runbook_lib.images.families import NGC_HOST
-from runbook_lib.pins.tag_parts import compose, form_around
+from runbook_lib.images.families import DOCKER_HUB, NGC_HOST
+from runbook_lib.pins.discover.variables import VariableValue, values_of
+from runbook_lib.pins.tag_parts import ANY, compose, form_around
 
-_MAX_VALUES = 50  # of one variable in a file
 _LONGEST = 400  # maximum length of a word with variables
 _NEAR = 12  # lines between the keys of an image and of its tag
 _VARIABLE = (
-    r"(?:\$?\{\{[^{}\n]{0,100}\}\}|\$\{[^{}\n]{0,100}\}|\$[A-Za-z_]\w{0,60}|\$\(\w{1,60}\)|\{[A-Za-z_]\w{0,60}\})"
+    r"(?:\$?\{\{[^{}\n]{0,100}\}\}|\$\{[^{}\n]{0,100}\}|\$(?:env:)?[A-Za-z_]\w{0,60}|\$\(\w{1,60}\)|\{[A-Za-z_][\w.]{0,60}\}|"
+    r"\$\[\[[^\[\]\n]{0,100}\]\]|<<[^<>\n]{0,100}>>)"
 )
 _WORD = re.compile(
     rf"(?:(?<![\w./$#}})-])|(?<=:-))(?!-)(?P<image>(?:[\w./#-]|{_VARIABLE}){{1,{_LONGEST}}}+):"
     rf"(?P<tag>(?!-)(?:[\w.-]|{_VARIABLE}){{1,100}}+)"
 )
-# The default of a variable, in the notations of shells, GitHub Actions and development containers.
+# The default of a variable, in the notations of shells, GitHub Actions, Jinja and development containers.
 _DEFAULT = re.compile(
-    r"(?:^\$\{(?:localEnv:)?\w{1,60}:?[-=:]|\|\|[ \t]{0,9}[\"'])(?P<value>[A-Za-z0-9][\w./-]{0,127})"
-    r"[\"']?[ \t]{0,9}\}{1,2}$"
+    r"(?:^\$\{(?:localEnv:)?\w{1,60}:?[-=:]|\|(?:\||[ \t]{0,9}default\()[ \t]{0,9}[\"'])"
+    r"(?P<value>[A-Za-z0-9][\w./-]{0,127})[\"']?\)?[ \t]{0,9}\}{1,2}$"
 )
-_NAME = re.compile(r"([A-Za-z_]\w{0,60})(?::?[-+?=][^{}\n]{0,100})?[\s)}]*$")
+_NAME = re.compile(r"([A-Za-z_]\w{0,60})(?::?[-+?=][^{}\n]{0,100}|[ \t]{0,9}\|[^{}\n]{0,100})?[\s)}\]>]*$")
 _EACH_VARIABLE = re.compile(_VARIABLE)
 _AT_VARIABLE = re.compile(f"@{_VARIABLE}")
-_ASSIGNED = re.compile(
-    r"(?m)^[ \t]*(?:-[ \t]+)?(?:(?:ARG|ENV|export|readonly|local|set)[ \t]+)?[\"']?(?P<name>[A-Za-z_]\w{0,60})[\"']?"
-    r"(?::[ \t]{0,9}\w{1,20}(?=[ \t]{1,9}=))?"  # the type of a constant in Python
-    r"[ \t]{0,20}[:?]?[=:][ \t]{0,20}[\"']?(?:\$\{\w{1,60}:?-)?(?P<value>[A-Za-z0-9][\w./:#-]{0,200})"
-)
-# The default of a variable of Bake, Packer or Terraform.
-_DECLARED = re.compile(
-    r"\bvariable[ \t]{1,20}\"(?P<name>\w{1,60})\"[ \t]{0,20}\{[^{}]{0,500}?\bdefault[ \t]{0,20}=[ \t]{0,20}\""
-    r"(?P<value>[A-Za-z0-9][\w./:#-]{0,200})\""
-)
+_MANY = re.compile(r"[0-9]\.[0-9]")  # a part of a tag that changes from release to release
 _KEY = re.compile(
-    r"(?m)^(?P<indent>[ \t]*(?:-[ \t]+)?)[\"']?(?P<key>[A-Za-z_][\w-]{0,40})[\"']?[ \t]{0,20}[:=][ \t]{0,20}"
+    r"(?m)^(?P<indent>[ \t]*(?:-[ \t]+)?)[\"']?(?P<key>[A-Za-z_][\w.-]{0,60})[\"']?[ \t]{0,20}[:=][ \t]{0,20}"
 )
 _LINE = re.compile(r"(?P<indent>[ \t]*)(?![ \t]|#|//)\S")
-_TAG_KEY = re.compile(r"(?i)(?:new|image|docker|container)?[_-]?(?:tag|version)")
+_TAG_KEY = re.compile(r"(?i)(?:new|image|docker|container|finalImage)?[_-]?(?:tag|version)|reference")
+# The ends of the keys of an image and of its tag; what precedes them is the same: ``cudaImage`` and ``cudaImageTag``.
+_IMAGE_ENDING = re.compile(r"(?i)[._-]?(?:image)?[._-]?(?:repository|repo|name|image)$")
+_TAG_ENDING = re.compile(r"(?i)[._-]?(?:image)?[._-]?(?:tag|version)$")
 _REGISTRY_KEY = re.compile(r"(?i)(?:image|container)?[_-]?(?:registry|host|hub)")
 _HOST_VALUE = re.compile(rf"[\"']?{re.escape(NGC_HOST)}/?(?=[\"']?[ \t]{{0,20}},?[ \t]{{0,20}}\r?$)", re.MULTILINE)
 _NAME_KEY = re.compile(r"(?i)(?:new)?[_-]?(?:image|container)?[_-]?(?:repository|image|name)")
 _PATH_VALUE = re.compile(
     r"[\"']?(?P<value>[a-z0-9][a-z0-9._/-]{0,200}+)(?=[\"']?[ \t]{0,20},?[ \t]{0,20}\r?$)", re.MULTILINE
+)
+_PATH_WITH_TAG = re.compile(
+    r"[\"']?(?P<path>[a-z0-9][a-z0-9._-]{0,100}/[a-z0-9._/-]{1,200}+):(?P<value>[A-Za-z0-9_][\w.-]{0,127}+)"
+    r"(?=[\"']?[ \t]{0,20}\r?$)",
+    re.MULTILINE,
+)
+# A value with its name beside it, as in the settings of a Helm release: ``- name: image.tag``, ``value: 26.04-py3``.
+_NAMED_VALUE = re.compile(
+    r"\bname[\"']?[ \t]{0,20}[:=][ \t]{0,20}[\"']?(?P<key>[A-Za-z_][\w.-]{0,60})[\"']?[ \t]{0,20},?[ \t]{0,20}"
+    r"(?:\r?\n[ \t]+)?"
+    r"[\"']?value[\"']?[ \t]{0,20}[:=][ \t]{0,20}[\"']?(?P<value>[A-Za-z0-9][\w./-]{0,200}+)(?![:$@{])"
+)
+# The name of an image as a key, with its tag as the value.
+_AFTER_NAME = re.compile(
+    r"[\"']?[ \t]{0,9}(?::(?=[ \t\"'])|=>?)[ \t]{0,9}[\"']?(?P<value>[A-Za-z0-9][\w.-]{0,126}\w)[\"']?[ \t]{0,9}"
+    r"(?=[,}#\r\n]|\Z)"
 )
 # The comment of Renovate's presets for variables: ``# renovate: datasource=docker depName=nvcr.io/nvidia/cuda``.
 _ANNOTATION = re.compile(r"renovate:(?P<fields>(?:[ \t]{1,9}\w{1,40}=[^\s=]{1,300}){1,9})[^\n]{0,100}\n")
@@ -63,7 +73,7 @@ _DIGEST_VALUE = re.compile(f"[\"']?{_DIGEST}")
 _DIGEST_IN_LINE = re.compile(rf"(?i:\bdigest)[\"']?[ \t]{{0,20}}[:=][ \t]{{0,20}}[\"']?{_DIGEST}")
 _TAG_VALUE = re.compile(
     r"[\"']?(?P<value>[A-Za-z0-9_][\w.-]{0,126}\w)"
-    r"(?=(?:@sha256:[0-9a-f]{64})?[\"']?[ \t]*(?:,[ \t]*)?(?:#[^\n]{0,200})?\r?$)",
+    r"(?=(?:@sha256:[0-9a-f]{64})?[\"']?[ \t]*(?:[,;][ \t]*)?(?:#[^\n]{0,200})?\r?$)",
     re.MULTILINE,
 )
 
@@ -85,35 +95,57 @@ class SplitTag(NamedTuple):
 def of_variables(text: str) -> Iterator[SplitTag]:
     """Yield the tags of images that are composed of variables in the same file, or the values that are a part of one.
 
-    Of several variables in a tag, the first one is such a value; the others have the value that the file gives them.
+    Of several variables in a tag, those with a version are such values; the others have the value that the file gives
+    them.
     """
     words = [word for word in _WORD.finditer(text) if _is_composed(text, word)]
-    if not words:
-        return
-    assigned: dict[str, list[re.Match[str]]] = {}
-    for assignment in itertools.chain(_ASSIGNED.finditer(text), _DECLARED.finditer(text)):
-        values = assigned.setdefault(assignment["name"], [])
-        if len(values) < _MAX_VALUES:
-            values.append(assignment)
+    names = set[str]()
+    for word in words:
+        for variable in (*_EACH_VARIABLE.finditer(word[0]), _AT_VARIABLE.match(text, word.end())):
+            names.update(_name(variable) if variable else ())
+    assigned = values_of(text, names)
+    forms: dict[int, str] = {}
     for word in words:
         image = _expand(word["image"], assigned)
-        variables = list(_EACH_VARIABLE.finditer(text, *word.span("tag")))
-        tag = word["tag"]
         if _EACH_VARIABLE.search(image):
             continue
-        if not variables and image != word["image"]:
+        tag = word["tag"]
+        if not _EACH_VARIABLE.search(tag) and image != word["image"]:
             yield SplitTag(*word.span("tag"), image, tag, "{tag}")
-        for variable in variables[:1]:
-            before = text[word.start("tag") : variable.start()]
-            after = _expand(text[variable.end() : word.end("tag")], assigned)
-            if _EACH_VARIABLE.search(after):
-                continue
-            for start, value in _values(variable, assigned):
-                form = form_around(before, value, after)
-                tag = compose(form, value)
-                yield SplitTag(start, start + len(value), image, tag, form)
+        parts = list(_parts_of_tag(text, word, assigned))
+        if any(forms.setdefault(start, form) != form for start, _, form in parts):
+            continue  # a tag of another form has a value too
+        for start, value, form in parts:
+            tag = _expand(word["tag"], assigned) if ANY in form else compose(form, value)
+            yield SplitTag(start, start + len(value), image, tag, form)
         for start, digest in _values(_AT_VARIABLE.match(text, word.end()), assigned):
             yield SplitTag(start, start + len(digest), image, tag, "{digest}", digest)
+
+
+def _parts_of_tag(
+    text: str, word: re.Match[str], assigned: Mapping[str, Sequence[VariableValue]]
+) -> Iterator[tuple[int, str, str]]:
+    """Yield start and text of the values that are a part of a word's tag, with the form of the tag around each."""
+    variables = list(_EACH_VARIABLE.finditer(text, *word.span("tag")))
+    values = [list(_values(variable, assigned)) for variable in variables]
+    many = [index for index, of_one in enumerate(values) if of_one and _MANY.search(of_one[0][1])]
+    single = len(many) > 1 and all(len(values[index]) == 1 for index in many)
+    for index in many if single else (many or [0])[: len(variables) and 1]:
+        before, end = "", word.start("tag")
+        around = list[str]()
+        for other, variable in enumerate(variables):
+            before += text[end : variable.start()]
+            end = variable.end()
+            if other == index:
+                around.append(before)
+                before = ""
+            else:
+                before += ANY if single and other in many else _expand(variable[0], assigned)
+        around.append(before + text[end : word.end("tag")])
+        if any(map(_EACH_VARIABLE.search, around)):
+            continue
+        for start, value in values[index]:
+            yield start, value, form_around(around[0], value, around[1])
 
 
 def _is_composed(text: str, word: re.Match[str]) -> bool:
@@ -121,16 +153,24 @@ def _is_composed(text: str, word: re.Match[str]) -> bool:
     return bool(_EACH_VARIABLE.search(word[0]) or _AT_VARIABLE.match(text, word.end()))
 
 
+def _name(variable: re.Match[str]) -> tuple[str, ...]:
+    match = _NAME.search(variable[0])
+    return (match[1],) if match else ()
+
+
 def _values(
-    variable: re.Match[str] | None, assigned: Mapping[str, Sequence[re.Match[str]]]
+    variable: re.Match[str] | None, assigned: Mapping[str, Sequence[VariableValue]]
 ) -> Iterator[tuple[int, str]]:
     """Yield start and text of the values of a variable: those that the file assigns to it, and its default in place."""
     if variable is None:
         return
-    name = _NAME.search(variable[0])
-    for assignment in assigned.get(name[1], ()) if name else ():
-        yield assignment.start("value"), assignment["value"]
-    if default := _DEFAULT.search(variable[0]):
+    starts = set[int]()
+    for name in _name(variable):
+        for value in assigned.get(name, ()):
+            starts.add(value.start)
+            yield value
+    default = _DEFAULT.search(variable[0])
+    if default and variable.start() + default.start("value") not in starts:
         yield variable.start() + default.start("value"), default["value"]
 
 
@@ -147,12 +187,12 @@ def digest_beside(text: str, start: int, end: int) -> re.Match[str] | None:
     if own is None or text[own.end() : start].strip("\"'"):
         return None
     for key in _neighbours(text, begin, len(own["indent"])):
-        if key["key"].lower() == "digest":
+        if key["key"].lower() in ("digest", "imagedigest"):
             return _DIGEST_VALUE.match(text, key.end())
     return None
 
 
-def _expand(image: str, assigned: dict[str, list[re.Match[str]]]) -> str:
+def _expand(image: str, assigned: Mapping[str, Sequence[VariableValue]]) -> str:
     """Return the name of an image with the first value of each variable in it, as far as the file has them."""
 
     def value(match: re.Match[str]) -> str:
@@ -177,13 +217,41 @@ def of_keys(text: str, untagged: Sequence[tuple[int, int, str]]) -> Iterator[Spl
         ):
             continue
         neighbours = list(_neighbours(text, begin, len(own["indent"])))
+        if "." not in image.partition("/")[0] and not {_registry(text, key) for key in neighbours} <= {"", DOCKER_HUB}:
+            continue
         if _FOLDER_KEY.fullmatch(own["key"]):
             image += _last_name(text, neighbours, ("image", "name") if image.count("/") == 1 else ("image",))
         for key in neighbours:
             value = _TAG_VALUE.match(text, key.end())
-            if value and _TAG_KEY.fullmatch(key["key"]):
+            if value and (_TAG_KEY.fullmatch(key["key"]) or _has_same_beginning(own["key"], key["key"])):
                 yield SplitTag(*value.span("value"), image, value["value"], "{tag}")
                 break
+
+
+def of_named_values(text: str) -> Iterator[SplitTag]:
+    """Yield the tags among values with a name beside them, whose image is the value of a similar name."""
+    values = list(_NAMED_VALUE.finditer(text))
+    for index, image in enumerate(values):
+        if "/" not in image["value"]:
+            continue
+        for tag in (*values[index + 1 : index + _NEAR], *reversed(values[max(index - _NEAR, 0) : index])):
+            if _has_same_beginning(image["key"], tag["key"]):
+                yield SplitTag(*tag.span("value"), image["value"], tag["value"], "{tag}")
+                break
+
+
+def of_names(text: str, untagged: Sequence[tuple[int, int, str]]) -> Iterator[SplitTag]:
+    """Yield the tags that are the values of keys with the name of an image."""
+    for _, end, image in untagged:
+        if tag := _AFTER_NAME.match(text, end):
+            yield SplitTag(*tag.span("value"), image, tag["value"], "{tag}")
+
+
+def _has_same_beginning(image_key: str, tag_key: str) -> bool:
+    """Return True for the keys of an image and of its tag that differ in their last word alone."""
+    if not _TAG_ENDING.search(tag_key):
+        return False
+    return _IMAGE_ENDING.sub("", image_key).lower() == _TAG_ENDING.sub("", tag_key).lower()
 
 
 def _last_name(text: str, keys: Sequence[re.Match[str]], names: Sequence[str]) -> str:
@@ -218,17 +286,52 @@ def of_inline(text: str) -> Iterator[SplitTag]:
 
 
 def of_registries(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield start, end and name of the images whose registry is the value of a neighbouring key."""
-    for match in _HOST_VALUE.finditer(text):
-        begin = text.rfind("\n", 0, match.start()) + 1
-        own = _KEY.match(text, begin)
-        if own is None or own.end() != match.start() or not _REGISTRY_KEY.fullmatch(own["key"]):
+    """Yield start, end and name of the images whose registry is the value of a neighbouring key, or of a Helm chart."""
+    for own, neighbours in _registries(text):
+        if own["key"] == "imageRegistry" and own["indent"]:
+            yield from _of_chart(text)
             continue
-        for key in _neighbours(text, begin, len(own["indent"])):
+        for key in neighbours:
             value = _PATH_VALUE.match(text, key.end())
             if value and "/" in value["value"] and _NAME_KEY.fullmatch(key["key"]):
                 yield *value.span("value"), f"{NGC_HOST}/{value['value']}"
                 break
+
+
+def of_tags_beside_registries(text: str) -> Iterator[SplitTag]:
+    """Yield the tags of images whose registry a neighbouring key names: ``From: nvidia/pytorch:26.04-py3``."""
+    for _, neighbours in _registries(text):
+        for key in neighbours:
+            value = _PATH_WITH_TAG.match(text, key.end())
+            if value and (_NAME_KEY.fullmatch(key["key"]) or key["key"].lower() == "from"):
+                yield SplitTag(*value.span("value"), f"{NGC_HOST}/{value['path']}", value["value"], "{tag}")
+                break
+
+
+def _registries(text: str) -> Iterator[tuple[re.Match[str], list[re.Match[str]]]]:
+    """Yield the keys with NGC's registry as their value, and their neighbours."""
+    for match in _HOST_VALUE.finditer(text):
+        begin = text.rfind("\n", 0, match.start()) + 1
+        own = _KEY.match(text, begin)
+        if own and own.end() == match.start() and _REGISTRY_KEY.fullmatch(own["key"]):
+            yield own, list(_neighbours(text, begin, len(own["indent"])))
+
+
+def _of_chart(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the images of a Helm chart's values that have no registry of their own beside ``global.imageRegistry``."""
+    for repository in re.finditer(r"(?m)^(?P<indent>[ \t]*)repository:[ \t]{0,20}", text):
+        value = _PATH_VALUE.match(text, repository.end())
+        if value is None or "/" not in value["value"] or "." in value["value"].partition("/")[0]:
+            continue
+        keys = _neighbours(text, repository.start(), len(repository["indent"]))
+        if not any(_registry(text, key) for key in keys):
+            yield *value.span("value"), f"{NGC_HOST}/{value['value']}"
+
+
+def _registry(text: str, key: re.Match[str]) -> str:
+    """Return the value of a key for a registry; empty for other keys."""
+    value = re.compile(r"[\"']?([\w.:-]{0,200})").match(text, key.end())
+    return value[1] if value and _REGISTRY_KEY.fullmatch(key["key"]) else ""
 
 
 def _neighbours(text: str, begin: int, column: int) -> Iterator[re.Match[str]]:
