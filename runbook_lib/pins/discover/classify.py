@@ -91,7 +91,7 @@ class SourceFile:
     @cached_property
     def tool(self) -> str:
         """The tool that pulls or builds the images in the file; empty if none is known."""
-        return tool_of(self.path, self.text)
+        return "" if self.type == "dockerfile" else tool_of(self.path, self.text)
 
     @cached_property
     def type(self) -> FileType:

@@ -4,9 +4,10 @@ A bump is a tag to which CI's references to an image were moved, in one commit o
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,11 +19,12 @@ from runbook_lib.pins.discover.references import Reference, references
 from runbook_lib.pins.discover.roles import ClassifiedReference, Role, incomparable
 
 _FOR_PEOPLE = frozenset({"documentation", "comment", "test", "record", "foreign"})
-#: Fewer bumps prove nothing; one that moved so often before the last bump was forgotten there.
+#: Fewer bumps prove nothing; a pin that moved so often before the last bump was forgotten there.
 _ENOUGH, _OFTEN = 2, 3
-# Share of the bumps in which a place moves that is up to date, and a pin that was forgotten in the last bump: people
-# who have left a document behind usually leave it again.
-_MOST, _NEARLY_ALL = 0.75, 0.8
+# Share of the bumps in which a pin moves that was forgotten in the last one, and of documents that name the current tag
+# where others will be kept up to date too.
+_NEARLY_ALL, _MOST = 0.8, 0.75
+_FEW = 10  # appeared lines of a file that are compared with those that disappeared
 _FAR = 1000  # lines above a value that are searched for its keys
 
 
@@ -46,6 +48,7 @@ class MoveCounter:
     tags: dict[str, Mapping[ReferencePlace, str]] = field(default_factory=dict)
     last: dict[ReferencePlace, str] = field(default_factory=dict)
     born: dict[ReferencePlace, int] = field(default_factory=dict)
+    named: defaultdict[ReferencePlace, set[str]] = field(default_factory=lambda: defaultdict(set))
     moves: defaultdict[ReferencePlace, dict[str, tuple[int, str]]] = field(default_factory=lambda: defaultdict(dict))
 
     def add(self, commit: str, files: Iterable[tuple[str, Mapping[ReferencePlace, str]]]) -> None:
@@ -61,8 +64,10 @@ class MoveCounter:
             self.last[new] = before[old]
             if new not in self.born:
                 self.born[new], self.moves[new] = self.born[old], dict(self.moves[old])
+                self.named[new] = set(self.named[old])
         for place, tag in after.items():
             self.born.setdefault(place, self.order)
+            self.named[place].add(tag)
             past = self.last.get(place, tag)  # a line that was removed for a while is the same line
             if past != tag and not _is_correction(place, past, tag):
                 self.moves[place].setdefault(tag, (self.order, commit))
@@ -112,8 +117,10 @@ class MoveCounter:
                 moves = frozenset((commit, tag) for tag, (_, commit) in self.moves[found].items())
                 entry = replace(entry, moves=moves, cadence=cadences.get(found, ""))
                 of_cadence = bumps[*group_of(entry), entry.cadence]
-                newest = current.get((*group_of(entry), entry.cadence))
-                entry = _settle(_leading(entry, of_cadence), of_cadence, newest, self.born[found], self.moves[found])
+                # A bump to a tag that the place had from the start says nothing about it.
+                had = self.named[found] - self.moves[found].keys()
+                since = {tag for tag, order in of_cadence.items() if order > self.born[found]} - had
+                entry = _settle(_leading(entry, of_cadence), of_cadence, since, self.moves[found])
             settled.append(entry)
         return tuple(_with_habits(settled, current))
 
@@ -207,7 +214,8 @@ def successors(
 ) -> dict[ReferencePlace, ReferencePlace]:
     """Return the former place of each new one, for lines that were reworded, or moved to another file.
 
-    The reworded lines of a file are known if as many references to an image appeared in it as disappeared.
+    If as many references to an image appeared in a file as disappeared, they are the same ones in order; if more
+    appeared, some of them are new, and the old ones are those that resemble them most.
     """
     before, after = dict.fromkeys(before), dict.fromkeys(after)
     former: defaultdict[tuple[str, str], list[ReferencePlace]] = defaultdict(list)
@@ -223,6 +231,11 @@ def successors(
     for key, of_file in former.items():
         if len(of_file) == len(new[key]):
             known |= zip(new.pop(key), of_file, strict=True)
+        elif len(of_file) < len(new[key]) <= _FEW:
+            for old_one in of_file:
+                alike = max(new[key], key=lambda place: SequenceMatcher(None, place.before, old_one.before).ratio())
+                new[key].remove(alike)
+                known[alike] = old_one
         else:
             by_line |= {(place.before, place.image, place.number): place for place in of_file}
     for place in (place for of_file in new.values() for place in of_file):
@@ -252,17 +265,21 @@ def _with_habits(
 ) -> Iterator[ClassifiedReference]:
     """Yield the references; those for people follow if they name the current tag and no bump has passed since.
 
-    In a repository whose bumps leave other documents behind, they do not.
+    In a repository that leaves other documents behind, they do not.
     """
-    habits: defaultdict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+
+    def names_current(entry: ClassifiedReference) -> bool:
+        tag = current.get((*group_of(entry), entry.cadence))
+        return not entry.history and entry.reference.tag == str(tag)
+
+    habits: defaultdict[tuple[str, ...], Counter[bool]] = defaultdict(Counter)
+    documents = [entry for entry in settled if not is_live(entry) and entry.role in ("follow", "informational")]
+    for entry in documents:
+        habits[group_of(entry)][entry.role == "follow" or names_current(entry)] += 1
     for entry in settled:
-        if entry.history and not is_live(entry):
-            habits[*group_of(entry), entry.cadence][entry.role] += 1
-    for entry in settled:
-        key = (*group_of(entry), entry.cadence)
-        is_current = key in current and str(current[key]) == entry.reference.tag
-        follows = habits[key]["follow"] >= _MOST * habits[key].total()
-        if entry.role == "informational" and not entry.history and not is_live(entry) and is_current and follows:
+        habit = habits[group_of(entry)]
+        is_new = not is_live(entry) and entry.role == "informational" and names_current(entry)
+        if is_new and habit[True] >= _MOST * habit.total():
             entry = replace(entry, role="follow", reason="it names the current tag")
         yield entry
 
@@ -270,15 +287,15 @@ def _with_habits(
 def _settle(
     entry: ClassifiedReference,
     bumps: Mapping[str, int],
-    newest: Tag | None,
-    born: int,
+    since: Set[str],
     moves: Mapping[str, tuple[int, str]],
 ) -> ClassifiedReference:
-    """Return the reference with the role that its part in the ``bumps`` (tag → order) since it was ``born`` shows.
+    """Return the reference with the role that its part in the ``bumps`` (tag → order) shows.
 
-    ``newest`` is the tag of the pins that it moves with.
+    ``since`` are the tags of the bumps that could move it.  People who moved a place in the last bump move it in the
+    next one, and leave it if they left it.
     """
-    tags = sorted((tag for tag, order in bumps.items() if order > born), key=lambda tag: bumps[tag])
+    tags = sorted(since, key=lambda tag: bumps[tag])
     taken = [moves[tag] for tag in tags if tag in moves]
     tag = entry.reference.read_tag
     if len(tags) < (1 if taken else _ENOUGH) or incomparable(entry.reference) or tag is None:
@@ -286,21 +303,14 @@ def _settle(
     history = f"moved in {len(taken)} of {len(tags)} bumps"
     if taken:
         history += f", last {max(taken)[1][:10]}"
-    differs = entry.reference.tag != max(bumps, key=lambda tag: bumps[tag])
-    lags = differs if newest is None else is_older(tag, newest)
     is_pin = is_live(entry)
-    mostly = len(taken) >= _MOST * len(tags)
     forgotten = is_pin and len(taken) >= max(_NEARLY_ALL * len(tags), _OFTEN)
-    # People who have started to move a place continue: its last bumps are better evidence than its first ones.
-    lately = len(tags) >= _OFTEN and all(tag in moves for tag in tags[-_OFTEN:])
-    always = forgotten or lately or (mostly and not lags)
+    continues = tags[-1] in moves or forgotten
     role: Role = entry.role
-    if role == "lockstep" and differs and 2 * len(taken) < len(tags):
+    if role == "lockstep" and not continues and entry.reference.tag != max(bumps, key=lambda tag: bumps[tag]):
         role = "informational"
-    elif role == "follow" and 2 * len(taken) < len(tags):
+    elif role == "follow" and not continues:
         role = "ignore"
-    elif role == "frozen" and lately and not entry.nature.for_people:
-        role = "follow"
-    elif role in ("informational", "ignore") and always:
+    elif role in ("informational", "ignore") and continues:
         role = "lockstep" if is_pin else "follow"
     return replace(entry, role=role, history=history)

@@ -69,6 +69,16 @@ def test_jobs_with_the_same_line_are_distinguished_by_their_keys():
     assert [reference.tag for place, reference in after.items() if place == before] == ["25.01-py3"]
 
 
+def test_a_row_is_followed_past_a_new_one():
+    row = "        - name: {}\n          base: " + IMAGE + ":{}-py3\n"
+    head = "jobs:\n  x:\n    strategy:\n      matrix:\n        include:\n"
+    old = head + row.format("torch20", "24.01") + row.format("latest-cuda124", "24.08")
+    new = head + row.format("torch20", "24.01") + row.format("torch24", "24.08") + row.format("latest-cuda126", "24.10")
+    before, after = places("ci.yml", old), places("ci.yml", new)
+    ((row_after, row_before),) = successors(before, after).items()
+    assert (before[row_before].tag, after[row_after].tag) == ("24.08-py3", "24.10-py3")
+
+
 # -- roles -----------------------------------------------------------------------------------------------------------
 
 
