@@ -38,7 +38,7 @@ _NEAR = 1000  # characters of a line, before a reference and after, that are con
 _BUILD_ARG = re.compile(r"--build-arg[ =]+[\"']?(?P<name>[A-Za-z_]\w*)=[\"']?$")
 _ASSIGNED = re.compile(r"(?<![\w-])(?P<name>[A-Za-z_]\w*)=[\"']?(?:\$\{\{[^}\n]{0,200})?[\"']?$")
 _ARGUMENT = re.compile(r"(?<!\S)(?P<name>[A-Za-z_]\w*)=\S*$")
-_NAME_BEFORE = re.compile(r"[\w./#+-]*:$")  # the name of the image whose tag alone is the reference
+_NAME_BEFORE = re.compile(r"(?<![\w./#+-])[\w./#+-]*+:$")  # the name of the image whose tag alone is the reference
 _FILE = re.compile(r"[\w./-]+")
 _LTS = re.compile(r"(?<![A-Za-z])lts(?![A-Za-z])", re.IGNORECASE)
 _MAX_KEYS = 200  # characters of a path of keys in a sentence
