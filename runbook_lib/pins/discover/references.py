@@ -19,6 +19,7 @@ from runbook_lib.pins.discover.split_tags import (
     of_annotations,
     of_inline,
     of_keys,
+    of_last_names,
     of_named_values,
     of_names,
     of_registries,
@@ -151,7 +152,7 @@ def _split(text: str, line_starts: list[int], named: list[Reference]) -> Iterato
     taken = sorted((reference.start, reference.end) for reference in named if _has_registry(reference))
     seen = set[int]()
     for split in (
-        *of_annotations(text), *of_variables(text), *of_inline(text), *of_keys(text, untagged),
+        *of_annotations(text), *of_variables(text), *of_last_names(text), *of_inline(text), *of_keys(text, untagged),
         *of_named_values(text), *of_names(text, untagged), *of_tags_beside_registries(text),
     ):  # fmt: skip
         image = f"{DOCKER_HUB}/{split.image}" if split.image in _AT_HUB else split.image

@@ -18,6 +18,10 @@ _WORD = re.compile(
     rf"(?:(?<![\w./$#}})-])|(?<=:-))(?!-)(?P<image>(?:[\w./#-]|{_VARIABLE}){{1,{_LONGEST}}}+):"
     rf"(?P<tag>(?!-)(?:[\w.-]|{_VARIABLE}){{1,100}}+)"
 )
+# A registry and path before a variable that has the last part of the name, and the tag or its beginning.
+_FOLDER = re.compile(
+    rf"(?<![\w./$#}})-])(?P<folder>(?:[\w.-]{{1,100}}+/){{1,9}})(?P<variable>{_VARIABLE})(?P<rest>[\w.-]{{0,50}}+)(?![:/$])"
+)
 # The default of a variable, in the notations of shells, GitHub Actions, Jinja and development containers.
 _DEFAULT = re.compile(
     r"(?:^\$\{(?:localEnv:)?\w{1,60}:?[-=:]|\|(?:\||[ \t]{0,9}default\()[ \t]{0,9}[\"'])"
@@ -120,6 +124,19 @@ def of_variables(text: str) -> Iterator[SplitTag]:
             yield SplitTag(start, start + len(value), image, tag, form)
         for start, digest in _values(_AT_VARIABLE.match(text, word.end()), assigned):
             yield SplitTag(start, start + len(digest), image, tag, "{digest}", digest)
+
+
+def of_last_names(text: str) -> Iterator[SplitTag]:
+    """Yield the tags of images in variables that have the last part of the name too, such as ``pytorch:26.04``."""
+    words = list(_FOLDER.finditer(text))
+    assigned = values_of(text, {name for word in words for name in _NAME.findall(word["variable"])})
+    for word in words:
+        for start, value in _values(_EACH_VARIABLE.match(text, word.start("variable")), assigned):
+            name, _, part = value.partition(":")
+            if part:
+                form = form_around("", part, word["rest"])
+                begin = start + len(name) + 1
+                yield SplitTag(begin, begin + len(part), word["folder"] + name, compose(form, part), form)
 
 
 def _parts_of_tag(
