@@ -299,12 +299,12 @@ def test_images_that_never_moved_belong_together_if_they_have_the_same_tag(tag, 
 
 
 def test_a_version_moves_no_other_image_that_has_versions_too():
-    texts = {"a.Dockerfile": "FROM nvcr.io/nvidia/driver:580.65.06-ubuntu24.04\n"}
+    texts = {"a.Dockerfile": "FROM nvcr.io/nvidia/driver:580.65.06-ubuntu20.04\n"}
     assert [group.alone for group in drafted(texts)[2].sites.groups] == [False]
     texts["b.Dockerfile"] = "FROM nvcr.io/nvidia/k8s/container-toolkit:v1.18.0-ubuntu20.04\n"
     repository = drafted(texts)[2]
     assert [group.alone for group in repository.sites.groups] == [True, True]
-    for tag, image in {"v1.19.1-ubuntu20.04": "container-toolkit", "590.48.01-ubuntu24.04": "driver"}.items():
+    for tag, image in {"v1.19.1-ubuntu20.04": "container-toolkit", "590.48.01-ubuntu20.04": "driver"}.items():
         assert [group.name for group in repository.of_group("", tag).sites.groups] == [image]
     texts["c.Dockerfile"] = "FROM nvcr.io/nvidia/k8s/device-plugin:v1.2.0-ubuntu20.04\n"
     with pytest.raises(RunbookError, match="name one of device-plugin, container-toolkit as group"):

@@ -148,9 +148,9 @@ def test_the_family_is_known_by_the_path(text, family):
     assert family_of(ImageRef.parse(text)) is family
 
 
-def test_the_flavour_of_a_cuda_image_is_without_versions():
-    assert edition(CUDA.read("12.3.2-cudnn9-devel-ubuntu22.04")) == "cudnn-devel-ubuntu"
-    assert edition(CUDA.read("12.8.1-cudnn-devel-ubuntu24.04")) == "cudnn-devel-ubuntu"
+def test_the_flavour_of_a_cuda_image_has_no_version_but_that_of_the_system():
+    assert edition(CUDA.read("12.3.2-cudnn9-devel-ubuntu22.04")) == "cudnn-devel-ubuntu22.04"
+    assert edition(CUDA.read("12.8.1-cudnn-devel-ubuntu24.04")) == "cudnn-devel-ubuntu24.04"
     assert edition(CUDA.read("12.8.1-runtime-ubi9")) == "runtime-ubi9"
     with pytest.raises(RunbookError, match="a tag of a month"):
         CUDA.read("26.04-py3")

@@ -17,6 +17,7 @@ _TAG = re.compile(
 )
 _MONTH = re.compile(r"(?:1[6-9]|[2-9][0-9])\.(?:0[1-9]|1[0-2])")
 _NUMBERS = re.compile(r"(?<![0-9])[0-9]++(?:\.[0-9]++)+")
+_NUMBERS_BUT_UBUNTU = re.compile(rf"(?<!ubuntu){_NUMBERS.pattern}")
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,11 @@ class NumberedTag:
     def edition(self) -> str:
         """The words after the version: ``cuda-devel-ubuntu``, ``tf2-py3``; versions within them are ignored.
 
-        So is the version of cuDNN, which its word had until CUDA 12.3: ``12.3.2-cudnn9-devel-ubuntu22.04``.
+        After a month, so is that of Ubuntu, which each month's image has one of.  The version of cuDNN is a part of its
+        word until CUDA 12.3: ``12.3.2-cudnn9-devel-ubuntu22.04``.
         """
-        return re.sub("cudnn[0-9]+", "cudnn", _NUMBERS.sub("", self._part("rest"))).strip("-._")
+        numbers = _NUMBERS if self.is_month else _NUMBERS_BUT_UBUNTU
+        return re.sub("cudnn[0-9]+", "cudnn", numbers.sub("", self._part("rest"))).strip("-._")
 
     @property
     def kind(self) -> Kind:

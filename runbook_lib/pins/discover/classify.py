@@ -158,7 +158,8 @@ class SourceFile:
         """Return the reason why the file is a record of the past; empty if it is not."""
         path = self.path.lower()
         words = _WORDS["past"].intersection(re.split(r"[/._-]", path))
-        words |= _WORDS["past_names"].intersection(re.split(r"[._-]", path.rpartition("/")[2]))
+        if self.type == "document":
+            words |= _WORDS["past_names"].intersection(re.split(r"[._-]", path.rpartition("/")[2]))
         if words:
             return f"the file is about the past ({', '.join(sorted(words))})"
         if self.for_people and (release := _OLD_RELEASE.search(self.path)):

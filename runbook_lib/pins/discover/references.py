@@ -161,6 +161,7 @@ def _split(text: str, line_starts: list[int], named: list[Reference]) -> Iterato
         index = bisect_right(taken, (split.start, len(text))) - 1
         if (
             (not image.startswith(f"{host}/") and image not in family.images)
+            or "/" not in path  # a folder of images
             or split.start in seen
             or (index >= 0 and split.start < taken[index][1])
         ):

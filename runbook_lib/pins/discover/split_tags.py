@@ -30,6 +30,7 @@ _DEFAULT = re.compile(
 _NAME = re.compile(r"([A-Za-z_]\w{0,60})(?::?[-+?=][^{}\n]{0,100}|[ \t]{0,9}\|[^{}\n]{0,100})?[\s)}\]>]*$")
 _EACH_VARIABLE = re.compile(_VARIABLE)
 _AT_VARIABLE = re.compile(f"@{_VARIABLE}")
+_PART_OF_TAG = re.compile(rf"(?P<variable>{_VARIABLE})|(?<!ubuntu)(?<![0-9.])[0-9]{{1,9}}(?:\.[0-9]{{1,9}})+")
 _MANY = re.compile(r"[0-9]\.[0-9]")  # a part of a tag that changes from release to release
 _KEY = re.compile(
     r"(?m)^(?P<indent>[ \t]*(?:-[ \t]+)?)[\"']?(?P<key>[A-Za-z_][\w.-]{0,60})[\"']?[ \t]{0,20}[:=][ \t]{0,20}"
@@ -143,26 +144,29 @@ def _parts_of_tag(
     text: str, word: re.Match[str], assigned: Mapping[str, Sequence[VariableValue]]
 ) -> Iterator[tuple[int, str, str]]:
     """Yield start and text of the values that are a part of a word's tag, with the form of the tag around each."""
-    variables = list(_EACH_VARIABLE.finditer(text, *word.span("tag")))
-    values = [list(_values(variable, assigned)) for variable in variables]
+    parts = list(_PART_OF_TAG.finditer(text, *word.span("tag")))
+    values = [_values_of_part(part, assigned) for part in parts]
     many = [index for index, of_one in enumerate(values) if of_one and _MANY.search(of_one[0][1])]
-    single = len(many) > 1 and all(len(values[index]) == 1 for index in many)
-    for index in many if single else (many or [0])[: len(variables) and 1]:
-        before, end = "", word.start("tag")
-        around = list[str]()
-        for other, variable in enumerate(variables):
-            before += text[end : variable.start()]
-            end = variable.end()
+    together = len(many) > 1 and all(len(values[index]) == 1 for index in many)
+    chosen = many if together else many[:1] or [index for index, of_one in enumerate(values) if of_one][:1]
+    for index in chosen if any(part["variable"] for part in parts) else ():
+        around, end = [""], word.start("tag")
+        for other, part in enumerate(parts):
+            around[-1] += text[end : part.start()]
+            end = part.end()
             if other == index:
-                around.append(before)
-                before = ""
+                around.append("")
             else:
-                before += ANY if single and other in many else _expand(variable[0], assigned)
-        around.append(before + text[end : word.end("tag")])
-        if any(map(_EACH_VARIABLE.search, around)):
-            continue
-        for start, value in values[index]:
-            yield start, value, form_around(around[0], value, around[1])
+                around[-1] += ANY if together and other in many else _expand(part[0], assigned)
+        around[-1] += text[end : word.end("tag")]
+        if not any(map(_EACH_VARIABLE.search, around)):
+            for start, value in values[index]:
+                yield start, value, form_around(around[0], value, around[1])
+
+
+def _values_of_part(part: re.Match[str], assigned: Mapping[str, Sequence[VariableValue]]) -> Sequence[tuple[int, str]]:
+    """Return the values of a variable, or the version that stands in place of one, each with its start."""
+    return list(_values(part, assigned)) if part["variable"] else [(part.start(), part[0])]
 
 
 def _is_composed(text: str, word: re.Match[str]) -> bool:
