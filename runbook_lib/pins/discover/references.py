@@ -121,7 +121,7 @@ def references(text: str, bare: str = "") -> Iterator[Reference]:
     split = list(_split(text, line_starts, found))
     # Where the file has the registry of a reference, the tag in it is a pin.
     starts = sorted(reference.start for reference in split)
-    found = [reference for reference in found if _has_registry(reference) or not _holds(reference, starts)] + split
+    found = [reference for reference in found if _is_definite(reference) or not _holds(reference, starts)] + split
     # The bare name of an image that we do not know says nothing on its own.
     unnamed = [NUMBERED, CUDA]
     found = [reference for reference in found if reference.tag or reference.family not in unnamed]
@@ -132,9 +132,10 @@ def references(text: str, bare: str = "") -> Iterator[Reference]:
     yield from sorted(found, key=lambda reference: reference.start)
 
 
-def _has_registry(reference: Reference) -> bool:
-    """Return True if the text itself names the registry, so that no key beside it does."""
-    return reference.complete and not (reference.form and reference.image.startswith(f"{DOCKER_HUB}/"))
+def _is_definite(reference: Reference) -> bool:
+    """Return True if the text itself names registry and tag, so that neither a key beside it nor a variable does."""
+    is_bare = reference.form and reference.image.startswith(f"{DOCKER_HUB}/")
+    return reference.complete and not is_bare and not reference.variable
 
 
 def _holds(reference: Reference, starts: Sequence[int]) -> bool:
@@ -149,7 +150,7 @@ def _split(text: str, line_starts: list[int], named: list[Reference]) -> Iterato
     untagged += [
         (one.start, one.end, one.image) for one in named if not one.tag and not one.digest and not one.variable
     ]
-    taken = sorted((reference.start, reference.end) for reference in named if _has_registry(reference))
+    taken = sorted((reference.start, reference.end) for reference in named if _is_definite(reference))
     seen = set[int]()
     for split in (
         *of_annotations(text), *of_variables(text), *of_last_names(text), *of_inline(text), *of_keys(text, untagged),
