@@ -49,7 +49,8 @@ def record(
         for file, text in (files or {}).items():
             (made / file).write_text(text)
         if state != "running":
-            ledger.close(name, {**predicate, "state": state, "ended": started.replace(":00.", ":30.")})
+            ended = predicate["ended"] or started.replace(":00.", ":30.")
+            ledger.close(name, {**predicate, "state": state, "ended": ended})
     for file in made.iterdir():
         file.chmod(0o600)  # for tests that change it, as its owner can
     return name

@@ -3,6 +3,8 @@
 import argparse
 import json
 import os
+import shutil
+import sys
 from pathlib import Path
 
 from runbook_lib.errors import CannotTell, RunbookError
@@ -13,6 +15,9 @@ from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.system.atomic_files import write
 from runbook_lib.system.user_folders import cache_folder
 from runbook_lib.text.plain_text import plain
+
+#: The width of a terminal from which the table of metrics is shown with its buckets.
+_WIDE = 136
 
 
 def command(options: argparse.Namespace) -> int:
@@ -29,7 +34,8 @@ def command(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(as_json(verdicts), indent=2, allow_nan=False))
     else:
-        text = summary.markdown(verdicts).rstrip("\n")
+        narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < _WIDE
+        text = summary.markdown(verdicts, buckets=options.markdown or not narrow).rstrip("\n")
         print(text if options.markdown else plain(text))
     return int(verdicts.open)
 

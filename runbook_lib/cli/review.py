@@ -1,6 +1,7 @@
 """``runbook review``: the decisions of a bump, card by card in the terminal, as the form shows them."""
 
 import argparse
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,8 @@ from runbook_lib.runner import command_line, papermill
 from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.system import provenance
 
-_WIDTH = 100
+#: The widest text, the most lines of a log, and the most rows of each.
+_WIDTH, _MOST_LINES, _MOST_ROWS = 100, 6, 2
 _MOVES = {"j": 1, "": 1, "k": -1}
 
 
@@ -85,10 +87,12 @@ def _given(folder: Path, open_cards: tuple[Card, ...], answers: cards.Answers) -
 def _ask_all(open_cards: tuple[Card, ...], held: cards.Answers) -> dict[str, Mapping[str, str]]:
     """Ask for a decision on each card; those on hold are decided, unless the user decides otherwise."""
     answers = dict(held)
-    position = 0
+    position, shown = 0, -1
     while 0 <= position < len(open_cards):
         card = open_cards[position]
-        print(f"\n[{position + 1}/{len(open_cards)}] " + "\n".join(_lines(card)))
+        if position != shown:
+            print(f"\n[{position + 1}/{len(open_cards)}] " + "\n".join(_lines(card)))
+            shown = position
         key = _read("> ")
         if key in (None, "q"):
             break
@@ -104,7 +108,8 @@ def _ask_all(open_cards: tuple[Card, ...], held: cards.Answers) -> dict[str, Map
             position = max(0, position + _MOVES[key])
             continue
         else:
-            print("Press one of the keys listed above.")
+            keys = [option.key for option in card.options] + ["c"] * bool(card.earlier) + ["j", "k", "q"]
+            print(f"Type one of {', '.join(keys)}, then press Enter.")
             continue
         if answer["choice"] == "accept" and card.word:
             answer["typed"] = _read(f"Type {card.word} to accept the {card.danger}: ") or ""
@@ -117,12 +122,16 @@ def _ask_all(open_cards: tuple[Card, ...], held: cards.Answers) -> dict[str, Map
 
 
 def _lines(card: Card) -> Iterator[str]:
+    width = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 0)).columns)
     danger = style.paint(f"  ⚠ {card.danger}", "yellow") if card.danger else ""
     yield style.paint(card.title, "bold") + danger
-    yield textwrap.fill(card.headline, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+    yield textwrap.fill(card.headline, width, initial_indent="  ", subsequent_indent="  ")
     for label, text in card.details:
-        yield textwrap.fill(f"{label}: {text}", _WIDTH, initial_indent="  ", subsequent_indent="    ")
-    yield from (f"  | {line[:_WIDTH]}" for line in card.lines)
+        yield textwrap.fill(f"{label}: {text}", width, initial_indent="  ", subsequent_indent="    ")
+    for line in card.lines[-_MOST_LINES:]:
+        yield textwrap.fill(
+            line, width, initial_indent="  | ", subsequent_indent="  |   ", max_lines=_MOST_ROWS, placeholder=" …"
+        )
     if card.log:
         yield f"  Log: {card.log}"
     if card.files:

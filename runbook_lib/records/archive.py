@@ -129,7 +129,8 @@ def _with_steps(run: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) ->
     made = [asdict(decision) for decision in timeline.decisions([*steps, run])]
     return {
         "inputs": inputs | run["inputs"],
-        "links": links | run["links"],
+        # A bump leaves out a step's link to an earlier commit's run.
+        "links": run["links"] or links,
         "effects": effects,
         "decisions": [*made, *run["decisions"]],
         "steps": rows,

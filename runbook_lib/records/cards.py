@@ -170,11 +170,15 @@ def _card(decision: Mapping[str, Any], folder: Path | None) -> Card:
     )  # fmt: skip
 
 
+def _bare(sentence: str) -> str:
+    return sentence.replace(";", ",").rstrip(".")  # a reason contains no semicolon
+
+
 def _details(facts: Mapping[str, Any], why: str) -> Iterator[tuple[str, str]]:
     command = str(facts.get("search", ""))
     if command and command in why:  # the card shows it in a box of its own
         why = why[: why.index(command)].rpartition(". ")[0]
-    if why and facts.get("numbers") and why.rstrip(".") != str(facts["numbers"]).rstrip("."):
+    if why and facts.get("numbers") and _bare(why) != _bare(str(facts["numbers"])):
         yield "Judged", why
     for label in ("history", "advice"):
         if facts.get(label):

@@ -105,9 +105,10 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
 
 
 def links(runs: Iterable[Predicate]) -> dict[str, str]:
-    """Return the newest URL for each name that the runs, oldest first, link to, and for the issues they opened."""
+    """Return the newest URL for each name that the runs link to, and for the issues they opened."""
     addresses: dict[str, str] = {}
-    for run in runs:
+    # A run ends after its steps, and knows which of their links are those of the last commit.
+    for run in sorted(runs, key=lambda run: str(run.get("ended") or "~")):
         addresses |= {str(name): str(url) for name, url in (run.get("links") or {}).items()}
         for effect in run.get("effects") or ():
             if effect.get("effect") == "issue" and effect.get("url"):

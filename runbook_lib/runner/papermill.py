@@ -219,7 +219,7 @@ def _print_result(result: execute.StepResult, output: Path | None) -> None:
         print(f"{name}: {url}", file=stream)
     if folder is not None:
         if output is None:
-            print(f"Without an output path, the executed notebook is {folder / EXECUTED}", file=stream)
+            print(f"Executed notebook: {folder / EXECUTED}", file=stream)
         elif output == Path("-"):
             print(json.dumps(json.loads((folder / EXECUTED).read_bytes()), indent=1))
         else:

@@ -22,7 +22,21 @@ _SEQUENCES = str.maketrans(
     {"\ue0f0": "\x1b[0m", "\ue0f1": "\x1b[31m", "\ue0f2": "\x1b[32m", "\ue0f3": "\x1b[33m", "\ue0f4": "\x1b[1m"}
 )
 
+#: The colours of marks that report an outcome, and a line's beginning with one and its word.
+OUTCOME_COLOURS = {"✓": "green", "✗": "red", "…": "yellow", "⚠": "yellow"}
+_OUTCOME = re.compile(rf"^( *)([{''.join(OUTCOME_COLOURS)}] [a-z ]{{1,20}})(?=  )", re.MULTILINE)
+
 _Parts = list[tuple[TextIO, str]]
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Return True if the output to a stream may be coloured: only on a terminal, and never with NO_COLOR."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _painted(match: re.Match[str]) -> str:
+    colour = COLOUR_MARKS[OUTCOME_COLOURS[match[2][0]]]
+    return f"{match[1]}{colour}{match[2]}{END_MARK}"
 
 
 class _VisibleStream:
@@ -32,7 +46,12 @@ class _VisibleStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        return self._stream.write(visible(text))
+        text = visible(text)
+        if has_colour(self._stream):
+            text = _OUTCOME.sub(_painted, text)
+            if not isinstance(self._stream, _VisibleStream):  # which would remove escape sequences
+                text = text.translate(_SEQUENCES)
+        return self._stream.write(text)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)

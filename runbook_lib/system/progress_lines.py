@@ -1,31 +1,35 @@
 """Lines of progress on a terminal: one line that is rewritten, not many."""
 
+import math
 import os
 import re
 import shutil
 import sys
 
-#: A line of progress, and the control sequence that removes it from a terminal.
-_PROGRESS = re.compile(r"\b[0-9]{1,9} of [0-9]{1,9}\b")
+#: A line of progress: a count, or a state after an elapsed time.
+_PROGRESS = re.compile(r"\s*(?:[0-9]{1,9} of [0-9]{1,9} [a-z ]{1,40}|[0-9]{1,9} (?:s|min)  .*)\n")
+#: The control sequence that removes the previous line from a terminal.
 _LINE_UP = "\x1b[1A\x1b[2K"
 
 
 class ProgressLines:
-    """Printer of lines on standard error; on a terminal a line of progress replaces the previous one."""
+    """Printer of lines on standard error; on a terminal the next line replaces a line of progress."""
 
     def __init__(self) -> None:
         self._terminal = sys.__stderr__ if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else None
-        self._last = ""
+        #: The height of the last line if it was a line of progress, else 0.
+        self._rows = 0
 
     def write(self, text: str) -> None:
         """Print complete lines."""
         for line in text.splitlines(keepends=True):
-            # Successive lines of progress differ only in their numbers; a line of two rows cannot be replaced.
-            shape = ""
-            if _PROGRESS.search(line) and len(line) <= shutil.get_terminal_size().columns:
-                shape = re.sub("[0-9]", "", line)
-            if self._terminal is not None and shape and shape == self._last:
-                self._terminal.write(_LINE_UP)
-            self._last = shape
+            if self._terminal is not None:
+                if self._rows:
+                    sys.stderr.flush()
+                    self._terminal.write(_LINE_UP * self._rows)
+                    self._terminal.flush()
+                self._rows = 0
+                if _PROGRESS.fullmatch(line):
+                    self._rows = math.ceil((len(line) - 1) / shutil.get_terminal_size().columns)
             sys.stderr.write(line)
         sys.stderr.flush()

@@ -17,12 +17,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Observation:
-    """A state in words, shown whenever ``mark`` changes; ``limit`` is the polling time in seconds."""
+    """A state in words, shown whenever ``mark`` changes, until it is ``over``; ``limit`` is in seconds."""
 
     sentence: str
     over: bool
     mark: str = ""
     limit: float = LIMIT
+
+
+def _elapsed(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def patiently(read: Callable[[], T], sleep: Callable[[float], None], say: Callable[[str], object]) -> T:
@@ -52,8 +56,8 @@ def follow(
         else:
             observation = judge(state)
             mark = observation.mark or observation.sentence
-            if wait and observation.sentence and mark != shown:
-                say(f"{(clock() - start) / 60:5.1f} min  {observation.sentence}")
+            if wait and observation.sentence and mark != shown and not observation.over:  # the caller shows the end
+                say(f"{_elapsed(clock() - start):>6}  {observation.sentence}")
                 shown = mark
             if not wait or observation.over or clock() - start > observation.limit:
                 return state

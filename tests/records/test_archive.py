@@ -160,6 +160,16 @@ def test_the_most_recently_active_bump_is_first(tmp_path: Path) -> None:
     assert [one.tag for one in archive.status(tmp_path)] == ["26.04-py3", "26.03-py3", "26.05-py3"]
 
 
+def test_a_bumps_own_link_is_newer_than_those_of_its_steps(tmp_path: Path) -> None:
+    name = record(tmp_path, "bump", "done", at=1, ended="2026-04-01T00:09:00.000Z", links={"GitLab pipeline": "new"})
+    record(
+        tmp_path, "05-golden-values", "done", at=5, ended="2026-04-01T00:07:00.000Z", parent=name,
+        links={"GitLab pipeline": "old"},
+    )  # fmt: skip
+    (found,) = archive.status(tmp_path)
+    assert found.links == {"GitLab pipeline": "new"}
+
+
 def test_links_are_not_followed(audit: Path, tmp_path: Path) -> None:
     os.symlink(audit, audit / "o-r" / "loop")
     (tmp_path / "outside").mkdir()

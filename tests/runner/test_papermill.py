@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -64,10 +65,11 @@ def test_runs_without_an_output_path(runbooks: Path, way: Callable[..., tuple[in
     code, shown = way("01-pin.ipynb", "-p", "tag", "26.04-py3", cwd=runbooks)
     assert code == 0, shown
     (folder,) = records(runbooks.parent / "audit")
-    assert shown.splitlines() == [
+    assert ("\x1b[32m✓ done\x1b[0m" in shown) == (way is on_a_terminal)
+    assert re.sub(r"\x1b\[[0-9]+m", "", shown).splitlines() == [
         "hello 26.04-py3 True ",
         "✓ done  01-pin: 4 lines changed.",
-        f"Without an output path, the executed notebook is {folder / 'executed.ipynb'}",
+        f"Executed notebook: {folder / 'executed.ipynb'}",
         f"Record: {folder}",
     ]
     assert outputs(folder / "executed.ipynb") == ["hello 26.04-py3 True \n"]

@@ -31,12 +31,12 @@ def printed(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, *texts: str, t
     [
         (["one\n", "one\n"], "one\none\n"),
         (["1 of 9 read\n2 of 9 read\n", "3 of 9 read\n"], f"1 of 9 read\n{UP}2 of 9 read\n{UP}3 of 9 read\n"),
-        (["1 of 9 read\n", "1 of 9 done\n"], "1 of 9 read\n1 of 9 done\n"),
-        (["1 of 9 read\n", "a warning\n", "2 of 9 read\n"], "1 of 9 read\na warning\n2 of 9 read\n"),
-        ([f"1 of 9 {'x' * 40}\n", f"2 of 9 {'x' * 40}\n"], f"1 of 9 {'x' * 40}\n2 of 9 {'x' * 40}\n"),
+        (["1 of 9 read\n", "a warning\n", "2 of 9 read\n"], f"1 of 9 read\n{UP}a warning\n2 of 9 read\n"),
+        ([f"   12 s  {'x' * 40}\n", "done\n"], f"   12 s  {'x' * 40}\n{UP}{UP}done\n"),
+        (["✓ done: 4 of 4 pins agree.\n", "next\n"], "✓ done: 4 of 4 pins agree.\nnext\n"),
     ],
 )
-def test_only_the_same_progress_is_rewritten(monkeypatch: pytest.MonkeyPatch, texts: list[str], shown: str) -> None:
+def test_only_progress_is_replaced(monkeypatch: pytest.MonkeyPatch, texts: list[str], shown: str) -> None:
     assert printed(monkeypatch, Terminal(), *texts) == shown
 
 

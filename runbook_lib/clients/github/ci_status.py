@@ -14,6 +14,7 @@ from typing import Literal
 from runbook_lib.clients.github.models import LabelEvent, WorkflowJob, WorkflowRun
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
+from runbook_lib.text.lists import join_first
 
 WORKFLOW = MEGATRON_LM.workflow
 
@@ -21,6 +22,10 @@ State = Literal[
     "none", "queued", "waiting", "running",
     "passed", "failed", "cancelled", "unknown", "useless", "refused", "superseded",
 ]  # fmt: skip
+
+#: Maximum number of failed jobs named in a sentence.
+_MOST_NAMES = 3
+
 _BAD = frozenset({"failure", "timed_out", "startup_failure", "action_required"})
 #: A job that hangs is cancelled by its time limit.
 _BAD_JOB = _BAD | {"cancelled"}
@@ -153,9 +158,7 @@ def _judge_completed(run: WorkflowRun, jobs: tuple[WorkflowJob, ...], head: str,
             f"A push cancels the run in progress: run bump again for the new commit. Otherwise rerun it at {run.url}",
         )  # fmt: skip
     if run.conclusion in _BAD:
-        names = ", ".join(bad[:8]) or "no failed job"
-        if len(bad) > 8:
-            names += f" and {len(bad) - 8} more"
+        names = join_first(bad, _MOST_NAMES) or "no failed job"
         return CiStatus(
             "failed", head, run, jobs, f"waiting for a person: {name} failed ({names})",
             f"Refresh the golden values that drifted (05-golden-values, run_id={run.id}), then triage what still fails "

@@ -113,6 +113,8 @@ class QuarantinePlan:
         for test, job in self._open_tests.items():
             if job.on_base.state != "failing":
                 cause = " ".join(job.failure.cause.replace(";", ",").split())
+                if cause.endswith("…"):  # a reason in the recipe is complete
+                    cause = cause.rpartition(". ")[0] or cause.rpartition(" ")[0]
                 causes[test] = issue_references.without_issues(cause)
         return causes
 

@@ -41,7 +41,7 @@ HELD = replace(JOB, name="cicd-wait-in-queue", status="waiting", conclusion="")
         ),
         (
             replace(RUN, status="completed", conclusion="failure"),
-            tuple(replace(BAD, name=f"job {n}") for n in range(12)), "failed", "and 4 more",
+            tuple(replace(BAD, name=f"job {n}") for n in range(12)), "failed", "and 9 more",
         ),
         (replace(RUN, status="completed", conclusion="cancelled"), (BAD,), "cancelled", "was cancelled"),
         (replace(RUN, status="completed", conclusion="neutral"), (), "unknown", "neutral"),

@@ -49,8 +49,11 @@ def test_every_mark_has_a_word() -> None:
 
 
 def test_the_outcome_comes_first_and_parameters_and_code_are_folded() -> None:
-    text = page({"text/plain": "the plot"}, parameters={"given": {"tag": "26.04-py3"}, "resolved": {"base": "main"}},
-                library={"version": "1.2"}, state="waiting", effects=[{"at": RUN["started"], "effect": "push"}])  # fmt: skip
+    parameters = {"given": {"tag": "26.04-py3"}, "resolved": {"base": "main"}}
+    push = {"at": RUN["started"], "effect": "push"}
+    text = page(
+        {"text/plain": "the plot"}, parameters=parameters, library={"version": "1.2"}, state="waiting", effects=[push]
+    )
     assert '<div class="status waiting">' in text
     shown = text.partition("<main>")[2]
     for part in re.findall(r"<details><summary.*?</details>", shown, re.DOTALL):
