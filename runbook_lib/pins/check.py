@@ -71,7 +71,7 @@ def _newest(readings: Sequence[SiteReading]) -> dict[tuple[str, ImageType], Tag]
         site = reading.site
         key = site.group, site.image_type
         for pin in reading.pins:
-            if site.lockstep and (key not in newest or newest[key] < pin.tag):
+            if site.lockstep and pin.has_edition and (key not in newest or newest[key] < pin.tag):
                 newest[key] = pin.tag
     return newest
 
@@ -118,6 +118,11 @@ def _compare(pin: Pin, reference: Tag | None) -> tuple[PinState, str]:
     image_type = pin.site.image_type
     if pin.site.frozen:
         return "frozen", ""
+    if pin.site.lockstep and not pin.has_edition:
+        return (
+            "out of sync",
+            f"{pin.name} names {pin.tag}, and its group has the edition {pin.group.edition or '(plain)'}.",
+        )
     if reference is None:
         return "cannot tell", f"{pin.name} names {pin.tag}, and no {image_type} pin could be read to compare it with."
     if pin.tag == reference and pin.lacks_digest:

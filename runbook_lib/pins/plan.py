@@ -109,6 +109,12 @@ def plan(
     chosen = [pin for pin in pins if pin.site.lockstep and pin.site.image_type in moving]
     if not chosen:
         raise CannotTell(f"No {image_type} pin was found in {', '.join(sites.pin_paths)}: there is nothing to bump.")
+    for pin in chosen:
+        if not pin.has_edition:
+            raise CannotTell(
+                f"{pin.name} names {pin.tag}, and its group has the edition {pin.group.edition or '(plain)'}, so nothing "
+                "was planned. Give the pin a group of its own edition, or correct the file."
+            )
     if "older-tag" not in allow:
         chosen = _without_older(chosen, target, warnings)
     groups = {pin.group for pin in chosen}

@@ -185,6 +185,11 @@ class Pin:
         return self.location.line
 
     @property
+    def has_edition(self) -> bool:
+        """True if the tag is of the edition that the group requires, if any."""
+        return self.group.edition in (None, edition(self.tag))
+
+    @property
     def lacks_digest(self) -> bool:
         """True if the pin should have a digest by its group, and has none."""
         return self.group.digests and self.site.lockstep and not self.tag_form and not self.image.digest

@@ -118,7 +118,7 @@ def test_a_clone_with_nothing_checked_out_is_recognized_by_its_commits(
     there = Checkout.open(tmp_path / "b")
     assert repository.choose(there).name == "NVIDIA/Megatron-LM"
     assert repository.choose(there, refs=["", "origin/*", "gone", "origin/main"]).name == "NVIDIA-NeMo/Megatron-Bridge"
-    assert main(["check", str(tmp_path / "b"), "--ref", "origin/main"]) == 0
+    assert main(["check", str(tmp_path / "b"), "--ref", "origin/main", "--verbose"]) == 0
     assert "docker/Dockerfile.ci:1" in capsys.readouterr().out
     subprocess.run(["git", "-C", tmp_path / "b", "symbolic-ref", "HEAD", "refs/heads/main"], check=True)
     assert repository.choose(there).name == "NVIDIA-NeMo/Megatron-Bridge"

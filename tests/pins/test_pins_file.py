@@ -419,6 +419,18 @@ def test_a_digest_that_is_none_or_has_no_tag_stops_the_plan(text: str) -> None:
         bumped(APART_TEXTS | {"values.yaml": text}, APART)
 
 
+def test_a_pin_of_another_edition_than_its_groups_is_out_of_sync_and_stops_the_plan() -> None:
+    sites = parse(
+        f"{TOP}edition: py3\npins:\n  - {{path: a, find: {{text: 'FROM {{image}}'}}, count: 2}}\n", "a/b"
+    ).sites
+    for tags in (("26.02-py3-igpu", "26.02-py3-igpu"), ("26.02-py3-igpu", "26.02-py3")):
+        texts = {"a": "".join(f"FROM nvcr.io/nvidia/pytorch:{tag}\n" for tag in tags)}
+        states = ["out of sync" if tag.endswith("igpu") else "in sync" for tag in tags]
+        assert [verdict.state for verdict in check_pins(texts, sites)] == states
+        with pytest.raises(CannotTell, match="has the edition py3"):
+            pins.plan(texts, sites, NGC.read("26.04-py3"), "dev")
+
+
 COMPOSED = """version: 1
 image: nvcr.io/nvidia/cuda-dl-base
 pins:
