@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
         action = f"{options.command} {getattr(options, 'action', '')}"
         module, function = _MODULES.get(action) or _MODULES[options.command]
         command = getattr(import_module(module), function)
-        return _run_quietly(command, options) if getattr(options, "quiet", False) else int(command(options))
+        return _run_quietly(command, options) if _is_quiet(options) else int(command(options))
     except RunbookError as error:
         print(f"runbook {options.command}: {error}", file=sys.stderr)
         if options.verbose:
@@ -86,6 +86,12 @@ def _run(options: argparse.Namespace) -> int:
         return 2
     except KeyboardInterrupt:
         return 130  # the status of a program killed by SIGINT
+
+
+def _is_quiet(options: argparse.Namespace) -> bool:
+    """Return True for ``--quiet``, which may follow the notebook of ``runbook run`` among papermill's arguments."""
+    quiet = bool(getattr(options, "quiet", False))
+    return quiet or (options.command == "run" and not {"-q", "--quiet"}.isdisjoint(options.arguments))
 
 
 def _run_quietly(command: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:

@@ -16,6 +16,9 @@ from runbook_lib.text.lists import join_first
 
 _NOTEBOOKS = "runbooks"
 
+#: Our options that may also follow the notebook; papermill has none of these names.
+_QUIET = ("-q", "--quiet")
+
 
 def command_run(options: argparse.Namespace) -> int:
     """Run a notebook headlessly, by name or path; the other arguments go to papermill."""
@@ -27,8 +30,10 @@ def command_run(options: argparse.Namespace) -> int:
     if os.sep not in notebook and not notebook.endswith(".ipynb"):
         notebook = str(shipped / f"{notebook}.ipynb")
     _prefer_this_environment()
-    quiet = ["--no-progress-bar"] if options.quiet else []
-    return papermill.main([notebook, *quiet, *options.arguments])
+    arguments = [argument for argument in options.arguments if argument not in _QUIET]
+    if options.quiet or arguments != options.arguments:
+        arguments.insert(0, "--no-progress-bar")
+    return papermill.main([notebook, *arguments])
 
 
 def command_lab(options: argparse.Namespace) -> int:

@@ -45,7 +45,11 @@ class Counts:
     def __str__(self) -> str:
         numbers = {noun: number for noun, number in vars(self).items() if isinstance(number, int)}
         optional = ("killed", "commits", "uncommitted")
-        return ", ".join(f"{number} {noun}" for noun, number in numbers.items() if number or noun not in optional)
+        parts = []
+        for noun, number in numbers.items():
+            if number or noun not in optional:
+                parts.append(count(number, noun[:-1]) if noun.endswith("s") else f"{number} {noun}")
+        return ", ".join(parts)
 
     @property
     def unguarded(self) -> str:

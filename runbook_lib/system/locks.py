@@ -52,7 +52,7 @@ class LockHolder:
     def __str__(self) -> str:
         host = "" if self.is_here else f" on {self.host}"
         doing = f", {self.doing}" if self.doing else ""
-        return f"process {self.pid}{host} ({self.user}{doing}, since {self.since})"
+        return f"process {self.pid}{host} ({self.user}{doing}, since {self.since[:10]} {self.since[11:16]} UTC)"
 
 
 @contextmanager

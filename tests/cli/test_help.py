@@ -82,6 +82,18 @@ def test_quiet_prints_what_a_person_must_see(
     assert capsys.readouterr().out == ("shown\n" if status else "")
 
 
+@pytest.mark.parametrize("arguments", [["-q", "x.ipynb"], ["x.ipynb", "-q"], ["x.ipynb", "-r", "tag", "t", "--quiet"]])
+def test_a_quiet_run_prints_nothing_if_it_succeeds(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[list[str]] = []
+    monkeypatch.setattr("runbook_lib.runner.papermill.main", lambda given: print("shown") or passed.append(given) or 0)
+    assert main(["run", *arguments]) == 0
+    assert capsys.readouterr().out == ""
+    assert passed[0][:2] == ["x.ipynb", "--no-progress-bar"]
+    assert not {"-q", "--quiet"} & set(passed[0])
+
+
 def test_verbose_shows_where_an_error_came_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for option, has_traceback in ((), False), (("--verbose",), True):
         assert main(["check", str(tmp_path / "missing"), *option]) == 2

@@ -55,9 +55,9 @@ def test_checks_the_seal_of_a_story(audit: Path) -> None:
 @pytest.mark.parametrize("process", [{}, None, "1"])
 def test_counts_a_record_without_process_as_killed(tmp_path: Path, process: object) -> None:
     record(tmp_path, "bump", "running", live=False)
-    assert str(verify(tmp_path)[1]) == "1 bumps, 1 records, 0 running, 1 killed, 0 files"
+    assert str(verify(tmp_path)[1]) == "1 bump, 1 record, 0 running, 1 killed, 0 files"
     edit(next(tmp_path.rglob("run.json")), lambda document: document["predicate"].update(process=process))
-    assert str(verify(tmp_path)[1]) == "1 bumps, 1 records, 0 running, 1 killed, 0 files"
+    assert str(verify(tmp_path)[1]) == "1 bump, 1 record, 0 running, 1 killed, 0 files"
 
 
 def test_checkpoints_of_jupyter_are_named_but_no_problem(audit: Path) -> None:

@@ -115,7 +115,7 @@ def test_lock_of_another_machine_is_never_broken(file: Path) -> None:
     _written(file, 77, "elsewhere")
     before = file.read_bytes()
     told = refusal(file)
-    assert "has been locked by process 77 on elsewhere (ada, bump, since 2026-11-21T12:00:00Z)" in told
+    assert "has been locked by process 77 on elsewhere (ada, bump, since 2026-11-21 12:00 UTC)" in told
     assert f"remove {file} and run the same command again" in told
     assert file.read_bytes() == before
     file.unlink()
