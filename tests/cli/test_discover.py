@@ -802,6 +802,7 @@ def test_a_value_in_a_file_that_ci_reads_is_a_pin(clone, run, path, line, role):
         (".github/workflows/x.yml", "run: contrib/build.sh.bak", set()),
         (".github/CODEOWNERS", "contrib/build.sh @a", set()),
         (".github/labeler.yml", "- contrib/build.sh", set()),
+        ("other.Dockerfile", "# docker build -f contrib/Dockerfile .", set()),
         ("README.md", "Run contrib/build.sh.", set()),
     ],
 )

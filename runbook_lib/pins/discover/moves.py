@@ -105,6 +105,8 @@ class MoveCounter:
                 group = bumps[*group_key, cadences.get(place, "")]
                 for tag, (order, _) in self.moves[place].items():
                     group[tag] = min(order, group.get(tag, order))
+        for key, group in bumps.items():
+            bumps[key] = _advances(key[0], group)
         current: dict[tuple[str, ...], Tag] = {}
         for entry, found in zip(discovered, known, strict=True):
             now = entry.reference.read_tag
@@ -242,6 +244,21 @@ def successors(
         if old := by_line.pop((place.before, place.image, place.number), None):
             known[place] = old
     return known
+
+
+def _advances(image: str, moves: Mapping[str, int]) -> dict[str, int]:
+    """Return the tags (tag → order) that were newer than all before them: the others only catch up."""
+    newest: Tag | None = None
+    bumps: dict[str, int] = {}
+    for text in sorted(moves, key=lambda text: (moves[text], text)):
+        with suppress(RunbookError):
+            if family := family_of(ImageRef.parse(image)):
+                tag = family.read(text)
+                if newest and not is_older(newest, tag):
+                    continue
+                newest = tag
+        bumps[text] = moves[text]
+    return bumps
 
 
 def _is_correction(place: ReferencePlace, old: str, new: str) -> bool:

@@ -175,7 +175,8 @@ def _with_readers(
             continue
         if kind in _MAY_BE_READ or (kind in _OF_DOCKERFILE and occurrence.nature.for_people):
             files[file.path] = file
-    lines = list(naming_lines(sorted({PurePosixPath(path).name for path in files}))) if files else []
+    names = sorted({PurePosixPath(path).name for path in files})
+    lines = [line for line in naming_lines(names) if not line.lstrip().startswith("#")] if files else []
     commands = [line for line in lines if _READS.search(line)]
     read: set[str] = set()
     for path, file in files.items():

@@ -98,6 +98,14 @@ def test_a_document_follows_if_most_bumps_moved_it(versions, role):
     assert settled(*versions)["README.md:1"][0] == role
 
 
+def test_a_row_that_only_catches_up_stays():
+    rows = [{"b/Dockerfile": f"FROM {IMAGE}:25.{month:02}-py3\n"} for month in (1, 3, 3, 4)]
+    texts = [{"a/Dockerfile": f"FROM {IMAGE}:25.{month:02}-py3\n"} for month in (1, 3, 5, 5)]
+    result = settled(*(row | text for row, text in zip(rows, texts, strict=True)))
+    assert result["b/Dockerfile:1"][0] == "informational"
+    assert result["a/Dockerfile:1"] == ("lockstep dev", "moved in 2 of 2 bumps, last commit2")
+
+
 def test_a_moving_tag_is_no_pin():
     texts = [{"run.py": f'IMAGE = "nvcr.io/nvidia/nemo:{tag}"\n'} for tag in ("25.02", "25.04", "dev", "dev")]
     assert settled(*months(*texts))["run.py:1"][0] == "ignore"
