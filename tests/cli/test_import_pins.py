@@ -176,3 +176,12 @@ def test_settings_that_cannot_be_read_are_reported(
     clone(tmp_path, {"package.json": "{}"})
     assert main(["pins", "import", *arguments, "--repo", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("runbook pins: ")
+
+
+def test_an_image_without_a_registry_is_at_docker_hub(tmp_path: Path) -> None:
+    manager = {"managerFilePatterns": ["/env$/"], "matchStrings": [ANNOTATED]}
+    text = "# renovate: datasource=docker depName=nvidia/cuda\nCUDA=12.8.1-devel-ubuntu22.04\n"
+    repository = clone(tmp_path, {"renovate.json": settings(manager), "v.env": text})
+    assert main(["pins", "import", "--repo", str(repository), "--write"]) == 0
+    assert "image: docker.io/nvidia/cuda\n" in (repository / FILE).read_text()
+    assert places(repository, "13.0.2-devel-ubuntu22.04") == {"v.env": text.replace("12.8.1", "13.0.2")}

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.images.families import family_of
+from runbook_lib.images.families import DOCKER_HUB, family_of
 from runbook_lib.images.reference import ImageRef, ImageType
 from runbook_lib.pins.discover.classify import SourceFile
 from runbook_lib.pins.discover.moves import is_live
@@ -16,6 +16,7 @@ from runbook_lib.pins.tag_parts import PARTS, compose, form_around
 from runbook_lib.text import untrusted_regex
 from runbook_lib.text.lists import join_first
 
+_REGISTRY = re.compile(r"(?:localhost|[^/]*[.:][^/]*)/")
 _MAX_LISTED = 5  # places in one sentence
 _ONE_PLACEHOLDER = 4  # pieces of a template: before, two groups of which one matched, after
 Groups = Mapping[str, tuple[int, int]]
@@ -129,12 +130,12 @@ def _reference(manager: RegexManager, text: str, groups: Groups) -> Reference:
     if registry := value("registryUrl").partition("://")[2].strip("/"):
         image = image if image.startswith(f"{registry}/") else f"{registry}/{image}"
     try:
-        name = ImageRef.parse(image)
+        name = ImageRef.parse(image if _REGISTRY.match(image) else f"{DOCKER_HUB}/{image}")
     except RunbookError as error:
-        raise CannotTell(f"its image {image!r} has no registry, or cannot be read") from error
+        raise CannotTell(f"its image {image!r} cannot be read") from error
     family = family_of(name)
     if family is None:
-        raise CannotTell(f"no family of tags is known for {image}; declare its pins by hand, with the key family")
+        raise CannotTell(f"no family of tags is known for {name.name}; declare its pins by hand, with the key family")
     (start, end), form = _place(manager, text, groups)
     tag = compose(form, text[start:end])
     try:

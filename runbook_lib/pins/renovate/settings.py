@@ -9,6 +9,7 @@ from typing import Any
 from runbook_lib.errors import CannotTell
 from runbook_lib.pins.renovate.expressions import file_pattern, python_pattern
 from runbook_lib.text import json5, untrusted_regex
+from runbook_lib.text.lists import join_first
 
 #: The files in which Renovate looks for its settings, in the same order.
 FILES = (
@@ -16,6 +17,7 @@ FILES = (
     ".github/renovate.json5", ".gitlab/renovate.json", ".gitlab/renovate.jsonc", ".gitlab/renovate.json5",
     ".renovaterc", ".renovaterc.json", ".renovaterc.jsonc", ".renovaterc.json5", "package.json",
 )  # fmt: skip
+_MAX_LISTED = 5  # names in one sentence
 _TEMPLATES = ("datasource", "depName", "packageName", "currentValue", "registryUrl")
 _OLD_NAMES = {"lookupNameTemplate": "packageNameTemplate", "fileMatch": "managerFilePatterns"}
 _READ = frozenset(
@@ -30,7 +32,10 @@ _NEEDED = {
 #: Settings other than the managers that affect Renovate's bumps, with their replacements here.
 _BESIDE = {
     "packageRules": "use the keys groups and watch of the pins file for such rules",
-    "extends": "presets are not fetched",
+    "extends": "presets are not fetched; `runbook pins discover` reads the `# renovate:` comments of their managers",
+    "ignorePaths": "delete the pins of such files from the draft",
+    "includePaths": "delete the pins of other files from the draft",
+    "enabledManagers": "all custom managers of the type regex are read",
 }
 
 
@@ -81,7 +86,11 @@ def parse(text: str, name: str) -> RenovateSettings:
                 left_out.append(f"{described}: {error}.")
     for key, instead in _BESIDE.items():
         if values.get(key):
-            left_out.append(f"{key}: not taken over; {instead}.")
+            names = [name for name in _list(values[key]) if isinstance(name, str)]
+            listed = f" ({join_first(names, _MAX_LISTED)})" if names else ""
+            left_out.append(f"{key}{listed}: not taken over; {instead}.")
+    if values.get("enabled") is False:
+        left_out.append("enabled: Renovate is switched off by these settings; they were read anyway.")
     return RenovateSettings(tuple(managers), tuple(left_out))
 
 

@@ -1,6 +1,7 @@
 """Renovate's settings: which managers are taken over, and the reasons for the others."""
 
 import json
+import re
 
 import pytest
 
@@ -60,9 +61,14 @@ def test_managers_of_the_old_form_are_read() -> None:
 
 
 def test_parts_that_are_not_imported_are_named() -> None:
-    values = {"customManagers": [MANAGER | {"versioningTemplate": "loose"}], "packageRules": [{}], "extends": ["a"]}
+    values = {
+        "customManagers": [MANAGER | {"versioningTemplate": "loose"}], "packageRules": [{}],
+        "extends": ["local>a/b", "c"], "ignorePaths": ["d/**"], "enabled": False,
+    }  # fmt: skip
     sentences = parse(json.dumps(values), "renovate.json").left_out
-    assert [sentence.partition(":")[0] for sentence in sentences] == ["customManagers[0]", "packageRules", "extends"]
+    assert [re.split(r":(?: |\Z)", sentence)[0] for sentence in sentences] == [
+        "customManagers[0]", "packageRules", "extends (local>a/b, c)", "ignorePaths (d/**)", "enabled",
+    ]  # fmt: skip
 
 
 def test_package_json_has_them_in_its_key() -> None:
