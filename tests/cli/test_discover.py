@@ -306,6 +306,10 @@ def test_a_version_moves_no_other_image_that_has_versions_too():
     assert [group.alone for group in repository.sites.groups] == [True, True]
     for tag, image in {"v1.19.1-ubuntu20.04": "container-toolkit", "590.48.01-ubuntu20.04": "driver"}.items():
         assert [group.name for group in repository.of_group("", tag).sites.groups] == [image]
+    texts["months.Dockerfile"] = "FROM nvcr.io/nvidia/tools/evaluator:25.08-ubuntu24.04\n"
+    assert [group.name for group in drafted(texts)[2].of_group("", "v1.19.1-ubuntu20.04").sites.groups] == [
+        "container-toolkit"
+    ]
     texts["c.Dockerfile"] = "FROM nvcr.io/nvidia/k8s/device-plugin:v1.2.0-ubuntu20.04\n"
     with pytest.raises(RunbookError, match="name one of device-plugin, container-toolkit as group"):
         drafted(texts)[2].of_group("", "v1.19.1-ubuntu20.04")

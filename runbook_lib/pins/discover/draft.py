@@ -93,8 +93,8 @@ class _Moves(NamedTuple):
 class _DraftGroup:
     """The pins of one image and edition.
 
-    ``alone``: past bumps did not move them together with a group that can have the same tags.  ``major``: the version
-    that they have, if they are ``versioned``.
+    ``alone``: past bumps did not move them together with a group that can have the same tags.  ``numbered``:
+    the tags of its pins, if all of them begin with a version or a month.
     """
 
     name: str
@@ -103,8 +103,12 @@ class _DraftGroup:
     entries: Sequence[_DraftEntry]
     alone: bool = False
     digests: bool = False
-    versioned: bool = False
-    major: int = 0
+    numbered: Sequence[NumberedTag] = ()
+
+    @property
+    def versioned(self) -> bool:
+        """True if all pins have a version, no month, so that the tag of a month is none of their image."""
+        return bool(self.numbered) and not any(tag.is_month for tag in self.numbered)
 
     def lines(self) -> Iterator[str]:
         yield f"  - name: {self.name}"
@@ -116,8 +120,9 @@ class _DraftGroup:
             yield "    digests: true"
         if self.alone:
             yield "    alone: true  # moves only when the parameter group names it"
-        if self.alone and self.versioned:
-            yield f"    major: {self.major}  # or a tag has this major version, or a later one below the next group's"
+        if self.alone and self.numbered:
+            major = max(tag.major for tag in self.numbered)
+            yield f"    major: {major}  # or a tag has this major version, or a later one below the next group's"
         yield "    pins:"
         yield from (f"    {line}" for line in _entry_lines(self.entries))
 
@@ -161,15 +166,8 @@ def draft(
         entries, without = _entries(references, files, texts, cis)
         left_out += without
         if any(entry.role.startswith("lockstep") for entry in entries):
-            versions = _versions(references)
-            drafted[key] = _DraftGroup(
-                names[key],
-                *key[:2],
-                entries,
-                digests=pin_digests,
-                versioned=bool(versions),
-                major=max(versions, default=0),
-            )
+            tags = _numbered(references)
+            drafted[key] = _DraftGroup(names[key], *key[:2], entries, digests=pin_digests, numbered=tags)
         else:
             for entry in entries:
                 places = [f"{shown(entry.path)}:{location.line}" for location in entry.locations]
@@ -197,11 +195,11 @@ def _key(classified: ClassifiedReference) -> GroupKey:
     return classified.reference.image, edition(tag) if tag else "", classified.cadence
 
 
-def _versions(references: Sequence[ClassifiedReference]) -> list[int]:
-    """Return the major versions of the pins; empty if one has a month, because a month may then be their image's."""
+def _numbered(references: Sequence[ClassifiedReference]) -> Sequence[NumberedTag]:
+    """Return the tags of the pins if all of them begin with a version or a month; else none."""
     tags = [reference.reference.read_tag for reference in references if reference.role == "lockstep"]
-    versions = [tag.major for tag in tags if isinstance(tag, NumberedTag) and not tag.is_month]
-    return versions if len(versions) == len(tags) else []
+    numbered = [tag for tag in tags if isinstance(tag, NumberedTag)]
+    return numbered if len(numbered) == len(tags) else []
 
 
 def _leading(discovered: Sequence[ClassifiedReference]) -> Set[GroupKey]:
