@@ -261,9 +261,7 @@ class SourceFile:
 
     def _is_test(self) -> bool:
         *folders, name = self.path.split("/")
-        if not _WORDS["tests"].isdisjoint(map(str.lower, folders)):
-            return True
-        return not self.ci and bool(_TEST_NAME.fullmatch(name))  # CI's own files test the product
+        return not _WORDS["tests"].isdisjoint(map(str.lower, folders)) or bool(_TEST_NAME.fullmatch(name))
 
 
 def _is_source(before: str) -> bool:
