@@ -5,7 +5,7 @@
 A bump is a commit that moves references to one newer tag, some of them read by CI or a build.  The pins
 file is drafted from its parent alone, history included, and the bump planned with it; lines are compared with those
 that the commit moved.  Planned lines that people moved to the same tag in another commit are counted apart, too: a
-bump in several commits.
+bump in several commits.  So are those of documents that people left behind, which are wrong, but harm nobody.
 """
 
 import argparse
@@ -123,20 +123,28 @@ def _lines(checkout: Checkout, bump: Bump, commit: str | None, repository: Repos
     return frozenset((change.path, change.line) for change in changes)
 
 
-def moved_apart(checkout: Checkout, bump: Bump, lines: frozenset[Line], moves: Moves) -> int:
-    """Return the number of lines that another commit moved to the tag."""
+def explained(checkout: Checkout, bump: Bump, lines: frozenset[Line], moves: Moves) -> tuple[int, int]:
+    """Return the number of wrong lines that another commit moved to the tag, and of others in documents."""
     texts = checkout.read(sorted({path for path, _ in lines}), checkout.resolve(f"{bump.commit}^"))
-    elsewhere = set()
+    elsewhere, documents = set[Line](), set[Line]()
     for path, text in texts.items():
-        for place, reference in places(path, text or "").items():
-            if (path, reference.line) in lines and bump.tag in moves[place]:
-                elsewhere.add((path, reference.line))
-    return len(elsewhere)
+        file = SourceFile(path, text or "")
+        for place, reference in places(path, file.text).items():
+            line = path, reference.line
+            if line in lines and bump.tag in moves[place]:
+                elsewhere.add(line)
+            elif line in lines and file.nature(reference).kind in ("documentation", "comment"):
+                documents.add(line)
+    return len(elsewhere), len(documents - elsewhere)
 
 
 @dataclass
 class Sums:
-    """The sums over all bumps; ``apart``: planned lines that people moved to the tag in another commit."""
+    """The sums over all bumps.
+
+    ``apart``: planned lines that people moved to the tag in another commit; ``documents``: those that they left behind
+    in documents and comments.
+    """
 
     count: int = 0
     wanted: int = 0
@@ -144,8 +152,9 @@ class Sums:
     hits: int = 0
     exact: int = 0
     apart: int = 0
+    documents: int = 0
 
-    def add(self, lines: frozenset[Line], bump: Bump, apart: int) -> None:
+    def add(self, lines: frozenset[Line], bump: Bump, apart: int, documents: int) -> None:
         """Add a bump with its planned lines."""
         self.count += 1
         self.wanted += len(bump.lines)
@@ -153,11 +162,13 @@ class Sums:
         self.hits += len(lines & bump.lines)
         self.exact += lines == bump.lines
         self.apart += apart
+        self.documents += documents
 
     def __str__(self) -> str:
         made = max(self.planned, 1)
         return (
-            f"precision {self.hits / made:.0%} ({(self.hits + self.apart) / made:.0%} with what another commit moved), "
+            f"precision {self.hits / made:.0%} ({(self.hits + self.apart) / made:.0%} with what another commit moved; "
+            f"{self.documents} of {self.planned - self.hits} wrong lines are in documents), "
             f"recall {self.hits / self.wanted:.0%}, exact {self.exact} of {self.count}"
         )
 
@@ -182,8 +193,8 @@ def main() -> int:
                     print(f"    {sign} {path}:{line}")
             if lines != of_groups:
                 print(f"    with groups: {len(of_groups & bump.lines)} of {len(of_groups)} planned")
-            default.add(lines, bump, moved_apart(checkout, bump, lines - bump.lines, moves))
-            named.add(of_groups, bump, moved_apart(checkout, bump, of_groups - bump.lines, moves))
+            default.add(lines, bump, *explained(checkout, bump, lines - bump.lines, moves))
+            named.add(of_groups, bump, *explained(checkout, bump, of_groups - bump.lines, moves))
     if not default.count:
         sys.exit("There is no bump in these clones.")
     print(f"{default.count} bumps: {default}")
