@@ -42,8 +42,9 @@ def request(step: StepRecord, values: GoldenComparison, groups: Iterable[Group],
     for group in groups:
         offer = _search(values, group)
         exceptions = ", ".join(values.verdicts.exceptions(group))
+        numbers = f"{group.sentence}; decided separately: {exceptions}" if exceptions else group.sentence
         facts: dict[str, object] = {
-            "numbers": group.sentence + (f"; decided separately: {exceptions}" if exceptions else ""),
+            "numbers": numbers,
             "danger": values.verdicts.danger(group),
             "files": list(group.files),
             "key": decision_facts.fingerprint(group.id, f"{group.ratio or 0:.2f}", len(group.files)),
@@ -51,7 +52,7 @@ def request(step: StepRecord, values: GoldenComparison, groups: Iterable[Group],
         }
         facts |= plots.store(partial(golden_plots.shift, group, values.verdicts))
         suggestion = "" if facts["danger"] else group.sentence
-        step.decide("accept", group.id, f"{group.sentence}. {offer}".rstrip(), suggestion, facts)
+        step.decide("accept", group.id, f"{numbers}. {offer}".rstrip(), suggestion, facts)
     old, new = parse_all(values.old), parse_all(values.new)
     for file in stopped:
         if file.verdict == "refused":

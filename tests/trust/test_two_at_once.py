@@ -99,7 +99,7 @@ def test_two_bumps_on_one_checkout_go_one_after_the_other(seed: int, world: Worl
         assert line, told
         told += line
     assert f"Waiting for process {first.process.pid} (" in told
-    assert re.search(r", bump 26\.04-py3, since 2\d\d\d-\S+Z\), up to 60 seconds", told), told
+    assert re.search(r", bump 26\.04-py3, since 2\d\d\d-\S+ \d\d:\d\d UTC\), up to 60 seconds", told), told
     assert first.go_on()[0] == 0
     status, more = ended(second)
     assert status == 0, told + more
