@@ -290,11 +290,13 @@ def _wait_for_decision(step: StepRecord, refresh: RefreshPlan, push: push_round.
         reasons.append(f"{display.count(count, 'golden file')} {display.be(count)} held back ({names})")
     first = [group.id for group in refresh.waiting] + [file.file for file in refresh.stopped]
     fix = f'Accept them by name, -r accept "{first[0]}: reason; …", or quarantine the test with 06-broken-tests.'
-    if refresh.run.bump.tag:
-        fix = f"Make the decisions: {review(refresh.run.bump)}"
-    sentence = f"waiting for a person: {'; '.join(reasons)}{refresh.unconfirmed.rstrip('.')}"
+    sentence = f"waiting for a person: {'; '.join(reasons)}"
+    if refresh.unconfirmed:
+        sentence += f".{refresh.unconfirmed}"
     if push.waiting:
         fix = f"{fix} {push.next}"
+    if refresh.run.bump.tag:  # it asks for those on broken tests too
+        fix = f"Make the decisions: {review(refresh.run.bump)}"
     step.waiting(sentence, fix)
 
 
