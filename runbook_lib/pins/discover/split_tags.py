@@ -8,6 +8,7 @@ from runbook_lib.images.families import DOCKER_HUB, NGC_HOST
 from runbook_lib.pins.discover.variables import VariableValue, values_of
 from runbook_lib.pins.tag_parts import ANY, compose, form_around
 
+_MAX_NAMES = 500  # variables of a file
 _LONGEST = 400  # maximum length of a word with variables
 _NEAR = 12  # lines between the keys of an image and of its tag
 _VARIABLE = (
@@ -104,11 +105,11 @@ def of_variables(text: str) -> Iterator[SplitTag]:
     them.
     """
     words = [word for word in _WORD.finditer(text) if _is_composed(text, word)]
-    names = set[str]()
+    names: dict[str, None] = {}
     for word in words:
         for variable in (*_EACH_VARIABLE.finditer(word[0]), _AT_VARIABLE.match(text, word.end())):
-            names.update(_name(variable) if variable else ())
-    assigned = values_of(text, names)
+            names |= dict.fromkeys(_name(variable) if variable else ())
+    assigned = values_of(text, list(names)[:_MAX_NAMES])
     forms: dict[int, str] = {}
     for word in words:
         image = _expand(word["image"], assigned)
@@ -308,15 +309,18 @@ def of_inline(text: str) -> Iterator[SplitTag]:
 
 def of_registries(text: str) -> Iterator[tuple[int, int, str]]:
     """Yield start, end and name of the images whose registry is the value of a neighbouring key, or of a Helm chart."""
+    is_chart = False
     for own, neighbours in _registries(text):
         if own["key"] == "imageRegistry" and own["indent"]:
-            yield from _of_chart(text)
+            is_chart = True
             continue
         for key in neighbours:
             value = _PATH_VALUE.match(text, key.end())
             if value and "/" in value["value"] and _NAME_KEY.fullmatch(key["key"]):
                 yield *value.span("value"), f"{NGC_HOST}/{value['value']}"
                 break
+    if is_chart:
+        yield from _of_chart(text)
 
 
 def of_tags_beside_registries(text: str) -> Iterator[SplitTag]:
