@@ -90,7 +90,7 @@ class DockerArg:
         spans: list[tuple[int, int]] = []
         for instruction in instructions(text):
             if instruction.keyword == "FROM":
-                is_tag = re.search(rf":[\w.-]{{0,99}}\$\{{?{self.name}\b", instruction.text)
+                is_tag = re.search(rf":[\w.${{}}-]{{0,99}}\$\{{?{self.name}\b", instruction.text)
                 if image in instruction.text and not is_tag:
                     raise CannotTell(
                         f"expected FROM to take its image from ARG {self.name}, found {_short(instruction.text)} "
