@@ -36,13 +36,15 @@ class Board:
             widgets.show(self._buttons, "")
 
     def _offer(self) -> None:
-        """Offer a button for each bump in flight."""
+        """Offer a button for each bump in flight, except while it runs."""
         if self._buttons is None:
             return
         from ipywidgets import Button
 
         buttons = []
         for bump in start.bumps_in_flight(self._audit):
+            if bump.state == "running":
+                continue
             button = Button(description=f"Dismiss {start.title(bump)}", tooltip=_TOOLTIP, layout={"width": "auto"})
             button.on_click(lambda _, bump=bump: self._dismiss(bump))
             buttons.append(button)

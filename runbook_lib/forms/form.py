@@ -11,18 +11,18 @@ def offer(
     namespace: Mapping[str, object],
     *,
     applies: bool = True,
-    after_run: Callable[[str], None] | None = None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> None:
     """Show the parameters of a notebook as a form, with values from ``namespace``; in a headless run, do nothing.
 
-    With ``applies=False`` the form's only button is *Run*.  ``after_run`` is called with the form's value for the
-        archive whenever a run ends.
+    With ``applies=False`` the form's only button is *Run*.  ``on_progress`` is called with the form's value for the
+    archive when a run ends, and while it applies, when it begins and when a step ends.
     """
     if session.interactive():
         startup.skip_httpx_command()
         from runbook_lib.forms import widgets
         from runbook_lib.forms.notebook_form import Form
 
-        form = Form(session.notebook(notebook), namespace, applies=applies, after_run=after_run)
+        form = Form(session.notebook(notebook), namespace, applies=applies, on_progress=on_progress)
         widgets.show(form.root)
         form.begin()

@@ -74,16 +74,17 @@ def progress_label(run: RunView | None, total: int) -> str:
 
 
 def progress(run: RunView | None, output: str, seconds: float, total: int = 0) -> str:
-    """Return the steps so far, one bar, and the last line of the output.
+    """Return the steps so far, one bar, and the last line of output since the last step ended.
 
     The bar counts CI jobs while the last line mentions them, otherwise steps if their total is known.
     """
     steps = _newest_steps(run)
     last = ""
     for line in output.splitlines():
-        # Lines with the result of a step would repeat the list of steps.
-        if line.strip() and not _STEP_RESULT.match(line):
-            last = line
+        if _STEP_RESULT.match(line):  # it would repeat the list of steps
+            last = ""
+        elif line.strip():
+            last = line.strip()
     ended, unit = _count_ended(steps), "steps"
     if jobs := _JOBS.search(last):
         ended, total, unit = int(jobs[1]), int(jobs[2]), "jobs"

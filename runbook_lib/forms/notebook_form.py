@@ -68,10 +68,10 @@ class Form:
         namespace: Mapping[str, object],
         *,
         applies: bool,
-        after_run: Callable[[str], None] | None = None,
+        on_progress: Callable[[str], None] | None = None,
     ) -> None:
         source = NotebookSource.read(notebook)
-        self.notebook, self.applies, self._after_run = notebook, applies, after_run
+        self.notebook, self.applies, self._on_progress = notebook, applies, on_progress
         self.fields = fields.fields(source.parameters)
         #: True if the user confirms by typing the destination of a push.
         self._confirms_destination = any(parameter.name == "confirm" for parameter in source.parameters)
@@ -328,19 +328,22 @@ class Form:
 
     def _follow(self, followed: FollowedRun, values: Values, *, apply: bool) -> None:
         try:
-            run = self._watch(followed)
+            run = self._watch(followed, self._on_progress if apply else None)
             self._finish(run, next_action.sentence_in_form(followed.failure()), values, apply=apply)
         finally:
             followed.close()
             self._running = None
             self._refresh()
-        if self._after_run is not None:
-            self._after_run(str(self.view.values().get("audit", "")))
+        if self._on_progress is not None:
+            self._on_progress(self._archive())
         self._offer_runs(self._query)
 
-    def _watch(self, followed: FollowedRun) -> RunView | None:
+    def _archive(self) -> str:
+        return str(self.view.values().get("audit", ""))
+
+    def _watch(self, followed: FollowedRun, on_progress: Callable[[str], None] | None) -> RunView | None:
         """Show the progress of a run until it ends, and return its record."""
-        started, run, failed_reads = time.monotonic(), None, 0
+        started, run, failed_reads, shown = time.monotonic(), None, 0, ""
         while True:
             has_ended = followed.has_ended(run)
             try:
@@ -350,7 +353,11 @@ class Form:
             except OSError:  # the archive may be readable again in a moment
                 failed_reads += 1
             progress = html.progress(run, followed.output(), time.monotonic() - started, self._total_steps)
-            self.view.show_progress(progress, html.progress_label(run, self._total_steps))
+            label = html.progress_label(run, self._total_steps)
+            self.view.show_progress(progress, label)
+            if on_progress is not None and run is not None and label != shown:
+                on_progress(self._archive())
+                shown = label
             if has_ended and (failed_reads == 0 or failed_reads >= _MAX_FAILED_READS):
                 return run
             time.sleep(_INTERVAL)

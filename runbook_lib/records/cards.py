@@ -164,22 +164,15 @@ def _card(decision: Mapping[str, Any], folder: Path | None) -> Card:
         plot = base64.b64encode(attachments.text(folder / facts["plot"]).encode()).decode()
     return Card(
         f"{parameter}:{name}", name, str(facts.get("numbers") or decision.get("why", "")),
-        tuple(_details(facts, str(decision.get("why", "")))), tuple(options), danger, WORDS.get(danger, ""),
+        tuple(_details(facts, str(facts.get("judged", decision.get("why", ""))))), tuple(options), danger, WORDS.get(danger, ""),
         plot=plot, files=tuple(map(str, facts.get("files", ())))[:_MOST_FILES], command=command,
         key=str(facts.get("key", "")),
     )  # fmt: skip
 
 
-def _bare(sentence: str) -> str:
-    return sentence.replace(";", ",").rstrip(".")  # a reason contains no semicolon
-
-
-def _details(facts: Mapping[str, Any], why: str) -> Iterator[tuple[str, str]]:
-    command = str(facts.get("search", ""))
-    if command and command in why:  # the card shows it in a box of its own
-        why = why[: why.index(command)].rpartition(". ")[0]
-    if why and facts.get("numbers") and _bare(why) != _bare(str(facts["numbers"])):
-        yield "Judged", why
+def _details(facts: Mapping[str, Any], judged: str) -> Iterator[tuple[str, str]]:
+    if judged and facts.get("numbers") and judged.rstrip(".") != str(facts["numbers"]).rstrip("."):
+        yield "Judged", judged
     for label in ("history", "advice"):
         if facts.get(label):
             yield label.capitalize(), str(facts[label])

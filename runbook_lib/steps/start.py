@@ -1,6 +1,7 @@
 """The board of the start page: the status of each bump, and the notebook to open next."""
 
 import html
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -44,11 +45,8 @@ def board(audit: str) -> display.View:
     shown = display.note(f"{display.count(len(in_flight), 'bump')} in flight, {len(ready)} ready to merge or merged.")
     for bump in in_flight:
         shown += _card(bump)
-    if ready:
-        rows = []
-        for bump in ready:
-            rows.append({"bump": title(bump), "state": bump.state, "since": ago(bump.since), "what": bump.sentence})
-        shown += display.table(rows)
+    for bump in ready:
+        shown += _line(bump)
     if previewed:
         shown += display.note(f"Only previewed, nothing changed: {', '.join(previewed)}.")
     return shown
@@ -109,20 +107,36 @@ def _card(bump: BumpStatus) -> display.View:
     text = [title(bump), f"  {' → '.join(labels)}", f"  {bump.state}, {ago(bump.since)}: {bump.sentence}"]
     if bump.next:
         text.append(f"  next: {bump.next}")
-    links = [_notebook_link(notebooks.BUMP, "Open bump")]
+    opened = [notebooks.BUMP]
     if bump.step != notebooks.BUMP:  # the step that blocks the bump
-        links.append(_notebook_link(bump.step, f"open {bump.step}"))
-    links += [link(name, url) for name, url in bump.links.items()]
+        opened.append(bump.step)
     paragraphs = [
-        f"<strong>{html.escape(title(bump))}</strong>: {html.escape(state)}, "
-        f'<time title="{html.escape(bump.since)}">{html.escape(ago(bump.since))}</time>',
+        _heading(bump, state),
         display.linked(bump.sentence),
         f"Next: {_next_action(bump)}",
-        " · ".join(links),
+        _links(bump, opened),
     ]
     body = "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs if paragraph)
     stepper = f'<ol style="{_STEPPER}">{"".join(items)}</ol>'
     return display.View(f'<div style="{_CARD}">{stepper}{body}</div>', "\n".join(text))
+
+
+def _line(bump: BumpStatus) -> display.View:
+    """Show a bump that is ready to merge or merged."""
+    text = f"{title(bump)}: {bump.state}, {ago(bump.since)}: {bump.sentence}"
+    parts = [_heading(bump, bump.state), display.linked(bump.sentence), _links(bump, [notebooks.AFTER_MERGE])]
+    return display.View(f"<p>{'<br>'.join(parts)}</p>", text)
+
+
+def _heading(bump: BumpStatus, state: str) -> str:
+    time = f'<time title="{html.escape(bump.since)}">{html.escape(ago(bump.since))}</time>'
+    return f"<strong>{html.escape(title(bump))}</strong>: {html.escape(state)}, {time}"
+
+
+def _links(bump: BumpStatus, opened: Iterable[str]) -> str:
+    """Return links to these notebooks, and those of the bump."""
+    links = [_notebook_link(name, f"Open {name}") for name in opened]
+    return " · ".join(links + [link(name, url) for name, url in bump.links.items()])
 
 
 def _stepper_item(notebook: str, label: str, mark: str, *, is_current: bool) -> str:

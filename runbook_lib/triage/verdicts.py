@@ -26,7 +26,7 @@ from runbook_lib.triage.patterns import CONFIDENT, TRACEBACK, FailureKind, LogPa
 _BY_JOB: Mapping[str, FailureKind] = {
     "lint": "lint", "build": "container build", "unit": "unit tests", "test": "unknown",
 }  # fmt: skip
-_MAX_CAUSE = 300
+_MAX_CAUSE = 200
 #: Classes that are less informative than the kind of the job.
 _GENERIC = frozenset({"program error", "unknown", "shape", "regression", "unit tests"})
 _OF_BUILDS = _GENERIC | {"dependency", "compile error"}
@@ -295,8 +295,12 @@ def _position(log: LogSummary, match: Traceback | LineMatch) -> LogPosition:
 
 
 def _first_line(text: str) -> str:
-    line = text.strip().partition("\n")[0]
-    return line if len(line) <= _MAX_CAUSE else f"{line[:_MAX_CAUSE]}…"
+    """Return the first line without GitHub's ``##[error]``; a long one ends with a sentence, or else with ``…``."""
+    line = text.strip().partition("\n")[0].removeprefix("##[error]")
+    if len(line) <= _MAX_CAUSE:
+        return line
+    end = line.rfind(". ", 0, _MAX_CAUSE)
+    return line[:end] if end > 0 else f"{line[:_MAX_CAUSE]}…"
 
 
 def _signal_name(text: str) -> str:

@@ -798,6 +798,9 @@ def test_pages_for_people(world: World) -> None:
         ("- [ ] open\n- [x] done", "☑ done"),
         ("<details><summary>more</summary>\n\n**text**\n\n</details>", "<strong>text</strong>"),
         ("[a](javascript:alert(1)) <img src=x onerror=alert(1)>", ">a</a>"),
+        ("see (#7)", '/issues/7">#7</a>)'),
+        ("a#7 `#7`", "a#7 <code>#7</code>"),
+        ("[#7](https://example.org)", '<a href="https://example.org">#7</a>'),
     ],
 )
 def test_pages_show_markdown(world: World, text: str, shown: str) -> None:

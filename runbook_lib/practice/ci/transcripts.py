@@ -93,8 +93,7 @@ def _functional_end(cause: str) -> list[str]:
     if cause == "hang":
         return _lines("harness-hang")
     if cause in ("drift", "regression", "slower"):
-        name = "regression" if cause == "regression" else "drift"
-        return [*_lines(f"harness-{name}"), _RESTART, _EXIT.format(1)]
+        return [*_lines(f"harness-{cause}"), _RESTART, _EXIT.format(1)]
     report = _lines("harness-child-failed", rank=CULPRIT.get(cause, 0))
     # The harness also mistakes the messages of the other ranks for a flaky failure.
     if cause in ("nccl", "memory"):

@@ -1,13 +1,13 @@
 """The forge's pages for people, to which each ``html_url`` leads.  Text is escaped or harmless HTML; no scripts."""
 
 import re
+from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
 from werkzeug.wrappers import Response
 
 from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.github.shapes import timestamp
 from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.serving import not_found
 from runbook_lib.practice.state import CommentRecord
@@ -33,20 +33,39 @@ def _templates() -> "Environment":
     return environment
 
 
-def _markdown(text: str) -> "Markup":
-    """Return harmless HTML for a text in GitHub's style: HTML comments are hidden, boxes are read-only."""
+def _markdown(text: str, home: str) -> "Markup":
+    """Return harmless HTML for a text in GitHub's style: ``#12`` is a link, boxes are read-only.
+
+    HTML comments are hidden.
+    """
     import mistune
     from markupsafe import Markup
 
-    render = mistune.create_markdown(escape=False, plugins=["strikethrough", "table", "url"])
+    def link_tickets(md: mistune.Markdown) -> None:
+        def parse(inline: mistune.InlineParser, match: re.Match[str], state: mistune.InlineState) -> int:
+            if state.in_link or state.brackets:  # the text of another link
+                inline.process_text(match[0], state)
+            else:
+                label = [{"type": "text", "raw": match[0]}]
+                url = f"{home}/issues/{match[0][1:]}"
+                state.append_token({"type": "link", "children": label, "attrs": {"url": url}})
+            return match.end()
+
+        md.inline.register("ticket", r"(?<![\w&/#])#[0-9]{1,9}\b", parse)
+
+    render = mistune.create_markdown(escape=False, plugins=["strikethrough", "table", "url", link_tickets])
     lines = [_BOX.sub(lambda match: f"{match[1]}{_BOXES[match[2]]} ", line) for line in text.splitlines()]
     return Markup(clean_html(str(render("\n".join(lines)))))
 
 
+def _minute(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
 def page(hub: Hub, template: str, title: str, **values: object) -> Response:
     """Return the page that a template makes of these values."""
-    home = f"/{hub.repository}"
-    html = _templates().get_template(template).render(hub=hub, home=home, title=title, timestamp=timestamp, **values)
+    home = f"{hub.url}/{hub.repository}"
+    html = _templates().get_template(template).render(hub=hub, home=home, title=title, minute=_minute, **values)
     policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
     return Response(html, headers=policy, content_type="text/html; charset=utf-8")
 

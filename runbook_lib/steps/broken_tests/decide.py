@@ -151,18 +151,22 @@ class QuarantinePlan:
             next_step = result or bisect_offer.offer(self.run.branch, test)
             why = f"{cause} ({job.comparison}) {next_step}".rstrip()
             search = next_step.partition(bisect_offer.PREFIX)[2]
-            decisions.append(_open_decision(test, job, why, cause, search))
+            decisions.append(_open_decision(test, job, why, cause, judged=result, search=search))
         for test, job in self.failing_on_base().items():
             reason = job.on_base.sentence.replace(";", ",")
             if job.tracked:
                 reason = f"already failing on the base branch, see #{job.tracked.number}"
-            decisions.append(_open_decision(test, job, f"The new image did not break it: {job.comparison}", reason))
+            judged = "The new image did not break it"
+            decisions.append(_open_decision(test, job, f"{judged}: {job.comparison}", reason, judged=f"{judged}."))
         return decisions
 
 
-def _open_decision(test: str, job: DiagnosedJob, why: str, suggestion: str, search: str = "") -> dict[str, Any]:
+def _open_decision(
+    test: str, job: DiagnosedJob, why: str, suggestion: str, *, judged: str, search: str = ""
+) -> dict[str, Any]:
+    """Return a decision; ``judged`` is the part of ``why`` that neither the cause nor the base branch says."""
     key = fingerprint(job.failure.kind, job.failure.cause, job.on_base.state)
-    facts = {"test": test, "numbers": job.failure.cause, "key": key, "search": search}
+    facts = {"test": test, "numbers": job.failure.cause, "judged": judged, "key": key, "search": search}
     return {"name": test, "why": why, "suggestion": suggestion, "facts": facts}
 
 

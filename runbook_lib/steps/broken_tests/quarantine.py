@@ -192,7 +192,11 @@ def _conclude(step: StepRecord, result: QuarantineResult) -> None:
         planned = f"{tests} would be marked broken"
         if plan.reenabled:
             planned += f", {display.count(len(plan.reenabled), 'test')} re-enabled"
-        step.done(f"Preview: {planned}; {jobs} {display.be(len(result.open))} open.", _next(result))
+        sentence = f"Preview: {planned}; {jobs} {display.be(len(result.open))} open"
+        drifted = {job.failure.job for job in plan.triage.jobs if job.failure.kind == "golden drift"}
+        if result.open and drifted.issuperset(result.open):  # a preview of 05-golden-values commits no values
+            sentence += f" until {notebooks.GOLDEN_VALUES} refreshes their values"
+        step.done(f"{sentence}.", _next(result))
     elif result.open:
         jobs = display.count(len(result.open), "failed job")
         names = display.first_names(result.open)
