@@ -10,6 +10,7 @@ from typing import Any
 from runbook_lib.records import attachments
 from runbook_lib.records.archive import read_records, steps_of
 from runbook_lib.records.statement import EXECUTED, REPORT
+from runbook_lib.records.status import is_preview
 from runbook_lib.system import provenance
 
 #: Tags of cells: the inputs, and the first one after the plan.
@@ -97,11 +98,17 @@ def find_run(bump: Path, *, process: Mapping[str, Any] | None = None, record: st
     return _run_view(bump, top, steps)
 
 
-def newest(bump: Path) -> Mapping[str, RunView]:
-    """Return the newest run of each notebook in a bump's folder."""
+def newest(bump: Path, *, previews_last: bool = False) -> Mapping[str, RunView]:
+    """Return the newest run of each notebook in a bump's folder.
+
+    With ``previews_last`` a preview counts only for a notebook that was never run to apply anything.
+    """
     if not bump.is_dir():
         return {}
-    return {run["notebook"]["name"]: _run_view(bump, run) for run in read_records(bump).readable}
+    runs = read_records(bump).readable
+    if previews_last:
+        runs = sorted(runs, key=is_preview, reverse=True)
+    return {run["notebook"]["name"]: _run_view(bump, run) for run in runs}
 
 
 def _run_view(bump: Path, predicate: Mapping[str, Any], steps: Sequence[RunView] = ()) -> RunView:

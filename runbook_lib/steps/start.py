@@ -95,7 +95,7 @@ def title(bump: BumpStatus) -> str:
 
 
 def _card(bump: BumpStatus) -> display.View:
-    newest = run_view.newest(Path(bump.story).parent)
+    newest = run_view.newest(Path(bump.story).parent, previews_last=True)
     labels = []
     items = []
     for name, label in _TITLES.items():

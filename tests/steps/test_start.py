@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from archives import record, words
 
+from runbook_lib.records.status import BEFORE_MERGE
 from runbook_lib.steps import start
 
 CHECK = {"name": "x", "status": "passed", "detail": ""}
@@ -28,6 +29,24 @@ def test_the_next_action_is_specific(
     record(tmp_path / "audit", "01-github-pin", "done", "Moved.")
     record(tmp_path / "audit", notebook, state, "Why.", at=1, decisions=decisions, checks=[CHECK])
     assert f"Next: {expected}" in " ".join(words(start.board(str(tmp_path / "audit")).html).split())
+
+
+def test_a_preview_takes_nothing_from_the_stepper(tmp_path: Path) -> None:
+    audit = tmp_path / "audit"
+    record(audit, "01-github-pin", "done", "Moved.")
+    record(audit, "04-run-ci", "waiting", "Why.", at=1)
+    before = start.board(str(audit)).text.splitlines()[:3]
+    record(audit, "01-github-pin", "previewed", "Nothing to move.", at=2)
+    assert start.board(str(audit)).text.splitlines()[:3] == before
+    assert "pin ✓ done" in " ".join(before)
+
+
+def test_a_bump_that_is_ready_leads_to_the_last_notebook(tmp_path: Path) -> None:
+    record(tmp_path / "audit", "07-sync-check", "done", "In sync.", checks=[CHECK])
+    record(tmp_path / "audit", "bump", "done", "Ready to merge.", at=1, checks=[{**CHECK, "name": f"{BEFORE_MERGE}x"}])
+    shown = start.board(str(tmp_path / "audit")).html
+    assert "1 ready to merge" in shown
+    assert 'href="08-after-merge.ipynb"' in shown
 
 
 def test_a_dismissed_bump_leaves_the_board(tmp_path: Path) -> None:
