@@ -159,12 +159,12 @@ def _card(decision: Mapping[str, Any], folder: Path | None) -> Card:
         if entry and (choice != "search" or command):
             target = "hold" if choice == "search" else choice
             options.append(Option(choice, _KEYS.get(choice, "x"), _LABELS.get(choice, choice), target, entry, reason))
-    plot = ""
+    judged, plot = str(facts.get("judged", decision.get("why", ""))), ""
     if folder is not None and _PLOT.fullmatch(str(facts.get("plot", ""))):
         plot = base64.b64encode(attachments.text(folder / facts["plot"]).encode()).decode()
     return Card(
         f"{parameter}:{name}", name, str(facts.get("numbers") or decision.get("why", "")),
-        tuple(_details(facts, str(facts.get("judged", decision.get("why", ""))))), tuple(options), danger, WORDS.get(danger, ""),
+        tuple(_details(facts, judged)), tuple(options), danger, WORDS.get(danger, ""),
         plot=plot, files=tuple(map(str, facts.get("files", ())))[:_MOST_FILES], command=command,
         key=str(facts.get("key", "")),
     )  # fmt: skip
