@@ -19,7 +19,7 @@ from runbook_lib.pins.discover.classify import Nature
 from runbook_lib.pins.discover.references import Reference
 from runbook_lib.pins.discover.roles import ClassifiedReference, shown, times
 from runbook_lib.pins.finders import BuildArg, DockerArg, Finder, PinLocation, RegexMatches, WholeFile, YamlValue
-from runbook_lib.pins.tag_parts import PARTS, default_form, part_of
+from runbook_lib.pins.tag_parts import ANY, PARTS, default_form, part_of
 from runbook_lib.text.yaml_spans import Text
 
 # Plain YAML scalars that every reader interprets as text.
@@ -33,6 +33,8 @@ _HEADS = {
 _MAX_REGEX, _MAX_LOCATIONS = 1000, 1000  # characters of a regular expression, locations of a pin: limits of the format
 _ANY_TAG, _ANY_DIGEST, _ANY_USER = r"[\w.-]+", r"sha256:\w+", r"/{2}[^/\s@]+@"
 _VARYING = re.compile(r"sha256:[0-9a-f]{64}|(?P<user>//[^/\s@]{1,200}@)")
+# Beside a part of a tag, others of the same tag vary too.
+_VARYING_PARTS = re.compile(rf"{_VARYING.pattern}|(?P<version>[0-9]{{1,9}}(?:\.[0-9]{{1,9}})+)")
 _LONGEST_NAME = 40  # maximum length of a group's name in the file format
 _LINES_ABOVE = 4  # in a pattern, if its own line is not unique
 _MAX_ENTRIES = 50  # of one file; nobody reads more
@@ -483,10 +485,12 @@ def _around(text: str, reference: Reference) -> str:
     A user's name in a URL is left out: it may be a password, which is never printed.
     """
     parts: list[str] = []
+    varying = _VARYING_PARTS if ANY in reference.form else _VARYING
     for part in text.split(reference.tag):
         pattern, end = "", 0
-        for match in _VARYING.finditer(part):
-            pattern += _literal(part[end : match.start()]) + (_ANY_USER if match["user"] else _ANY_DIGEST)
+        for match in varying.finditer(part):
+            any_text = {"user": _ANY_USER, "version": _ANY_TAG}.get(match.lastgroup or "", _ANY_DIGEST)
+            pattern += _literal(part[end : match.start()]) + any_text
             end = match.end()
         parts.append(pattern + _literal(part[end:]))
     return _ANY_TAG.join(parts)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import pytest
 
 from runbook_lib.cli.discover import survey
-from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import pins_file
 from runbook_lib.pins.plan import plan
 from runbook_lib.text.redact import Redactor
@@ -17,7 +16,7 @@ NAME, TAG, DIGEST = "nvcr.io/nvidia/pytorch", "26.04-py3", "sha256:" + "01234567
 ROLES = {"L": "lockstep dev", "F": "follow", "I": "informational", "Z": "frozen", "X": "ignore"}
 _SIGNS = {"␍": "\r", "␉": "\t", "␊": "\n", "␎": "\ufeff", "␚": "\udce9", "␂": "x" * 60_000}
 _MARK = re.compile("«([LFIZX]):([^»]*)»")
-NEW, NEW_DIGEST = "26.05-py3", "sha256:" + "f" * 64
+NEW_DIGEST = "sha256:" + "f" * 64
 UNNAMABLE = {"odd names/new\nline.Dockerfile", "odd names/[a-z]*.Dockerfile"}  # a pins file cannot name these
 
 
@@ -102,27 +101,33 @@ def test_the_draft_is_printed_as_it_is(discovery):
     assert Redactor({}).text(discovery.draft.text) == discovery.draft.text
 
 
-def test_a_bump_with_the_draft_moves_every_pin_and_nothing_else(discovery):
+@pytest.mark.parametrize(
+    ("image", "tag", "old", "new", "count"),
+    [
+        (NAME, TAG, "26.04", "26.05", 100),
+        ("nvcr.io/nvidia/cuda", "13.0.2-devel-ubuntu24.04", "13.0.2", "13.1.0", 30),
+        ("docker.io/nvidia/cuda", "12.8.1-cudnn-devel-ubuntu22.04", "12.8.1", "12.9.1", 10),
+        ("nvcr.io/nvidia/cuda-dl-base", "26.04-cuda13.2-devel-ubuntu24.04", "26.04", "26.05", 1),
+    ],
+)
+def test_a_bump_with_the_draft_moves_every_pin_and_nothing_else(discovery, image, tag, old, new, count):
     """Compare the edits with the texts in which each value that is to move is replaced."""
     sites = pins_file.parse(discovery.draft.text, "x/y").sites
-    moving = [group for group in sites.groups if group.image == NAME and group.edition == "py3"]
+    moving = [group for group in sites.groups if group.image == image and group.accepts(tag)]
     texts = {path: TEXTS.get(path) for path in sites.pin_paths}
-    planned = plan(texts, sites.only(moving), NgcTag.parse(NEW), "dev", digest_of_target=lambda _: NEW_DIGEST)
-    moved = {(one.path, one.reference.start) for one in discovery.references if _moves(one)}
-    ends = {(one.path, one.reference.start): one.reference.end for one in discovery.references}
-    after = {}
-    for path in {path for path, _ in moved}:
+    target = moving[0].target(tag.replace(old, new))
+    planned = plan(texts, sites.only(moving), target, "dev", digest_of_target=lambda _: NEW_DIGEST)
+    moved = {}
+    for one in discovery.references:
+        reference = one.reference
+        if (reference.image, reference.tag) == (image, tag) and one.full_role in ("lockstep dev", "follow"):
+            moved.setdefault(one.path, []).append((reference.start, reference.end))
+    expected = {}
+    for path in moved.keys() - UNNAMABLE:
         text = TEXTS[path]
-        for start in sorted((start for other, start in moved if other == path), reverse=True):
-            end = ends[path, start]
-            value = text[start:end].replace(TAG[:5], NEW[:5]).replace(DIGEST, NEW_DIGEST)
-            text = text[:start] + value + text[end:]
-        after[path] = text
-    assert {edit.path: edit.after for edit in planned.edits} == after
-    assert len(moved) > 100
-
-
-def _moves(classified):
-    if classified.path in UNNAMABLE or classified.reference.image != NAME or classified.reference.tag != TAG:
-        return False
-    return classified.full_role in ("lockstep dev", "follow")
+        for start, end in sorted(moved[path], reverse=True):
+            text = text[:start] + text[start:end].replace(old, new).replace(DIGEST, NEW_DIGEST) + text[end:]
+        if text != TEXTS[path]:
+            expected[path] = text
+    assert {edit.path: edit.after for edit in planned.edits} == expected
+    assert sum(map(len, moved.values())) >= count
