@@ -443,7 +443,8 @@ pins:
 def test_the_parts_of_a_tag_move_together() -> None:
     assert valid(COMPOSED)
     sites = parse(COMPOSED, "a/b").sites
-    text = "ARG MONTH=25.09\nARG CUDA=13.0\nARG OS=24.04\nFROM nvcr.io/nvidia/cuda-dl-base:$MONTH-cuda${CUDA}-devel-ubuntu$OS\n"
+    text = "ARG MONTH=25.09\nARG CUDA=13.0\nARG OS=24.04\n"
+    text += "FROM nvcr.io/nvidia/cuda-dl-base:$MONTH-cuda${CUDA}-devel-ubuntu$OS\n"
     target = sites.family.read("26.03-cuda13.2-devel-ubuntu24.04")
     after = text.replace("25.09", "26.03").replace("13.0", "13.2")
     assert outcome(check_pins({"Dockerfile": text}, sites, target)) == "out of sync"
