@@ -112,8 +112,8 @@ def plan(
     for pin in chosen:
         if not pin.has_edition:
             raise CannotTell(
-                f"{pin.name} names {pin.tag}, and its group has the edition {pin.group.edition or '(plain)'}: nothing was "
-                "planned. Give the pin a group of its own edition, or correct the file."
+                f"{pin.name} names {pin.tag}, and its group has the edition {pin.group.edition or '(plain)'}: nothing "
+                "was planned. Give the pin a group of its own edition, or correct the file."
             )
     if "older-tag" not in allow:
         chosen = _without_older(chosen, target, warnings)
