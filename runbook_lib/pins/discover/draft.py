@@ -19,7 +19,7 @@ from runbook_lib.pins.discover.classify import Nature
 from runbook_lib.pins.discover.references import Reference
 from runbook_lib.pins.discover.roles import ClassifiedReference, shown, times
 from runbook_lib.pins.finders import BuildArg, DockerArg, Finder, PinLocation, RegexMatches, WholeFile, YamlValue
-from runbook_lib.pins.tag_parts import ANY, PARTS, default_form, part_of
+from runbook_lib.pins.tag_parts import PARTS, default_form, part_of
 from runbook_lib.text.yaml_spans import Text
 
 # Plain YAML scalars that every reader interprets as text.
@@ -33,8 +33,6 @@ _HEADS = {
 _MAX_REGEX, _MAX_LOCATIONS = 1000, 1000  # characters of a regular expression, locations of a pin: limits of the format
 _ANY_TAG, _ANY_DIGEST, _ANY_USER = r"[\w.-]+", r"sha256:\w+", r"/{2}[^/\s@]+@"
 _VARYING = re.compile(r"sha256:[0-9a-f]{64}|(?P<user>//[^/\s@]{1,200}@)")
-# Beside a part of a tag, others of the same tag vary too.
-_VARYING_PARTS = re.compile(rf"{_VARYING.pattern}|(?P<version>[0-9]{{1,9}}(?:\.[0-9]{{1,9}})+)")
 _LONGEST_NAME = 40  # maximum length of a group's name in the file format
 _LINES_ABOVE = 4  # in a pattern, if its own line is not unique
 _MAX_ENTRIES = 50  # of one file; nobody reads more
@@ -161,7 +159,10 @@ def draft(
         if reference.reference.image in first:
             key = _key(reference)
             by_key[key if key in by_key else first[key[0]]].append(reference)
-    files = {reference.path: _DraftedFile(reference.path, texts[reference.path]) for reference in discovered}
+    files: dict[str, _DraftedFile] = {}
+    for reference in discovered:
+        file = files.setdefault(reference.path, _DraftedFile(reference.path, texts[reference.path]))
+        file.moving.update(_moving(reference.reference, file.text))
     cis = {reference.nature.ci for reference in discovered}
     drafted, left_out, names = dict[GroupKey, _DraftGroup](), list[str](), _names(keys)
     for key, references in by_key.items():
@@ -375,7 +376,7 @@ def _entry(
     path = file.path
     if not path.isprintable() or "\\" in path or set("*?[") & set(path):
         return None  # the format cannot express it
-    for find, finder in _finders(reference, file.text):
+    for find, finder in _finders(reference, file):
         locations = file.locations(find, finder, reference.reference.image)
         matches = [file.remaining.get(location.start) for location in locations]
         if reference not in matches or len(matches) > _MAX_LOCATIONS:
@@ -398,10 +399,14 @@ def _fits(match: ClassifiedReference | None, location: PinLocation, reference: C
 
 @dataclass(frozen=True)
 class _DraftedFile:
-    """A file, and its references that no entry finds yet, by start."""
+    """A file, and its references that no entry finds yet, by start.
+
+    ``moving`` are the texts that a bump may replace, in this line or another one.
+    """
 
     path: str
     text: str
+    moving: set[str] = field(default_factory=set)
     remaining: dict[int, ClassifiedReference] = field(default_factory=dict)
     _tried: dict[tuple[str, str], tuple[PinLocation, ...]] = field(default_factory=dict)
 
@@ -425,20 +430,27 @@ class _DraftedFile:
         return None
 
 
-def _finders(classified: ClassifiedReference, text: str) -> Iterator[tuple[str, Finder]]:
+def _moving(reference: Reference, text: str) -> set[str]:
+    """Return the part of a reference that a bump may replace; empty if it has no version, as in ``latest``."""
+    moving = text[reference.start : reference.end] if reference.form else reference.tag
+    return {moving} if re.search("[0-9]", moving) and reference.form != "{digest}" else set()
+
+
+def _finders(classified: ClassifiedReference, file: "_DraftedFile") -> Iterator[tuple[str, Finder]]:
     """Yield the finders that may suit the reference, each with its value of ``find``, the simplest first."""
     reference = classified.reference
-    if not reference.form and text[reference.start : reference.end] != str(reference):
+    if not reference.form and file.text[reference.start : reference.end] != str(reference):
         return  # enroot's notation, which is not an OCI reference
     yield from _finders_by_kind(classified.nature)
-    for pattern in _patterns(classified, text):
+    for pattern in _patterns(classified, file):
         if pattern.isprintable() and len(pattern) <= _MAX_REGEX:
             yield f"{{regex: {_quoted(pattern)}}}", RegexMatches(re.compile(pattern, re.MULTILINE), "regex")
 
 
-def _patterns(classified: ClassifiedReference, text: str) -> Iterator[str]:
+def _patterns(classified: ClassifiedReference, file: "_DraftedFile") -> Iterator[str]:
     """Yield regular expressions for a reference, from the text before and after it."""
-    reference = classified.reference
+    reference, text = classified.reference, file.text
+    moving = file.moving | {reference.tag}
     value = rf"(?P<image>{_literal(reference.image)}:[\w.-]*\w(?:@\w+:\w+)?)"
     if part := part_of(reference.form):
         value = f"(?P<{part}>{PARTS[part]})"
@@ -450,16 +462,16 @@ def _patterns(classified: ClassifiedReference, text: str) -> Iterator[str]:
         end = len(text)
     if end - begin > _MAX_REGEX:
         return
-    before, after = text[begin : reference.start], _around(text[reference.end : end], reference)
-    anchored = f"^{_around(before, reference)}{value}"
+    before, after = text[begin : reference.start], _around(text[reference.end : end], moving)
+    anchored = f"^{_around(before, moving)}{value}"
     yield anchored
     yield f"{anchored}{after}$"
     indentation = before[: len(before) - len(before.lstrip(" \t"))]
-    yield f"^{_exactly(indentation)}{_around(before.lstrip(), reference)}{value}{after}$"
+    yield f"^{_exactly(indentation)}{_around(before.lstrip(), moving)}{value}{after}$"
     above = ""
     for line in reversed(text[:begin].split("\n")[-1 - _LINES_ABOVE : -1]):
-        above = rf"{_around(line, reference)}\n{above}"
-        yield f"^{above}{_around(before, reference)}{value}{after}$"
+        above = rf"{_around(line, moving)}\n{above}"
+        yield f"^{above}{_around(before, moving)}{value}{after}$"
 
 
 def _finders_by_kind(nature: Nature) -> Iterator[tuple[str, Finder]]:
@@ -479,21 +491,19 @@ def _finders_by_kind(nature: Nature) -> Iterator[tuple[str, Finder]]:
         yield f"{{yaml: {path}}}", YamlValue(keys)
 
 
-def _around(text: str, reference: Reference) -> str:
+def _around(text: str, moving: Set[str]) -> str:
     """Return a regular expression for the text beside a reference, whose tags and digests may have moved.
 
     A user's name in a URL is left out: it may be a password, which is never printed.
     """
-    parts: list[str] = []
-    varying = _VARYING_PARTS if ANY in reference.form else _VARYING
-    for part in text.split(reference.tag):
-        pattern, end = "", 0
-        for match in varying.finditer(part):
-            any_text = {"user": _ANY_USER, "version": _ANY_TAG}.get(match.lastgroup or "", _ANY_DIGEST)
-            pattern += _literal(part[end : match.start()]) + any_text
-            end = match.end()
-        parts.append(pattern + _literal(part[end:]))
-    return _ANY_TAG.join(parts)
+    tags = "|".join(re.escape(tag) for tag in sorted(moving, key=len, reverse=True) if tag and tag in text)
+    varying = re.compile(f"{_VARYING.pattern}|(?P<tag>{tags})" if tags else _VARYING.pattern)
+    pattern, end = "", 0
+    for match in varying.finditer(text):
+        any_text = {"user": _ANY_USER, "tag": _ANY_TAG}.get(match.lastgroup or "", _ANY_DIGEST)
+        pattern += _literal(text[end : match.start()]) + any_text
+        end = match.end()
+    return pattern + _literal(text[end:])
 
 
 def _literal(text: str) -> str:
