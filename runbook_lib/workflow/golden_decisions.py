@@ -40,7 +40,7 @@ def request(step: StepRecord, values: GoldenComparison, groups: Iterable[Group],
     """Record a decision for each group and file that needs a person; refused files cannot be accepted."""
     plots = _StoredPlots(step)
     for group in groups:
-        offer = _search(values, group)
+        offer = _search(values, group.files[0], group.metric) if (group.ratio or 0) > 1 else ""
         exceptions = ", ".join(values.verdicts.exceptions(group))
         numbers = f"{group.sentence}; decided separately: {exceptions}" if exceptions else group.sentence
         facts: dict[str, object] = {
@@ -59,13 +59,17 @@ def request(step: StepRecord, values: GoldenComparison, groups: Iterable[Group],
             continue
         numbers = ""
         key = decision_facts.fingerprint(values.old.get(file.file), values.new.get(file.file))
-        facts = {"danger": file.danger, "test": test_of(file.file), "key": key}
+        offer = _search(values, file.file, _worse_metric(file))
+        command = offer.partition(bisect_offer.PREFIX)[2]
+        facts = {"danger": file.danger, "test": test_of(file.file), "key": key, "search": command}
+        why = f"{sentence(file)}. {offer}" if offer else sentence(file)
+        facts["judged"] = sentence(file) if command else why
         if file.file in old and file.file in new:
             both = old[file.file], new[file.file]
             numbers = decision_facts.numbers(file, *both)
             facts |= plots.store(partial(decision_facts.plot, file, values.verdicts, *both))
         facts["numbers"] = numbers
-        step.decide("accept", file.file, sentence(file), "" if file.danger else numbers, facts)
+        step.decide("accept", file.file, why, "" if file.danger else numbers, facts)
 
 
 def test_of(file: str) -> str:
@@ -77,11 +81,17 @@ def test_of(file: str) -> str:
     return f"{model}/{case}@{name.platform}"
 
 
-def _search(values: GoldenComparison, group: Group) -> str:
-    """Return bisect-image's result for a test in a group that became worse, else the command for a search."""
-    test = test_of(group.files[0]) if group.files else ""
-    if not test or group.ratio is None or group.ratio <= 1 or "loss" in group.metric:
+def _worse_metric(file: Judgement) -> str:
+    """Return the time or memory for which a file is held back, if it became worse; empty if there is none."""
+    worse = [reason for reason in file.reasons if file.costs.get(reason.metric, 0) > 0 and "zeros" not in reason.metric]
+    return max(worse, key=lambda reason: reason.weight).metric if worse and not file.danger else ""
+
+
+def _search(values: GoldenComparison, file: str, metric: str) -> str:
+    """Return bisect-image's result for a file's test, else the command for a search; empty for a loss."""
+    test = test_of(file)
+    if not test or not metric or "loss" in metric:
         return ""
     run = values.ci_run
     result = bisect_offer.result_of(run.pull_request.records, test)
-    return result or bisect_offer.offer(run.branch, test, f"{group.metric} lower")
+    return result or bisect_offer.offer(run.branch, test, f"{metric} lower")

@@ -545,6 +545,15 @@ def slower(monkeypatch: pytest.MonkeyPatch, case: str, factor: float) -> None:
     monkeypatch.setattr(evidence, "archive", stretched)
 
 
+def test_a_slower_test_offers_a_search_and_a_divergence_offers_none(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 1.5)
+    step05(at, mode="preview")
+    reasons = {entry["name"].removeprefix(f"{FOLDER}/"): entry["why"] for entry in at.said("decision")}
+    search = read_offer(reasons["moe/gpt3_moe_mcore_te_ep8/golden_values_dev_dgx_h100.json"])
+    assert (search.metric, search.test) == ("iteration-time", "moe/gpt3_moe_mcore_te_ep8@dgx_h100")
+    assert "bisect-image" not in reasons[REGRESSION.removeprefix(f"{FOLDER}/")]
+
+
 @pytest.mark.slow
 def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
     at: World, monkeypatch: pytest.MonkeyPatch
