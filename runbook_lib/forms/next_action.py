@@ -24,6 +24,7 @@ _PHRASES = (
     ("Run it without -p apply False: ", ""),
     (", with publish", ", with Publish selected"),
     ("Run internal-ci again with publish", _PUBLISH),
+    ("To lift the hold, run bump without it", "To lift the hold, decide its card again"),
     ("Run bump again, or with wait=True", _AFTER_CI),
     ("Run bump again", _AGAIN),
     ("Run 04-run-ci again, or with wait=True to follow it", _AFTER_CI),
