@@ -20,12 +20,12 @@ from runbook_lib.pins.discover.roles import ClassifiedReference, Role, incompara
 
 _FOR_PEOPLE = frozenset({"documentation", "comment", "test", "record", "foreign"})
 #: Fewer bumps prove nothing; a pin that moved so often before the last bump was forgotten there.
-_ENOUGH, _OFTEN = 2, 3
+_MIN_BUMPS, _MIN_MOVES = 2, 3
 # Share of the bumps in which a pin moves that was forgotten in the last one, and of documents that name the current tag
 # where others will be kept up to date too.
-_NEARLY_ALL, _MOST = 0.8, 0.75
-_FEW = 10  # appeared lines of a file that are compared with those that disappeared
-_FAR = 1000  # lines above a value that are searched for its keys
+_FORGOTTEN_SHARE, _CURRENT_SHARE = 0.8, 0.75
+_MAX_COMPARED_LINES = 10  # appeared lines of a file that are compared with those that disappeared
+_MAX_KEY_DISTANCE = 1000  # lines above a value that are searched for its keys
 
 
 class ReferencePlace(NamedTuple):
@@ -124,7 +124,7 @@ class MoveCounter:
                 since = {tag for tag, order in of_cadence.items() if order > self.born[found]} - had
                 entry = _settle(_leading(entry, of_cadence), of_cadence, since, self.moves[found])
             settled.append(entry)
-        return tuple(_with_habits(settled, current))
+        return tuple(_with_new_documents(settled, current))
 
     def _cadences(self, of_group: Sequence[ReferencePlace], live: set[ReferencePlace]) -> dict[ReferencePlace, str]:
         """Return the name of the cadence of each place that separate bumps move, never those of the main ones.
@@ -199,7 +199,7 @@ def places(path: str, text: str, bare: str = "") -> dict[ReferencePlace, Referen
 def _lines_above(lines: Sequence[str], number: int) -> Iterator[str]:
     """Yield the lines that are less indented, up to the outermost: those of the keys above a value."""
     column = _column(lines[number - 1])
-    for line in reversed(lines[max(number - 1 - _FAR, 0) : number - 1]):
+    for line in reversed(lines[max(number - 1 - _MAX_KEY_DISTANCE, 0) : number - 1]):
         if not column:
             break
         if line.strip() and _column(line) < column:
@@ -233,7 +233,7 @@ def successors(
     for key, of_file in former.items():
         if len(of_file) == len(new[key]):
             known |= zip(new.pop(key), of_file, strict=True)
-        elif len(of_file) < len(new[key]) <= _FEW:
+        elif len(of_file) < len(new[key]) <= _MAX_COMPARED_LINES:
             for old_one in of_file:
                 alike = max(new[key], key=lambda place: SequenceMatcher(None, place.before, old_one.before).ratio())
                 new[key].remove(alike)
@@ -277,7 +277,7 @@ def _leading(entry: ClassifiedReference, bumps: Mapping[str, int]) -> Classified
     return entry
 
 
-def _with_habits(
+def _with_new_documents(
     settled: Sequence[ClassifiedReference], current: Mapping[tuple[str, ...], Tag]
 ) -> Iterator[ClassifiedReference]:
     """Yield the references; those for people follow if they name the current tag and no bump has passed since.
@@ -289,14 +289,14 @@ def _with_habits(
         tag = current.get((*group_of(entry), entry.cadence))
         return not entry.history and entry.reference.tag == str(tag)
 
-    habits: defaultdict[tuple[str, ...], Counter[bool]] = defaultdict(Counter)
+    documents_current: defaultdict[tuple[str, ...], Counter[bool]] = defaultdict(Counter)
     documents = [entry for entry in settled if not is_live(entry) and entry.role in ("follow", "informational")]
     for entry in documents:
-        habits[group_of(entry)][entry.role == "follow" or names_current(entry)] += 1
+        documents_current[group_of(entry)][entry.role == "follow" or names_current(entry)] += 1
     for entry in settled:
-        habit = habits[group_of(entry)]
+        is_current = documents_current[group_of(entry)]
         is_new = not is_live(entry) and entry.role == "informational" and names_current(entry)
-        if is_new and habit[True] >= _MOST * habit.total():
+        if is_new and is_current[True] >= _CURRENT_SHARE * is_current.total():
             entry = replace(entry, role="follow", reason="it names the current tag")
         yield entry
 
@@ -315,13 +315,13 @@ def _settle(
     tags = sorted(since, key=lambda tag: bumps[tag])
     taken = [moves[tag] for tag in tags if tag in moves]
     tag = entry.reference.read_tag
-    if len(tags) < (1 if taken else _ENOUGH) or incomparable(entry.reference) or tag is None:
+    if len(tags) < (1 if taken else _MIN_BUMPS) or incomparable(entry.reference) or tag is None:
         return entry
     history = f"moved in {len(taken)} of {len(tags)} bumps"
     if taken:
         history += f", last {max(taken)[1][:10]}"
     is_pin = is_live(entry)
-    forgotten = is_pin and len(taken) >= max(_NEARLY_ALL * len(tags), _OFTEN)
+    forgotten = is_pin and len(taken) >= max(_FORGOTTEN_SHARE * len(tags), _MIN_MOVES)
     continues = tags[-1] in moves or forgotten
     role: Role = entry.role
     if role == "lockstep" and not continues and entry.reference.tag != max(bumps, key=lambda tag: bumps[tag]):
