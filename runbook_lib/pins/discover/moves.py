@@ -289,14 +289,14 @@ def _with_new_documents(
         tag = current.get((*group_of(entry), entry.cadence))
         return not entry.history and entry.reference.tag == str(tag)
 
-    documents_current: defaultdict[tuple[str, ...], Counter[bool]] = defaultdict(Counter)
+    counts: defaultdict[tuple[str, ...], Counter[bool]] = defaultdict(Counter)
     documents = [entry for entry in settled if not is_live(entry) and entry.role in ("follow", "informational")]
     for entry in documents:
-        documents_current[group_of(entry)][entry.role == "follow" or names_current(entry)] += 1
+        counts[group_of(entry)][entry.role == "follow" or names_current(entry)] += 1
     for entry in settled:
-        is_current = documents_current[group_of(entry)]
+        counted = counts[group_of(entry)]
         is_new = not is_live(entry) and entry.role == "informational" and names_current(entry)
-        if is_new and is_current[True] >= _CURRENT_SHARE * is_current.total():
+        if is_new and counted[True] >= _CURRENT_SHARE * counted.total():
             entry = replace(entry, role="follow", reason="it names the current tag")
         yield entry
 
