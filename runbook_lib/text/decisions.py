@@ -33,7 +33,8 @@ def entries(text: str, parameter: str, form: str, redactor: Redactor) -> dict[st
 
 def confirms(reason: str, danger: str) -> bool:
     """Return True if a reason may accept a value: it begins with the word for the danger, or there is no danger."""
-    return re.match(rf"\W*{WORDS.get(danger, '')}\b", reason, re.IGNORECASE) is not None or danger not in WORDS
+    first = re.search(r"\w+", reason)
+    return danger not in WORDS or (first is not None and first[0].lower() == WORDS[danger])
 
 
 def confirmed(reason: str, danger: str) -> str:

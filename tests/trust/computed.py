@@ -152,12 +152,21 @@ def _secrets() -> None:
 
 def _drafts() -> None:
     """Patterns for a reference, of each kind that gets some."""
-    text = "above: 1\n  before o/image:26.04 behind\nbelow: 2\n"
+    draft = _module("pins.discover.draft")
+    file = draft._DraftedFile("a", "above: 1\n  before o/image:26.04 behind\nbelow: 2\n")
     reference = SimpleNamespace(image="o/image", start=18, end=31, column=9, form="", tag="26.04")
     for kind in ("documentation", "workflow-input"):
         one = SimpleNamespace(reference=reference, nature=SimpleNamespace(kind=kind))
-        for pattern in _module("pins.discover.draft")._patterns(one, text):
+        for pattern in draft._patterns(one, file):
             _note("pins.discover.draft._finders: pattern", pattern, re.MULTILINE)
+
+
+def _variables() -> None:
+    """Patterns for the values of variables, whose names are from the text."""
+    module = _module("pins.discover.variables")
+    for pattern in (*module._PATTERNS, *module._LISTS):
+        expression = pattern.replace("{names}", "TAG|BASE_IMAGE")
+        _note("pins.discover.variables._found: pattern.replace('{names}', alternatives)", expression, 0)
 
 
 def _schemas() -> None:
@@ -195,8 +204,8 @@ def _bucket() -> None:
 
 #: What must run for patterns that functions compute to be compiled.
 RUN: tuple[Callable[[], None], ...] = (
-    _build_arguments, _tag_parts, _labels, _known_problems, _rules, _secrets, _drafts, _redactor, _dockerfile, _bucket,
-    _schemas,
+    _build_arguments, _tag_parts, _labels, _known_problems, _rules, _secrets, _drafts, _variables, _redactor,
+    _dockerfile, _bucket, _schemas,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ _PATTERNS = (
     _KEY + _TYPE + _IS + _AROUND + _VALUE,
     # ``name:`` with a ``default:`` or ``value:`` in the mapping below it
     r"(?m)^(?P<indent>[ \t]*)[\"']?(?P<name>{names})[\"']?:[ \t]*\r?\n"
-    r"(?:(?P=indent)[ \t]+[^\n]*\n){0,8}?(?P=indent)[ \t]+[\"']?" + _LATER + _VALUE,
+    r"(?:(?P=indent)[ \t][^\n]*+\n){0,8}?(?P=indent)[ \t]++[\"']?" + _LATER + _VALUE,
     # ``name: NAME`` with a ``value`` or ``default`` beside it
     r"\bname[\"']?[ \t]{0,20}[:=][ \t]{0,20}[\"']?(?P<name>{names})[\"']?[ \t]{0,20}"
     r"(?:,[ \t]{0,20}|\r?\n(?:[ \t]++(?!-)[^\n]*\n){0,3}?[ \t]+)[\"']?" + _LATER + _VALUE,

@@ -16,7 +16,7 @@ from runbook_lib.pins.tag_parts import PARTS, compose, form_around
 from runbook_lib.text import untrusted_regex
 from runbook_lib.text.lists import join_first
 
-_REGISTRY = re.compile(r"(?:localhost|[^/]*[.:][^/]*)/")
+_REGISTRY = re.compile(r"(?:localhost|[^/.:]*[.:][^/]*)/")
 _MAX_LISTED = 5  # places in one sentence
 _ONE_PLACEHOLDER = 4  # pieces of a template: before, two groups of which one matched, after
 Groups = Mapping[str, tuple[int, int]]
