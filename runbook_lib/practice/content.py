@@ -16,7 +16,7 @@ from typing import Any
 from runbook_lib.golden import file_names
 
 #: Incremented whenever a commit of the template changes; a world records the version that it was created from.
-VERSION = 4
+VERSION = 5
 
 CASES = file_names.FOLDER
 _AUTHOR = "Practice Maintainers <maintainers@practice.invalid>"

@@ -24,11 +24,11 @@ def test_commit_ids_are_the_same_everywhere(tmp_path: Path) -> None:
     seed.create(tmp_path / "remote.git", tmp_path / "checkout")
     command = ["git", "for-each-ref", "--format=%(refname:short) %(objectname)"]
     branches = subprocess.run(command, cwd=tmp_path / "remote.git", check=True, capture_output=True, text=True).stdout
-    assert content.VERSION == 4
+    assert content.VERSION == 5
     assert dict(line.split() for line in branches.splitlines()) == {
-        "core_r0.1.0": "b1289734b51a2ab45e550acb5b5f4de2fa6bfc90",
-        "dev": "1af685b59d18896332b3e95d116b19a34c4acda6",
-        "main": "0bbbbaeab66ef7417ebc6a05a99248037605950a",
+        "core_r0.1.0": "f65debfc5e9ce10f7dbb0d249b1a076206a8fbe1",
+        "dev": "0cb54a049422eecb5d2e031c9cf9d70cdb5cd7fa",
+        "main": "688ffca5716938e5001d1a11e66970165a43e190",
     }
 
 

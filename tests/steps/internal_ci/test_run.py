@@ -445,7 +445,7 @@ def test_following_reports_each_change(at: At, capsys: pytest.CaptureFixture[str
     reports = capsys.readouterr().out.splitlines()
     assert "waiting for pipeline" in reports[0]
     assert len(reports) == len(set(reports))
-    assert reports[-1].endswith(result.progress.sentence)
+    assert all("waiting for pipeline" in line for line in reports)  # the step shows the end
 
 
 def test_following_ends_after_its_time_limit(at: At) -> None:
