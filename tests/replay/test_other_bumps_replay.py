@@ -106,7 +106,7 @@ def changed(bare: Path, branch: str) -> dict[str, list[str]]:
 def test_check_names_the_dead_argument_and_the_lagging_pins(
     megatron_bridge: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status = main(["check", "--ref", BRIDGE_MAIN, str(megatron_bridge)])
+    status = main(["check", "--verbose", "--ref", BRIDGE_MAIN, str(megatron_bridge)])
     out = capsys.readouterr().out
     assert status == 0
     assert f"{CICD}:524 (build-arg FROM_IMAGE_NAME) names 25.09-py3, the dev pins 26.06-py3." in out

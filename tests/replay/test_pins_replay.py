@@ -196,7 +196,7 @@ def test_check_reports_the_pins_that_a_commit_forgot(megatron_lm, capsys, ref, s
 
 
 def test_at_main_the_lagging_dockerfiles_are_warnings_and_with_strict_failures(megatron_lm, capsys):
-    assert main(["check", "--ref", MAIN, str(megatron_lm)]) == 0
+    assert main(["check", "--ref", MAIN, "--verbose", str(megatron_lm)]) == 0
     assert main(["check", "--ref", MAIN, "--strict", str(megatron_lm)]) == 1
     out = capsys.readouterr().out
     for path in ("docker/Dockerfile.ci.nemo:4", "docker/Dockerfile.linting:3"):
