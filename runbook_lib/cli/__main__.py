@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from runbook_lib.cli.parser import parser
+from runbook_lib.cli.parser import QUIET, parser
 from runbook_lib.errors import RunbookError
 from runbook_lib.system import startup
 from runbook_lib.system.output import safe_output
@@ -91,7 +91,7 @@ def _run(options: argparse.Namespace) -> int:
 def _is_quiet(options: argparse.Namespace) -> bool:
     """Return True for ``--quiet``, which may follow the notebook of ``runbook run`` among papermill's arguments."""
     quiet = bool(getattr(options, "quiet", False))
-    return quiet or (options.command == "run" and not {"-q", "--quiet"}.isdisjoint(options.arguments))
+    return quiet or (options.command == "run" and not set(QUIET).isdisjoint(options.arguments))
 
 
 def _run_quietly(command: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+from runbook_lib.cli.parser import QUIET
 from runbook_lib.errors import RunbookError
 from runbook_lib.runner import papermill
 from runbook_lib.system import provenance
@@ -15,9 +16,6 @@ from runbook_lib.system.user_folders import data_folder
 from runbook_lib.text.lists import join_first
 
 _NOTEBOOKS = "runbooks"
-
-#: Our options that may also follow the notebook; papermill has none of these names.
-_QUIET = ("-q", "--quiet")
 
 
 def command_run(options: argparse.Namespace) -> int:
@@ -30,7 +28,7 @@ def command_run(options: argparse.Namespace) -> int:
     if os.sep not in notebook and not notebook.endswith(".ipynb"):
         notebook = str(shipped / f"{notebook}.ipynb")
     _prefer_this_environment()
-    arguments = [argument for argument in options.arguments if argument not in _QUIET]
+    arguments = [argument for argument in options.arguments if argument not in QUIET]
     if options.quiet or arguments != options.arguments:
         arguments.insert(0, "--no-progress-bar")
     return papermill.main([notebook, *arguments])

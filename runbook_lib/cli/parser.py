@@ -25,6 +25,8 @@ _EXAMPLES = {
     "completion": "source <(runbook completion bash)",
 }
 
+#: They may also follow the notebook of ``runbook run``: papermill has no options of these names.
+QUIET = ("-q", "--quiet")
 #: The commands whose examples are in the help of ``runbook``.
 _FIRST = ("run", "review", "status", "check")
 #: The commands whose exit status is an answer, so that ``--quiet`` leaves one.
@@ -76,7 +78,7 @@ def _add_amount(command: argparse.ArgumentParser, *, quiet: bool) -> None:
     """Add ``--verbose``, and ``--quiet`` to a command whose exit status is an answer."""
     amount = command.add_mutually_exclusive_group()
     if quiet:
-        amount.add_argument("-q", "--quiet", action="store_true", help="print nothing if the exit status is 0")
+        amount.add_argument(*QUIET, action="store_true", help="print nothing if the exit status is 0")
     more = "print the table of all pins in any case, and " if command.prog == "runbook check" else "print "
     amount.add_argument("-v", "--verbose", action="store_true", help=f"{more}where in the program an error came from")
 

@@ -109,12 +109,7 @@ def plan(
     chosen = [pin for pin in pins if pin.site.lockstep and pin.site.image_type in moving]
     if not chosen:
         raise CannotTell(f"No {image_type} pin was found in {', '.join(sites.pin_paths)}: there is nothing to bump.")
-    for pin in chosen:
-        if not pin.has_edition:
-            raise CannotTell(
-                f"{pin.name} names {pin.tag}, and its group has the edition {pin.group.edition or '(plain)'}: nothing "
-                "was planned. Give the pin a group of its own edition, or correct the file."
-            )
+    _require_editions(chosen)
     if "older-tag" not in allow:
         chosen = _without_older(chosen, target, warnings)
     groups = {pin.group for pin in chosen}
@@ -125,12 +120,7 @@ def plan(
     _refuse_overlap(chosen, pins)
 
     moved = [pin for pin in chosen if str(pin.tag) != str(target) or pin.lacks_digest]
-    digests: dict[str, str] = {}
-    for pin in (*filter(_gets_digest, moved), *_conflicting(chosen)):
-        if pin.image.name not in digests:
-            if digest_of_target is None:
-                raise CannotTell(f"{pin.name} needs a digest, and that of {target} is not known: nothing was planned.")
-            digests[pin.image.name] = digest_of_target(pin.image.name)
+    digests = _digests((*filter(_gets_digest, moved), *_conflicting(chosen)), target, digest_of_target)
     # Where pins of an image get the digest, those that have another one of the same tag get it too.
     for pin in chosen:
         digest = digests.get(pin.image.name)
@@ -146,6 +136,27 @@ def plan(
     cuda_bound = tuple(_cuda_bound(sites, texts, moving))
     images = tuple(dict.fromkeys(pin.image.name for pin in chosen))
     return PinPlan(changes, edits, tuple(warnings), platforms or sites.platforms, "", str(target), cuda_bound, images)
+
+
+def _require_editions(pins: Iterable[Pin]) -> None:
+    """Raise CannotTell for a pin of another edition than its group."""
+    for pin in pins:
+        if not pin.has_edition:
+            raise CannotTell(
+                f"{pin.name} names {pin.tag}, and its group has the edition {pin.group.edition or '(plain)'}: nothing "
+                "was planned. Give the pin a group of its own edition, or correct the file."
+            )
+
+
+def _digests(pins: Iterable[Pin], target: Tag, digest_of_target: Callable[[str], str] | None) -> dict[str, str]:
+    """Return the target's digest for the image of each of these pins, by the image's name."""
+    digests: dict[str, str] = {}
+    for pin in pins:
+        if pin.image.name not in digests:
+            if digest_of_target is None:
+                raise CannotTell(f"{pin.name} needs a digest, and that of {target} is not known: nothing was planned.")
+            digests[pin.image.name] = digest_of_target(pin.image.name)
+    return digests
 
 
 def _stop_or_warn(readings: Sequence[SiteReading], moving: Sequence[ImageType]) -> list[str]:
