@@ -53,7 +53,7 @@ def test_progress_is_described() -> None:
     shown = words(html.progress(run("running", steps=steps), "one\n✓ done  00-preflight: ok\ntwo\n", 3.2, 3))
     assert shown == "1 of 3 steps, 3 s ✓ done 00-preflight: ok ▸ running bump two"
     # What was printed before a step ended says nothing about the next one.
-    assert "one" not in html.progress(run("running", steps=(preflight,)), "one\n✓ done  00-preflight: ok\n", 3.2, 3)
+    assert "early" not in html.progress(run("running", steps=(preflight,)), "early\n✓ done  00-preflight: ok\n", 3.2, 3)
     shown = html.progress(run("running", steps=steps), "one\nCI run 5: 3 of 7 jobs done\n", 83, 3)
     assert shown.count("<progress") == 1
     assert words(shown).startswith("3 of 7 jobs, 1 min 23 s")
