@@ -51,6 +51,10 @@ def parse(text: str, name: str, origin: str = FILE) -> Repository:
         sites_of_group = [_pin(file, (*keys, "pins", index)) for index in range(len(file.value((*keys, "pins"))))]
         if group.name in {other.name for other in groups}:
             raise file.refusal((*keys, "name"), "a name that no group before has")
+        if group.leader and group.leader not in {other.name for other in groups if not other.leader}:
+            raise file.refusal((*keys, "with"), "the name of an earlier group that moves on its own")
+        if group.leader and (group.alone or group.major is not None):
+            raise file.refusal((*keys, "with"), "no with beside alone or major: the other group decides")
         if not any(site.lockstep for site in sites_of_group):
             expected = "at least one pin of the kind lockstep, with which the others are compared"
             raise file.refusal((*keys, "pins"), expected)
@@ -91,7 +95,8 @@ def _group(file: UserFile, keys: Keys) -> PinGroup:
     title = values.get("title", "") if keys else ""
     return PinGroup(
         values["image"], family, values.get("name", ""), values.get("edition"), title,
-        alone=values.get("alone", False), major=values.get("major"), digests=values.get("digests", False),
+        alone=values.get("alone", False), major=values.get("major"), leader=values.get("with", ""),
+        digests=values.get("digests", False),
     )  # fmt: skip
 
 

@@ -16,10 +16,13 @@ from runbook_lib.images.tags.numbered import NumberedTag
 from runbook_lib.pins import known_sites
 from runbook_lib.pins.sites import PinGroup, Sites
 from runbook_lib.pins.watch_rules import WatchRules
+from runbook_lib.text.lists import join_first
 
 #: The file in which a repository declares its own pins.
 FILE = ".base-image-pins.yaml"
 TITLE = "chore: Update Docker image version to {tag}"
+
+_MAX_LISTED = 30  # groups in one sentence
 
 #: The label for L1 tests with golden values; without it only the slim tests run.
 FUNCTIONAL = "Run functional tests"
@@ -103,26 +106,24 @@ class Repository:
     def of_group(self, name: str, tag: str = "") -> "Repository":
         """Return the repository with only the group ``name``, or for an empty name the groups that can have a tag.
 
-        Raises RunbookError for a name that is unknown, and for a tag that fits no group.
+        Groups that move with a chosen one are chosen too.  Raises RunbookError for a name that is unknown, and for a
+        tag that fits no group.
         """
         groups = self.sites.groups
         if name:
-            groups = tuple(group for group in groups if group.name == name)
+            groups = tuple(group for group in groups if name in (group.name, group.leader))
         if not groups:
             names = [group.name for group in self.sites.groups if group.name]
             known = f"choose one of {', '.join(names)}" if names else "its pins are one group, so leave it empty"
             raise RunbookError(f"{self.name} has no group of pins {name!r}: {known}.")
-        if tag and not any(group.accepts(tag) for group in groups):
+        chosen = tuple(group for group in groups if not tag or group.accepts(tag))
+        if not chosen:
             if len(groups) == 1:
                 groups[0].target(tag)
-            images = ", ".join(f"{group.image} ({group.name})" for group in groups)
+            images = join_first([f"{group.image} ({group.name})" for group in groups], _MAX_LISTED)
             raise RunbookError(f"{tag!r} fits none of the images of {self.name}: {images}.")
-        chosen = tuple(group for group in groups if not tag or group.accepts(tag))
-        if tag and not name and len(chosen) > 1:
-            chosen = tuple(group for group in chosen if not group.alone) or _of_major(chosen, tag)
-            if len(chosen) > 1 and all(group.alone for group in chosen):
-                listed = ", ".join(group.name for group in chosen)
-                raise RunbookError(f"{tag!r} fits several groups that move alone: name one of {listed} as group.")
+        if tag and not name:
+            chosen = _of_tag(chosen, tag)
         title = self.title
         if len(chosen) == 1:
             title = chosen[0].title or title
@@ -134,6 +135,21 @@ class Repository:
             if site.lockstep and site.image_type != image_type:
                 return site.image_type
         return None
+
+
+def _of_tag(fitting: tuple[PinGroup, ...], tag: str) -> tuple[PinGroup, ...]:
+    """Return those of the groups that a bump to the tag moves if it names no group.
+
+    Raises RunbookError if it could be a tag of several groups that move alone.
+    """
+    names = {group.name for group in fitting}
+    leaders = tuple(group for group in fitting if not group.leader or group.leader not in names)
+    chosen = tuple(group for group in leaders if not group.alone) or _of_major(leaders, tag)
+    if len(chosen) > 1 and all(group.alone for group in chosen):
+        listed = join_first([group.name for group in chosen], _MAX_LISTED)
+        raise RunbookError(f"{tag!r} fits several groups that move alone: name one of {listed} as group.")
+    names = {group.name for group in chosen}
+    return tuple(group for group in fitting if group.name in names or group.leader in names)
 
 
 def _of_major(groups: tuple[PinGroup, ...], text: str) -> tuple[PinGroup, ...]:

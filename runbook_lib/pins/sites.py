@@ -70,8 +70,8 @@ class PinGroup:
 
     ``edition``: a bump to a tag of another edition leaves the group; None for any.  ``title`` of a bump of this group
     alone; empty for that of the repository.  ``alone``: a bump moves it only if it names it, or if of several such
-    groups it has the highest ``major`` version that the tag is not below.  ``digests``: lockstep pins that name a
-    complete image have a digest.
+    groups it has the highest ``major`` version that the tag is not below.  ``leader``: the name of the group with
+    which it moves; empty if it moves on its own.  ``digests``: lockstep pins that name a complete image have a digest.
     """
 
     image: str
@@ -81,6 +81,7 @@ class PinGroup:
     title: str = ""
     alone: bool = False
     major: int | None = None
+    leader: str = ""
     digests: bool = False
 
     def target(self, text: str) -> Tag:

@@ -176,7 +176,7 @@ class SourceFile:
             if self._first_from < begin:
                 late = ", which no FROM can use: a FROM stands before it"
             return self._nature("dockerfile-arg", f"default of ARG {name['name']}{late}", name["name"])
-        if keyword == "FROM" or _is_source(before):
+        if keyword in ("FROM", "ENV") or _is_source(before):
             return self._nature("dockerfile-from", f"{keyword} names it")
         return self._nature("code", f"{keyword} names it")
 

@@ -16,6 +16,7 @@ from runbook_lib.images.families import edition, is_older
 from runbook_lib.images.reference import Tag
 from runbook_lib.images.tags.numbered import NumberedTag
 from runbook_lib.pins.discover.classify import Nature
+from runbook_lib.pins.discover.projects import is_project
 from runbook_lib.pins.discover.references import Reference
 from runbook_lib.pins.discover.roles import ClassifiedReference, shown, times
 from runbook_lib.pins.finders import BuildArg, DockerArg, Finder, PinLocation, RegexMatches, WholeFile, YamlValue
@@ -93,8 +94,9 @@ class _Moves(NamedTuple):
 class _DraftGroup:
     """The pins of one image and edition.
 
-    ``alone``: past bumps did not move them together with a group that can have the same tags.  ``numbered``:
-    the tags of its pins, if all of them begin with a version or a month.
+    ``alone``: past bumps did not move them together with a group that can have the same tags.  ``leader``: the name of
+    such a group with which they did move.  ``numbered``: the tags of its pins, if all of them begin with a version or a
+    month.
     """
 
     name: str
@@ -102,6 +104,7 @@ class _DraftGroup:
     edition: str
     entries: Sequence[_DraftEntry]
     alone: bool = False
+    leader: str = ""
     digests: bool = False
     numbered: Sequence[NumberedTag] = ()
 
@@ -123,6 +126,8 @@ class _DraftGroup:
         if self.alone and self.numbered:
             major = max(tag.major for tag in self.numbered)
             yield f"    major: {major}  # or a tag has this major version, or a later one below the next group's"
+        if self.leader:
+            yield f"    with: {self.leader}  # moves when that group moves"
         yield "    pins:"
         yield from (f"    {line}" for line in _entry_lines(self.entries))
 
@@ -175,9 +180,7 @@ def draft(
             for entry in entries:
                 places = [f"{shown(entry.path)}:{location.line}" for location in entry.locations]
                 left_out += [f"{place} ({entry.role}): no pin of its image can be moved." for place in places]
-    versioned = {key for key, group in drafted.items() if group.versioned}
-    alone = _alone({key: _moves(by_key[key]) for key in drafted}, versioned)
-    groups = [replace(group, alone=key in alone) for key, group in drafted.items()]
+    groups = _with_leaders(drafted, {key: _moves(by_key[key]) for key in drafted})
     if not groups:
         reason = "Nothing is drafted: a pins file has no way to find the references that matter."
         return PinsFileDraft("", (reason,), tuple(left_out))
@@ -233,7 +236,7 @@ def _names(keys: Sequence[GroupKey]) -> Mapping[GroupKey, str]:
         if editions[image] > 1:
             name = f"{name}-{own_edition}"
         if cadence:
-            name = f"{name}-{cadence}"
+            name = f"{name}-{_last_part(cadence.rstrip('/'))}"
         names[key] = _unique(_plain_name(name), taken)
         taken.add(names[key])
     return names
@@ -267,28 +270,34 @@ def _moves(references: Sequence[ClassifiedReference]) -> _Moves:
     return _Moves(past, frozenset(pin.reference.tag for pin in references if pin.role == "lockstep"))
 
 
-def _alone(moves: Mapping[GroupKey, _Moves], versioned: Set[GroupKey]) -> Set[GroupKey]:
-    """Return the groups that a bump moves only by name.
+def _with_leaders(drafted: Mapping[GroupKey, _DraftGroup], moves: Mapping[GroupKey, _Moves]) -> list[_DraftGroup]:
+    """Return the groups; those that a bump moves only by name are alone, or move with one that is.
 
     Among groups that can have the same tags, only those that moved together are known to move in one bump: the first
     of them and those that moved with it.  A version, unlike a month, does not show the image that it belongs to: if
-    several images are ``versioned``, none of them is the first.
+    several images are versioned, none of them is the first.  Projects never move together.
     """
-    alone = set[GroupKey]()
-    for edition_of_groups in {key[1] for key in moves}:
+    groups: list[_DraftGroup] = []
+    for edition_of_groups in {group.edition: None for group in drafted.values()}:
         clusters: list[list[GroupKey]] = []
-        for key in [key for key in moves if key[1] == edition_of_groups]:
+        for key in [key for key in drafted if key[1] == edition_of_groups]:
             for cluster in clusters:
-                if any(_move_together(moves[key], moves[other]) for other in cluster):
+                projects = {cadence for _, _, cadence in (key, *cluster) if is_project(cadence)}
+                if len(projects) < 2 and any(_move_together(moves[key], moves[other]) for other in cluster):
                     cluster.append(key)
                     break
             else:
                 clusters.append([key])
-        alone.update(*clusters[1:])
-        ambiguous = [cluster for cluster in clusters if not versioned.isdisjoint(cluster)]
-        if len(ambiguous) > 1 and len({cluster[0][0] for cluster in ambiguous}) > 1:
-            alone.update(*ambiguous)
-    return alone
+        ambiguous = [cluster for cluster in clusters if any(drafted[key].versioned for key in cluster)]
+        has_images = len({cluster[0][0] for cluster in ambiguous}) > 1
+        for number, cluster in enumerate(clusters):
+            first, *others = cluster
+            alone = number > 0 or is_project(first[2]) or (has_images and cluster in ambiguous)
+            groups.append(replace(drafted[first], alone=alone))
+            leader = drafted[first].name if alone else ""
+            groups += [replace(drafted[key], leader=leader) for key in others]
+    order = [group.name for group in drafted.values()]
+    return sorted(groups, key=lambda group: order.index(group.name))
 
 
 def _move_together(group: _Moves, other: _Moves) -> bool:

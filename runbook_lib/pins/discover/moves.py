@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from functools import cache
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import edition, family_of, is_older
 from runbook_lib.images.reference import ImageRef, Tag
+from runbook_lib.pins.discover.projects import is_project, project_of, projects
 from runbook_lib.pins.discover.references import Reference, references
 from runbook_lib.pins.discover.roles import ClassifiedReference, Role, incomparable
 
@@ -40,16 +42,27 @@ class ReferencePlace(NamedTuple):
     number: int
 
 
+class _Move(NamedTuple):
+    """The commit that moved a reference to a tag, and its number in the history."""
+
+    order: int
+    commit: str
+    tag: str
+
+
 @dataclass
 class MoveCounter:
-    """The moves of references, counted version by version, the oldest first."""
+    """The moves of references by release, counted version by version, the oldest first.
+
+    A release is a tag without its edition: ``26.04`` of ``26.04-py3`` and of ``26.04-py3-igpu``.
+    """
 
     order: int = 0
     tags: dict[str, Mapping[ReferencePlace, str]] = field(default_factory=dict)
     last: dict[ReferencePlace, str] = field(default_factory=dict)
     born: dict[ReferencePlace, int] = field(default_factory=dict)
     named: defaultdict[ReferencePlace, set[str]] = field(default_factory=lambda: defaultdict(set))
-    moves: defaultdict[ReferencePlace, dict[str, tuple[int, str]]] = field(default_factory=lambda: defaultdict(dict))
+    moves: defaultdict[ReferencePlace, dict[str, _Move]] = field(default_factory=lambda: defaultdict(dict))
 
     def add(self, commit: str, files: Iterable[tuple[str, Mapping[ReferencePlace, str]]]) -> None:
         """Add a commit: the path of each file that it changes, and the tags of its references, none if removed."""
@@ -67,10 +80,11 @@ class MoveCounter:
                 self.named[new] = set(self.named[old])
         for place, tag in after.items():
             self.born.setdefault(place, self.order)
-            self.named[place].add(tag)
+            release = _release(place.image, tag)
+            self.named[place].add(release)
             past = self.last.get(place, tag)  # a line that was removed for a while is the same line
-            if past != tag and not _is_correction(place, past, tag):
-                self.moves[place].setdefault(tag, (self.order, commit))
+            if _release(place.image, past) != release and not _is_correction(place, past, tag):
+                self.moves[place].setdefault(release, _Move(self.order, commit, tag))
         self.last |= after
 
     def settle(
@@ -89,61 +103,68 @@ class MoveCounter:
                 (path, reference.start): place for place, reference in places(path, text, bare.get(path, "")).items()
             }
         known = [by_start.get((entry.path, entry.reference.start)) for entry in discovered]
-        by_group: defaultdict[tuple[str, ...], list[ReferencePlace]] = defaultdict(list)
-        live = set[ReferencePlace]()
+        groups: defaultdict[tuple[str, ...], list[ReferencePlace]] = defaultdict(list)
+        live: dict[ReferencePlace, ClassifiedReference] = {}
         for entry, place in zip(discovered, known, strict=True):
             if place and entry.nature.kind != "record":
-                by_group[group_of(entry)].append(place)
+                groups[group_of(entry)].append(place)
                 if is_live(entry):
-                    live.add(place)
+                    live[place] = replace(entry, moves=self._commits(place))
         cadences: dict[ReferencePlace, str] = {}
-        for of_group in by_group.values():
-            cadences |= self._cadences(of_group, live)
-        bumps: defaultdict[tuple[str, ...], dict[str, int]] = defaultdict(dict)
-        for group_key, of_group in by_group.items():
-            for place in live.intersection(of_group):
-                group = bumps[*group_key, cadences.get(place, "")]
-                for tag, (order, _) in self.moves[place].items():
-                    group[tag] = min(order, group.get(tag, order))
-        for key, group in bumps.items():
-            bumps[key] = _advances(key[0], group)
-        current: dict[tuple[str, ...], Tag] = {}
+        for of_group in groups.values():
+            if folders := projects([live[place] for place in of_group if place in live]):
+                cadences |= {place: project_of(place.path, folders) for place in of_group}
+            else:
+                cadences |= self._cadences(of_group, live.keys())
+        firsts: defaultdict[tuple[str, ...], dict[str, _Move]] = defaultdict(dict)
+        for group_key, of_group in groups.items():
+            for place in live.keys() & of_group:
+                of_cadence = firsts[*group_key, cadences.get(place, "")]
+                for release, move in self.moves[place].items():
+                    of_cadence[release] = min(move, of_cadence.get(release, move))
+        bumps = {key: _advances(key[0], of_cadence) for key, of_cadence in firsts.items()}
+        newest: dict[tuple[str, ...], Tag] = {}
         for entry, found in zip(discovered, known, strict=True):
-            now = entry.reference.read_tag
-            if found and now and entry.role == "lockstep":
-                key = (*group_of(entry), cadences.get(found, ""))
-                current[key] = now if key not in current or is_older(current[key], now) else current[key]
+            now, cadence = entry.reference.read_tag, cadences.get(found, "") if found else ""
+            if found and now and (entry.role == "lockstep" or (is_project(cadence) and entry.is_read)):
+                key = (*group_of(entry), cadence)
+                newest[key] = now if key not in newest or is_older(newest[key], now) else newest[key]
         settled = []
         for entry, found in zip(discovered, known, strict=True):
             if found in self.born:
-                moves = frozenset((commit, tag) for tag, (_, commit) in self.moves[found].items())
-                entry = replace(entry, moves=moves, cadence=cadences.get(found, ""))
-                of_cadence = bumps[*group_of(entry), entry.cadence]
+                entry = replace(entry, moves=self._commits(found), cadence=cadences.get(found, ""))
+                key = (*group_of(entry), entry.cadence)
+                bumps_of_key = bumps.get(key, {})
                 # A bump to a tag that the place had from the start says nothing about it.
                 had = self.named[found] - self.moves[found].keys()
-                since = {tag for tag, order in of_cadence.items() if order > self.born[found]} - had
-                entry = _settle(_leading(entry, of_cadence), of_cadence, since, self.moves[found])
+                since = {release for release, order in bumps_of_key.items() if order > self.born[found]} - had
+                entry = _leading(entry, bumps_of_key, newest.get(key))
+                entry = _settle(entry, bumps_of_key, since, self.moves[found], newest.get(key))
             settled.append(entry)
-        return tuple(_with_new_documents(settled, current))
+        return tuple(_with_new_documents(settled, newest))
 
-    def _cadences(self, of_group: Sequence[ReferencePlace], live: set[ReferencePlace]) -> dict[ReferencePlace, str]:
+    def _commits(self, place: ReferencePlace) -> frozenset[tuple[str, str]]:
+        """Return the commits that moved a place, with its new tags."""
+        return frozenset((move.commit, move.tag) for move in self.moves[place].values())
+
+    def _cadences(self, of_group: Sequence[ReferencePlace], live: Set[ReferencePlace]) -> dict[ReferencePlace, str]:
         """Return the name of the cadence of each place that separate bumps move, never those of the main ones.
 
         A cadence has moved at least once to a tag that nothing else had before; places that only catch up have none.
         """
         components: list[tuple[set[int], list[ReferencePlace]]] = []
         for place in of_group:
-            orders, members = {order for order, _ in self.moves[place].values()}, [place]
+            orders, members = {move.order for move in self.moves[place].values()}, [place]
             for other in [other for other in components if other[0] & orders]:
                 components.remove(other)
                 orders, members = orders | other[0], [*other[1], *members]
             components.append((orders, members))
         first: dict[str, int] = {}
-        for place in live.intersection(of_group):
-            for tag, (order, _) in self.moves[place].items():
-                first[tag] = min(order, first.get(tag, order))
+        for place in live & set(of_group):
+            for release, move in self.moves[place].items():
+                first[release] = min(move.order, first.get(release, move.order))
         # The main ones moved most; unmoved references belong to those with the same tag.
-        components.sort(key=lambda component: -sum(len(self.moves[place]) for place in live.intersection(component[1])))
+        components.sort(key=lambda component: -sum(len(self.moves[place]) for place in live & set(component[1])))
         cadences: dict[ReferencePlace, str] = {}
         newest: dict[str, str] = {}
         for orders, members in components:
@@ -159,7 +180,7 @@ class MoveCounter:
 
     def _latest(self, place: ReferencePlace) -> tuple[int, str]:
         """Return the order and the tag of the last move of a place; 0 if there is none."""
-        return max(((order, tag) for tag, (order, _) in self.moves[place].items()), default=(0, ""))
+        return max(((move.order, move.tag) for move in self.moves[place].values()), default=(0, ""))
 
 
 def moved_together(settled: Sequence[ClassifiedReference], bare: Mapping[str, str]) -> tuple[ClassifiedReference, ...]:
@@ -246,39 +267,69 @@ def successors(
     return known
 
 
-def _advances(image: str, moves: Mapping[str, int]) -> dict[str, int]:
-    """Return the tags (tag → order) that were newer than all before them: the others only catch up."""
+def _advances(image: str, moves: Mapping[str, _Move]) -> dict[str, int]:
+    """Return the releases (release → order) that were newer than all before them: the others only catch up."""
     newest: Tag | None = None
     bumps: dict[str, int] = {}
-    for text in sorted(moves, key=lambda text: (moves[text], text)):
-        with suppress(RunbookError):
-            if family := family_of(ImageRef.parse(image)):
-                tag = family.read(text)
-                if newest and not is_older(newest, tag):
-                    continue
-                newest = tag
-        bumps[text] = moves[text]
+    for release, move in sorted(moves.items(), key=lambda item: (item[1].order, item[0])):
+        if tag := _read(image, move.tag):
+            if newest and not is_older(newest, tag):
+                continue
+            newest = tag
+        bumps[release] = move.order
     return bumps
+
+
+@cache
+def _read(image: str, text: str) -> Tag | None:
+    """Return a tag as the image's family reads it; None if it cannot."""
+    with suppress(RunbookError):
+        if family := family_of(ImageRef.parse(image)):
+            return family.read(text)
+    return None
+
+
+def _release(image: str, text: str) -> str:
+    """Return a tag without its edition; the text itself if it cannot be read."""
+    tag = _read(image, text)
+    return text.replace(f"-{edition(tag)}", "", 1) if tag else text
 
 
 def _is_correction(place: ReferencePlace, old: str, new: str) -> bool:
     """Return True for a move back to an older tag, which is no bump."""
-    with suppress(RunbookError):
-        if family := family_of(ImageRef.parse(place.image)):
-            return is_older(family.read(new), family.read(old))
-    return False
+    past, tag = _read(place.image, old), _read(place.image, new)
+    return bool(past and tag) and is_older(tag, past)
 
 
-def _leading(entry: ClassifiedReference, bumps: Mapping[str, int]) -> ClassifiedReference:
+def _leading(entry: ClassifiedReference, bumps: Mapping[str, int], newest: Tag | None) -> ClassifiedReference:
     """Return a reference with a separate cadence as lockstep, if it has the cadence's newest tag."""
-    newest = bumps and entry.reference.tag == max(bumps, key=lambda tag: bumps[tag])
-    if entry.cadence and newest and entry.is_read and entry.role == "informational":
-        return replace(entry, role="lockstep", reason="bumps of its own move it")
-    return entry
+    if not entry.cadence or not entry.is_read or entry.role != "informational":
+        return entry
+    if is_project(entry.cadence):
+        leads, reason = entry.reference.tag == str(newest), f"it is the newest in {entry.cadence}"
+    else:
+        leads, reason = _now(entry) == _last(bumps), "bumps of its own move it"
+    return replace(entry, role="lockstep", reason=reason) if leads else entry
+
+
+def _lags(entry: ClassifiedReference, newest: Tag | None) -> bool:
+    """Return True for a live reference that is behind the newest pin."""
+    tag = entry.reference.read_tag
+    return bool(tag and newest) and is_live(entry) and is_older(tag, newest)
+
+
+def _last(bumps: Mapping[str, int]) -> str:
+    """Return the release of the last bump; empty if there is none."""
+    return max(bumps, key=lambda release: bumps[release], default="")
+
+
+def _now(entry: ClassifiedReference) -> str:
+    """Return the release that a reference names."""
+    return _release(entry.reference.image, entry.reference.tag)
 
 
 def _with_new_documents(
-    settled: Sequence[ClassifiedReference], current: Mapping[tuple[str, ...], Tag]
+    settled: Sequence[ClassifiedReference], newest: Mapping[tuple[str, ...], Tag]
 ) -> Iterator[ClassifiedReference]:
     """Yield the references; those for people follow if they name the current tag and no bump has passed since.
 
@@ -286,7 +337,7 @@ def _with_new_documents(
     """
 
     def names_current(entry: ClassifiedReference) -> bool:
-        tag = current.get((*group_of(entry), entry.cadence))
+        tag = newest.get((*group_of(entry), entry.cadence))
         return not entry.history and entry.reference.tag == str(tag)
 
     counts: defaultdict[tuple[str, ...], Counter[bool]] = defaultdict(Counter)
@@ -305,29 +356,29 @@ def _settle(
     entry: ClassifiedReference,
     bumps: Mapping[str, int],
     since: Set[str],
-    moves: Mapping[str, tuple[int, str]],
+    moves: Mapping[str, _Move],
+    newest: Tag | None,
 ) -> ClassifiedReference:
-    """Return the reference with the role that its part in the ``bumps`` (tag → order) shows.
+    """Return the reference with the role that its part in the ``bumps`` (release → order) shows.
 
-    ``since`` are the tags of the bumps that could move it.  People who moved a place in the last bump move it in the
-    next one, and leave it if they left it.
+    ``since`` are the releases of the bumps that could move it.  People who moved a place in the last bump move it in the
+    next one, and leave it if they left it; one that is behind the ``newest`` pin must have moved in most of them.
     """
-    tags = sorted(since, key=lambda tag: bumps[tag])
-    taken = [moves[tag] for tag in tags if tag in moves]
-    tag = entry.reference.read_tag
-    if len(tags) < (1 if taken else _MIN_BUMPS) or incomparable(entry.reference) or tag is None:
+    releases = sorted(since, key=lambda release: bumps[release])
+    taken = [moves[release] for release in releases if release in moves]
+    if len(releases) < (1 if taken else _MIN_BUMPS) or incomparable(entry.reference):
         return entry
-    history = f"moved in {len(taken)} of {len(tags)} bumps"
+    history = f"moved in {len(taken)} of {len(releases)} bumps"
     if taken:
-        history += f", last {max(taken)[1][:10]}"
+        history += f", last {max(taken).commit[:10]}"
     is_pin = is_live(entry)
-    forgotten = is_pin and len(taken) >= max(_FORGOTTEN_SHARE * len(tags), _MIN_MOVES)
-    continues = tags[-1] in moves or forgotten
+    forgotten = is_pin and len(taken) >= max(_FORGOTTEN_SHARE * len(releases), _MIN_MOVES)
+    continues = releases[-1] in moves or forgotten
     role: Role = entry.role
-    if role == "lockstep" and not continues and entry.reference.tag != max(bumps, key=lambda tag: bumps[tag]):
+    if role == "lockstep" and not continues and _now(entry) != _last(bumps):
         role = "informational"
     elif role == "follow" and not continues:
         role = "ignore"
-    elif role in ("informational", "ignore") and continues:
+    elif role in ("informational", "ignore") and (forgotten or (continues and not _lags(entry, newest))):
         role = "lockstep" if is_pin else "follow"
     return replace(entry, role=role, history=history)

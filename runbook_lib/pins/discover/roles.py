@@ -48,7 +48,8 @@ class ClassifiedReference:
     ``type`` is the image type, if CI or a build reads it; ``reason`` is a sentence without the full stop.  ``reader``,
     if it is known, is ``github``, ``gitlab`` or ``people``; ``is_read``: CI or a build reads it.  ``history``: in how
     many past bumps it moved, if that is known, and ``moves``: the commits that moved it, with its new tags.
-    ``cadence`` names references that bumps of their own move; empty for the main ones.
+    ``cadence`` names references that bumps of their own move, those of a project by its folder with a final slash;
+    empty for the main ones.
     """
 
     path: str

@@ -33,6 +33,7 @@ _EACH_VARIABLE = re.compile(_VARIABLE)
 _AT_VARIABLE = re.compile(f"@{_VARIABLE}")
 _PART_OF_TAG = re.compile(rf"(?P<variable>{_VARIABLE})|(?<!ubuntu)(?<![0-9.])[0-9]{{1,9}}(?:\.[0-9]{{1,9}})+")
 _MANY = re.compile(r"[0-9]\.[0-9]")  # a part of a tag that changes from release to release
+_AFTER_VERSION = re.compile(r"[0-9].*[A-Za-z]")  # such as that of Ubuntu, which alone is no part that a bump moves
 _KEY = re.compile(
     r"(?m)^(?P<indent>[ \t]*(?:-[ \t]+)?)[\"']?(?P<key>[A-Za-z_][\w.-]{0,60})[\"']?[ \t]{0,20}[:=][ \t]{0,20}"
 )
@@ -160,7 +161,7 @@ def _parts_of_tag(
             else:
                 around[-1] += ANY if together and other in many else _expand(part[0], assigned)
         around[-1] += text[end : word.end("tag")]
-        if not any(map(_EACH_VARIABLE.search, around)):
+        if not any(map(_EACH_VARIABLE.search, around)) and (together or not _AFTER_VERSION.match(around[0])):
             for start, value in values[index]:
                 yield start, value, form_around(around[0], value, around[1])
 
