@@ -119,7 +119,8 @@ def _lines(checkout: Checkout, bump: Bump, commit: str | None, repository: Repos
     try:
         sites = repository.of_group(group, bump.tag).sites
         texts = checkout.read(sites.paths, commit)
-        changes = plan(texts, sites, sites.groups[0].target(bump.tag), "dev", digest_of_target=lambda _: _DIGEST).changes
+        target = sites.groups[0].target(bump.tag)
+        changes = plan(texts, sites, target, "dev", digest_of_target=lambda _: _DIGEST).changes
     except RunbookError as error:
         print(f"    {bump.commit[:10]} {group}: {shorten(str(error), 200)}")
         return frozenset()

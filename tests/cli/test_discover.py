@@ -966,6 +966,27 @@ def test_the_group_with_the_newest_tag_moves_if_groups_moved_separately(clone, r
     }
 
 
+def test_images_of_one_version_move_together_and_leave_another_ones(clone, run):
+    product, other = ("nvcr.io/acme/server", "nvcr.io/acme/worker"), "nvcr.io/other/reader"
+    for version, of_other in (("2.3.0", "1.1.0"), ("2.4.0", "1.1.0"), ("2.4.0", "1.2.0")):
+        texts = {f"{image[-6:]}/Dockerfile": f"FROM {image}:{version}\n" for image in product}
+        texts["other/Dockerfile"] = f"FROM {other}:{of_other}\n"
+        commit(clone, texts | {"docker/Dockerfile": "", "README.md": ""})
+    repository = pins_file.parse(json.loads(run(clone, "--json")[1])["draft"], "x/y")
+    for tag, images in (("2.5.0", set(product)), ("1.3.0", {other})):
+        assert {group.image for group in repository.of_group("", tag).sites.groups} == images
+
+
+def test_a_project_of_a_collection_moves_by_its_name(clone, run):
+    names = ("a", "b", "c")
+    texts = {f"{name}/Dockerfile": f"FROM {NGC}:25.0{number}-py3\n" for number, name in enumerate(names, 1)}
+    commit(clone, texts | {"docker/Dockerfile": "", "README.md": ""})
+    repository = pins_file.parse(json.loads(run(clone, "--json")[1])["draft"], "x/y")
+    assert [site.path for site in repository.of_group("pytorch-b", "26.06-py3").sites.pins] == ["b/Dockerfile"]
+    with pytest.raises(RunbookError, match="fits several groups that move alone"):
+        repository.of_group("", "26.06-py3")
+
+
 def test_the_tag_of_a_month_does_not_fit_an_image_of_versions(clone, run):
     nemo, server = "nvcr.io/nvidia/nemo", "nvcr.io/nvidia/tensorrt-llm/release"
     for month, version in (("26.02", "1.3.0rc12"), ("26.02", "1.3.0rc16"), ("26.04", "1.3.0rc16")):

@@ -608,6 +608,46 @@ def test_a_group_that_moves_alone_is_moved_by_name_only() -> None:
     assert [group.name for group in both.of_group("", NEW_CUDA).sites.groups] == ["cuda"]
 
 
+FOLLOWERS = "version: 1\ngroups:\n" + "".join(
+    f"  - {{name: {name}, image: nvcr.io/acme/{name}, {more}, pins: [{{path: {name}, find: {{file: whole}}}}]}}\n"
+    for name, more in {
+        "other": "alone: true, major: 1",
+        "server": "alone: true, major: 2, family: versioned",
+        "worker": "with: server, family: versioned",
+        "months": "with: server, family: ngc",
+    }.items()
+)
+
+
+@pytest.mark.parametrize(
+    ("group", "tag", "names"),
+    [
+        ("", "", ["other", "server", "worker", "months"]),
+        ("", "1.4.0", ["other"]),
+        ("", "2.4.0", ["server", "worker"]),
+        ("server", "2.4.0", ["server", "worker"]),
+        ("worker", "2.4.0", ["worker"]),
+        ("", "26.04-py3", ["months"]),  # a tag that does not fit the group it moves with
+    ],
+)
+def test_a_group_moves_with_another_one(group: str, tag: str, names: list[str]) -> None:
+    assert valid(FOLLOWERS)
+    assert [group.name for group in parse(FOLLOWERS, "a/b").of_group(group, tag).sites.groups] == names
+
+
+@pytest.mark.parametrize(
+    ("leader", "says"),
+    [
+        ("with: none", "the name of an earlier group that moves on its own"),
+        ("with: worker", "the name of an earlier group that moves on its own"),
+        ("with: server, alone: true", "no with beside alone or major"),
+    ],
+)
+def test_a_group_that_cannot_move_with_another_one_is_refused(leader: str, says: str) -> None:
+    with pytest.raises(RunbookError, match=says):
+        parse(FOLLOWERS.replace("with: server, family: ngc", leader), "a/b")
+
+
 @pytest.mark.parametrize(
     ("majors", "tag", "names"),
     [

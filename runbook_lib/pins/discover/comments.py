@@ -9,6 +9,8 @@ _SLASHES = frozenset({
     ".jsonc", ".json", ".json5", ".hcl", ".tf", ".tofu", ".tfvars", ".nomad",
 })  # fmt: skip
 _BOTH = frozenset({".hcl", ".tf", ".tofu", ".tfvars", ".nomad"})
+_BATCH = frozenset({".bat", ".cmd"})
+_REMARK = re.compile(r"\s*@?(?:rem\s|::)", re.IGNORECASE)
 _WITH_SEMICOLON = frozenset({".ini", ".cfg", ".conf", ".container"})
 # Lines that are comments to the shell but are read by a job scheduler.
 _DIRECTIVE = re.compile(r"\s*#(?:SBATCH|PBS|BSUB|COBALT|PJM|FLUX:|\$)[ \t]")
@@ -24,6 +26,8 @@ def is_comment(path: str, before: str, *, only_at_start: bool) -> bool:
         return True
     if suffix in _SLASHES - _BOTH or name.startswith("jenkinsfile"):
         return False
+    if suffix in _BATCH:
+        return bool(_REMARK.match(before))
     stripped = before.lstrip()
     if stripped.startswith("#") or (suffix in _WITH_SEMICOLON and stripped.startswith(";")):
         return not _DIRECTIVE.match(before)

@@ -273,7 +273,7 @@ def _advances(image: str, moves: Mapping[str, _Move]) -> dict[str, int]:
     bumps: dict[str, int] = {}
     for release, move in sorted(moves.items(), key=lambda item: (item[1].order, item[0])):
         if tag := _read(image, move.tag):
-            if newest and not is_older(newest, tag):
+            if newest and not _is_before(newest, tag):
                 continue
             newest = tag
         bumps[release] = move.order
@@ -298,7 +298,14 @@ def _release(image: str, text: str) -> str:
 def _is_correction(place: ReferencePlace, old: str, new: str) -> bool:
     """Return True for a move back to an older tag, which is no bump."""
     past, tag = _read(place.image, old), _read(place.image, new)
-    return bool(past and tag) and is_older(tag, past)
+    return past is not None and tag is not None and _is_before(tag, past)
+
+
+def _is_before(tag: Tag, other: Tag) -> bool:
+    """Return True if a tag is of an older release than another one, whatever their editions are."""
+    if edition(tag) == edition(other):
+        return is_older(tag, other)
+    return isinstance(other, type(tag)) and bool(tag < other)
 
 
 def _leading(entry: ClassifiedReference, bumps: Mapping[str, int], newest: Tag | None) -> ClassifiedReference:
@@ -315,7 +322,7 @@ def _leading(entry: ClassifiedReference, bumps: Mapping[str, int], newest: Tag |
 def _lags(entry: ClassifiedReference, newest: Tag | None) -> bool:
     """Return True for a live reference that is behind the newest pin."""
     tag = entry.reference.read_tag
-    return bool(tag and newest) and is_live(entry) and is_older(tag, newest)
+    return tag is not None and newest is not None and is_live(entry) and is_older(tag, newest)
 
 
 def _last(bumps: Mapping[str, int]) -> str:
@@ -361,8 +368,8 @@ def _settle(
 ) -> ClassifiedReference:
     """Return the reference with the role that its part in the ``bumps`` (release → order) shows.
 
-    ``since`` are the releases of the bumps that could move it.  People who moved a place in the last bump move it in the
-    next one, and leave it if they left it; one that is behind the ``newest`` pin must have moved in most of them.
+    ``since`` are the releases of the bumps that could move it.  People who moved a place in the last bump move it in
+    the next one, and leave it if they left it; one that is behind the ``newest`` pin must have moved in most of them.
     """
     releases = sorted(since, key=lambda release: bumps[release])
     taken = [moves[release] for release in releases if release in moves]

@@ -49,7 +49,7 @@ _PATH_VALUE = re.compile(
     r"[\"']?(?P<value>[a-z0-9][a-z0-9._/-]{0,200}+)(?=[\"']?[ \t]{0,20},?[ \t]{0,20}\r?$)", re.MULTILINE
 )
 _PATH_WITH_TAG = re.compile(
-    r"[\"']?(?P<path>[a-z0-9][a-z0-9._-]{0,100}/[a-z0-9._/-]{1,200}+):(?P<value>[A-Za-z0-9_][\w.-]{0,127}+)"
+    r"[\"']?(?P<path>[a-z0-9][a-z0-9._-]{0,100}+(?:/[a-z0-9._/-]{1,200}+)?):(?P<value>[A-Za-z0-9_][\w.-]{0,127}+)"
     r"(?=[\"']?[ \t]{0,20}\r?$)",
     re.MULTILINE,
 )
@@ -330,8 +330,17 @@ def of_tags_beside_registries(text: str) -> Iterator[SplitTag]:
         for key in neighbours:
             value = _PATH_WITH_TAG.match(text, key.end())
             if value and (_NAME_KEY.fullmatch(key["key"]) or key["key"].lower() == "from"):
-                yield SplitTag(*value.span("value"), f"{NGC_HOST}/{value['path']}", value["value"], "{tag}")
+                path = value["path"]
+                if "/" not in path:
+                    path = f"{_namespace(text, neighbours)}/{path}"
+                yield SplitTag(*value.span("value"), f"{NGC_HOST}/{path}", value["value"], "{tag}")
                 break
+
+
+def _namespace(text: str, keys: Sequence[re.Match[str]]) -> str:
+    """Return the folder of an image's name that the header of a container definition names; empty if it does not."""
+    values = [_PATH_VALUE.match(text, key.end()) for key in keys if key["key"].lower() == "namespace"]
+    return next((value["value"] for value in values if value), "")
 
 
 def _registries(text: str) -> Iterator[tuple[re.Match[str], list[re.Match[str]]]]:

@@ -115,3 +115,53 @@ def test_a_correction_to_an_older_tag_is_no_bump():
     newer, older = f"FROM {IMAGE}:25.05-py3\n", f"FROM {IMAGE}:25.01-py3\n"
     result = settled(*({"a/Dockerfile": text, "b/Dockerfile": newer} for text in (newer, older)))
     assert result["a/Dockerfile:1"] == ("informational", "")
+
+
+def test_a_change_of_edition_alone_is_no_bump_and_hides_none():
+    tags = ("25.01-py3", "25.01-py3-igpu", "25.03-py3-igpu", "25.05-py3")
+    texts = [{"run.sh": f"docker run {IMAGE}:{tag}\n", "Dockerfile": f"FROM {IMAGE}:{tag}\n"} for tag in tags]
+    assert settled(*texts)["run.sh:1"] == ("lockstep dev", "moved in 2 of 2 bumps, last commit3")
+
+
+@pytest.mark.parametrize(("months_of_pin", "role"), [((1, 2), "informational"), ((1, 2, 3, 4, 5), "lockstep dev")])
+def test_a_pin_behind_the_others_was_forgotten_only_if_it_moved_often(months_of_pin, role):
+    pin = [*months_of_pin, months_of_pin[-1]]
+    versions = [{"b/Dockerfile": f"FROM {IMAGE}:25.{month:02}-py3\n"} for month in pin]
+    assert settled(*months(*versions))["b/Dockerfile:1"][0] == role
+
+
+# -- collections -----------------------------------------------------------------------------------------------------
+
+
+def collection(**months_by_project):
+    """Return the texts of projects, each with a Dockerfile and a guide of its month, and one below it."""
+    texts = {}
+    for name, month in months_by_project.items():
+        texts[f"projects/{name}/docker/Dockerfile"] = f"FROM {IMAGE}:25.{month:02}-py3\n"
+        texts[f"projects/{name}/run.md"] = f"docker run {IMAGE}:25.{month:02}-py3\n"
+    return texts
+
+
+def roles(*versions):
+    return {place: role for place, (role, _) in settled(*versions).items() if "Dockerfile" in place}
+
+
+def test_each_project_of_a_collection_has_pins_of_its_own():
+    before, after = collection(a=1, b=2, c=3), collection(a=1, b=4, c=3)
+    assert set(roles(before, after).values()) == {"lockstep dev"}
+    assert settled(before, after)["projects/b/run.md:1"][0] == "follow"
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [
+        pytest.param([collection(a=1, b=2)], id="two projects"),
+        pytest.param([collection(a=1, b=2, c=2)], id="two tags"),
+        pytest.param([collection(a=1, b=2, c=3), collection(a=4, b=4, c=3)], id="moved together"),
+        pytest.param([collection(a=1, b=2, c=3) | {".gitlab-ci.yml": f"image: {IMAGE}:25.03-py3\n"}], id="CI"),
+        pytest.param([collection(a=1, b=2, c=3) | {"Dockerfile": f"FROM {IMAGE}:25.03-py3\n"}], id="at the top"),
+    ],
+)
+def test_other_repositories_have_pins_for_all_folders(versions):
+    assert roles(*versions)["projects/a/docker/Dockerfile:1"] == "informational" or len(versions) > 1
+    assert "informational" in roles(*versions).values()
