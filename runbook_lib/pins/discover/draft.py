@@ -278,6 +278,7 @@ def _with_leaders(drafted: Mapping[GroupKey, _DraftGroup], moves: Mapping[GroupK
     several images are versioned, none of them is the first.  Projects never move together.
     """
     groups: list[_DraftGroup] = []
+    is_collection = any(is_project(cadence) for _, _, cadence in drafted)
     for edition_of_groups in {group.edition: None for group in drafted.values()}:
         clusters: list[list[GroupKey]] = []
         for key in [key for key in drafted if key[1] == edition_of_groups]:
@@ -292,7 +293,7 @@ def _with_leaders(drafted: Mapping[GroupKey, _DraftGroup], moves: Mapping[GroupK
         has_images = len({cluster[0][0] for cluster in ambiguous}) > 1
         for number, cluster in enumerate(clusters):
             first, *others = cluster
-            alone = number > 0 or is_project(first[2]) or (has_images and cluster in ambiguous)
+            alone = number > 0 or is_collection or (has_images and cluster in ambiguous)
             groups.append(replace(drafted[first], alone=alone))
             leader = drafted[first].name if alone else ""
             groups += [replace(drafted[key], leader=leader) for key in others]

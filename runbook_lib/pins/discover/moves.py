@@ -111,8 +111,9 @@ class MoveCounter:
                 if is_live(entry):
                     live[place] = replace(entry, moves=self._commits(place))
         cadences: dict[ReferencePlace, str] = {}
-        for of_group in groups.values():
-            if folders := projects([live[place] for place in of_group if place in live]):
+        folders_of_groups = projects([live[place] for place in of_group if place in live] for of_group in groups.values())
+        for of_group, folders in zip(groups.values(), folders_of_groups, strict=True):
+            if folders:
                 cadences |= {place: project_of(place.path, folders) for place in of_group}
             else:
                 cadences |= self._cadences(of_group, live.keys())

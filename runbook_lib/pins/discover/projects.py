@@ -5,31 +5,46 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from runbook_lib.pins.discover.roles import ClassifiedReference
 
-# A collection has at least so many projects, and as many tags of one image in them.
+# In a collection, an image has at least so many projects, and as many tags in them.
 _MIN_PROJECTS = 3
 # In a collection, at most this share of the commits that move the image move it in several projects.
 _TOGETHER_SHARE = 0.2
 
 
-def projects(references: Sequence[ClassifiedReference]) -> Sequence[str]:
-    """Return the folders of the projects, each with a final slash, if these pins of one image are in a collection.
+def projects(images: Iterable[Sequence[ClassifiedReference]]) -> list[Sequence[str]]:
+    """Return the folders of the projects for the pins of each image, each folder with a final slash.
 
-    Those of other repositories are one project, which has no folder: the result is empty.
+    A repository is a collection if the pins of one of its images show it.  The pins of other repositories are one
+    project, which has no folder: the result is empty for each image.
     """
+    folders = []
+    is_collection = False
+    for pins in images:
+        tags = _tags(pins)
+        of_image = list(_folders(tags))
+        if any(pin.nature.ci for pin in pins) or len(of_image) < 2 or _move_together(pins, of_image):
+            of_image = []
+        enough = len(frozenset[str]().union(*tags.values())) >= _MIN_PROJECTS <= len(of_image)
+        is_collection = is_collection or enough
+        folders.append(of_image)
+    return folders if is_collection else [[] for _ in folders]
+
+
+def _tags(pins: Iterable[ClassifiedReference]) -> Mapping[str, Set[str]]:
     tags: defaultdict[str, set[str]] = defaultdict(set)
-    for reference in references:
-        tags[reference.path].add(reference.reference.tag)
-    folders = list(_folders(tags))
-    if any(reference.nature.ci for reference in references) or len(folders) < _MIN_PROJECTS:
-        return ()
-    if len(frozenset().union(*tags.values())) < _MIN_PROJECTS:
-        return ()
+    for pin in pins:
+        tags[pin.path].add(pin.reference.tag)
+    return tags
+
+
+def _move_together(pins: Iterable[ClassifiedReference], folders: Sequence[str]) -> bool:
+    """Return True if commits move the pins of several projects too often for a collection."""
     moved: defaultdict[str, set[str]] = defaultdict(set)
-    for reference in references:
-        for commit in reference.commits:
-            moved[commit].add(project_of(reference.path, folders))
+    for pin in pins:
+        for commit in pin.commits:
+            moved[commit].add(project_of(pin.path, folders))
     together = [commit for commit, of_commit in moved.items() if len(of_commit) > 1]
-    return () if len(together) > _TOGETHER_SHARE * len(moved) else folders
+    return len(together) > _TOGETHER_SHARE * len(moved)
 
 
 def project_of(path: str, folders: Iterable[str]) -> str:
@@ -50,6 +65,6 @@ def _folders(tags: Mapping[str, Set[str]], folder: str = "") -> list[str]:
         if not slash:
             return [folder]
         below[f"{folder}{name}/"][path] = of_file
-    if len(frozenset().union(*tags.values())) == 1 and folder:
+    if len(frozenset[str]().union(*tags.values())) == 1 and folder:
         return [folder]
     return [project for name, of_folder in below.items() for project in _folders(of_folder, name)]
