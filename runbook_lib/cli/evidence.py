@@ -11,7 +11,8 @@ from runbook_lib.pins.discover.references import MONTHLY_TAG
 from runbook_lib.pins.discover.roles import ClassifiedReference, times
 
 if TYPE_CHECKING:
-    from runbook_lib.pins.discover.moves import MoveCounter, ReferencePlace
+    from runbook_lib.pins.discover.moves import MoveCounter
+    from runbook_lib.pins.discover.places import ReferencePlace
 
 #: Classifies the references in texts by path; the second argument has the images of nameless tags, by path.
 Classify: TypeAlias = Callable[[Mapping[str, str], Mapping[str, str]], tuple[ClassifiedReference, ...]]
@@ -49,16 +50,16 @@ def with_history(
     Tags in files that do not name their image are added if past bumps moved them, and their files are added to
     ``texts``.
     """
-    from runbook_lib.pins.discover.moves import moved_together
+    from runbook_lib.pins.discover.history import moved_together, settle
 
     history = _TagHistory(checkout, commit or "HEAD")
     paths = {reference.path for reference in found}
     try:
-        settled = history.counter(paths, {}).settle(found, texts)
+        settled = settle(history.counter(paths, {}), found, texts)
         more, bare = _bare_files(checkout, commit, settled)
         if bare:
             counter = history.counter(paths | bare.keys(), bare)
-            settled = moved_together(counter.settle(classify(texts | more, bare), texts | more, bare), bare)
+            settled = moved_together(settle(counter, classify(texts | more, bare), texts | more, bare), bare)
             texts |= {entry.path: more[entry.path] for entry in settled if entry.path in more}
     except GitFailed as error:
         notes.append(f"The history could not be read, so past bumps were not used as evidence. {error}")
@@ -80,7 +81,8 @@ class _TagHistory:
     def counter(self, paths: Iterable[str], bare: Mapping[str, str]) -> "MoveCounter":
         """Return the counter of moves in these files.  Raises GitFailed if git cannot list their versions."""
         from runbook_lib.git.file_versions import file_versions
-        from runbook_lib.pins.discover.moves import MoveCounter, places
+        from runbook_lib.pins.discover.moves import MoveCounter
+        from runbook_lib.pins.discover.places import places
 
         named = sorted(path for path in paths if "\n" not in path)
         commits = file_versions(self._checkout, self._commit, named, _MAX_COMMITS)
@@ -114,7 +116,7 @@ def _bare_files(
     They contain the tag of a live reference, and a bump that moved such a reference changed them too.
     """
     from runbook_lib.git.file_versions import file_versions
-    from runbook_lib.pins.discover.moves import is_live
+    from runbook_lib.pins.discover.history import is_live
 
     bumps: dict[str, dict[str, set[str]]] = {}  # tag → image → commits
     for entry in settled:

@@ -23,7 +23,7 @@ from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import Tag
 from runbook_lib.pins import pins_file
 from runbook_lib.pins.discover.classify import SourceFile
-from runbook_lib.pins.discover.moves import ReferencePlace, places, successors
+from runbook_lib.pins.discover.places import ReferencePlace, places, successors
 from runbook_lib.pins.discover.references import Reference
 from runbook_lib.pins.plan import plan
 from runbook_lib.pins.repositories import Repository

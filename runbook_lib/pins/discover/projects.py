@@ -11,17 +11,17 @@ _MIN_PROJECTS = 3
 _TOGETHER_SHARE = 0.2
 
 
-def projects(images: Iterable[Sequence[ClassifiedReference]]) -> list[Sequence[str]]:
+def projects(images: Iterable[Sequence[ClassifiedReference]]) -> Sequence[Sequence[str]]:
     """Return the folders of the projects for the pins of each image, each folder with a final slash.
 
     A repository is a collection if the pins of one of its images show it.  The pins of other repositories are one
     project, which has no folder: the result is empty for each image.
     """
-    folders = []
+    folders: list[Sequence[str]] = []
     is_collection = False
     for pins in images:
         tags = _tags(pins)
-        of_image = list(_folders(tags))
+        of_image = _folders(tags)
         if any(pin.nature.ci for pin in pins) or len(of_image) < 2 or _move_together(pins, of_image):
             of_image = []
         enough = len(frozenset[str]().union(*tags.values())) >= _MIN_PROJECTS <= len(of_image)

@@ -8,7 +8,7 @@ from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.families import DOCKER_HUB, family_of
 from runbook_lib.images.reference import ImageRef, ImageType
 from runbook_lib.pins.discover.classify import SourceFile
-from runbook_lib.pins.discover.moves import is_live
+from runbook_lib.pins.discover.history import is_live
 from runbook_lib.pins.discover.references import Reference
 from runbook_lib.pins.discover.roles import ClassifiedReference, discover
 from runbook_lib.pins.renovate.settings import PLACEHOLDER, RegexManager

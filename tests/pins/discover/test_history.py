@@ -1,8 +1,10 @@
-"""Moves of references, counted from the versions of their files."""
+"""The roles that past bumps show, counted from the versions of files."""
 
 import pytest
 
-from runbook_lib.pins.discover.moves import MoveCounter, places, successors
+from runbook_lib.pins.discover.history import settle
+from runbook_lib.pins.discover.moves import MoveCounter
+from runbook_lib.pins.discover.places import places
 from runbook_lib.pins.discover.roles import discover
 
 IMAGE = "nvcr.io/nvidia/pytorch"
@@ -21,7 +23,7 @@ def settled(*versions):
                 files.append((path, {place: reference.tag for place, reference in found.items()}))
         counter.add(f"commit{number}", files)
         before = texts
-    found = counter.settle(discover(before.items()), before)
+    found = settle(counter, discover(before.items()), before)
     return {f"{entry.path}:{entry.reference.line}": (entry.full_role, entry.history) for entry in found}
 
 
@@ -35,48 +37,6 @@ def months(*others):
 
 def readme(month, words="Use"):
     return {"README.md": f"{words} {IMAGE}:25.{month:02}-py3.\n"}
-
-
-# -- places ----------------------------------------------------------------------------------------------------------
-
-
-def test_nothing_is_followed_in_unchanged_or_emptied_files():
-    same = places("README.md", readme(1)["README.md"])
-    assert successors(same, same) == {}
-    assert successors(same, {}) == {}
-    assert successors({}, same) == {}
-
-
-def test_a_reworded_line_is_followed():
-    ((old, _),) = places("README.md", readme(1)["README.md"]).items()
-    ((new, _),) = places("README.md", readme(2, "Run")["README.md"]).items()
-    assert successors([old], [new]) == {new: old}
-    ((other, _),) = places("docs/x.md", readme(2, "Run")["README.md"]).items()
-    assert successors([old], [other]) == {}
-
-
-def test_a_moved_line_is_followed():
-    ((old, _),) = places("scripts/a.sh", f"docker run {IMAGE}:25.01-py3\n").items()
-    ((new, _),) = places("tools/b.sh", f"docker run {IMAGE}:25.02-py3\n").items()
-    assert successors([old], [new]) == {new: old}
-
-
-def test_jobs_with_the_same_line_are_distinguished_by_their_keys():
-    job = "  {}:\n    container:\n      image: " + IMAGE + ":{}-py3\n"
-    old = "jobs:\n" + job.format("test", "25.01")
-    new = "jobs:\n" + job.format("lint", "24.01") + job.format("test", "25.01")
-    (before,), after = places("ci.yml", old), places("ci.yml", new)
-    assert [reference.tag for place, reference in after.items() if place == before] == ["25.01-py3"]
-
-
-def test_a_row_is_followed_past_a_new_one():
-    row = "        - name: {}\n          base: " + IMAGE + ":{}-py3\n"
-    head = "jobs:\n  x:\n    strategy:\n      matrix:\n        include:\n"
-    old = head + row.format("torch20", "24.01") + row.format("latest-cuda124", "24.08")
-    new = head + row.format("torch20", "24.01") + row.format("torch24", "24.08") + row.format("latest-cuda126", "24.10")
-    before, after = places("ci.yml", old), places("ci.yml", new)
-    ((row_after, row_before),) = successors(before, after).items()
-    assert (before[row_before].tag, after[row_after].tag) == ("24.08-py3", "24.10-py3")
 
 
 # -- roles -----------------------------------------------------------------------------------------------------------
