@@ -152,13 +152,13 @@ def _secrets() -> None:
 
 def _drafts() -> None:
     """Patterns for a reference, of each kind that gets some."""
-    draft = _module("pins.discover.draft")
-    file = draft._DraftedFile("a", "above: 1\n  before o/image:26.04 behind\nbelow: 2\n")
+    draft = _module("pins.discover.draft_finders")
+    file = draft.DraftedFile("a", "above: 1\n  before o/image:26.04 behind\nbelow: 2\n")
     reference = SimpleNamespace(image="o/image", start=18, end=31, column=9, form="", tag="26.04")
     for kind in ("documentation", "workflow-input"):
         one = SimpleNamespace(reference=reference, nature=SimpleNamespace(kind=kind))
-        for pattern in draft._patterns(one, file):
-            _note("pins.discover.draft._finders: pattern", pattern, re.MULTILINE)
+        for pattern in draft.patterns(one, file):
+            _note("pins.discover.draft_finders.finders: pattern", pattern, re.MULTILINE)
 
 
 def _variables() -> None:
