@@ -177,7 +177,7 @@ def _request(
     """
     if len(known.sites.groups) == 1:
         return _bump(options, known, tag)
-    own = _bump(options, known, tag, group.name)
+    own = _bump(options, known, tag, group.leader or group.name)
     try:
         joint = _bump(options, known, tag)
     except RunbookError:  # the tag fits several groups that move alone

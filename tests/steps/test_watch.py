@@ -202,6 +202,22 @@ def test_groups_that_move_together_share_a_pull_request(place: Watched, capsys: 
     assert document["tag"] == document["groups"][1]["tag"] == "26.04-py3"
 
 
+def test_a_group_shares_the_pull_request_of_the_group_that_it_moves_with(place: Watched) -> None:
+    pins = Path(place.grouped())
+    place.world.commit_on("main", "c.txt", "nvcr.io/nvidia/pytorch:26.02-py3\n")
+    text = pins.read_text()
+    other = text[text.index("  - name: b") :].replace("name: b", "name: c").replace("b.txt", "c.txt")
+    text = text.replace("  - name: a\n", "  - name: a\n    alone: true\n").replace(
+        "    alone: true\n    pins", "    with: a\n    pins"
+    )
+    pins.write_text(text + other)
+    for _ in range(2):
+        states = [(result.group, result.state) for result in place.watch_groups(pins=str(pins)).results]
+        assert states == [("a", "open"), ("b", "open"), ("c", "open")]
+        files = [changed(place, pull.head_ref) for pull in place.pulls()]
+        assert files == [["b.txt", "docker/.ngc_version.dev"], ["c.txt"]]
+
+
 def test_a_group_that_names_the_newest_tag_is_left_alone(place: Watched) -> None:
     pins = place.grouped("26.04-py3", alone="false")
     first, second = place.watch_groups(pins=pins).results
