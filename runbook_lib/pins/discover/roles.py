@@ -146,18 +146,12 @@ def discover(
         image = occurrence.image
         only_possible = image in if_unread
         classified.append(_classify(occurrence, leading.get(image), differs=differs, only_possible=only_possible))
-    passed: dict[tuple[str, ...], ClassifiedReference] = {}
-    pinned = set()
-    for pin in classified:
-        if pin.role == "lockstep":
-            pinned.add(_named_by(pin))
-            for location in (f"in {pin.nature.dockerfile}", f"like {PurePosixPath(pin.path).stem}"):
-                passed.setdefault((pin.reference.image, pin.type, _argument(pin), location), pin)
+    pinned = {_named_by(pin) for pin in classified if pin.role == "lockstep"}
     result = []
     for entry in classified:
         if entry.nature.kind == "comment" and not entry.nature.for_people and _named_by(entry) in pinned:
             entry = replace(entry, role="follow", reason="it repeats a pin of its file")
-        result.append(_with_passed_role(entry, passed))
+        result.append(entry)
     return tuple(result)
 
 
@@ -228,31 +222,6 @@ def as_known(
             reference = replace(reference, role=role, type=site.image_type, reason=reason, reader=site.ci)
         result.append(reference)
     return tuple(result)
-
-
-def _with_passed_role(
-    reference: ClassifiedReference, passed: Mapping[tuple[str, ...], ClassifiedReference]
-) -> ClassifiedReference:
-    """Return the reference as lockstep if it is the default of an argument for which CI passes a pin: it was forgotten.
-
-    The pin has the argument's name, in a build of its Dockerfile or in a file named like its folder.
-    """
-    nature = reference.nature
-    if nature.kind != "dockerfile-arg" or reference.role != "informational" or nature.for_people:
-        return reference
-    for location in (f"in {reference.path}", f"like {PurePosixPath(reference.path).parent.name}"):
-        if pin := passed.get((reference.reference.image, reference.type, nature.name.lower(), location)):
-            reason = f"{pin.path} passes it with {shorten(pin.reference.tag, _LONGEST_TAG)}, so it lags"
-            return replace(reference, role="lockstep", reason=reason)
-    return reference
-
-
-def _argument(pin: ClassifiedReference) -> str:
-    """Return the name of the argument as which a pin is passed."""
-    name = pin.nature.name
-    if not name and pin.nature.yaml:
-        name = next((key for key in reversed(pin.nature.yaml.keys) if not key.isdecimal()), "")
-    return name.replace("-", "_").lower()
 
 
 def _classify(
