@@ -10,7 +10,7 @@ _CONTROL = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160), 0x2028, 0
 #: Line beginnings that indicate other output.
 _MARKS = (
     "[", "##[", "====", "----", "Root Cause", "E   ", "+ ", "W0", "E0", "I0", "WARNING", "INFO", "ERROR", "FAILED",
-    "error: ", "note: ", "srun: ", "slurmstepd: ", "fatal: ",
+    "error: ", "note: ", "srun: ", "slurmstepd: ", "fatal: ", "NCCL version ",
 )  # fmt: skip
 _STAMP = re.compile(r"\d{4}-(\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d{1,9})?)Z ?(?:\d\d[OE][+ ]?)?")
 #: Prefixes of nemo-run, torchrun, srun, Ray, SGLang and mpirun, of pytest-xdist, BuildKit and Docker Compose.
@@ -93,7 +93,8 @@ def parts(raw: bytes) -> Iterator[bytes]:
 def is_other_output(bare: str) -> bool:
     """Return True if a line below an exception is other output: it starts with a time, a bracket or a mark."""
     text = bare.lstrip()
-    return text.startswith(_MARKS) or " iteration " in bare[:80] or bool(_INNER.match(text))
+    is_progress = " iteration " in bare[:80] or " NCCL INFO " in bare[:120]
+    return text.startswith(_MARKS) or is_progress or bool(_INNER.match(text))
 
 
 def failed_test(bare: str) -> tuple[str, str]:

@@ -275,6 +275,12 @@ def test_the_root_is_not_a_consequence() -> None:
     assert found.where == LogPosition("3/stderr.log", 3, 1)
 
 
+@pytest.mark.parametrize("banner", ["NCCL version 2.27.3+cuda13.0", "h4:77:900 [3] NCCL INFO Bootstrap : Using eth0"])
+def test_the_banners_of_nccl_are_no_part_of_the_exception_before_them(banner: str) -> None:
+    error = "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
+    assert find(raised(error, more=f"{banner}\n")).kind == find(raised(error)).kind == "missing data"
+
+
 def test_a_consequence_alone_means_flaky_infrastructure() -> None:
     found = find(raised("torch.distributed.DistBackendError: NCCL error: unhandled system error, ncclSystemError"))
     assert (found.kind, found.retry) == ("flaky infrastructure", True)
