@@ -24,8 +24,8 @@ def projects(images: Iterable[Sequence[ClassifiedReference]]) -> Sequence[Sequen
         of_image = _folders(tags)
         if any(pin.nature.ci for pin in pins) or len(of_image) < 2 or _move_together(pins, of_image):
             of_image = []
-        enough = len(frozenset[str]().union(*tags.values())) >= _MIN_PROJECTS <= len(of_image)
-        is_collection = is_collection or enough
+        different = frozenset[str]().union(*tags.values())
+        is_collection = is_collection or min(len(of_image), len(different)) >= _MIN_PROJECTS
         folders.append(of_image)
     return folders if is_collection else [[] for _ in folders]
 

@@ -332,15 +332,16 @@ def of_tags_beside_registries(text: str) -> Iterator[SplitTag]:
             if value and (_NAME_KEY.fullmatch(key["key"]) or key["key"].lower() == "from"):
                 path = value["path"]
                 if "/" not in path:
-                    path = f"{_namespace(text, neighbours)}/{path}"
-                yield SplitTag(*value.span("value"), f"{NGC_HOST}/{path}", value["value"], "{tag}")
+                    path = _in_namespace(text, path, neighbours)
+                if path:
+                    yield SplitTag(*value.span("value"), f"{NGC_HOST}/{path}", value["value"], "{tag}")
                 break
 
 
-def _namespace(text: str, keys: Sequence[re.Match[str]]) -> str:
-    """Return the folder of an image's name that the header of a container definition names; empty if it does not."""
+def _in_namespace(text: str, name: str, keys: Sequence[re.Match[str]]) -> str:
+    """Return the name with the namespace in the same header of a container definition; empty if there is none."""
     values = [_PATH_VALUE.match(text, key.end()) for key in keys if key["key"].lower() == "namespace"]
-    return next((value["value"] for value in values if value), "")
+    return next((f"{value['value']}/{name}" for value in values if value), "")
 
 
 def _registries(text: str) -> Iterator[tuple[re.Match[str], list[re.Match[str]]]]:
