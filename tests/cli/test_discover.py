@@ -975,6 +975,12 @@ def test_a_project_of_a_collection_moves_by_its_name(clone, run):
     assert [site.path for site in repository.of_group("pytorch-b", "26.06-py3").sites.pins] == ["b/Dockerfile"]
     with pytest.raises(RunbookError, match="fits several groups that move alone"):
         repository.of_group("", "26.06-py3")
+    texts[".github/workflows/x.yml"] = "jobs:\n  x:\n    container: nvcr.io/nvidia/tritonserver:25.01-py3\n"
+    commit(clone, texts)
+    (in_ci,) = (
+        pins_file.parse(json.loads(run(clone, "--json")[1])["draft"], "x/y").of_group("", "26.06-py3").sites.groups
+    )
+    assert in_ci.image == "nvcr.io/nvidia/tritonserver"
 
 
 def test_the_tag_of_a_month_does_not_fit_an_image_of_versions(clone, run):

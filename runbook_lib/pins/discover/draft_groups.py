@@ -65,10 +65,14 @@ GroupKey = tuple[str, str, str]
 
 
 class Moves(NamedTuple):
-    """The moves of the references of a group, pairs of commit and tag, and the current tags of its pins."""
+    """The moves of the references of a group, pairs of commit and tag, and the current tags of its pins.
+
+    ``in_ci``: a file of CI has one of its pins.
+    """
 
     past: frozenset[tuple[str, str]]
     tags: frozenset[str]
+    in_ci: bool
 
 
 @dataclass(frozen=True)
@@ -185,8 +189,10 @@ def _unique(name: str, taken: Set[str]) -> str:
 
 
 def moves_of(references: Sequence[ClassifiedReference]) -> Moves:
+    """Return the moves of the references of a group."""
     past = frozenset[tuple[str, str]]().union(*(reference.moves for reference in references))
-    return Moves(past, frozenset(pin.reference.tag for pin in references if pin.role == "lockstep"))
+    pins = [reference for reference in references if reference.role == "lockstep"]
+    return Moves(past, frozenset(pin.reference.tag for pin in pins), any(pin.nature.ci for pin in pins))
 
 
 def with_leaders(drafted: Mapping[GroupKey, DraftGroup], moves: Mapping[GroupKey, Moves]) -> list[DraftGroup]:
@@ -194,7 +200,8 @@ def with_leaders(drafted: Mapping[GroupKey, DraftGroup], moves: Mapping[GroupKey
 
     Among groups that can have the same tags, only those that moved together are known to move in one bump: the first
     of them and those that moved with it.  A version, unlike a month, does not show the image that it belongs to: if
-    several images are versioned, none of them is the first.  Projects never move together.
+    several images are versioned, none of them is the first.  In a collection, only images that CI uses can be; the
+    pins of a project move with those of other images in it at most.
     """
     groups: list[DraftGroup] = []
     is_collection = any(is_project(cadence) for _, _, cadence in drafted)
@@ -202,17 +209,19 @@ def with_leaders(drafted: Mapping[GroupKey, DraftGroup], moves: Mapping[GroupKey
         clusters: list[list[GroupKey]] = []
         for key in [key for key in drafted if key[1] == edition_of_groups]:
             for cluster in clusters:
-                projects = {cadence for _, _, cadence in (key, *cluster) if is_project(cadence)}
-                if len(projects) < 2 and any(_move_together(moves[key], moves[other]) for other in cluster):
+                cadences = {cadence for _, _, cadence in (key, *cluster)}
+                is_possible = len(cadences) == 1 or not any(map(is_project, cadences))
+                if is_possible and any(_move_together(moves[key], moves[other]) for other in cluster):
                     cluster.append(key)
                     break
             else:
                 clusters.append([key])
         ambiguous = [cluster for cluster in clusters if any(drafted[key].versioned for key in cluster)]
         has_images = len({cluster[0][0] for cluster in ambiguous}) > 1
-        for number, cluster in enumerate(clusters):
+        main = [cluster for cluster in clusters if not is_collection or any(moves[key].in_ci for key in cluster)]
+        for cluster in clusters:
             first, *others = cluster
-            alone = number > 0 or is_collection or (has_images and cluster in ambiguous)
+            alone = cluster not in main[:1] or (has_images and cluster in ambiguous)
             groups.append(replace(drafted[first], alone=alone))
             leader = drafted[first].name if alone else ""
             groups += [replace(drafted[key], leader=leader) for key in others]
