@@ -120,6 +120,7 @@ class Survey:
     def summary(self) -> str:
         """The outcome in one line."""
         states: list[str] = []
+        groups = set[str]()
         warnings = others = 0
         for snapshot in self.snapshots:
             for verdict in snapshot.verdicts:
@@ -129,7 +130,9 @@ class Survey:
                     others += verdict.state != "in sync"
                 elif verdict.state != "frozen":
                     states.append(verdict.state)
-        parts = [f"{states.count('in sync')} of {len(states)} pins agree"]
+                    groups.add(verdict.group)
+        within = f" within their groups ({len(groups)})" if len(groups) > 1 else ""
+        parts = [f"{states.count('in sync')} of {len(states)} pins agree{within}"]
         if unjudged := sum(not snapshot.verdicts for snapshot in self.snapshots):
             parts.append(f"{unjudged} of {len(self.snapshots)} refs cannot be judged")
         if unreadable := states.count("cannot tell"):

@@ -14,7 +14,18 @@ from typing import Any
 
 import pytest
 from controlled_forge import ControlledForge
-from elsewhere import CICD, MEGATRON_YML, NEW_TORCH, OLD_TORCH, PYTORCH, TORCH_EXTRAS, bridge, ml_containers, own
+from elsewhere import (
+    CICD,
+    MEGATRON_YML,
+    NEW_TORCH,
+    OLD_TORCH,
+    PYTORCH,
+    TORCH_EXTRAS,
+    bridge,
+    grouped,
+    ml_containers,
+    own,
+)
 from layouts import layout
 
 from runbook_lib.bump import Bump
@@ -259,6 +270,7 @@ def test_an_argument_lives_where_any_stage_declares_it(dockerfile: str | None, s
         (ml_containers() | {MEGATRON_YML: "jobs: {}\n"}, 2,
          ["No known pin site was found"]),
         (own(), 0, ["In sync: 3 of 3 pins agree, 1 informational", "frozen"]),
+        (grouped(), 0, ["In sync: 2 of 2 pins agree within their groups (2)."]),
         (own() | {"Dockerfile": "FROM x\n"}, 2, ["Dockerfile (lockstep dev): expected find: regex once "
                                                  "(.base-image-pins.yaml:8), found none."]),
         (own() | {"image.txt": None}, 0, ["image.txt (informational): the file does not exist, but the pins file"]),
