@@ -90,6 +90,13 @@ def test_a_pin_behind_the_others_was_forgotten_only_if_it_moved_often(months_of_
     assert settled(*months(*versions))["b/Dockerfile:1"][0] == role
 
 
+@pytest.mark.parametrize(("number_of_bumps", "role"), [(1, "informational"), (3, "lockstep dev")])
+def test_a_new_file_leaves_pins_behind_that_few_bumps_moved(number_of_bumps, role):
+    versions = [{"b/Dockerfile": f"FROM {IMAGE}:25.{month:02}-py3\n"} for month in range(1, number_of_bumps + 2)]
+    versions.append(versions[-1] | {"new/Dockerfile": f"FROM {IMAGE}:25.12-py3\n"})
+    assert settled(*versions)["b/Dockerfile:1"][0] == role
+
+
 # -- collections -----------------------------------------------------------------------------------------------------
 
 
@@ -100,6 +107,9 @@ def collection(**months_by_project):
         texts[f"projects/{name}/docker/Dockerfile"] = f"FROM {IMAGE}:25.{month:02}-py3\n"
         texts[f"projects/{name}/run.md"] = f"docker run {IMAGE}:25.{month:02}-py3\n"
     return texts
+
+
+JOB = {".github/workflows/x.yml": f"jobs:\n  x:\n    container: {IMAGE}:25.03-py3\n"}
 
 
 def roles(*versions):
@@ -117,8 +127,8 @@ def test_each_project_of_a_collection_has_pins_of_its_own():
     [
         pytest.param([collection(a=1, b=2)], "a", id="two projects"),
         pytest.param([collection(a=1, b=2, c=2)], "a", id="two tags"),
-        pytest.param([collection(a=1, b=2, c=3), collection(a=4, b=4, c=3)], "c", id="moved together"),
-        pytest.param([collection(a=1, b=2, c=3) | {".gitlab-ci.yml": f"image: {IMAGE}:25.03-py3\n"}], "a", id="CI"),
+        pytest.param([collection(a=1, b=1, c=3, d=5), collection(a=4, b=4, c=3, d=5)], "c", id="moved together"),
+        pytest.param([collection(a=1, b=2, c=3) | JOB], "a", id="CI"),
         pytest.param([collection(a=1, b=2, c=3) | {"Dockerfile": f"FROM {IMAGE}:25.03-py3\n"}], "a", id="at the top"),
     ],
 )
