@@ -95,7 +95,7 @@ class DraftGroup:
 
     @property
     def versioned(self) -> bool:
-        """True if all pins have a version, no month, so that the tag of a month is none of their image."""
+        """True if the tags of all pins are versions and not months, so a month's tag belongs to another image."""
         return bool(self.numbered) and not any(tag.is_month for tag in self.numbered)
 
     def lines(self) -> Iterator[str]:
@@ -200,18 +200,17 @@ def with_leaders(drafted: Mapping[GroupKey, DraftGroup], moves: Mapping[GroupKey
 
     Among groups that can have the same tags, only those that moved together are known to move in one bump: the first
     of them and those that moved with it.  A version, unlike a month, does not show the image that it belongs to: if
-    several images are versioned, none of them is the first.  In a collection, only images that CI uses can be; the
-    pins of a project move with those of other images in it at most.
+    several images are versioned, none of them is the first.  In a collection, only a group that CI uses can be the
+    first, and the groups of a project move only with each other.
     """
     groups: list[DraftGroup] = []
-    is_collection = any(is_project(cadence) for _, _, cadence in drafted)
+    is_collection = any(map(_project, drafted))
     for edition_of_groups in {group.edition: None for group in drafted.values()}:
         clusters: list[list[GroupKey]] = []
         for key in [key for key in drafted if key[1] == edition_of_groups]:
             for cluster in clusters:
-                cadences = {cadence for _, _, cadence in (key, *cluster)}
-                is_possible = len(cadences) == 1 or not any(map(is_project, cadences))
-                if is_possible and any(_move_together(moves[key], moves[other]) for other in cluster):
+                is_same_project = _project(key) == _project(cluster[0])
+                if is_same_project and any(_move_together(moves[key], moves[other]) for other in cluster):
                     cluster.append(key)
                     break
             else:
@@ -229,6 +228,11 @@ def with_leaders(drafted: Mapping[GroupKey, DraftGroup], moves: Mapping[GroupKey
     return sorted(groups, key=lambda group: order.index(group.name))
 
 
+def _project(key: GroupKey) -> str:
+    """Return the folder of the project that a group belongs to; empty outside of a collection."""
+    return key[2] if is_project(key[2]) else ""
+
+
 def _move_together(group: Moves, other: Moves) -> bool:
     """Return True if at least half of the group's moves moved the other one to the same tag.
 
@@ -240,6 +244,7 @@ def _move_together(group: Moves, other: Moves) -> bool:
 
 
 def entry_lines(entries: Sequence[DraftEntry]) -> Iterator[str]:
+    """Yield the lines of the entries, those of each role below its comment."""
     for role, head in ROLE_HEADS.items():
         of_role = [entry for entry in entries if entry.role == role]
         if of_role:

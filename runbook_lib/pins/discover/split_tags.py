@@ -33,7 +33,7 @@ _EACH_VARIABLE = re.compile(_VARIABLE)
 _AT_VARIABLE = re.compile(f"@{_VARIABLE}")
 _PART_OF_TAG = re.compile(rf"(?P<variable>{_VARIABLE})|(?<!ubuntu)(?<![0-9.])[0-9]{{1,9}}(?:\.[0-9]{{1,9}})+")
 _MANY = re.compile(r"[0-9]\.[0-9]")  # a part of a tag that changes from release to release
-_AFTER_VERSION = re.compile(r"[0-9].*[A-Za-z]")  # such as that of Ubuntu, which alone is no part that a bump moves
+_AFTER_VERSION = re.compile(r"[0-9].*[A-Za-z]")  # what precedes the version of Ubuntu, which no bump moves alone
 _KEY = re.compile(
     r"(?m)^(?P<indent>[ \t]*(?:-[ \t]+)?)[\"']?(?P<key>[A-Za-z_][\w.-]{0,60})[\"']?[ \t]{0,20}[:=][ \t]{0,20}"
 )
