@@ -1,10 +1,64 @@
-"""Rules for the whole library that import-linter does not know."""
+"""Rules for the whole library that import-linter does not know, and the ceiling on its size."""
 
 import ast
+import io
+import json
+import tokenize
 from collections import defaultdict
 from pathlib import Path
 
-LIBRARY = Path(__file__).resolve().parents[1] / "runbook_lib"
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARY = ROOT / "runbook_lib"
+
+#: Tokens of the library, `environment/` and the notebooks' code.
+MOST_PRODUCT_TOKENS = 392_866
+MOST_TEST_LINES = 58_410
+
+#: Layout, comments and docstrings are free, so denser lines gain nothing.
+_UNCOUNTED = {
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
+    *(tokenize.ENCODING, tokenize.ENDMARKER),
+}
+
+
+def count_tokens(source: str) -> int:
+    docstrings = {
+        (node.value.lineno, node.value.col_offset)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    }
+    counted = [
+        token
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type not in _UNCOUNTED and not (token.type == tokenize.STRING and token.start in docstrings)
+    ]
+    return len(counted)
+
+
+def python_files(folder: str) -> list[Path]:
+    return [path for path in (ROOT / folder).rglob("*.py") if ".venv" not in path.parts]
+
+
+def test_layout_comments_and_docstrings_are_not_counted() -> None:
+    assert count_tokens("") == 0
+    assert count_tokens('"""A module."""\n\n# Why.\n') == 0
+    assert count_tokens("x = 1\n") == 3
+    assert count_tokens('def f():\n    """Do nothing."""\n    return "text"  # why\n') == 7
+
+
+def test_the_product_is_under_its_ceiling() -> None:
+    sources = [path.read_text() for folder in ("runbook_lib", "environment") for path in python_files(folder)]
+    for notebook in (ROOT / "runbooks").glob("*.ipynb"):
+        cells = json.loads(notebook.read_text())["cells"]
+        sources += ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert len(sources) > 100
+    assert sum(map(count_tokens, sources)) <= MOST_PRODUCT_TOKENS
+
+
+def test_the_tests_are_under_their_ceiling() -> None:
+    files = python_files("tests")
+    assert len(files) > 100
+    assert sum(len(path.read_text().splitlines()) for path in files) <= MOST_TEST_LINES
 
 
 def test_a_class_name_is_used_once() -> None:
