@@ -20,7 +20,6 @@ from runbook_lib.system.output import safe_output
 _MODULES = {
     "status": ("runbook_lib.cli.audit", "command_status"),
     "audit verify": ("runbook_lib.cli.audit", "command_verify"),
-    "audit attest": ("runbook_lib.cli.audit", "command_attest"),
     "audit replay": ("runbook_lib.cli.audit", "command_replay"),
     "add-test": ("runbook_lib.cli.add_test", "command"),
     "check": ("runbook_lib.cli.check", "command"),

@@ -13,13 +13,11 @@ from runbook_lib import display, notebooks
 from runbook_lib.errors import RunbookError
 from runbook_lib.records import dismissal
 from runbook_lib.records.archive import default, status
-from runbook_lib.records.statement import parse_time, to_bytes
+from runbook_lib.records.statement import parse_time
 from runbook_lib.records.status import BumpStatus
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import command_line
-from runbook_lib.system import atomic_files
 from runbook_lib.system.clock import ago
-from runbook_lib.system.subprocess_lines import filter_through
 
 _REPLAY_EXIT = {"holds": 0, "changed": 1, "cannot tell": 2}
 _REPLAYED = {"holds": "✓ holds", "changed": "✗ no longer holds", "cannot tell": "? unknown"}
@@ -130,24 +128,6 @@ def command_replay(options: argparse.Namespace) -> int:
         result.outcome, "Unknown: not every output could be compared."
     ))  # fmt: skip
     return _REPLAY_EXIT[result.outcome]
-
-
-def command_attest(options: argparse.Namespace) -> int:
-    """Print or write the statement that a bump was ready to merge, or the signed envelope; return 0."""
-    from runbook_lib.records import attestation
-
-    record = Path(options.record).expanduser().absolute()
-    content = to_bytes(attestation.ready_statement(record))
-    if options.sign:
-        signature = filter_through(options.sign, attestation.pre_authentication_encoding(content))
-        content = to_bytes(attestation.envelope(content, signature, options.key_id))
-    if not options.output:
-        print(content.decode(), end="")
-        return 0
-    path = Path(options.output).expanduser().absolute()
-    atomic_files.write(path, content)
-    print(f"Wrote {path}.")
-    return 0
 
 
 def _existing(name: str) -> Path:

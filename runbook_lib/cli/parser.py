@@ -189,7 +189,7 @@ def _add_archive(commands: Commands) -> None:
     review.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
 
     audit = commands.add_parser("audit", help="verify an archive of records, or replay a record")
-    actions = audit.add_subparsers(dest="action", required=True, metavar="{verify,replay,attest}")
+    actions = audit.add_subparsers(dest="action", required=True, metavar="{verify,replay}")
     verify = actions.add_parser("verify", help="check every record against its hashes")
     verify.add_argument("dir", nargs="?", default="", metavar="DIR", help="the archive or a part of it")
     verify.add_argument(
@@ -206,23 +206,6 @@ def _add_archive(commands: Commands) -> None:
     )
     replay.add_argument("record", metavar="RECORD", help="the folder of the record")
     replay.add_argument("--json", action="store_true", help="print JSON")
-    attest = actions.add_parser(
-        "attest",
-        help="sign that a bump was ready to merge",
-        description="Verify the records of a bump, and print the in-toto statement that it was ready to merge, or with "
-        "--sign the signed DSSE envelope. Exit status: 0 attested, 1 the bump is not proven to be ready.",
-        epilog="Example: runbook audit attest audit/…/20261123T150158Z-bump-60551546 "
-        "--sign 'ssh-keygen -Y sign -n in-toto -f ~/.ssh/id_ed25519' --output ready.dsse.json",
-    )
-    attest.add_argument("record", metavar="RECORD", help="the folder of a record of the bump notebook")
-    attest.add_argument(
-        "--sign",
-        default="",
-        metavar="COMMAND",
-        help="a command that reads the data to sign (DSSE's encoding) from standard input and prints the signature",
-    )
-    attest.add_argument("--key-id", default="", metavar="ID", help="a hint for verifiers, such as the fingerprint")
-    attest.add_argument("--output", default="", metavar="FILE", help="where to write it (default: standard output)")
 
 
 def _add_golden(commands: Commands) -> None:

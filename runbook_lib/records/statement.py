@@ -18,8 +18,6 @@ State = Literal["running", "previewed", "done", "waiting", "failed", "killed", "
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:base-image-runbook:run:v1"
 RUN, EXECUTED, REPORT, CONTRIBUTIONS = "run.json", "executed.ipynb", "report.html", "contributions.jsonl"
-#: The record input that names the commit for which every merge requirement was met.
-READY_COMMIT = "ready_commit"
 #: The page in a bump's folder, beside its records.
 STORY = "story.html"
 

@@ -3,7 +3,6 @@
 import math
 import os
 import select
-import shlex
 import shutil
 import signal
 import subprocess
@@ -56,23 +55,6 @@ def output_of(command: Sequence[str], env: Mapping[str, str], limit: float = QUE
     """Return the output of a command; an empty string if it failed."""
     output = capture(command, env, limit)
     return output if isinstance(output, str) else ""
-
-
-def filter_through(command: str, data: bytes, limit: float = QUERY_LIMIT) -> bytes:
-    """Return the output of a user's command for this input.
-
-    The command may use the terminal, for example to request a passphrase.  Raises RunbookError if it fails.
-    """
-    try:
-        arguments = shlex.split(command)
-        done = subprocess.run(arguments, input=data, stdout=subprocess.PIPE, timeout=limit, check=False)
-    except (OSError, ValueError, IndexError) as error:
-        raise RunbookError(f"The command {command!r} could not be run: {error}") from error
-    except subprocess.TimeoutExpired as error:
-        raise RunbookError(f"The command {command!r} did not end within {limit:.0f} seconds.") from error
-    if done.returncode:
-        raise RunbookError(f"The command {command!r} ended with exit status {done.returncode}.")
-    return done.stdout
 
 
 def run_logged(

@@ -16,7 +16,6 @@ from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden.form import STOPPED
 from runbook_lib.records import cards
-from runbook_lib.records.statement import READY_COMMIT
 from runbook_lib.records.status import BEFORE_MERGE, NO_HOLD
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import command_line
@@ -292,7 +291,7 @@ def finish(
         step.waiting(sentence, action)
     else:
         if readiness.follows_ci:
-            step.add_inputs(**{READY_COMMIT: readiness.commit})
+            step.add_inputs(ready_commit=readiness.commit)
         limit = "" if readiness.follows_ci else ", except for CI, which is not followed here"
         step.done(f"Ready to merge{limit}: every requirement was checked and is met.", " ".join(readiness.people))
     return readiness.show()

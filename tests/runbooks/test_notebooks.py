@@ -16,7 +16,6 @@ from practice_state import fingerprint, read_forge
 from runbook_lib import practice
 from runbook_lib.cli.__main__ import main
 from runbook_lib.practice.state import Store
-from runbook_lib.records.attestation import ready_statement
 from runbook_lib.records.chain import sha256
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute as run
@@ -253,8 +252,7 @@ def test_the_complete_loop_to_ready_to_merge(world: practice.World) -> None:
     second = execute("bump", tag=TAG, wait=True, accept=ACCEPT, broken=BROKEN)
     assert (second.state, second.summary[:14]) == ("done", "Ready to merge"), second.summary
     (pull,) = read_forge(world, "pulls?state=open")
-    assert second.record is not None
-    assert ready_statement(second.record)["subject"][0]["digest"] == {"gitCommit": pull["head"]["sha"]}
+    assert predicate(second)["inputs"]["ready_commit"] == pull["head"]["sha"]
     before = fingerprint(world)
     third = execute("bump", tag=TAG, accept=ACCEPT, broken=BROKEN)
     assert third.summary == second.summary
