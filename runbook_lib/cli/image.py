@@ -10,14 +10,12 @@ from pathlib import Path
 from runbook_lib.clients.registry.cache import ago
 from runbook_lib.clients.registry.client import Registry, Tags
 from runbook_lib.clients.registry.lookup import read, reference
-from runbook_lib.clients.registry.packages import compare_packages
-from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.images import almanac
 from runbook_lib.images.compare import compare
 from runbook_lib.images.driver_check import EXIT_STATUS, DriverResult, documented_image, judge, requirements, worst
 from runbook_lib.images.driver_inventory import listed_drivers, nvidia_smi
 from runbook_lib.images.families import COREWEAVE, NGC, OTHER, family_of
-from runbook_lib.images.packages import PackageComparison, PackageSource, of_document
 from runbook_lib.images.reference import Image, ImageRef, Tag
 from runbook_lib.images.tags.coreweave import CoreWeaveTag, search
 
@@ -60,45 +58,14 @@ def command_list(options: argparse.Namespace) -> int:
 
 def command_diff(options: argparse.Namespace) -> int:
     """Print the differences between two images, as Markdown or JSON; return 0."""
-    if options.syft:
-        old, new = map(_sbom_file, options.syft)
-        packages = PackageComparison(old, new)
-        print(
-            json.dumps({"format": 1, "packages": packages.as_json()}, indent=2) if options.json else packages.markdown()
-        )
-        return 0
-    if not options.old or not options.new:
-        raise RunbookError("Give two images, OLD and NEW, or two files with --syft.")
     changes = compare(read(options.old), read(options.new), (options.old, options.new))
-    between = _packages(options, list(changes.platforms)) if options.packages else None
     if options.json:
         document: dict[str, object] = {"format": 1, "components": changes.rows(), "environment": changes.environment()}
-        document["packages"] = between.as_json() if between else None
         print(json.dumps(document, indent=2))
         return 0
     print(changes.markdown())
-    if between:
-        print(between.markdown())
     print(almanac.markdown(almanac.new_issues(_month(options.old), _month(options.new))), end="")
     return 0
-
-
-def _packages(options: argparse.Namespace, common: list[str]) -> PackageComparison:
-    """Compare the packages of one platform: ``--platform``, else amd64, else the first that both images have."""
-    if not common:
-        raise CannotTell(f"{options.old} and {options.new} have no platform in common.")
-    platform = options.platform or ("amd64" if "amd64" in common else common[0])
-    old, new = ((reference(name), name) for name in (options.old, options.new))
-    return compare_packages(old, new, platform, everything=options.all)
-
-
-def _sbom_file(path: str) -> PackageSource:
-    try:
-        return PackageSource(path, "the given file", of_document(json.loads(_text(path))))
-    except (ValueError, RecursionError):
-        raise RunbookError(f"{path} is not JSON. Write it with: syft IMAGE -o syft-json={path}") from None
-    except CannotTell as error:
-        raise CannotTell(f"{path}: {error}") from error
 
 
 def command_facts(options: argparse.Namespace) -> int:

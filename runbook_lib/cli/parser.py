@@ -239,24 +239,12 @@ def _add_image(commands: Commands) -> None:
     differ = actions.add_parser(
         "diff",
         help="compare two images of a registry",
-        description="Compare the configs of two images, and print Markdown. No layer is read, except with --packages "
-        "if an image has no SBOM. Exit status: 0 compared, 2 cannot tell.",
-        epilog="Example: runbook image diff 26.02-py3 26.04-py3 --packages",
+        description="Compare the configs of two images, which name the versions of their components, and print "
+        "Markdown. No layer is read. Exit status: 0 compared, 2 cannot tell.",
+        epilog="Example: runbook image diff 26.02-py3 26.04-py3",
     )
-    differ.add_argument(
-        "old", nargs="?", metavar="OLD", help="an image, or a tag of nvcr.io/nvidia/pytorch such as 26.02-py3"
-    )
-    differ.add_argument("new", nargs="?", metavar="NEW", help="likewise")
-    differ.add_argument("--packages", action="store_true", help="also compare the pip and dpkg packages")
-    differ.add_argument("--platform", default="", help="the platform whose packages are compared (default: amd64)")
-    differ.add_argument("--all", action="store_true", help="read every layer (default: at most 5 %% of the bytes)")
-    differ.add_argument(
-        "--syft",
-        nargs=2,
-        default=(),
-        metavar=("OLD.json", "NEW.json"),
-        help="compare the packages in these files from syft (or SPDX or CycloneDX); the registry is not read",
-    )
+    differ.add_argument("old", metavar="OLD", help="an image, or a tag of nvcr.io/nvidia/pytorch such as 26.02-py3")
+    differ.add_argument("new", metavar="NEW", help="likewise")
     differ.add_argument("--json", action="store_true", help="print JSON")
     lister = actions.add_parser(
         "list",

@@ -1,8 +1,6 @@
 """``runbook image``: the tags of an image by constraint, the almanac's entry of a month, what a month changes."""
 
-import json
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -118,23 +116,3 @@ def test_a_month_of_the_almanac_is_read_from_the_registry(
     assert "known-issues.md" in capsys.readouterr().out
     assert main(["image", "facts", "nvcr.io/nvidia/nemo:26.04"]) == 2
     server.close()
-
-
-def test_packages_in_files_are_compared_without_a_registry(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
-    files = []
-    for version in ("1", "2"):
-        files.append(tmp_path / f"{version}.json")
-        files[-1].write_text(json.dumps({"artifacts": [{"type": "deb", "name": "libc6", "version": version}]}))
-    assert main(["image", "diff", "--json", "--syft", *map(str, files)]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["packages"]["differences"]
-    assert (row["kind"], row["package"], row["old"], row["new"]) == ("dpkg", "libc6", "1", "2")
-    assert main(["image", "diff", "--syft", *map(str, files)]) == 0
-    assert "`libc6`" in capsys.readouterr().out
-    files[0].write_text("no JSON")
-    assert main(["image", "diff", "--syft", *map(str, files)]) == 2
-    assert main(["image", "diff", "--syft", str(tmp_path / "missing"), str(files[1])]) == 2
-    assert main(["image", "diff", "26.04-py3"]) == 2
-    assert "two images" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Reading of an OCI registry: tags, digests, platforms and configurations of images, and blobs on request.
+"""Reading of an OCI registry: tags, digests, platforms and configurations of images.
 
 Content that is read by digest is checked against that digest.  Source of the forms: the OCI image specification.
 """
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import IO, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx
 
@@ -110,7 +110,7 @@ class Registry:
 
     def image(self, reference: str) -> Image | None:
         """Return the image of a tag or a digest, or None if the registry does not have it."""
-        manifest = self.manifest(reference)
+        manifest = self._manifest(reference)
         if manifest is None:
             return None
         document, digest = manifest
@@ -174,45 +174,6 @@ class Registry:
             tags = pool.submit(self.known_tags)
             return self.image(reference), tags.result()
 
-    def referrers(self, digest: str) -> list[Mapping[str, Any]]:
-        """Return the descriptors of objects that refer to a manifest, such as its SBOM (by OCI 1.1, else by tag)."""
-        try:
-            answer = self._get(f"referrers/{self._digest(digest)}", _INDEXES[0])
-            document = answer.json() if answer else None
-        except (Unreachable, CannotTell):  # registries without this API answer in many ways
-            document = None
-        if not isinstance(document, dict):
-            tagged = self.manifest(digest.replace(":", "-"))
-            document = tagged[0] if tagged else {}
-        listed = document.get("manifests")
-        if not isinstance(listed, list):
-            return []
-        return [descriptor for descriptor in listed[:_MEMBERS] if isinstance(descriptor, dict)]
-
-    def download(self, digest: str, size: int, file: IO[bytes]) -> None:
-        """Write a blob of ``size`` bytes to ``file``.  Raises CannotTell if its digest differs."""
-        algorithm, _, expected = self._digest(digest).partition(":")
-        state = [hashlib.new(algorithm)]
-
-        def restart() -> None:
-            file.seek(0)
-            file.truncate()
-            state[0] = hashlib.new(algorithm)
-
-        def write(piece: bytes) -> None:
-            file.write(piece)
-            state[0].update(piece)
-
-        self._connection.download(f"blobs/{digest}", write, restart, size)
-        file.seek(0)
-        if state[0].hexdigest() != expected:
-            raise CannotTell(f"the blob {digest} sent by {self.name} has a different digest")
-
-    @property
-    def received(self) -> int:
-        """Bytes of all replies of the registry."""
-        return self._connection.received
-
     def _get(self, path: str, accept: str) -> RegistryAnswer | None:
         answer = self._connection.remembered(path) if self._offline else self._connection.get(path, accept)
         if answer is not None and answer.age:
@@ -233,7 +194,7 @@ class Registry:
 
     def _member(self, descriptor: Mapping[str, Any]) -> tuple[str, PlatformImage]:
         digest = self._take(descriptor, "digest", str)
-        manifest = self.manifest(digest)
+        manifest = self._manifest(digest)
         if manifest is None:
             raise CannotTell(f"{self.name} lists {digest} in an index and does not have it.")
         return self._platform(manifest[0], digest)
@@ -266,7 +227,7 @@ class Registry:
             ),
         )  # fmt: skip
 
-    def manifest(self, reference: str) -> tuple[Mapping[str, Any], str] | None:
+    def _manifest(self, reference: str) -> tuple[Mapping[str, Any], str] | None:
         """Return the manifest or index of a tag or a digest, with its digest, or None if there is none."""
         by_digest = ":" in reference
         wanted = self._digest(reference) if by_digest else reference

@@ -5,7 +5,6 @@ challenge of the distribution project, used by nvcr.io and most others.
 """
 
 import functools
-import math
 import re
 import threading
 import time
@@ -22,7 +21,6 @@ from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.transport import urls
 from runbook_lib.transport.client import Client, is_same_origin
 from runbook_lib.transport.limits import TooLarge, parse_json
-from runbook_lib.transport.ranges import Address, MissingFile, Web
 from runbook_lib.transport.retries import NoReply, is_temporary, request_of, retry_after
 
 _LARGEST = 4 * 2**20  # bytes; the specification lets a registry refuse larger manifests
@@ -31,7 +29,6 @@ DEADLINE = 30.0  # seconds for a complete reply
 _PAUSES = (0.5, 1.5)  # seconds before each further attempt
 _PATIENCE = 10.0  # seconds; if a registry asks for a longer pause, the user has to retry
 _CACHED_HEADERS = ("Content-Type", "Docker-Content-Digest", "ETag", "Link")
-_TRUSTED = 60.0  # seconds for which a token is assumed to be valid; registries issue them for minutes
 _CHALLENGE_AGE = 24 * 3600.0  # seconds for which a cached challenge is used
 
 
@@ -79,32 +76,10 @@ class Connection:
         self._cache, self._max_age = cache, max_age
         self._authorization: dict[str, str] = {}
         self._signing, self._prepared = threading.Lock(), False
-        self._transport, self._sleep = transport, sleep
-        self._tried = -math.inf  # when the authorization was last known to be valid
-        self.received = 0  # bytes of the replies
         self._client = Client(
             address, timeout=TIMEOUT, deadline=DEADLINE, largest=_LARGEST, pauses=_PAUSES, patience=_PATIENCE,
             transport=transport, sleep=sleep,
         )  # fmt: skip
-
-    def download(self, path: str, write: Callable[[bytes], object], restart: Callable[[], object], limit: int) -> None:
-        """Pass a file of at most ``limit`` bytes to ``write`` in pieces; call ``restart`` before each attempt.
-
-        Raises Unreachable, and CannotTell if the registry does not have the file.
-        """
-        if not is_private(self.address):
-            raise Unreachable(f"{self.name} uses plain HTTP, from which no layers are read: use an https:// URL.")
-        if time.monotonic() > self._tried + _TRUSTED:
-            # A small request signs in, if the registry requires it.
-            self._signed_in(self._url("tags/list?n=1"), {"Accept": "application/json"})
-            self._tried = time.monotonic()
-        with Web(1, transport=self._transport, sleep=self._sleep) as web:
-            try:
-                web.file(Address(str(self._url(path)), self._authorization)).download(write, restart, limit)
-            except MissingFile as error:
-                raise CannotTell(f"{self.name}: {error}") from error
-            finally:
-                self.received += web.received
 
     @property
     def name(self) -> str:
@@ -261,7 +236,6 @@ class Connection:
         if is_temporary(response.status_code):
             problem = f"it answers HTTP {response.status_code}"
             raise self._unreachable(url, problem, retry_after(response.headers))
-        self.received += len(response.content)
         return RegistryAnswer(response.status_code, response.url, response.headers, response.content)
 
     def _unreachable(self, url: httpx.URL, problem: str, pause: float = 0.0) -> Unreachable:
