@@ -20,7 +20,6 @@ from runbook_lib.system.output import safe_output
 _MODULES = {
     "status": ("runbook_lib.cli.audit", "command_status"),
     "audit verify": ("runbook_lib.cli.audit", "command_verify"),
-    "audit replay": ("runbook_lib.cli.audit", "command_replay"),
     "add-test": ("runbook_lib.cli.add_test", "command"),
     "check": ("runbook_lib.cli.check", "command"),
     "completion": ("runbook_lib.cli.completion", "command"),
@@ -72,8 +71,7 @@ def _run(options: argparse.Namespace) -> int:
             traceback.print_exc()
         if options.command in ("check", "pins") and getattr(options, "json", False):
             print(json.dumps({"format": 1, "outcome": "cannot tell", "error": str(error)}, indent=2))
-        is_verdict = getattr(options, "action", "") == "replay"
-        return 2 if is_verdict or options.command in _VERDICTS else 1
+        return 2 if options.command in _VERDICTS else 1
     except ModuleNotFoundError as error:
         if not error.name or error.name.startswith("runbook_lib"):
             raise

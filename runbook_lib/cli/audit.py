@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import sys
-import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -18,9 +17,6 @@ from runbook_lib.records.status import BumpStatus
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import command_line
 from runbook_lib.system.clock import ago
-
-_REPLAY_EXIT = {"holds": 0, "changed": 1, "cannot tell": 2}
-_REPLAYED = {"holds": "✓ holds", "changed": "✗ no longer holds", "cannot tell": "? unknown"}
 
 
 def command_status(options: argparse.Namespace) -> int:
@@ -108,26 +104,6 @@ def command_verify(options: argparse.Namespace) -> int:
     for remark in filter(None, [*counts.remarks, counts.unguarded]):
         print(remark)
     return 1 if problems else 0
-
-
-def command_replay(options: argparse.Namespace) -> int:
-    """Print the outputs of a record that no longer hold; return 0 if all hold, 1 if some do not, 2 if unknown."""
-    from runbook_lib.runner.replay import replay
-
-    result = replay(Path(options.record).expanduser().absolute())
-    if options.json:
-        print(json.dumps(result.as_json(), indent=2))
-        return _REPLAY_EXIT[result.outcome]
-    for cell in result.cells:
-        print(f"cell {cell.cell}: {_REPLAYED[cell.outcome]}  ({cell.source})")
-        if cell.detail:
-            print(textwrap.indent(cell.detail, "    "))
-    changed = [cell for cell in result.cells if cell.outcome == "changed"]
-    count = f"{len(changed)} of {display.count(len(result.cells), 'cell')} with a different output today"
-    print({"holds": "All outputs hold.", "changed": f"Not all outputs hold: {count}."}.get(
-        result.outcome, "Unknown: not every output could be compared."
-    ))  # fmt: skip
-    return _REPLAY_EXIT[result.outcome]
 
 
 def _existing(name: str) -> Path:

@@ -31,7 +31,7 @@ QUIET = ("-q", "--quiet")
 _FIRST = ("run", "review", "status", "check")
 #: The commands whose exit status is an answer, so that ``--quiet`` leaves one.
 _ANSWERS = (
-    "add-test", "audit replay", "audit verify", "check", "follow", "golden diff", "image driver", "pins validate",
+    "add-test", "audit verify", "check", "follow", "golden diff", "image driver", "pins validate",
     "revert", "run", "watch",
 )  # fmt: skip
 
@@ -188,8 +188,8 @@ def _add_archive(commands: Commands) -> None:
     )
     review.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
 
-    audit = commands.add_parser("audit", help="verify an archive of records, or replay a record")
-    actions = audit.add_subparsers(dest="action", required=True, metavar="{verify,replay}")
+    audit = commands.add_parser("audit", help="verify an archive of records")
+    actions = audit.add_subparsers(dest="action", required=True, metavar="{verify}")
     verify = actions.add_parser("verify", help="check every record against its hashes")
     verify.add_argument("dir", nargs="?", default="", metavar="DIR", help="the archive or a part of it")
     verify.add_argument(
@@ -198,14 +198,6 @@ def _add_archive(commands: Commands) -> None:
         metavar="FILE",
         help="check the signature of every commit of the archive; FILE lists the allowed signers, see ssh-keygen(1)",
     )
-    replay = actions.add_parser(
-        "replay",
-        help="run a record's notebook again and compare its outputs",
-        description="Run the notebook of a record again, without changing anything, and compare its outputs with the "
-        "stored ones. Exit status: 0 all outputs hold, 1 some no longer hold, 2 cannot tell.",
-    )
-    replay.add_argument("record", metavar="RECORD", help="the folder of the record")
-    replay.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_golden(commands: Commands) -> None:

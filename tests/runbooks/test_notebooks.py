@@ -14,13 +14,10 @@ import pytest
 from practice_state import fingerprint, read_forge
 
 from runbook_lib import practice
-from runbook_lib.cli.__main__ import main
 from runbook_lib.practice.state import Store
-from runbook_lib.records.chain import sha256
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute as run
 from runbook_lib.runner.execute import StepResult
-from runbook_lib.system.atomic_files import write
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "runbooks").glob("*.ipynb"))
@@ -303,82 +300,11 @@ def test_other_branches_and_the_other_type_bump_by_the_same_way(
 # -- nbval -------------------------------------------------------------------------------------------------------
 
 
-def nbval(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "--nbval-current-env", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.slow
 def test_nbval_runs_the_notebooks_as_shipped(world: practice.World) -> None:
     before = fingerprint(world)
-    done = nbval("--nbval-lax", *map(str, NOTEBOOKS))
+    pytest_nbval = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "--nbval-current-env"]
+    command = [*pytest_nbval, "--nbval-lax", *map(str, NOTEBOOKS)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
     assert fingerprint(world) == before
-
-
-# -- replay ------------------------------------------------------------------------------------------------------
-
-
-def replay(record: Path | None, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
-    """Replay a record, and check that nothing changes; return the exit status and the printed comparison."""
-    assert record is not None
-    files = {path: path.read_bytes() for path in record.parents[4].rglob("*") if path.is_file()}
-    capsys.readouterr()
-    status = main(["audit", "replay", str(record), "--json"])
-    assert {path: path.read_bytes() for path in record.parents[4].rglob("*") if path.is_file()} == files
-    out = capsys.readouterr().out
-    return status, json.loads(out) if out else {}
-
-
-@pytest.mark.slow
-def test_a_replay_reports_the_outputs_that_no_longer_hold(
-    world: practice.World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record = execute("07-sync-check", tag=TAG, apply=True).record
-    before = fingerprint(world)
-    status, result = replay(record, capsys)
-    assert (status, result["version"], result["outcome"]) == (0, 1, "holds")
-    assert fingerprint(world) == before
-    pin = world.checkout / "docker/.ngc_version.dev"
-    pin.write_text(pin.read_text().replace("26.02", "26.01"))
-    status, result = replay(record, capsys)
-    assert (status, result["outcome"]) == (1, "changed")
-    assert any("26.01" in cell["detail"] for cell in result["cells"] if cell["outcome"] == "changed")
-
-
-@pytest.mark.slow
-def test_a_replay_of_an_applied_step_changes_nothing_and_cannot_tell(
-    world: practice.World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record = execute("01-github-pin", tag=TAG, apply=True).record
-    before = fingerprint(world)
-    status, result = replay(record, capsys)
-    assert (status, result["outcome"]) == (2, "cannot tell")
-    assert {cell["outcome"] for cell in result["cells"]} == {"holds", "cannot tell"}
-    assert fingerprint(world) == before
-
-
-@pytest.mark.slow
-def test_a_replay_runs_no_code_of_the_record(
-    world: practice.World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record = execute("07-sync-check", tag=TAG).record
-    assert record is not None
-    statement = json.loads((record / "run.json").read_bytes())
-    executed = record / "executed.ipynb"
-    notebook = json.loads(executed.read_bytes())
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "code":
-            cell["source"] = f"open({str(tmp_path / 'attacked')!r}, 'w')"
-    write(executed, json.dumps(notebook))
-    assert replay(record, capsys)[0] == 2  # it differs from its digest
-    for subject in statement["subject"]:
-        if subject["name"] == executed.name:
-            subject["digest"]["sha256"] = sha256(executed)
-    write(record / "run.json", json.dumps(statement))
-    assert replay(record, capsys)[0] == 0  # its outputs are those of the checkout's own notebook
-    assert not (tmp_path / "attacked").exists()
-    for change in ({"state": "running"}, {"notebook": {"name": "07-sync-check", "sha256": "0"}}, {"parameters": {}}):
-        write(record / "run.json", json.dumps(statement | {"predicate": statement["predicate"] | change}))
-        assert replay(record, capsys)[0] == 2
-    assert main(["audit", "replay", str(tmp_path)]) == 2
