@@ -10,7 +10,6 @@ from pathlib import Path
 
 from runbook_lib import display, notebooks
 from runbook_lib.errors import RunbookError
-from runbook_lib.records import dismissal
 from runbook_lib.records.archive import default, status
 from runbook_lib.records.statement import parse_time
 from runbook_lib.records.status import BumpStatus
@@ -25,16 +24,10 @@ def command_status(options: argparse.Namespace) -> int:
     if options.audit and not os.path.isdir(archive):
         raise RunbookError(f"There is no archive {archive}. Name the folder of the records: runbook status --audit DIR")
     bumps = status(archive) if os.path.isdir(archive) else []
-    if options.dismiss:
-        return _dismiss(archive, bumps, options.dismiss)
     if options.json:
         print(json.dumps([asdict(bump) for bump in bumps], indent=2))
         return 0
-    dismissed = [bump for bump in bumps if bump.dismissed]
-    bumps = [bump for bump in bumps if not bump.dismissed]
-    if dismissed:
-        print(f"Dismissed, so not shown: {', '.join(map(_name, dismissed))}.")
-    elif not any(bump.is_started for bump in bumps):
+    if not any(bump.is_started for bump in bumps):
         print(
             f"There is no bump in {archive}. Start one: {command_line.papermill(notebooks.BUMP, {'tag': '26.04-py3'})}"
         )
@@ -49,17 +42,6 @@ def command_status(options: argparse.Namespace) -> int:
     for bump in bumps:
         if bump.warning:
             print(f"{_name(bump)}: {bump.warning}", file=sys.stderr)
-    return 0
-
-
-def _dismiss(archive: Path, bumps: list[BumpStatus], tag: str) -> int:
-    """Dismiss the bumps to a tag from the board; return 0.  Raises RunbookError if there are none."""
-    chosen = [bump for bump in bumps if bump.tag == tag]
-    if not chosen:
-        raise RunbookError(f"There is no bump to {tag} in {archive}. List the bumps: runbook status")
-    dismissal.dismiss(archive, chosen)
-    for bump in chosen:
-        print(f"Dismissed until it runs again: {_name(bump)}. Its records are kept.")
     return 0
 
 

@@ -171,9 +171,6 @@ def _add_notebooks(commands: Commands) -> None:
 def _add_archive(commands: Commands) -> None:
     status = commands.add_parser("status", help="show the status of each bump")
     status.add_argument("--json", action="store_true", help="print JSON")
-    status.add_argument(
-        "--dismiss", default="", metavar="TAG", help="remove the bumps to this tag from the board until they run again"
-    )
     status.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
 
     review = commands.add_parser(

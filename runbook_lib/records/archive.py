@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.records import dismissal, step_record, timeline
+from runbook_lib.records import step_record, timeline
 from runbook_lib.records.chain import CHECKPOINTS, HEAD, LOCK, OPENING, Ledger, read_predicate
 from runbook_lib.records.pages import run
 from runbook_lib.records.statement import RUN, Contributions, Identity, State, collect, parse_time
@@ -194,10 +194,8 @@ def _require_valid(predicate: Mapping[str, Any], folder: Path) -> None:
 def status(archive: Path) -> list[BumpStatus]:
     """Return the status of each bump in the archive, most recently active first."""
     statuses = []
-    dismissed = dismissal.read(archive)
     for folder in bump_folders(archive.absolute()):
         records = read_records(folder)
         if bump := bump_status(folder, records.readable, records.unreadable):
-            is_dismissed = dismissed.get(dismissal.folder_name(archive, bump)) == bump.active
-            statuses.append(replace(bump, dismissed=is_dismissed))
+            statuses.append(bump)
     return sorted(statuses, key=lambda bump: bump.active, reverse=True)

@@ -33,8 +33,7 @@ class BumpStatus(Identity):
     ``started`` is the start of the first run and ``active`` that of the last, ``since`` the time when ``state`` was
     reached, and ``last`` the end of the last run, empty while one is running.  ``links`` maps names, such as ``CI run``
     and ``issue #12``, to URLs.  ``record`` is the folder of the record that decides the state, ``story`` the bump's
-    page; both are absolute paths.  ``warning`` names unreadable records.  ``dismissed`` is True for a bump that a
-    person removed from the board and that has not run since.
+    page; both are absolute paths.  ``warning`` names unreadable records.
     """
 
     state: str
@@ -49,7 +48,6 @@ class BumpStatus(Identity):
     last: str = ""
     active: str = ""
     warning: str = ""
-    dismissed: bool = False
 
     @property
     def is_started(self) -> bool:
@@ -58,8 +56,8 @@ class BumpStatus(Identity):
 
     @property
     def is_in_flight(self) -> bool:
-        """True if something was applied and the bump is not ready, unless a person dismissed it."""
-        return self.is_started and not self.dismissed and self.state not in ("ready", "previewed")
+        """True if something was applied and the bump is not ready."""
+        return self.is_started and self.state not in ("ready", "previewed")
 
 
 def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[str] = ()) -> BumpStatus | None:

@@ -9,7 +9,7 @@ from IPython.display import display as display_output
 from IPython.display import update_display
 
 from runbook_lib import display, notebooks
-from runbook_lib.records import archive, cards, dismissal, run_view
+from runbook_lib.records import archive, cards, run_view
 from runbook_lib.records.pages.html import link
 from runbook_lib.records.status import BumpStatus
 from runbook_lib.records.step_record import StepRecord
@@ -70,16 +70,11 @@ def bumps_in_flight(audit: str) -> list[BumpStatus]:
     return [bump for bump in _bumps(audit) if bump.is_in_flight]
 
 
-def dismiss(audit: str, bump: BumpStatus) -> None:
-    """Take a bump off the board until it runs again; its records stay."""
-    dismissal.dismiss(_root(audit), [bump])
-
-
 def _bumps(audit: str) -> list[BumpStatus]:
     root = _root(audit)
     if not root.is_dir():
         return []
-    return [bump for bump in archive.status(root) if bump.is_started and not bump.dismissed]
+    return [bump for bump in archive.status(root) if bump.is_started]
 
 
 def _root(audit: str) -> Path:

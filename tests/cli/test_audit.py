@@ -21,12 +21,12 @@ def audit(tmp_path: Path) -> Path:
 
 
 def test_status_lists_bumps_as_text_and_json(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert archive_commands.command_status(argparse.Namespace(audit=str(audit), dismiss="", json=False)) == 0
+    assert archive_commands.command_status(argparse.Namespace(audit=str(audit), json=False)) == 0
     told = capsys.readouterr().out
     assert "o/r main dev 26.04-py3: waiting" in told
     assert "  04-run-ci: Waiting for CI.\n  since 2026-04-01 00:02 UTC" in told
     assert "o/r dev lts 26.04-py3 (practice): failed\n  bump: No such tag." in told
-    assert archive_commands.command_status(argparse.Namespace(audit=str(audit), dismiss="", json=True)) == 0
+    assert archive_commands.command_status(argparse.Namespace(audit=str(audit), json=True)) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [(one["state"], one["practice"]) for one in listed] == [("failed", True), ("waiting", False)]
     assert all(Path(one["record"]).is_dir() and Path(one["story"]).is_file() for one in listed)
@@ -41,7 +41,7 @@ def test_status_lists_bumps_that_never_started_separately(tmp_path: Path, capsys
         bump=Identity("o/r", "main", "dev", "26.4-py3", practice=False),
     )
     record(tmp_path, "bump", "previewed", "No tag was given.", bump=Identity("o/r", "main", "dev", "", practice=False))
-    assert archive_commands.command_status(argparse.Namespace(audit=str(tmp_path), dismiss="", json=False)) == 0
+    assert archive_commands.command_status(argparse.Namespace(audit=str(tmp_path), json=False)) == 0
     told = capsys.readouterr().out
     assert told.startswith("There is no bump in ")
     assert "changed nothing:\n" in told
@@ -55,7 +55,7 @@ def test_status_names_a_record_that_cannot_be_read(audit: Path, capsys: pytest.C
     for name in ("o-r/main/dev-26.03-py3/20260301T000000Z-bump-1", "o-r/main/dev-26.04-py3/.opening-x"):
         (audit / name).mkdir(parents=True)
         (audit / name / "run.json").write_text("")
-    assert archive_commands.command_status(argparse.Namespace(audit=str(audit), dismiss="", json=False)) == 0
+    assert archive_commands.command_status(argparse.Namespace(audit=str(audit), json=False)) == 0
     told = capsys.readouterr()
     assert "o/r main dev 26.04-py3: 1 record cannot be read" in told.err
     assert damaged.name in told.err
@@ -68,11 +68,11 @@ def test_status_without_an_archive_explains_how_to_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "none"))
-    assert archive_commands.command_status(argparse.Namespace(audit="", dismiss="", json=False)) == 0
+    assert archive_commands.command_status(argparse.Namespace(audit="", json=False)) == 0
     assert "environment/run papermill runbooks/bump.ipynb -r tag" in capsys.readouterr().out
     for as_json in (False, True):  # one that a person named must be there
         with pytest.raises(RunbookError, match=f"There is no archive {tmp_path / 'none'}"):
-            archive_commands.command_status(argparse.Namespace(audit=str(tmp_path / "none"), dismiss="", json=as_json))
+            archive_commands.command_status(argparse.Namespace(audit=str(tmp_path / "none"), json=as_json))
     assert not (tmp_path / "none").exists()
 
 
@@ -100,7 +100,7 @@ def test_status_shows_the_age_of_a_state(
 ) -> None:
     record(tmp_path, "bump", "waiting", "Waiting for CI.")
     monkeypatch.setattr(clock, "now", lambda: datetime.fromisoformat(f"{time}+00:00"))
-    assert archive_commands.command_status(argparse.Namespace(audit=str(tmp_path), dismiss="", json=False)) == 0
+    assert archive_commands.command_status(argparse.Namespace(audit=str(tmp_path), json=False)) == 0
     assert f"since 2026-04-01 00:00 UTC ({age})" in capsys.readouterr().out
 
 

@@ -116,3 +116,8 @@ def test_an_earlier_state_determines_the_next_step_of_a_bump(tmp_path: Path) -> 
 def test_a_step_that_waits_or_failed_holds_up_what_was_ready(tmp_path: Path) -> None:
     assert stands(tmp_path, WHOLE, ("04-run-ci", False, {"state": "waiting"})).state == "waiting"
     assert stands(tmp_path / "b", WHOLE, ("07-sync-check", False, {"state": "failed", **READY})).state == "failed"
+
+
+@pytest.mark.parametrize(("state", "in_flight"), [("waiting", True), ("failed", True), ("previewed", False)])
+def test_a_preview_is_not_in_flight(tmp_path: Path, state: str, in_flight: bool) -> None:
+    assert stands(tmp_path, ("01-github-pin", False, {**EDIT, "state": state})).is_in_flight is in_flight

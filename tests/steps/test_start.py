@@ -47,12 +47,3 @@ def test_a_bump_that_is_ready_leads_to_the_last_notebook(tmp_path: Path) -> None
     shown = start.board(str(tmp_path / "audit")).html
     assert "1 ready to merge" in shown
     assert 'href="08-after-merge.ipynb"' in shown
-
-
-def test_a_dismissed_bump_leaves_the_board(tmp_path: Path) -> None:
-    audit = str(tmp_path / "audit")
-    record(tmp_path / "audit", "03-open-pr", "waiting", "Why.")
-    (bump,) = start.bumps_in_flight(audit)
-    start.dismiss(audit, bump)
-    assert start.bumps_in_flight(audit) == []
-    assert "26.04-py3" not in words(start.board(audit).html)

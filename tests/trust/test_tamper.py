@@ -438,7 +438,7 @@ def test_the_archive_of_the_first_format_is_read_for_ever(
     assert problems == []
     assert str(counts) == "3 bumps, 5 records, 0 running, 20 files"
     assert archive_commands.command_verify(argparse.Namespace(dir=str(audit), allowed_signers="")) == 0
-    assert archive_commands.command_status(argparse.Namespace(audit=str(audit), json=False, dismiss="")) == 0
+    assert archive_commands.command_status(argparse.Namespace(audit=str(audit), json=False)) == 0
     told = capsys.readouterr().out
     assert "practice/Megatron-LM main dev 26.04-py3 (practice): waiting\n  04-run-ci: waiting for CI run" in told
     assert "practice/Megatron-LM main lts 26.04-py3 (practice): previewed" in told
