@@ -15,7 +15,7 @@ clients, git      GitHub, GitLab and registries; checkouts, the git command, blo
 transport, system bounded HTTP, byte ranges, remote zips; atomic files, locks, processes
 bump              the parameters of a bump
 recipes           test rows: read, quarantine, re-enable, draft
-pins              pin sites, the plan of a bump, the sync check, discovery
+pins              pin sites, the plan of a bump, the sync check
 images            references, tag families, changes in a new image, drivers
 text              pure text functions: edits, YAML spans, Dockerfiles, Markdown, redaction
 checks, errors    the result of a check; the errors shown to people

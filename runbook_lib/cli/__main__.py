@@ -32,8 +32,6 @@ _MODULES = {
     "image list": ("runbook_lib.cli.image", "command_list"),
     "lab": ("runbook_lib.cli.notebooks", "command_lab"),
     "labels": ("runbook_lib.cli.labels", "command"),
-    "pins discover": ("runbook_lib.cli.discover", "command"),
-    "pins import": ("runbook_lib.cli.import_pins", "command"),
     "pins validate": ("runbook_lib.cli.validate_pins", "command"),
     "practice": ("runbook_lib.cli.practice", "command"),
     "run": ("runbook_lib.cli.notebooks", "command_run"),

@@ -15,7 +15,7 @@ _EXAMPLES = {
     "image": "runbook image diff 26.02-py3 26.04-py3",
     "add-test": "runbook add-test gpt/gpt3_mcore_te_tp2_pp2 --repo ~/Megatron-LM --apply",
     "labels": "runbook labels main..my-branch --repo ~/Megatron-LM",
-    "pins": "runbook pins discover . > base-image-pins.yaml",
+    "pins": "runbook pins validate",
     "watch": "runbook watch ~/Megatron-LM --cool-down 7",
     "practice": "runbook practice start",
     "revert": "runbook revert ~/Megatron-LM --tag 26.04-py3 --reason 'NCCL hangs on H100' --until 2026-12-01",
@@ -299,51 +299,14 @@ def _add_changes(commands: Commands) -> None:
 
 
 def _add_pins(commands: Commands) -> None:
-    pins = commands.add_parser("pins", help="find references to images, and validate a pins file")
-    actions = pins.add_subparsers(dest="action", required=True, metavar="{discover,import,validate}")
+    pins = commands.add_parser("pins", help="validate a pins file")
+    actions = pins.add_subparsers(dest="action", required=True, metavar="{validate}")
     validate = actions.add_parser(
         "validate",
         help="read a pins file and report its first mistake",
         description="Read a pins file and show its groups. Exit status: 0 valid, 1 invalid, 2 cannot be read.",
     )
     validate.add_argument("file", nargs="?", default=".base-image-pins.yaml", metavar="FILE", help="a pins file")
-    discover = actions.add_parser(
-        "discover",
-        help="list every reference to an image, and draft a pins file",
-        description="List every reference to an image of a known family in the tracked files, with its kind and the "
-        "role that a pins file should give it, and draft that file. Exit status: 0 found, 1 none found, 2 cannot "
-        "tell, or the draft could not be written.",
-    )
-    discover.add_argument(
-        "repo", nargs="?", default=".", metavar="REPO", help="a clone, possibly bare (default: the current one)"
-    )
-    discover.add_argument("--ref", default="", help="search this commit (default: the work tree)")
-    discover.add_argument("--no-history", action="store_true", help="do not use past bumps as evidence")
-    discover.add_argument(
-        "--pin-digests", action="store_true", help="draft digests: true, so that a bump writes tag@digest"
-    )
-    discover.add_argument("--json", action="store_true", help="print JSON")
-    discover.add_argument(
-        "--write", action="store_true", help="write the draft to .base-image-pins.yaml if that does not exist"
-    )
-    discover.add_argument(
-        "--replace-known", action="store_true", help="write it even though the repository's pins are built in"
-    )
-    importer = actions.add_parser(
-        "import",
-        help="draft a pins file from Renovate's custom managers",
-        description="Draft a pins file from the custom managers in Renovate's settings (customManagers): each value of "
-        "a known image that their regular expressions find in the tracked files is a pin. Prints the parts that could "
-        "not be imported, with reasons. Exit status: 0 drafted, 1 nothing can be drafted, 2 cannot tell.",
-        epilog="Example: runbook pins import .github/renovate.json5 --write",
-    )
-    importer.add_argument(
-        "file", nargs="?", default="", metavar="FILE", help="Renovate's settings (default: where Renovate finds them)"
-    )
-    importer.add_argument("--repo", default=".", metavar="REPO", help="a clone (default: the current one)")
-    importer.add_argument(
-        "--write", action="store_true", help="write the draft to .base-image-pins.yaml if that does not exist"
-    )
 
 
 def _add_practice(commands: Commands) -> None:

@@ -7,7 +7,6 @@ memory for each repetition that a pattern requires and time for each level of gr
 
 import math
 import re
-from collections.abc import Mapping, Sequence
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.text.lists import shorten
@@ -59,57 +58,32 @@ def named_groups(pattern: str) -> tuple[str, ...]:
 def spans(pattern: str, text: str) -> tuple[tuple[int, int], ...]:
     """Return the span of the pattern's group in each match; ``^`` and ``$`` match at the ends of each line.
 
-    Raises CannotTell, with a sentence, for a pattern that ``validate`` refuses, and as ``matches`` does.
+    Raises CannotTell, with a sentence, for a pattern that ``validate`` refuses, for a search that takes longer than
+    ``LIMIT``, needs too much memory or has more than 10,000 matches, and for a text of more than 1,000,000 characters.
     """
-    spans_by_group = matches(pattern, text)
-    group = validate(pattern)
-    return tuple(spans[group] for spans in spans_by_group if group in spans)
-
-
-def matches(pattern: str, text: str, limit: float | None = None) -> tuple[Mapping[str, tuple[int, int]], ...]:
-    """Return for each match the spans of the named groups that take part in it.
-
-    Raises CannotTell, with a sentence, for a pattern that ``named_groups`` refuses, for a search that takes longer than
-    ``limit`` (default: ``LIMIT``), needs too much memory or has more than 10,000 matches, and for a text of more than
-    1,000,000 characters.
-    """
-    shown, limit = repr(shorten(pattern, 80)), limit or LIMIT
+    shown = repr(shorten(pattern, 80))
     if len(text) > _MAX_TEXT:
         raise CannotTell(f"the file has {len(text)} characters; a pattern is tried on at most {_MAX_TEXT}.")
     try:
-        names = named_groups(pattern)
+        group = validate(pattern)
     except CannotTell as error:
         raise CannotTell(f"the pattern {shown} cannot be used: {error}.") from error
     import regex  # 15 ms, which only a pins file with a pattern needs
 
-    result: list[Mapping[str, tuple[int, int]]] = []
+    result: list[tuple[int, int]] = []
     try:
-        for match in regex.finditer(pattern, text, regex.MULTILINE, timeout=limit):
-            result.append({name: match.span(name) for name in names if match.start(name) >= 0})
+        for match in regex.finditer(pattern, text, regex.MULTILINE, timeout=LIMIT):
+            if match.start(group) >= 0:
+                result.append(match.span(group))
             if len(result) > _MAX_MATCHES:
                 raise CannotTell(f"the pattern {shown} matches more than {_MAX_MATCHES} times in this file.")
     except regex.error as error:
         raise CannotTell(f"the pattern {shown} cannot be used: {error}.") from error
     except TimeoutError as error:
         raise CannotTell(
-            f"the pattern {shown} took longer than {limit:.1g} seconds on this file: it backtracks too much. Avoid "
+            f"the pattern {shown} took longer than {LIMIT:.1g} seconds on this file: it backtracks too much. Avoid "
             "nested repetitions, such as (a+)+, and several .* in a row."
         ) from error
     except MemoryError as error:
         raise CannotTell(f"the pattern {shown} needs too much memory on this file.") from error
     return tuple(result)
-
-
-def matching(pattern: str, names: Sequence[str]) -> frozenset[str]:
-    """Return the names that match a pattern accepted by ``named_groups``.
-
-    Raises CannotTell, with a clause, if that takes longer than about ``LIMIT`` seconds for all names together.
-    """
-    import regex
-
-    limit = max(LIMIT / max(len(names), 1), 0.001)
-    try:
-        return frozenset(name for name in names if regex.search(pattern, name, timeout=limit))
-    except (regex.error, TimeoutError, MemoryError) as error:
-        shown = shorten(pattern, 80)
-        raise CannotTell(f"the pattern {shown!r} takes too long on the names of files, or cannot be used") from error

@@ -35,7 +35,7 @@ def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repo
         known = ", ".join(map(short, REPOSITORIES))
         raise CannotTell(
             f"{checkout.path} is a clone of {' and '.join(sorted(names))}, whose pins are unknown, and it has no "
-            f"{FILE}. Draft one with `runbook pins discover --write {checkout.path}`; or, for a renamed "
+            f"{FILE}. Draft one with `runbook pins find --write {checkout.path}`; or, for a renamed "
             f"fork, set pins to the original: one of {known}."
         )
     return MEGATRON_LM

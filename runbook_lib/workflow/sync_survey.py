@@ -254,7 +254,7 @@ def _unknown(place: Path, name: str, repository: Repository) -> str:
     if repository is MEGATRON_LM:
         return (
             f"{problem} Give the path of a Megatron-LM clone, and a ref from 2025-03 or later; or declare the pins "
-            f"of another repository in its file {FILE}, which `runbook pins discover --write {place}` drafts."
+            f"of another repository in its file {FILE}, which `runbook pins find --write {place}` drafts."
         )
     return f"{problem} These are the pins of {repository.origin or repository.name}: give a ref with them, or set pins."
 

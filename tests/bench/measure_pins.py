@@ -14,6 +14,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from runbook_lib.pins.discover.classify import SourceFile
+from runbook_lib.pins.discover.places import ReferencePlace, places, successors
+from runbook_lib.pins.discover.references import Reference
+
 from runbook_lib.cli import discover
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.blobs import read_objects
@@ -22,9 +26,6 @@ from runbook_lib.git.file_versions import file_versions
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import Tag
 from runbook_lib.pins import pins_file
-from runbook_lib.pins.discover.classify import SourceFile
-from runbook_lib.pins.discover.places import ReferencePlace, places, successors
-from runbook_lib.pins.discover.references import Reference
 from runbook_lib.pins.plan import plan
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.text.lists import shorten

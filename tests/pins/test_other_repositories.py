@@ -102,7 +102,7 @@ def test_whose_pins_a_clone_has(tmp_path: Path, texts: dict[str, Any], remote: s
 @pytest.mark.parametrize("remote", ["https://github.com/acme/web-shop", "git@example.org:acme/web-shop.git"])
 def test_files_prove_nothing_where_a_remote_names_another_repository(tmp_path: Path, remote: str) -> None:
     place = clone(tmp_path, bridge(), remote)
-    with pytest.raises(CannotTell, match=r"acme/web-shop.*pins discover"):
+    with pytest.raises(CannotTell, match=r"acme/web-shop.*pins find"):
         repository.choose(Checkout.open(place))
     assert main(["check", str(place)]) == 2
 

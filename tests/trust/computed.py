@@ -88,7 +88,6 @@ def main(folder: Path) -> None:
 #: What stands for values from outside in patterns that are made of them, by function.
 SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "workflow.pull_request_body.compose_body": {"name": "base-image-runbook:golden-values:"},
-    "pins.discover.roles._names": {"places": r"(?<![\w./-])(?:\./)?ci/base\.env|\$\S{1,200}/base\.env"},
     "pins.sites._pins": {"name": "nvcr.io/nvidia/pytorch"},
     "records.timeline._broken": {"case": "gpt3_tp1"},
     "steps.broken_tests.issue.choose": {"test": SimpleNamespace(case="gpt3_tp1")},
@@ -150,25 +149,6 @@ def _secrets() -> None:
             _note("text.redact._compiled: form", form.pattern, 0)
 
 
-def _drafts() -> None:
-    """Patterns for a reference, of each kind that gets some."""
-    draft = _module("pins.discover.draft_finders")
-    file = draft.DraftedFile("a", "above: 1\n  before o/image:26.04 behind\nbelow: 2\n")
-    reference = SimpleNamespace(image="o/image", start=18, end=31, column=9, form="", tag="26.04")
-    for kind in ("documentation", "workflow-input"):
-        one = SimpleNamespace(reference=reference, nature=SimpleNamespace(kind=kind))
-        for pattern in draft.patterns(one, file):
-            _note("pins.discover.draft_finders.finders: pattern", pattern, re.MULTILINE)
-
-
-def _variables() -> None:
-    """Patterns for the values of variables, whose names are from the text."""
-    module = _module("pins.discover.variables")
-    for pattern in (*module._PATTERNS, *module._LISTS):
-        expression = pattern.replace("{names}", "TAG|BASE_IMAGE")
-        _note("pins.discover.variables._found: pattern.replace('{names}', alternatives)", expression, 0)
-
-
 def _schemas() -> None:
     """The patterns of the schemas of users' files."""
 
@@ -204,7 +184,7 @@ def _bucket() -> None:
 
 #: What must run for patterns that functions compute to be compiled.
 RUN: tuple[Callable[[], None], ...] = (
-    _build_arguments, _tag_parts, _labels, _known_problems, _rules, _secrets, _drafts, _variables, _redactor,
+    _build_arguments, _tag_parts, _labels, _known_problems, _rules, _secrets, _redactor,
     _dockerfile, _bucket, _schemas,
 )  # fmt: skip
 

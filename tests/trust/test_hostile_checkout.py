@@ -260,14 +260,3 @@ def test_golden_values_behind_a_link(clone: Path, tmp_path: Path) -> None:
     (clone / "tests" / "functional_tests" / "test_cases").symlink_to(tmp_path / "outside")
     with pytest.raises(CannotTell, match="symbolic link"):
         diff.of_folder(clone)
-
-
-def test_discover_follows_no_link(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (clone.parent / "outside" / "image").write_text(f"FROM nvcr.io/nvidia/pytorch:26.02-py3 {OUTSIDE}\n")
-    (clone / "linked").symlink_to("../outside/image")
-    git(clone, "add", "-A")
-    git(clone, "commit", "-qm", "A link")
-    linked_folder("../outside")(clone / PIN)
-    for options in ((), ("--json",), ("--ref", "HEAD")):
-        main(["pins", "discover", str(clone), *options])
-        assert OUTSIDE not in "".join(capsys.readouterr())

@@ -169,7 +169,7 @@ def test_only_configured_remotes_are_contacted(
     "words",
     [
         "check . --ref={}", "check {}", "check . --pins={}", "status {}", "audit verify {}", "golden diff {} HEAD",
-        "image diff {} 26.04-py3", "image list {}", "pins discover {}", "labels --base={}", "add-test {}",
+        "image diff {} 26.04-py3", "image list {}", "labels --base={}", "add-test {}",
     ],
 )  # fmt: skip
 def test_the_command_line(

@@ -17,7 +17,6 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.golden import ci_rules, match_artifacts, values
 from runbook_lib.pins import finders, gitlab_matrix, known_sites, pins_file
 from runbook_lib.pins.check import check_pins
-from runbook_lib.pins.discover import roles
 from runbook_lib.pins.repositories import FILE
 from runbook_lib.recipes import quarantine, rows, targets, workloads
 from runbook_lib.slurm import selection, site_file
@@ -142,7 +141,6 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "labels": lambda text: labels.newly_run_tests({"r": None}, {"r": text}),
     "matrix": gitlab_matrix.rows,
     "known sites": every_site,
-    "references": lambda text: roles.discover([("a.yaml", f"{text}\nimage: nvcr.io/nvidia/pytorch:26.02-py3")]),
     "golden values": values.parse,
     "model_config": judged,
     "project": pyproject.PythonProject.parse,

@@ -1,1 +1,0 @@
-"""References to images in a repository without declared pins."""

@@ -1,1 +1,0 @@
-"""The import of Renovate's custom managers: its settings, its expressions translated to Python, and their matches."""
