@@ -34,6 +34,14 @@ def test_the_start_page_runs_when_it_opens_and_others_do_not(lab: Lab, tab: Tab)
     expect(tab.form.locator("select").first).to_be_in_viewport()
 
 
+def test_after_a_reload_the_kernel_knows_what_the_list_shows(lab: Lab, tab: Tab) -> None:
+    tab.open("00-start")
+    for _ in range(3):
+        tab.open("00-start")  # the kernel stays
+        tab.choose("Tag", TAG)
+        expect(tab.part("warning")).to_contain_text("Preview first", timeout=20_000)
+
+
 @pytest.mark.component("axe")
 def test_run_all_changes_nothing_in_any_notebook_and_what_is_saved_is_static(lab: Lab, tab: Tab) -> None:
     with lab.world() as world:
