@@ -71,8 +71,7 @@ def command_verify(options: argparse.Namespace) -> int:
     archive = _existing(options.dir)
     if not os.path.isdir(archive):
         raise RunbookError(f"There is no archive {archive}. Name its folder: runbook audit verify DIR")
-    signers = Path(options.allowed_signers).expanduser().absolute() if options.allowed_signers else None
-    problems, counts = verify(archive, signers)
+    problems, counts = verify(archive)
     if not counts.bumps and not problems:  # without a record nothing is verified
         raise RunbookError(
             f"No record was found in {archive}. Name the archive's folder, or one that contains its bumps."
@@ -83,7 +82,7 @@ def command_verify(options: argparse.Namespace) -> int:
     if problems:
         result = f"not intact: {display.count(len(problems), 'problem')}"
     print(f"{archive} is {result}. Checked {counts}.")
-    for remark in filter(None, [*counts.remarks, counts.unguarded]):
+    for remark in counts.remarks:
         print(remark)
     return 1 if problems else 0
 

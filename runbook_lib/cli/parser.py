@@ -189,12 +189,6 @@ def _add_archive(commands: Commands) -> None:
     actions = audit.add_subparsers(dest="action", required=True, metavar="{verify}")
     verify = actions.add_parser("verify", help="check every record against its hashes")
     verify.add_argument("dir", nargs="?", default="", metavar="DIR", help="the archive or a part of it")
-    verify.add_argument(
-        "--allowed-signers",
-        default="",
-        metavar="FILE",
-        help="check the signature of every commit of the archive; FILE lists the allowed signers, see ssh-keygen(1)",
-    )
 
 
 def _add_golden(commands: Commands) -> None:

@@ -1,21 +1,14 @@
-"""The settings allowed in somebody else's repository: with them git starts no program and reads no other file.
-
-Configuration comes with a folder that was copied or unpacked, and git obeys it: core.sshCommand, core.fsmonitor,
-filters, hooks.  An allow-list, because every release of git may add more of them.
-"""
+"""The settings allowed in a partial clone: with them git starts no program when it fetches missing objects."""
 
 import os
 import re
 import shlex
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.errors import RunbookError
 from runbook_lib.git.command import git
 
-#: The setting that keeps git from using a folder that only looks like a repository.
-NO_BARE = {"safe.bareRepository": "explicit"}
 #: Complete names, as git lists them: lowercase except for the part between the dots.
 _ALLOWED = (
     r"core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol"
@@ -45,53 +38,6 @@ _ALLOWED = (
 _KNOWN = re.compile("|".join(_ALLOWED), re.IGNORECASE | re.DOTALL)
 #: For a partial clone, which fetches missing objects when they are read.
 _PARTIAL = re.compile(r"extensions\.partialclone|remote\..+\.(promisor|partialclonefilter)", re.IGNORECASE | re.DOTALL)
-
-
-def repository_of(place: Path) -> Path | None:
-    """Return the git directory that git would find for a folder; None if there is none.
-
-    Raises RunbookError for one on which no program may be run: a bare repository within other files, or a link.
-    """
-    for folder in (place.resolve(), *place.resolve().parents):
-        own = folder / ".git"
-        try:
-            own.lstat()
-        except PermissionError as error:
-            raise CannotTell(f"{folder} may not be read by this user. Run again as a user with permission.") from error
-        except OSError:
-            pass
-        if own.is_symlink():
-            raise RunbookError(f"{own} is a symbolic link, so nothing was read there. Replace it with its target.")
-        if own.is_dir():
-            return own
-        if own.is_file():
-            return (folder / _words(own).removeprefix("gitdir:").strip()).resolve()
-        if all((folder / name).exists() for name in ("HEAD", "objects", "refs")):
-            raise RunbookError(
-                f"{folder} looks like a bare repository, whose settings git would use, so nothing was read there. "
-                f"Give a copy of the records: cp -r {shlex.quote(str(place))} FOLDER"
-            )
-    return None
-
-
-def refuse_archive(git_dir: Path) -> None:
-    """Raise RunbookError for a repository whose settings or files make git do more than read."""
-    common = _common(git_dir)
-    for folder in dict.fromkeys((git_dir, common)):
-        _refuse_special(folder)
-    alternates = common / "objects" / "info" / "alternates"
-    if alternates.exists():
-        raise RunbookError(
-            f"{alternates} refers to objects stored elsewhere, so nothing was read. Copy them here: "
-            f"git --git-dir={shlex.quote(str(common))} repack -a -d && rm {shlex.quote(str(alternates))}"
-        )
-    for file, key in _keys(git_dir):
-        if not _KNOWN.fullmatch(key):
-            raise RunbookError(
-                f"{file} sets {key}, which is none of the settings that an archive may have: such a setting can make "
-                f"git run a program or leave things out. Nothing was verified. Remove it: git config --file "
-                f"{shlex.quote(str(file))} --unset-all {shlex.quote(key)}"
-            )
 
 
 def refuse_fetching(place: Path) -> None:
@@ -130,16 +76,3 @@ def _common(git_dir: Path) -> Path:
 def _words(file: Path) -> str:
     with file.open("rb") as stream:
         return os.fsdecode(stream.read(10_000)).rstrip("\n")
-
-
-def _refuse_special(folder: Path) -> None:
-    """Raise RunbookError if git would wait for a pipe or read a device."""
-    for place, _, names in os.walk(folder):
-        for name in names:
-            file = Path(place, name)
-            try:
-                mode = file.stat().st_mode
-            except OSError:  # a broken link
-                continue
-            if not (stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):  # git's own fsmonitor has a socket there
-                raise RunbookError(f"{file} is a pipe or a device, so nothing was read. Remove it.")

@@ -1,4 +1,4 @@
-"""Verification of an archive: files against records, records against their chain, and all against git's history."""
+"""Verification of an archive: files against records, and records against their chain."""
 
 import hashlib
 import json
@@ -10,9 +10,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.display import be, count
+from runbook_lib.display import count
 from runbook_lib.errors import RunbookError
-from runbook_lib.records import git_history
 from runbook_lib.records.archive import bump_folders, place_of
 from runbook_lib.records.chain import CHECKPOINTS, HEAD, LOCK, OPENING, head_bytes, read_head, sha256
 from runbook_lib.records.pages.html import is_sealed
@@ -27,7 +26,7 @@ _CLOCK_SKEW = timedelta(minutes=10)
 
 @dataclass
 class Counts:
-    """The numbers of verified bumps, records, files and commits."""
+    """The numbers of verified bumps, records and files."""
 
     bumps: int = 0
     records: int = 0
@@ -35,35 +34,16 @@ class Counts:
     #: Open records whose process has ended; the next run of the bump closes them.
     killed: int = 0
     files: int = 0
-    #: Commits in the git history, if there is one, that changed the archive.
-    commits: int = 0
-    #: Closed records whose current state is not in any commit.
-    uncommitted: int = 0
     #: Sentences about things that are neither evidence nor a problem.
     remarks: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         numbers = {noun: number for noun, number in vars(self).items() if isinstance(number, int)}
-        optional = ("killed", "commits", "uncommitted")
         parts = []
         for noun, number in numbers.items():
-            if number or noun not in optional:
+            if number or noun != "killed":
                 parts.append(count(number, noun[:-1]) if noun.endswith("s") else f"{number} {noun}")
         return ", ".join(parts)
-
-    @property
-    def unguarded(self) -> str:
-        """A sentence about records that could be missing without a trace; empty if git would reveal it."""
-        if not self.commits:
-            return (
-                "No git history guards the archive: a bump's folder, or its newest records with an older head, could "
-                "be missing without a trace. Keep the archive in git."
-            )
-        if self.uncommitted:
-            return (
-                f"{count(self.uncommitted, 'record')} {be(self.uncommitted)} not committed yet, so not guarded by git."
-            )
-        return ""
 
 
 @dataclass(frozen=True)
@@ -90,12 +70,11 @@ class _BumpCheck:
         self.problems.append(_problem(self.folder / name, sentence))
 
 
-def verify(archive: Path, allowed_signers: Path | None = None) -> tuple[list[str], Counts]:
+def verify(archive: Path) -> tuple[list[str], Counts]:
     """Return an archive's problems, as sentences that begin with a file or folder, and the counts of what was verified.
 
     An open record is not a problem.  The bumps' pages are guarded only by their own seals, which are checked.
-    ``allowed_signers`` is a file of those who may sign changes to the archive.  Raises RunbookError if the git history
-    cannot be read.
+    Only git can tell whether a whole folder, or the newest records with an older head, were removed.
     """
     problems: list[str] = []
     counts = Counts()
@@ -112,10 +91,7 @@ def verify(archive: Path, allowed_signers: Path | None = None) -> tuple[list[str
         except OSError as error:
             problems.append(_unreadable(error, folder))
         _check_chain(bump)
-    problems += _links_and_unreadable(archive, set(bumps))
-    history = git_history.check_history(archive, allowed_signers)
-    counts.commits, counts.uncommitted = len(history.commits), len(history.uncommitted)
-    return [*problems, *history.problems], counts
+    return [*problems, *_links_and_unreadable(archive, set(bumps))], counts
 
 
 def _problem(path: Path, sentence: str) -> str:

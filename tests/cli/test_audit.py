@@ -77,18 +77,17 @@ def test_status_without_an_archive_explains_how_to_start(
 
 
 def test_audit_verify_reports_problems_and_exits_with_1(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = argparse.Namespace(action="verify", dir=str(audit), allowed_signers="")
+    options = argparse.Namespace(action="verify", dir=str(audit))
     assert archive_commands.command_verify(options) == 0
-    told, guarded = capsys.readouterr().out.splitlines()
+    (told,) = capsys.readouterr().out.splitlines()
     assert told == f"{audit} is intact. Checked 2 bumps, 5 records, 1 running, 8 files."
-    assert guarded.startswith("No git history guards the archive: ")
     flip(folder(audit, PIN) / "executed.ipynb")
     assert archive_commands.command_verify(options) == 1
     told = capsys.readouterr()
     assert "is not intact: 1 problem" in told.out
     assert told.err.startswith(str(folder(audit, PIN) / "executed.ipynb: was changed"))
     with pytest.raises(RunbookError, match="There is no archive"):
-        archive_commands.command_verify(argparse.Namespace(dir=str(audit / "none"), allowed_signers=""))
+        archive_commands.command_verify(argparse.Namespace(dir=str(audit / "none")))
 
 
 @pytest.mark.parametrize(
@@ -106,4 +105,4 @@ def test_status_shows_the_age_of_a_state(
 
 def test_audit_verify_refuses_a_folder_without_records(tmp_path: Path) -> None:
     with pytest.raises(RunbookError, match="No record was found"):
-        archive_commands.command_verify(argparse.Namespace(dir=str(tmp_path), allowed_signers=""))
+        archive_commands.command_verify(argparse.Namespace(dir=str(tmp_path)))

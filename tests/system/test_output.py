@@ -39,7 +39,6 @@ SECRET = "ghp_" + "a1B2" * 9
         ("pins", "validate", f"{SECRET}\x9b31m"),
         ("status", "--audit", SECRET),
         ("audit", "verify", SECRET),
-        ("audit", "verify", ".", "--allowed-signers", SECRET),
         ("practice", SECRET),
     ],
     ids=lambda arguments: " ".join(arguments[:2])[:20],

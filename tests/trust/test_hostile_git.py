@@ -1,22 +1,15 @@
 """A folder with a ``.git`` that somebody else filled: reading it runs none of the programs that its settings name."""
 
-import os
 import shutil
-import subprocess
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 from bumping import git
 from figures import Figures
-from hostile_checkout import PIN, PINS_FILE, within
-from stored_archive import KEPT
+from hostile_checkout import PIN, PINS_FILE
 
 from runbook_lib.cli import __main__
-from runbook_lib.errors import RunbookError
-from runbook_lib.git import settings
 from runbook_lib.pins.repositories import FILE
-from runbook_lib.records.verify import verify
 
 #: Settings that name a program, or by which others come in; {} is the program.
 PROGRAMS = (
@@ -45,17 +38,6 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def audit(tmp_path: Path) -> Path:
-    """An archive that is verified, in git."""
-    git(tmp_path, "init", "-q", str(tmp_path / "repo"))
-    audit = Path(shutil.copytree(KEPT, tmp_path / "repo" / "audit"))
-    git(audit, "add", "-A")
-    git(audit, "commit", "-qm", "Records")
-    assert (verify(audit)[0], verify(audit)[1].commits) == ([], 1)
-    return audit
-
-
 def partial(repo: Path, setting: str = "") -> None:
     """Take the objects away, as a partial clone has not got them, so that reading fetches."""
     git(repo, "remote", "add", "origin", f"file://{repo.parent}/gone")
@@ -69,155 +51,6 @@ def partial(repo: Path, setting: str = "") -> None:
             if git(repo, "cat-file", "-t", folder.name + file.name) == "blob":
                 file.unlink()
 
-
-def refused(audit: Path, figures: Figures, told: str) -> None:
-    figures["hostile"] += 1
-    with pytest.raises(RunbookError) as error:
-        verify(audit)
-    assert told in str(error.value)
-
-
-@pytest.mark.parametrize("setting", PROGRAMS)
-def test_settings_that_an_archive_may_not_have(audit: Path, program: Path, setting: str, figures: Figures) -> None:
-    name, _, value = setting.format(program).partition("=")
-    git(audit, "config", name, value)
-    section, _, rest = name.partition(".")
-    variable = rest.rpartition(".")[2].lower()
-    refused(audit, figures, f"sets {section.lower()}.")
-    with pytest.raises(RunbookError, match=f"{variable}, which is none of the settings"):
-        verify(audit)
-    assert not program.with_name("ran").exists()
-
-
-@pytest.mark.parametrize("how", ["included", "included if", "of the work tree", "linked work tree", "by a file"])
-def test_settings_that_come_by_a_detour(audit: Path, program: Path, how: str, figures: Figures) -> None:
-    repo = audit.parent
-    evil = repo.parent / "evil"
-    evil.write_text(f"[core]\n\tsshCommand = {program}\n\tfsmonitor = {program}\n")
-    expected = "core."
-    if how == "included":
-        git(repo, "config", "include.path", str(evil))
-        expected = "include.path"
-    elif how == "included if":
-        git(repo, "config", "includeIf.gitdir:**.path", str(evil))
-        expected = "includeif."
-    elif how == "of the work tree":
-        git(repo, "config", "extensions.worktreeConfig", "true")
-        evil.rename(repo / ".git" / "config.worktree")
-    elif how == "linked work tree":
-        git(repo, "worktree", "add", "-q", "-b", "other", str(repo.parent / "linked"))
-        audit = repo.parent / "linked" / "audit"
-        assert verify(audit)[0] == []  # one without such settings may be verified
-        with (repo / ".git" / "config").open("a") as config:
-            config.write(evil.read_text())
-    else:
-        (repo / ".git").rename(repo.parent / "elsewhere")
-        (repo / ".git").write_text("gitdir: ../elsewhere\n")
-        assert verify(audit)[0] == []
-        with (repo.parent / "elsewhere" / "config").open("a") as config:
-            config.write(evil.read_text())
-    refused(audit, figures, expected)
-    assert not program.with_name("ran").exists()
-
-
-@pytest.mark.parametrize("setting", ["", "core.sshCommand={}", "remote.origin.uploadpack={}"])
-def test_nothing_is_fetched_to_verify(
-    audit: Path, program: Path, setting: str, monkeypatch: pytest.MonkeyPatch, figures: Figures
-) -> None:
-    """Nor would it be if the settings were not looked at."""
-    partial(audit.parent, setting.format(program))
-    refused(audit, figures, "which is none of the settings")
-    monkeypatch.setattr(settings, "refuse_archive", lambda _: None)
-    with pytest.raises(RunbookError):
-        verify(audit)
-    assert not program.with_name("ran").exists()
-
-
-def bare_within(audit: Path, program: Path) -> None:
-    """git takes a folder for a repository that looks like a bare one."""
-    subprocess.run(["git", "clone", "-q", "--bare", str(audit.parent), str(audit.parent / "bare")], check=True)
-    for entry in (audit.parent / "bare").iterdir():
-        entry.rename(audit / entry.name)
-    git(audit.parent, "config", "--file", str(audit / "config"), "core.sshCommand", str(program))
-
-
-def empty_nearer(audit: Path, _: Path) -> None:
-    (audit / ".git").mkdir()
-
-
-def linked(audit: Path, _: Path) -> None:
-    (audit.parent / ".git").rename(audit.parent.parent / "elsewhere")
-    (audit.parent / ".git").symlink_to("../elsewhere")
-
-
-def linked_settings(audit: Path, _: Path) -> None:
-    (audit.parent / ".git" / "config").rename(audit.parent.parent / "elsewhere")
-    (audit.parent / ".git" / "config").symlink_to("../../elsewhere")
-
-
-def alternates(audit: Path, _: Path) -> None:
-    git(audit.parent.parent, "init", "-q", "others")
-    (audit.parent / ".git" / "objects" / "info" / "alternates").write_text(
-        str(audit.parent.parent / "others" / ".git" / "objects")
-    )
-
-
-def piped(name: str) -> Callable[[Path, Path], None]:
-    def lay(audit: Path, _: Path) -> None:
-        (audit.parent / ".git" / name).unlink(missing_ok=True)
-        os.mkfifo(audit.parent / ".git" / name)
-
-    return lay
-
-
-def linked_to_a_pipe(audit: Path, _: Path) -> None:
-    os.mkfifo(audit.parent.parent / "pipe")
-    (audit.parent / ".git" / "packed-refs").symlink_to("../../pipe")
-
-
-FILES: Mapping[str, tuple[Callable[[Path, Path], None], str]] = {
-    "a bare repository": (bare_within, "looks like a bare repository"),
-    "an empty one nearer": (empty_nearer, "is nearer"),
-    "a link": (linked, "is a symbolic link"),
-    "a link to settings": (linked_settings, "is a symbolic link"),
-    "objects elsewhere": (alternates, "objects stored elsewhere"),
-    "a pipe for its settings": (piped("config"), "is a pipe"),
-    "a pipe for HEAD": (piped("HEAD"), "is a pipe"),
-    "a pipe for a branch": (piped("refs/heads/other"), "is a pipe"),
-    "a pipe for attributes": (piped("info/attributes"), "is a pipe"),
-    "a pipe for objects": (piped("objects/info/commit-graph"), "is a pipe"),
-    "a link to a pipe": (linked_to_a_pipe, "is a pipe"),
-}
-
-
-@pytest.mark.parametrize("kind", FILES)
-def test_files_that_a_repository_may_not_have(audit: Path, program: Path, kind: str, figures: Figures) -> None:
-    lay, told = FILES[kind]
-    lay(audit, program)
-
-    def message() -> str:
-        with pytest.raises(RunbookError) as error:
-            verify(audit)
-        return str(error.value)
-
-    assert told in str(within(60, message))
-    assert not program.with_name("ran").exists()
-    figures["hostile"] += 1
-
-
-def test_settings_that_people_have(audit: Path) -> None:
-    for setting in (
-        "user.name=x", "user.signingKey=x", "commit.gpgSign=true", "gpg.format=ssh", "core.autocrlf=input",
-        "remote.origin.url=https://forge.example/o/r", "remote.origin.fetch=+refs/heads/*:refs/remotes/origin/*",
-        "branch.a.b.merge=refs/heads/a.b", "submodule.x.url=../x", "http.https://forge.example/.extraheader=X: y",
-        "gc.auto=0", "pull.rebase=true", "lfs.repositoryformatversion=0",
-    ):  # fmt: skip
-        name, _, value = setting.partition("=")
-        git(audit, "config", name, value)
-    assert verify(audit)[0] == []
-
-
-# -- commands that read a checkout -------------------------------------------------------------------------------------
 
 READING = (
     ("check",), ("check", "--ref", "HEAD"), ("check", "--ref", "HEAD~1"),
