@@ -29,6 +29,7 @@ EXPRESSIONS = expressions()
 GIVEN = {
     "text.untrusted_regex.named_groups: pattern": "compiled alone",
     "text.untrusted_regex.spans: import regex": "matches the pattern of a pins file, with a limit",
+    "workflow.ci_triggers._full_match: import regex": "matches the filter of a workflow, with a limit",
 }
 
 
