@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from runbook_lib.clients.registry.cache import ago
-from runbook_lib.clients.registry.client import Registry, Tags
+from runbook_lib.clients.registry.client import Registry
 from runbook_lib.clients.registry.lookup import read, reference
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.images import almanac
@@ -20,7 +19,7 @@ from runbook_lib.images.reference import Image, ImageRef, Tag
 from runbook_lib.images.tags.coreweave import CoreWeaveTag, search
 
 
-def listed(ref: ImageRef, known: Tags, constraints: Sequence[str]) -> tuple[Sequence[Tag], int]:
+def listed(ref: ImageRef, names: Sequence[str], constraints: Sequence[str]) -> tuple[Sequence[Tag], int]:
     """Return the tags that the image's family can parse, newest first, and the number of other tags.
 
     ``constraints``, such as ``cuda>=12.9``, work for CoreWeave's images, whose tags describe their contents.  Raises
@@ -32,7 +31,7 @@ def listed(ref: ImageRef, known: Tags, constraints: Sequence[str]) -> tuple[Sequ
             f"The tags of {ref.name} do not describe the image's contents, so they cannot be filtered by "
             f"{' '.join(constraints)!r}. Constraints work only for CoreWeave's ml-containers; leave them out."
         )
-    listing = family.listed(known.names)
+    listing = family.listed(names)
     tags: list[Tag] = sorted([*listing.releases, *listing.candidates, *listing.specials], reverse=True)
     if constraints:
         tags = list(search([tag for tag in tags if isinstance(tag, CoreWeaveTag)], " ".join(constraints)))
@@ -43,12 +42,10 @@ def command_list(options: argparse.Namespace) -> int:
     """Print one tag per line; return 0 if there is a tag, 1 if there is none."""
     ref = ImageRef.parse(options.image)
     with Registry.connect(ref) as registry:
-        known = registry.known_tags()
-    tags, unreadable = listed(ref, known, options.constraint)
+        names = registry.tags()
+    tags, unreadable = listed(ref, names, options.constraint)
     for tag in tags:
         print(tag if tag.kind == "release" else f"{tag}  {tag.kind}")
-    if known.problem:
-        print(f"This list was read {ago(known.age)}: {known.problem}", file=sys.stderr)
     if unreadable:
         print(f"Left out: {unreadable} in another format.", file=sys.stderr)
     if not tags:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.registry.cache import ago
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.clients.registry.lookup import verify_tag
 from runbook_lib.errors import RunbookError
@@ -78,7 +77,7 @@ def _tags(ref: ImageRef, family: AnyFamily, pinned: Collection[str]) -> Choices:
     """
     try:
         with Registry.connect(ref) as registry:
-            known = registry.known_tags()
+            listed = registry.tags()
     except RunbookError as error:
         return Choices((), f"The registry could not be queried: {error} Type the tag instead.")
     editions = set()
@@ -87,17 +86,16 @@ def _tags(ref: ImageRef, family: AnyFamily, pinned: Collection[str]) -> Choices:
             editions.add(edition(family.read(name)))
         except RunbookError:
             continue  # a tag of the repository's own
-    releases = family.listed(known.names).releases
+    releases = family.listed(listed).releases
     if editions:
         names = [str(tag) for tag in sorted(releases, key=lambda tag: edition(tag) not in editions)]
     else:
         names = [str(tag) for tag in releases]
-    note = f"This list was read {ago(known.age)}: {known.problem}" if known.problem else ""
     if not names:
-        return Choices((), f"{ref.name} has no known release. Type the tag. {note}".strip())
+        return Choices((), f"{ref.name} has no known release. Type the tag.")
     marks = {names[0]: " (newest)"} | dict.fromkeys(pinned, " (pinned now)")
     offered = names[:_TAGS] + [name for name in names[_TAGS:] if name in pinned]
-    return Choices(tuple(Choice(name, f"{name}{marks.get(name, '')}") for name in offered), note)
+    return Choices(tuple(Choice(name, f"{name}{marks.get(name, '')}") for name in offered))
 
 
 def tag_problem(repository: Repository, tag: Tag) -> str:

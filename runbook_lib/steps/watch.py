@@ -12,7 +12,7 @@ from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.clients.registry.client import Registry
-from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.linked_work_tree import linked_work_tree
 from runbook_lib.images import driver_check, families
@@ -143,11 +143,12 @@ def _watch_group(
         sentence = f"The pins on {bump.base} do not agree ({current}). Fix them first: `runbook check` lists them."
         return replace(result, state="needs a person", sentence=sentence)
     image = replace(ImageRef.parse(group.image), tag=current)
-    with Registry.connect(image, max_age=0.0) as registry:
-        known_tags = registry.known_tags()
-    if known_tags.problem:
-        raise CannotTell(f"{known_tags.problem} The newest tag is unknown, so nothing was proposed.")
-    newer = families.newer_releases(group.family, group.family.read(current), known_tags.names)
+    with Registry.connect(image) as registry:
+        try:
+            tags_of_image = registry.tags()
+        except Unreachable as error:
+            raise CannotTell(f"{error} The newest tag is unknown, so nothing was proposed.") from error
+    newer = families.newer_releases(group.family, group.family.read(current), tags_of_image)
     if not newer:
         return replace(result, sentence=f"{current} is the newest release of {image.name}.")
     github = pull_request.connect_github(result.repository, bump)

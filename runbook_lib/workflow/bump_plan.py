@@ -8,7 +8,7 @@ from functools import partial
 from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
-from runbook_lib.clients.registry.client import FRESH, Registry
+from runbook_lib.clients.registry.client import Registry
 from runbook_lib.clients.registry.lookup import verify_tag
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.images import almanac
@@ -108,16 +108,14 @@ def plan_bump(branch: BumpBranch) -> PlannedBump:
         return PlannedBump(bump, NO_PLAN, None, Check("the image exists", "skipped", "No tag was given."))
     plan, base_plan = plan_commit(branch, branch.start), plan_commit(branch, branch.base_commit)
     _refuse_other_content(branch, plan, base_plan)
-    # A run that publishes needs the registry's current answer, not a cached one.
-    age = 0.0 if bump.publish else FRESH
     base_tag = _base_tag(bump, base_plan)
-    connection = Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}"), max_age=age)
+    connection = Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}"))
     with connection as registry, ThreadPoolExecutor(1) as pool:  # in parallel, because a distant registry is slow
-        old_image = pool.submit(_base_image, registry.copy(), base_tag)
+        old_image = pool.submit(_base_image, registry, base_tag)
         check, image = verify_tag(registry, bump.tag, plan.platforms, sites.family)
     for name in plan.images:
         if name != sites.image and check.status == "passed":
-            with Registry.connect(ImageRef.parse(f"{name}:{bump.tag}"), max_age=age) as registry:
+            with Registry.connect(ImageRef.parse(f"{name}:{bump.tag}")) as registry:
                 check, _ = verify_tag(registry, bump.tag, plan.platforms, sites.family)
     old = old_image.result()
     changes = compare(old, image, (str(base_tag), str(bump.tag))) if old and image else None
@@ -146,8 +144,7 @@ def _digest(bump: Bump, name: str) -> str:
     Raises RunbookError if it is unknown.
     """
     reference = ImageRef.parse(f"{name}:{bump.tag}")
-    # A digest to be written must be current; for a preview a cached answer is good enough.
-    with Registry.connect(reference, max_age=0.0 if bump.publish else FRESH) as registry:
+    with Registry.connect(reference) as registry:
         image = registry.image(str(bump.tag))
     if image is None:
         raise CannotTell(

@@ -179,6 +179,6 @@ def _tags(repository: str) -> tuple[tuple[str, ...], str]:
     """Return an image's tags, or the reason why they cannot be read."""
     try:
         with Registry.connect(ImageRef.parse(repository), os.environ) as registry:
-            return registry.known_tags().names, ""
+            return tuple(registry.tags()), ""
     except RunbookError as error:
         return (), str(error)

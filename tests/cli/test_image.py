@@ -6,7 +6,6 @@ import pytest
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.cli.image import listed
-from runbook_lib.clients.registry.client import Tags
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.practice.registry.server import RegistryServer
@@ -31,7 +30,7 @@ NEW = "1234567-nccl-cuda13.2.1-ubuntu24.04-nccl2.30.4-1-torch2.10.0-abi1"
 def test_tags_are_listed_newest_first(
     image: str, names: list[str], constraints: list[str], found: list[str], others: int
 ) -> None:
-    tags, count = listed(ImageRef.parse(image), Tags(tuple(names)), constraints)
+    tags, count = listed(ImageRef.parse(image), names, constraints)
     assert ([str(tag) for tag in tags], count) == (found, others)
 
 
@@ -44,13 +43,12 @@ def test_tags_are_listed_newest_first(
 )
 def test_an_invalid_constraint_is_reported(image: str, constraint: str, says: str) -> None:
     with pytest.raises(RunbookError, match=says):
-        listed(ImageRef.parse(image), Tags((OLD,)), [constraint])
+        listed(ImageRef.parse(image), [OLD], [constraint])
 
 
 def test_the_command_prints_a_tag_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     server = RegistryServer()
     monkeypatch.setenv("RUNBOOK_REGISTRY", server.url)
-    monkeypatch.setenv("RUNBOOK_CACHE", "off")
     assert main(["image", "list", "nvcr.io/nvidia/pytorch"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines == sorted(lines, reverse=True)
@@ -79,7 +77,6 @@ def test_a_driver_is_judged_by_the_tag_where_the_registry_cannot_be_read(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
-    monkeypatch.setenv("RUNBOOK_CACHE", "off")
     assert main(["image", "driver", image, "--driver", driver]) == status
     text = capsys.readouterr().out
     assert "could not be read" in text
@@ -91,7 +88,6 @@ def test_no_verdict_is_guessed_from_a_tag_without_documents(
     image: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
-    monkeypatch.setenv("RUNBOOK_CACHE", "off")
     assert main(["image", "driver", image, "--driver", "575.51.03"]) == 2
     assert capsys.readouterr().out == ""
 
@@ -107,7 +103,6 @@ def test_a_month_of_the_almanac_is_read_from_the_registry(
 ) -> None:
     server = RegistryServer()
     monkeypatch.setenv("RUNBOOK_REGISTRY", server.url)
-    monkeypatch.setenv("RUNBOOK_CACHE", "off")
     assert main(["image", "facts", "26.04-py3"]) == 0
     (entry,) = tomllib.loads(capsys.readouterr().out)["month"]["26.04"]
     assert entry["source"] == "registry"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from runbook_lib.clients.registry.client import Registry, Tags
+from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError
 from runbook_lib.forms import choices
 from runbook_lib.images.families import ALIBABA, NEMO, NGC
@@ -37,8 +37,8 @@ from runbook_lib.pins.sites import PinGroup, Sites
 )
 def test_the_newest_is_that_of_the_pinned_edition(monkeypatch, family, names, pinned, offered):
     class Known:
-        def known_tags(self):
-            return Tags(tuple(names))
+        def tags(self):
+            return names
 
     monkeypatch.setattr(Registry, "connect", lambda ref: contextlib.nullcontext(Known()))
     group = replace(MEGATRON_LM.sites.groups[0], family=family)
@@ -56,8 +56,8 @@ def test_the_tags_of_every_group_are_offered(monkeypatch):
         def __init__(self, names):
             self.names = names
 
-        def known_tags(self):
-            return Tags(tuple(self.names))
+        def tags(self):
+            return self.names
 
     monkeypatch.setattr(Registry, "connect", lambda ref: contextlib.nullcontext(Known(published[ref.name])))
     groups = (PinGroup(PYTORCH, NGC, "a"), PinGroup(NEMO_IMAGE, NEMO, "b"), PinGroup(PYTORCH, NGC, "c"))

@@ -29,7 +29,6 @@ SAME = image(amd64=CUDA_12_9, arm64=CUDA_12_9)
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     server = RegistryServer()
     monkeypatch.setenv("RUNBOOK_REGISTRY", server.url)
-    monkeypatch.setenv("RUNBOOK_CACHE", "off")
     yield
     server.close()
 

@@ -392,7 +392,7 @@ def test_a_failing_git_is_quoted(tmp_path: Path) -> None:
 def test_reset_removes_the_world_and_its_folder(home: Path) -> None:
     assert practice.reset() is False
     with practice.start() as made, Registry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch"), made.env) as registry:
-        assert registry.tags()  # leaves its answers in the world's cache
+        assert registry.tags()
     assert practice.reset() is True
     assert not home.exists()
     assert practice.reset() is False

@@ -14,7 +14,6 @@ from figures import Figures
 from small_runbooks import ROOT, papermill
 
 from runbook_lib import practice
-from runbook_lib.clients.registry.cache import Cache
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.records import archive
@@ -126,8 +125,6 @@ def test_nobody_else_reads_what_is_not_public(
         for place in {tmp_path / "world", kernel._folder, *(tmp_path / "tmp").iterdir()}:
             assert stat.S_IMODE(place.stat().st_mode) & 0o077 == 0, place
             figures["hostile"] += 1
-    Cache(tmp_path / "cache").keep("key", b"{}", {})
-    assert stat.S_IMODE((tmp_path / "cache").stat().st_mode) & 0o077 == 0
 
 
 def open_to_others(*places: Path) -> list[Path]:

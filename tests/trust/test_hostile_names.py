@@ -179,7 +179,6 @@ def test_the_command_line(
     if "\x00" in name or len(name) > 10_000:
         return  # no program can be given them
     monkeypatch.chdir(checkout.path)
-    monkeypatch.setenv("RUNBOOK_CACHE", "off")
     monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
     try:
         status = main([word.format(name) for word in words.split()])

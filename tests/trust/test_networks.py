@@ -68,7 +68,7 @@ def ask_gitlab(url: str, transport: httpx.BaseTransport | None = None) -> object
 
 
 def ask_registry(url: str) -> object:
-    env = {"RUNBOOK_REGISTRY": url, "RUNBOOK_CACHE": "off", "NGC_API_KEY": TOKEN}
+    env = {"RUNBOOK_REGISTRY": url, "NGC_API_KEY": TOKEN}
     return Registry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3"), env, sleep=lambda _: None).tags()
 
 
@@ -229,7 +229,7 @@ def test_no_registry_leads_inwards_or_to_plain_http(location: str, through: str)
         credentials.append(request.headers.get("Authorization", ""))
         return httpx.Response(200, json={"name": "nvidia/pytorch", "tags": ["26.04-py3"], "token": "x"})
 
-    env = {"RUNBOOK_REGISTRY": "https://forge.example", "RUNBOOK_CACHE": "off", "NGC_API_KEY": TOKEN}
+    env = {"RUNBOOK_REGISTRY": "https://forge.example", "NGC_API_KEY": TOKEN}
     ref = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
     transport = httpx.MockTransport(answer)
     with Registry.connect(ref, env, transport=transport, sleep=lambda _: None) as made, pytest.raises(RunbookError):

@@ -71,7 +71,7 @@ def ask_all(url: str) -> None:
         GitHub("o/r", {"GITHUB_TOKEN": "x", "GITHUB_API_URL": url}).comments(1)
     with contextlib.suppress(RunbookError):
         GitLab({"GITLAB_URL": url, "GITLAB_TOKEN": "x", "GITLAB_PROJECT": "a/b"}).pipeline_jobs(1)
-    env = {"RUNBOOK_REGISTRY": url, "RUNBOOK_CACHE": "off"}
+    env = {"RUNBOOK_REGISTRY": url}
     ref = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
     with contextlib.suppress(RunbookError), Registry.connect(ref, env, sleep=lambda _: None) as registry:
         registry.tags()
@@ -153,7 +153,7 @@ def test_a_layer_of_impossible_size_is_refused() -> None:
             return httpx.Response(200, content=b"{}")
         return httpx.Response(404)
 
-    env = {"RUNBOOK_REGISTRY": "https://forge.example", "RUNBOOK_CACHE": "off"}
+    env = {"RUNBOOK_REGISTRY": "https://forge.example"}
     ref = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
     transport = httpx.MockTransport(answer)
     with Registry.connect(ref, env, transport=transport, sleep=lambda _: None) as made, pytest.raises(RunbookError):

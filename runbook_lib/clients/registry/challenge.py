@@ -1,4 +1,4 @@
-"""The challenge of a registry that requires a login, and the challenges of well-known registries.
+"""The challenge of a registry that requires a login.
 
 Source of the format: the token challenge of the distribution project, used by nvcr.io and most others.
 """
@@ -10,13 +10,6 @@ from typing import Any
 import httpx
 
 from runbook_lib.transport import urls
-
-#: The first reply of well-known registries, by host, which saves a round trip.
-KNOWN = {
-    "nvcr.io": 'Bearer realm="https://nvcr.io/proxy_auth"',
-    "ghcr.io": 'Bearer realm="https://ghcr.io/token",service="ghcr.io"',
-    "registry-1.docker.io": 'Bearer realm="https://auth.docker.io/token",service="registry.docker.io"',
-}
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,10 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import httpx
 
-from runbook_lib.clients.registry.cache import Cache
 from runbook_lib.clients.registry.connection import Connection, RegistryAnswer, parse_address
 from runbook_lib.clients.registry.credentials import CredentialLookup, docker, ngc
 from runbook_lib.errors import CannotTell, Unreachable
@@ -28,32 +26,20 @@ _PAGES, _MEMBERS = 100, 50  # more pages of tags, or more platforms, than any re
 _TAGS = 100_000
 _LISTING = 60.0  # seconds for all pages of tags
 _THREADS = 4  # requests side by side
-FRESH = 300.0  # seconds for which a cached reply about a tag is used
 _HUB = "registry-1.docker.io"  # the host of Docker's own registry, docker.io
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Tags:
-    """Every tag, in the registry's order, from ``age`` seconds ago; ``problem`` is the reason for an old list."""
-
-    names: tuple[str, ...]
-    age: float = 0.0
-    problem: str = ""
-
-
 class Registry:
     """One repository of a registry.  Its methods raise Unreachable without a reply, CannotTell if it is invalid."""
 
-    def __init__(self, connection: Connection, *, offline: bool = False) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._offline = offline
-        self._ages: list[float] = [0.0]
 
     @classmethod
     def connect(
-        cls, ref: ImageRef, env: Mapping[str, str] = os.environ, *, max_age: float = FRESH,
+        cls, ref: ImageRef, env: Mapping[str, str] = os.environ, *,
         transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] = time.sleep,
     ) -> Self:  # fmt: skip
         """Return the repository of ``ref``, at RUNBOOK_REGISTRY or else at its own registry.  Sends nothing yet.
@@ -61,7 +47,6 @@ class Registry:
         RUNBOOK_REGISTRY is the URL for every registry, or a comma-separated list of ``nvcr.io=https://…``.
         NGC_API_KEY is for images of nvcr.io, which issued it; at another address for them, the credentials of ``docker
         login`` for that address come first.  For any other image the files and helpers of ``docker login`` are used.
-        A cached reply about a tag is used for ``max_age`` seconds; content by digest forever.
         """
         override = _override(ref.registry, env)
         hub = ref.registry == "docker.io"
@@ -77,8 +62,7 @@ class Registry:
                 return ngc(key)
             return lookup
 
-        options: dict[str, Any] = {"max_age": max_age, "transport": transport, "sleep": sleep}
-        return cls(Connection(address, repository, find, cache=Cache.of(env), **options))
+        return cls(Connection(address, repository, find, transport=transport, sleep=sleep))
 
     @property
     def name(self) -> str:
@@ -94,19 +78,6 @@ class Registry:
     def close(self) -> None:
         """Close the connections."""
         self._connection.close()
-
-    @property
-    def age(self) -> float:
-        """Seconds since the registry gave the oldest reply that was used; 0 if all are of now."""
-        return max(self._ages, key=abs)
-
-    def offline(self) -> "Registry":
-        """Return the repository as last read, only from the cache."""
-        return Registry(self._connection, offline=True)
-
-    def copy(self) -> "Registry":
-        """Return the repository, with the same connections and a separate ``age``."""
-        return Registry(self._connection, offline=self._offline)
 
     def image(self, reference: str) -> Image | None:
         """Return the image of a tag or a digest, or None if the registry does not have it."""
@@ -134,7 +105,7 @@ class Registry:
         tags: list[str] = []
         end = time.monotonic() + _LISTING
         for _ in range(_PAGES):
-            answer = self._get(path, "application/json")
+            answer = self._connection.get(path, "application/json")
             if answer is None:
                 return []
             document = answer.json()
@@ -147,7 +118,6 @@ class Registry:
             if len(tags) > _TAGS:
                 raise CannotTell(f"The list of tags of {self.name} has more than {_TAGS} entries, which were not read.")
             query = self._next_page(answer)
-            self._connection.keep(path, answer)
             if query is None:
                 return tags
             if time.monotonic() > end:
@@ -157,28 +127,6 @@ class Registry:
                 )
             path = f"tags/list?{query}"
         raise CannotTell(f"The list of tags of {self.name} has more than {_PAGES} pages, which were not read.")
-
-    def known_tags(self) -> Tags:
-        """Return every tag, or those in the cache, with age and reason, if the registry cannot be reached."""
-        try:
-            return Tags(tuple(self.tags()), self.age)
-        except Unreachable as error:
-            cached = self.offline()
-            if not (names := cached.tags()):
-                raise
-            return Tags(tuple(names), cached.age, str(error))
-
-    def look(self, reference: str) -> tuple[Image | None, Tags]:
-        """Return ``image`` and ``known_tags``, requested in parallel."""
-        with ThreadPoolExecutor(1) as pool:
-            tags = pool.submit(self.known_tags)
-            return self.image(reference), tags.result()
-
-    def _get(self, path: str, accept: str) -> RegistryAnswer | None:
-        answer = self._connection.remembered(path) if self._offline else self._connection.get(path, accept)
-        if answer is not None and answer.age:
-            self._ages.append(answer.age)
-        return answer
 
     def _next_page(self, answer: RegistryAnswer) -> str | None:
         match = re.search(r'<([^<>]*)>\s*;[^,<]*\brel="?next\b', answer.headers.get("Link", ""))
@@ -203,11 +151,10 @@ class Registry:
         described = self._take(manifest, "config", dict)
         parts = [described, *self._take(manifest, "layers", list)]
         config_digest = self._digest(self._take(described, "digest", str))
-        answer = self._get(f"blobs/{config_digest}", "*/*")
+        answer = self._connection.get(f"blobs/{config_digest}", "*/*")
         if answer is None:
             raise CannotTell(f"{self.name}@{digest} refers to a config that the registry does not have.")
         self._verify(answer, config_digest)
-        self._connection.keep(f"blobs/{config_digest}", answer)
         config = answer.json()
         system, architecture = (self._take(config, field, str) for field in ("os", "architecture"))
         inner = self._take(config, "config", dict, default={})
@@ -231,7 +178,7 @@ class Registry:
         """Return the manifest or index of a tag or a digest, with its digest, or None if there is none."""
         by_digest = ":" in reference
         wanted = self._digest(reference) if by_digest else reference
-        answer = self._get(f"manifests/{wanted}", ", ".join(_INDEXES + _MANIFESTS))
+        answer = self._connection.get(f"manifests/{wanted}", ", ".join(_INDEXES + _MANIFESTS))
         if answer is None:
             return None
         document = answer.json()
@@ -246,8 +193,6 @@ class Registry:
         computed = "sha256:" + hashlib.sha256(answer.body).hexdigest()
         digest = wanted if by_digest else self._digest(answer.headers.get("Docker-Content-Digest", computed))
         self._verify(answer, digest)
-        self._connection.keep(f"manifests/{wanted}", answer)
-        self._connection.keep(f"manifests/{digest}", answer)
         return document, digest
 
     def _digest(self, text: str) -> str:

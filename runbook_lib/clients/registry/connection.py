@@ -1,11 +1,10 @@
-"""HTTP to one repository of an OCI registry: sign-in, time limits, few retries, bounded replies, a cache.
+"""HTTP to one repository of an OCI registry: sign-in, time limits, few retries, bounded replies.
 
 Nothing here knows about manifests.  Standards: the OCI distribution specification and the token
 challenge of the distribution project, used by nvcr.io and most others.
 """
 
 import functools
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,8 +13,7 @@ from typing import Any
 
 import httpx
 
-from runbook_lib.clients.registry.cache import Cache
-from runbook_lib.clients.registry.challenge import KNOWN, Challenge, is_private, token, web_address
+from runbook_lib.clients.registry.challenge import Challenge, is_private, token, web_address
 from runbook_lib.clients.registry.credentials import CredentialLookup
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.transport import urls
@@ -28,24 +26,16 @@ TIMEOUT = httpx.Timeout(10, connect=5)  # seconds
 DEADLINE = 30.0  # seconds for a complete reply
 _PAUSES = (0.5, 1.5)  # seconds before each further attempt
 _PATIENCE = 10.0  # seconds; if a registry asks for a longer pause, the user has to retry
-_CACHED_HEADERS = ("Content-Type", "Docker-Content-Digest", "ETag", "Link")
-_CHALLENGE_AGE = 24 * 3600.0  # seconds for which a cached challenge is used
 
 
 @dataclass(frozen=True)
 class RegistryAnswer:
-    """A registry's reply.
-
-    ``url`` is the final URL after redirects.  ``cached``: from the cache, without a request; ``age``: seconds since the
-    registry sent it, 0 for a new reply or for content by digest.
-    """
+    """A registry's reply; ``url`` is the final URL after redirects."""
 
     status: int
     url: httpx.URL
     headers: httpx.Headers
     body: bytes
-    cached: bool = False
-    age: float = 0.0
 
     def json(self) -> Any:
         """Return the parsed body.  Raises Unreachable if it is not JSON, and CannotTell for too many values."""
@@ -60,22 +50,19 @@ class RegistryAnswer:
 class Connection:
     """GET requests to one repository.
 
-    ``find`` is called when the registry wants credentials, as well-known ones always do; the result goes to the
-    registry and to its token service, over TLS, and nowhere else.  A registry at plain HTTP gets nothing,
-    nor does its token service: somebody else may have replied in its place.  A cached reply of at most
-    ``max_age`` seconds is not requested again.
+    ``find`` is called when the registry wants credentials; the result goes to the registry and to its token service,
+    over TLS, and nowhere else.  A registry at plain HTTP gets nothing, nor does its token service: somebody else may
+    have replied in its place.
     """
 
     def __init__(
         self, address: httpx.URL, repository: str, find: Callable[[], CredentialLookup] = CredentialLookup, *,
-        cache: Cache | None = None, max_age: float = 0.0, transport: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        transport: httpx.BaseTransport | None = None, sleep: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
         self.address, self.repository = address, repository
         self._credentials = functools.cache(find)
-        self._cache, self._max_age = cache, max_age
         self._authorization: dict[str, str] = {}
-        self._signing, self._prepared = threading.Lock(), False
+        self._signing = threading.Lock()
         self._client = Client(
             address, timeout=TIMEOUT, deadline=DEADLINE, largest=_LARGEST, pauses=_PAUSES, patience=_PATIENCE,
             transport=transport, sleep=sleep,
@@ -92,58 +79,23 @@ class Connection:
 
     def get(self, path: str, accept: str) -> RegistryAnswer | None:
         """Return the reply to GET ``/v2/<repository>/<path>``; None if the registry does not have it."""
-        cached = self.remembered(path)
-        if cached and (_digest(path) or 0 <= cached.age <= self._max_age):
-            return cached
-        url = self._url(path)
-        headers = {"Accept": accept}
-        if cached and "ETag" in cached.headers:
-            headers["If-None-Match"] = cached.headers["ETag"]
-        answer = self._signed_in(url, headers)
+        url = self.address.join(f"/v2/{self.repository}/{path}")
+        answer = self._signed_in(url, {"Accept": accept})
         if answer.status in (401, 403):
             raise Unreachable(f"{self.name} refuses read access (HTTP {answer.status}). {self._advice()}")
-        if answer.status == 304 and cached:
-            return RegistryAnswer(200, url, cached.headers, cached.body)
         if "html" in answer.headers.get("Content-Type", ""):
             raise Unreachable(
                 f"{answer.url.host} replied with a web page (HTTP {answer.status}) instead of a registry's reply. "
                 "There may be a proxy or a login page in between, or RUNBOOK_REGISTRY may be wrong."
             )
         if answer.status == 404:
-            if cached and self._cache:
-                self._cache.forget(str(url))
             return None
         if answer.status != 200:
             raise Unreachable(f"{self.name} answered with an unexpected HTTP {answer.status}. Try again later.")
         return answer
 
-    def remembered(self, path: str) -> RegistryAnswer | None:
-        """Return the last valid reply, without a request."""
-        if self._cache is None:
-            return None
-        url, digest = self._url(path), _digest(path)
-        entry = self._cache.content(digest) if digest else self._cache.entry(str(url))
-        if entry is None:
-            return None
-        return RegistryAnswer(200, url, httpx.Headers(dict(entry.headers)), entry.body, cached=True, age=entry.age)
-
-    def keep(self, path: str, answer: RegistryAnswer) -> None:
-        """Store a reply that proved to be valid."""
-        if self._cache is None or answer.cached:
-            return
-        if digest := _digest(path):
-            self._cache.keep_content(digest, answer.body)
-        else:
-            cached = {name: answer.headers[name] for name in _CACHED_HEADERS if name in answer.headers}
-            self._cache.keep(str(self._url(path)), answer.body, cached)
-
-    def _url(self, path: str) -> httpx.URL:
-        return self.address.join(f"/v2/{self.repository}/{path}")
-
     def _signed_in(self, address: httpx.URL, headers: Mapping[str, str]) -> RegistryAnswer:
         """Return the reply to a request, after signing in if the registry wants that."""
-        if not self._authorization:
-            self._prepare()
         authorization = self._authorization
         answer = self._request(address, headers, authorization)
         # A challenge from a redirect's target is not the registry's, so it gets nothing.
@@ -151,31 +103,8 @@ class Connection:
             return answer
         with self._signing:
             if self._authorization is authorization:  # otherwise another thread has signed in in the meantime
-                header = answer.headers.get("WWW-Authenticate", "")
-                self._authorization = self._sign_in(header)
-                if self._cache and is_private(self.address):
-                    self._cache.keep(f"challenge {self.address}", header.encode(), {})
+                self._authorization = self._sign_in(answer.headers.get("WWW-Authenticate", ""))
         return self._request(address, headers, self._authorization)
-
-    def _prepare(self) -> None:
-        """Sign in with a known challenge, which saves the round trip that only fetches it."""
-        key = f"challenge {self.address}"
-        with self._signing:
-            if self._authorization or self._prepared:
-                return
-            self._prepared = True
-            challenge = KNOWN.get(self.address.netloc.decode(), "")
-            if self._cache and is_private(self.address):
-                cached = self._cache.entry(key)
-                if cached and 0 <= cached.age <= _CHALLENGE_AGE:
-                    challenge = cached.body.decode("utf-8", "replace")
-            if not challenge:
-                return
-            try:
-                self._authorization = self._sign_in(challenge)
-            except Unreachable:
-                if self._cache:
-                    self._cache.forget(key)
 
     def _sign_in(self, text: str) -> dict[str, str]:
         """Return the header that a challenge asks for.
@@ -254,9 +183,3 @@ def parse_address(text: str) -> httpx.URL:
             "http://127.0.0.1:5001 or https://mirror.example.com, or nvcr.io=https://mirror.example.com for one only."
         )
     return address
-
-
-def _digest(path: str) -> str:
-    """Return the digest in a path; empty for a name, whose meaning may change."""
-    match = re.fullmatch(r"(?:manifests|blobs)/(sha(?:256|512):[0-9a-f]+)", path)
-    return match[1] if match else ""

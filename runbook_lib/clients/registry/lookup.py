@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from runbook_lib.checks import Check
-from runbook_lib.clients.registry.cache import ago
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.images.families import FAMILIES, NGC, AnyFamily, edition, family_of, named_image
@@ -67,7 +66,7 @@ def verify_tag(
     try:
         image = registry.image(str(tag))
     except Unreachable as error:
-        return Check(name, "skipped", f"{error}{_last_known(registry, tag)}"), None
+        return Check(name, "skipped", str(error)), None
     except CannotTell as error:
         return Check(name, "failed", str(error)), None
     if image is None:
@@ -76,8 +75,7 @@ def verify_tag(
     if missing := sorted(set(platforms) - image.platforms.keys()):
         sentence = f"{registry.name}:{tag} exists for {existing}, and not for {_and(missing)}."
         return Check(name, "failed", f"{sentence} {newest(registry, tag, family)}"), image
-    read = f" It was read {ago(registry.age)}." if registry.age else ""
-    return Check(name, "passed", f"{registry.name}:{tag} is {image.digest}, for {existing}.{read}"), image
+    return Check(name, "passed", f"{registry.name}:{tag} is {image.digest}, for {existing}."), image
 
 
 def newest(registry: Registry, tag: Tag, family: AnyFamily) -> str:
@@ -96,20 +94,6 @@ def newest(registry: Registry, tag: Tag, family: AnyFamily) -> str:
     if not alternatives:
         return "It has no tag of this kind."
     return f"Its newest tags are {', '.join(map(str, alternatives[:5]))}: choose one of them, or wait."
-
-
-def _last_known(registry: Registry, tag: Tag) -> str:
-    cached = registry.offline()
-    try:
-        image, tags = cached.image(str(tag)), cached.tags()
-    except CannotTell:
-        return ""
-    if image is not None:
-        return f" When it was last read, {ago(cached.age)}, {tag} was {image.digest}, for {_and(image.platforms)}."
-    if not tags:
-        return ""
-    verb = "contains" if str(tag) in tags else "does not contain"
-    return f" The list of tags, read {ago(cached.age)}, {verb} {tag}."
 
 
 def _and(names: Iterable[str]) -> str:

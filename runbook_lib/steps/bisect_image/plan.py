@@ -171,7 +171,7 @@ def _read_images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) 
     """Add each image from good to bad, with its size, to a new search's ledger; writes nothing."""
     sites, tags = branch.bump.repository.sites, []
     with Registry.connect(ImageRef.parse(f"{sites.image}:{request.bad}")) as registry:
-        listed = sites.family.listed(registry.known_tags().names)
+        listed = sites.family.listed(registry.tags())
         for tag in reversed((*listed.releases, *listed.specials)):
             if edition(tag) == edition(request.good) and not tag < request.good and not request.bad < tag:
                 tags.append(tag)

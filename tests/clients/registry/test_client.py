@@ -7,6 +7,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -14,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runbook_lib.clients.registry.cache import ago
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.clients.registry.credentials import docker
 from runbook_lib.clients.registry.lookup import verify_tag
@@ -42,8 +42,6 @@ class Fake:
 
     def handle(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
-        if request.url.host == "nvcr.io" and path == "/proxy_auth" and path not in self.answers:
-            return httpx.Response(404)  # where nvcr.io gives its tokens: this one is open
         self.requests.append(request)
         answer = self.answers.get(path) or self.answers.get("*")
         if answer is not None:
@@ -154,6 +152,21 @@ def test_a_config_without_environment_is_still_an_image(fake: Fake, config: dict
     assert image.platforms["windows/amd64"].size == len(blob.data)
 
 
+def test_the_platforms_are_read_side_by_side(fake: Fake) -> None:
+    both = threading.Barrier(2, timeout=60)
+    index = HELD.manifests[HELD.tags["26.04-py3"]]
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        if "/manifests/sha256" in request.url.path:
+            both.wait()
+        return Fake().handle(request)
+
+    fake.answers["*"] = handle
+    image = fake.registry().image("26.04-py3")
+    assert image is not None
+    assert len(image.platforms) == len(json.loads(index.data)["manifests"])
+
+
 def test_tags_are_read_to_the_last_page(fake: Fake) -> None:
     def page(request: httpx.Request) -> httpx.Response:
         if request.url.params.get("last") == "b c":
@@ -177,17 +190,25 @@ def test_no_repository_and_no_tags_are_both_an_empty_list(fake: Fake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "origin"),
+    ("image", "told", "origin"),
     [
-        ({}, "https://nvcr.io"),
-        ({"RUNBOOK_REGISTRY": " "}, "https://nvcr.io"),
-        ({"RUNBOOK_REGISTRY": "http://127.0.0.1:5001"}, "http://127.0.0.1:5001"),
-        ({"RUNBOOK_REGISTRY": "https://mirror.example.com/"}, "https://mirror.example.com"),
+        ("nvcr.io/a", "", "https://nvcr.io"),
+        ("nvcr.io/a", " ", "https://nvcr.io"),
+        ("docker.io/a", "", "https://registry-1.docker.io"),
+        ("nvcr.io/a", "http://127.0.0.1:5001", "http://127.0.0.1:5001"),
+        ("nvcr.io/a", "https://mirror.example.com/", "https://mirror.example.com"),
+        ("nvcr.io/a", "nvcr.io=http://127.0.0.1:5001", "http://127.0.0.1:5001"),
+        ("ghcr.io/a", "nvcr.io=http://127.0.0.1:5001", "https://ghcr.io"),
+        ("ghcr.io/a", "nvcr.io=http://127.0.0.1:5001, ghcr.io=https://m.example.com", "https://m.example.com"),
+        ("ghcr.io/a", "nvcr.io=http://127.0.0.1:5001,https://rest.example.com", "https://rest.example.com"),
     ],
 )
-def test_the_address(fake: Fake, env: dict[str, str], origin: str) -> None:
-    fake.registry(**env).tags()
-    assert str(fake.asked[0].url) == f"{origin}{BASE}/tags/list?n=1000"
+def test_the_address_of_a_registry(fake: Fake, image: str, told: str, origin: str) -> None:
+    fake.answers["*"] = httpx.Response(200, json={"tags": []})
+    transport = httpx.MockTransport(fake.handle)
+    Registry.connect(ImageRef.parse(image), {"RUNBOOK_REGISTRY": told}, transport=transport).tags()
+    repository = "library/a" if image == "docker.io/a" else "a"
+    assert [str(request.url) for request in fake.requests] == [f"{origin}/v2/{repository}/tags/list?n=1000"]
 
 
 @pytest.mark.parametrize(
@@ -239,9 +260,11 @@ def test_two_questions_side_by_side_sign_in_once(fake: Fake) -> None:
         return Fake().handle(request)
 
     fake.answers["*"] = handle
-    image, tags = fake.registry().look(str(TAG))
-    assert image is not None
-    assert tags.names == tuple(sorted(HELD.tags))
+    registry = fake.registry()
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.submit(registry.image, str(TAG)), pool.submit(registry.tags)
+    assert found[0].result() is not None
+    assert found[1].result() == sorted(HELD.tags)
     assert [request.url.path for request in fake.requests].count("/token") == 1
 
 
@@ -279,18 +302,7 @@ def test_a_server_without_tls_gets_no_key(fake: Fake, tmp_path: Path, realm: str
     assert all("Basic" not in request.headers.get("Authorization", "") for request in fake.requests)
     fake.answers["/token"] = httpx.Response(401)
     with pytest.raises(Unreachable, match=r"No credentials were sent.*mirror\.example\.com:5000.*HTTP"):
-        fake.registry(**env, RUNBOOK_CACHE="off").tags()
-
-
-def test_a_challenge_that_came_in_clear_is_forgotten(fake: Fake, tmp_path: Path, clock: "Clock") -> None:
-    fake.answers["*"] = challenge("https://attacker.example.com/token")
-    env = {**PLAIN, "HOME": str(tmp_path)}
-    fake.registry(**env).tags()
-    clock.passed = 1000
-    fake.requests.clear()
-    fake.answers["*"] = httpx.Response(200, json={"tags": ["a"]})
-    assert fake.registry(**env).tags() == ["a"]
-    assert {request.url.host for request in fake.requests} == {"mirror.example.com"}
+        fake.registry(**env).tags()
 
 
 def test_the_key_goes_to_a_mirror_on_this_machine_or_over_tls(fake: Fake) -> None:
@@ -378,28 +390,6 @@ def test_a_token_service_that_redirects_is_not_followed(fake: Fake) -> None:
     with pytest.raises(Unreachable, match=r"nvcr\.io issued no token \(HTTP 302\)"):
         fake.registry(NGC_API_KEY="secret").tags()
     assert {request.url.host for request in fake.requests} == {"nvcr.io"}
-
-
-@pytest.mark.parametrize(
-    ("image", "told", "origin"),
-    [
-        ("nvcr.io/a", "nvcr.io=http://127.0.0.1:5001", "http://127.0.0.1:5001"),
-        ("ghcr.io/a", "nvcr.io=http://127.0.0.1:5001", "https://ghcr.io"),
-        (
-            "ghcr.io/a",
-            "nvcr.io=http://127.0.0.1:5001, ghcr.io=https://mirror.example.com",
-            "https://mirror.example.com",
-        ),
-        ("ghcr.io/a", "nvcr.io=http://127.0.0.1:5001,https://rest.example.com", "https://rest.example.com"),
-        ("docker.io/a", "", "https://registry-1.docker.io"),
-    ],
-)
-def test_each_registry_may_have_another_address(fake: Fake, image: str, told: str, origin: str) -> None:
-    fake.answers["*"] = httpx.Response(200, json={"tags": []})
-    transport = httpx.MockTransport(fake.handle)
-    Registry.connect(ImageRef.parse(image), {"RUNBOOK_REGISTRY": told}, transport=transport).tags()
-    repository = "library/a" if image == "docker.io/a" else "a"
-    assert str(fake.asked[0].url) == f"{origin}/v2/{repository}/tags/list?n=1000"
 
 
 # Credentials of docker login and its kin
@@ -527,165 +517,6 @@ def test_stale_credentials_are_named_by_where_they_stand(fake: Fake, tmp_path: P
         ghcr(fake, login(tmp_path, {"auths": {"ghcr.io": AUTH}})).tags()
 
 
-# What it remembers
-
-
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.passed = 0.0
-        real = time.time
-        monkeypatch.setattr("runbook_lib.clients.registry.cache.time.time", lambda: real() + self.passed)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
-def test_recently_read_values_are_not_requested_again(fake: Fake, tmp_path: Path, clock: Clock) -> None:
-    first = fake.registry(XDG_CACHE_HOME=str(tmp_path)).look(str(TAG))
-    assert first[0] is not None
-    assert first[1].names == tuple(sorted(HELD.tags))
-    asked = len(fake.requests)
-    clock.passed = 200
-    again = fake.registry(XDG_CACHE_HOME=str(tmp_path)).look(str(TAG))
-    assert again[0] == first[0]
-    assert again[1].names == first[1].names
-    assert 199 < again[1].age < 260
-    assert len(fake.requests) == asked
-    check, _ = verify_tag(fake.registry(XDG_CACHE_HOME=str(tmp_path)), TAG, BOTH)
-    assert check.detail.endswith("It was read 3 minutes ago.")
-
-
-@pytest.mark.parametrize("passed", [301.0, -3600.0])
-def test_outdated_or_future_entries_are_requested_again_but_not_content(
-    fake: Fake, tmp_path: Path, clock: Clock, passed: float
-) -> None:
-    env = {"HOME": str(tmp_path)}
-    fake.registry(**env).image(str(TAG))
-    assert len(fake.requests) == 5
-    clock.passed = passed
-    fake.registry(**env).image(str(TAG))
-    assert [request.url.path for request in fake.requests[5:]] == [f"{BASE}/manifests/{TAG}"]
-
-
-def test_an_etag_saves_the_answer(fake: Fake, tmp_path: Path, clock: Clock) -> None:
-    def page(request: httpx.Request) -> httpx.Response:
-        if request.headers.get("If-None-Match") == '"1"':
-            return httpx.Response(304)
-        return httpx.Response(200, json={"tags": ["a"]}, headers={"ETag": '"1"'})
-
-    fake.answers[f"{BASE}/tags/list"] = page
-    env = {"HOME": str(tmp_path)}
-    for passed in (0, 1000, 1200):  # the second renews the time of the first
-        clock.passed = passed
-        assert fake.registry(**env).tags() == ["a"]
-    assert len(fake.requests) == 2
-    clock.passed = 5000
-    fake.answers[f"{BASE}/tags/list"] = httpx.Response(200, json={"tags": ["b"]}, headers={"ETag": '"2"'})
-    assert fake.registry(**env).tags() == ["b"]
-
-
-def test_offline_the_last_list_is_shown_with_its_age(fake: Fake, tmp_path: Path, clock: Clock) -> None:
-    env = {"HOME": str(tmp_path)}
-    fake.registry(**env).look(str(TAG))
-    fake.answers["*"] = httpx.Response(503)
-    fake.answers.pop(f"{BASE}/tags/list", None)
-    clock.passed = 3 * 24 * 3600 + 100
-    tags = fake.registry(**env).known_tags()
-    assert tags.names == tuple(sorted(HELD.tags))
-    assert ago(tags.age) == "3 days ago"
-    assert "HTTP 503" in tags.problem
-    check, image = verify_tag(fake.registry(**env), TAG, BOTH)
-    assert (check.status, image) == ("skipped", None)
-    assert f"When it was last read, 3 days ago, {TAG} was {HELD.tags[str(TAG)]}, for amd64 and arm64." in check.detail
-    check, _ = verify_tag(fake.registry(**env), NgcTag.parse("27.01-py3"), BOTH)
-    assert check.detail.endswith("The list of tags, read 3 days ago, does not contain 27.01-py3.")
-    assert verify_tag(fake.registry(), TAG, BOTH)[0].status == "skipped"
-    with pytest.raises(Unreachable):
-        fake.registry().known_tags()
-
-
-def test_a_removed_tag_is_forgotten(fake: Fake, tmp_path: Path, clock: Clock) -> None:
-    env = {"HOME": str(tmp_path)}
-    fake.registry(**env).image(str(TAG))
-    clock.passed = 1000
-    fake.answers[f"{BASE}/manifests/{TAG}"] = httpx.Response(404, json={})
-    assert fake.registry(**env).image(str(TAG)) is None
-    assert fake.registry(**env).offline().image(str(TAG)) is None
-
-
-def test_a_damaged_or_useless_cache_is_an_empty_one(fake: Fake, tmp_path: Path) -> None:
-    env = {"HOME": str(tmp_path)}
-    first = fake.registry(**env).image(str(TAG))
-    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(kept) == 6  # the tag's answer, and index, manifests and configs by digest
-    for path in kept:
-        path.write_text('{"key": "other", "headers": 1}')
-    assert fake.registry(**env).image(str(TAG)) == first
-    assert len(fake.requests) == 10
-    (tmp_path / "file").write_text("")
-    assert fake.registry(HOME=str(tmp_path / "file")).image(str(TAG)) == first
-    assert fake.registry(HOME=str(tmp_path), RUNBOOK_CACHE="off").image(str(TAG)) == first
-    assert len(fake.requests) == 20
-
-
-def test_invalid_entries_are_not_remembered(fake: Fake, tmp_path: Path) -> None:
-    fake.answers["*"] = httpx.Response(200, json={"tags": 5})
-    for _ in range(2):
-        with pytest.raises(CannotTell):
-            fake.registry(HOME=str(tmp_path)).tags()
-    assert len(fake.requests) == 2
-
-
-def test_no_secret_is_remembered_and_only_the_user_may_read(fake: Fake, tmp_path: Path) -> None:
-    fake.answers["*"] = challenge("https://auth.example.com/token")
-    fake.registry(NGC_API_KEY="secret", HOME=str(tmp_path)).tags()
-    folder = tmp_path / ".cache/base-image-runbook/registry"
-    assert folder.stat().st_mode & 0o077 == 0
-    kept = b"".join(path.read_bytes() for path in folder.rglob("*.json"))
-    assert kept
-    for secret in (b"let-me-in", b"secret"):
-        assert secret not in kept
-        assert base64.b64encode(secret).rstrip(b"=") not in kept
-
-
-def test_a_challenge_is_known_for_a_day(fake: Fake, tmp_path: Path, clock: Clock) -> None:
-    fake.answers["*"] = challenge("https://auth.example.com/token")
-    env = {"HOME": str(tmp_path)}
-    fake.registry(**env).tags()
-    assert len(fake.requests) == 3
-    Registry.connect(REF, env, max_age=0, transport=httpx.MockTransport(fake.handle)).tags()
-    assert [request.url.path for request in fake.requests[3:]] == ["/token", f"{BASE}/tags/list"]
-    clock.passed = 23 * 3600
-    Registry.connect(REF, env, max_age=0, transport=httpx.MockTransport(fake.handle)).tags()
-    clock.passed = 25 * 3600  # a challenge that is used is not renewed by that
-    fake.requests.clear()
-    Registry.connect(REF, env, max_age=0, transport=httpx.MockTransport(fake.handle)).tags()
-    assert [path for path in (request.url.path for request in fake.requests) if path != "/token"] == [
-        f"{BASE}/tags/list"
-    ] * 2
-    fake.answers["/token"] = httpx.Response(503)
-    fake.answers["*"] = httpx.Response(200, json={"tags": ["open now"]})
-    registry = Registry.connect(
-        REF, env, max_age=0, transport=httpx.MockTransport(fake.handle), sleep=fake.slept.append
-    )
-    assert registry.tags() == ["open now"]
-
-
-@pytest.mark.parametrize(
-    ("age", "words"),
-    [
-        (0, "just now"), (-5, "just now"), (59, "just now"), (60, "1 minute ago"), (7300, "2 hours ago"),
-        (86400, "1 day ago"), (-90, "at a future time"),
-    ],
-)  # fmt: skip
-def test_ages_in_words(age: float, words: str) -> None:
-    assert ago(age).startswith(words)
-
-
 # What goes wrong
 
 
@@ -722,6 +553,16 @@ def test_a_token_that_is_none(fake: Fake, token: object) -> None:
     fake.answers["*"] = challenge("https://nvcr.io/token")
     fake.answers["/token"] = httpx.Response(200, json=token)
     with pytest.raises(Unreachable, match="gave no usable token"):
+        fake.registry().tags()
+
+
+def test_a_token_service_without_an_answer_is_named(fake: Fake) -> None:
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("no")
+
+    fake.answers["*"] = challenge("https://far.example.com/token")
+    fake.answers["/token"] = fail
+    with pytest.raises(Unreachable, match=r"at far\.example\.com: the connection failed"):
         fake.registry().tags()
 
 
@@ -890,7 +731,7 @@ def test_any_json_of_a_registry_is_read_or_refused(manifest: object, config: obj
     fake.answers[f"{BASE}/tags/list"] = httpx.Response(200, json=tags)
     told = {"schemaVersion": 2, "config": blob.descriptor(), "layers": []}
     for document in (manifest, told, told | manifest if isinstance(manifest, dict) else told):
-        for ask in (fake.manifest(document).image, fake.registry().look):
+        for ask in (fake.manifest(document).image, lambda _: fake.registry().tags()):
             with contextlib.suppress(CannotTell, Unreachable):
                 ask(str(TAG))
 

@@ -251,35 +251,3 @@ def test_debians_registry_keeps_what_is_private(guarded: str) -> None:
         assert "refuses read access (HTTP 401). If the image is not public, set NGC_API_KEY" in check.detail
     with Registry.connect(ref, {"RUNBOOK_REGISTRY": guarded, "NGC_API_KEY": "good"}) as signed_in:
         assert verify_tag(signed_in, TAG, BOTH)[0].status == "passed"
-
-
-@pytest.mark.component("registry")
-def test_debians_registry_supports_etags(storage: tuple[Path, str], tmp_path: Path) -> None:
-    env = {"RUNBOOK_REGISTRY": storage[1], "XDG_CACHE_HOME": str(tmp_path)}
-    statuses: list[int] = []
-
-    class Noting(httpx.HTTPTransport):
-        def handle_request(self, request: httpx.Request) -> httpx.Response:
-            response = super().handle_request(request)
-            if request.url.path.startswith("/v2/"):
-                statuses.append(response.status_code)
-            return response
-
-    looked = []
-    for _ in range(2):
-        with Registry.connect(REF, env, max_age=0, transport=Noting()) as registry:
-            looked.append(registry.image(str(TAG)))
-    assert looked[0] == looked[1] == practice_image()
-    assert statuses == [200] * 5 + [304]
-
-
-@pytest.mark.component("registry")
-def test_several_repositories_and_registries_in_one_process(storage: tuple[Path, str], guarded: str) -> None:
-    private = ImageRef.parse("nvcr.io/nvidia/private:26.04-py3")
-    with (
-        Registry.connect(REF, {"RUNBOOK_REGISTRY": storage[1]}) as open_one,
-        Registry.connect(REF, {"RUNBOOK_REGISTRY": f"nvcr.io={guarded}"}) as public,
-        Registry.connect(private, {"RUNBOOK_REGISTRY": guarded, "NGC_API_KEY": "good"}) as secret,
-    ):
-        for _ in range(2):
-            assert open_one.image(str(TAG)) == public.image(str(TAG)) == secret.image(str(TAG)) == practice_image()

@@ -13,7 +13,6 @@ from runbook_lib.practice.registry.server import RegistryServer
 def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     server = RegistryServer()
     monkeypatch.setenv("RUNBOOK_REGISTRY", server.url)
-    monkeypatch.setenv("RUNBOOK_CACHE", str(tmp_path / "cache"))
     yield
     server.close()
 

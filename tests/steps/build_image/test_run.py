@@ -44,7 +44,7 @@ def checkout(seeded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
 @pytest.fixture
 def offline(tmp_path: Path) -> dict[str, str]:
     """An environment without an engine and a registry."""
-    return {"PATH": str(tmp_path), "RUNBOOK_REGISTRY": "none", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    return {"PATH": str(tmp_path), "RUNBOOK_REGISTRY": "none"}
 
 
 def bump(**parameters: Any) -> Bump:
