@@ -28,7 +28,6 @@ _MODULES = {
     "golden": ("runbook_lib.cli.golden", "command"),
     "image diff": ("runbook_lib.cli.image", "command_diff"),
     "image driver": ("runbook_lib.cli.image", "command_driver"),
-    "image facts": ("runbook_lib.cli.image", "command_facts"),
     "image list": ("runbook_lib.cli.image", "command_list"),
     "lab": ("runbook_lib.cli.notebooks", "command_lab"),
     "labels": ("runbook_lib.cli.labels", "command"),

@@ -5,16 +5,22 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.clients.registry.lookup import read, reference
 from runbook_lib.errors import RunbookError, Unreachable
-from runbook_lib.images import almanac
+from runbook_lib.images import months
 from runbook_lib.images.compare import compare
-from runbook_lib.images.driver_check import EXIT_STATUS, DriverResult, documented_image, judge, requirements, worst
-from runbook_lib.images.driver_inventory import listed_drivers, nvidia_smi
-from runbook_lib.images.families import COREWEAVE, NGC, OTHER, family_of
+from runbook_lib.images.driver_check import (
+    EXIT_STATUS,
+    DriverResult,
+    documented_image,
+    judge,
+    listed_drivers,
+    requirements,
+    worst,
+)  # fmt: skip
+from runbook_lib.images.families import COREWEAVE, OTHER, family_of
 from runbook_lib.images.reference import Image, ImageRef, Tag
 from runbook_lib.images.tags.coreweave import CoreWeaveTag, search
 
@@ -61,22 +67,13 @@ def command_diff(options: argparse.Namespace) -> int:
         print(json.dumps(document, indent=2))
         return 0
     print(changes.markdown())
-    print(almanac.markdown(almanac.new_issues(_month(options.old), _month(options.new))), end="")
-    return 0
-
-
-def command_facts(options: argparse.Namespace) -> int:
-    """Print a month's almanac entry, taken from the image config in the registry; return 0."""
-    month = _month(options.image)
-    if not month:
-        raise RunbookError(f"{options.image} is not a monthly image of {NGC.images[0]}; the almanac has only those.")
-    print(almanac.toml_entry(month, read(options.image)), end="")
+    print(months.markdown(months.new_issues(_month(options.old), _month(options.new))), end="")
     return 0
 
 
 def _month(image: str) -> str:
     ref = reference(image)
-    return almanac.month(ref.repository, ref.tag or "")
+    return months.month_of(ref.repository, ref.tag or "")
 
 
 def command_driver(options: argparse.Namespace) -> int:
@@ -84,9 +81,7 @@ def command_driver(options: argparse.Namespace) -> int:
 
     If the registry cannot be read, the documentation of the tag decides, if there is any.
     """
-    drivers = list(listed_drivers(",".join(options.driver), "--driver"))
-    for path in options.nvidia_smi:
-        drivers += nvidia_smi(_text(path))
+    drivers = listed_drivers(" ".join(options.driver), "--driver")
     ref, remark = reference(options.image), ""
     try:
         image = read(options.image)
@@ -107,18 +102,6 @@ def command_driver(options: argparse.Namespace) -> int:
     return 0 if all(requirement.driver for requirement in requirements(image)) else 2
 
 
-def _text(path: str) -> str:
-    """Return the text of a file, or of standard input for ``-``; invalid bytes are replaced."""
-    if path == "-":
-        return sys.stdin.buffer.read().decode("utf-8", "replace")
-    try:
-        return Path(path).read_bytes().decode("utf-8", "replace")
-    except OSError as error:
-        raise RunbookError(
-            f"{path} could not be read: {error.strerror}. Name a file, or - for standard input."
-        ) from None
-
-
 def _lines(name: str, image: Image, results: Sequence[DriverResult]) -> Iterator[str]:
     sources: dict[str, None] = {}
     for requirement, platforms in requirements(image).items():
@@ -127,7 +110,7 @@ def _lines(name: str, image: Image, results: Sequence[DriverResult]) -> Iterator
         sources |= dict.fromkeys(summary.sources)
         for result in results:
             if result.platforms == platforms:
-                yield f"- {result.name}: {result.judgement.verdict}. {result.judgement.reason}"
+                yield f"- {result.driver}: {result.judgement.verdict}. {result.judgement.reason}"
                 sources |= dict.fromkeys(result.judgement.sources)
     if sources:
         yield "Sources:"
@@ -144,7 +127,6 @@ def _document(name: str, image: Image, results: Sequence[DriverResult]) -> dict[
         )
     drivers: list[dict[str, object]] = []
     for result in results:
-        entry = {"platforms": result.platforms, "driver": result.driver, "nodes": result.nodes}
-        drivers.append(entry | asdict(result.judgement))
+        drivers.append({"platforms": result.platforms, "driver": result.driver, **asdict(result.judgement)})
     verdict = worst(results) if results else None
     return {"image": name, "digest": image.digest, "needs": needs, "drivers": drivers, "verdict": verdict}

@@ -218,7 +218,7 @@ def _add_golden(commands: Commands) -> None:
 
 def _add_image(commands: Commands) -> None:
     image = commands.add_parser("image", help="show what a new image changes, and which drivers support it")
-    actions = image.add_subparsers(dest="action", required=True, metavar="{diff,list,driver,facts}")
+    actions = image.add_subparsers(dest="action", required=True, metavar="{diff,list,driver}")
     differ = actions.add_parser(
         "diff",
         help="compare two images of a registry",
@@ -247,23 +247,14 @@ def _add_image(commands: Commands) -> None:
     )
     driver.add_argument("image", metavar="TAG", help="an image, or a tag of nvcr.io/nvidia/pytorch such as 26.04-py3")
     driver.add_argument(
-        "--driver", action="append", default=[], metavar="VERSION", help="a driver such as 535.104.05; repeatable"
-    )
-    driver.add_argument(
-        "--nvidia-smi",
+        "--driver",
         action="append",
         default=[],
-        metavar="FILE",
-        help="the output of nvidia-smi on one or more nodes; - for standard input",
+        metavar="VERSION",
+        help="a driver such as 535.104.05, or a list of them; repeatable",
     )
     driver.add_argument("--workstation", action="store_true", help="the GPUs are not data-center GPUs")
     driver.add_argument("--json", action="store_true", help="print JSON")
-    facts = actions.add_parser(
-        "facts",
-        help="print a monthly image's versions from the registry as an almanac entry",
-        description="Print the versions in a monthly image's config as an almanac entry (TOML).",
-    )
-    facts.add_argument("image", metavar="TAG", help="a tag of nvcr.io/nvidia/pytorch such as 26.04-py3")
 
 
 def _add_changes(commands: Commands) -> None:

@@ -1,17 +1,16 @@
 """The drivers of the runners compared with the requirement of an image: verdicts, and preflight's check and table."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.driver_inventory import NodeDriver, listed_drivers
-from runbook_lib.images.drivers import DriverJudgement, DriverRequirement, Verdict, cuda_of_month, image_notes
+from runbook_lib.images.drivers import DriverJudgement, DriverRequirement, Verdict, cuda_of_month, image_notes, numbers
 from runbook_lib.images.families import OTHER, family_of
 from runbook_lib.images.reference import Image, ImageRef, PlatformImage, Tag
 from runbook_lib.images.tags.alibaba import AlibabaTag
 from runbook_lib.images.tags.ngc import NgcTag
-from runbook_lib.text.lists import join_first
 
 #: The environment variable with the drivers of the runners.
 VARIABLE = "RUNBOOK_DRIVERS"
@@ -19,39 +18,34 @@ VARIABLE = "RUNBOOK_DRIVERS"
 EXIT_STATUS: dict[Verdict, int] = {
     "runs": 0, "runs by the compatibility package": 0, "does not run": 1, "unknown": 2
 }  # fmt: skip
-_MAX_NODES = 6  # in one sentence
 
 
 @dataclass(frozen=True)
 class DriverResult:
-    """The judgement on one driver (empty: unknown) of these nodes, for platforms with the same requirement."""
+    """The judgement on one driver, for platforms with the same requirement."""
 
     platforms: tuple[str, ...]
     driver: str
-    nodes: tuple[str, ...]
     judgement: DriverJudgement
 
-    @property
-    def name(self) -> str:
-        """The driver, with the first of its nodes."""
-        name = self.driver or "an unknown driver"
-        return f"{name} ({join_first(self.nodes, _MAX_NODES)})" if self.nodes else name
+
+def listed_drivers(text: str, origin: str = VARIABLE) -> list[str]:
+    """Parse a list such as ``535.104.05, 550.54``.  Raises RunbookError, which mentions its ``origin``."""
+    drivers = re.findall(r"[^\s,]+", text)
+    for driver in drivers:
+        try:
+            numbers(driver)
+        except RunbookError as error:
+            raise RunbookError(f"{origin} must be a list of driver versions. {error}") from None
+    return sorted(set(drivers))
 
 
-def judge(image: Image, drivers: Sequence[NodeDriver], *, data_center: bool = True) -> tuple[DriverResult, ...]:
+def judge(image: Image, drivers: Sequence[str], *, data_center: bool = True) -> tuple[DriverResult, ...]:
     """Judge each driver for each group of platforms with the same requirement."""
-    nodes: dict[str, list[str]] = {}
-    for node_driver in drivers:
-        names = nodes.setdefault(node_driver.driver, [])
-        if node_driver.node:
-            names.append(node_driver.node)
     results = []
     for requirement, platforms in requirements(image).items():
-        for driver in sorted(nodes):
-            judgement = DriverJudgement("unknown", "The input does not name the driver.")
-            if driver:
-                judgement = requirement.judge(driver, data_center=data_center)
-            results.append(DriverResult(platforms, driver, tuple(nodes[driver]), judgement))
+        for driver in drivers:
+            results.append(DriverResult(platforms, driver, requirement.judge(driver, data_center=data_center)))
     return tuple(results)
 
 
@@ -99,7 +93,7 @@ def rows(image: Image | None, drivers: str) -> list[dict[str, str]]:
     """Return one row per platform and driver of RUNBOOK_DRIVERS; without any, one per platform with its requirement."""
     if image is None:
         return []
-    results = judge(image, listed_drivers(drivers, VARIABLE))
+    results = judge(image, listed_drivers(drivers))
     rows = []
     for requirement, platforms in requirements(image).items():
         row = {"platform": ", ".join(platforms), "CUDA": requirement.cuda, "needs": requirement.driver}
@@ -119,13 +113,13 @@ def check(image: Image | None, drivers: str) -> Check:
     for an invalid list.
     """
     name = "the driver of the runners"
-    node_drivers = listed_drivers(drivers, VARIABLE)
+    listed = listed_drivers(drivers)
     if image is None:
         return Check(name, "skipped", "There is no image to compare with.")
-    if not node_drivers:
+    if not listed:
         needs = " ".join(dict.fromkeys(requirement.summary.reason for requirement in requirements(image)))
         return Check(name, "skipped", f"{needs} Name the drivers of the runners in {VARIABLE} to have them compared.")
-    results = judge(image, node_drivers)
+    results = judge(image, listed)
     detail = " ".join(dict.fromkeys(result.judgement.reason for result in results))
     verdict = worst(results)
     if verdict == "unknown":

@@ -11,7 +11,7 @@ from runbook_lib.checks import Check
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.clients.registry.lookup import verify_tag
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
-from runbook_lib.images import almanac
+from runbook_lib.images import months
 from runbook_lib.images.compare import ImageComparison, compare, merged
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import Image, ImageRef, Tag
@@ -67,20 +67,20 @@ class PlannedBump:
         return rows
 
     @property
-    def months(self) -> tuple[str, str]:
-        """The almanac's months of the current and the new image, each empty if there is none."""
+    def compared_months(self) -> tuple[str, str]:
+        """The months of the current and the new image, each empty if there is none."""
         image = self.bump.repository.sites.image
-        return almanac.month(image, str(self.base_tag)), almanac.month(image, str(self.bump.tag))
+        return months.month_of(image, str(self.base_tag)), months.month_of(image, str(self.bump.tag))
 
     @property
-    def known_issues(self) -> list[almanac.KnownIssue]:
+    def known_issues(self) -> list[months.KnownIssue]:
         """The published issues that are in the new image but not in the current one; all of them if that is unknown."""
-        return almanac.new_issues(*self.months)
+        return months.new_issues(*self.compared_months)
 
     def show_changes(self) -> display.View:
         """Show the changes in the new image and in its environment variables, and the facts published about it."""
         published = display.table([issue.row() for issue in self.known_issues], empty="No known issue is recorded.")
-        published += display.table(almanac.facts(*self.months), empty="No published facts are recorded.")
+        published += display.table(months.facts(*self.compared_months), empty="No published facts are recorded.")
         if self.changes is None:
             return display.note("There is nothing to compare: the registry does not have both images.") + published
         environment = display.table(merged(self.changes.environment()), empty="Its environment is the same.")

@@ -9,7 +9,7 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout, slug_of
-from runbook_lib.images import almanac
+from runbook_lib.images import months
 from runbook_lib.pins.plan import PinPlan
 from runbook_lib.pins.repositories import LTS
 from runbook_lib.records.statement import Identity
@@ -159,7 +159,7 @@ def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> 
     platforms = planned.image.platforms if planned.image else {}
     digests = {name: platform.digest for name, platform in platforms.items()}
     image = f"{planned.changes.markdown()}\n" if planned.changes else ""
-    image += almanac.markdown(planned.known_issues)
+    image += months.markdown(planned.known_issues)
     # The bump's folder in the archive, not the run's, so that a second run does not change the text.
     identity = Identity(checkout.repository(), bump.base, bump.image_type, str(bump.tag), False, bump.group)
     record, validation = "/".join(identity.parts), lts_validation.describe(branch)

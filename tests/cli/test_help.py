@@ -44,7 +44,7 @@ def test_bash_completes_commands(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("runbook che", ["check"]),
         ("runbook audit ver", ["verify"]),
-        ("runbook image driver --nv", ["--nvidia-smi"]),
+        ("runbook image driver --wo", ["--workstation"]),
         ("runbook watch --image-type l", ["lts"]),
     ],
 )

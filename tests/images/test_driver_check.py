@@ -1,9 +1,7 @@
 """``runbook image driver``, and preflight's check of the drivers that RUNBOOK_DRIVERS names."""
 
-import io
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +9,6 @@ from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
 from runbook_lib.images import driver_check
 from runbook_lib.images.compare import compare
-from runbook_lib.images.driver_inventory import NodeDriver
 from runbook_lib.images.reference import Image, PlatformImage
 from runbook_lib.practice.registry.server import RegistryServer
 
@@ -43,7 +40,8 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (["--driver", "535.104.05", "--workstation"], 1, "- 535.104.05: does not run."),
         (["--driver", "580.65.06", "--workstation"], 2, "- 580.65.06: unknown."),
         (["--driver", "595.45.04", "--driver", "580.65.06", "--workstation"], 2, "- 595.45.04: runs."),
-        (["--driver", "580.65.06,550.54.14", "--workstation"], 1, "- 550.54.14: does not run."),
+        (["--driver", "580.65.06, 550.54.14\n", "--workstation"], 1, "- 550.54.14: does not run."),
+        (["--driver", "595.45.04\n550.54.14\n595.45.04\n", "--workstation"], 1, "- 595.45.04: runs."),
     ],
 )
 def test_the_command_answers_by_its_status(
@@ -57,32 +55,16 @@ def test_the_command_answers_by_its_status(
 
 
 @pytest.mark.usefixtures("registry")
-def test_the_command_reads_the_output_of_nvidia_smi(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "nodes").write_text("n7: 570.86.15\nn8: No devices were found\n")
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"n1: 535.104.05\nn2: 535.104.05\nn3: \xff\n")))
-    inputs = ["--nvidia-smi", "-", "--nvidia-smi", str(tmp_path / "nodes")]
-    assert main(["image", "driver", "26.04-py3", *inputs, "--json"]) == 2
-    document = json.loads(capsys.readouterr().out)
-    assert document["verdict"] == "unknown"
-    assert document["needs"][0]["needs"] == "595"
-    assert [(entry["driver"], entry["nodes"], entry["verdict"]) for entry in document["drivers"]] == [
-        ("", ["n3", "n8"], "unknown"),
-        ("535.104.05", ["n1", "n2"], "runs by the compatibility package"),
-        ("570.86.15", ["n7"], "runs by the compatibility package"),
-    ]
-
-
-@pytest.mark.usefixtures("registry")
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["27.12-py3"], "has no image"),
         (["b@d name"], "is not a full image reference"),
         (["26.04-py3", "--driver", "535"], "'535'"),
-        (["26.04-py3", "--nvidia-smi", "/nowhere"], "/nowhere could not be read: No such file or directory"),
-        (["26.04-py3", "--nvidia-smi", "/dev/null"], "--query-gpu=driver_version"),
+        (
+            ["26.04-py3", "--driver", "535.104.05\nNo devices were found\n"],
+            "--driver must be a list of driver versions",
+        ),
     ],
 )
 def test_invalid_input_is_an_error_with_status_2(
@@ -92,21 +74,23 @@ def test_invalid_input_is_an_error_with_status_2(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("registry")
+def test_the_answer_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["image", "driver", "26.04-py3", "--driver", "570.86.15 535.104.05", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["verdict"], document["needs"][0]["needs"]) == ("runs by the compatibility package", "595")
+    assert [entry["driver"] for entry in document["drivers"]] == ["535.104.05", "570.86.15"]
+
+
 def test_platforms_with_the_same_requirement_share_a_result() -> None:
-    assert [result.platforms for result in driver_check.judge(SAME, [NodeDriver("575.51.03")])] == [("amd64", "arm64")]
+    assert [result.platforms for result in driver_check.judge(SAME, ["575.51.03"])] == [("amd64", "arm64")]
     apart = image(amd64=CUDA_12_9, arm64=CUDA_12_9 | {"CUDA_VERSION": "13.2.0"})
-    results = driver_check.judge(apart, [NodeDriver("575.51.03", "n1"), NodeDriver("575.51.03", "n2")])
+    results = driver_check.judge(apart, ["575.51.03"])
     assert {result.platforms: result.judgement.verdict for result in results} == {
         ("amd64",): "runs",
         ("arm64",): "runs",
     }
-    assert {result.nodes for result in results} == {("n1", "n2")}
-    assert driver_check.worst(driver_check.judge(apart, [NodeDriver("560.1")])) == "does not run"
-
-
-def test_many_nodes_are_not_all_named() -> None:
-    (result,) = driver_check.judge(SAME, [NodeDriver("575.51.03", f"n{number}") for number in range(9)])
-    assert result.name == "575.51.03 (n0, n1, n2, n3, n4, n5 and 3 more)"
+    assert driver_check.worst(driver_check.judge(apart, ["560.1"])) == "does not run"
 
 
 @pytest.mark.parametrize(

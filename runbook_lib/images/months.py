@@ -1,6 +1,5 @@
-"""Published facts and known issues of NGC's monthly PyTorch images, each with its source, from ``almanac.toml``."""
+"""Published facts and known issues of NGC's monthly PyTorch images, with their sources, from ``months.toml``."""
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -8,9 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
-
-from runbook_lib.images.compare import versions
-from runbook_lib.images.reference import Image
 
 
 @dataclass(frozen=True)
@@ -21,7 +17,6 @@ class KnownIssue:
     kind: str
     text: str
     source: str
-    read: str
     last: str = ""
 
     def concerns(self, month: str) -> bool:
@@ -36,10 +31,10 @@ class KnownIssue:
 
 @cache
 def _data() -> Mapping[str, Any]:
-    return tomllib.loads((files("runbook_lib.images") / "almanac.toml").read_text("utf-8"))
+    return tomllib.loads((files("runbook_lib.images") / "months.toml").read_text("utf-8"))
 
 
-def month(repository: str, tag: str) -> str:
+def month_of(repository: str, tag: str) -> str:
     """Return the month of a tag of NGC's PyTorch image, such as ``26.04``; empty for other images and tags."""
     match = re.fullmatch(r"([0-9]{2}\.[0-9]{2})-py3(-.+)?", tag)
     if match and f"/{repository}".endswith("/nvidia/pytorch"):
@@ -52,17 +47,17 @@ def facts(old: str, new: str) -> list[dict[str, str]]:
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for side, column in ((old, "old"), (new, "new")):
         for entry in _data()["month"].get(side, ()):
-            source = _data()["source"][entry["source"]]
+            source = _data()["source"][entry["source"]]["name"]
             for name, version in entry.items():
                 if name != "source":
-                    row = {"component": name, "old": "", "new": "", "source": source["name"]}
-                    rows.setdefault((name, source["name"]), row)[column] = version
+                    row = {"component": name, "old": "", "new": "", "source": source}
+                    rows.setdefault((name, source), row)[column] = version
     return sorted(rows.values(), key=lambda row: row["component"].lower())
 
 
 def new_issues(old: str, new: str) -> list[KnownIssue]:
     """Return the known issues of month ``new``'s image that month ``old``'s does not have."""
-    issues = [KnownIssue(**{**fields, "read": str(fields["read"])}) for fields in _data()["issue"]]
+    issues = [KnownIssue(**fields) for fields in _data()["issue"]]
     return [issue for issue in issues if issue.concerns(new) and not issue.concerns(old)]
 
 
@@ -72,12 +67,3 @@ def markdown(issues: Sequence[KnownIssue]) -> str:
         return ""
     lines = [f"- since {issue.first}, {issue.kind}: {issue.text} ([source]({issue.source}))" for issue in issues]
     return "\n".join(["Known issues of the new image that the old one does not have:", "", *lines, ""])
-
-
-def toml_entry(month: str, image: Image) -> str:
-    """Return a month's entry in ``almanac.toml`` as the config of the image states it."""
-    lines = [f'[[month."{month}"]]', 'source = "registry"']
-    for name, version in versions(image.platforms[min(image.platforms)]).items():
-        if version:
-            lines.append(f"{json.dumps(name) if ' ' in name else name} = {json.dumps(version)}")
-    return "\n".join([*lines, ""])

@@ -1,35 +1,17 @@
-"""The almanac of monthly images: its form, its agreement with other data, and the issues between two months."""
+"""The known months: their agreement with other data, and the issues between two of them."""
 
-import json
 import tomllib
-from datetime import date
 from importlib.resources import files
 from typing import Any
 
-import jsonschema
 import pytest
 
-from runbook_lib.images import almanac
+from runbook_lib.images import months
 from runbook_lib.images.compare import COMPONENTS
 from runbook_lib.images.drivers import cuda_of_month
-from runbook_lib.images.reference import Image, PlatformImage
 
 FOLDER = files("runbook_lib.images")
-DATA: dict[str, Any] = tomllib.loads((FOLDER / "almanac.toml").read_text("utf-8"))
-
-
-def text_dates(value: Any) -> Any:
-    """Return the data with dates as text, as the schema describes them."""
-    if isinstance(value, dict):
-        return {key: text_dates(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [text_dates(item) for item in value]
-    return str(value) if isinstance(value, date) else value
-
-
-def test_the_data_has_the_form_of_the_schema() -> None:
-    schema = json.loads((FOLDER / "almanac.schema.json").read_text("utf-8"))
-    jsonschema.validate(text_dates(DATA), schema, format_checker=jsonschema.FormatChecker())
+DATA: dict[str, Any] = tomllib.loads((FOLDER / "months.toml").read_text("utf-8"))
 
 
 def test_every_entry_names_a_known_source_and_known_components() -> None:
@@ -42,7 +24,7 @@ def test_every_entry_names_a_known_source_and_known_components() -> None:
 def test_sources_agree_with_each_other_and_with_the_driver_rules(month: str) -> None:
     """Where two sources name a component, one version begins with the other's; CUDA is that of the driver rules."""
     versions: dict[str, set[str]] = {}
-    for row in almanac.facts("", month):
+    for row in months.facts("", month):
         versions.setdefault(row["component"], set()).add(row["new"])
     for named in versions.values():
         longest = max(named, key=len)
@@ -64,13 +46,13 @@ def test_sources_agree_with_each_other_and_with_the_driver_rules(month: str) -> 
     ],
 )
 def test_issues_that_only_the_new_image_has(old: str, new: str, first_months: list[str]) -> None:
-    assert [issue.first for issue in almanac.new_issues(old, new)] == first_months
+    assert [issue.first for issue in months.new_issues(old, new)] == first_months
 
 
 def test_an_issue_ends_with_its_last_month() -> None:
-    issue = almanac.KnownIssue("25.01", "broken", "text", "https://example.org", "2026-01-01", last="25.03")
-    months = ("", "24.12", "25.01", "25.03", "25.04")
-    assert [month for month in months if issue.concerns(month)] == ["25.01", "25.03"]
+    issue = months.KnownIssue("25.01", "broken", "text", "https://example.org", last="25.03")
+    asked = ("", "24.12", "25.01", "25.03", "25.04")
+    assert [month for month in asked if issue.concerns(month)] == ["25.01", "25.03"]
 
 
 @pytest.mark.parametrize(
@@ -86,16 +68,9 @@ def test_an_issue_ends_with_its_last_month() -> None:
     ],
 )
 def test_the_month_of_a_tag(repository: str, tag: str, month: str) -> None:
-    assert almanac.month(repository, tag) == month
+    assert months.month_of(repository, tag) == month
 
 
 def test_facts_of_two_months_stand_side_by_side() -> None:
-    nccl = [row for row in almanac.facts("26.04", "26.05") if row["component"] == "NCCL"]
+    nccl = [row for row in months.facts("26.04", "26.05") if row["component"] == "NCCL"]
     assert [(row["old"], row["new"]) for row in nccl] == [("2.29.7", "2.30.4")]
-
-
-def test_an_entry_read_from_the_registry_is_valid() -> None:
-    platform = PlatformImage("sha256:0", 1, {"CUDA_VERSION": "13.2.1", "TRANSFORMER_ENGINE_VERSION": "2.14"})
-    text = almanac.toml_entry("26.04", Image("sha256:1", {"amd64": platform}))
-    expected = {"source": "registry", "CUDA": "13.2.1", "Transformer Engine": "2.14"}
-    assert tomllib.loads(text) == {"month": {"26.04": [expected]}}
