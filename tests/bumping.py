@@ -5,7 +5,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.plan import PinPlan
 from runbook_lib.practice import seed
-from runbook_lib.practice.accounts import GITLAB_TOKEN
+from runbook_lib.practice.accounts import ACCOUNTS, GITLAB_TOKEN
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.statement import Identity
 from runbook_lib.records.step_record import StepRecord
@@ -151,6 +151,12 @@ class World:
             git(checkout, "status", "--porcelain=v2", "--branch"), git(checkout, "for-each-ref"),
             git(checkout, "diff"), git(self.remote, "for-each-ref"), repr(pulls), repr(talk),
         )  # fmt: skip
+
+
+@pytest.fixture
+def colleague(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the owner of the fork write to the repository, too."""
+    monkeypatch.setitem(ACCOUNTS, CONTRIBUTOR, replace(ACCOUNTS[CONTRIBUTOR], may_write=True))
 
 
 def bump_to(tag: str = "26.04-py3", *, mode: str = "publish", **parameters: Any) -> Bump:

@@ -187,11 +187,18 @@ class Checkout:
                 "Give the name of a branch that it has."
             )
         if not self.has(tip):
-            self._remote_call(
-                remote, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--refmap=",
-                remote, f"refs/heads/{branch}",
-            )  # fmt: skip
+            self._fetch(remote, f"refs/heads/{branch}")
         return tip
+
+    def fetch_pull(self, remote: str, number: int) -> None:
+        """Fetch the head of a pull request, without moving any ref.  Raises Unreachable if the remote lacks it."""
+        self._fetch(remote, f"refs/pull/{number}/head")
+
+    def _fetch(self, remote: str, ref: str) -> None:
+        self._remote_call(
+            remote, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--refmap=",
+            remote, ref,
+        )  # fmt: skip
 
     def has(self, commit: str) -> bool:
         """Return True if the commit is in this clone."""

@@ -1,6 +1,5 @@
 """The accounts of the practice forge, and the tokens of the practice services, which are worthless elsewhere."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,6 +28,6 @@ TEST_AUTHOR = PracticeAccount(90_000_005, "mlindqvist", "Mara Lindqvist", True, 
 CONTRIBUTOR = PracticeAccount(90_000_002, "outside-contributor", "Outside Contributor")
 COPY_PR_BOT = PracticeAccount(90_000_003, "copy-pr-bot[bot]", "copy-pr-bot", True, "Bot")
 ACTIONS_BOT = PracticeAccount(90_000_004, "github-actions[bot]", "github-actions", True, "Bot")
-ACCOUNTS: Mapping[str, PracticeAccount] = {
+ACCOUNTS: dict[str, PracticeAccount] = {
     account.login: account for account in (ENGINEER, CONTRIBUTOR, COPY_PR_BOT, ACTIONS_BOT, TEST_AUTHOR)
 }

@@ -8,10 +8,9 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import CannotTell
-from runbook_lib.git.command import GitFailed
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.edits import edited_paths
-from runbook_lib.workflow import branch_history, bump_branch, bump_plan, pull_request_body
+from runbook_lib.workflow import branch_history, bump_branch, bump_plan, pull_request, pull_request_body
 from runbook_lib.workflow.proposal import Proposal, is_mine, propose
 from runbook_lib.workflow.pull_request import label_request, open_draft, wait_for_head
 
@@ -23,8 +22,8 @@ class OpenedPullRequest:
     """The branch and pull request after step 3.
 
     ``proposal`` is the one carried out: after a merge of the base it differs from the one shown earlier.
-    ``label_request`` asks a maintainer for labels that this token may not set.  ``review`` covers the branch's
-    commits, and is None if none of them is ours.
+    ``label_request`` asks a maintainer for labels that this token may not set.  ``review`` covers the commits of the
+    branch or of somebody else's pull request; it is None if there are none, or if they cannot be fetched.
     """
 
     proposal: Proposal
@@ -51,8 +50,10 @@ def carry_out(step: StepRecord, proposal: Proposal) -> OpenedPullRequest:
         step.report(proposal.nothing_to_do)
         return OpenedPullRequest(proposal)
     if not bump.apply:
-        review = None
-        if proposal.own_commits and proposal.mine:  # a person can confirm them before anything is applied
+        review = None  # a person can confirm the commits before anything is applied
+        if not proposal.mine:
+            review = _review_theirs(step, proposal)
+        elif proposal.own_commits:
             review = branch_history.review(proposal.branch, proposal.branch.start, step.records)
             review.record(step)
         return OpenedPullRequest(proposal, review=review)
@@ -65,11 +66,13 @@ def carry_out(step: StepRecord, proposal: Proposal) -> OpenedPullRequest:
             commit = _commit(step, proposal)
         review = branch_history.review(proposal.branch, commit, step.records)
         review.record(step)
+    else:
+        review = _review_theirs(step, proposal)
     if not bump.publish or proposal.github is None:
         step.add_inputs(head_commit=commit, base_commit=proposal.branch.base_commit)
         step.report("Skipped without publish: push, pull request, labels.")
         return OpenedPullRequest(proposal, commit, proposal.pull, review=review)
-    if review is not None:
+    if proposal.mine and review is not None:
         commit = _push(step, proposal, review)
         if commit is None:
             return OpenedPullRequest(proposal, review.head, proposal.pull, review=review)
@@ -92,6 +95,15 @@ def _commit(step: StepRecord, proposal: Proposal) -> str:
         step.effect("merge", name, None, branch.start)
         step.report(f"Fast-forwarded the local {name} to it.")
     return branch.start
+
+
+def _review_theirs(step: StepRecord, proposal: Proposal) -> branch_history.Review | None:
+    """Review the commits of somebody else's pull request, which is fetched without moving a ref."""
+    assert proposal.pull is not None
+    review = pull_request.review_pull(proposal.branch, proposal.pull, step.records, mine=False)
+    if review is not None:
+        review.record(step)
+    return review
 
 
 def _merge_base(step: StepRecord, proposal: Proposal, commit: str) -> Proposal:
@@ -190,6 +202,8 @@ def verify(step: StepRecord, opened: OpenedPullRequest) -> None:
         step.done(f"Preview: {state}, {bump.title!r} into {bump.base}.", "Run again with -p apply True.")
     elif opened.unconfirmed:
         step.waiting(opened.unconfirmed.waiting, opened.unconfirmed.next)
+    elif opened.pull and opened.review is None:
+        step.waiting(f"waiting for git: {number} cannot be fetched, so its commits cannot be reviewed", "Run it again.")
     elif not bump.publish:
         step.waiting("waiting for publish, which pushes the branch and opens the pull request", _PUBLISH)
     elif opened.label_request:
@@ -228,18 +242,10 @@ def _branch_checks(opened: OpenedPullRequest) -> list[Check]:
     if opened.commit is not None and opened.unconfirmed:  # their effect on the pins is checked once they are confirmed
         return Check.each((complete, own), "waiting", f"{opened.unconfirmed.waiting}.")
     branch = proposal.branch
-    if commit is None:  # somebody else's pull request, fetched without moving a ref
+    if review is None:
         assert opened.pull is not None
-        commit = opened.pull.head_sha
-        options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=")
-        try:
-            if not branch.checkout.has(commit):
-                branch.checkout.git("fetch", *options, branch.base_remote, f"refs/pull/{opened.pull.number}/head")
-        except GitFailed as error:
-            reason = f"#{opened.pull.number} could not be fetched. {error}"
-            return Check.each((complete, own), "skipped", reason)
-        review = branch_history.review(branch, commit, None)
-    assert review is not None
+        return Check.each((complete, own), "waiting", f"#{opened.pull.number} could not be fetched.")
+    commit = review.head
     missing = [f"{change.path}:{change.line}" for change in bump_plan.plan_commit(branch, commit).changes]
     detail = f"{commit[:10]}: {', '.join(edited_paths(proposal.plan.edits))}."
     if missing:
@@ -248,8 +254,8 @@ def _branch_checks(opened: OpenedPullRequest) -> list[Check]:
     if review.confirmed:
         commits += f", {len(review.confirmed)} of them confirmed by a person"
     own_check = Check(own, "passed", f"{commits}.")
-    if review.foreign:  # on somebody else's branch, where a person reads every line
-        own_check = Check(own, "skipped", f"{review.waiting}.")
+    if review.foreign:
+        own_check = Check(own, "waiting", f"{review.waiting}.")
     return [Check.of(complete, not missing, detail), own_check]
 
 

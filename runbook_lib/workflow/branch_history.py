@@ -72,7 +72,8 @@ class Review:
     """The commits between the base and a head, oldest first, and the foreign ones among them.
 
     ``confirmed`` are the foreign ones that a person has confirmed, with this run's ``allow`` or an earlier one's.
-    ``trusted_messages`` are the IDs of those whose messages are the runbook's own or confirmed.
+    ``trusted_messages`` are the IDs of those whose messages are the runbook's own or confirmed.  ``theirs`` is the URL
+    of somebody else's pull request if the commits are that one's.
     """
 
     branch: BumpBranch
@@ -81,6 +82,7 @@ class Review:
     foreign: tuple[Commit, ...] = ()
     confirmed: tuple[Commit, ...] = ()
     trusted_messages: frozenset[str] = frozenset()
+    theirs: str = ""
 
     @property
     def waiting(self) -> str:
@@ -105,7 +107,9 @@ class Review:
 
     @property
     def undo(self) -> str:
-        """The commands that remove the oldest foreign commit and all later ones from the branch."""
+        """The commands that remove the oldest foreign commit and all later ones from the branch, if it is ours."""
+        if self.theirs:
+            return f"Otherwise have it removed from {self.theirs}, or that pull request closed."
         bump, checkout = self.branch.bump, self.branch.checkout
         if not self.foreign[0].parents:
             return f"Otherwise delete branch {bump.branch} and run again."
@@ -148,8 +152,10 @@ class Review:
             step.decide("allow", f"{FOREIGN}:{commit.id}", reason)
 
 
-def review(branch: BumpBranch, head: str, records: Path | None) -> Review:
+def review(branch: BumpBranch, head: str, records: Path | None, theirs: str = "") -> Review:
     """Judge every commit between the base branch and ``head`` by its changes.  Writes nothing.
+
+    ``theirs`` is the URL of the pull request if it is somebody else's.
 
     Raises Refused for a confirmed commit that is not among them, and for more commits than can be reviewed.
     """
@@ -176,7 +182,7 @@ def review(branch: BumpBranch, head: str, records: Path | None) -> Review:
             confirmed_now.append(commit)
         elif origin == "foreign":
             foreign.append(commit)
-    return Review(branch, head, commits, tuple(foreign), tuple(confirmed_now), frozenset(trusted))
+    return Review(branch, head, commits, tuple(foreign), tuple(confirmed_now), frozenset(trusted), theirs)
 
 
 def _require_on_branch(branch: BumpBranch, ids: frozenset[str]) -> None:

@@ -146,9 +146,12 @@ def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> 
         moved = f"{bump.base} has moved by {base_moved_by} commits since the branch diverged at {fork[:10]}"
         warnings.append(f"{moved}. {how}")
     head = head_of(checkout, bump)
-    pull = None
+    pull: Pull | None = None
+    others: tuple[Pull, ...] = ()
     try:
-        pull = find_pull(github, bump, head) if github else None
+        if github:
+            pull = find_pull(github, bump, head)
+            others = () if pull else open_for(github, bump)
     except RunbookError as error:
         if bump.publish:
             raise
@@ -156,6 +159,11 @@ def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> 
         github = None  # a run that publishes nothing continues without it
     if pull and not is_mine(pull, head):
         warnings.append(f"#{pull.number} by {pull.author} is already open for this bump, and will be used: {pull.url}")
+    for other in others:
+        warnings.append(
+            f"#{other.number} by {other.author} looks like this bump, and will not be used, because {other.author} is "
+            f"not known to have write access to {checkout.repository()}: {other.url}"
+        )
     platforms = planned.image.platforms if planned.image else {}
     digests = {name: platform.digest for name, platform in platforms.items()}
     image = f"{planned.changes.markdown()}\n" if planned.changes else ""
@@ -195,11 +203,19 @@ def is_mine(pull: Pull, head: str) -> bool:
 
 
 def find_pull(github: GitHub, bump: Bump, head: str) -> Pull | None:
-    """Return the open pull request for the bump: our own, else the oldest of anybody's."""
+    """Return the open pull request for the bump: our own, else the oldest by somebody who may write to the repository.
+
+    Anybody can open one with our branch name, title or marker, so those of strangers do not count.
+    """
     if own := github.pulls(head=head, base=bump.base):
         return own[-1]
+    return next((pull for pull in open_for(github, bump) if pull.author and github.may_write(pull.author)), None)
+
+
+def open_for(github: GitHub, bump: Bump) -> tuple[Pull, ...]:
+    """Return the open pull requests that look like the bump, whoever opened them, oldest first."""
     candidates = (pull for pull in github.pulls(base=bump.base) if is_for(pull, bump))
-    return min(candidates, key=lambda pull: pull.number, default=None)
+    return tuple(sorted(candidates, key=lambda pull: pull.number))
 
 
 def is_for(pull: Pull, bump: Bump) -> bool:

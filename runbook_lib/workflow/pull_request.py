@@ -12,7 +12,7 @@ from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.copy_pr_bot import command, commands, refusals
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Comment, LabelEvent, Pull
-from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.errors import RunbookError
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch_history
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -148,18 +148,25 @@ def read_state(
 
 
 def review_commits(state: PullRequestState, records: Path | None) -> branch_history.Review | None:
-    """Return the review of the head's commits; None if they are somebody else's, or not in this clone."""
-    branch, pull = state.branch, state.pull
-    if pull is None or not is_mine(pull, state.head_name):
+    """Return the review of the head's commits; None without a pull request, or if they cannot be fetched."""
+    if state.pull is None:
         return None
+    return review_pull(state.branch, state.pull, records, mine=is_mine(state.pull, state.head_name))
+
+
+def review_pull(branch: BumpBranch, pull: Pull, records: Path | None, *, mine: bool) -> branch_history.Review | None:
+    """Return the review of a pull request's commits, whoever made them; None if they cannot be fetched."""
     if not branch.checkout.has(pull.head_sha):
         try:  # may have been pushed since the branch was read
-            branch.checkout.fetch(branch.bump.remote, branch.bump.branch)
-        except Unreachable:
+            if mine:
+                branch.checkout.fetch(branch.bump.remote, branch.bump.branch)
+            else:
+                branch.checkout.fetch_pull(branch.base_remote, pull.number)
+        except RunbookError:
             return None
     if not branch.checkout.has(pull.head_sha):
         return None
-    return branch_history.review(branch, pull.head_sha, records)
+    return branch_history.review(branch, pull.head_sha, records, theirs="" if mine else pull.url)
 
 
 def refresh(state: PullRequestState, github: GitHub, number: int, head: str | None = None) -> PullRequestState:

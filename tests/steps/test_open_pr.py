@@ -4,14 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bumping import BRANCH, CONTRIBUTOR, World, bump_to, git
+from bumping import BRANCH, CONTRIBUTOR, World, bump_to, colleague, git
 
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.workflow import bump_branch, pull_request
-from runbook_lib.workflow.proposal import head_of, is_for
+from runbook_lib.workflow.proposal import find_pull, head_of, is_for
 
+__all__ = ["colleague"]
 TITLE = "chore: Update Docker image version to 26.04-py3"
 DEV = {"docker/.ngc_version.dev", "docker/Dockerfile.ci.dev", ".gitlab/stages/01.build.yml"}
 
@@ -226,7 +227,8 @@ def test_a_contributor_works_from_a_fork_and_requests_the_label(world: World) ->
     assert world.said("waiting") == []
 
 
-def test_somebody_elses_pull_request_is_used(world: World) -> None:
+@pytest.mark.usefixtures("colleague")
+def test_a_colleagues_pull_request_is_used(world: World) -> None:
     git(world.checkout.path, "remote", "add", "fork", str(world.fork))
     theirs = world.open_pr("contributor-token", remote="fork").pull
     assert theirs is not None
@@ -251,7 +253,8 @@ def test_somebody_elses_pull_request_is_used(world: World) -> None:
         world.open_pr()
 
 
-def test_the_text_of_somebody_elses_pull_request_is_kept(world: World) -> None:
+@pytest.mark.usefixtures("colleague")
+def test_the_text_of_a_colleagues_pull_request_is_kept(world: World) -> None:
     made = world.open_pr(mode="apply")
     git(world.checkout.path, "push", "-q", str(world.fork), f"{made.commit}:refs/heads/theirs")
     theirs = world.github("contributor-token").open_pull(TITLE, f"{CONTRIBUTOR}:theirs", "main", "Made by hand.")
@@ -286,6 +289,28 @@ PULL = Pull(
 )
 def test_which_pull_requests_are_for_the_bump(pull: Pull, used: bool) -> None:
     assert is_for(pull, bump_to()) == used
+
+
+@pytest.mark.parametrize("author", ["colleague", "stranger", ""])
+@pytest.mark.parametrize(
+    "likeness",
+    [
+        {"title": TITLE},
+        {"head_ref": BRANCH},
+        {"body": "<!-- base-image-runbook:begin main/dev-26.04-py3 -->"},
+        {"head_ref": BRANCH, "title": TITLE, "body": "<!-- base-image-runbook:begin main/dev-26.04-py3 -->"},
+    ],
+)
+def test_a_pull_request_counts_if_its_author_may_write(author: str, likeness: dict[str, str]) -> None:
+    class Forge:
+        def pulls(self, head: str | None = None, base: str | None = None) -> tuple[Pull, ...]:
+            return () if head else (replace(PULL, author=author, **likeness), replace(PULL, number=8))
+
+        def may_write(self, login: str) -> bool:
+            return login == "colleague"
+
+    found = find_pull(Forge(), bump_to(), f"us:{BRANCH}")  # type: ignore[arg-type]
+    assert (found and found.number) == (9 if author == "colleague" else None)
 
 
 def test_github_gets_a_moment_to_notice_a_push(monkeypatch: pytest.MonkeyPatch) -> None:

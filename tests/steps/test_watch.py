@@ -6,11 +6,13 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from bumping import git
+from bumping import BRANCH, CONTRIBUTOR, bump_to, colleague, git
 from watched import TODAY, Watched, watched
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import CannotTell, RunbookError
+
+__all__ = ["colleague"]
 
 
 @pytest.fixture
@@ -116,20 +118,41 @@ def test_a_tag_has_one_pull_request_whatever_becomes_of_it(place: Watched) -> No
     assert (closed.state, closed.exit_status, len(place.pulls())) == ("waiting", 0, 1)
 
 
-@pytest.mark.slow
-def test_a_pull_request_of_somebody_else_is_enough(place: Watched) -> None:
-    git(place.world.home / "checkout", "push", "-q", str(place.world.fork), "main:refs/heads/mine")
+def of_a_fork(place: Watched) -> None:
+    """A fork's pull request with the branch name, the title and the marker of the bump."""
+    git(place.world.home / "checkout", "push", "-q", str(place.world.fork), f"main:refs/heads/{BRANCH}")
     other = place.world.home / "other"
-    git(place.world.home, "clone", "-q", "-b", "mine", str(place.world.fork), str(other))
+    git(place.world.home, "clone", "-q", "-b", BRANCH, str(place.world.fork), str(other))
     (other / "x").write_text("x")
     git(other, "add", "x")
     git(other, "commit", "-qm", "x")
-    git(other, "push", "-q", "origin", "mine")
-    title = "chore: Update Docker image version to 26.04-py3"
-    place.world.github("contributor-token").open_pull(title, "outside-contributor:mine", "main", "", draft=True)
+    git(other, "push", "-q", "origin", BRANCH)
+    title, marker = bump_to().title, "<!-- base-image-runbook:begin main/dev-26.04-py3 -->"
+    place.world.github("contributor-token").open_pull(title, f"{CONTRIBUTOR}:{BRANCH}", "main", marker, draft=True)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("colleague")
+def test_a_pull_request_of_a_colleague_is_enough(place: Watched) -> None:
+    of_a_fork(place)
     result = place.watch()
     assert (result.state, "by outside-contributor" in result.sentence) == ("open", True)
     assert len(place.pulls()) == 1
+
+
+@pytest.mark.slow
+def test_a_pull_request_of_a_stranger_neither_stops_nor_steers(place: Watched) -> None:
+    of_a_fork(place)
+    (theirs,) = place.pulls()
+    assert place.watch(publish=False).state == "new"
+    for _ in range(2):
+        result = place.watch()
+        assert result.state == "open"
+        before, ours = place.pulls()
+        assert before == theirs
+        assert (result.url, ours.head_owner, ours.author) == (ours.url, "practice", "release-engineer")
+    place.close(theirs.number)
+    assert place.watch().url == ours.url
 
 
 def test_pins_that_disagree_need_a_person(place: Watched) -> None:

