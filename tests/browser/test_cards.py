@@ -108,3 +108,31 @@ def test_a_divergence_is_accepted_by_typing_its_word_and_esc_leaves_the_reason(l
     assert card.evaluate("it => it === document.activeElement")
     keys.press("a")  # again: it stays as it is
     assert "✓ Accept" in card.inner_text()
+
+
+def test_no_key_typed_in_the_form_leaves_it(lab: Lab, tab: Tab) -> None:
+    request_decisions(lab)
+    tab.open("bump").run_all()
+    tab.choose("Tag", TAG)
+    card = tab.card(VALUES[1])
+    card.get_by_role("button", name="Accept").click()
+    notebook = """() => {
+      const { content, context } = window.jupyterapp.shell.currentWidget;
+      return [JSON.stringify(context.model.toJSON().cells), content.activeCellIndex];
+    }"""
+    before = tab.page.evaluate(notebook)
+    reason, button, text = card.get_by_label("Reason"), card.get_by_role("button", name="Hold"), card.locator("h4")
+    tag = tab.form.get_by_label("Tag", exact=True)  # last: without it there are no cards
+    for place in (card, text, button, reason, tag):
+        for key in ("x", "m", "d", "d", "a", "b", "z", "0", "0", "1", "Escape", "Shift+Enter"):
+            if place is text:
+                text.click()
+            elif place is tag:
+                tag.focus()
+            else:
+                card.focus()  # unfolds it
+                place.focus()
+            tab.page.keyboard.press(key)
+            assert tab.page.evaluate(notebook) == before, (place, key)
+    assert tab.page.locator(".jp-Dialog").count() == 0
+    assert reason.input_value().endswith("xmddabz001")

@@ -1,6 +1,6 @@
 // Runs the start page when it is opened, so that a newcomer sees its form instead of its cells, and opens every runbook
 // without unsaved changes.  Running the start page changes nothing, just like "Run all".  jupyter_lab_config.py names the
-// page only if it is the shipped one.
+// page only if it is the shipped one.  No key typed in a form leaves it: JupyterLab would cut the cell at an x.
 // Written in the form of a built JupyterLab extension, so that no build is needed.
 
 (() => {
@@ -26,7 +26,18 @@
     model.dirty = false; // outputs are not stored
   }
 
+  const stop = (event) => event.stopPropagation();
+
+  function keepKeys(event) {
+    const form = event.target.closest(".runbook-form");
+    if (!form) return;
+    form.tabIndex = -1; // a click on its text would focus the cell
+    form.addEventListener("keydown", stop);
+  }
+
   function activate(app) {
+    document.addEventListener("pointerdown", keepKeys, true);
+    document.addEventListener("focusin", keepKeys);
     const opened = new WeakSet();
     const look = () => {
       const panel = app.shell.currentWidget;
