@@ -30,9 +30,9 @@ def prepared(source: NotebookSource, injected: Mapping[str, Any], *, hide_code: 
     return notebook
 
 
-def redacted(notebook: "NotebookNode", redact: Callable[[Any], Any]) -> dict[str, Any]:
+def redacted(notebook: "NotebookNode", redactor: Redactor) -> dict[str, Any]:
     """Return the notebook in a form that may be stored: without secrets, and without widgets, which need a kernel."""
-    data: dict[str, Any] = redact(notebook)
+    data: dict[str, Any] = redactor.data(notebook)
     for cell in data["cells"]:
         for output in cell.get("outputs", ()):
             output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
@@ -43,10 +43,9 @@ def saver(paths: list[Path], redactor: Redactor) -> Callable[["NotebookNode"], N
     """Return a function that writes the notebook in its current state to all paths."""
     for path in paths:
         remove_drafts(path.parent, path.name)  # left by a killed run
-    redact = redactor.growing()  # the notebook grows with each cell
 
     def save(notebook: "NotebookNode") -> None:
-        content = json.dumps(redacted(notebook, redact), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+        content = json.dumps(redacted(notebook, redactor), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
         for path in paths:
             write(path, content.encode("utf-8", "backslashreplace"))
 

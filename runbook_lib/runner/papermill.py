@@ -6,7 +6,6 @@ papermill parses options and parameters; only its ``execute_notebook`` is replac
 import difflib
 import json
 import os
-import re
 import signal
 import sys
 import threading
@@ -228,32 +227,21 @@ def _print_result(result: execute.StepResult, output: Path | None) -> None:
     stream.flush()
 
 
-_KEY = re.compile(r"-----BEGIN [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?-----")
-_LONGEST_KEY = 20_000
-
-
 class _Echo:
     """Printer of cell output in complete lines, without secrets, on standard error like papermill's progress."""
 
     def __init__(self, quiet: bool, files: Mapping[str, TextIO | None]) -> None:
         self._quiet, self._files = quiet, files
         self._redactor, self._lines = Redactor(os.environ), ProgressLines()
-        #: Text not printed yet, because its line or private key is incomplete.
+        #: The incomplete last line.
         self._pending = {"stdout": "", "stderr": ""}
         self._lock = threading.Lock()
 
     def __call__(self, name: str, text: str) -> None:
         with self._lock:
-            head, newline, rest = (self._pending.get(name, "") + text).rpartition("\n")
-            lines = head + newline
-            # A private key is recognized by its first and last lines, so it is printed as a whole.
-            end = len(lines)
-            if key := _KEY.search(lines, lines.rfind("-----END ") + 1):
-                start = lines.rfind("\n", 0, key.start()) + 1
-                if len(lines) - start < _LONGEST_KEY:
-                    end = start
-            self._pending[name] = lines[end:] + rest
-            self._show(name, lines[:end])
+            lines, newline, rest = (self._pending.get(name, "") + text).rpartition("\n")
+            self._pending[name] = rest
+            self._show(name, lines + newline)
 
     def finish(self) -> None:
         """Print the text that is still pending."""

@@ -1,20 +1,17 @@
 """The output of commands, without secrets and without control characters."""
 
 import contextlib
-import json
 import os
 import re
 import sys
 import traceback
 from collections.abc import Iterator
-from itertools import groupby
 from types import TracebackType
 from typing import Any, TextIO
 
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
 
-_PRACTICE_TOKEN = re.compile(r"(?<![\w-])practice-(gitlab-)?token(?![\w-])")
 #: Characters for private use that stand for our own colours, because escape sequences in text are removed.
 COLOUR_MARKS = {"red": "\ue0f1", "green": "\ue0f2", "yellow": "\ue0f3", "bold": "\ue0f4"}
 END_MARK = "\ue0f0"
@@ -25,8 +22,6 @@ _SEQUENCES = str.maketrans(
 #: The colours of marks that report an outcome, and a line's beginning with one and its word.
 OUTCOME_COLOURS = {"✓": "green", "✗": "red", "…": "yellow", "⚠": "yellow"}
 _OUTCOME = re.compile(rf"^( *)([{''.join(OUTCOME_COLOURS)}] [a-z ]{{1,20}})(?=  )", re.MULTILINE)
-
-_Parts = list[tuple[TextIO, str]]
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -58,65 +53,48 @@ class _VisibleStream:
 
 
 class _SafeStream(_VisibleStream):
-    """One of two streams whose output is collected in order until one of them is flushed, and then written safely.
+    """A stream that writes complete lines as ``safe`` text: a single call may write only a part of a secret."""
 
-    A secret is recognized by its context, and a single call of ``print`` may write only a part of it.
-    """
-
-    def __init__(self, stream: TextIO, parts: _Parts) -> None:
+    def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._parts = parts
+        self._line = ""
 
     def write(self, text: str) -> int:
-        self._parts.append((self._stream, text))
+        lines, newline, self._line = (self._line + text).rpartition("\n")
+        if newline:
+            self._write_safely(lines + newline)
         return len(text)
 
     def flush(self) -> None:
-        parts = self._parts.copy()
-        self._parts.clear()
-        for stream, run in groupby(parts, key=lambda part: part[0]):
-            text = safe("".join(text for _, text in run))
-            if stream.isatty():
-                text = text.translate(_SEQUENCES)
-            stream.write(text)
-            stream.flush()
+        """Write the incomplete line, such as a question to the user."""
+        if self._line:
+            self._write_safely(self._line)
+            self._line = ""
+        self._stream.flush()
+
+    def _write_safely(self, text: str) -> None:
+        text = safe(text)
+        if self._stream.isatty():
+            text = text.translate(_SEQUENCES)
+        self._stream.write(text)
 
 
 def safe(text: str) -> str:
     """Return the text without secrets and control characters; a JSON document stays one."""
-    redactor = Redactor(os.environ)
-    document = _json(text)
-    if document is not None:
-        clean = redactor.data(document)
-        return text if clean == document and text.isascii() else json.dumps(clean, indent=2) + "\n"
-    # Users copy the practice environment's tokens: no pattern treats text that begins with < as a secret.
-    text = _PRACTICE_TOKEN.sub(r"<\1practice>", text)
-    # Again without colours, which may split a secret.
-    text = redactor.text(visible(redactor.text(text)))
-    return re.sub("<(gitlab-)?practice>", r"practice-\1token", text)
-
-
-def _json(text: str) -> object:
-    """Return the parsed text; None if it is not a JSON document."""
-    if not text.startswith(("{", "[")):
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+    return Redactor(os.environ).text(visible(text))
 
 
 @contextlib.contextmanager
 def safe_output() -> Iterator[None]:
     """Show the output of the block only as ``safe`` text, and a traceback of this program too."""
-    parts: _Parts = []
     sys.excepthook = _show_traceback
-    out, error = _SafeStream(sys.stdout, parts), _SafeStream(sys.stderr, parts)
+    out, error = _SafeStream(sys.stdout), _SafeStream(sys.stderr)
     try:
         with _redirected(out, error):
             yield
     finally:
         out.flush()
+        error.flush()
 
 
 @contextlib.contextmanager

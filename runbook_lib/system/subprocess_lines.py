@@ -65,12 +65,8 @@ def run_logged(
 
     ``secret_names`` are variables of ``env`` that contain a secret.
     """
-    # Secrets are recognized regardless of their variable's name, and line by line.
-    secrets = {}
-    for name in secret_names:
-        for number, text in enumerate(env[name].splitlines()):
-            secrets[f"{name}_{number}_SECRET"] = text
-    redact = Redactor({**env, **secrets}).text
+    # Secrets are recognized regardless of their variable's name.
+    redact = Redactor({**env, **{f"{name}_SECRET": env[name] for name in secret_names}}).text
     try:
         with open(log, "wb", opener=private) as file, log_lines(file) as write:
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from runbook_lib.cli import check as checking
 from runbook_lib.cli.__main__ import main
-from runbook_lib.practice.accounts import GITLAB_TOKEN, TOKEN
 from runbook_lib.system import output
 from runbook_lib.text.sanitize import visible
 
@@ -74,9 +73,8 @@ def printing(monkeypatch: pytest.MonkeyPatch, *texts: str, error: bool = False) 
         (SECRET,),
         (SECRET[:10], SECRET[10:]),
         (f"\x1b[1m{SECRET[:10]}\x1b[0m{SECRET[10:]}",),
-        ("password: ", '"hunter2-hunter2"'),
         ("https://user:hunter2-hunter2@forge.example/",),
-        ("-----BEGIN RSA PRIVATE KEY-----\n", "hunter2" * 9, "\n-----END RSA PRIVATE KEY-----\n"),
+        ("-----BEGIN RSA PRIVATE KEY-----\n" + "hunter2" * 9 + "\n-----END RSA PRIVATE KEY-----\n",),
         ("my own hunter2-of-the-environment",),
     ],
 )
@@ -93,18 +91,17 @@ def test_a_secret_in_several_parts(
 
 
 def test_json_stays_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A key of several values would take the ends of the texts, and what is between them, with it."""
     document = {
         "one": "-----BEGIN RSA PRIVATE KEY-----", "two": [SECRET, 1.5, None, True], SECRET: "\u202e\x1b[0m",
-        "three": "-----END RSA PRIVATE KEY-----",
+        "three": "-----END RSA PRIVATE KEY-----", "four": f"https://ada:{SECRET}@forge.example/",
     }  # fmt: skip
-    for dumped in (json.dumps(document, indent=2), json.dumps(document, ensure_ascii=False)):
-        printing(monkeypatch, dumped, "\n")
-        main(["check", "--json"])
-        shown = capsys.readouterr().out
-        assert json.loads(shown)["two"] == ["***", 1.5, None, True]
-        assert "a1B2" not in shown
-        assert shown == visible(shown)
+    printing(monkeypatch, json.dumps(document, indent=2), "\n")
+    main(["check", "--json"])
+    shown = capsys.readouterr().out
+    assert json.loads(shown)["two"] == ["***", 1.5, None, True]
+    assert json.loads(shown)["four"] == "https://***@forge.example/"
+    assert "a1B2" not in shown
+    assert shown == visible(shown)
 
 
 def test_json_without_secrets_is_as_it_was(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,9 +159,3 @@ def test_a_traceback_is_without_secrets() -> None:
     assert "LookupError: the key ***" in done.stderr
     assert "hunter2" not in done.stderr
     assert "\x1b" not in done.stderr
-
-
-def test_the_tokens_of_the_practice_world_are_shown() -> None:
-    text = f"    export GITHUB_TOKEN={TOKEN}\n    export GITLAB_TOKEN={GITLAB_TOKEN}\n"
-    assert output.safe(text) == text
-    assert output.safe(f"GITHUB_TOKEN={TOKEN}-of-mine-1") == "GITHUB_TOKEN=***"

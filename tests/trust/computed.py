@@ -144,9 +144,8 @@ def _rules() -> None:
 
 def _secrets() -> None:
     """All forms of secrets, each of which is compiled when a text needs it."""
-    for forms in _module("text.secret_forms").secret_forms().values():
-        for form in forms:
-            _note("text.redact._compiled: form", form.pattern, 0)
+    for form in _module("text.redact")._FORMS.values():
+        _note("text.redact._compiled: form", form, re.ASCII)
 
 
 def _schemas() -> None:

@@ -17,16 +17,8 @@ _ALNUM = string.ascii_letters + string.digits
 _URL = _ALNUM + "_-"
 _HEX = "0123456789abcdef"
 _UPPER = string.ascii_uppercase + string.digits
-#: Where a secret stands whose form alone tells nothing.
-_SETTINGS = (
-    "MY_SERVICE_TOKEN={}", "export DB_PASSWORD='{}'", '"api_key": "{}"', "{{'client_secret': '{}'}}",
-    "PRIVATE-TOKEN: {}",
-    "#9 ARG NPM_TOKEN={}", "docker build --build-arg API_KEY={} .", "Authorization: Bearer {}",
-    "authorization: token {}",
-    "curl -H 'Authorization: Basic {}'", "git clone https://ada:{}@git.example/x.git", "https://{}@git.example/x.git",
-    "machine git.example login ada password {}", "machine git.example\n  login ada\n  password {}",
-    "docker login -u ada -p {} nvcr.io", "tool --registry-password {}", "https://x.example/1?se=1&sig={}",
-)  # fmt: skip
+#: Where a password stands that only its place tells.
+_ADDRESSES = ("git clone https://ada:{}@git.example/x.git", "https://{}@git.example/x.git")
 
 
 @dataclass(frozen=True)
@@ -34,7 +26,7 @@ class Kind:
     """A kind of secret: how one is made, and the texts in which it must be known without being known as such."""
 
     make: Callable[[random.Random], str]
-    texts: tuple[str, ...] = ("{}", "the token {}.", "x={}", *_SETTINGS)
+    texts: tuple[str, ...] = ("{}", "the token {}.", "x={}", *_ADDRESSES)
 
     @property
     def known(self) -> bool:
@@ -104,16 +96,7 @@ KINDS: Mapping[str, Kind] = {
     "SSH key": _pem("OPENSSH "),
     "key": _pem(""),
     "Slack hook": _said(_text(24, _ALNUM), "https://hooks.slack.com/services/T0123ABCD/B0123ABCD/{}"),
-    "W&B": _said(_text(40, _HEX), *_SETTINGS, "WANDB_API_KEY={}", "machine api.wandb.ai\n  login user\n  password {}"),
-    "AWS secret": _said(
-        _text(40, _ALNUM), *_SETTINGS, "aws_secret_access_key = {}", "AWS_SECRET_ACCESS_KEY={}",
-        '"SecretAccessKey": "{}"',
-    ),
-    "NGC, before": _said(_text(84, _ALNUM), *_SETTINGS, "NGC_API_KEY={}", "docker login -u '$oauthtoken' -p {} x"),
-    "Docker's file": _said(
-        lambda it: base64.b64encode(f"ada:{_text(20, _ALNUM)(it)}".encode()).decode(), '"auth": "{}"', '{{"auth":"{}"}}'
-    ),
-    "a password": _said(lambda it: f"{_text(14, _ALNUM)(it)}!", *_SETTINGS[:8], *_SETTINGS[10:]),
+    "a password": _said(lambda it: f"{_text(14, _ALNUM)(it)}!", *_ADDRESSES),
 }  # fmt: skip
 
 
@@ -142,10 +125,10 @@ def needles(secret: str) -> set[bytes]:
         # Not the prefix of all of its kind, nor the head of all JSON web tokens.
         own = line[line.find(".") + 1 :] if line.startswith("eyJ") else line[min(12, len(line) // 4) :]
         found |= {own[at : at + _PART] for at in range(0, max(1, len(own) - _PART + 1), 4)}
-        for offset in range(3):
-            encoded = base64.b64encode(b"\0" * offset + line.encode()).decode()[4:]
-            found.add(encoded[: len(encoded) // 4 * 4 - 4])
-            found.add(base64.urlsafe_b64encode(b"\0" * offset + line.encode()).decode()[4:-4])
+        found |= {
+            base64.b64encode(line.encode()).decode()[4:-4],
+            base64.urlsafe_b64encode(line.encode()).decode()[4:-4],
+        }
     return {it.encode() for it in found if len(it) >= 8}
 
 
