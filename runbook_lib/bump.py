@@ -30,9 +30,9 @@ FOREIGN = "foreign-commit"
 class Bump:
     """A requested bump.  ``tag`` is None if a notebook only shows the current state.
 
-    ``repository`` declares the pins to move and the family of image tags; ``group`` names the group of pins that was
-    requested, empty for all that the tag fits.  ``current_branch`` is where a change without
-    a bump is committed, with ``change_title`` as its title where it has a pull request of its own.
+    ``repository`` declares the pins to move, with a tag those of its image only, and the family of image tags.
+    ``current_branch`` is where a change without a bump is committed, with ``change_title`` as its title where it has a
+    pull request of its own.
     """
 
     tag: Tag | None
@@ -43,7 +43,6 @@ class Bump:
     apply: bool
     publish: bool
     repository: Repository = MEGATRON_LM
-    group: str = ""
     current_branch: str = ""
     change_title: str = ""
 
@@ -59,14 +58,13 @@ class Bump:
         apply: bool = False,
         publish: bool = False,
         practice: bool = False,
-        group: str = "",
         repository: Repository = MEGATRON_LM,
     ) -> Self:
         """Check a notebook's common parameters.  The practice environment publishes whenever it applies.
 
         Raises RunbookError for an invalid value, and Refused for ``publish`` without ``apply``.
         """
-        texts = {"tag": tag, "image_type": image_type, "base": base, "remote": remote, "allow": allow, "group": group}
+        texts = {"tag": tag, "image_type": image_type, "base": base, "remote": remote, "allow": allow}
         for name, value in texts.items():
             _require_type(str, name, value)
         for name, flag in {"apply": apply, "publish": publish}.items():
@@ -82,10 +80,10 @@ class Bump:
             raise RunbookError(f"remote={remote!r} is not a valid git remote name. Examples: origin, fork")
         names = frozenset(filter(None, re.split(r"[,\s]+", allow)))
         _require_known_exceptions(names)
-        repository = repository.of_group(group, tag)
-        target = repository.sites.groups[0].target(tag) if tag else None
-        if target is not None:
-            _branch_name("tag", tag)  # the bump's branch is named after it
+        target = None
+        if tag:
+            repository, target = repository.of_tag(tag)
+            _branch_name("tag", str(target))  # the bump's branch is named after it
         return cls(
             tag=target,
             image_type="lts" if image_type == "lts" else "dev",
@@ -95,16 +93,20 @@ class Bump:
             apply=apply,
             publish=apply and (publish or practice),
             repository=repository,
-            group=group,
         )
+
+    @property
+    def target(self) -> str:
+        """The parameter ``tag``: ``name:tag`` where the repository pins several images; empty without a tag."""
+        short = self.repository.sites.images[0].short
+        return ":".join(filter(None, [short, str(self.tag)])) if self.tag else ""
 
     @property
     def branch(self) -> str:
         """The branch of this bump, which depends only on its parameters."""
         if self.current_branch:
             return self.current_branch
-        group = f"{self.group}-" if self.group else ""
-        return f"bump/{self.base}/{group}{self.image_type}-{self.tag}"
+        return f"bump/{self.base}/{self.image_type}-{self.target.replace(':', '-') or 'none'}"
 
     @property
     def title(self) -> str:
@@ -114,7 +116,7 @@ class Bump:
         title = self.repository.title
         if self.image_type == "lts":
             title = self.repository.lts_title or title
-        return title.replace("{tag}", str(self.tag))
+        return title.replace("{tag}", self.target)
 
     @property
     def labels(self) -> tuple[frozenset[str], frozenset[str]]:

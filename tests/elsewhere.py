@@ -92,12 +92,3 @@ def own(tag: str = "26.02-py3") -> dict[str, str]:
         "image.txt": f"{PYTORCH}:25.11-py3\n",
         "results/README.md": f"--build-arg BASE={PYTORCH}:25.01-py3\n--build-arg=BASE={PYTORCH}:25.02-py3\n",
     }
-
-
-def grouped() -> dict[str, str]:
-    """Return the texts of a repository with a pin in each of two groups, which have different tags."""
-    groups = "version: 1\ngroups:\n"
-    for name in ("a", "b"):
-        pins = f"[{{path: {name}.txt, find: {{file: whole}}}}]"
-        groups += f"  - {{name: {name}, image: {PYTORCH}, alone: true, pins: {pins}}}\n"
-    return {".base-image-pins.yaml": groups, "a.txt": f"{PYTORCH}:26.02-py3\n", "b.txt": f"{PYTORCH}:26.04-py3\n"}

@@ -26,10 +26,8 @@ def command(options: argparse.Namespace) -> int:
     refuse_fetching(checkout.path)
     repository = choose(checkout, options.pins, options.ref)
     expected = None
-    if options.group:
-        repository = repository.of_group(options.group)
     if options.tag:
-        expected = repository.of_group("", options.tag).sites.groups[0].target(options.tag)
+        repository, expected = repository.of_tag(options.tag)
     result = sync_survey.survey(
         options.repo,
         options.ref,

@@ -39,7 +39,7 @@ def _as_text(rows: Sequence[FleetRow]) -> str:
     lines: list[Sequence[str]] = [_HEADS]
     for row in rows:
         bumps = "; ".join(f"{bump.tag}: {bump.state}" for bump in row.bumps)
-        pins = " of ".join(filter(None, (row.image_type, row.group)))
+        pins = " of ".join(filter(None, (row.image_type, row.image)))
         cells = (row.repository, row.ref, pins, ", ".join(row.tags), row.since, row.newest, row.state)
         lines.append((*cells, str(row.quarantined or ""), bumps))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

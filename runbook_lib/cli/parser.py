@@ -127,8 +127,11 @@ def _add_check(commands: Commands) -> None:
         action="store_true",
         help="also fail for outdated informational pins, and for other lines that name the previous month",
     )
-    check.add_argument("--tag", default="", help="the tag that the pins should have, such as 26.04-py3")
-    check.add_argument("--group", default="", help="check only this group of a pins file (default: all)")
+    check.add_argument(
+        "--tag",
+        default="",
+        help="the tag that the pins should have, such as 26.04-py3; NAME:TAG checks one of several images",
+    )
     check.add_argument(
         "--image-type", choices=("dev", "lts"), default="dev", help="the image type whose pins should have --tag"
     )
@@ -289,7 +292,7 @@ def _add_pins(commands: Commands) -> None:
     validate = actions.add_parser(
         "validate",
         help="read a pins file and report its first mistake",
-        description="Read a pins file and show its groups. Exit status: 0 valid, 1 invalid, 2 cannot be read.",
+        description="Read a pins file and show its images. Exit status: 0 valid, 1 invalid, 2 cannot be read.",
     )
     validate.add_argument("file", nargs="?", default=".base-image-pins.yaml", metavar="FILE", help="a pins file")
 
@@ -354,9 +357,6 @@ def _add_watch(commands: Commands) -> None:
     )
     _add_bump_options(revert)
     revert.add_argument("--tag", required=True, help="the current tag of the base branch")
-    revert.add_argument(
-        "--group", default="", help="the group of a pins file (default: all groups that can have the tag)"
-    )
     revert.add_argument("--reason", required=True, metavar="TEXT", help="the reason for the revert")
     revert.add_argument(
         "--until",

@@ -1,4 +1,4 @@
-"""``runbook pins validate``: read a pins file and show its groups."""
+"""``runbook pins validate``: read a pins file and show its images."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from runbook_lib.system.atomic_files import read_named
 
 
 def command(options: argparse.Namespace) -> int:
-    """Print the groups of a pins file; return 1 if the file is invalid.  Raises RunbookError if it cannot be read."""
+    """Print the images of a pins file; return 1 if the file is invalid.  Raises RunbookError if it cannot be read."""
     name = str(options.file)
     try:
         text = read_named(Path(name).expanduser()).decode("utf-8")
@@ -22,7 +22,6 @@ def command(options: argparse.Namespace) -> int:
     except RunbookError as error:
         print(error, file=sys.stderr)
         return 1
-    for group in sites.groups:
-        count = sum(site.group == group.name for site in sites.pins)
-        print(f"{group.name or 'all pins'}: {count} declared for {group.image}, tags of {group.family.name}.")
+    for image in sites.images:
+        print(f"{image.name}: {len(sites.only(image).pins)} declared, tags of {image.family.name}.")
     return 0

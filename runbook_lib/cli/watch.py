@@ -39,11 +39,11 @@ def command_watch(options: argparse.Namespace) -> int:
 
 
 def _as_json(report: watch.WatchReport) -> dict[str, object]:
-    """Return the result as JSON: the fields of the first group, and if there are several, all of them as ``groups``."""
+    """Return the result as JSON: the fields of the first image, and if there are several, all of them as ``images``."""
     results = [asdict(result) for result in report.results]
     document: dict[str, object] = {"format": 1, **(results[0] if results else {})}
     if len(results) > 1 or report.problems:
-        document |= {"groups": results, "problems": list(report.problems)}
+        document |= {"images": results, "problems": list(report.problems)}
     return document
 
 
@@ -51,7 +51,7 @@ def command_revert(options: argparse.Namespace) -> int:
     """Preview the pull request that reverts a merged bump or, with ``--publish``, open it; return 0."""
     checkout = Checkout.open(options.repo)
     bump = Bump.parse(
-        tag=options.tag, group=options.group, image_type=options.image_type, base=options.base, remote=options.remote,
+        tag=options.tag, image_type=options.image_type, base=options.base, remote=options.remote,
         apply=options.publish, publish=options.publish, repository=repository.choose(checkout, _pins(options)),
     )  # fmt: skip
     result = revert.revert(checkout, bump, options.reason, options.until)

@@ -128,7 +128,7 @@ def _build(texts: Texts, repository: Repository, image_type: ImageType, dockerfi
     for site in repository.sites.pins:
         path, argument = _build_argument(site)
         is_wanted = path == dockerfile or (not dockerfile and site.lockstep)
-        if site.image_type == image_type and not site.frozen and argument and is_wanted:
+        if site.image_type == image_type and site.kind != "frozen" and argument and is_wanted:
             arguments[path, argument] = None
     name = repository.name.rpartition("/")[2].lower()
     if len(arguments) == 1:

@@ -10,10 +10,11 @@ from runbook_lib.clients.registry.client import Registry
 from runbook_lib.clients.registry.lookup import verify_tag
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.images.families import AnyFamily, edition
-from runbook_lib.images.reference import ImageRef, Tag
+from runbook_lib.images.families import edition
+from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.repositories import Repository
+from runbook_lib.pins.sites import PinnedImage
 from runbook_lib.workflow import bump_branch, pull_request
 
 #: Number of tags and CI runs that are offered; older ones can still be typed.
@@ -37,79 +38,69 @@ class Choices:
 
 
 def pinned_tags(checkout: Checkout, bump: Bump) -> Mapping[str, tuple[str, ...]]:
-    """Return the tags in this image type's pins on the base branch, by group.  Raises RunbookError."""
+    """Return the tags in this image type's pins on the base branch, by image.  Raises RunbookError."""
     branch = bump_branch.find(checkout, bump)
     sites = bump.repository.sites
     pinned: dict[str, tuple[str, ...]] = {}
     for pin in check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites):
         if pin.role != f"lockstep {bump.image_type}" or not pin.image:
             continue
-        tag, known = ImageRef.parse(pin.image).tag or "", pinned.get(pin.group, ())
-        if tag not in known:
-            pinned[pin.group] = (*known, tag)
+        image = ImageRef.parse(pin.image)
+        known = pinned.get(image.name, ())
+        if image.tag and image.tag not in known:
+            pinned[image.name] = (*known, image.tag)
     return pinned
 
 
 def tags(repository: Repository, pinned: Mapping[str, Collection[str]]) -> Choices:
-    """Return the releases of each group's image, with the image's name in the labels if there are several.
-
-    ``pinned``: the tags of the pins by group.
-    """
-    families = {group.image: group.family for group in repository.sites.groups}
-    of_image: dict[str, Choices] = {}
-    for image, family in families.items():
-        names = [group.name for group in repository.sites.groups if group.image == image]
-        of_image[image] = _tags(ImageRef.parse(image), family, [tag for name in names for tag in pinned.get(name, ())])
-    if len(of_image) == 1:
-        return next(iter(of_image.values()))
-    labels: dict[str, list[str]] = {}
-    for image, offered in of_image.items():
-        for choice in offered.choices:
-            labels.setdefault(choice.value, []).append(f"{choice.label}, {image.rpartition('/')[2]}")
-    merged = tuple(Choice(value, "; ".join(listed)) for value, listed in labels.items())
-    return Choices(merged, " ".join(dict.fromkeys(offered.note for offered in of_image.values() if offered.note)))
+    """Return the releases of each image, of several images as ``name:tag``; ``pinned`` are the tags of each image."""
+    offered = [_tags(image, pinned.get(image.name, ())) for image in repository.sites.images]
+    notes = dict.fromkeys(filter(None, (choices.note for choices in offered)))
+    return Choices(tuple(choice for choices in offered for choice in choices.choices), " ".join(notes))
 
 
-def _tags(ref: ImageRef, family: AnyFamily, pinned: Collection[str]) -> Choices:
+def _tags(image: PinnedImage, pinned: Collection[str]) -> Choices:
     """Return the image's releases without release candidates: pinned editions first, then the newest first.
 
     Other editions are for other machines.
     """
     try:
-        with Registry.connect(ref) as registry:
+        with Registry.connect(ImageRef.parse(image.name)) as registry:
             listed = registry.tags()
     except RunbookError as error:
         return Choices((), f"The registry could not be queried: {error} Type the tag instead.")
     editions = set()
     for name in pinned:
         try:
-            editions.add(edition(family.read(name)))
+            editions.add(edition(image.family.read(name)))
         except RunbookError:
             continue  # a tag of the repository's own
-    releases = family.listed(listed).releases
+    releases = image.family.listed(listed).releases
     if editions:
         names = [str(tag) for tag in sorted(releases, key=lambda tag: edition(tag) not in editions)]
     else:
         names = [str(tag) for tag in releases]
     if not names:
-        return Choices((), f"{ref.name} has no known release. Type the tag.")
+        return Choices((), f"{image.name} has no known release. Type the tag.")
     marks = {names[0]: " (newest)"} | dict.fromkeys(pinned, " (pinned now)")
-    offered = names[:_TAGS] + [name for name in names[_TAGS:] if name in pinned]
-    return Choices(tuple(Choice(name, f"{name}{marks.get(name, '')}") for name in offered))
+    offered = []
+    for name in names[:_TAGS] + [name for name in names[_TAGS:] if name in pinned]:
+        value = f"{image.short}:{name}" if image.short else name
+        offered.append(Choice(value, f"{value}{marks.get(name, '')}"))
+    return Choices(tuple(offered))
 
 
-def tag_problem(repository: Repository, tag: Tag) -> str:
-    """Return a message if the registry does not have the tag; empty if it does or cannot be queried.
+def tag_problem(bump: Bump) -> str:
+    """Return a message if the registry does not have the bump's tag; empty if it does or cannot be queried.
 
     Raises RunbookError.
     """
-    groups = repository.sites.groups
-    group = next((group for group in groups if group.accepts(str(tag))), groups[0])
-    with Registry.connect(ImageRef.parse(group.image)) as registry:
-        check, _ = verify_tag(registry, tag, (), group.family)
-    if check.status != "failed":
+    sites = bump.repository.sites
+    if bump.tag is None:
         return ""
-    return check.detail
+    with Registry.connect(ImageRef.parse(sites.image)) as registry:
+        check, _ = verify_tag(registry, bump.tag, (), sites.family)
+    return check.detail if check.status == "failed" else ""
 
 
 def runs(checkout: Checkout, bump: Bump, github: GitHub | None) -> Choices:

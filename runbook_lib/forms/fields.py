@@ -16,7 +16,7 @@ from runbook_lib.text.redact import Redactor
 #: Labels by parameter; other parameters are labelled with their names.
 LABELS = {
     "tag": "Tag", "repo": "Checkout", "image_type": "Image type", "base": "Base branch", "remote": "Push to",
-    "audit": "Archive", "allow": "Exceptions", "pins": "Whose pins", "group": "Group of pins",
+    "audit": "Archive", "allow": "Exceptions", "pins": "Whose pins",
     "publish": "Publish", "wait": "Wait for CI",
     "run_id": "CI run", "source": "Source", "only_failing": "Failed jobs only", "accept": "Accept", "broken": "Broken",
     "reenable": "Re-enable", "rerun": "Run again", "hold": "Hold", "soft": "Soft", "reset": "Reset",
@@ -34,7 +34,7 @@ LABELS = {
 }  # fmt: skip
 #: Seldom needed, so hidden at first.
 SELDOM = (
-    "remote", "audit", "allow", "pins", "group", "source",
+    "remote", "audit", "allow", "pins", "source",
     "only_failing", "reset", "soft", "accept", "broken", "reenable",
     "rerun", "hold", "cache", "folder", "slurm", "target", "dockerfile", "arguments", "name", "secrets", "train",
     "mounts", "again", "repeats", "early", "cancel", "gitlab", "nodes", "gpus",
@@ -60,7 +60,7 @@ DECISIONS = {
     "rerun": "case@platform: reason",
     "hold": "name: reason",
 }
-_COMMON = ("tag", "image_type", "base", "remote", "allow", "group")
+_COMMON = ("tag", "image_type", "base", "remote", "allow")
 _LTS = "LTS pins rarely move, and a maintainer decides when. Do you really mean the LTS image?"
 
 

@@ -39,7 +39,7 @@ class FormTarget:
 
     def bump(self, *, tag: bool = True) -> Bump:
         """Return the validated parameters; ``tag=False`` leaves the tag out.  Raises RunbookError."""
-        names = ["image_type", "base", "remote", "group"]
+        names = ["image_type", "base", "remote"]
         if tag:
             names += ["tag", "allow"]
         parameters: Any = {name: self.values[name] for name in names if name in self.values}
@@ -55,8 +55,7 @@ class FormTarget:
     def folder(self) -> Path:
         """Return the bump's folder in the archive.  Raises RunbookError."""
         bump, owner = self.bump(), self.checkout().repository()
-        tag = str(bump.tag or "")
-        identity = Identity(owner, bump.base, bump.image_type, tag, practice=self.practice, group=bump.group)
+        identity = Identity(owner, bump.base, bump.image_type, bump.target, practice=self.practice)
         return self.archive().joinpath(*identity.parts)
 
     def tag_in_flight(self) -> str:

@@ -167,10 +167,10 @@ class Form:
         """Show a problem if the registry does not have the tag; the offered tags are not checked."""
         from runbook_lib.forms import choices
 
-        tag = self.target().bump().tag
-        if tag is None or self.view.offers("tag", str(tag)):
+        bump = self.target().bump()
+        if self.view.offers("tag", bump.target):
             return
-        problem = choices.tag_problem(self._repository, tag)
+        problem = choices.tag_problem(bump)
         if problem and query == self._query:
             self._query_problems["tag"] = problem
             self._changed("query")

@@ -22,7 +22,6 @@ class PinVerdict:
     role: str
     state: PinState
     sentence: str
-    group: str = ""
 
     @property
     def site(self) -> str:
@@ -33,10 +32,9 @@ class PinVerdict:
 def check_pins(
     texts: Texts, sites: Sites, expected: Tag | None = None, image_type: ImageType = "dev"
 ) -> tuple[PinVerdict, ...]:
-    """Compare the pins of each group and type with the newest among them, or with an ``expected`` tag.
+    """Compare the pins of each image and type with the newest among them.
 
-    That is for the pins of ``image_type`` in the groups that accept it.
-
+    ``expected`` is the tag that the pins of the first image and of ``image_type`` should have instead.
     Pins of sites that are not lockstep are *lagging* or *ahead* if they differ; so is a build argument without effect.
     A site that cannot be read is one verdict, and does not hide the others.  ``texts`` has each of ``sites.pin_paths``.
     """
@@ -46,32 +44,32 @@ def check_pins(
         for pin in reading.pins:
             remarks[pin.path, pin.location.start] = f"This is a dead build argument: {reason}."
         readings[readings.index(reading)] = _informational(reading)
-    references, conflicts = _newest(readings), _conflicting_digests(readings)
-    for group in sites.groups:
-        if expected is not None and group.accepts(str(expected)):
-            references[group.name, image_type] = group.target(str(expected))
+    references, conflicts = _newest(readings, sites), _conflicting_digests(readings)
+    if expected is not None:
+        references[sites.image, image_type] = expected
     for reading, sentence in unpassed_defaults(readings):
         for pin in reading.pins:
             remarks[pin.path, pin.location.start] = sentence
     verdicts: list[PinVerdict] = []
     for reading in readings:
         site = reading.site
-        verdicts += _verdicts(reading, references.get((site.group, site.image_type)), remarks, conflicts)
+        verdicts += _verdicts(reading, references.get((sites.image_of(site).name, site.image_type)), remarks, conflicts)
     return tuple(verdicts)
 
 
 def _informational(reading: SiteReading) -> SiteReading:
-    site = replace(reading.site, lockstep=False)
+    site = replace(reading.site, kind="informational")
     return SiteReading(site, tuple(replace(pin, site=site) for pin in reading.pins), reading.problem)
 
 
-def _newest(readings: Sequence[SiteReading]) -> dict[tuple[str, ImageType], Tag]:
+def _newest(readings: Sequence[SiteReading], sites: Sites) -> dict[tuple[str, ImageType], Tag]:
+    """Return the newest tag of the lockstep pins, by image and type."""
     newest: dict[tuple[str, ImageType], Tag] = {}
     for reading in readings:
         site = reading.site
-        key = site.group, site.image_type
+        key = sites.image_of(site).name, site.image_type
         for pin in reading.pins:
-            if site.lockstep and pin.has_edition and (key not in newest or newest[key] < pin.tag):
+            if site.lockstep and (key not in newest or newest[key] < pin.tag):
                 newest[key] = pin.tag
     return newest
 
@@ -102,31 +100,22 @@ def _verdicts(
 ) -> Iterator[PinVerdict]:
     site = reading.site
     if reading.problem:
-        yield PinVerdict(site.path, 0, "", "", site.role, "cannot tell", reading.problem, site.group)
+        yield PinVerdict(site.path, 0, "", "", site.role, "cannot tell", reading.problem)
     for pin in reading.pins:
         state, sentence = _compare(pin, reference)
         if state == "in sync" and (conflict := conflicts.get((site.path, pin.location.start))):
             state, sentence = "out of sync", conflict
         if remark := remarks.get((site.path, pin.location.start)):
             sentence = f"{sentence or f'{pin.name} names {pin.tag}.'} {remark}"
-        yield PinVerdict(
-            site.path, pin.line, pin.location.selector, str(pin.image), site.role, state, sentence, site.group
-        )
+        yield PinVerdict(site.path, pin.line, pin.location.selector, str(pin.image), site.role, state, sentence)
 
 
 def _compare(pin: Pin, reference: Tag | None) -> tuple[PinState, str]:
     image_type = pin.site.image_type
-    if pin.site.frozen:
+    if pin.site.kind == "frozen":
         return "frozen", ""
-    if pin.site.lockstep and not pin.has_edition:
-        return (
-            "out of sync",
-            f"{pin.name} names {pin.tag}, and its group has the edition {pin.group.edition or '(plain)'}.",
-        )
     if reference is None:
         return "cannot tell", f"{pin.name} names {pin.tag}, and no {image_type} pin could be read to compare it with."
-    if pin.tag == reference and pin.lacks_digest:
-        return "out of sync", f"{pin.name} names {pin.tag} without a digest, which the pins file requires (digests)."
     if pin.tag == reference:
         return "in sync", ""
     if pin.site.lockstep:
@@ -140,9 +129,9 @@ def outcome(
 ) -> Literal["in sync", "out of sync", "cannot tell"]:
     """Return the state of all pins: one pin that is out of sync decides, even if others cannot be read.
 
-    Sites that only inform or follow decide nothing, unless ``strict``; a frozen one only if it cannot be read.
+    Sites that only inform decide nothing, unless ``strict``; a frozen one only if it cannot be read.
     """
-    states = {verdict.state for verdict in verdicts if strict or verdict.role not in ("informational", "follow")}
+    states = {verdict.state for verdict in verdicts if strict or verdict.role != "informational"}
     if states & {"out of sync", "lagging", "ahead"}:
         return "out of sync"
     return "cannot tell" if "cannot tell" in states or not states else "in sync"

@@ -6,21 +6,19 @@ Finders are data of a pin site.  Their messages have what was expected and found
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from yaml.nodes import MappingNode, Node, SequenceNode
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.pins import gitlab_matrix
-from runbook_lib.pins.gitlab_matrix import MatrixRow
-from runbook_lib.pins.tag_parts import PARTS
 from runbook_lib.text import untrusted_regex
 from runbook_lib.text.dockerfile_syntax import Instruction, instructions
 from runbook_lib.text.lists import shorten
-from runbook_lib.text.yaml_spans import Text
+from runbook_lib.text.yaml_spans import Cell, Text, duplicate_keys, items
 
-_IN_BRACES = re.compile(r"\{(image|tag|month|version|digest)\}")
-_IMAGE = r"[A-Za-z0-9](?:[\w.:/@+-]{0,500}\w)?"
+_IN_BRACES = re.compile(r"\{(image|tag)\}")
+_VALUE = r"[A-Za-z0-9](?:[\w.:/@+-]{0,500}\w)?"
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,6 @@ class PinLocation:
     """A value in a text: ``text[start:end] == value``; ``line`` counts from 1.
 
     ``selector`` describes it for people; ``platform`` is the platform that the file builds the image for, or empty.
-    ``part``: the value is not an image but a part of one, one of ``tag_parts.PARTS``.
     """
 
     start: int
@@ -37,7 +34,6 @@ class PinLocation:
     line: int
     selector: str
     platform: str = ""
-    part: str = ""
 
     @property
     def span(self) -> tuple[int, int]:
@@ -65,19 +61,14 @@ class WholeFile:
 
 @dataclass(frozen=True)
 class RegexMatches:
-    """Every match of a regular expression; its group ``image``, or one named like a part of a tag, is the value."""
+    """Every match of a regular expression; its group ``image`` is the value."""
 
     regex: re.Pattern[str]
     selector: str
 
-    @property
-    def group(self) -> str:
-        """The name of the group around the value."""
-        return next((name for name in self.regex.groupindex if name in PARTS), "image")
-
     def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
-        spans = (match.span(self.group) for match in self.regex.finditer(text))
-        return _locations(text, spans, self.selector, self.group)
+        spans = (match.span("image") for match in self.regex.finditer(text))
+        return _locations(text, spans, self.selector)
 
 
 @dataclass(frozen=True)
@@ -121,6 +112,50 @@ class DockerArg:
 
 
 @dataclass(frozen=True)
+class MatrixRow:
+    """An entry of GitLab's ``parallel: matrix:``.  ``cells`` has the values of each key, several if it lists several.
+
+    ``line`` counts from 1.  ``duplicates`` are the keys that occur more than once.
+    """
+
+    job: str
+    line: int
+    cells: Mapping[str, tuple[Cell, ...]]
+    duplicates: tuple[str, ...]
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """Return the values of a key; empty if the row has no such key."""
+        return tuple(cell.value for cell in self.cells.get(key, ()))
+
+
+@lru_cache(maxsize=64)
+def matrix_rows(text: str) -> tuple[MatrixRow, ...]:
+    """Return every row of every job's matrix once, with aliases and merge keys resolved.
+
+    Merged and aliased values have the position of their definition.  Raises CannotTell if the text is not valid YAML.
+    """
+    parsed = Text(text)
+    visited: set[int] = set()
+    result: list[MatrixRow] = []
+    for document in parsed.documents:
+        result += _matrix_rows(parsed, document, visited)
+    return tuple(result)
+
+
+def _matrix_rows(parsed: Text, document: Node | None, visited: set[int]) -> Iterator[MatrixRow]:
+    if not isinstance(document, MappingNode):
+        return
+    for key, job in document.value:
+        matrix = parsed.pairs(parsed.pairs(job).get("parallel")).get("matrix")
+        for node in items(matrix):
+            # A matrix that is aliased or merged into another job has the same rows.
+            if isinstance(node, MappingNode) and id(node) not in visited:
+                visited.add(id(node))
+                cells = {name: tuple(parsed.cells(value)) for name, value in parsed.pairs(node).items()}
+                yield MatrixRow(str(key.value), parsed.line(node), cells, duplicate_keys(node))
+
+
+@dataclass(frozen=True)
 class MatrixRows:
     """The rows of GitLab matrices selected by ``key: value``, with any image, which is in their key ``pin``.
 
@@ -139,7 +174,7 @@ class MatrixRows:
 
     def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
         locations: list[PinLocation] = []
-        for row in gitlab_matrix.rows(text):
+        for row in matrix_rows(text):
             if row.cells.get(self.pin) and self._selects(row, image):
                 locations += self._locations_in(row)
         platforms = sorted(location.platform for location in locations)
@@ -211,11 +246,7 @@ class YamlValue:
     keys: tuple[str, ...]
 
     def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
-        return self.find_parsed(Text(text))
-
-    def find_parsed(self, parsed: Text) -> tuple[PinLocation, ...]:
-        """Find the locations in a text that is parsed already."""
-        name = ".".join(self.keys)
+        parsed, name = Text(text), ".".join(self.keys)
         locations: list[PinLocation] = []
         for document in parsed.documents:
             node = _descend(parsed, document, self.keys)
@@ -227,27 +258,20 @@ class YamlValue:
 
 
 def literal_text(template: str) -> RegexMatches:
-    """Return a finder of a text with the image, or a part of its tag, in braces: ``pytorch{month}-py3-squashed``."""
-    before, name, after = _IN_BRACES.split(template, maxsplit=1)
-    value = PARTS.get(name, _IMAGE)
-    pattern = re.compile(rf"{re.escape(before)}(?P<{name}>{value})(?![0-9]){re.escape(after)}")
+    """Return a finder of a text with ``{image}`` or ``{tag}`` in it, in place of the value: ``newTag: {tag}``."""
+    before, _, after = _IN_BRACES.split(template, maxsplit=1)
+    pattern = re.compile(rf"{re.escape(before)}(?P<image>{_VALUE}){re.escape(after)}")
     return RegexMatches(pattern, f"text {_short(template)}")
 
 
 @dataclass(frozen=True)
 class UntrustedRegex:
-    """Every match of a regular expression that a user wrote; its group ``image``, or a part of a tag, is the value."""
+    """Every match of a regular expression that a user wrote; its group ``image`` or ``tag`` is the value."""
 
     pattern: str
 
-    @property
-    def group(self) -> str:
-        """The name of the group around the value."""
-        return untrusted_regex.validate(self.pattern)
-
     def find(self, text: str, image: str) -> tuple[PinLocation, ...]:
-        spans = untrusted_regex.spans(self.pattern, text)
-        return _locations(text, spans, f"regex {_short(self.pattern)}", self.group)
+        return _locations(text, untrusted_regex.spans(self.pattern, text), f"regex {_short(self.pattern)}")
 
 
 @dataclass(frozen=True)
@@ -287,17 +311,14 @@ def _described(shape: Mapping[str, str | None]) -> str:
     return ", ".join(f"{key}: {value or '(absent)'}" for key, value in shape.items())
 
 
-def _locations(
-    text: str, spans: Iterable[tuple[int, int]], selector: str, group: str = "image"
-) -> tuple[PinLocation, ...]:
+def _locations(text: str, spans: Iterable[tuple[int, int]], selector: str) -> tuple[PinLocation, ...]:
     """Return locations in the order of the text, for which its lines are counted once."""
-    part = "" if group == "image" else group
     locations: list[PinLocation] = []
     line, counted = 1, 0
     for start, end in spans:
         line += text.count("\n", counted, start) - text.count("\n", start, counted)  # a group may be further left
         counted = start
-        locations.append(PinLocation(start, end, text[start:end], line, selector, part=part))
+        locations.append(PinLocation(start, end, text[start:end], line, selector))
     return tuple(locations)
 
 

@@ -21,7 +21,7 @@ import re
 from runbook_lib.images.families import COREWEAVE
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.finders import BuildArg, Counted, DockerArg, MatrixRows, RegexMatches, WholeFile
-from runbook_lib.pins.sites import Coupling, PinGroup, PinSite, Sites
+from runbook_lib.pins.sites import Coupling, PinnedImage, PinSite, Sites
 
 _IMAGE = "nvcr.io/nvidia/pytorch"
 _GITLAB = ".gitlab/stages/01.build.yml"
@@ -42,7 +42,7 @@ def _rows(image: str, *shapes: tuple[str, str | None]) -> MatrixRows:
 def _informational(path: str, before: str, selector: str) -> PinSite:
     """Return a site whose lines have the image after a regular expression ``before``."""
     finder = RegexMatches(re.compile(rf"(?m)^[ \t]*{before}{_REFERENCE}"), selector)
-    return PinSite(path, finder, "dev", "people", lockstep=False)
+    return PinSite(path, finder, "dev", "people", kind="informational")
 
 
 def _once(finder: BuildArg | DockerArg) -> Counted:
@@ -58,7 +58,7 @@ def _coupling(path: str, image_type: ImageType, what: str, version: str) -> Coup
 _DEV_ROWS = _rows(_DEV, ("Dockerfile.ci.dev", None), ("Dockerfile.ci.dev", "dev"))
 _LTS_ROWS = _rows(_LTS, ("Dockerfile.ci.lts", None), ("Dockerfile.ci.dev", "lts"))
 MEGATRON_LM = Sites(
-    groups=(PinGroup(_IMAGE),),
+    images=(PinnedImage(_IMAGE),),
     since_keys=("IMAGE_TYPE", "PLATFORM"),
     file_key="FILE",
     pins=(
@@ -70,8 +70,8 @@ MEGATRON_LM = Sites(
         PinSite(_GITLAB, _LTS_ROWS, "lts", "gitlab", needs="always"),
         PinSite("docker/Dockerfile.ci.lts", _FROM, "lts", "github", needs="named"),
         # No build passes a dev pin to these two.
-        PinSite("docker/Dockerfile.ci.nemo", _FROM, "dev", "people", lockstep=False),
-        PinSite("docker/Dockerfile.linting", _FROM, "dev", "people", lockstep=False),
+        PinSite("docker/Dockerfile.ci.nemo", _FROM, "dev", "people", kind="informational"),
+        PinSite("docker/Dockerfile.linting", _FROM, "dev", "people", kind="informational"),
         _informational(".github/workflows/install-test.yml", r"image:[ \t]*[\"']?", "image"),
         _informational("docs/get-started/install.md", "", "text"),
         # Before CI reads the .ngc_version files, as on core_r0.15.0, it builds with an image that the workflow names.
@@ -97,21 +97,21 @@ MEGATRON_LM = Sites(
 # that it passes is declared nowhere in it.  The README's commands and the other workflows were never moved by a bump.
 _BRIDGE_CI = "docker/Dockerfile.ci"
 MEGATRON_BRIDGE = Sites(
-    groups=(PinGroup(_IMAGE),),
+    images=(PinnedImage(_IMAGE),),
     platforms=("amd64", "arm64"),
     pins=(
         PinSite(_BRIDGE_CI, _once(DockerArg("BASE_IMAGE")), "dev", "github", needs="always"),
         PinSite(".github/workflows/cicd-main.yml", BuildArg("FROM_IMAGE_NAME"), "dev", "github", dockerfile=_BRIDGE_CI),
         _informational(".github/workflows/install-test.yml", r"image:[ \t]*[\"']?", "image"),
         _informational(".github/workflows/release.yaml", r"custom-container:[ \t]*[\"']?", "custom-container"),
-        PinSite("docker/README.md", BuildArg("NEMO_FW_BASE_IMAGE"), "dev", "people", lockstep=False),
+        PinSite("docker/README.md", BuildArg("NEMO_FW_BASE_IMAGE"), "dev", "people", kind="informational"),
     ),
 )
 
 # coreweave/ml-containers, at 71a115d.  Each workload has its own base image; this is Megatron's.
 _MEGATRON = _once(BuildArg("BASE_IMAGE"))
 ML_CONTAINERS = Sites(
-    groups=(PinGroup("ghcr.io/coreweave/ml-containers/torch-extras", COREWEAVE),),
+    images=(PinnedImage("ghcr.io/coreweave/ml-containers/torch-extras", COREWEAVE),),
     pins=(
         PinSite(
             ".github/workflows/megatron.yml",
@@ -121,7 +121,7 @@ ML_CONTAINERS = Sites(
             needs="always",
             dockerfile="megatron/Dockerfile",
         ),
-        PinSite(".github/workflows/cw-mega-sam.yml", BuildArg("BASE_IMAGE"), "dev", "people", lockstep=False),
-        PinSite("sglang/Dockerfile", DockerArg("BASE_IMAGE"), "dev", "people", lockstep=False),
+        PinSite(".github/workflows/cw-mega-sam.yml", BuildArg("BASE_IMAGE"), "dev", "people", kind="informational"),
+        PinSite("sglang/Dockerfile", DockerArg("BASE_IMAGE"), "dev", "people", kind="informational"),
     ),
 )

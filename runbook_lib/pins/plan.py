@@ -2,13 +2,12 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.images.families import is_older
+from runbook_lib.images.families import edition, is_older
 from runbook_lib.images.reference import ImageType, Tag
-from runbook_lib.pins import tag_parts
 from runbook_lib.pins.sites import Pin, SiteReading, Sites, Texts, dead_arguments, read
 from runbook_lib.text.edits import Edit, Span, edited_paths, splice
 from runbook_lib.text.lists import join_first
@@ -42,8 +41,7 @@ class CudaBoundVersion:
 class PinPlan:
     """The changes of a bump to the files; empty if it is already done.  ``warnings`` are complete sentences.
 
-    ``ci`` names the CI of a part of the plan, and is empty for the complete plan.  ``images`` are the names of those
-    that need the target.
+    ``ci`` names the CI of a part of the plan, and is empty for the complete plan.
     """
 
     changes: tuple[PinChange, ...]
@@ -53,7 +51,6 @@ class PinPlan:
     ci: str = ""
     target: str = ""
     cuda_bound: tuple[CudaBoundVersion, ...] = ()
-    images: tuple[str, ...] = ()
 
     def for_cuda(self, cuda: str | None) -> "PinPlan":
         """Return the plan with a warning for each version that does not fit the new image's CUDA, such as ``13.3``.
@@ -86,13 +83,12 @@ def plan(
     image_type: ImageType,
     *,
     allow: frozenset[str] = frozenset(),
-    digest_of_target: Callable[[str], str] | None = None,
+    digest_of_target: Callable[[], str] | None = None,
 ) -> PinPlan:
     """Plan to move the pins of ``image_type`` to ``target``; pins that already have it are left alone.
 
-    Of several groups, those that do not accept the target or are ahead of it are left out.  A pin with a digest, or of
-    a group with ``digests``, gets that of the target: ``digest_of_target`` is called with the name of the image, and
-    returns the digest or raises RunbookError.  ``texts`` has each of ``sites.paths``.
+    ``sites`` pin one image.  A pin with a digest gets that of the target, which ``digest_of_target`` returns or raises
+    RunbookError for.  ``texts`` has each of ``sites.paths``.
 
     Raises CannotTell for a lockstep site that is missing, duplicated or of an unknown shape, and Refused for a
     target older than such a pin (``older-tag`` permits it) or a value shared with the other type (``both-types`` moves
@@ -101,62 +97,47 @@ def plan(
     moving: tuple[ImageType, ...] = (image_type,)
     if "both-types" in allow:
         moving = ("dev", "lts")
-    accepting = [group for group in sites.groups if group.accepts(str(target))] or sites.groups[:1]
-    sites = sites.only(accepting)
     readings = read(texts, sites)
     warnings = _stop_or_warn(readings, moving)
     pins = [pin for reading in readings for pin in reading.pins]
     chosen = [pin for pin in pins if pin.site.lockstep and pin.site.image_type in moving]
     if not chosen:
         raise CannotTell(f"No {image_type} pin was found in {', '.join(sites.pin_paths)}: there is nothing to bump.")
-    _require_editions(chosen)
+    _require_one_edition(chosen, target)
     if "older-tag" not in allow:
-        chosen = _without_older(chosen, target, warnings)
-    groups = {pin.group for pin in chosen}
-    for pin in pins:
-        if pin.group in groups and pin.site.follows and pin.site.image_type in moving and _is_behind(pin, target):
-            chosen.append(pin)
+        _refuse_older(chosen, target)
     _refuse_shared(chosen, [pin for pin in pins if pin.site.lockstep and pin.site.image_type not in moving])
     _refuse_overlap(chosen, pins)
 
-    moved = [pin for pin in chosen if str(pin.tag) != str(target) or pin.lacks_digest]
-    digests = _digests((*filter(_gets_digest, moved), *_conflicting(chosen)), target, digest_of_target)
-    # Where pins of an image get the digest, those that have another one of the same tag get it too.
-    for pin in chosen:
-        digest = digests.get(pin.image.name)
-        if digest and pin.image.digest not in (None, digest) and not pin.location.platform and pin not in moved:
-            moved.append(pin)
-    changes, edits = _edit(moved, texts, target, digests)
-    _prove(texts, edits, sites, {(pin.path, pin.location.start) for pin in moved}, target, digests)
+    moved = [pin for pin in chosen if str(pin.tag) != str(target)]
+    digest = ""
+    if needing := [pin for pin in (*moved, *_conflicting(chosen)) if pin.image.digest]:
+        if digest_of_target is None:
+            raise CannotTell(f"{needing[0].name} has a digest, and that of {target} is not known: nothing was planned.")
+        digest = digest_of_target()
+        # Pins that have another digest of the target get this one too; those of platforms may differ.
+        for pin in chosen:
+            if pin.image.digest not in (None, digest) and not pin.location.platform and pin not in moved:
+                moved.append(pin)
+    changes, edits = _edit(moved, texts, target, digest)
+    _prove(texts, edits, sites, {(pin.path, pin.location.start) for pin in moved}, target, digest)
     platforms = tuple(dict.fromkeys(pin.location.platform for pin in chosen if pin.location.platform))
     warnings += _pin_warnings(pins, moving, target)
     for reading, reason in dead_arguments(texts, readings):
         for pin in reading.pins:
             warnings.append(f"{pin.name}: This is a dead build argument: {reason}. Moving it changes no image.")
     cuda_bound = tuple(_cuda_bound(sites, texts, moving))
-    images = tuple(dict.fromkeys(pin.image.name for pin in chosen))
-    return PinPlan(changes, edits, tuple(warnings), platforms or sites.platforms, "", str(target), cuda_bound, images)
+    return PinPlan(changes, edits, tuple(warnings), platforms or sites.platforms, "", str(target), cuda_bound)
 
 
-def _require_editions(pins: Iterable[Pin]) -> None:
-    """Raise CannotTell for a pin of another edition than its group."""
-    for pin in pins:
-        if not pin.has_edition:
-            raise CannotTell(
-                f"{pin.name} names {pin.tag}, and its group has the edition {pin.group.edition or '(plain)'}: nothing "
-                "was planned. Give the pin a group of its own edition, or correct the file."
-            )
-
-
-def _digests(pins: Iterable[Pin], target: Tag, digest_of_target: Callable[[str], str] | None) -> dict[str, str]:
-    """Return the target's digest for the image of each of these pins, by the image's name."""
-    digests: dict[str, str] = {}
-    for pin in pins:
-        if pin.image.name not in digests:
-            if digest_of_target is None:
-                raise CannotTell(f"{pin.name} needs a digest, and that of {target} is not known: nothing was planned.")
-            digests[pin.image.name] = digest_of_target(pin.image.name)
-    return digests
+def _require_one_edition(pins: Sequence[Pin], target: Tag) -> None:
+    """Raise CannotTell if only some of the pins are of the target's edition: the others are for another purpose."""
+    others = [pin for pin in pins if edition(pin.tag) != edition(target)]
+    if others and len(others) < len(pins):
+        raise CannotTell(
+            f"{others[0].name} names {others[0].tag}, which is of another edition than {target}: nothing was planned. "
+            "Correct the file; or, if that pin is meant to differ, declare it in the pins file as informational."
+        )
 
 
 def _stop_or_warn(readings: Sequence[SiteReading], moving: Sequence[ImageType]) -> list[str]:
@@ -177,22 +158,10 @@ def _stop_or_warn(readings: Sequence[SiteReading], moving: Sequence[ImageType]) 
     return warnings
 
 
-def _without_older(pins: Sequence[Pin], target: Tag, warnings: list[str]) -> list[Pin]:
-    """Return the pins of groups that are not ahead of the target; raise Refused if that leaves no group."""
-    ahead = [pin for pin in pins if is_older(pin.group.target(str(target)), pin.tag)]
-    groups_ahead = {pin.group for pin in ahead}
-    newer = ", ".join(f"{pin.path}:{pin.line} ({pin.tag})" for pin in ahead)
-    rest = [pin for pin in pins if pin.group not in groups_ahead]
-    if not rest:
+def _refuse_older(pins: Sequence[Pin], target: Tag) -> None:
+    newer = ", ".join(f"{pin.path}:{pin.line} ({pin.tag})" for pin in pins if is_older(target, pin.tag))
+    if newer:
         raise Refused(f"The tag {target} is older than the pin in {newer}, so nothing was planned.", "older-tag")
-    if ahead:
-        names = ", ".join(sorted(group.name for group in groups_ahead))
-        warnings.append(f"The tag {target} is older than the pin in {newer}: the group {names} is left as it is.")
-    return rest
-
-
-def _is_behind(pin: Pin, target: Tag) -> bool:
-    return is_older(pin.tag, pin.group.target(str(target)))
 
 
 def _refuse_shared(moving: Sequence[Pin], fixed: Sequence[Pin]) -> None:
@@ -221,28 +190,20 @@ def _refuse_overlap(moving: Sequence[Pin], pins: Sequence[Pin]) -> None:
 
 
 def _conflicting(pins: Sequence[Pin]) -> Iterator[Pin]:
-    """Yield a pin for each digest of an image's tag that differs from the first one; those of platforms may differ."""
+    """Yield a pin for each digest of a tag that differs from the first one; those of platforms may differ."""
     first: dict[str, str] = {}
     for pin in pins:
         digest = pin.image.digest
-        if (
-            digest
-            and not pin.location.platform
-            and first.setdefault(str(pin.image.with_tag(pin.tag)), digest) != digest
-        ):
+        if digest and not pin.location.platform and first.setdefault(str(pin.tag), digest) != digest:
             yield pin
 
 
-def _gets_digest(pin: Pin) -> bool:
-    return bool(pin.image.digest) or pin.lacks_digest
-
-
-def _new_image(pin: Pin, target: Tag, digests: Mapping[str, str]) -> str:
-    return str(pin.image.with_tag(target, digests[pin.image.name] if _gets_digest(pin) else None))
+def _new_image(pin: Pin, target: Tag, digest: str) -> str:
+    return str(pin.image.with_tag(target, digest if pin.image.digest else None))
 
 
 def _edit(
-    pins: Sequence[Pin], texts: Texts, target: Tag, digests: Mapping[str, str]
+    pins: Sequence[Pin], texts: Texts, target: Tag, digest: str
 ) -> tuple[tuple[PinChange, ...], tuple[Edit, ...]]:
     """Return the changes of these pins, one per value, and the edits that make them, one per file."""
     pins_by_span: dict[tuple[str, tuple[int, int]], list[Pin]] = {}
@@ -251,59 +212,38 @@ def _edit(
     changes: list[PinChange] = []
     spans: dict[str, list[Span]] = {}
     for (path, (start, end)), sharing in pins_by_span.items():
-        pin, new = sharing[0], _new_image(sharing[0], target, digests)
+        pin, new = sharing[0], _new_image(sharing[0], target, digest)
         selector = "; ".join(dict.fromkeys(pin.location.selector for pin in sharing))
-        written = new
-        if tag_parts.part_of(pin.tag_form) == "digest":
-            written = digests[pin.image.name]
-        elif pin.tag_form:
-            try:
-                written = tag_parts.extract(pin.tag_form, str(target))
-            except CannotTell as error:
-                raise CannotTell(f"{pin.name}: {error}") from error
-        if written == pin.location.value:
-            continue  # the part of the tag that it holds is the same
         changes.append(PinChange(path, pin.line, selector, str(pin.image), new, pin.site.ci))
+        written = new if pin.site.value == "image" else new.removeprefix(f"{pin.image.name}:")
         spans.setdefault(path, []).append((start, end, written))
     edits = (Edit(path, texts[path], splice(texts[path] or "", spans[path])) for path in spans)
     return tuple(changes), tuple(edits)
 
 
 def _prove(
-    texts: Texts,
-    edits: Sequence[Edit],
-    sites: Sites,
-    moved: Set[tuple[str, int]],
-    target: Tag,
-    digests: Mapping[str, str],
+    texts: Texts, edits: Sequence[Edit], sites: Sites, moved: Set[tuple[str, int]], target: Tag, digest: str
 ) -> None:
     """Read the edited texts again: moved pins must be at the target, and every other pin must be unchanged."""
     expected: list[tuple[str, str, int, str]] = []
-    without_digest = list[str]()
     for pin in _all_pins(texts, sites):
-        image = str(pin.image)
-        if (pin.path, pin.location.start) in moved:
-            image = _new_image(pin, target, digests)
-            without_digest += [pin.name] if pin.lacks_digest else []
+        is_moved = (pin.path, pin.location.start) in moved
+        image = _new_image(pin, target, digest) if is_moved else str(pin.image)
         expected.append((pin.path, pin.location.selector, pin.line, image))
     edited = {**texts, **{edit.path: edit.after for edit in edits}}
     actual = [(pin.path, pin.location.selector, pin.line, str(pin.image)) for pin in _all_pins(edited, sites)]
-    if actual != expected and without_digest:
-        raise CannotTell(
-            f"One of {', '.join(without_digest)} would not read the digest that its group requires (digests), so "
-            "nothing was planned. Let its regular expression take (?:@sha256:[0-9a-f]{64})? after the tag."
-        )
-    if actual != expected:
-        for reading in read(edited, sites):
-            if reading.problem and reading.site.needs == "declared":
-                raise CannotTell(
-                    f"After the planned edits the pins file would no longer find its pin, so nothing was changed. "
-                    f"{reading.problem} Correct its finder: it may contain the old tag or digest."
-                )
-        raise RunbookError(
-            f"The edits of {join_first(edited_paths(edits), _MAX_LISTED)} were made on a copy and read again, and the "
-            "pins are not as planned. Nothing was changed. This is a bug of the runbook: please report it."
-        )
+    if actual == expected:
+        return
+    for reading in read(edited, sites):
+        if reading.problem and reading.site.needs == "declared":
+            raise CannotTell(
+                f"After the planned edits the pins file would no longer find its pin, so nothing was changed. "
+                f"{reading.problem} Correct its finder: it may contain the old tag or digest."
+            )
+    raise RunbookError(
+        f"The edits of {join_first(edited_paths(edits), _MAX_LISTED)} were made on a copy and read again, and the "
+        "pins are not as planned. Nothing was changed. This is a bug of the runbook: please report it."
+    )
 
 
 def _all_pins(texts: Texts, sites: Sites) -> Iterator[Pin]:
@@ -315,7 +255,7 @@ def _pin_warnings(pins: Iterable[Pin], moving: Sequence[ImageType], target: Tag)
     for pin in pins:
         if pin.site.image_type not in moving:
             continue
-        if pin.site.role == "informational" and pin.tag < pin.group.target(str(target)):
+        if pin.site.kind == "informational" and pin.tag < target:
             line = f"{pin.path}:{pin.line}"
             yield f"{line} names {pin.image}, older than {target}: no bump moves it; change it by hand if you want to."
 

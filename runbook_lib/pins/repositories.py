@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from runbook_lib import notebooks
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.reference import ImageType
-from runbook_lib.images.tags.numbered import NumberedTag
+from runbook_lib.images.reference import ImageType, Tag
 from runbook_lib.pins import known_sites
-from runbook_lib.pins.sites import PinGroup, Sites
+from runbook_lib.pins.sites import Sites
 from runbook_lib.pins.watch_rules import WatchRules
 from runbook_lib.text.lists import join_first
 
@@ -22,7 +21,7 @@ from runbook_lib.text.lists import join_first
 FILE = ".base-image-pins.yaml"
 TITLE = "chore: Update Docker image version to {tag}"
 
-_MAX_LISTED = 30  # groups in one sentence
+_MAX_LISTED = 30  # images in one sentence
 
 #: The label for L1 tests with golden values; without it only the slim tests run.
 FUNCTIONAL = "Run functional tests"
@@ -103,31 +102,21 @@ class Repository:
                 missing += f"; move its launch script below {scripts.folder} from {scripts.gating}/ to {scripts.flaky}/"
         return f"Not applicable: {self.name} has {missing}." if missing else ""
 
-    def of_group(self, name: str, tag: str = "") -> "Repository":
-        """Return the repository with only the group ``name``, or for an empty name the groups that can have a tag.
+    def of_tag(self, text: str) -> tuple["Repository", Tag]:
+        """Return the repository with the pins of one image, and the tag to which a bump moves them.
 
-        Groups that move with a chosen one are chosen too.  Raises RunbookError for a name that is unknown, and for a
-        tag that fits no group.
+        ``text`` is the tag, or ``name:tag`` where the repository pins several images.  Raises RunbookError for anything
+        else.
         """
-        groups = self.sites.groups
-        if name:
-            groups = tuple(group for group in groups if name in (group.name, group.leader))
-        if not groups:
-            names = [group.name for group in self.sites.groups if group.name]
-            known = f"choose one of {', '.join(names)}" if names else "its pins are one group, so leave it empty"
-            raise RunbookError(f"{self.name} has no group of pins {name!r}: {known}.")
-        chosen = tuple(group for group in groups if not tag or group.accepts(tag))
-        if not chosen:
-            if len(groups) == 1:
-                groups[0].target(tag)
-            images = join_first([f"{group.image} ({group.name})" for group in groups], _MAX_LISTED)
-            raise RunbookError(f"{tag!r} fits none of the images of {self.name}: {images}.")
-        if tag and not name:
-            chosen = _of_tag(chosen, tag)
-        title = self.title
-        if len(chosen) == 1:
-            title = chosen[0].title or title
-        return replace(self, sites=self.sites.only(chosen), title=title)
+        images = self.sites.images
+        if len(images) == 1:
+            return self, images[0].family.read(text)
+        name, _, tag = text.rpartition(":")
+        for image in images:
+            if image.short == name:
+                return replace(self, sites=self.sites.only(image)), image.family.read(tag)
+        choices = join_first([f"{image.short}:{tag}" for image in images], _MAX_LISTED)
+        raise RunbookError(f"{self.name} pins several images, and {text!r} names none of them: give one of {choices}.")
 
     def other_type(self, image_type: ImageType) -> ImageType | None:
         """Return the image type that a bump must not touch; None if the repository has one type."""
@@ -135,33 +124,6 @@ class Repository:
             if site.lockstep and site.image_type != image_type:
                 return site.image_type
         return None
-
-
-def _of_tag(fitting: tuple[PinGroup, ...], tag: str) -> tuple[PinGroup, ...]:
-    """Return those of the groups that a bump to the tag moves if it names no group.
-
-    Raises RunbookError if it could be a tag of several groups that move alone.
-    """
-    names = {group.name for group in fitting}
-    leaders = tuple(group for group in fitting if not group.leader or group.leader not in names)
-    chosen = tuple(group for group in leaders if not group.alone) or _of_major(leaders, tag)
-    if len(chosen) > 1 and all(group.alone for group in chosen):
-        listed = join_first([group.name for group in chosen], _MAX_LISTED)
-        raise RunbookError(f"{tag!r} fits several groups that move alone: name one of {listed} as group.")
-    names = {group.name for group in chosen}
-    return tuple(group for group in fitting if group.name in names or group.leader in names)
-
-
-def _of_major(groups: tuple[PinGroup, ...], text: str) -> tuple[PinGroup, ...]:
-    """Return those of the groups whose major version is the highest that the tag is not below; all without one."""
-    fitting: dict[int, tuple[PinGroup, ...]] = {}
-    for group in groups:
-        tag = group.target(text)
-        if group.major is None or not isinstance(tag, NumberedTag):
-            return groups
-        if group.major <= tag.major:
-            fitting[group.major] = (*fitting.get(group.major, ()), group)
-    return fitting[max(fitting)] if fitting else groups
 
 
 MEGATRON_LM = Repository(

@@ -1,18 +1,24 @@
 """The pin sites of a repository, and the pins that its files have at these sites."""
 
-import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.images.families import NGC, AnyFamily, edition
+from runbook_lib.images.families import NGC, AnyFamily
 from runbook_lib.images.reference import ImageRef, ImageType, Tag
-from runbook_lib.pins import tag_parts
-from runbook_lib.pins.finders import BuildArg, Counted, DockerArg, Finder, MatrixRows, PinLocation
-from runbook_lib.pins.gitlab_matrix import MatrixRow, rows
+from runbook_lib.pins.finders import (
+    BuildArg,
+    Counted,
+    DockerArg,
+    Finder,
+    MatrixRow,
+    MatrixRows,
+    PinLocation,
+    matrix_rows,
+)
 from runbook_lib.text.dockerfile import arguments
 
 Texts = Mapping[str, str | None]
@@ -23,35 +29,33 @@ class PinSite:
     """A file that contains the base image of a type, and the finder for it.
 
     A *lockstep* site must equal the target of a bump of its type, and is frozen in a bump of the other type.  Other
-    sites are informational, compared with the pins of their type and never edited; with ``follows`` a bump moves older
-    ones; or ``frozen``, a record that must not move and is compared with nothing.  ``ci`` is the reader of the file.
+    sites are never edited: *informational* ones are compared with the pins of their type, and *frozen* ones, records
+    that must not move, with nothing.  ``ci`` is the reader of the file.
     ``needs``: the file must exist ``always``; if ``declared`` in a pins file; ``together`` with the other files of this
     kind, and once a matrix row distinguishes types or platforms; if ``named`` by a row of its type; or ``never``.
-    ``dockerfile`` is the file that gets the build argument.  ``tag_form``: the file names only a part of the tag, which
-    is in braces in this form.  ``group`` is the name of its group, and ``image`` the name of an image of its own.
+    ``dockerfile`` is the file that gets the build argument.  ``image`` is the name of the image, empty for the
+    repository's first one, and ``value`` the part of the reference that the file contains.
     """
 
     path: str
     finder: Finder
     image_type: ImageType
     ci: Literal["github", "gitlab", "people"]
-    lockstep: bool = True
+    kind: Literal["lockstep", "frozen", "informational"] = "lockstep"
     needs: Literal["always", "declared", "together", "named", "never"] = "never"
-    frozen: bool = False
-    follows: bool = False
     dockerfile: str = ""
-    tag_form: str = ""
-    group: str = ""
     image: str = ""
+    value: Literal["image", "tag"] = "image"
+
+    @property
+    def lockstep(self) -> bool:
+        """True if a bump of its type moves it."""
+        return self.kind == "lockstep"
 
     @property
     def role(self) -> str:
-        """``lockstep dev``, ``lockstep lts``, ``frozen``, ``follow`` or ``informational``."""
-        if self.lockstep:
-            return f"lockstep {self.image_type}"
-        if self.follows:
-            return "follow"
-        return "frozen" if self.frozen else "informational"
+        """``lockstep dev``, ``lockstep lts``, ``frozen`` or ``informational``."""
+        return f"lockstep {self.image_type}" if self.lockstep else self.kind
 
 
 @dataclass(frozen=True)
@@ -65,53 +69,26 @@ class Coupling:
 
 
 @dataclass(frozen=True)
-class PinGroup:
-    """Pins that move together: the name of their ``image``, and the ``family`` that reads their tags.
+class PinnedImage:
+    """An image that a repository pins, and the family of its tags.
 
-    ``edition``: a bump to a tag of another edition leaves the group; None for any.  ``title`` of a bump of this group
-    alone; empty for that of the repository.  ``alone``: a bump moves it only if it names it, or if of several such
-    groups it has the highest ``major`` version that the tag is not below.  ``leader``: the name of the group with
-    which it moves; empty if it moves on its own.  ``digests``: lockstep pins that name a complete image have a digest.
+    ``short`` is the name by which a tag parameter chooses it, as in ``cuda:13.0.2``; empty for the only image.
     """
 
-    image: str
+    name: str
     family: AnyFamily = NGC
-    name: str = ""
-    edition: str | None = None
-    title: str = ""
-    alone: bool = False
-    major: int | None = None
-    leader: str = ""
-    digests: bool = False
-
-    def target(self, text: str) -> Tag:
-        """Parse a tag to move to.  Raises RunbookError for a tag of a different family or edition."""
-        tag = self.family.read(text)
-        if self.edition is not None and edition(tag) != self.edition:
-            raise RunbookError(
-                f"{text!r} is a tag of the edition {edition(tag) or '(plain)'}, and the pins of {self.image} are of "
-                f"{self.edition or '(plain)'}."
-            )
-        return tag
-
-    def accepts(self, text: str) -> bool:
-        """Return True if a bump to this tag moves the group."""
-        try:
-            self.target(text)
-        except RunbookError:
-            return False
-        return True
+    short: str = ""
 
 
 @dataclass(frozen=True)
 class Sites:
-    """The pin sites and couplings of a repository, and the groups of pins, the first of which is the main one.
+    """The pin sites and couplings of a repository, and the images that they pin, the first of which is the main one.
 
     A matrix row with one of ``since_keys`` shows that the ``together`` files exist; ``file_key`` names the file that
     the row builds.  ``platforms`` are those that a build needs if no row names them.
     """
 
-    groups: tuple[PinGroup, ...]
+    images: tuple[PinnedImage, ...]
     pins: tuple[PinSite, ...]
     couplings: tuple[Coupling, ...] = ()
     since_keys: tuple[str, ...] = ()
@@ -120,23 +97,21 @@ class Sites:
 
     @property
     def image(self) -> str:
-        """The name of the main group's image."""
-        return self.groups[0].image
+        """The name of the main image."""
+        return self.images[0].name
 
     @property
     def family(self) -> AnyFamily:
-        """The family of the main group."""
-        return self.groups[0].family
+        """The family of the main image."""
+        return self.images[0].family
 
-    def group_of(self, site: PinSite) -> PinGroup:
-        """Return the group of a site."""
-        return next(group for group in self.groups if group.name == site.group)
+    def image_of(self, site: PinSite) -> PinnedImage:
+        """Return the image of a site."""
+        return next((image for image in self.images if image.name == site.image), self.images[0])
 
-    def only(self, groups: Iterable[PinGroup]) -> "Sites":
-        """Return only the sites of these groups."""
-        chosen = tuple(groups)
-        names = {group.name for group in chosen}
-        return replace(self, groups=chosen, pins=tuple(site for site in self.pins if site.group in names))
+    def only(self, image: PinnedImage) -> "Sites":
+        """Return only the sites of one image."""
+        return replace(self, images=(image,), pins=tuple(site for site in self.pins if self.image_of(site) == image))
 
     @property
     def pin_paths(self) -> tuple[str, ...]:
@@ -163,17 +138,12 @@ class Sites:
 
 @dataclass(frozen=True)
 class Pin:
-    """An image named in a file; ``tag`` as its family reads it.
-
-    ``tag_form``: the file names only a part of the tag, which is in braces in this form.
-    """
+    """An image named in a file; ``tag`` as its family reads it."""
 
     site: PinSite
     location: PinLocation
     image: ImageRef
     tag: Tag
-    tag_form: str = ""
-    group: PinGroup = field(kw_only=True)
 
     @property
     def path(self) -> str:
@@ -184,16 +154,6 @@ class Pin:
     def line(self) -> int:
         """The line, counted from 1."""
         return self.location.line
-
-    @property
-    def has_edition(self) -> bool:
-        """True if the tag is of the edition that the group requires, if any."""
-        return self.group.edition in (None, edition(self.tag))
-
-    @property
-    def lacks_digest(self) -> bool:
-        """True if the pin should have a digest by its group, and has none."""
-        return self.group.digests and self.site.lockstep and not self.tag_form and not self.image.digest
 
     @property
     def name(self) -> str:
@@ -226,7 +186,7 @@ def read(texts: Texts, sites: Sites) -> tuple[SiteReading, ...]:
         try:
             pins: tuple[Pin, ...] = ()
             if text is not None:
-                pins = tuple(_pins(site, text, sites))
+                pins = tuple(_pins(site, text, sites.image_of(site)))
             elif reason := _needed(site, texts, sites):
                 raise CannotTell(f"the file does not exist, but {reason}.")
             readings.append(SiteReading(site, pins))
@@ -235,81 +195,21 @@ def read(texts: Texts, sites: Sites) -> tuple[SiteReading, ...]:
     return tuple(readings)
 
 
-def _pins(site: PinSite, text: str, sites: Sites, *, only_tags: bool = False) -> Iterator[Pin]:
-    """Yield the pins of a site; with ``only_tags`` no digests apart from their tag."""
-    group = sites.group_of(site)
-    name = site.image or group.image
-    for location in site.finder.find(text, name):
-        value, form = location.value, site.tag_form
-        if location.part and not form:
-            form = tag_parts.default_form(location.part)
-        is_digest = tag_parts.part_of(form) == "digest"
-        if is_digest and only_tags:
-            continue
+def _pins(site: PinSite, text: str, pinned: PinnedImage) -> Iterator[Pin]:
+    for location in site.finder.find(text, pinned.name):
+        value = location.value if site.value == "image" else f"{pinned.name}:{location.value}"
+        if not site.lockstep and not re.match(rf"{re.escape(pinned.name)}(?![\w./-])", value):
+            continue  # such a site may name another image
         try:
-            if is_digest:
-                value = f"{name}:{_tag_beside(location, site, text, sites)}@{value}"
-            elif form:
-                value = f"{name}:{tag_parts.compose(_with_parts(form, location, site, text, sites), value)}"
-            if not site.lockstep and not re.match(rf"{re.escape(name)}(?![\w./-])", value):
-                continue  # an informational site may name another image
             image = ImageRef.parse(value)
-            if image.name != name:
-                raise CannotTell(f"it names the image {image.name}; expected {name}.")
-            pin = Pin(site, location, image, group.family.read(image.tag or ""), form, group=group)
+            if image.name != pinned.name:
+                raise CannotTell(f"it names the image {image.name}; expected {pinned.name}.")
+            tag = pinned.family.read(image.tag or "")
+            if text.startswith("@", location.end):
+                raise CannotTell("a digest follows that the finder leaves out; let it find the digest too.")
         except RunbookError as error:
             raise CannotTell(f"line {location.line}, {location.selector}: {error}") from error
-        yield pin
-
-
-def siblings(site: PinSite, pins: Iterable[PinSite]) -> Iterator[PinSite]:
-    """Yield the other sites with the image of a site in its file."""
-    for other in pins:
-        if (other.path, other.group, other.image) == (site.path, site.group, site.image) and other is not site:
-            yield other
-
-
-def unread_parts(site: PinSite, pins: Iterable[PinSite]) -> bool:
-    """Return True if no other site of the file holds the tag of a digest, or a part that a ``*`` stands for."""
-    forms = [other.tag_form for other in siblings(site, pins)]
-    if tag_parts.part_of(site.tag_form) == "digest":
-        return all(tag_parts.part_of(form) == "digest" for form in forms)
-    same = [form for form in forms if tag_parts.skeleton(form) == tag_parts.skeleton(site.tag_form)]
-    positions = {tag_parts.position(form) for form in (site.tag_form, *same)}
-    return len(positions) <= site.tag_form.count(tag_parts.ANY)
-
-
-def _with_parts(form: str, location: PinLocation, site: PinSite, text: str, sites: Sites) -> str:
-    """Return the form with the nearest value of each part that other sites of the file hold in place of its ``*``."""
-    parts: dict[int, PinLocation] = {}
-    for other in siblings(site, sites.pins) if tag_parts.ANY in form else ():
-        if tag_parts.skeleton(other.tag_form) != tag_parts.skeleton(form):
-            continue
-        number = tag_parts.position(other.tag_form)
-        with contextlib.suppress(CannotTell):  # reported where the other site itself is read
-            for part in other.finder.find(text, other.image or sites.group_of(other).image):
-                nearest = parts.setdefault(number, part)
-                if abs(part.start - location.start) < abs(nearest.start - location.start):
-                    parts[number] = part
-    pieces = form.split(tag_parts.ANY)
-    result, own = pieces[0], tag_parts.position(form)
-    for number, piece in enumerate(pieces[1:]):
-        part_number = number + (number >= own)
-        if part_number not in parts:
-            raise CannotTell(f"no other pin of the file holds part {part_number + 1} of the tag {form}.")
-        result += parts[part_number].value + piece
-    return result
-
-
-def _tag_beside(digest: PinLocation, site: PinSite, text: str, sites: Sites) -> Tag:
-    """Return the tag of a digest that stands apart from it: that of the nearest pin of its group in its file."""
-    tags: list[Pin] = []
-    for other in siblings(site, sites.pins):
-        with contextlib.suppress(CannotTell):  # reported where the other site itself is read
-            tags += [pin for pin in _pins(other, text, sites, only_tags=True) if not pin.image.digest]
-    if not tags:
-        raise CannotTell("no other pin of the file names the tag of this digest.")
-    return min(tags, key=lambda pin: abs(pin.location.start - digest.start)).tag
+        yield Pin(site, location, image, tag)
 
 
 def dead_arguments(texts: Texts, readings: Sequence[SiteReading]) -> Iterator[tuple[SiteReading, str]]:
@@ -369,7 +269,7 @@ def _rows(texts: Texts, sites: Sites) -> Iterator[MatrixRow]:
         if not isinstance(finder, MatrixRows):
             continue
         try:
-            matrix = rows(texts.get(site.path) or "")
+            matrix = matrix_rows(texts.get(site.path) or "")
         except CannotTell:
             continue  # the site of the matrix itself reports this
         yield from (row for row in matrix if finder.value in row.texts(finder.key))

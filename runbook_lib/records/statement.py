@@ -36,23 +36,19 @@ class Identity:
     image_type: str
     tag: str
     practice: bool
-    group: str = ""
 
     @property
     def parts(self) -> tuple[str, ...]:
         """The names of the folders from the archive's root down to the bump's."""
-        group = f"{self.group}-" if self.group else ""
-        names = [self.repository.replace("/", "-"), self.base, f"{group}{self.image_type}-{self.tag or 'none'}"]
+        tag = self.tag.replace(":", "-") or "none"
+        names = [self.repository.replace("/", "-"), self.base, f"{self.image_type}-{tag}"]
         if self.practice:
             names.insert(0, "practice")
         return tuple(map(folder_name, names))
 
     def as_json(self) -> dict[str, Any]:
         """Return the field ``bump`` of a predicate."""
-        fields = asdict(self) | {"tag": self.tag or None}
-        if not self.group:
-            del fields["group"]
-        return fields
+        return asdict(self) | {"tag": self.tag or None}
 
     @classmethod
     def from_json(cls, bump: Mapping[str, Any]) -> "Identity":
@@ -63,7 +59,6 @@ class Identity:
             image_type=str(bump["image_type"]),
             tag=str(bump["tag"] or ""),
             practice=bool(bump["practice"]),
-            group=str(bump.get("group", "")),
         )
 
 

@@ -39,10 +39,9 @@ def command(notebook: str, bump: "Bump", **changes: object) -> str:
     parameters come from ``bump``.
     """
     parameters: dict[str, object] = {
-        "tag": str(bump.tag or ""),
+        "tag": bump.target,
         "base": bump.base,
         "image_type": bump.image_type,
-        "group": bump.group,
     }
     folder, displayed_folder = provenance.ROOT / FOLDER, FOLDER
     run = _current_run()
@@ -66,7 +65,7 @@ def command(notebook: str, bump: "Bump", **changes: object) -> str:
 def review(bump: "Bump") -> str:
     """Return the command that shows the open decisions of a bump, card by card, and runs it with the answers."""
     words = ["runbook"] if provenance.IS_INSTALLED else ["environment/run", "runbook"]
-    words += ["review", str(bump.tag)]
+    words += ["review", bump.target]
     parameters = _current_run().get("parameters", {})
     if "audit" in parameters.get("given", ()):
         words += ["--audit", parameters["resolved"]["audit"]]

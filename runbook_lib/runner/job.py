@@ -156,7 +156,6 @@ class NotebookJob:
             image_type=self.resolved.get("image_type") or "dev",
             tag=self.resolved.get("tag") or "",
             practice=self.is_practice,
-            group=self.resolved.get("group") or "",
         )
 
     def opening_predicate(self, identity: Identity, env: Mapping[str, str]) -> dict[str, Any]:

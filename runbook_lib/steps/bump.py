@@ -11,7 +11,7 @@ from runbook_lib.system import startup
 from runbook_lib.workflow import bump_branch, golden_comparison, quarantines, readiness
 
 _PARAMETERS = (
-    "tag", "repo", "image_type", "base", "remote", "audit", "allow", "pins", "group", "apply", "publish",
+    "tag", "repo", "image_type", "base", "remote", "audit", "allow", "pins", "apply", "publish",
     "wait", "run_id",
     "source", "only_failing", "accept", "broken", "rerun", "refs",
 )  # fmt: skip

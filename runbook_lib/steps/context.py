@@ -28,7 +28,7 @@ _MODES = {
     "publish": "publish: the checkout is changed, and changes are pushed and published",
 }
 #: Parameters of `Bump.parse`; each notebook defines only the ones it uses.
-_BUMP_PARAMETERS = ("tag", "image_type", "base", "remote", "allow", "group")
+_BUMP_PARAMETERS = ("tag", "image_type", "base", "remote", "allow")
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,7 @@ def open_record(name: str, bump: Bump, *, repository: str, audit: str = "") -> S
     if folder := os.environ.get("RUNBOOK_RECORD"):
         return StepRecord(name, bump, repository, Path(folder))
     identity = statement.Identity(
-        repository, bump.base, bump.image_type, str(bump.tag or ""),
-        practice=bool(os.environ.get("RUNBOOK_PRACTICE")), group=bump.group,
+        repository, bump.base, bump.image_type, bump.target, practice=bool(os.environ.get("RUNBOOK_PRACTICE"))
     )  # fmt: skip
     identity = statement.Identity.from_json(Redactor(os.environ).data(identity.as_json()))
     root = Path(audit).expanduser().absolute() if audit else archive.default()
@@ -125,7 +124,7 @@ def _inputs(bump: Bump, checkout: Path, repository: str, *, practice: bool) -> d
     """Return the checked parameters, preceded by a notice in the practice environment."""
     facts = display.facts(
         tag=bump.tag, image_type=bump.image_type, base=bump.base, remote=bump.remote, checkout=checkout,
-        repository=repository, pins_of=bump.repository.origin or bump.repository.name, group=bump.group,
+        repository=repository, pins_of=bump.repository.origin or bump.repository.name,
         allowed=bump.allow, mode=_MODES[bump.mode if bump.tag else "preview"],
     )  # fmt: skip
     if not practice:

@@ -18,9 +18,7 @@ from runbook_lib.system.notify import Event, notify
 from runbook_lib.workflow import bump_branch, holds, markdown_texts, readiness, repository
 from runbook_lib.workflow.events import CommandName, CommentCommand, ForgeEvent
 
-_HEAD = re.compile(
-    r"bump/(?P<base>.{1,200})/(?:(?P<group>[a-z0-9][a-z0-9-]{0,39})-)?(?P<type>dev|lts)-(?P<tag>[^/]{1,128})"
-)
+_HEAD = re.compile(r"bump/(?P<base>.{1,200})/(?P<type>dev|lts)-(?P<tag>[^/]{1,128})")
 _STATE = re.compile(r"<!-- base-image-runbook:state (?P<state>[a-z ]{1,40}) -->")
 _UNTIL = re.compile(r" until (?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})\Z")
 _EVENTS: Mapping[str, Event] = {"waits for a person": "waiting", "ready to merge": "ready", "held": "waiting"}
@@ -87,7 +85,7 @@ def _bump_of(pull: Pull, known: repositories.Repository, remote: str) -> Bump | 
         # Nothing is applied here; readiness checks everything only if apply is set.
         return Bump.parse(
             tag=match["tag"], image_type=match["type"], base=match["base"], remote=remote, apply=True,
-            group=match["group"] or "", repository=known,
+            repository=known,
         )  # fmt: skip
     except RunbookError:
         return None
@@ -128,7 +126,7 @@ def _update(
     answer: str, *, publish: bool,
 ) -> FollowResult:  # fmt: skip
     ready = readiness.Readiness()
-    identity = statement.Identity(checkout.repository(), bump.base, bump.image_type, str(bump.tag), False, bump.group)
+    identity = statement.Identity(checkout.repository(), bump.base, bump.image_type, bump.target, False)
     if pull.state == "open":
         records = archive.default().joinpath(*identity.parts)  # which may be on another machine
         ready = readiness.check(bump_branch.find(checkout, bump), github, records if records.is_dir() else None)

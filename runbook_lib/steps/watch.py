@@ -20,7 +20,7 @@ from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins import check, watch_rules
 from runbook_lib.pins.pins_file import SCHEMA
 from runbook_lib.pins.repositories import Repository
-from runbook_lib.pins.sites import PinGroup
+from runbook_lib.pins.sites import PinnedImage
 from runbook_lib.pins.watch_rules import WatchRules
 from runbook_lib.runner import execute
 from runbook_lib.system import provenance
@@ -64,7 +64,7 @@ class WatchResult:
     """The pinned tag, the newer ``tag`` that is proposed, and the state of that proposal.
 
     *new*: not proposed yet, because this run did not publish.  ``text`` is the text of the pull request or issue.
-    ``group`` is the name of the group of pins; empty if there is only one group.
+    ``image`` is the short name of the image; empty if the repository pins only one.
     """
 
     repository: str
@@ -78,7 +78,7 @@ class WatchResult:
     drivers: str = ""
     text: str = ""
     passed: tuple[PassedTag, ...] = ()
-    group: str = ""
+    image: str = ""
 
     @property
     def exit_status(self) -> int:
@@ -88,14 +88,14 @@ class WatchResult:
 
 @dataclass(frozen=True)
 class WatchReport:
-    """The result for each group of pins, and a sentence for each group that could not be compared."""
+    """The result for each image, and a sentence for each image that could not be compared."""
 
     results: tuple[WatchResult, ...]
     problems: tuple[str, ...] = ()
 
     @property
     def exit_status(self) -> int:
-        """0 if up to date, proposed or waiting; 1 if a person is needed; 2 if a group could not be compared."""
+        """0 if up to date, proposed or waiting; 1 if a person is needed; 2 if an image could not be compared."""
         if self.problems:
             return 2
         return max(result.exit_status for result in self.results)
@@ -104,89 +104,64 @@ class WatchReport:
 def watch(checkout: Checkout, options: WatchOptions) -> WatchReport:
     """Compare the pins of the base branch with the registry, and propose the newest tag that is not on hold.
 
-    Compares each group of pins; groups that one bump moves together share a proposal.  Changes nothing without
-    ``publish``.  Raises RunbookError if the registry or the forge does not respond, and that affects all pins.
+    Compares the pins of each image.  Changes nothing without ``publish``.  Raises RunbookError if the registry or the
+    forge does not respond, and that affects all pins.
     """
     known = repository.choose(checkout, options.pins)
     rules = _rules(checkout, known)
     if options.cool_down is not None:
         rules = replace(rules, cool_down=options.cool_down)
-    pinned = {site.group for site in known.sites.pins if site.lockstep and site.image_type == options.image_type}
-    groups = [group for group in known.sites.groups if group.name in pinned] or known.sites.groups[:1]
+    moved = [site for site in known.sites.pins if site.lockstep and site.image_type == options.image_type]
+    images = tuple(dict.fromkeys(map(known.sites.image_of, moved))) or known.sites.images[:1]
     results: list[WatchResult] = []
     problems: list[str] = []
-    proposals: dict[str, str] = {}
-    for group in groups:
+    for image in images:
         try:
-            results.append(_watch_group(checkout, known, group, rules, options, proposals))
+            results.append(_watch_image(checkout, known, image, rules, options))
         except RunbookError as error:
-            if len(groups) == 1:
+            if len(images) == 1:
                 raise
-            problems.append(f"{group.name}: {error}")
+            problems.append(f"{image.short}: {error}")
     return WatchReport(tuple(results), tuple(problems))
 
 
-def _watch_group(
-    checkout: Checkout, known: Repository, group: PinGroup, rules: WatchRules, options: WatchOptions,
-    proposals: dict[str, str],
-) -> WatchResult:  # fmt: skip
-    """Compare one group; ``proposals`` are those of earlier groups, by bump name."""
-    bump, sites = _bump(options, known), known.sites.only([group])
+def _watch_image(
+    checkout: Checkout, known: Repository, pinned: PinnedImage, rules: WatchRules, options: WatchOptions
+) -> WatchResult:
+    bump, sites = _bump(options, known), known.sites.only(pinned)
     branch = bump_branch.find(checkout, bump)
     verdicts = check.check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites)
     tags = {image.tag or "" for image in fleet.lockstep_images(verdicts).get(bump.image_type, set())}
     if not tags:
         raise CannotTell(f"{bump.base} has no readable {bump.image_type} pin, so nothing can be compared.")
     current = ", ".join(sorted(tags))
-    result = WatchResult(checkout.repository(), bump.base, bump.image_type, current, "up to date", "", group=group.name)
+    result = WatchResult(
+        checkout.repository(), bump.base, bump.image_type, current, "up to date", "", image=pinned.short
+    )
     if len(tags) > 1:
         sentence = f"The pins on {bump.base} do not agree ({current}). Fix them first: `runbook check` lists them."
         return replace(result, state="needs a person", sentence=sentence)
-    image = replace(ImageRef.parse(group.image), tag=current)
+    image = replace(ImageRef.parse(pinned.name), tag=current)
     with Registry.connect(image) as registry:
         try:
             tags_of_image = registry.tags()
         except Unreachable as error:
             raise CannotTell(f"{error} The newest tag is unknown, so nothing was proposed.") from error
-    newer = families.newer_releases(group.family, group.family.read(current), tags_of_image)
+    newer = families.newer_releases(pinned.family, pinned.family.read(current), tags_of_image)
     if not newer:
         return replace(result, sentence=f"{current} is the newest release of {image.name}.")
     github = pull_request.connect_github(result.repository, bump)
     passed: list[PassedTag] = []
     for tag in newer:
-        wanted = _request(checkout, github, options, known, group, str(tag))
-        if with_group := proposals.get(name_of(wanted)):
-            sentence = f"{tag} is proposed with that of {with_group}: one bump moves both."
-            return replace(result, state="open", sentence=sentence, tag=str(tag), passed=tuple(passed))
+        wanted = _bump(options, known, ":".join(filter(None, [pinned.short, str(tag)])))
         obstacle = _obstacle(checkout, github, image.with_tag(tag), wanted, rules, options.today)
         proposed = obstacle or _propose(checkout, github, wanted, rules, options)
         if not isinstance(proposed, PassedTag):
-            proposals[name_of(wanted)] = group.name
             return replace(result, **{**proposed, "tag": str(tag), "passed": tuple(passed)})
         passed.append(proposed)
     sentence = f"{current} stays: " + " ".join(f"{each.tag}: {each.reason}" for each in passed)
     state: State = "needs a person" if any(each.needs_person for each in passed) else "waiting"
     return replace(result, state=state, sentence=sentence, passed=tuple(passed))
-
-
-def _request(
-    checkout: Checkout, github: GitHub | None, options: WatchOptions, known: Repository, group: PinGroup, tag: str
-) -> Bump:
-    """Return the bump that moves a group to a tag: of all groups that move together, else of that group only.
-
-    A bump whose pull request names the group is continued.
-    """
-    if len(known.sites.groups) == 1:
-        return _bump(options, known, tag)
-    own = _bump(options, known, tag, group.leader or group.name)
-    try:
-        joint = _bump(options, known, tag)
-    except RunbookError:  # the tag fits several groups that move alone
-        return own
-    is_joint = group in joint.repository.sites.groups
-    if not is_joint or (github and github.pulls(head=head_of(checkout, own), base=own.base, state="all")):
-        return own
-    return joint
 
 
 def refresh(checkout: Checkout, bump: Bump, options: WatchOptions) -> str:
@@ -198,9 +173,9 @@ def refresh(checkout: Checkout, bump: Bump, options: WatchOptions) -> str:
     return proposed.reason if isinstance(proposed, PassedTag) else str(proposed["sentence"])
 
 
-def _bump(options: WatchOptions, known: Repository, tag: str = "", group: str = "") -> Bump:
+def _bump(options: WatchOptions, known: Repository, tag: str = "") -> Bump:
     return Bump.parse(
-        tag=tag, group=group, image_type=options.image_type, base=options.base, remote=options.remote,
+        tag=tag, image_type=options.image_type, base=options.base, remote=options.remote,
         apply=options.publish, publish=options.publish, repository=known,
     )  # fmt: skip
 
@@ -310,7 +285,7 @@ def _run_notebook(proposal: Proposal, options: WatchOptions) -> None:
     bump, branch = proposal.bump, proposal.branch
     with linked_work_tree(branch.checkout, branch.base_commit, bump.branch) as tree:
         parameters: Mapping[str, Any] = {
-            "tag": str(bump.tag), "group": bump.group, "repo": str(tree.path), "image_type": bump.image_type,
+            "tag": bump.target, "repo": str(tree.path), "image_type": bump.image_type,
             "base": bump.base, "remote": bump.remote, "pins": options.pins, "audit": options.audit, "apply": True,
             "publish": True,
         }  # fmt: skip
@@ -357,7 +332,7 @@ def _fields(state: str, sentence: str, url: str, text: str) -> dict[str, Any]:
 
 def as_lines(result: WatchResult) -> Iterator[str]:
     """Yield the result as lines for a terminal."""
-    pins = " of ".join(filter(None, (result.image_type, result.group)))
+    pins = " of ".join(filter(None, (result.image_type, result.image)))
     yield f"{result.repository} {result.base} ({pins}): {result.state}. {result.sentence}"
     if result.url:
         yield result.url

@@ -11,8 +11,8 @@ import re
 from runbook_lib.errors import CannotTell
 from runbook_lib.text.lists import shorten
 
-#: The groups of a pattern, of which it has one: around an image reference, a part of its tag, or its digest.
-GROUPS = frozenset({"image", "tag", "month", "version", "digest"})
+#: The groups of a pattern, of which it has one: around an image reference, or around a tag alone.
+GROUPS = frozenset({"image", "tag"})
 #: Seconds of processor time for all matches in one text.
 LIMIT = 10.0
 _MAX_PATTERN = 1000  # characters
@@ -30,10 +30,7 @@ def validate(pattern: str) -> str:
     """
     chosen = [group for group in named_groups(pattern) if group in GROUPS]
     if len(chosen) != 1:
-        raise CannotTell(
-            "it has no group (?P<image>…) around the image reference, nor (?P<tag>…), (?P<month>…), (?P<version>…) or "
-            "(?P<digest>…)"
-        )
+        raise CannotTell("it has no group (?P<image>…) around the image reference, nor (?P<tag>…) around its tag")
     return chosen[0]
 
 

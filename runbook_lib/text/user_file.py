@@ -2,8 +2,8 @@
 
 Editors use the schema too. The supported parts of JSON schema draft 7 are: ``$ref`` to a definition, ``type``,
 ``enum``, ``const``, ``format`` date, ``pattern``, ``maxLength``, ``minimum``, ``maximum``, ``items``, ``minItems``,
-``properties``, ``additionalProperties``, ``required``, ``maxProperties``, ``oneOf`` of different types, and ``else``
-with further ``required`` ones, where ``if`` requires some. ``errorMessage`` names the expected value.
+``properties``, ``additionalProperties``, ``required``, ``maxProperties``, and ``oneOf`` of different types.
+``errorMessage`` names the expected value.
 """
 
 import json
@@ -169,10 +169,7 @@ def _check_keys(file: UserFile, mapping: Mapping[Any, Any], schema: Schema, keys
             raise file.error((*keys, key), f"{title} has the unknown key {name!r}; known are {listed}{hint}.")
         if not isinstance(key, str):
             raise file.refusal(keys, schema["errorMessage"])
-    required = list(schema.get("required", ()))
-    if "else" in schema and not set(schema["if"]["required"]) <= set(mapping):
-        required += schema["else"]["required"]
-    if missing := [key for key in required if key not in mapping]:
+    if missing := [key for key in schema.get("required", ()) if key not in mapping]:
         raise file.error(keys, f"{title} is missing {' and '.join(missing)}.")
     if not schema.get("minProperties", 0) <= len(mapping) <= schema.get("maxProperties", len(mapping)):
         raise file.refusal(keys, schema["errorMessage"])

@@ -12,7 +12,7 @@ def annotations(survey: Survey) -> Iterator[str]:
         for verdict in snapshot.verdicts:
             if not verdict.sentence:
                 continue
-            kind = "warning" if verdict.role in WARNED and not survey.strict else "error"
+            kind = "warning" if verdict.role == WARNED and not survey.strict else "error"
             title = f"base image of {snapshot.name}"
             properties = {"file": verdict.path, "line": str(verdict.line or 1), "title": title}
             fields = ",".join(f"{name}={_escape(value, ':,')}" for name, value in properties.items())

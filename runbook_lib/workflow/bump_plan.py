@@ -113,10 +113,6 @@ def plan_bump(branch: BumpBranch) -> PlannedBump:
     with connection as registry, ThreadPoolExecutor(1) as pool:  # in parallel, because a distant registry is slow
         old_image = pool.submit(_base_image, registry, base_tag)
         check, image = verify_tag(registry, bump.tag, plan.platforms, sites.family)
-    for name in plan.images:
-        if name != sites.image and check.status == "passed":
-            with Registry.connect(ImageRef.parse(f"{name}:{bump.tag}")) as registry:
-                check, _ = verify_tag(registry, bump.tag, plan.platforms, sites.family)
     old = old_image.result()
     changes = compare(old, image, (str(base_tag), str(bump.tag))) if old and image else None
     planned = PlannedBump(bump, plan, image, check, changes, base_tag)
@@ -138,12 +134,12 @@ def plan_commit(branch: BumpBranch, commit: str) -> PinPlan:
     return branch.plans[commit]
 
 
-def _digest(bump: Bump, name: str) -> str:
+def _digest(bump: Bump) -> str:
     """Return the digest of the new image index, for pins that include a digest.
 
     Raises RunbookError if it is unknown.
     """
-    reference = ImageRef.parse(f"{name}:{bump.tag}")
+    reference = ImageRef.parse(f"{bump.repository.sites.image}:{bump.tag}")
     with Registry.connect(reference) as registry:
         image = registry.image(str(bump.tag))
     if image is None:
@@ -156,10 +152,7 @@ def _digest(bump: Bump, name: str) -> str:
 
 def _base_tag(bump: Bump, base_plan: PinPlan) -> Tag | None:
     """Return the tag that the bump moves away from; None if the base's pins name several, or the new one."""
-    tags = set()
-    for change in base_plan.changes:
-        if ImageRef.parse(change.old).name == bump.repository.sites.image:
-            tags.add(_tag(bump, change.old))
+    tags = {_tag(bump, change.old) for change in base_plan.changes}
     return tags.pop() if len(tags) == 1 else None
 
 
@@ -202,9 +195,7 @@ def base_has_tag(branch: BumpBranch) -> bool:
 
 
 def _tag(bump: Bump, image: str) -> Tag:
-    reference, sites = ImageRef.parse(image), bump.repository.sites
-    groups = [group for group in sites.groups if group.image == reference.name]
-    return (groups or sites.groups)[0].family.read(reference.tag or "")
+    return bump.repository.sites.family.read(ImageRef.parse(image).tag or "")
 
 
 def _goes_back(bump: Bump, change: PinChange) -> bool:

@@ -16,7 +16,7 @@ from runbook_lib.git.file_versions import file_versions
 from runbook_lib.images.families import newer_releases
 from runbook_lib.images.reference import ImageRef, ImageType
 from runbook_lib.pins.check import PinVerdict, check_pins
-from runbook_lib.pins.sites import PinGroup, Sites
+from runbook_lib.pins.sites import PinnedImage, Sites
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import quarantined_rows
 from runbook_lib.records import archive
@@ -33,7 +33,7 @@ _ReadTags = Callable[[str], tuple[tuple[str, ...], str]]
 
 @dataclass(frozen=True)
 class FleetRow:
-    """The base image of one branch, for one image type and one group of pins.
+    """The base image of one branch, for one image type and one image.
 
     ``since`` is the date of the commit that moved the pins there, preceded by ``…`` if the known history begins later.
     ``behind``: the number of newer releases of the same edition; None if the registry cannot be read.
@@ -51,7 +51,7 @@ class FleetRow:
     quarantined: int = 0
     bumps: tuple[BumpStatus, ...] = ()
     problem: str = ""
-    group: str = ""
+    image: str = ""
 
     @property
     def state(self) -> str:
@@ -104,26 +104,26 @@ def _rows(
         if not lockstep_images(snapshot.verdicts):
             yield FleetRow(name, snapshot.name, problem="It has no known pin site, or none that can be read.")
         quarantined = _count_quarantined(checkout, snapshot.commit, name)
-        for group in repository.sites.groups:
-            sites = repository.sites.only([group])
-            verdicts = [verdict for verdict in snapshot.verdicts if verdict.group == group.name]
+        for image in repository.sites.images:
+            sites = repository.sites.only(image)
+            verdicts = [verdict for verdict in snapshot.verdicts if verdict.image.startswith(f"{image.name}:")]
             for image_type, images in lockstep_images(verdicts).items():
                 tags = tuple(sorted({image.tag or "" for image in images}))
                 since, commit = moved_since(checkout, snapshot.commit, sites, image_type, images)
                 row = FleetRow(
-                    name, snapshot.name, image_type, tags, since, commit, quarantined=quarantined, group=group.name
+                    name, snapshot.name, image_type, tags, since, commit, quarantined=quarantined, image=image.short
                 )
-                row = replace(row, bumps=_open_bumps(row, group, bumps))
-                yield _with_newest(row, group, read_tags) if len(tags) == 1 else row
+                row = replace(row, bumps=_open_bumps(row, image, bumps))
+                yield _with_newest(row, image, read_tags) if len(tags) == 1 else row
 
 
-def _open_bumps(row: FleetRow, group: PinGroup, bumps: Sequence[BumpStatus]) -> tuple[BumpStatus, ...]:
-    """Return the started bumps of a row's branch that move its group."""
+def _open_bumps(row: FleetRow, image: PinnedImage, bumps: Sequence[BumpStatus]) -> tuple[BumpStatus, ...]:
+    """Return the started bumps of a row's branch that move its image."""
     branch = row.repository, row.ref.removeprefix("origin/"), row.image_type
     started = []
     for bump in bumps:
-        moves_group = bump.group == group.name or (not bump.group and group.accepts(bump.tag))
-        if (bump.repository, bump.base, bump.image_type) == branch and moves_group and bump.is_started:
+        moves_image = bump.tag.rpartition(":")[0] == image.short
+        if (bump.repository, bump.base, bump.image_type) == branch and moves_image and bump.is_started:
             started.append(bump)
     return tuple(started)
 
@@ -165,13 +165,13 @@ def _count_quarantined(checkout: Checkout, commit: str, name: str) -> int:
     return len(quarantined_rows(checkout.read(paths, commit), name)[0])
 
 
-def _with_newest(row: FleetRow, group: PinGroup, read_tags: _ReadTags) -> FleetRow:
+def _with_newest(row: FleetRow, image: PinnedImage, read_tags: _ReadTags) -> FleetRow:
     """Add the newest release of the image's edition, and the number of newer ones."""
-    names, problem = read_tags(group.image)
+    names, problem = read_tags(image.name)
     if problem:
         return replace(row, problem=problem)
     (tag,) = row.tags
-    newer = newer_releases(group.family, group.family.read(tag), names)
+    newer = newer_releases(image.family, image.family.read(tag), names)
     return replace(row, newest=str(newer[0]) if newer else tag, behind=len(newer))
 
 

@@ -169,7 +169,7 @@ def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> 
     image = f"{planned.changes.markdown()}\n" if planned.changes else ""
     image += months.markdown(planned.known_issues)
     # The bump's folder in the archive, not the run's, so that a second run does not change the text.
-    identity = Identity(checkout.repository(), bump.base, bump.image_type, str(bump.tag), False, bump.group)
+    identity = Identity(checkout.repository(), bump.base, bump.image_type, bump.target, False)
     record, validation = "/".join(identity.parts), lts_validation.describe(branch)
     text = part(plan, bump, digests=digests, image=image, validation=validation, record=record)
     return Proposal(

@@ -27,8 +27,7 @@ TEMPLATES = (
 
 def name_of(bump: Bump) -> str:
     """Return the name of a bump for use in a marker."""
-    group = f"{bump.group}-" if bump.group else ""
-    return f"{bump.base}/{group}{bump.image_type}-{bump.tag}"
+    return f"{bump.base}/{bump.image_type}-{bump.target or 'none'}"
 
 
 def named_in(body: str) -> str:

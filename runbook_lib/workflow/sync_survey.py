@@ -21,8 +21,8 @@ from runbook_lib.text.plain_text import aligned
 from runbook_lib.workflow import old_month
 from runbook_lib.workflow import repository as recognized
 
-#: Roles whose pins only cause warnings when they differ.
-WARNED = ("informational", "follow")
+#: The role whose pins only cause warnings when they differ.
+WARNED = "informational"
 Outcome = Literal["in sync", "out of sync", "cannot tell"]
 
 
@@ -69,7 +69,7 @@ class Survey:
 
     def _decides(self, verdict: PinVerdict) -> bool:
         """Return whether a verdict counts: a bump of one image type does not move the lockstep pins of another."""
-        return self.image_type is None or verdict.role in (*WARNED, "frozen", f"lockstep {self.image_type}")
+        return self.image_type is None or verdict.role in (WARNED, "frozen", f"lockstep {self.image_type}")
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class Survey:
         sentences = []
         for snapshot in self.snapshots:
             for verdict in snapshot.verdicts:
-                if verdict.sentence and (verdict.role not in WARNED or self.strict or not several):
+                if verdict.sentence and (verdict.role != WARNED or self.strict or not several):
                     sentences.append(f"{snapshot.name}: {verdict.sentence}" if several else verdict.sentence)
         if self.old_months.sentence:
             sentences.append(self.old_months.sentence)
@@ -93,9 +93,8 @@ class Survey:
         for snapshot in self.snapshots:
             ref = {"ref": snapshot.name} if len(self.snapshots) > 1 else {}
             for verdict in snapshot.verdicts:
-                group = {"group": verdict.group} if verdict.group else {}
                 pin = {"site": verdict.site, "pin": verdict.role, "image": verdict.image or "–"}
-                rows.append(ref | group | pin | {"verdict": verdict.state})
+                rows.append(ref | pin | {"verdict": verdict.state})
         return rows
 
     def as_text(self, *, details: bool = True) -> str:
@@ -120,19 +119,16 @@ class Survey:
     def summary(self) -> str:
         """The outcome in one line."""
         states: list[str] = []
-        groups = set[str]()
         warnings = others = 0
         for snapshot in self.snapshots:
             for verdict in snapshot.verdicts:
-                if verdict.role in WARNED:
+                if verdict.role == WARNED:
                     warnings += verdict.state != "in sync"
                 elif not self._decides(verdict):
                     others += verdict.state != "in sync"
                 elif verdict.state != "frozen":
                     states.append(verdict.state)
-                    groups.add(verdict.group)
-        within = f" within their groups ({len(groups)})" if len(groups) > 1 else ""
-        parts = [f"{states.count('in sync')} of {len(states)} pins agree{within}"]
+        parts = [f"{states.count('in sync')} of {len(states)} pins agree"]
         if unjudged := sum(not snapshot.verdicts for snapshot in self.snapshots):
             parts.append(f"{unjudged} of {len(self.snapshots)} refs cannot be judged")
         if unreadable := states.count("cannot tell"):
@@ -159,7 +155,7 @@ class Survey:
         for snapshot in self.snapshots:
             pins = display.rows(
                 snapshot.verdicts, path="path", line="line", selector="selector", image="image", role="role",
-                group="group", verdict="state", detail="sentence",
+                verdict="state", detail="sentence",
             )  # fmt: skip
             ref = {"ref": snapshot.name, "commit": snapshot.commit, "outcome": self._outcome(snapshot), "pins": pins}
             refs.append(ref)

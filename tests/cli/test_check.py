@@ -356,7 +356,6 @@ def test_json_has_everything_in_the_table(branches, check):
         "selector": "BASE_IMAGE where IMAGE: CI_MCORE_DEV_IMAGE, PLATFORM: amd64",
         "image": image("26.02-py3"),
         "role": "lockstep dev",
-        "group": "",
         "verdict": "out of sync",
         "detail": f"{GITLAB}:32 (BASE_IMAGE where IMAGE: CI_MCORE_DEV_IMAGE, PLATFORM: amd64) names 26.02-py3, "
         "the dev pins should be 26.04-py3.",

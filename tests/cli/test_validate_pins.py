@@ -12,7 +12,7 @@ VALID = "version: 1\nimage: nvcr.io/nvidia/pytorch\npins:\n  - {path: a, find: {
 @pytest.mark.parametrize(
     ("text", "status", "says"),
     [
-        (VALID, 0, "1 declared for nvcr.io/nvidia/pytorch"),
+        (VALID, 0, "nvcr.io/nvidia/pytorch: 1 declared"),
         (VALID.replace("arg: X", "arg: a-b"), 1, "arg is 'a-b'"),
         ("", 1, "the file is missing version and image and pins"),
     ],

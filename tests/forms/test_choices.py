@@ -5,12 +5,16 @@ from dataclasses import replace
 
 import pytest
 
+from runbook_lib.bump import Bump
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError
 from runbook_lib.forms import choices
 from runbook_lib.images.families import ALIBABA, NEMO, NGC
 from runbook_lib.pins.repositories import MEGATRON_LM
-from runbook_lib.pins.sites import PinGroup, Sites
+from runbook_lib.pins.sites import PinnedImage, Sites
+
+PYTORCH, NEMO_IMAGE = "nvcr.io/nvidia/pytorch", "nvcr.io/nvidia/nemo"
+TWO = Sites((PinnedImage(PYTORCH, NGC, "pytorch"), PinnedImage(NEMO_IMAGE, NEMO, "nemo")), ())
 
 
 @pytest.mark.parametrize(
@@ -41,15 +45,11 @@ def test_the_newest_is_that_of_the_pinned_edition(monkeypatch, family, names, pi
             return names
 
     monkeypatch.setattr(Registry, "connect", lambda ref: contextlib.nullcontext(Known()))
-    group = replace(MEGATRON_LM.sites.groups[0], family=family)
-    repository = replace(MEGATRON_LM, sites=replace(MEGATRON_LM.sites, groups=(group,)))
-    assert [choice.label for choice in choices.tags(repository, {"": pinned}).choices] == offered
+    repository = replace(MEGATRON_LM, sites=Sites((PinnedImage(PYTORCH, family),), ()))
+    assert [choice.label for choice in choices.tags(repository, {PYTORCH: pinned}).choices] == offered
 
 
-PYTORCH, NEMO_IMAGE = "nvcr.io/nvidia/pytorch", "nvcr.io/nvidia/nemo"
-
-
-def test_the_tags_of_every_group_are_offered(monkeypatch):
+def test_the_tags_of_every_image_are_offered(monkeypatch):
     published = {PYTORCH: ["26.04-py3", "26.06-py3"], NEMO_IMAGE: ["25.09", "25.11"]}
 
     class Known:
@@ -60,18 +60,16 @@ def test_the_tags_of_every_group_are_offered(monkeypatch):
             return self.names
 
     monkeypatch.setattr(Registry, "connect", lambda ref: contextlib.nullcontext(Known(published[ref.name])))
-    groups = (PinGroup(PYTORCH, NGC, "a"), PinGroup(NEMO_IMAGE, NEMO, "b"), PinGroup(PYTORCH, NGC, "c"))
-    repository = replace(MEGATRON_LM, sites=Sites(groups, ()))
-    offered = choices.tags(repository, {"a": ("26.04-py3",), "b": ("25.09",)}).choices
+    offered = choices.tags(replace(MEGATRON_LM, sites=TWO), {PYTORCH: ("26.04-py3",), NEMO_IMAGE: ("25.09",)}).choices
     assert [(choice.value, choice.label) for choice in offered] == [
-        ("26.06-py3", "26.06-py3 (newest), pytorch"),
-        ("26.04-py3", "26.04-py3 (pinned now), pytorch"),
-        ("25.11", "25.11 (newest), nemo"),
-        ("25.09", "25.09 (pinned now), nemo"),
+        ("pytorch:26.06-py3", "pytorch:26.06-py3 (newest)"),
+        ("pytorch:26.04-py3", "pytorch:26.04-py3 (pinned now)"),
+        ("nemo:25.11", "nemo:25.11 (newest)"),
+        ("nemo:25.09", "nemo:25.09 (pinned now)"),
     ]
 
 
-def test_a_tag_is_looked_up_at_the_image_of_its_group(monkeypatch):
+def test_a_tag_is_looked_up_at_the_image_that_it_names(monkeypatch):
     asked = []
 
     def connect(ref):
@@ -79,8 +77,6 @@ def test_a_tag_is_looked_up_at_the_image_of_its_group(monkeypatch):
         raise RunbookError("enough")
 
     monkeypatch.setattr(Registry, "connect", connect)
-    groups = (PinGroup(PYTORCH, NGC, "a", "py3"), PinGroup(NEMO_IMAGE, NEMO, "b"))
-    repository = replace(MEGATRON_LM, sites=Sites(groups, ()))
     with pytest.raises(RunbookError):
-        choices.tag_problem(repository, NEMO.read("25.11"))
+        choices.tag_problem(Bump.parse(tag="nemo:25.11", repository=replace(MEGATRON_LM, sites=TWO)))
     assert asked == [NEMO_IMAGE]

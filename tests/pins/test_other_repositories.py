@@ -22,7 +22,6 @@ from elsewhere import (
     PYTORCH,
     TORCH_EXTRAS,
     bridge,
-    grouped,
     ml_containers,
     own,
 )
@@ -39,7 +38,7 @@ from runbook_lib.pins import plan as pins
 from runbook_lib.pins.check import PinVerdict, check_pins, outcome
 from runbook_lib.pins.finders import BuildArg
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, REPOSITORIES, Repository
-from runbook_lib.pins.sites import PinGroup, PinSite
+from runbook_lib.pins.sites import PinnedImage, PinSite, Sites
 from runbook_lib.practice.ci import plan as ci
 from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry import server as registry
@@ -188,7 +187,7 @@ def test_a_bump_takes_title_labels_and_tags_from_its_repository() -> None:
     assert (str(torch.tag), torch.labels) == (NEW_TORCH, (frozenset(), frozenset()))
     with pytest.raises(RunbookError, match="not a tag of CoreWeave's"):
         Bump.parse(tag="26.04-py3", repository=ML_CONTAINERS)
-    ours = dataclasses.replace(ML_CONTAINERS, sites=ML_CONTAINERS.sites.only([PinGroup("a.b/c", OTHER)]))
+    ours = dataclasses.replace(ML_CONTAINERS, sites=Sites((PinnedImage("a.b/c", OTHER),), ()))
     with pytest.raises(RunbookError, match=r"tag='1\.\.2'"):
         Bump.parse(tag="1..2", repository=ours)
 
@@ -270,7 +269,6 @@ def test_an_argument_lives_where_any_stage_declares_it(dockerfile: str | None, s
         (ml_containers() | {MEGATRON_YML: "jobs: {}\n"}, 2,
          ["No known pin site was found"]),
         (own(), 0, ["In sync: 3 of 3 pins agree, 1 informational", "frozen"]),
-        (grouped(), 0, ["In sync: 2 of 2 pins agree within their groups (2)."]),
         (own() | {"Dockerfile": "FROM x\n"}, 2, ["Dockerfile (lockstep dev): expected find: regex once "
                                                  "(.base-image-pins.yaml:8), found none."]),
         (own() | {"image.txt": None}, 0, ["image.txt (informational): the file does not exist, but the pins file"]),

@@ -283,7 +283,7 @@ def test_informational_sites_that_lag_are_warned_of():
 def test_a_digest_moves_with_its_tag():
     old = f"{image('26.02-py3')}@sha256:{'0' * 64}"
     texts = layout(2) | {DEV: old, INSTALL_TEST: None, INSTALL_GUIDE: None}
-    made = plan(texts, digest_of_target=lambda _: f"sha256:{'1' * 64}")
+    made = plan(texts, digest_of_target=lambda: f"sha256:{'1' * 64}")
     assert applied(texts, made)[DEV] == f"{image('26.04-py3')}@sha256:{'1' * 64}"
     assert all("@" not in change.new for change in made.changes if change.path != DEV)
     assert made.warnings == ()
@@ -305,12 +305,12 @@ def test_digests_of_one_tag_that_differ_are_renewed():
     old, new = f"sha256:{'0' * 64}", f"sha256:{'1' * 64}"
     texts = layout(4, dev="26.04-py3") | {DEV: f"{image('26.04-py3')}@{old}"}
     other = texts[DOCKERFILE].replace(image("26.04-py3"), f"{image('26.04-py3')}@sha256:{'2' * 64}")
-    made = plan(texts | {DOCKERFILE: other}, digest_of_target=lambda _: new)
+    made = plan(texts | {DOCKERFILE: other}, digest_of_target=lambda: new)
     assert applied(texts, made)[DEV] == f"{image('26.04-py3')}@{new}"
     assert {edit.path for edit in made.edits} == {DEV, DOCKERFILE}
     # One pin moves and gets a digest; the other, with an older digest of the same tag, gets it too.
     behind = other.replace("26.04-py3", "26.02-py3")
-    made = plan(texts | {DOCKERFILE: behind}, digest_of_target=lambda _: new)
+    made = plan(texts | {DOCKERFILE: behind}, digest_of_target=lambda: new)
     assert {edit.path for edit in made.edits} == {DEV, DOCKERFILE}
 
 

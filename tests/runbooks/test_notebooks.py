@@ -34,7 +34,6 @@ COMMON = {
     "audit": "",
     "allow": "",
     "pins": "",
-    "group": "",
     "apply": False,
     "publish": False,
 }
@@ -42,7 +41,7 @@ COMMON = {
 UNUSED = {
     "00-start": {"apply", "publish"},
     "08-after-merge": {"allow", "apply", "publish"},
-    "investigate-ci": {"remote", "allow", "pins", "group", "apply", "publish"},
+    "investigate-ci": {"remote", "allow", "pins", "apply", "publish"},
     "build-image": {"remote", "allow", "publish"},
     "work-inside": {"remote", "allow", "publish"},
     "slurm-verify": {"allow", "publish"},

@@ -13,7 +13,9 @@ from test_golden_values import step05
 
 from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell
+from runbook_lib.images.families import NEMO, NGC
 from runbook_lib.images.tags.ngc import NgcTag
+from runbook_lib.pins.sites import PinnedImage
 from runbook_lib.practice.accounts import GITLAB_TOKEN
 from runbook_lib.recipes.quarantine import quarantined_rows
 from runbook_lib.steps.after_merge import base_ci, report, uncovered
@@ -224,20 +226,19 @@ def test_branches_on_the_old_image_have_the_command_that_bumps_them(merged: Worl
     assert [row["branch"] for row in look(merged, "origin/core_r*").branches] == ["core_r0.1.0"]
 
 
-def test_each_group_of_pins_has_a_row_on_each_branch(merged: World) -> None:
-    """Of one image, so that a bump to a tag moves both."""
-    merged.commit_on("dev", "b.txt", "nvcr.io/nvidia/pytorch:26.04-py3\n")
+def test_each_image_has_a_row_on_each_branch(merged: World) -> None:
+    merged.commit_on("dev", "b.txt", "nvcr.io/nvidia/nemo:26.04\n")
     git(merged.checkout.path, "fetch", "-q")
     branch = look(merged).branch
     site = next(site for site in branch.bump.repository.sites.pins if site.path == "docker/.ngc_version.dev")
-    groups = tuple(replace(branch.bump.repository.sites.groups[0], name=name) for name in ("a", "b"))
-    pins = (replace(site, group="a"), replace(site, group="b", path="b.txt"))
-    sites = replace(branch.bump.repository.sites, groups=groups, pins=pins)
-    bump = replace(branch.bump, repository=replace(branch.bump.repository, sites=sites))
+    images = (PinnedImage("nvcr.io/nvidia/pytorch", NGC, "pytorch"), PinnedImage("nvcr.io/nvidia/nemo", NEMO, "nemo"))
+    pins = (site, replace(site, image="nvcr.io/nvidia/nemo", path="b.txt"))
+    sites = replace(branch.bump.repository.sites, images=images, pins=pins)
+    bump = replace(branch.bump, tag=None, repository=replace(branch.bump.repository, sites=sites))
     rows, _ = report.branch_rows(replace(branch, bump=bump), "dev")
-    assert [(row["branch"], row["group"], row["state"]) for row in rows] == [
-        ("dev", "a", "older"),
-        ("dev", "b", "names it"),
+    assert [(row["branch"], row["image"], row["state"]) for row in rows] == [
+        ("dev", "pytorch: 26.01-py3", "in sync"),
+        ("dev", "nemo: 26.04", "in sync"),
     ]
 
 

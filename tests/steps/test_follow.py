@@ -127,15 +127,3 @@ def test_other_pull_requests_are_left_alone(place: Watched) -> None:
     assert follow(place, comment_event(place, "/bump hold it")) == 0
     assert follow(place, run_event(place)) == 0
     assert place.world.state() == before
-
-
-def test_the_pull_request_of_a_group_is_followed(place: Watched) -> None:
-    pins = place.grouped()
-    place.watch_groups(pins=pins)
-    pull = place.pulls()[-1]
-    assert pull.head_ref.endswith("/b-dev-26.04-py3")
-    assert follow(place, comment_event(place, "/bump hold slow until 2099-06-15"), "--pins", pins) == 0
-    comments = place.world.github().comments(pull.number)
-    assert any(holds.read(comment.body) for comment in comments)
-    first, second = place.watch_groups(pins=pins).results
-    assert (first.state, second.state) == ("open", "waiting")

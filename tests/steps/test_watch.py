@@ -183,79 +183,29 @@ def test_the_command_prints_json(place: Watched, capsys: pytest.CaptureFixture[s
     assert (document["format"], document["state"], document["tag"]) == (1, "new", "26.04-py3")
 
 
-def test_each_group_that_moves_alone_has_a_pull_request_of_its_own(place: Watched) -> None:
-    pins = place.grouped()
-    preview = place.watch_groups(pins=pins, publish=False)
-    assert [(result.group, result.state) for result in preview.results] == [("a", "new"), ("b", "new")]
+def test_each_image_has_a_pull_request_of_its_own(place: Watched) -> None:
+    pins = place.several()
+    names = ["nvcr.io/nvidia/pytorch", "mirror.example.com/nvidia/pytorch"]
+    preview = place.watch_images(pins=pins, publish=False)
+    assert [(result.image, result.state) for result in preview.results] == [(name, "new") for name in names]
     assert not place.pulls()
     for _ in range(2):
-        report = place.watch_groups(pins=pins)
-        assert [(result.group, result.state, result.tag) for result in report.results] == [
-            ("a", "open", "26.04-py3"),
-            ("b", "open", "26.04-py3"),
+        report = place.watch_images(pins=pins)
+        assert [(result.image, result.state, result.tag) for result in report.results] == [
+            (name, "open", "26.04-py3") for name in names
         ]
         assert report.exit_status == 0
         files = [changed(place, pull.head_ref) for pull in place.pulls()]
         assert files == [["docker/.ngc_version.dev"], ["b.txt"]]
 
 
-def test_a_reverted_bump_of_a_group_is_held_for_that_group_alone(place: Watched) -> None:
-    pins = place.grouped()
-    assert [result.state for result in place.watch_groups(pins=pins).results] == ["open", "open"]
-    place.merge(place.pulls()[1].number)
-    assert "reverts" in place.revert("slow", group="b", pins=pins).sentence
-    (reverting,) = [pull for pull in place.pulls() if pull.head_ref.startswith("revert/")]
-    assert changed(place, reverting.head_ref) == ["b.txt"]
-    place.merge(reverting.number)
-    first, second = place.watch_groups(pins=pins).results
-    assert (first.state, second.state) == ("open", "waiting")
-    assert "slow" in second.sentence
-
-
-def test_groups_that_move_together_share_a_pull_request(place: Watched, capsys: pytest.CaptureFixture[str]) -> None:
-    pins = place.grouped(alone="false")
-    for _ in range(2):
-        first, second = place.watch_groups(pins=pins).results
-        assert (first.state, second.state) == ("open", "open")
-        assert "with that of a" in second.sentence
-        (pull,) = place.pulls()
-        assert changed(place, pull.head_ref) == ["b.txt", "docker/.ngc_version.dev"]
-    assert main(["watch", str(place.world.home / "checkout"), "--pins", pins, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["tag"] == document["groups"][1]["tag"] == "26.04-py3"
-
-
-def test_a_group_shares_the_pull_request_of_the_group_that_it_moves_with(place: Watched) -> None:
-    pins = Path(place.grouped())
-    place.world.commit_on("main", "c.txt", "nvcr.io/nvidia/pytorch:26.02-py3\n")
-    text = pins.read_text()
-    other = text[text.index("  - name: b") :].replace("name: b", "name: c").replace("b.txt", "c.txt")
-    text = text.replace("  - name: a\n", "  - name: a\n    alone: true\n").replace(
-        "    alone: true\n    pins", "    with: a\n    pins"
-    )
-    pins.write_text(text + other)
-    for _ in range(2):
-        states = [(result.group, result.state) for result in place.watch_groups(pins=str(pins)).results]
-        assert states == [("a", "open"), ("b", "open"), ("c", "open")]
-        files = [changed(place, pull.head_ref) for pull in place.pulls()]
-        assert files == [["b.txt", "docker/.ngc_version.dev"], ["c.txt"]]
-
-
-def test_a_group_that_names_the_newest_tag_is_left_alone(place: Watched) -> None:
-    pins = place.grouped("26.04-py3", alone="false")
-    first, second = place.watch_groups(pins=pins).results
-    assert (first.state, second.state) == ("open", "up to date")
-    (pull,) = place.pulls()
-    assert changed(place, pull.head_ref) == ["docker/.ngc_version.dev"]
-
-
-def test_a_group_that_cannot_be_compared_hides_no_other(place: Watched, capsys: pytest.CaptureFixture[str]) -> None:
-    pins = place.grouped()
+def test_an_image_that_cannot_be_compared_hides_no_other(place: Watched, capsys: pytest.CaptureFixture[str]) -> None:
+    pins = place.several()
     place.world.commit_on("main", "b.txt", "two words\n")
     assert main(["watch", str(place.world.home / "checkout"), "--pins", pins]) == 2
     shown = capsys.readouterr()
-    assert "(dev of a): new" in shown.out
-    assert "watch: b: " in shown.err
+    assert "(dev of nvcr.io/nvidia/pytorch): new" in shown.out
+    assert "watch: mirror.example.com/nvidia/pytorch: " in shown.err
 
 
 def changed(place: Watched, head: str) -> list[str]:

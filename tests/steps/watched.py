@@ -27,16 +27,12 @@ EXAMPLES = (
     / "environment/.components/github-payloads/node_modules/@octokit/webhooks-examples/api.github.com/index.json"
 )
 ENGINEER = {"login": "release-engineer", "type": "User"}
-GROUPS = """\
+IMAGES = """\
 version: 1
-groups:
-  - name: a
-    image: nvcr.io/nvidia/pytorch
-    pins: [{{path: docker/.ngc_version.dev, find: {{file: whole}}}}]
-  - name: b
-    image: nvcr.io/nvidia/pytorch
-    alone: {alone}
-    pins: [{{path: b.txt, find: {{file: whole}}}}]
+image: nvcr.io/nvidia/pytorch
+pins:
+  - {path: docker/.ngc_version.dev, find: {file: whole}}
+  - {path: b.txt, find: {file: whole}, image: mirror.example.com/nvidia/pytorch}
 """
 
 
@@ -68,14 +64,14 @@ class Watched:
         assert report.exit_status == report.results[0].exit_status
         return report.results[0]
 
-    def watch_groups(self, *, publish: bool = True, **options: Any) -> WatchReport:
+    def watch_images(self, *, publish: bool = True, **options: Any) -> WatchReport:
         return watch.watch(self.world.checkout, WatchOptions(TODAY, publish=publish, **options))
 
-    def grouped(self, tag: str = "26.02-py3", alone: str = "true") -> str:
-        """The path of a pins file with two groups, the second of which names this tag."""
-        self.world.commit_on("main", "b.txt", f"nvcr.io/nvidia/pytorch:{tag}\n")
-        pins = self.world.home / "groups.yaml"
-        pins.write_text(GROUPS.format(alone=alone))
+    def several(self) -> str:
+        """The path of a pins file with two images."""
+        self.world.commit_on("main", "b.txt", "mirror.example.com/nvidia/pytorch:26.02-py3\n")
+        pins = self.world.home / "images.yaml"
+        pins.write_text(IMAGES)
         return str(pins)
 
     def rules(self, text: str) -> None:
@@ -92,11 +88,11 @@ class Watched:
         git(self.world.home / "checkout", "push", "-q", "origin", f":{head}")
 
     def revert(
-        self, reason: str = "NCCL hangs", until: str = "", *, publish: bool = True, group: str = "", pins: str = ""
+        self, reason: str = "NCCL hangs", until: str = "", *, publish: bool = True, pins: str = ""
     ) -> RevertResult:
         checkout = self.world.checkout
         known = repository.choose(checkout, pins)
-        bump = Bump.parse(tag="26.04-py3", group=group, apply=publish, publish=publish, repository=known)
+        bump = Bump.parse(tag="26.04-py3", apply=publish, publish=publish, repository=known)
         return revert.revert(checkout, bump, reason, until)
 
     def close(self, number: int) -> None:

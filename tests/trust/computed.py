@@ -108,14 +108,9 @@ def _build_arguments() -> None:
         getattr(_module("pins.finders"), kind)("NAME").find('ARG NAME="image:1"\nFROM image:$NAME\n', "image")
 
 
-def _tag_parts() -> None:
-    """Each part of a tag, in a text and on its own."""
-    parts = _module("pins.tag_parts")
-    for part, value in {"image": "a/b:1", "tag": "26.04-py3", "month": "26.04", "version": "1.2"}.items():
-        _module("pins.finders").literal_text(f"a {{{part}}} b").find(f"a {value} b", "image")
-        if part in parts.PARTS:
-            parts.extract(f"{{{part}}}-x", f"{value}-x")
-            parts.form_around("", value, "-x")
+def _texts() -> None:
+    """The texts that a pins file finds."""
+    _module("pins.finders").literal_text("a {tag} b").find("a 26.04-py3 b", "image")
 
 
 def _labels() -> None:
@@ -183,7 +178,7 @@ def _bucket() -> None:
 
 #: What must run for patterns that functions compute to be compiled.
 RUN: tuple[Callable[[], None], ...] = (
-    _build_arguments, _tag_parts, _labels, _known_problems, _rules, _secrets, _redactor,
+    _build_arguments, _texts, _labels, _known_problems, _rules, _secrets, _redactor,
     _dockerfile, _bucket, _schemas,
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from runbook_lib.cli.__main__ import main
 from runbook_lib.containers.work import pyproject
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import ci_rules, match_artifacts, values
-from runbook_lib.pins import finders, gitlab_matrix, known_sites, pins_file
+from runbook_lib.pins import finders, known_sites, pins_file
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.repositories import FILE
 from runbook_lib.recipes import quarantine, rows, targets, workloads
@@ -139,7 +139,7 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "tests": lambda text: selection.read_tests({"tests/test_utils/recipes/h100/x.yaml": text}),
     "draft of a row": lambda text: rows.read_all({"tests/test_utils/recipes/h100/x.yaml": text}),
     "labels": lambda text: labels.newly_run_tests({"r": None}, {"r": text}),
-    "matrix": gitlab_matrix.rows,
+    "matrix": finders.matrix_rows,
     "known sites": every_site,
     "golden values": values.parse,
     "model_config": judged,

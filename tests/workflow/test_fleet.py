@@ -134,29 +134,3 @@ def test_the_page_escapes_what_repositories_say(tmp_path: Path, clone: Clone) ->
 def test_a_mistake_in_the_file_is_reported_with_its_line(tmp_path: Path, text: str, line: int) -> None:
     with pytest.raises(RunbookError, match=rf"fleet\.yaml:{line}: "):
         fleet.read(text, tmp_path / "fleet.yaml")
-
-
-@pytest.mark.usefixtures("registry")
-def test_each_group_of_pins_has_a_row(tmp_path: Path, clone: Clone, capsys: pytest.CaptureFixture[str]) -> None:
-    entry = "    image: nvcr.io/nvidia/pytorch\n    pins: [{path: PATH, find: {file: whole}}]\n"
-    clone.write(
-        ".base-image-pins.yaml",
-        "version: 1\ngroups:\n  - name: one\n"
-        + entry.replace("PATH", "one.txt")
-        + "  - name: two\n"
-        + entry.replace("PATH", "two.txt"),
-    )
-    clone.write("one.txt", "nvcr.io/nvidia/pytorch:26.01-py3\n")
-    clone.write("two.txt", "nvcr.io/nvidia/pytorch:26.02-py3\n")
-    clone.commit("26.01-py3", "2026-05-01")
-    clone.write("one.txt", "nvcr.io/nvidia/pytorch:26.02-py3\n")
-    clone.commit("26.02-py3", "2026-06-01")
-    listed = rows(tmp_path)
-    assert [(row.group, row.tags, row.since) for row in listed] == [
-        ("one", ("26.02-py3",), "2026-06-01"),
-        ("two", ("26.02-py3",), "2026-05-01"),
-    ]
-    assert all(row.state == f"{row.behind} behind" for row in listed)
-    (tmp_path / "fleet.yaml").write_text("repositories:\n  - clone: clone\n")
-    assert main(["fleet", str(tmp_path / "fleet.yaml")]) == 0
-    assert "dev of two" in capsys.readouterr().out

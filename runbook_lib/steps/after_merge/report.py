@@ -185,7 +185,7 @@ def branch_rows(branch: BumpBranch, refs: str) -> tuple[list[dict[str, object]],
         blobs_by_path = {path: stored[ref, path] for path in sites.pin_paths}
         texts = {path: blob and blob[1] for path, blob in blobs_by_path.items()}
         if sites.matches(texts):
-            rows += _group_rows(name, check_pins(texts, sites), bump)
+            rows += _image_rows(name, check_pins(texts, sites), bump)
         else:
             without_pins.append(name)
     if not without_pins:
@@ -193,20 +193,19 @@ def branch_rows(branch: BumpBranch, refs: str) -> tuple[list[dict[str, object]],
     return rows, f"Omitted, because they have no known pin site: {', '.join(without_pins)}."
 
 
-def _group_rows(name: str, verdicts: Sequence[PinVerdict], bump: Bump) -> Iterator[dict[str, object]]:
-    """Yield the row of a branch for each group that the bump moves."""
-    groups = bump.repository.sites.groups
-    for group in groups:
-        role = f"lockstep {bump.image_type}"
-        pins = [pin for pin in verdicts if (pin.role, pin.group) == (role, group.name)]
-        if len(groups) > 1 and not pins:
+def _image_rows(name: str, verdicts: Sequence[PinVerdict], bump: Bump) -> Iterator[dict[str, object]]:
+    """Yield the row of a branch for each image of the bump's type."""
+    images, role = bump.repository.sites.images, f"lockstep {bump.image_type}"
+    references = [ImageRef.parse(pin.image) for pin in verdicts if pin.role == role and pin.image]
+    for image in images:
+        tags = sorted({image.family.read(found.tag or "") for found in references if found.name == image.name})
+        if len(images) > 1 and not tags:
             continue  # it has only pins of another type
-        tags = sorted({group.family.read(ImageRef.parse(pin.image).tag or "") for pin in pins if pin.image})
-        state, fix = image_state(tags, bump, name, group.target(str(bump.tag)) if bump.tag else None)
-        row: dict[str, object] = {"branch": name}
-        if group.name:
-            row["group"] = group.name
-        yield row | {"image": ", ".join(map(str, tags)) or "–", "state": state, "next": fix}
+        state, fix = image_state(tags, bump, name, bump.tag)
+        listed = ", ".join(str(tag) for tag in tags)
+        if image.short:
+            listed = f"{image.short}: {listed}"
+        yield {"branch": name, "image": listed or "–", "state": state, "next": fix}
 
 
 def image_state(tags: Sequence[Tag], bump: Bump, branch: str, target: Tag | None) -> tuple[str, str]:

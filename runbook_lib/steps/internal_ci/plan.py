@@ -13,8 +13,7 @@ from typing import Literal
 from runbook_lib.clients.gitlab.models import UNDER_WAY, Pipeline, PipelineJob
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageType
-from runbook_lib.pins import gitlab_matrix
-from runbook_lib.pins.finders import MatrixRows
+from runbook_lib.pins.finders import MatrixRows, matrix_rows
 from runbook_lib.pins.sites import Sites
 
 #: The scopes that the pipeline offers.
@@ -84,7 +83,7 @@ def builds(texts: Mapping[str, str | None], sites: Sites, image_type: ImageType)
         finder, text = site.finder, texts.get(site.path)
         if site.ci != "gitlab" or site.image_type != image_type or not isinstance(finder, MatrixRows) or not text:
             continue
-        for row in gitlab_matrix.rows(text):
+        for row in matrix_rows(text):
             if finder.value not in row.texts(finder.key) or not row.texts(finder.pin):
                 continue
             for values in itertools.product(*(row.texts(key) for key in row.cells)):

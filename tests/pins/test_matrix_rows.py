@@ -1,7 +1,7 @@
 import pytest
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.pins.gitlab_matrix import rows
+from runbook_lib.pins.finders import matrix_rows as rows
 
 
 def job(matrix: str, before: str = "") -> str:
