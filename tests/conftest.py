@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Of the variables that a person or a CI service has set, a test sees these alone.
 _KEPT = {
     *("PATH", "TMPDIR", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CI"),
-    *("MEGATRON_LM", "MEGATRON_BRIDGE", "ML_CONTAINERS", "PYTORCH_TEST_INFRA", "NVRX", "REPLAY_ALL", "SHOTS"),
+    *("MEGATRON_LM", "MEGATRON_BRIDGE", "ML_CONTAINERS", "PYTORCH_TEST_INFRA", "REPLAY_ALL", "SHOTS"),
 }
 _KEPT_PREFIXES = ("PYTEST_", "COVERAGE_")
 _GIT_CONFIG = """\

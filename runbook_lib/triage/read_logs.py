@@ -25,7 +25,7 @@ from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import remote_zip
 from runbook_lib.transport.ranges import Address, MissingFile, NoRanges, RemoteFile, Web
 from runbook_lib.transport.remote_zip import Tail
-from runbook_lib.triage import diagnose, flight_recorder
+from runbook_lib.triage import diagnose
 from runbook_lib.triage.failure import FailedJob, Failure
 from runbook_lib.triage.log_lines import arguments, clean
 from runbook_lib.triage.log_scanner import Scanner
@@ -253,13 +253,12 @@ def _is_log(path: Path) -> bool:
 
 def _is_log_name(name: str) -> bool:
     # NCCL's traces are large, and show no cause that the ranks do not show.
-    return flight_recorder.is_dump(name) or (name.endswith(_LOG_NAMES) and not name.endswith("nccl_debug.log"))
+    return name.endswith(_LOG_NAMES) and not name.endswith("nccl_debug.log")
 
 
 def _read(job: FailedJob, logs: Sequence[_Log], pool: Executor, first_rank: int | None = None) -> list[LogSummary]:
     """Read in rounds until the cause is certain; ``first_rank`` is the first local rank to fail, from torchrun."""
-    dumps = [log for log in logs if flight_recorder.is_dump(log.name)]
-    last, earlier = _last_attempt([log for log in logs if not flight_recorder.is_dump(log.name)][:_MAX_LOGS])
+    last, earlier = _last_attempt(logs[:_MAX_LOGS])
     groups = [last]
     if first_rank is not None:
         groups = [[log for log in last if log.rank == first_rank], [log for log in last if log.rank != first_rank]]
@@ -270,8 +269,6 @@ def _read(job: FailedJob, logs: Sequence[_Log], pool: Executor, first_rank: int 
                 summaries += _scan_all(pool, [log for log in group if log.is_error is is_error])
     if earlier and not diagnose.names_a_cause(job, summaries):
         summaries += _scan_all(pool, [log for log in earlier if log.is_error])
-    if dumps and not diagnose.is_settled(job, summaries):
-        summaries += flight_recorder.summaries({log.name: partial(log.stream, _CHUNK) for log in dumps})
     summaries.sort(key=lambda summary: (summary.rank is None, summary.rank or 0))
     if diagnose.needs_arguments(job, summaries):
         summaries += [_arguments(log) for log in last if log.rank == 0 and not log.is_error]
