@@ -22,7 +22,6 @@ _MODULES = {
     "audit verify": ("runbook_lib.cli.audit", "command_verify"),
     "add-test": ("runbook_lib.cli.add_test", "command"),
     "check": ("runbook_lib.cli.check", "command"),
-    "completion": ("runbook_lib.cli.completion", "command"),
     "fleet": ("runbook_lib.cli.fleet", "command"),
     "follow": ("runbook_lib.cli.watch", "command_follow"),
     "golden": ("runbook_lib.cli.golden", "command"),

@@ -22,7 +22,6 @@ _EXAMPLES = {
     "follow": "runbook follow event.json ~/Megatron-LM",
     "why": "runbook why job.log",
     "fleet": "runbook fleet fleet.yaml --html fleet.html",
-    "completion": "source <(runbook completion bash)",
 }
 
 #: They may also follow the notebook of ``runbook run``: papermill has no options of these names.
@@ -55,7 +54,6 @@ def parser() -> argparse.ArgumentParser:
     parts = (_add_check, _add_notebooks, _add_archive, _add_golden, _add_image, _add_changes, _add_pins, _add_practice)
     for add in (*parts, _add_why, _add_fleet, _add_watch):
         add(commands)
-    _add_completion(commands)
     for name, example in _EXAMPLES.items():
         commands.choices[name].epilog = f"Example: {example}"
     for name, command in leaves(parser):
@@ -95,15 +93,6 @@ class _VersionAction(argparse.Action):
             version += f" (commit {about['commit'][:12]}{', changed' if about['dirty'] else ''})"
         print(f"{version}, Python {about['python']}")
         parser.exit()
-
-
-def _add_completion(commands: Commands) -> None:
-    completion = commands.add_parser(
-        "completion",
-        help="print the completion script for a shell",
-        description="Print a script that completes this command's names and options in a shell.",
-    )
-    completion.add_argument("shell", choices=("bash", "fish", "tcsh", "zsh"), help="the shell")
 
 
 def _add_check(commands: Commands) -> None:

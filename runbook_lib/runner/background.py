@@ -73,7 +73,7 @@ def start(
     ``shown`` is the fingerprint of the plan that a person has seen.  Raises RunbookError if no process can be
     started.
     """
-    environment = {name: value for name, value in env.items() if name not in session.VARIABLES}
+    environment = {name: value for name, value in env.items() if name != session.VARIABLE}
     try:
         # Not as arguments: every user of the machine can read a process's command line.
         with tempfile.TemporaryFile() as values, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:

@@ -140,7 +140,7 @@ class NotebookJob:
         from runbook_lib.runner.kernel import START_LIMIT, Kernel
 
         # Without a session's variables, so that notebooks run headlessly.
-        env = {name: value for name, value in os.environ.items() if name not in (*session.VARIABLES, "RUNBOOK_RECORD")}
+        env = {name: value for name, value in os.environ.items() if name not in (session.VARIABLE, "RUNBOOK_RECORD")}
         env["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # suppresses a warning before any output
         env["RUNBOOK_AUDIT"] = str(self.audit)
         try:

@@ -1,7 +1,7 @@
 """Detection of an interactive session with this kernel, and of the notebook's file.
 
-JupyterLab sets JPY_SESSION_NAME for its kernels, Voila sets SERVER_SOFTWARE, and VS Code sets a variable in the
-notebook's namespace.  papermill and nbclient set nothing, and a headless run removes these variables.
+JupyterLab sets JPY_SESSION_NAME for its kernels, and VS Code sets a variable in the notebook's namespace.  papermill
+and nbclient set nothing, and a headless run removes JupyterLab's variable.
 """
 
 import os
@@ -10,21 +10,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _VSCODE = "__vsc_ipynb_file__"
-#: Environment variables set only by interactive sessions.
-VARIABLES = ("JPY_SESSION_NAME", "SERVER_SOFTWARE")
+#: The environment variable that only JupyterLab's kernels have.
+VARIABLE = "JPY_SESSION_NAME"
 
 
 def interactive() -> bool:
     """Return True in an interactive session, which shows a form and changes nothing without it."""
     if "RUNBOOK_RECORD" in os.environ:
         return False
-    is_voila = os.environ.get("SERVER_SOFTWARE", "").lower().startswith("voila")
-    return is_voila or "JPY_SESSION_NAME" in os.environ or _VSCODE in _namespace()
+    return VARIABLE in os.environ or _VSCODE in _namespace()
 
 
 def notebook(name: str) -> Path:
     """Return the path of the notebook with that name beside the open one."""
-    current = os.environ.get("JPY_SESSION_NAME") or _namespace().get(_VSCODE)
+    current = os.environ.get(VARIABLE) or _namespace().get(_VSCODE)
     folder = Path(str(current)).parent if current else Path.cwd()
     return Path.cwd() / folder / f"{name}.ipynb"
 

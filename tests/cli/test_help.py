@@ -1,4 +1,4 @@
-"""The help of the command, and completion in shells."""
+"""The help of the command."""
 
 import argparse
 import shlex
@@ -27,44 +27,6 @@ def test_an_example_in_the_help_is_a_valid_command(name: str) -> None:
     assert examples or "Example" in (command.epilog or "")
     for example in examples:
         assert parser().parse_args(shlex.split(example.partition(" > ")[0])).command == name
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_completes_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    ask = "COMP_WORDS=(runbook che); COMP_CWORD=1; _shtab_runbook; echo ${COMPREPLY[@]}"
-    asked = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=False)
-    assert asked.stdout.split() == ["check"]
-
-
-@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
-@pytest.mark.parametrize(
-    ("typed", "completed"),
-    [
-        ("runbook che", ["check"]),
-        ("runbook audit ver", ["verify"]),
-        ("runbook image driver --wo", ["--workstation"]),
-        ("runbook watch --image-type l", ["lts"]),
-    ],
-)
-def test_fish_completes_commands_and_options(
-    typed: str, completed: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["completion", "fish"]) == 0
-    script = f"{capsys.readouterr().out}\ncomplete -C'{typed}'"
-    asked = subprocess.run(["fish", "--no-config"], input=script, capture_output=True, text=True, check=True)
-    assert [line.partition("\t")[0] for line in asked.stdout.splitlines()] == completed
-
-
-def test_the_script_for_fish_names_every_command_and_option(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["completion", "fish"])
-    script = capsys.readouterr().out
-    for name, command in leaves(parser()):
-        assert all(f" {part}" in script for part in name.split())
-        for action in command._actions:
-            for option in action.option_strings:
-                assert f" {option.lstrip('-')} " in script
 
 
 def test_every_command_takes_verbose() -> None:

@@ -250,7 +250,7 @@ def test_a_divergence_is_accepted_only_with_a_reason_and_its_word(world: World) 
 
 def test_a_headless_kernel_does_not_load_the_form() -> None:
     code = "import sys\nfrom runbook_lib.forms import form\nform.offer('bump', {})\nprint([*sys.modules])"
-    env = {name: value for name, value in os.environ.items() if name not in session.VARIABLES}
+    env = {name: value for name, value in os.environ.items() if name != session.VARIABLE}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert "runbook_lib.forms.form" in done.stdout
     assert "runbook_lib.forms.notebook_form" not in done.stdout
