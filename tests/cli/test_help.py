@@ -2,8 +2,6 @@
 
 import argparse
 import shlex
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest

@@ -8,14 +8,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import hostile_folder
 import pytest
-from packaging.requirements import Requirement
-from packaging.version import Version
 from small_runbooks import notebook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -271,40 +267,6 @@ def test_a_checkout_that_cannot_be_written(checkout: Path, tools: Path) -> None:
     done = run(checkout / "environment/run", "true", env={"PATH": str(tools)})
     assert done.returncode == 125
     assert "The environment could not be built in" in done.stderr
-
-
-def locked(name: str) -> Iterator[tuple[Requirement, int]]:
-    """Yield each entry of a lock file, with the number of its hashes."""
-    text = (ENVIRONMENT / name).read_text()
-    for entry in re.split(r"\n(?=[a-z0-9])", re.sub(r"(?m)^ *#.*\n", "", text)):
-        requirement, *hashes = re.split(r" \\\n +", entry.strip())
-        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", hash_) for hash_ in hashes)
-        yield Requirement(requirement), len(hashes)
-
-
-@pytest.mark.parametrize("name", ["requirements.txt", "uv.txt"])
-def test_lock_files_have_exact_versions_and_hashes_but_no_host(name: str) -> None:
-    for requirement, hashes in locked(name):
-        assert [specifier.operator for specifier in requirement.specifier] == ["=="], requirement
-        assert hashes > 0, requirement
-        assert requirement.url is None
-    assert "://" not in (ENVIRONMENT / name).read_text()
-
-
-def test_the_lock_satisfies_pyproject() -> None:
-    versions: dict[str, list[Version]] = {}
-    for requirement, _ in locked("requirements.txt"):
-        (specifier,) = requirement.specifier
-        versions.setdefault(requirement.name, []).append(Version(specifier.version))
-    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    project = pyproject["project"]
-    wanted = (
-        project["dependencies"] + project["optional-dependencies"]["runbooks"] + pyproject["dependency-groups"]["dev"]
-    )
-    for requirement in map(Requirement, wanted):
-        of_package = versions.get(re.sub(r"[._]", "-", requirement.name), [])
-        assert of_package, f"{requirement} is not locked: run environment/lock"
-        assert all(version in requirement.specifier for version in of_package), f"{requirement}, locked: {of_package}"
 
 
 def test_the_hook_needs_only_the_core_dependencies(tmp_path: Path) -> None:
