@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from runbook_lib import display
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.settings import refuse_fetching
 from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.recipes import draft, rows
 from runbook_lib.recipes.targets import Target
@@ -18,7 +17,6 @@ from runbook_lib.text import edits
 def command(options: argparse.Namespace) -> int:
     """Print the checks and the drafted row; return 0 if no check failed, also with ``--apply``."""
     checkout = Checkout.open(options.repo)
-    refuse_fetching(checkout.path)
     path = options.test.strip("/")
     if path.startswith(f"{UNIT_TESTS}/"):
         texts = _read(checkout, ("pyproject.toml", path, rows.FOLDER))

@@ -8,7 +8,6 @@ from dataclasses import replace
 from runbook_lib.cli.style import paint
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.settings import refuse_fetching
 from runbook_lib.workflow import sync_survey
 from runbook_lib.workflow.annotations import annotations, summary
 from runbook_lib.workflow.repository import choose, is_named_by_files
@@ -23,7 +22,6 @@ def command(options: argparse.Namespace) -> int:
     if [] in options.ref:  # argparse's value of --ref=-- before Python 3.12
         raise RunbookError("--ref=-- names no commit. Give a branch, a tag or a commit.")
     checkout = Checkout.open(options.repo)
-    refuse_fetching(checkout.path)
     repository = choose(checkout, options.pins, options.ref)
     expected = None
     if options.tag:

@@ -7,7 +7,6 @@ from runbook_lib import display
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.settings import refuse_fetching
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.steps.labels import of_pull, of_range, table_rows
 from runbook_lib.workflow.repository import choose, short
@@ -16,7 +15,6 @@ from runbook_lib.workflow.repository import choose, short
 def command(options: argparse.Namespace) -> int:
     """Print the table of labels; return 0."""
     checkout = Checkout.open(options.repo)
-    refuse_fetching(checkout.path)
     repository = choose(checkout)
     if short(repository) != short(MEGATRON_LM):
         raise RunbookError(

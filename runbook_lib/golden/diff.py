@@ -13,7 +13,6 @@ from pathlib import Path
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.blobs import read_blobs
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.settings import refuse_fetching
 from runbook_lib.golden import summary
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
 from runbook_lib.golden.form import Judgement, examine
@@ -90,7 +89,6 @@ def _entries(content: str) -> frozenset[str]:
 def of_revision(repository: Path, ref: str) -> GoldenFiles:
     """Read the golden files of a commit.  Raises CannotTell if the clone cannot be read."""
     checkout = Checkout.open(repository)
-    refuse_fetching(checkout.path)
     try:
         commit = checkout.resolve(ref)
     except RunbookError as error:
