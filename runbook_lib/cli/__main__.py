@@ -23,7 +23,6 @@ _MODULES = {
     "add-test": ("runbook_lib.cli.add_test", "command"),
     "check": ("runbook_lib.cli.check", "command"),
     "fleet": ("runbook_lib.cli.fleet", "command"),
-    "follow": ("runbook_lib.cli.watch", "command_follow"),
     "golden": ("runbook_lib.cli.golden", "command"),
     "image diff": ("runbook_lib.cli.image", "command_diff"),
     "image driver": ("runbook_lib.cli.image", "command_driver"),
@@ -40,7 +39,7 @@ _MODULES = {
 }
 
 #: The commands that exit with status 2 (cannot tell) after an error.
-_VERDICTS = ("check", "follow", "golden", "image", "pins", "watch", "why")
+_VERDICTS = ("check", "golden", "image", "pins", "watch", "why")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

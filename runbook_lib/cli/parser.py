@@ -19,7 +19,6 @@ _EXAMPLES = {
     "watch": "runbook watch ~/Megatron-LM --cool-down 7",
     "practice": "runbook practice start",
     "revert": "runbook revert ~/Megatron-LM --tag 26.04-py3 --reason 'NCCL hangs on H100' --until 2026-12-01",
-    "follow": "runbook follow event.json ~/Megatron-LM",
     "why": "runbook why job.log",
     "fleet": "runbook fleet fleet.yaml --html fleet.html",
 }
@@ -30,7 +29,7 @@ QUIET = ("-q", "--quiet")
 _FIRST = ("run", "review", "status", "check")
 #: The commands whose exit status is an answer, so that ``--quiet`` leaves one.
 _ANSWERS = (
-    "add-test", "audit verify", "check", "follow", "golden diff", "image driver", "pins validate",
+    "add-test", "audit verify", "check", "golden diff", "image driver", "pins validate",
     "revert", "run", "watch",
 )  # fmt: skip
 
@@ -353,18 +352,6 @@ def _add_watch(commands: Commands) -> None:
         metavar="DAY|TEXT",
         help="the day from which, or the condition under which, to try the tag again",
     )
-
-    follow = commands.add_parser(
-        "follow",
-        help="report on its pull request what a bump waits for",
-        description="Read a GitHub event (issue_comment or workflow_run). Update one comment that says what the bump "
-        "waits for, and run /bump commands of people with write access.",
-    )
-    follow.add_argument("event", metavar="EVENT_FILE", help="the file named by GITHUB_EVENT_PATH")
-    follow.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone (default: the current one)")
-    follow.add_argument("--remote", default="origin", help="the remote to push branches to (default: origin)")
-    follow.add_argument("--pins", default="", metavar="WHOSE", help="as for check")
-    follow.add_argument("--publish", action="store_true", help="run commands and comment (default: preview)")
 
 
 def _add_bump_options(command: argparse.ArgumentParser) -> None:

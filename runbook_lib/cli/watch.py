@@ -1,20 +1,19 @@
-"""``runbook watch``, ``revert`` and ``follow``: propose newer tags, revert merged bumps, and follow open ones."""
+"""``runbook watch`` and ``revert``: propose newer tags, and revert merged bumps."""
 
 import argparse
 import json
 import os
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from runbook_lib.bump import Bump
-from runbook_lib.clients.github.client import GitHub
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import Refused
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.steps import follow, revert, watch
+from runbook_lib.steps import revert, watch
 from runbook_lib.system.clock import now
 from runbook_lib.text.redact import Redactor
-from runbook_lib.workflow import events, repository
+from runbook_lib.workflow import repository
 
 
 def command_watch(options: argparse.Namespace) -> int:
@@ -57,36 +56,6 @@ def command_revert(options: argparse.Namespace) -> int:
     result = revert.revert(checkout, bump, options.reason, options.until)
     shown = [result.sentence, result.url] if result.url else [result.sentence, "", result.text]
     print(Redactor(os.environ).text("\n".join(shown)))
-    return 0
-
-
-def command_follow(options: argparse.Namespace) -> int:
-    """Preview the response to an event or, with ``--publish``, run its command and update the comment; return 0."""
-    checkout = Checkout.open(options.repo)
-    try:
-        document = json.loads(Path(options.event).read_bytes())
-    except (OSError, ValueError) as error:
-        raise RunbookError(f"The event file {options.event} cannot be read: {error}") from error
-    name, pins = checkout.repository(), _pins(options)
-
-    def refresh(bump: Bump, _reason: str) -> str:
-        request = watch.WatchOptions(
-            today=now().date(), image_type=bump.image_type, base=bump.base, remote=bump.remote, pins=pins, publish=True
-        )
-        return watch.refresh(checkout, bump, request)
-
-    def take_back(bump: Bump, reason: str) -> str:
-        return revert.revert(checkout, replace(bump, publish=True), reason).sentence
-
-    with GitHub(name) as github:
-        result = follow.follow(
-            checkout, github, events.parse(document, name), {"refresh": refresh, "revert": take_back}, pins=pins,
-            remote=options.remote, publish=options.publish,
-        )  # fmt: skip
-    shown = [result.sentence] if options.publish or not result.text else [result.sentence, "", result.text]
-    print(Redactor(os.environ).text("\n".join(shown)))
-    if result.warning:
-        print(f"runbook follow: {result.warning}", file=sys.stderr)
     return 0
 
 

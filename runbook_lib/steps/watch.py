@@ -164,15 +164,6 @@ def _watch_image(
     return replace(result, state=state, sentence=sentence, passed=tuple(passed))
 
 
-def refresh(checkout: Checkout, bump: Bump, options: WatchOptions) -> str:
-    """Update the pull request for one tag even if it is on hold, and return a sentence about it."""
-    wanted = replace(bump, apply=options.publish, publish=options.publish)
-    proposed = _propose(
-        checkout, pull_request.connect_github(checkout.repository(), wanted), wanted, WatchRules(), options
-    )
-    return proposed.reason if isinstance(proposed, PassedTag) else str(proposed["sentence"])
-
-
 def _bump(options: WatchOptions, known: Repository, tag: str = "") -> Bump:
     return Bump.parse(
         tag=tag, image_type=options.image_type, base=options.base, remote=options.remote,

@@ -1,6 +1,6 @@
 """Tests of the action, the documented workflows and GitLab's template: their format, scripts and permissions.
 
-The steps run against the practice forge, which records their requests, with event files in GitHub's published format.
+The steps run against the practice forge, which records their requests.
 """
 
 import os
@@ -17,7 +17,7 @@ import pytest
 import token_rights
 import yaml
 from bumping import git
-from watched import Watched, comment_event, run_event, watched
+from watched import Watched, watched
 
 from runbook_lib.practice.github.server import match_route
 
@@ -27,7 +27,7 @@ BLOCKS = re.findall(
     r"```yaml\n(# \.github/workflows/base-image-(\w+)\.yml\n.*?)```", (ROOT / "docs/ci.md").read_text(), re.S
 )
 WORKFLOWS: Mapping[str, Any] = {mode: yaml.safe_load(text) for text, mode in BLOCKS}
-MODES = ("check", "watch", "follow")
+MODES = ("check", "watch")
 
 
 def valid(schema: str, *files: Path) -> subprocess.CompletedProcess[str]:
@@ -127,7 +127,7 @@ class Recorded:
             self.requested.add(needs)
         return self._answer(request)
 
-    def run(self, mode: str, event: Path | None = None, **inputs: str) -> subprocess.CompletedProcess[str]:
+    def run(self, mode: str, **inputs: str) -> subprocess.CompletedProcess[str]:
         """Run the steps of the action with these inputs, and defaults for the others."""
         values = {name: str(given.get("default", "")) for name, given in ACTION["inputs"].items()}
         values |= {"mode": mode, "path": str(self.place.world.home / "checkout"), **inputs}
@@ -138,8 +138,6 @@ class Recorded:
             if match := re.fullmatch(r"\$\{\{ inputs\.([\w-]+) \}\}", text):
                 env[name] = values[match[1]]
         env["GITHUB_TOKEN"] = "" if mode == "check" else "practice-token"
-        if event:
-            env["GITHUB_EVENT_PATH"] = str(event)
         before = git(self.place.world.remote, "for-each-ref", "refs/heads")
         self._recording = True
         done = subprocess.run(["bash", "-c", step["run"]], env=env, cwd="/", capture_output=True, text=True)
@@ -194,28 +192,7 @@ def test_watch_needs_one_more_permission_to_file_issues(recorded: Recorded) -> N
     assert recorded.permissions["issues"] == "write"
 
 
-@pytest.mark.slow
-@pytest.mark.component("github-payloads")
-def test_follow_uses_exactly_its_documented_permissions(recorded: Recorded) -> None:
-    place = recorded.place
-    place.watch()
-    head = place.pulls()[0].head_sha
-    place.world.github().comment(place.pulls()[0].number, f"/ok to test {head}")
-    place.world.now[0] += 1000
-    events = [run_event(place)]
-    for command in ("/bump status", "/bump hold no driver", "/bump refresh"):
-        events.append(comment_event(place, command, name=command.split()[1]))
-    events.append(comment_event(place, "/bump revert slow", name="revert"))
-    for event in events:
-        done = recorded.run("follow", event)
-        assert done.returncode == 0, done.stderr
-    place.merge(place.pulls()[0].number)
-    assert recorded.run("follow", events[-1]).returncode == 0
-    assert len(place.pulls()) == 2
-    assert recorded.permissions == WORKFLOWS["follow"]["permissions"]
-
-
 @pytest.mark.parametrize("mode", ["", "Check", "watch; true"])
 def test_another_mode_is_refused(recorded: Recorded, mode: str) -> None:
     done = recorded.run(mode)
-    assert (done.returncode, "check, watch or follow" in done.stderr) == (2, True)
+    assert (done.returncode, "check or watch" in done.stderr) == (2, True)

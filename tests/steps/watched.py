@@ -1,11 +1,8 @@
-"""A practice repository whose registry gets new months, for `runbook watch`, `revert` and `follow`."""
+"""A practice repository whose registry gets new months, for `runbook watch` and `revert`."""
 
-import copy
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import date
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +19,6 @@ from runbook_lib.steps.watch import WatchOptions, WatchReport, WatchResult
 from runbook_lib.workflow import repository
 
 TODAY = date(2026, 6, 1)
-EXAMPLES = (
-    Path(__file__).resolve().parents[2]
-    / "environment/.components/github-payloads/node_modules/@octokit/webhooks-examples/api.github.com/index.json"
-)
-ENGINEER = {"login": "release-engineer", "type": "User"}
 IMAGES = """\
 version: 1
 image: nvcr.io/nvidia/pytorch
@@ -106,35 +98,3 @@ def watched(home: Path) -> Iterator[Watched]:
         patch = undo.enter_context(pytest.MonkeyPatch.context())
         made = undo.enter_context(world(home))
         yield Watched(made, undo, patch)
-
-
-@cache
-def examples(name: str) -> list[dict[str, Any]]:
-    """GitHub's published examples of an event."""
-    listed = json.loads(EXAMPLES.read_text())
-    return next(each["examples"] for each in listed if each["name"] == name)
-
-
-def comment_event(
-    place: Watched, body: str, user: dict[str, str] | None = None, action: str = "created", name: str = "event"
-) -> Path:
-    """The file of an event for a comment on the newest pull request."""
-    event = copy.deepcopy(next(each for each in examples("issue_comment") if each["action"] == "created"))
-    pull = place.pulls()[-1]
-    account = event["comment"]["user"] | (user or ENGINEER)
-    event["comment"] |= {"body": body, "user": account}
-    event["issue"] |= {"number": pull.number, "pull_request": {"url": pull.url}}
-    return write(place, event | {"action": action, "sender": account}, name)
-
-
-def run_event(place: Watched) -> Path:
-    event = copy.deepcopy(examples("workflow_run")[0])
-    event["workflow_run"] |= {"head_branch": f"pull-request/{place.pulls()[-1].number}", "pull_requests": []}
-    return write(place, event, "run")
-
-
-def write(place: Watched, event: dict[str, Any], name: str) -> Path:
-    event["repository"]["full_name"] = "practice/Megatron-LM"
-    path = place.world.home / f"{name}.json"
-    path.write_text(json.dumps(event))
-    return path

@@ -141,10 +141,6 @@ class GitHub(GitHubConnection):
         """Write a comment."""
         return self.send(f"comment on #{number}", "POST", f"/issues/{number}/comments", {"body": body}, Comment.of)
 
-    def update_comment(self, comment: Comment, body: str) -> Comment:
-        """Change the text of a comment."""
-        return self.send("edit the comment", "PATCH", f"/issues/comments/{comment.id}", {"body": body}, Comment.of)
-
     def remove_comment(self, comment: Comment) -> None:
         """Delete a comment of the token's own account."""
         self.send("remove the comment", "DELETE", f"/issues/comments/{comment.id}", None, bool)

@@ -159,12 +159,6 @@ def _find_own_comment(call: ApiCall, comment_id: int) -> CommentRecord:
     return comment
 
 
-def _update_comment(call: ApiCall, comment_id: int) -> Response:
-    comment = _find_own_comment(call, comment_id)
-    comment = call.hub.store.change(comment, body=text_field(call.fields(), "body", "IssueComment") or "")
-    return json_response(shapes.comment(call.hub, comment))
-
-
 def _show_permission(call: ApiCall, username: str) -> Response:
     call.require_write()
     account = ACCOUNTS.get(username)
@@ -215,7 +209,6 @@ ROUTES = (
     Route("GET", f"{_ISSUE}/comments", _list_comments),
     Route("POST", f"{_ISSUE}/comments", _create_comment),
     Route("DELETE", f"{_REPOSITORY}/issues/comments/<number:comment_id>", _delete_comment),
-    Route("PATCH", f"{_REPOSITORY}/issues/comments/<number:comment_id>", _update_comment),
     Route("GET", f"{_REPOSITORY}/collaborators/<username>/permission", _show_permission),
     Route("GET", f"{_ISSUE}/events", _list_events),
     Route("GET", "/search/issues", _search),
