@@ -18,9 +18,7 @@ _EXAMPLES = {
     "pins": "runbook pins validate",
     "watch": "runbook watch ~/Megatron-LM --cool-down 7",
     "practice": "runbook practice start",
-    "revert": "runbook revert ~/Megatron-LM --tag 26.04-py3 --reason 'NCCL hangs on H100' --until 2026-12-01",
     "why": "runbook why job.log",
-    "fleet": "runbook fleet fleet.yaml --html fleet.html",
 }
 
 #: They may also follow the notebook of ``runbook run``: papermill has no options of these names.
@@ -30,7 +28,7 @@ _FIRST = ("run", "review", "status", "check")
 #: The commands whose exit status is an answer, so that ``--quiet`` leaves one.
 _ANSWERS = (
     "add-test", "audit verify", "check", "golden diff", "image driver", "pins validate",
-    "revert", "run", "watch",
+    "run", "watch",
 )  # fmt: skip
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -51,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     parts = (_add_check, _add_notebooks, _add_archive, _add_golden, _add_image, _add_changes, _add_pins, _add_practice)
-    for add in (*parts, _add_why, _add_fleet, _add_watch):
+    for add in (*parts, _add_why, _add_watch):
         add(commands)
     for name, example in _EXAMPLES.items():
         commands.choices[name].epilog = f"Example: {example}"
@@ -311,18 +309,6 @@ def _add_why(commands: Commands) -> None:
     why.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _add_fleet(commands: Commands) -> None:
-    fleet = commands.add_parser(
-        "fleet",
-        help="show the base images of several repositories",
-        description="Show for each repository and branch its image, since when, the newest image, and its open bumps "
-        "and quarantines. Exit status: 0 shown, 2 something is unknown.",
-    )
-    fleet.add_argument("file", metavar="FILE", help="a YAML file that lists clones and their branches")
-    fleet.add_argument("--html", default="", metavar="PAGE", help="also write an HTML page that works offline")
-    fleet.add_argument("--json", action="store_true", help="print JSON")
-
-
 def _add_watch(commands: Commands) -> None:
     watch = commands.add_parser(
         "watch",
@@ -336,22 +322,6 @@ def _add_watch(commands: Commands) -> None:
     )
     watch.add_argument("--audit", default="", metavar="DIR", help="the archive of the records")
     watch.add_argument("--json", action="store_true", help="print JSON")
-
-    revert = commands.add_parser(
-        "revert",
-        help="revert a merged bump",
-        description="Open the pull request that reverts a merged bump. Its text gives the reason, and the condition "
-        "for trying the tag again, which watch respects. Exit status: 0 open or previewed, 1 not possible.",
-    )
-    _add_bump_options(revert)
-    revert.add_argument("--tag", required=True, help="the current tag of the base branch")
-    revert.add_argument("--reason", required=True, metavar="TEXT", help="the reason for the revert")
-    revert.add_argument(
-        "--until",
-        default="",
-        metavar="DAY|TEXT",
-        help="the day from which, or the condition under which, to try the tag again",
-    )
 
 
 def _add_bump_options(command: argparse.ArgumentParser) -> None:

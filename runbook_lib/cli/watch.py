@@ -1,4 +1,4 @@
-"""``runbook watch`` and ``revert``: propose newer tags, and revert merged bumps."""
+"""``runbook watch``: propose newer tags."""
 
 import argparse
 import json
@@ -7,13 +7,11 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from runbook_lib.bump import Bump
 from runbook_lib.errors import Refused
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.steps import revert, watch
+from runbook_lib.steps import watch
 from runbook_lib.system.clock import now
 from runbook_lib.text.redact import Redactor
-from runbook_lib.workflow import repository
 
 
 def command_watch(options: argparse.Namespace) -> int:
@@ -44,19 +42,6 @@ def _as_json(report: watch.WatchReport) -> dict[str, object]:
     if len(results) > 1 or report.problems:
         document |= {"images": results, "problems": list(report.problems)}
     return document
-
-
-def command_revert(options: argparse.Namespace) -> int:
-    """Preview the pull request that reverts a merged bump or, with ``--publish``, open it; return 0."""
-    checkout = Checkout.open(options.repo)
-    bump = Bump.parse(
-        tag=options.tag, image_type=options.image_type, base=options.base, remote=options.remote,
-        apply=options.publish, publish=options.publish, repository=repository.choose(checkout, _pins(options)),
-    )  # fmt: skip
-    result = revert.revert(checkout, bump, options.reason, options.until)
-    shown = [result.sentence, result.url] if result.url else [result.sentence, "", result.text]
-    print(Redactor(os.environ).text("\n".join(shown)))
-    return 0
 
 
 def _pins(options: argparse.Namespace) -> str:

@@ -305,23 +305,6 @@ class Checkout:
             ) from error
         return self.resolve("HEAD")
 
-    def revert(self, commit: str, message: str) -> str:
-        """Commit the reverse of a commit on the current branch, signed off; a conflict is undone and refused.
-
-        The reverse of a merge is its first parent.
-        """
-        self.identity()
-        is_merge = len(self.git("rev-list", "--parents", "--max-count=1", commit).split()) > 2
-        try:
-            self.git("revert", "--no-commit", *(["--mainline", "1"] if is_merge else []), commit)
-            self.git("commit", "--quiet", "--signoff", "--file=-", stdin=_public(message))
-        except GitFailed as error:
-            self.git("reset", "--quiet", "--merge")
-            raise Refused(
-                f"{commit[:10]} could not be reverted in {self.path}. git says: {error.stderr} Revert it by hand."
-            ) from error
-        return self.resolve("HEAD")
-
     def archive(self, commit: str, path: Path) -> None:
         """Write a commit's files to a tar archive that only the owner can read, complete or not at all."""
         draft = path.with_name(f".{path.name}.{os.getpid()}")

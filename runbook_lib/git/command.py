@@ -31,7 +31,7 @@ _OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 _BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
 #: Processes that a killed run may leave running.
 _CHANGING = frozenset(
-    {"add", "branch", "commit", "fetch", "merge", "push", "restore", "revert", "rm", "switch", "update-ref", "worktree"}
+    {"add", "branch", "commit", "fetch", "merge", "push", "restore", "rm", "switch", "update-ref", "worktree"}
 )
 #: Seconds to let a command that stays on this machine come to its own end: cut short, `git switch` leaves half a tree.
 _LAST_MOMENTS = 3.0

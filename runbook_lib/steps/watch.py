@@ -25,7 +25,7 @@ from runbook_lib.pins.watch_rules import WatchRules
 from runbook_lib.runner import execute
 from runbook_lib.system import provenance
 from runbook_lib.text.user_file import load_schema
-from runbook_lib.workflow import bump_branch, bump_plan, fleet, holds, markdown_texts, pull_request, repository
+from runbook_lib.workflow import bump_branch, bump_plan, markdown_texts, pull_request, repository
 from runbook_lib.workflow.proposal import Proposal, find_pull, head_of, propose
 from runbook_lib.workflow.pull_request_body import compose_body, marked, name_of, named_in
 
@@ -131,7 +131,8 @@ def _watch_image(
     bump, sites = _bump(options, known), known.sites.only(pinned)
     branch = bump_branch.find(checkout, bump)
     verdicts = check.check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites)
-    tags = {image.tag or "" for image in fleet.lockstep_images(verdicts).get(bump.image_type, set())}
+    pinned = [each.image for each in verdicts if each.role == f"lockstep {bump.image_type}" and each.image]
+    tags = {ImageRef.parse(image).tag or "" for image in pinned}
     if not tags:
         raise CannotTell(f"{bump.base} has no readable {bump.image_type} pin, so nothing can be compared.")
     current = ", ".join(sorted(tags))
@@ -196,31 +197,18 @@ def _obstacle(
         if today < end:
             reason = f"It was built on {described.built}, and the {rules.cool_down}-day cool-down ends on {end}."
             return PassedTag(tag, reason, str(end))
-    return _past(checkout, github, bump, today) if github else None
+    return _past(checkout, github, bump) if github else None
 
 
-def _past(checkout: Checkout, github: GitHub, bump: Bump, today: date) -> PassedTag | None:
-    """Return the reason that earlier pull requests for the tag give against another one."""
-    tag = str(bump.tag)
+def _past(checkout: Checkout, github: GitHub, bump: Bump) -> PassedTag | None:
+    """Return the reason that an earlier pull request for the tag gives against another one."""
     last = next(iter(github.pulls(head=head_of(checkout, bump), base=bump.base, state="all")), None)
-    if last is None:
+    if last is None or last.state == "open":
         return None
     if last.merged:
-        revert = holds.find_revert(github, checkout, bump)
-        hold = holds.read(revert.body) if revert and revert.number > last.number else None
-        if revert is None or hold is None:
-            reason = f"#{last.number} was merged, but {bump.base} no longer has the tag. Set a hold that says why."
-            return PassedTag(tag, reason, needs_person=True)
-        reason = f"#{revert.number} reverted it. {hold.sentence}"
-    elif last.state == "open":
-        comment = holds.status_comment(github, last.number)
-        hold = holds.read(comment.body) if comment else None
-        reason = f"#{last.number} is on hold. {hold.sentence}" if hold else ""
-    else:
-        return PassedTag(tag, f"#{last.number} was closed without a merge. Reopen it to try again.")
-    if hold is None or not hold.concerns(tag, today):
-        return None
-    return PassedTag(tag, reason, str(hold.until or ""))
+        reason = f"#{last.number} was merged, but {bump.base} no longer has the tag. Set a hold that says why."
+        return PassedTag(str(bump.tag), reason, needs_person=True)
+    return PassedTag(str(bump.tag), f"#{last.number} was closed without a merge. Reopen it to try again.")
 
 
 def _propose(

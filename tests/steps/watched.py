@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 from bumping import World, git, world
 
-from runbook_lib.bump import Bump
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry.server import RegistryServer
-from runbook_lib.steps import revert, watch
-from runbook_lib.steps.revert import RevertResult
+from runbook_lib.steps import watch
 from runbook_lib.steps.watch import WatchOptions, WatchReport, WatchResult
-from runbook_lib.workflow import repository
 
 TODAY = date(2026, 6, 1)
 IMAGES = """\
@@ -78,14 +75,6 @@ class Watched:
         self.world.forge.merge(number)
         assert self.world.github().pull(number).merged
         git(self.world.home / "checkout", "push", "-q", "origin", f":{head}")
-
-    def revert(
-        self, reason: str = "NCCL hangs", until: str = "", *, publish: bool = True, pins: str = ""
-    ) -> RevertResult:
-        checkout = self.world.checkout
-        known = repository.choose(checkout, pins)
-        bump = Bump.parse(tag="26.04-py3", apply=publish, publish=publish, repository=known)
-        return revert.revert(checkout, bump, reason, until)
 
     def close(self, number: int) -> None:
         with self.world.forge.hub.store.transaction():
