@@ -2,16 +2,13 @@
 
 import argparse
 import json
-import os
 from dataclasses import replace
 
 from runbook_lib.cli.style import paint
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.workflow import sync_survey
-from runbook_lib.workflow.annotations import annotations, summary
 from runbook_lib.workflow.repository import choose, is_named_by_files
-from runbook_lib.workflow.sync_survey import Survey
 
 _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
 _COLOURS = {"in sync": "green", "out of sync": "red", "cannot tell": "yellow"}
@@ -45,15 +42,4 @@ def command(options: argparse.Namespace) -> int:
         details, newline, summary = result.as_text(details=has_details).rpartition("\n")
         hint = " --verbose lists them." if result.sentences and not has_details else ""
         print(f"{details}{newline}{paint(summary + hint, _COLOURS[result.outcome])}")
-    if options.github:
-        _annotate(result)
     return _EXIT[result.outcome]
-
-
-def _annotate(result: Survey) -> None:
-    """Print annotations for GitHub, and add the table to the job's summary."""
-    for line in annotations(result):
-        print(line)
-    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with open(path, "a", encoding="utf-8", errors="replace") as file:
-            file.write(summary(result))

@@ -129,9 +129,6 @@ def _add_check(commands: Commands) -> None:
         "(default: the clone's own file, else the repository of its remote)",
     )
     check.add_argument("--json", action="store_true", help="print JSON")
-    check.add_argument(
-        "--github", action="store_true", help="also annotate lines in GitHub Actions, and write the job summary"
-    )
 
 
 def _add_notebooks(commands: Commands) -> None:
