@@ -131,8 +131,8 @@ def _watch_image(
     bump, sites = _bump(options, known), known.sites.only(pinned)
     branch = bump_branch.find(checkout, bump)
     verdicts = check.check_pins(checkout.read(sites.pin_paths, branch.base_commit), sites)
-    pinned = [each.image for each in verdicts if each.role == f"lockstep {bump.image_type}" and each.image]
-    tags = {ImageRef.parse(image).tag or "" for image in pinned}
+    named = [each.image for each in verdicts if each.role == f"lockstep {bump.image_type}" and each.image]
+    tags = {ImageRef.parse(image).tag or "" for image in named}
     if not tags:
         raise CannotTell(f"{bump.base} has no readable {bump.image_type} pin, so nothing can be compared.")
     current = ", ".join(sorted(tags))
