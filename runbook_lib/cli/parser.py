@@ -108,11 +108,7 @@ def _add_check(commands: Commands) -> None:
         help="check this ref without checking it out; repeatable; a pattern such as 'origin/core_r*' selects several "
         "branches, and '^NAME' leaves one out (default: the files of the work tree)",
     )
-    check.add_argument(
-        "--strict",
-        action="store_true",
-        help="also fail for outdated informational pins, and for other lines that name the previous month",
-    )
+    check.add_argument("--strict", action="store_true", help="also fail for outdated informational pins")
     check.add_argument(
         "--tag",
         default="",

@@ -5,6 +5,7 @@ from functools import partial
 
 from runbook_lib import display
 from runbook_lib.checks import Check
+from runbook_lib.git.command import GitFailed
 from runbook_lib.notebooks import GITHUB_PIN, GITLAB_PIN
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.plan import PinPlan
@@ -13,10 +14,11 @@ from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.steps.context import Context
 from runbook_lib.text import edits
-from runbook_lib.workflow import bump_branch, bump_plan, old_month, sync_survey
+from runbook_lib.workflow import bump_branch, bump_plan, old_tag, sync_survey
 from runbook_lib.workflow.bump_plan import PlannedBump
 
 _NO_TAG = "No tag was given, so nothing is planned."
+_NAMED = 5  # lines in a sentence
 _GIVE_TAG = "Run again with a tag, such as -p tag 26.04-py3."
 
 
@@ -189,29 +191,21 @@ def conclude(run: Context, sync: SyncCheck) -> display.View:
     step.table("pins", survey.rows())
     step.warn(*survey.sentences)
     findings = [f"Before this bump: {sentence}" for sentence in sync.findings]
-    old = _old_months(branch, sync)
-    if old.sentence:
-        findings.append(old.sentence)
+    old_lines = {}
+    if branch.bump.tag is not None and survey.image_type is not None:
+        try:
+            old_lines = old_tag.find(branch, survey.snapshots[0].verdicts)
+        except GitFailed as error:
+            findings.append(f"{branch.checkout.path} could not be searched for lines that name the old tag. {error}")
+    if old_lines:
+        places = display.first_names(list(old_lines), _NAMED)
+        findings.append(f"The old tag is still named outside of the pins: {places}. A bump does not move these lines.")
     step.warn(*findings)
     step.add_inputs(base_commit=branch.base_commit, head_commit=branch.start)
-    step.done(
-        " ".join(filter(None, [summary, old.count])),
-        "" if in_sync else "Fix the pins named above; a bump moves them together.",
-    )
+    step.done(summary, "" if in_sync else "Fix the pins named above; a bump moves them together.")
     view = display.notes((*survey.sentences, *findings)) + display.note(summary)
-    if old.lines:
-        step.table("old-month", old.rows())
-        view += display.note("Lines outside of the pins that still name the old month. A bump does not move them:")
-        view += display.table(old.rows())
+    if old_lines:
+        rows = [{"place": place, "line": line} for place, line in old_lines.items()]
+        step.table("old-tag", rows)
+        view += display.table(rows)
     return view
-
-
-def _old_months(branch: bump_branch.BumpBranch, sync: SyncCheck) -> old_month.OldMonths:
-    """Return the lines that still name the month from which the bump moves, or moved, the pins."""
-    bump = branch.bump
-    if bump.tag is None or sync.survey.image_type is None:
-        return old_month.NOTHING_OLD
-    sites = bump.repository.sites
-    edits = bump_plan.plan_commit(branch, branch.start).edits
-    tags = old_month.tags_at(branch.checkout, branch.base_commit, sites)
-    return old_month.find(branch.checkout, branch.start, tags, sites, edits)

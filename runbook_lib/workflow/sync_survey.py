@@ -18,7 +18,6 @@ from runbook_lib.pins.repositories import FILE, MEGATRON_LM, Repository
 from runbook_lib.pins.sites import Texts
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.plain_text import aligned
-from runbook_lib.workflow import old_month
 from runbook_lib.workflow import repository as recognized
 
 #: The role whose pins only cause warnings when they differ.
@@ -44,7 +43,6 @@ class Survey:
     """The verdicts for the requested states of a repository.
 
     With an ``image_type``, lockstep pins of other types do not count: a bump of this type does not move them.
-    ``old_months``: the lines that name the month before the last move of the pins, if they were searched.
     """
 
     repository: Path
@@ -52,15 +50,14 @@ class Survey:
     strict: bool
     notes: tuple[str, ...] = ()
     image_type: ImageType | None = None
-    old_months: old_month.OldMonths = old_month.NOTHING_OLD
 
     @property
     def outcome(self) -> Outcome:
         """The overall outcome: any pin out of sync decides, then any that could not be read."""
         outcomes = {self._outcome(snapshot) for snapshot in self.snapshots}
-        if "out of sync" in outcomes or self.old_months.lines:
+        if "out of sync" in outcomes:
             return "out of sync"
-        return "cannot tell" if "cannot tell" in outcomes or self.old_months.problem else "in sync"
+        return "cannot tell" if "cannot tell" in outcomes else "in sync"
 
     def _outcome(self, snapshot: Snapshot) -> Outcome:
         if not snapshot.verdicts:
@@ -83,8 +80,6 @@ class Survey:
             for verdict in snapshot.verdicts:
                 if verdict.sentence and (verdict.role != WARNED or self.strict or not several):
                     sentences.append(f"{snapshot.name}: {verdict.sentence}" if several else verdict.sentence)
-        if self.old_months.sentence:
-            sentences.append(self.old_months.sentence)
         return tuple(sentences)
 
     def rows(self) -> list[dict[str, str]]:
@@ -136,11 +131,6 @@ class Survey:
         if warnings:
             meaning = "counted: strict" if self.strict else "not counted"
             parts.append(f"{display.count(warnings, 'informational place')} not in sync ({meaning})")
-        if self.old_months.problem:
-            parts.append("whether other lines name the old month is unknown")
-        if self.old_months.lines:
-            lines = display.count(len(self.old_months.lines), "other line")
-            parts.append(f"{lines} with the old month (counted: strict)")
         if others:
             parts.append(f"{others} of another image type not in sync (not moved by this bump)")
         return f"{self.outcome.capitalize()}: {', '.join(parts)}."
@@ -165,7 +155,6 @@ class Survey:
             "strict": self.strict,
             "outcome": self.outcome,
             "notes": list(self.notes),
-            "old_month": [vars(line) for line in self.old_months.lines],
             "refs": refs,
         }
 
@@ -193,8 +182,7 @@ def survey(
     name or pattern excludes its matches from the other patterns' matches.  ``expected`` is the tag that the pins of
     ``image_type`` should have; without it they are compared with the newest of them.  Without ``repository``, it is
     recognized.  ``edits`` are planned edits: the files are judged as they will be.  ``of_bump``: only the pins of
-    ``image_type`` decide.  ``strict``: pins that only inform decide too; for one state, so do other lines that name
-    the month before the last move of the pins.
+    ``image_type`` decide.  ``strict``: pins that only inform decide too.
     Raises CannotTell for a ref or pattern that matches nothing, and for a repository without a known pin site.
     """
     checkout = Checkout.open(place)
@@ -221,17 +209,7 @@ def survey(
         snapshots.append(Snapshot(name, commit, verdicts))
     if not any(snapshot.verdicts for snapshot in snapshots):
         raise CannotTell(_unknown(checkout.path, ", ".join(refs), repository))
-    old_months = old_month.NOTHING_OLD
-    if strict and len(snapshots) == 1:
-        (snapshot,) = snapshots
-        former = old_month.former_tags(checkout, snapshot.commit, sites)
-        old_months = old_month.find(checkout, snapshot.commit, former, sites, edits)
-        if not former and checkout.git("rev-parse", "--is-shallow-repository") == "true":
-            notes.append(
-                "The clone is shallow, so the previous month is unknown, and no line that names it was searched for. "
-                "`git fetch --unshallow` fetches the history."
-            )
-    return Survey(checkout.path, tuple(snapshots), strict, tuple(notes), image_type if of_bump else None, old_months)
+    return Survey(checkout.path, tuple(snapshots), strict, tuple(notes), image_type if of_bump else None)
 
 
 def texts_at(checkout: Checkout, commits: Iterable[str], paths: Sequence[str]) -> dict[str | None, Texts]:

@@ -296,10 +296,10 @@ def test_files_that_git_cannot_search_are_a_warning(checkout: Checkout, step: st
 
 
 @pytest.mark.parametrize("apply", [False, True])
-def test_lines_outside_of_the_pins_that_name_the_old_month_are_listed(
+def test_lines_outside_of_the_pins_that_name_the_old_tag_are_listed(
     checkout: Checkout, step: step_record.StepRecord, apply: bool
 ) -> None:
-    (checkout.path / "notes.md").write_text("CI runs 26.04.\nIt was built for 26.02.\n")
+    (checkout.path / "notes.md").write_text("CI runs 26.04-py3.\nIt was built for 26.02-py3.\n")
     checkout.git("add", "notes.md")
     checkout.git("commit", "-qm", "Add notes")
     checkout.git("push", "-q", "origin", "HEAD:main")
