@@ -11,7 +11,6 @@ import httpx
 import pytest
 import token_rights
 from bumping import REPOSITORY
-from figures import Figures
 from token_rights import TOKENS, Token
 from whole_bump import Exchange, playing, whole
 
@@ -61,7 +60,7 @@ DELETE /repos/{owner}/{repo}/issues/{issue_number}/labels/{name}
 LEAST = sorted({permission for need in token_scopes.NEEDS for permission in need.permissions})
 
 
-def judged(exchanges: list[Exchange], figures: Figures) -> list[str]:
+def judged(exchanges: list[Exchange]) -> list[str]:
     """What is wrong with these requests and answers."""
     judge, wrong = described.description(), []
     for it in exchanges:
@@ -72,7 +71,6 @@ def judged(exchanges: list[Exchange], figures: Figures) -> list[str]:
         ]
         given = judge.answer(it.request.method, it.url, it.answer.status_code, dict(it.answer.headers), it.answer.data)
         wrong += [f"{named} answered {it.answer.status_code}: {problem}" for problem in given]
-        figures.update(requests=1, answers=1)
     return wrong
 
 
@@ -90,7 +88,7 @@ def operation(it: Exchange) -> str:
     ids=["the usual token", "the least token, and a private repository"],
 )
 def test_a_complete_bumps_messages_satisfy_githubs_description(
-    token: Token, private: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: Figures
+    token: Token, private: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = spied(monkeypatch)
     with playing(tmp_path, {"GITHUB_TOKEN": "this"}) as played:
@@ -99,7 +97,7 @@ def test_a_complete_bumps_messages_satisfy_githubs_description(
         found = whole(played)
     assert found.requirements
     assert found.missing == ()
-    assert judged(played.exchanges, figures) == []
+    assert judged(played.exchanges) == []
     assert {operation(it) for it in played.exchanges} == {*OPERATIONS}
     # Only somebody else's pull request, and issues filed at the same moment, need the other methods.
     assert methods() - {"may_write", "update_issue", "withdraw_issue"} <= called
@@ -234,7 +232,7 @@ WRONG = [  # of the forge, in a practice environment: method, path, body, token,
 ]
 
 
-def test_errors_have_the_form_that_github_describes(tmp_path: Path, figures: Figures) -> None:
+def test_errors_have_the_form_that_github_describes(tmp_path: Path) -> None:
     with playing(tmp_path) as played:
         for method, path, body, token, status in WRONG:
             headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -244,7 +242,6 @@ def test_errors_have_the_form_that_github_describes(tmp_path: Path, figures: Fig
         judge = described.description()
         wrong = judge.answer(it.request.method, it.url, it.answer.status_code, dict(it.answer.headers), it.answer.data)
         assert wrong == [], (it.url, it.answer.data)
-        figures["answers"] += 1
     assert len(played.exchanges) == len(WRONG)
 
 
@@ -287,7 +284,7 @@ def test_the_judge_of_requests(method: str, url: str, headers: dict[str, str], b
     assert bool(wrong) == bool(words)
 
 
-def test_the_judge_of_answers(tmp_path: Path, figures: Figures) -> None:
+def test_the_judge_of_answers(tmp_path: Path) -> None:
     """Hardly a field can be missing from an answer, or be of another type; none can be added."""
     with playing(tmp_path) as played:
         played.at.open_pr()
@@ -310,4 +307,3 @@ def test_the_judge_of_answers(tmp_path: Path, figures: Figures) -> None:
         )
         assert judge.answer(it.request.method, it.url, 202, dict(it.answer.headers), it.answer.data)
         assert found > 4 * lacking, (it.url, found, lacking)
-        figures["answers"] += found

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from bumping import EXISTS, bump_to, git
 from disk import ERRORS, failing, full, points, read_only, small
-from figures import Figures
 from small_runbooks import notebook, papermill
 
 from runbook_lib.errors import RunbookError
@@ -142,7 +141,7 @@ SCENES = {it.__name__.removeprefix("of_"): it for it in (of_files, of_checkout, 
 
 @pytest.mark.parametrize("code", ERRORS)
 @pytest.mark.parametrize("name", SCENES)
-def test_every_write_may_fail(tmp_path: Path, figures: Figures, name: str, code: str) -> None:
+def test_every_write_may_fail(tmp_path: Path, name: str, code: str) -> None:
     (tmp_path / "count").mkdir()
     counted = SCENES[name](tmp_path / "count")
     total = points(counted.folder, counted.act)
@@ -159,7 +158,6 @@ def test_every_write_may_fail(tmp_path: Path, figures: Figures, name: str, code:
         scene.whole()
         scene.act()
         scene.completed()
-        figures["disk"] += 1
 
 
 def said(scene: Scene) -> str:
@@ -223,7 +221,7 @@ LEFT = [4096 * pages for pages in (*range(0, 24), *range(24, 72, 4))]
 
 
 @pytest.mark.parametrize("left", LEFT)
-def test_a_full_disk_of_the_checkout(tmp_path: Path, seeded: Path, figures: Figures, left: int) -> None:
+def test_a_full_disk_of_the_checkout(tmp_path: Path, seeded: Path, left: int) -> None:
     with small(tmp_path / "disk") as disk:
         checkout = practice_checkout(disk, seeded)
         start = git(checkout, "rev-parse", "origin/main")
@@ -235,10 +233,9 @@ def test_a_full_disk_of_the_checkout(tmp_path: Path, seeded: Path, figures: Figu
         assert git(checkout, "diff", "--name-only", start, tip).splitlines()
         assert not git(checkout, "status", "--porcelain")
     assert told or left > 4096 * 8
-    figures["disk"] += bool(told)
 
 
-def test_a_read_only_checkout(tmp_path: Path, seeded: Path, figures: Figures) -> None:
+def test_a_read_only_checkout(tmp_path: Path, seeded: Path) -> None:
     with small(tmp_path / "disk") as disk:
         checkout = practice_checkout(disk, seeded)
         start = git(checkout, "rev-parse", "origin/main")
@@ -247,12 +244,11 @@ def test_a_read_only_checkout(tmp_path: Path, seeded: Path, figures: Figures) ->
         clean(checkout, start)
         committed(checkout)
         clean(checkout, start)
-    figures["disk"] += 1
 
 
 @pytest.mark.parametrize("how", [full, read_only])
 @pytest.mark.parametrize("place", ["archive", "output", "temporary"])
-def test_a_run_whose_disk_refuses(tmp_path: Path, figures: Figures, place: str, how: Callable[[Path], Any]) -> None:
+def test_a_run_whose_disk_refuses(tmp_path: Path, place: str, how: Callable[[Path], Any]) -> None:
     path = notebook(tmp_path / "01-pin.ipynb", "step.effect('edit', 'a', 'b', 'c')\nstep.done('Done.')")
     with small(tmp_path / "disk") as disk:
         on = {name: disk if name == place else tmp_path / name for name in ("archive", "output", "temporary")}
@@ -274,4 +270,3 @@ def test_a_run_whose_disk_refuses(tmp_path: Path, figures: Figures, place: str, 
         assert run()[0] == 0
         assert not verify(on["archive"] / "audit")[0]
         assert json.loads((on["output"] / "out.ipynb").read_text())["cells"]
-    figures["disk"] += 1

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from bumping import BRANCH, CONTRIBUTOR, World, bump_to, git
-from figures import Figures
 
 from runbook_lib.bump import FOREIGN, Bump
 from runbook_lib.clients.github.client import GitHub
@@ -190,9 +189,7 @@ ATTACKS: list[Callable[[Other], None]] = [
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("allow", ["", "merge-base push-while-running partial-round"])
-def test_commits_pushed_by_others_are_not_tested(
-    opened: World, attack: Callable[[Other], None], allow: str, figures: Figures
-) -> None:
+def test_commits_pushed_by_others_are_not_tested(opened: World, attack: Callable[[Other], None], allow: str) -> None:
     if attack in (amended, below_ours):  # the history is rewritten: this clone has no branch of its own then
         git(opened.checkout.path, "switch", "-q", "main")
         git(opened.checkout.path, "branch", "-qD", BRANCH)
@@ -200,7 +197,6 @@ def test_commits_pushed_by_others_are_not_tested(
     attack(other)
     other.push()
     state = authorize(opened, allow=allow)
-    figures["hostile"] += 1
     assert commands(opened) == []
     assert "waiting for a person to confirm" in state.waiting
     assert state.review is not None
@@ -354,10 +350,9 @@ HOOKS = [
 
 
 @pytest.mark.parametrize(("name", "body"), HOOKS)
-def test_a_commit_changed_by_a_hook_is_not_pushed(world: World, name: str, body: str, figures: Figures) -> None:
+def test_a_commit_changed_by_a_hook_is_not_pushed(world: World, name: str, body: str) -> None:
     file = hook(world, name, body)
     made = world.open_pr()
-    figures["hostile"] += 1
     if made.review is None or not made.review.foreign:
         # What the hook has left beside the commit is in no commit.
         assert set(git(world.remote, "diff", "--name-only", "main", BRANCH).split()) <= {

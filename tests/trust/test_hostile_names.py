@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from bumping import git
-from figures import Figures
 from hostile import CANARY, NAMES
 from layouts import layout
 
@@ -59,7 +58,7 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 @NAME
-def test_a_parameter_is_a_value_and_never_code(name: str, figures: Figures) -> None:
+def test_a_parameter_is_a_value_and_never_code(name: str) -> None:
     for source in NOTEBOOKS.values():
         texts = {parameter.name: name for parameter in source.parameters if parameter.type is str}
         for given in (texts, {"tag": name} if "tag" in texts else {}):
@@ -73,13 +72,11 @@ def test_a_parameter_is_a_value_and_never_code(name: str, figures: Figures) -> N
                 assigned = {ast.unparse(it.targets[0]): it.value for it in body if isinstance(it, ast.Assign)}
                 assert len(assigned) == len(body)
                 assert {key: ast.literal_eval(value) for key, value in assigned.items()} == given
-            figures["hostile"] += 1
 
 
 @NAME
 @pytest.mark.parametrize("parameter", ["tag", "base", "remote", "allow", "image_type"])
-def test_a_bump_takes_names_that_git_takes(parameter: str, name: str, figures: Figures) -> None:
-    figures["hostile"] += 1
+def test_a_bump_takes_names_that_git_takes(parameter: str, name: str) -> None:
     try:
         bump = Bump.parse(**{"tag": "26.04-py3", parameter: name})  # type: ignore[arg-type]
     except RunbookError:
@@ -92,7 +89,7 @@ def test_a_bump_takes_names_that_git_takes(parameter: str, name: str, figures: F
 
 
 @NAME
-def test_a_command_that_is_shown_can_be_pasted(name: str, figures: Figures) -> None:
+def test_a_command_that_is_shown_can_be_pasted(name: str) -> None:
     if "\x00" in name or "\udcff" in name:
         return  # no shell can be given them
     shown = command_line.papermill("bump", {"tag": name, "repo": f"/a/{name}"})
@@ -102,7 +99,6 @@ def test_a_command_that_is_shown_can_be_pasted(name: str, figures: Figures) -> N
     taken = f"environment/run() {{ printf '%s\\0' \"$@\"; }}\n{shown}\n"
     heard = subprocess.run(["bash", "-s"], input=taken.encode(), capture_output=True, check=True).stdout.decode()
     assert heard.split("\0")[:-1] == words[1:]
-    figures["hostile"] += 1
 
 
 @pytest.fixture
@@ -124,9 +120,7 @@ _END_OF_OPTIONS = ("--", "--end-of-options")
 
 
 @NAME
-def test_git_takes_none_for_an_option(
-    name: str, checkout: Checkout, command_lines: list[list[str]], figures: Figures
-) -> None:
+def test_git_takes_none_for_an_option(name: str, checkout: Checkout, command_lines: list[list[str]]) -> None:
     before = git(checkout.path, "for-each-ref"), git(checkout.path, "status", "--porcelain")
     command_lines.clear()
     asked: list[Callable[[], object]] = [
@@ -139,7 +133,6 @@ def test_git_takes_none_for_an_option(
     for ask in asked:
         with contextlib.suppress(RunbookError):
             ask()
-        figures["hostile"] += 1
     for words in command_lines if name not in _END_OF_OPTIONS else ():
         ends = [number for number, word in enumerate(words) if word in _END_OF_OPTIONS]
         options = words[: ends[0]] if ends else words
@@ -149,9 +142,7 @@ def test_git_takes_none_for_an_option(
 
 
 @NAME
-def test_only_configured_remotes_are_contacted(
-    name: str, checkout: Checkout, command_lines: list[list[str]], figures: Figures
-) -> None:
+def test_only_configured_remotes_are_contacted(name: str, checkout: Checkout, command_lines: list[list[str]]) -> None:
     """git takes any other word for a path or an address, and some addresses for a command."""
     calls: list[Callable[[], object]] = [
         lambda: checkout.remote_tip(name, "main"), lambda: checkout.fetch(name, "main"),
@@ -160,7 +151,6 @@ def test_only_configured_remotes_are_contacted(
     for call in calls:
         with pytest.raises(RunbookError):
             call()
-        figures["hostile"] += 1
     assert not [words for words in command_lines if {"ls-remote", "fetch", "push"} & {*words[:5]}]
 
 
@@ -173,7 +163,7 @@ def test_only_configured_remotes_are_contacted(
     ],
 )  # fmt: skip
 def test_the_command_line(
-    words: str, name: str, checkout: Checkout, figures: Figures, capsys: pytest.CaptureFixture[str],
+    words: str, name: str, checkout: Checkout, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     if "\x00" in name or len(name) > 10_000:
@@ -188,15 +178,13 @@ def test_the_command_line(
     assert status in (0, 1, 2)
     assert "Traceback" not in said
     assert not _STEERS.search(said.replace("\r\n", "\n")), said
-    figures["hostile"] += 1
 
 
 @NAME
 @pytest.mark.parametrize("field", ["model", "case", "environment", "platform", "recipe"])
-def test_a_batch_file_holds_no_command_of_a_recipe_s_name(field: str, name: str, figures: Figures) -> None:
+def test_a_batch_file_holds_no_command_of_a_recipe_s_name(field: str, name: str) -> None:
     workload = replace(Workload("r.yaml", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true"), **{field: name})
     site = Site("/shared/checkout", "/shared/results", image="/shared/a.sqsh")
-    figures["hostile"] += 1
     try:
         made = batch_files.arrays([(workload, Connections(1, "a rule"))], site)
     except RunbookError:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from figures import Figures
 from hostile import ALL, CANARY
 
 from runbook_lib.clients.github import copy_pr_bot
@@ -137,7 +136,7 @@ def _lines(parsed: Text) -> list[int]:
 
 
 @pytest.mark.parametrize("name", YAML)
-def test_yaml(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figures: Figures) -> None:
+def test_yaml(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = YAML[name]()
     outcome(lambda: rows.problems(rows.rows("r.yaml", text)))
@@ -147,11 +146,10 @@ def test_yaml(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure
     outcome(lambda: Parallelism.parse(text))
     outcome(lambda: sites.read(dict.fromkeys(MEGATRON_LM.pin_paths, text), MEGATRON_LM))
     assert not list(tmp_path.iterdir())
-    figures["hostile"] += 6
 
 
 @pytest.mark.parametrize("name", JSON)
-def test_json(name: str, tmp_path: Path, figures: Figures) -> None:
+def test_json(name: str, tmp_path: Path) -> None:
     text = JSON[name]()
     for content in (text, text.encode("utf-8", "surrogatepass")):
         told = outcome(lambda content=content: parse(content))
@@ -163,11 +161,10 @@ def test_json(name: str, tmp_path: Path, figures: Figures) -> None:
     (tmp_path / "a.ipynb").write_text(text, "utf-8", errors="surrogatepass")
     told = outcome(lambda: NotebookSource.read(tmp_path / "a.ipynb"))
     assert "could not be read" in told
-    figures["hostile"] += 5
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_log(name: str, figures: Figures) -> None:
+def test_a_log(name: str) -> None:
     """A log that is nothing but hostile lines, in every place that a log's lines may have."""
     value = ALL[name].encode("utf-8", "surrogatepass")
     frame = b'Traceback (most recent call last):\n  File "' + value + b'", line 1, in ' + value + b"\n"
@@ -188,11 +185,10 @@ def test_a_log(name: str, figures: Figures) -> None:
             (letter < " " and letter != "\t") or "\x7f" <= letter < "\xa0" or "\u202a" <= letter <= "\u202e"
             for letter in shown
         )
-        figures["hostile"] += 1
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_comments_of_anybody(name: str, figures: Figures) -> None:
+def test_comments_of_anybody(name: str) -> None:
     """What commenters write is no command and no answer of the bot's but where it is one, alone on its line."""
     head = "0123456789abcdef0123456789abcdef01234567"
     comments = [Comment(1, "eve", it, "https://x", None) for it in (ALL[name], f"a{ALL[name]}")]
@@ -200,7 +196,6 @@ def test_comments_of_anybody(name: str, figures: Figures) -> None:
         assert copy_pr_bot.commands(comments, head) == ()
     assert copy_pr_bot.refusals(comments, head) == ()
     assert copy_pr_bot.complaint(comments, head) == ""
-    figures["hostile"] += 2
 
 
 @pytest.mark.parametrize(
@@ -208,12 +203,11 @@ def test_comments_of_anybody(name: str, figures: Figures) -> None:
     ["(?P<image>(a+)+)$", "(?P<image>a{1,999}){1,999}", "(?P<image>" + "a?" * 300 + "a" * 300 + ")", "(?P<image>",
      "(?P<image>x)(?{system('a')})", "a" * 1001, "(" * 500, r"(?P<image>\w*\w*\w*\w*\w*!)", "(?<=a+)b"],
 )  # fmt: skip
-def test_patterns_of_a_pins_file(pattern: str, monkeypatch: pytest.MonkeyPatch, figures: Figures) -> None:
+def test_patterns_of_a_pins_file(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(untrusted_regex, "LIMIT", 1.0)
     assert outcome(lambda: untrusted_regex.spans(pattern, "a" * 5000 + "b")) or pattern.startswith(
         ("(?P<image>a?", "(?P<image>a{", r"(?P<image>\w")  # these end in time
     )
-    figures["hostile"] += 1
 
 
 def test_a_bad_golden_file_is_described_in_a_clause() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from bumping import git
-from figures import Figures
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -150,11 +149,10 @@ READERS: Mapping[str, Callable[[str], object]] = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_values_without_measure(name: str, figures: Figures) -> None:
+def test_values_without_measure(name: str) -> None:
     for text in texts_for(name):
         with contextlib.suppress(RunbookError, values.BadGoldenFile):
             READERS[name](text)
-        figures["hostile"] += 1
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -200,9 +198,7 @@ def test_names_with_numbers_without_measure() -> None:
     ],
     ids=["merge chain", "index", "list with an index", "hexadecimal index", "depth"],
 )  # fmt: skip
-def test_the_command_reports_it(
-    tmp_path: Path, keys: str, text: str, capsys: pytest.CaptureFixture[str], figures: Figures
-) -> None:
+def test_the_command_reports_it(tmp_path: Path, keys: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     git(tmp_path, "init", "-q", str(tmp_path / "clone"))
     (tmp_path / "clone" / "f").write_text(text)
     (tmp_path / "clone" / FILE).write_text(
@@ -212,7 +208,6 @@ def test_the_command_reports_it(
     shown = "".join(capsys.readouterr())
     assert "Traceback" not in shown
     assert len(shown) < 20_000
-    figures["hostile"] += 1
 
 
 def test_a_merge_chain_takes_no_memory_without_measure() -> None:

@@ -17,7 +17,6 @@ import httpx
 import psutil
 import pytest
 from bumping import REPOSITORY, World, git, world
-from figures import Figures
 from loopback import serving
 from seeded import KINDS, Search, secrets, shown
 from small_runbooks import notebook
@@ -340,12 +339,11 @@ def names(made: Bench) -> None:
     made.step("investigate-ci", place=f"https://ada:{made.strange['a password']}@x.example/{REPOSITORY}/pull/1")
 
 
-def test_logs_that_a_person_has_downloaded(tmp_path: Path, figures: Figures) -> None:
+def test_logs_that_a_person_has_downloaded(tmp_path: Path) -> None:
     strange = secrets("downloaded")
     search = Search(strange.values())
     for number, (name, secret) in enumerate(strange.items()):
         for turn in range(len(KINDS[name].texts)):
-            figures["secrets"] += 1
             text = shown(secret, name, turn)
             lines = "\n".join(f"2026-05-07T03:12:{number:02}.1234567Z {line}" for line in text.split("\n"))
             error = f'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\nRuntimeError: {text}\n'
@@ -355,7 +353,7 @@ def test_logs_that_a_person_has_downloaded(tmp_path: Path, figures: Figures) -> 
             assert not found, (name, text, found)
 
 
-def test_text_that_leaves_the_machine_is_searched_again(tmp_path: Path, figures: Figures) -> None:
+def test_text_that_leaves_the_machine_is_searched_again(tmp_path: Path) -> None:
     """Whatever has forgotten to: the messages of commits, and what GitHub is sent."""
     strange = secrets("leaving")
     search = Search(strange.values())
@@ -381,7 +379,6 @@ def test_text_that_leaves_the_machine_is_searched_again(tmp_path: Path, figures:
         github.send("try it", "POST", "/issues", {"title": text, "labels": [text]}, lambda _: None)
     assert len(sent) == 1
     assert not search.found(sent[0])
-    figures["secrets"] += 3 * len(strange)
 
 
 API = f"^/repos/{REPOSITORY}"
@@ -400,12 +397,11 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_bump(tmp_path: Path, figures: Figures, scenario: str) -> None:
+def test_a_bump(tmp_path: Path, scenario: str) -> None:
     with bench(tmp_path, scenario) as made:
         SCENARIOS[scenario](made)
         sought = [*made.held.values(), *made.strange.values()]
         search = Search(sought)
-        figures["secrets"] += len(sought)
         hits = search.below(tmp_path, made.put)
         for number, told in enumerate(made.told):
             hits[f"what command {number} said"] = search.found(told.encode())

@@ -6,33 +6,30 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import bumping
 import pytest
 import stopping
 import whole
-from fault_calls import CALLS, At, outcome, practice
-from fault_proxy import Exchange
-from figures import Figures
 from small_runbooks import ROOT
 from stopping import Moments, Point, World, git
+from werkzeug.wrappers import Request, Response
 
+from runbook_lib.practice.github.server import Forge
+from runbook_lib.recipes.targets import Target
 from runbook_lib.records.verify import verify
+from runbook_lib.steps.broken_tests import issue
+from runbook_lib.workflow import bump_branch, ci_run, pull_request
 
 WAIT = 250.0
 #: Until CI would have to be waited for: what follows is the same as in a run alone.
 STEPS = ("start", "00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci")
-
-
 #: Where one of two that see each other's pull request stands when the other does the same.
-MEETINGS = (
-    " push ", r"^answer to POST .*/pulls$", r"^answer to POST .*/labels$", r"^answer to POST .*/comments$",
-    " switch ", " commit ", r"/docker/Dockerfile\.ci\.dev$",
-)  # fmt: skip
+MEETINGS = (" push ", r"^answer to POST .*/comments$")
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +85,8 @@ def checked(world: World, comments: int = 1) -> None:
     assert (problems, counts.running, counts.killed) == ([], 0, 0)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_two_bumps_on_one_checkout_go_one_after_the_other(seed: int, world: World, figures: Figures) -> None:
-    first = Held(world, point(seed, STEPS[1:]))
+def test_two_bumps_on_one_checkout_go_one_after_the_other(world: World) -> None:
+    first = Held(world, point(0, STEPS[1:]))
     second = world.start(watched=False)
     told = ""
     assert second.stdout is not None
@@ -104,14 +100,13 @@ def test_two_bumps_on_one_checkout_go_one_after_the_other(seed: int, world: Worl
     status, more = ended(second)
     assert status == 0, told + more
     checked(world)
-    figures["side by side"] += 2
 
 
-@pytest.mark.parametrize("seed", range(len(MEETINGS)))
-def test_two_checkouts_on_one_pull_request(seed: int, world: World, figures: Figures) -> None:
+@pytest.mark.parametrize("moment", MEETINGS)
+def test_two_checkouts_on_one_pull_request(moment: str, world: World) -> None:
     other = world.folder / "other"
     git(world.folder, "clone", "-q", str(world.remote), str(other))
-    first = Held(world, Point.at(MEETINGS[seed], signal.SIGTERM, "driver"))
+    first = Held(world, Point.at(moment, signal.SIGTERM, "driver"))
     second = world.start("-r", "repo", str(other), "-p", "publish", "True", watched=False, **world.address)
     status, told = ended(second)
     after, said = first.go_on()
@@ -120,23 +115,19 @@ def test_two_checkouts_on_one_pull_request(seed: int, world: World, figures: Fig
     for code, text in ((status, told), (after, said)):
         assert code == 0 or re.search(r"have diverged|did not accept the branch", text), text
     checked(world)
-    figures["side by side"] += 2
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_two_worlds_on_one_archive(seed: int, made: Path, world: World, tmp_path: Path, figures: Figures) -> None:
+def test_two_worlds_on_one_archive(made: Path, world: World, tmp_path: Path) -> None:
     with stopping.world(made, tmp_path / "v", seconds=600) as another:
-        first = Held(world, point(seed))
+        first = Held(world, point(0))
         status, told = ended(another.start(watched=False, RUNBOOK_AUDIT=str(world.audit)))
         assert status == 0, told
         assert first.go_on()[0] == 0
     checked(world)
-    figures["side by side"] += 2
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_preview_beside_a_bump_does_not_wait_and_changes_nothing(seed: int, world: World, figures: Figures) -> None:
-    first = Held(world, point(seed))
+def test_a_preview_beside_a_bump_does_not_wait_and_changes_nothing(world: World) -> None:
+    first = Held(world, point(0))
     before = _state(world)
     status, told = ended(world.start("-p", "apply", "False", watched=False))
     assert "Waiting for process" not in told
@@ -144,17 +135,6 @@ def test_a_preview_beside_a_bump_does_not_wait_and_changes_nothing(seed: int, wo
     assert _state(world) == before
     assert first.go_on()[0] == 0
     checked(world)
-    figures["side by side"] += 2
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_a_bump_beside_a_preview(seed: int, world: World, figures: Figures) -> None:
-    preview = Held(world, point(f"preview {seed}"), "-p", "apply", "False")
-    status, told = ended(world.start(watched=False))
-    assert status == 0, told
-    preview.go_on()
-    checked(world)
-    figures["side by side"] += 2
 
 
 def _state(world: World) -> tuple[str, ...]:
@@ -162,15 +142,12 @@ def _state(world: World) -> tuple[str, ...]:
     return (*refs, git(world.checkout, "status", "--porcelain"), git(world.checkout, "diff"), repr(whole.held(world)))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_practice_twice(seed: int, made: Path, tmp_path: Path, figures: Figures) -> None:
-    draw = random.Random(seed)
+def test_practice_twice(made: Path, tmp_path: Path) -> None:
     (tmp_path / "w" / "tmp").mkdir(parents=True)
     world = World(tmp_path / "w")
     world.copy(made)
     command = [sys.executable, "-P", "-m", "runbook_lib", "practice"]
     first = _practice(command, world)
-    time.sleep(draw.uniform(0, 0.2))
     second = _practice(command, world)
     assert first.stdout is not None
     assert second.stdout is not None
@@ -186,7 +163,6 @@ def test_practice_twice(seed: int, made: Path, tmp_path: Path, figures: Figures)
     assert "Ctrl-C ends it" in _until(third, "practice reset")
     third.kill()
     third.communicate()
-    figures["side by side"] += 2
 
 
 def _practice(command: list[str], world: World) -> "subprocess.Popen[str]":
@@ -208,40 +184,41 @@ def _until(process: "subprocess.Popen[str]", sign: str) -> str:
 # -- the same change at the same moment ------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[At]:
-    with practice(tmp_path_factory.mktemp("forge")) as at:
-        yield at
+def authorized(world: bumping.World) -> object:
+    bump = bumping.bump_to()
+    state = pull_request.read_state(bump_branch.find(world.checkout, bump), world.github())
+    return ci_run.authorize(world.step(bump), state)
 
 
-@pytest.mark.parametrize("name", ["comment", "file an issue"])
-def test_the_younger_of_two_simultaneous_ones_is_withdrawn(name: str, forge: At, figures: Figures) -> None:
-    call = CALLS[name]
+def filed(world: bumping.World) -> object:
+    test = Target("gpt3_mcore_te_tp4_pp1_long", "dgx_h100", "dev", "gpt", "it hangs")
+    bump = bumping.bump_to()
+    return issue.file(world.step(bump), world.github(), test, "It hangs", f"{issue.marker(test)} It hangs.", bump.base)
 
-    def wanted() -> tuple[object, list[object]]:
-        held = forge.made()
-        return held["comments"], [ticket for ticket in held["tickets"] if ticket[2] == "open"]
 
-    def act() -> str:
-        with forge.clients() as clients:
-            return outcome(forge, clients, call)[0]
-
-    forge.back_to(call.stage)
-    assert act() == "done"
-    alone = wanted()
-    forge.back_to(call.stage)
+@pytest.mark.parametrize(("act", "path"), [(authorized, r"/comments$"), (filed, r"/issues$")])
+def test_the_younger_of_two_simultaneous_ones_is_withdrawn(
+    act: Callable[[bumping.World], object], path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Both have looked and seen nothing, and neither hears of its own before the other's is there too.
-    together = threading.Barrier(2, timeout=60)
+    together, answer, met = threading.Barrier(2, timeout=60), Forge.answer, 0
 
-    def meet(exchange: Exchange) -> None:
+    def meet(forge: Forge, request: Request) -> Response:
+        nonlocal met
+        if request.method != "POST" or not re.search(path, request.path):
+            return answer(forge, request)
+        met += 1
         together.wait()
-        answer = bytes(exchange.real())
+        given = answer(forge, request)
         together.wait()
-        exchange.send(answer)
+        return given
 
-    with forge.forge.broken(meet, call.method, call.route, times=2) as fault, ThreadPoolExecutor(2) as pool:
-        ended = [pool.submit(act) for _ in range(2)]
-        assert [each.result() for each in ended] == ["done", "done"]
-    assert fault.struck == 2
-    assert wanted() == alone
-    figures["side by side"] += 2
+    with bumping.world(tmp_path) as at, ThreadPoolExecutor(2) as pool:
+        at.open_pr()
+        monkeypatch.setattr(Forge, "answer", meet)
+        for each in [pool.submit(act, at) for _ in range(2)]:
+            each.result()
+        assert met == 2
+        github = at.github()
+        assert len([it for it in github.comments(10) if it.body.startswith("/ok to test")]) == (act is authorized)
+        assert len([it for it in github.list_issues() if it.title == "It hangs"]) == (act is filed)
