@@ -5,7 +5,7 @@ Every function returns a View; as the last line of a cell it is displayed.
 
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -29,8 +29,17 @@ MARKS = {
     "cancelled": "✗ cancelled", "incomplete": "✗ incomplete", "ready": "✓ ready", "in progress": "▸ in progress",
     "not begun": "○ not begun", "unreadable": "✗ unreadable",
 }  # fmt: skip
+#: What a warning begins with, and the outcome of a step that has any.
+WARNING = "⚠"
 _MAX_ROWS = 200
 _NOWRAP_LENGTH = 24
+
+
+def mark(state: str, warnings: Collection[str] = ()) -> str:
+    """Return the mark and the word of a state; with warnings, a state that is no failure is marked as doubtful."""
+    if warnings and state in ("done", "waiting", "previewed"):
+        return f"{WARNING} {state}"
+    return MARKS.get(state, state)
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from runbook_lib.records.statement import STORY
 #: The most lines of a diff that is shown unfolded, and the most lines of a diff that are shown.
 _SHORT_DIFF, _LONGEST_DIFF = 120, 2000
 FAILED = "failed"
-#: A line of output with the result of a step.
-_STEP_RESULT = re.compile(rf"(?:{'|'.join(map(re.escape, display.MARKS.values()))})  \S{{1,80}}:")
+#: A line of output with the result of a step, or with one of its warnings.
+_STEP_RESULT = re.compile(rf"(?:{'|'.join(map(re.escape, display.MARKS.values()))})  \S{{1,80}}:| *{display.WARNING} ")
 #: The number of finished CI jobs in a line of output.
 _JOBS = re.compile(r"\b(\d{1,6}) of (\d{1,6}) jobs done")
 
@@ -62,8 +62,9 @@ def plan(run: RunView, *, publish: bool, practice: bool, open_cards: int = 0) ->
     steps = [(step, _trusted(step.plan_html())) for step in run.steps]
     outputs = _trusted("" if steps else run.plan_html())
     return _markup(
-        "plan", run, publish, practice, open_cards, actions[False], actions[True], diffs, data, steps, outputs
-    )
+        "plan", run, publish, practice, open_cards, actions[False], actions[True], _warnings(run), diffs, data, steps,
+        outputs,
+    )  # fmt: skip
 
 
 def progress_label(run: RunView | None, total: int) -> str:
@@ -105,14 +106,14 @@ def result(run: RunView, *, open_cards: int = 0) -> str:
     rows = []
     for step in _newest_steps(run):
         if run.state != FAILED or step.sentence not in run.sentence:
-            outcome = display.MARKS.get(step.state, step.state)
+            outcome = display.mark(step.state, step.warnings)
             rows.append({"step": step.notebook, "outcome": outcome, "result": step.sentence})
     table = _trusted(display.table(rows).html if rows else "")
     pages = {"Its report": _raw_address(run.report)}
     story = run.folder.parent / STORY
     if story.is_file():
         pages["The story of the bump"] = _raw_address(story)
-    return _markup("result", run, following, table, pages)
+    return _markup("result", run, following, table, _warnings(run), pages)
 
 
 def _raw_address(file: Path) -> str:
@@ -139,6 +140,11 @@ def _trusted(markup: str) -> str:
     from markupsafe import Markup
 
     return Markup(markup)
+
+
+def _warnings(run: RunView) -> list[str]:
+    """Return the warnings of a run or of its steps, each once: several steps may find the same."""
+    return list(dict.fromkeys(warning for step in run.steps or (run,) for warning in step.warnings))
 
 
 def _newest_steps(run: RunView | None) -> list[RunView]:

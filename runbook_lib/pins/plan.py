@@ -252,12 +252,17 @@ def _all_pins(texts: Texts, sites: Sites) -> Iterator[Pin]:
 
 
 def _pin_warnings(pins: Iterable[Pin], moving: Sequence[ImageType], target: Tag) -> Iterator[str]:
+    older: dict[str, list[str]] = {}
     for pin in pins:
         if pin.site.image_type not in moving:
             continue
         if pin.site.kind == "informational" and pin.tag < target:
-            line = f"{pin.path}:{pin.line}"
-            yield f"{line} names {pin.image}, older than {target}: no bump moves it; change it by hand if you want to."
+            older.setdefault(str(pin.image), []).append(f"{pin.path}:{pin.line}")
+    for image, places in older.items():
+        yield (
+            f"{image}, older than {target}, stays in {join_first(places, _MAX_LISTED)}: no bump moves it; change it by "
+            "hand if you want to."
+        )
 
 
 def _cuda_bound(sites: Sites, texts: Texts, moving: Sequence[ImageType]) -> Iterator[CudaBoundVersion]:

@@ -38,6 +38,7 @@ class RunView:
     links: Mapping[str, str]
     parameters: Mapping[str, Any]
     process: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
     steps: tuple["RunView", ...] = ()
 
     @property
@@ -126,5 +127,6 @@ def _run_view(bump: Path, predicate: Mapping[str, Any], steps: Sequence[RunView]
         links=predicate.get("links", {}),
         parameters=(predicate.get("parameters") or {}).get("resolved", {}),
         process=predicate["process"],
+        warnings=tuple(predicate.get("warnings") or ()),
         steps=tuple(steps),
     )

@@ -55,18 +55,19 @@ class StepResult:
     started_ci: bool = False
     planned: tuple[dict[str, Any], ...] = ()
     decisions: tuple[dict[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         """True unless the run failed; a waiting run has not failed."""
         return self.state in ("done", "waiting", "previewed")
 
-    @property
-    def line(self) -> str:
-        """The result in one line."""
-        from runbook_lib.display import MARKS
+    def lines(self) -> list[str]:
+        """Return the result in one line, and a line for each warning."""
+        from runbook_lib.display import WARNING, mark
 
-        return f"{MARKS[self.state]}  {self.notebook}: {' '.join(self.summary.split())}"
+        result = f"{mark(self.state, self.warnings)}  {self.notebook}: {' '.join(self.summary.split())}"
+        return [result, *(f"    {WARNING} {' '.join(warning.split())}" for warning in self.warnings)]
 
 
 @dataclass(frozen=True)
@@ -268,4 +269,5 @@ def _close_record(
         started_ci=any(effect["effect"] in ("push", "rerun") for effect in final["effects"]),
         planned=tuple(final["planned"]),
         decisions=tuple(contributions.fields["decisions"]),
+        warnings=tuple(final["warnings"]),
     )

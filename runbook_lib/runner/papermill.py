@@ -211,7 +211,7 @@ def _print_result(result: execute.StepResult, output: Path | None) -> None:
     """Print the result, on standard error if standard output is used for the notebook."""
     folder = result.record
     stream = sys.stderr if output == Path("-") else sys.stdout
-    print(result.line, file=stream)
+    print(*result.lines(), sep="\n", file=stream)
     if result.next:
         print(f"Next: {result.next}", file=stream)
     for name, url in result.links.items():

@@ -6,6 +6,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,9 @@ def run_notebooks(
     """Run these notebooks in order on one kernel, each with the parameters that it declares.
 
     A failed notebook stops the rest.  The notebooks in ``ci_round``, which are adjacent, run again whenever one of them
-    has started a round of CI.  Prints the notebooks' output, indented, and a line for each result.  The calling
-    notebook's run is the parent of their records.  Raises BadParameter for a parameter that none of them declares.
+    has started a round of CI.  Prints the notebooks' output, indented, each result, and each warning once: a result has
+    only those that no earlier one has.  The calling notebook's run is the parent of their records.  Raises BadParameter
+    for a parameter that none of them declares.
     """
     parent, folder, is_preview = _calling_run()
     sources = [NotebookSource.read(folder / f"{name.removesuffix('.ipynb')}.ipynb") for name in names]
@@ -56,8 +58,11 @@ def run_notebooks(
         queue, rounds = list(jobs), 1
         while queue and (not results or results[-1].ok):
             job = queue.pop(0)
-            results.append(run_job(job, kernel, world, _print_indented, grace=GRACE))
-            print(results[-1].line, flush=True)
+            result = run_job(job, kernel, world, _print_indented, grace=GRACE)
+            known = {warning for earlier in results for warning in earlier.warnings}
+            new = tuple(warning for warning in result.warnings if warning not in known)
+            results.append(replace(result, warnings=new))
+            print(*results[-1].lines(), sep="\n", flush=True)
             if not ci_round or job.source.name != ci_round[-1] or rounds == ROUNDS:
                 continue
             if any(result.started_ci for result in results[-len(ci_round) :]):
@@ -71,7 +76,7 @@ def run_notebooks(
             _left_kernels.append(kernel)
     for job in queue:
         results.append(StepResult(job.source.name, "not run", "An earlier step failed."))
-        print(results[-1].line, flush=True)
+        print(*results[-1].lines(), sep="\n", flush=True)
     return tuple(results)
 
 
@@ -115,6 +120,8 @@ def conclude(step: StepRecord, results: Sequence[StepResult], additions: Sequenc
             step.link(name, url)
         for decision in result.decisions:
             step.decide(**decision)
+    if warned := [result.notebook for result in results if result.warnings]:
+        step.warn(f"Read the warnings of {', '.join(warned)}.")
     for effect in itertools.chain(*(result.planned for result in results), additions):
         planned[str(effect["sentence"])] = effect  # once, if several notebooks would do it together
     for effect in planned.values():
@@ -151,7 +158,7 @@ def table(results: Sequence[StepResult]) -> "View":
     return display.table(
         {
             "step": result.notebook,
-            "outcome": display.MARKS[result.state],
+            "outcome": display.mark(result.state, result.warnings),
             "result": result.summary,
             "next": result.next,
             "links": " ".join(result.links.values()),

@@ -270,7 +270,7 @@ def _run_notebook(proposal: Proposal, options: WatchOptions) -> None:
         }  # fmt: skip
         result = execute.execute(provenance.ROOT / "runbooks" / f"{notebooks.OPEN_PR}.ipynb", parameters)
     if not result.ok:
-        raise RunbookError(f"{result.line} Record: {result.record}")
+        raise RunbookError(f"{result.lines()[0]} Record: {result.record}")
 
 
 def _issue(github: GitHub | None, proposal: Proposal, section: str, *, publish: bool) -> dict[str, Any]:

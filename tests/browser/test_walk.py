@@ -46,7 +46,7 @@ def walk(lab: Lab, tab: Tab) -> int:
     assert tab.button("Apply").is_disabled()
     tab.shot("plan", tab.form)
     tab.confirm(HARMLESS)
-    assert f"… waiting ({HARMLESS}): not ready to merge" in tab.press("Apply", "result")
+    assert f"⚠ waiting ({HARMLESS}): not ready to merge" in tab.press("Apply", "result")
     # What only a person can decide.
     tab.shot("decide", tab.card("hybrid"))
     for name in _BROKEN:
@@ -122,7 +122,7 @@ def test_by_the_keyboard_alone(lab: Lab, tab: Tab) -> None:
         assert tab.page.evaluate(focused).strip() == label
         keys.press("Enter" if label == "Preview" else "Space")
         tab.wait("plan" if label == "Preview" else "result")
-    assert "✓ done" in tab.part("result").inner_text()
+    assert "⚠ done" in tab.part("result").inner_text()
 
 
 def test_apply_pressed_twice_applies_once(lab: Lab, tab: Tab) -> None:
@@ -131,7 +131,7 @@ def test_apply_pressed_twice_applies_once(lab: Lab, tab: Tab) -> None:
     tab.press("Preview", "plan", says="Apply will")
     tab.confirm()
     tab.enabled("Apply").dblclick(delay=5)
-    assert "✓ done" in tab.wait("result")
+    assert "⚠ done" in tab.wait("result")
     # The plan, and the one Apply, which begins by looking whether the plan still holds.
     assert [it["state"] for it in lab.records("03-open-pr")] == ["previewed", "done", "previewed"]
 
@@ -151,7 +151,7 @@ def test_apply_in_two_tabs_applies_once(lab: Lab, tab: Tab) -> None:
     # Whichever comes second, while the other goes on or after it: that is not what was shown there.
     refused = [it for it in told if re.search("active since|plan has changed since", it)]
     assert len(refused) == 1, told
-    assert "… waiting" in next(it for it in told if it not in refused)
+    assert "⚠ waiting" in next(it for it in told if it not in refused)
     with lab.world() as world:
         assert len(read_forge(world, "pulls?state=all")) == 1
         comments = read_forge(world, f"issues/{read_forge(world, 'pulls')[0]['number']}/comments")

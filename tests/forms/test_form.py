@@ -110,7 +110,7 @@ def test_a_plan_is_shown_before_apply_can_be_pressed(world: World) -> None:
     form.view.apply.click()
     form.view.apply.click()  # twice
     until(lambda: not form.busy)
-    assert "✓ done" in shown(form, "runbook-result")
+    assert "⚠ done" in shown(form, "runbook-result")
     assert form.view.apply.disabled
     assert git(world.checkout, "diff", "--name-only").split() == ["docker/.ngc_version.dev", "docker/Dockerfile.ci.dev"]
     assert (
@@ -174,7 +174,7 @@ def test_an_outdated_plan_is_not_applied(world: World, tmp_path: Path) -> None:
     assert "26.01-py3" in plan
     form.view.apply.click()
     until(lambda: not form.busy)
-    assert "✓ done" in shown(form, "runbook-result")
+    assert "⚠ done" in shown(form, "runbook-result")
 
 
 def test_a_decision_about_one_image_does_not_hold_for_another(world: World) -> None:

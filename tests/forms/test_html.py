@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,17 +50,27 @@ def test_plan_without_changes_shows_the_reason() -> None:
 
 def test_progress_is_described() -> None:
     preflight = replace(run("done", sentence="ok"), notebook="00-preflight")
-    steps = (preflight, run("waiting", sentence="an earlier round"), run("running", sentence=""))
-    shown = words(html.progress(run("running", steps=steps), "one\n✓ done  00-preflight: ok\ntwo\n", 3.2, 3))
-    assert shown == "1 of 3 steps, 3 s ✓ done 00-preflight: ok ▸ running bump two"
+    warned = replace(preflight, warnings=("Look.",))
+    steps = (warned, run("waiting", sentence="an earlier round"), run("running", sentence=""))
+    shown = words(html.progress(run("running", steps=steps), "one\n⚠ done  00-preflight: ok\ntwo\n", 3.2, 3))
+    assert shown == "1 of 3 steps, 3 s ⚠ done 00-preflight: ok ▸ running bump two"
     # What was printed before a step ended says nothing about the next one.
-    assert "early" not in html.progress(run("running", steps=(preflight,)), "early\n✓ done  00-preflight: ok\n", 3.2, 3)
+    for end in ("✓ done  00-preflight: ok", "    ⚠ Look."):
+        assert "early" not in html.progress(run("running", steps=(preflight,)), f"early\n{end}\n", 3.2, 3)
     shown = html.progress(run("running", steps=steps), "one\nCI run 5: 3 of 7 jobs done\n", 83, 3)
     assert shown.count("<progress") == 1
     assert words(shown).startswith("3 of 7 jobs, 1 min 23 s")
     assert html.progress_label(None, 3) == "0 of 3 steps done"
     assert html.progress_label(run("running", steps=steps), 3) == "1 of 3 steps done"
     assert html.progress_label(run("running", steps=steps), 0) == "running"
+
+
+@pytest.mark.parametrize("view", [lambda told: html.plan(told, publish=False, practice=True), html.result])
+def test_warnings_of_steps_are_shown_once(view: Callable[[RunView], str]) -> None:
+    steps = (run("done", warnings=("Look.", "<b>")), run("done", warnings=("Look.",)))
+    shown = view(run("done", warnings=("Read the warnings.",), steps=steps))
+    assert words(shown).count("Warnings: Look. &lt;b&gt;") == shown.count("Look.") == 1
+    assert words(view(run("failed", warnings=("Look.",)))).count("Look.") == 1
 
 
 def test_long_diff_is_truncated(tmp_path: Path) -> None:

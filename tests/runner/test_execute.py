@@ -1,6 +1,7 @@
 """Running notebooks: how runs end, and what is kept of them."""
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,7 @@ def test_steps_have_records_of_their_own_and_share_a_clean_kernel(tmp_path: Path
     notebook(
         folder / "01-a.ipynb",
         "left = 1; import colorsys as left_imported; print(os.getpid())",
-        "os.chdir('/'); step.done('A is done.')",
+        "os.chdir('/'); step.warn('One.'); step.done('A is done.')",
     )
     notebook(
         folder / "02-b.ipynb",
@@ -199,7 +200,7 @@ def test_steps_have_records_of_their_own_and_share_a_clean_kernel(tmp_path: Path
         "step.waiting('Waiting for CI.', next='run again'); step.link('run', 'https://ci/1')",
         parameters=PARAMETERS.replace("run_id", "other"),
     )
-    notebook(folder / "03-c.ipynb", "print(run_id)\nstep.done('C is done.')")
+    notebook(folder / "03-c.ipynb", "print(run_id)\nstep.warn('One.', 'Two.')\nstep.done('C is done.')")
     heard: list[str] = []
     result = execute.execute(
         bump(folder, "01-a", "02-b", "03-c", run_id="7"),
@@ -208,12 +209,16 @@ def test_steps_have_records_of_their_own_and_share_a_clean_kernel(tmp_path: Path
     )
     assert (result.state, result.summary) == ("waiting", "02-b: Waiting for CI.")
     assert (result.next, result.links) == ("run again", {"run": "https://ci/1"})
-    assert [line for line in "".join(heard).splitlines() if not line.startswith("    ")] == [
-        "✓ done  01-a: A is done.",
+    assert [line for line in "".join(heard).splitlines() if not re.match("    [0-9]", line)] == [
+        "⚠ done  01-a: A is done.",
+        "    ⚠ One.",
         "… waiting  02-b: Waiting for CI.",
-        "✓ done  03-c: C is done.",
+        "⚠ done  03-c: C is done.",
+        "    ⚠ Two.",
     ]
-    assert "Waiting for CI.\n    7\n✓ done  03-c" in "".join(heard)
+    assert "Waiting for CI.\n    7\n⚠ done  03-c" in "".join(heard)
+    (warning,) = result.warnings
+    assert "01-a, 03-c" in warning
     assert result.record is not None
     found = {read_predicate(path)["notebook"]["name"]: path for path in records(audit)}
     assert len(found) == 4

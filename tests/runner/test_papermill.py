@@ -22,7 +22,9 @@ from runbook_lib.runner import papermill as papermill_command
 def runbooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout's ``runbooks`` with one notebook; the archive is beside it."""
     notebook(
-        tmp_path / "runbooks" / "01-pin.ipynb", "print('hello', tag, apply, run_id)\nstep.done('4 lines changed.')"
+        tmp_path / "runbooks" / "01-pin.ipynb",
+        "print('hello', tag, apply, run_id)\nstep.warn(*['The tag was not\\nverified.'] * bool(tag))",
+        "step.done('4 lines changed.')",
     )
     monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
     return tmp_path / "runbooks"
@@ -65,10 +67,11 @@ def test_runs_without_an_output_path(runbooks: Path, way: Callable[..., tuple[in
     code, shown = way("01-pin.ipynb", "-p", "tag", "26.04-py3", cwd=runbooks)
     assert code == 0, shown
     (folder,) = records(runbooks.parent / "audit")
-    assert ("\x1b[32m✓ done\x1b[0m" in shown) == (way is on_a_terminal)
+    assert ("\x1b[33m⚠ done\x1b[0m" in shown) == (way is on_a_terminal)
     assert re.sub(r"\x1b\[[0-9]+m", "", shown).splitlines() == [
         "hello 26.04-py3 True ",
-        "✓ done  01-pin: 4 lines changed.",
+        "⚠ done  01-pin: 4 lines changed.",
+        "    ⚠ The tag was not verified.",
         f"Executed notebook: {folder / 'executed.ipynb'}",
         f"Record: {folder}",
     ]

@@ -95,6 +95,7 @@ def environment(package: str = __package__) -> "Environment":
         "value": format_value,
     }
     templates.globals["MARKS"] = display.MARKS
+    templates.globals["mark"] = display.mark
     templates.tests |= {"preview": is_preview, "web_address": is_web_address}
     return templates
 
