@@ -32,7 +32,7 @@ _MODULES = {
     "practice": ("runbook_lib.cli.practice", "command"),
     "run": ("runbook_lib.cli.notebooks", "command_run"),
     "review": ("runbook_lib.cli.review", "command"),
-    "watch": ("runbook_lib.cli.watch", "command_watch"),
+    "watch": ("runbook_lib.cli.watch", "command"),
     "why": ("runbook_lib.cli.why", "command"),
 }
 

@@ -306,23 +306,17 @@ def _add_watch(commands: Commands) -> None:
     watch = commands.add_parser(
         "watch",
         help="propose a newer tag for the pins",
-        description="Compare the pins of a branch with the registry, and propose the newest tag that is not on hold. "
-        "Exit status: 0 up to date, proposed or waiting, 1 a person is needed, 2 cannot tell.",
+        description="Compare the pins of a branch with the registry, and propose the newest tag that nothing holds "
+        "back. Exit status: 0 up to date, open or held back, 1 a person is needed, 2 cannot tell.",
     )
-    _add_bump_options(watch)
+    watch.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone (default: the current one)")
+    watch.add_argument("--base", default="main", help="the branch to bump (default: main)")
+    watch.add_argument("--remote", default="origin", help="the remote to push branches to (default: origin)")
+    watch.add_argument("--image-type", choices=("dev", "lts"), default="dev", help="default: dev")
+    watch.add_argument("--pins", default="", metavar="WHOSE", help="as for check")
+    watch.add_argument("--publish", action="store_true", help="push, and open the pull request (default: preview)")
     watch.add_argument(
         "--cool-down", type=int, default=None, metavar="DAYS", help="ignore an image for this many days after its build"
     )
     watch.add_argument("--audit", default="", metavar="DIR", help="the archive of the records")
     watch.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _add_bump_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("repo", nargs="?", default=".", metavar="REPO", help="a clone (default: the current one)")
-    command.add_argument("--base", default="main", help="the branch to bump (default: main)")
-    command.add_argument("--remote", default="origin", help="the remote to push branches to (default: origin)")
-    command.add_argument("--image-type", choices=("dev", "lts"), default="dev", help="default: dev")
-    command.add_argument("--pins", default="", metavar="WHOSE", help="as for check")
-    command.add_argument(
-        "--publish", action="store_true", help="push, and open or update the pull request (default: preview)"
-    )

@@ -3,48 +3,33 @@
 import argparse
 import json
 import os
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from runbook_lib.errors import Refused
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.steps import watch
+from runbook_lib.steps.watch import WatchOptions, watch
 from runbook_lib.system.clock import now
 from runbook_lib.text.redact import Redactor
 
 
-def command_watch(options: argparse.Namespace) -> int:
+def command(options: argparse.Namespace) -> int:
     """Compare the pins with the registry and, with ``--publish``, propose a newer tag; return the exit status."""
-    request = watch.WatchOptions(
+    pins = Path(options.pins).expanduser()
+    request = WatchOptions(
         today=now().date(), image_type=options.image_type, base=options.base, remote=options.remote,
-        pins=_pins(options), audit=options.audit, cool_down=options.cool_down, publish=options.publish,
+        # The notebook runs in another folder.
+        pins=str(pins.absolute()) if options.pins and pins.is_file() else options.pins,
+        audit=options.audit, cool_down=options.cool_down, publish=options.publish,
     )  # fmt: skip
-    try:
-        report = watch.watch(Checkout.open(options.repo), request)
-    except Refused as error:
-        print(f"runbook watch: {error}", file=sys.stderr)
-        return 1
+    results = watch(Checkout.open(options.repo), request)
+    redactor = Redactor(os.environ)
     if options.json:
-        print(json.dumps(Redactor(os.environ).data(_as_json(report)), indent=2))
+        document = {"version": 1, "results": [asdict(result) for result in results]}
+        print(json.dumps(redactor.data(document), indent=2))
     else:
-        for result in report.results:
-            print(Redactor(os.environ).text("\n".join(watch.as_lines(result))))
-    for problem in report.problems:
-        print(f"runbook watch: {Redactor(os.environ).text(problem)}", file=sys.stderr)
-    return report.exit_status
-
-
-def _as_json(report: watch.WatchReport) -> dict[str, object]:
-    """Return the result as JSON: the fields of the first image, and if there are several, all of them as ``images``."""
-    results = [asdict(result) for result in report.results]
-    document: dict[str, object] = {"format": 1, **(results[0] if results else {})}
-    if len(results) > 1 or report.problems:
-        document |= {"images": results, "problems": list(report.problems)}
-    return document
-
-
-def _pins(options: argparse.Namespace) -> str:
-    """Return the option ``--pins``, as an absolute path if it is a file, because notebooks run in another folder."""
-    path = Path(options.pins).expanduser()
-    return str(path.absolute()) if options.pins and path.is_file() else str(options.pins)
+        for result in results:
+            where = f"{result.image} ({result.image_type}) on {result.base}"
+            print(redactor.text(f"{where}: {result.state}. {result.sentence}"))
+            if result.url:
+                print(result.url)
+    return max(result.exit_status for result in results)

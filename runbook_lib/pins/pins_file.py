@@ -59,7 +59,7 @@ def parse(text: str, name: str, origin: str = FILE) -> Repository:
     overlays = tuple(UserOverlay(**overlay) for overlay in values.get("overlays", ()))
     return Repository(
         name, sites, title=values.get("title", TITLE), labels=tuple(values.get("labels", ())), origin=origin,
-        overlays=overlays, watch=watch_rules.of(file, ("watch",)),
+        overlays=overlays, watch=watch_rules.of(values.get("watch", {})),
     )  # fmt: skip
 
 

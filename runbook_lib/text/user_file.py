@@ -1,7 +1,7 @@
 """A YAML file that a user writes, checked against the JSON schema that declares its format.
 
 Editors use the schema too. The supported parts of JSON schema draft 7 are: ``$ref`` to a definition, ``type``,
-``enum``, ``const``, ``format`` date, ``pattern``, ``maxLength``, ``minimum``, ``maximum``, ``items``, ``minItems``,
+``enum``, ``const``, ``pattern``, ``maxLength``, ``minimum``, ``maximum``, ``items``, ``minItems``,
 ``properties``, ``additionalProperties``, ``required``, ``maxProperties``, and ``oneOf`` of different types.
 ``errorMessage`` names the expected value.
 """
@@ -11,7 +11,6 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -116,8 +115,6 @@ def _check(file: UserFile, value: Any, schema: Schema, definitions: Mapping[str,
     """Raise RunbookError for the first value that does not fit the schema."""
     if "$ref" in schema:
         schema = {**definitions[schema["$ref"].rpartition("/")[2]], **schema}
-    if schema.get("format") == "date" and type(value) is date:  # YAML's own type of a day without quotes
-        return
     for alternative in schema.get("oneOf", ()):
         if _has_type(value, alternative["type"]):
             schema = {**schema, **alternative}

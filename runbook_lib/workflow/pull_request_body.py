@@ -16,8 +16,8 @@ from runbook_lib.workflow import markdown_texts
 
 _BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")
 #: Our parts of a description, in the order in which they are created: the pins, the golden values, the quarantined
-#: tests, the verdict of `runbook watch`.
-Section = Literal["", "golden-values", "broken-tests", "watch"]
+#: tests.
+Section = Literal["", "golden-values", "broken-tests"]
 #: The paths where GitHub searches for a pull request template, in this order.
 TEMPLATES = (
     ".github/pull_request_template.md", ".github/PULL_REQUEST_TEMPLATE.md", "pull_request_template.md",

@@ -1,4 +1,4 @@
-"""`runbook watch` on a practice repository: what it proposes, what it leaves, and that it proposes once."""
+"""`runbook watch` on a practice repository: what it proposes, what it leaves and why, and that it proposes once."""
 
 import json
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from bumping import BRANCH, CONTRIBUTOR, bump_to, colleague, git
 from watched import TODAY, Watched, watched
 
 from runbook_lib.cli.__main__ import main
-from runbook_lib.errors import CannotTell, RunbookError
 
 __all__ = ["colleague"]
+FREEZE = "hold: [{tag: '*', reason: release freeze}]"
 
 
 @pytest.fixture
@@ -22,21 +22,21 @@ def place(tmp_path: Path) -> Iterator[Watched]:
 
 
 @pytest.mark.parametrize(
-    ("months", "rules", "state"),
+    ("months", "rules", "state", "why"),
     [
-        (["26.02"], "", "up to date"),
-        (["26.02", "25.12"], "", "up to date"),
-        (["26.04"], "cool-down: 60", "waiting"),
-        (["26.04"], "hold: [{tag: 26.04-py3, reason: no driver yet, until: 2026-06-02}]", "waiting"),
-        (["26.04"], "hold: [{tag: '*', reason: release freeze}]", "waiting"),
+        (["26.02"], "", "up to date", "26.02-py3 is the newest release"),
+        (["26.02", "25.12"], "", "up to date", "26.02-py3 is the newest release"),
+        (["26.04"], "cool-down: 60", "waiting", "26.04-py3: It was built on"),
+        (["26.04"], "hold: [{tag: 26.04-py3, reason: no driver yet}]", "waiting", "26.04-py3: It is held: no driver"),
+        (["26.04", "26.06"], FREEZE, "waiting", "26.06-py3: It is held: release freeze. 26.04-py3: It is held"),
     ],
 )
-def test_nothing_is_proposed(place: Watched, months: list[str], rules: str, state: str) -> None:
+def test_nothing_is_proposed(place: Watched, months: list[str], rules: str, state: str, why: str) -> None:
     place.offer(*months)
     place.rules(rules)
     before = place.world.state()
     result = place.watch()
-    assert (result.state, result.exit_status, result.tag) == (state, 0, "")
+    assert (result.state, result.exit_status, result.tag, why in result.sentence) == (state, 0, "", True)
     assert place.world.state() == before
 
 
@@ -47,7 +47,6 @@ def test_nothing_is_proposed(place: Watched, months: list[str], rules: str, stat
         ("cool-down: 20", {}, "26.04-py3"),
         ("cool-down: 20", {"cool_down": 0}, "26.06-py3"),
         ("hold: [{tag: 26.06-py3, reason: slow}]", {}, "26.04-py3"),
-        ("hold: [{tag: 26.06-py3, reason: slow, until: 2026-06-01}]", {}, "26.06-py3"),
         ("hold: [{tag: 26.05-py3, reason: slow}]", {}, "26.06-py3"),
     ],
 )
@@ -56,10 +55,12 @@ def test_the_newest_tag_that_nothing_holds_back_is_proposed(
 ) -> None:
     place.offer("26.02", "26.04", "26.06")
     place.rules(rules)
+    before = place.world.state()
     result = place.watch(date(2026, 7, 1) if "cool" in rules else TODAY, publish=False, **options)
     assert (result.tag, result.state, result.exit_status) == (tag, "new", 1)
-    assert f"nvcr.io/nvidia/pytorch:{tag}" in result.text
-    assert not place.pulls()
+    assert f"-r tag {tag} " in result.sentence
+    assert ("26.06-py3: It " in result.sentence) is (tag == "26.04-py3")
+    assert place.world.state() == before
 
 
 def test_the_drivers_of_the_runners_decide_whether_a_person_is_needed(
@@ -67,55 +68,53 @@ def test_the_drivers_of_the_runners_decide_whether_a_person_is_needed(
 ) -> None:
     monkeypatch.setenv("RUNBOOK_DRIVERS", "450.80.02")
     result = place.watch(publish=False)
-    assert (result.state, result.exit_status) == ("needs a person", 1)
-    assert "450.80.02" in result.text
+    assert (result.state, result.exit_status, "450.80.02" in result.sentence) == ("needs a person", 1, True)
     monkeypatch.setenv("RUNBOOK_DRIVERS", "610.10")
     assert place.watch(publish=False).state == "new"
-
-
-def test_an_issue_where_the_rules_want_one(place: Watched) -> None:
-    place.rules("report: issue")
-    first = place.watch()
-    assert first.state == "open"
-    assert place.watch() == place.watch()
-    assert [issue["title"] for issue in _issues(place)] == ["Base image 26.04-py3 is available for main"]
-    number = _issues(place)[0]["number"]
-    place.close(number)
-    assert place.watch().state == "waiting"
-    assert len(_issues(place)) == 1
-
-
-def _issues(place: Watched) -> list[dict[str, object]]:
-    github = place.world.github()
-    params = {"labels": "base-image", "state": "all"}
-    listed: list[dict[str, object]] = github.get("list", "/issues", lambda found: found, params)
-    return listed
 
 
 @pytest.mark.slow
 def test_a_tag_has_one_pull_request_whatever_becomes_of_it(place: Watched) -> None:
     checkout = place.world.home / "checkout"
     before = (git(checkout, "status", "--porcelain", "--branch"), git(checkout, "for-each-ref", "refs/heads"))
-    assert place.watch().state == "open"
+    first = place.watch()
+    assert (first.state, first.tag, first.exit_status) == ("open", "26.04-py3", 0)
     state = place.world.state()
-    again = place.watch()
-    assert (again.state, "up to date" in again.sentence) == ("open", True)
+    assert place.watch().url == first.url
     assert place.world.state() == state
     (pull,) = place.pulls()
-    assert pull.draft
+    assert (pull.draft, pull.url) == (True, first.url)
     assert (git(checkout, "status", "--porcelain", "--branch"), git(checkout, "for-each-ref", "refs/heads")) == before
     assert git(checkout, "worktree", "list").count("\n") == 0
-
-    place.world.github().update_pull(
-        pull.number, f"Words of a person.\n\n{pull.body}".replace("26.02-py3", "26.99-py3")
-    )
-    place.watch()
-    (updated,) = place.pulls()
-    assert updated.body == f"Words of a person.\n\n{pull.body}"
-
     place.close(pull.number)
     closed = place.watch()
-    assert (closed.state, closed.exit_status, len(place.pulls())) == ("waiting", 0, 1)
+    assert (closed.state, closed.exit_status, "closed without a merge" in closed.sentence) == ("waiting", 0, True)
+    assert len(place.pulls()) == 1
+
+
+@pytest.mark.slow
+def test_a_newer_tag_follows_a_merged_one(place: Watched) -> None:
+    place.watch()
+    (pull,) = place.pulls()
+    place.merge(pull.number)
+    assert place.watch().state == "up to date"
+    place.offer("26.02", "26.04", "26.06")
+    assert [place.watch().tag, place.pulls()[-1].title[-9:]] == ["26.06-py3"] * 2
+
+
+def test_a_merged_tag_that_was_taken_back_needs_a_person(place: Watched) -> None:
+    made = place.world.open_pr()
+    assert made.pull
+    place.merge(made.pull.number)
+    checkout = place.world.home / "checkout"
+    git(checkout, "fetch", "-q", "origin")
+    git(checkout, "switch", "-q", "--detach", "origin/main")
+    git(checkout, "revert", "--no-edit", "--mainline", "1", "HEAD")
+    git(checkout, "push", "-q", "origin", "HEAD:main")
+    taken = place.watch(publish=False)
+    assert (taken.state, taken.exit_status, "Set a hold" in taken.sentence) == ("needs a person", 1, True)
+    place.rules("hold: [{tag: 26.04-py3, reason: slow}]")
+    assert place.watch(publish=False).state == "waiting"
 
 
 def of_a_fork(place: Watched) -> None:
@@ -131,7 +130,6 @@ def of_a_fork(place: Watched) -> None:
     place.world.github("contributor-token").open_pull(title, f"{CONTRIBUTOR}:{BRANCH}", "main", marker, draft=True)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("colleague")
 def test_a_pull_request_of_a_colleague_is_enough(place: Watched) -> None:
     of_a_fork(place)
@@ -158,43 +156,46 @@ def test_a_pull_request_of_a_stranger_neither_stops_nor_steers(place: Watched) -
 def test_pins_that_disagree_need_a_person(place: Watched) -> None:
     place.world.commit_on("main", "docker/.ngc_version.dev", "nvcr.io/nvidia/pytorch:26.01-py3\n")
     result = place.watch()
-    assert (result.state, result.exit_status) == ("needs a person", 1)
+    assert (result.state, result.exit_status, "26.01-py3" in result.sentence) == ("needs a person", 1, True)
 
 
-def test_an_undecided_result_has_status_2(
-    place: Watched, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("cause", "options", "why"),
+    [("registry", {}, "could not be read"), ("day", {"cool_down": 3}, "does not say when it was built")],
+)
+def test_what_cannot_be_told_is_said(
+    place: Watched, monkeypatch: pytest.MonkeyPatch, cause: str, options: dict[str, int], why: str
 ) -> None:
-    monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
-    with pytest.raises(RunbookError):
-        place.watch()
-    assert main(["watch", str(place.world.home / "checkout")]) == 2
-    assert "could not be read" in capsys.readouterr().err
+    if cause == "registry":
+        monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
+    else:
+        monkeypatch.setattr("runbook_lib.images.reference._EARLIEST", date(2030, 1, 1))
+    result = place.watch(**options)
+    assert (result.state, result.exit_status, why in result.sentence) == ("cannot tell", 2, True)
 
 
-def test_an_image_without_a_day_has_no_cool_down(place: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runbook_lib.images.reference._EARLIEST", date(2030, 1, 1))
-    with pytest.raises(CannotTell, match="cool-down"):
-        place.watch(cool_down=3)
+def test_a_preview_without_a_token_says_what_it_does_not_know(place: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITHUB_TOKEN")
+    result = place.watch(publish=False)
+    assert (result.state, "unknown without a token" in result.sentence) == ("new", True)
 
 
 def test_the_command_prints_json(place: Watched, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", str(place.world.home / "checkout"), "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
-    assert (document["format"], document["state"], document["tag"]) == (1, "new", "26.04-py3")
+    (result,) = document["results"]
+    assert (document["version"], result["state"], result["tag"]) == (1, "new", "26.04-py3")
 
 
+@pytest.mark.slow
 def test_each_image_has_a_pull_request_of_its_own(place: Watched) -> None:
     pins = place.several()
     names = ["nvcr.io/nvidia/pytorch", "mirror.example.com/nvidia/pytorch"]
-    preview = place.watch_images(pins=pins, publish=False)
-    assert [(result.image, result.state) for result in preview.results] == [(name, "new") for name in names]
-    assert not place.pulls()
     for _ in range(2):
-        report = place.watch_images(pins=pins)
-        assert [(result.image, result.state, result.tag) for result in report.results] == [
+        results = place.watch_images(pins=pins)
+        assert [(each.image, each.state, each.tag) for each in results] == [
             (name, "open", "26.04-py3") for name in names
         ]
-        assert report.exit_status == 0
         files = [changed(place, pull.head_ref) for pull in place.pulls()]
         assert files == [["docker/.ngc_version.dev"], ["b.txt"]]
 
@@ -203,9 +204,9 @@ def test_an_image_that_cannot_be_compared_hides_no_other(place: Watched, capsys:
     pins = place.several()
     place.world.commit_on("main", "b.txt", "two words\n")
     assert main(["watch", str(place.world.home / "checkout"), "--pins", pins]) == 2
-    shown = capsys.readouterr()
-    assert "(dev of nvcr.io/nvidia/pytorch): new" in shown.out
-    assert "watch: mirror.example.com/nvidia/pytorch: " in shown.err
+    shown = capsys.readouterr().out
+    assert "nvcr.io/nvidia/pytorch (dev) on main: new. Would open" in shown
+    assert "mirror.example.com/nvidia/pytorch (dev) on main: cannot tell. main has no readable" in shown
 
 
 def changed(place: Watched, head: str) -> list[str]:

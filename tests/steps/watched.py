@@ -1,4 +1,4 @@
-"""A practice repository whose registry gets new months, for `runbook watch` and `revert`."""
+"""A practice repository whose registry gets new months, for `runbook watch`."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,8 +12,7 @@ from bumping import World, git, world
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry.server import RegistryServer
-from runbook_lib.steps import watch
-from runbook_lib.steps.watch import WatchOptions, WatchReport, WatchResult
+from runbook_lib.steps.watch import WatchOptions, WatchResult, watch
 
 TODAY = date(2026, 6, 1)
 IMAGES = """\
@@ -32,10 +31,8 @@ class Watched:
         self.world, self._undo, self._patch = world, undo, patch
         patch.setenv("GITHUB_API_URL", world.forge.url)
         patch.setenv("GITHUB_TOKEN", "practice-token")
-        patch.setenv("RUNBOOK_CACHE", "off")
         patch.setenv("RUNBOOK_AUDIT", str(world.home / "audit"))
         patch.delenv("RUNBOOK_DRIVERS", raising=False)
-        self.registry = ""
         self.offer("26.02", "26.04")
 
     def offer(self, *months: str) -> None:
@@ -48,13 +45,11 @@ class Watched:
         self._patch.setenv("RUNBOOK_REGISTRY", server.url)
 
     def watch(self, day: date = TODAY, *, publish: bool = True, **options: Any) -> WatchResult:
-        report = watch.watch(self.world.checkout, WatchOptions(day, publish=publish, **options))
-        assert len(report.results) == 1
-        assert report.exit_status == report.results[0].exit_status
-        return report.results[0]
+        (result,) = self.watch_images(day, publish=publish, **options)
+        return result
 
-    def watch_images(self, *, publish: bool = True, **options: Any) -> WatchReport:
-        return watch.watch(self.world.checkout, WatchOptions(TODAY, publish=publish, **options))
+    def watch_images(self, day: date = TODAY, *, publish: bool = True, **options: Any) -> tuple[WatchResult, ...]:
+        return watch(self.world.checkout, WatchOptions(day, publish=publish, **options))
 
     def several(self) -> str:
         """The path of a pins file with two images."""

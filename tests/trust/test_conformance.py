@@ -100,7 +100,7 @@ def test_a_complete_bumps_messages_satisfy_githubs_description(
     assert judged(played.exchanges) == []
     assert {operation(it) for it in played.exchanges} == {*OPERATIONS}
     # Only somebody else's pull request, and issues filed at the same moment, need the other methods.
-    assert methods() - {"may_write", "update_issue", "withdraw_issue"} <= called
+    assert methods() - {"may_write", "withdraw_issue"} <= called
     if not private:  # there the token is asked what it may read, by one request for each permission
         assert needs(played.exchanges) == {need.step: {*need.permissions} for need in token_scopes.NEEDS}
 

@@ -170,12 +170,9 @@ class GitHub(GitHubConnection):
         issues = self.pages(f"search the issues for {plain!r}", "/search/issues", Issue.of, "items", {"q": query})
         return tuple(sorted(issues, key=lambda issue: issue.number))
 
-    def list_issues(self, creator: str = "", label: str = "") -> tuple[Issue, ...]:
-        """Return the open issues, optionally of one author, without pull requests, oldest first.
-
-        With a ``label``, return those that have it, including closed ones.
-        """
-        params = {"state": "all" if label else "open", "creator": creator or None, "labels": label or None}
+    def list_issues(self, creator: str = "") -> tuple[Issue, ...]:
+        """Return the open issues, optionally of one author, without pull requests, oldest first."""
+        params = {"state": "open", "creator": creator or None}
         issues = self.pages("list the issues", "/issues", _unless_pull, params=params)
         return tuple(sorted((issue for issue in issues if issue), key=lambda issue: issue.number))
 
@@ -200,10 +197,6 @@ class GitHub(GitHubConnection):
         if assignee:
             fields["assignees"] = [assignee]
         return self.send(f"file the issue {title!r}", "POST", "/issues", fields, Issue.of)
-
-    def update_issue(self, issue: Issue, body: str) -> Issue:
-        """Change the body of an issue."""
-        return self.send(f"edit issue #{issue.number}", "PATCH", f"/issues/{issue.number}", {"body": body}, Issue.of)
 
     def withdraw_issue(self, issue: Issue) -> None:
         """Close an issue that somebody else has just filed as well."""
