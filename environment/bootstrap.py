@@ -5,7 +5,6 @@ until the last installing process has ended, and the file ``installed`` is writt
 """
 
 import ast
-import contextlib
 import fcntl
 import functools
 import os
@@ -35,9 +34,7 @@ class Failed(Exception):
 def main() -> int:
     """Return 0 if the environment is complete, 125 if it could not be built, 130 after Ctrl-C."""
     try:
-        # Other users must not be able to change the installed files, whatever the umask.
-        os.umask(os.umask(0o022) | 0o022)
-        with open(ENVIRONMENT / ".lock", "a", opener=_private) as lock:
+        with open(ENVIRONMENT / ".lock", "a") as lock:
             _acquire(lock.fileno())
             if not _is_current():
                 _build(lock.fileno())
@@ -55,15 +52,6 @@ def main() -> int:
         _say("Interrupted. No incomplete environment is used. Run the same command again.")
         return 130
     return 0
-
-
-def _private(path: str, flags: int) -> int:
-    # Anyone who can read the file could keep it locked forever.
-    handle = os.open(path, flags | os.O_NOFOLLOW, 0o600)
-    status = os.fstat(handle)
-    if status.st_uid == os.geteuid() and status.st_nlink == 1:
-        os.fchmod(handle, 0o600)
-    return handle
 
 
 def _acquire(lock: int) -> None:
@@ -112,8 +100,6 @@ def _build(lock: int) -> None:
     _say("3 of 3: installing this checkout's library.")
     offline = ("--offline", "--no-deps", "--no-build-isolation", "--editable", ROOT)
     _step("The library could not be installed.", lock, *uv, "install", *options, *offline)
-    with contextlib.suppress(FileNotFoundError):  # uv lets every user lock the environment
-        (VENV / ".lock").chmod(0o600)
     partial = INSTALLED.with_suffix(".partial")
     partial.write_bytes(_content())
     partial.replace(INSTALLED)

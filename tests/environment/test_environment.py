@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 import hostile_folder
@@ -59,17 +60,13 @@ def run(command: Path | str, *arguments: str, **options: object) -> subprocess.C
     return subprocess.run([command, *arguments], text=True, capture_output=True, check=False, **options)  # type: ignore[call-overload, no-any-return]
 
 
-@pytest.mark.parametrize("arguments", [[], [""]])
-def test_usage_is_printed_without_a_command(checkout: Path, arguments: list[str]) -> None:
+@pytest.mark.parametrize(("arguments", "status"), [([], 2), ([""], 2), (["--help"], 0)])
+def test_usage_is_printed(checkout: Path, arguments: list[str], status: int) -> None:
     done = run(checkout / "environment/run", *arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "environment/run COMMAND" in done.stderr
-
-
-def test_help_is_not_an_error(checkout: Path) -> None:
-    done = run(checkout / "environment/run", "--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "environment/run COMMAND" in done.stdout
+    usage, other = (done.stderr, done.stdout) if status else (done.stdout, done.stderr)
+    assert done.returncode == status
+    assert usage.startswith("environment/run COMMAND")
+    assert not other
 
 
 def test_a_complete_environment_is_used_silently(checkout: Path, tools: Path, tmp_path: Path) -> None:
@@ -178,29 +175,38 @@ def test_papermill_is_the_command_that_keeps_records(checkout: Path, tmp_path: P
     assert done.stdout == "-P -m runbook_lib.run a b.ipynb -p tag 26.04-py3\n"
 
 
-@pytest.mark.parametrize("name", ["environment/uv.txt", "environment/requirements.txt", "pyproject.toml"])
-def test_a_changed_file_causes_a_new_installation(checkout: Path, tools: Path, name: str) -> None:
+def changed(name: str) -> Callable[[Path], Path]:
+    def change(checkout: Path) -> Path:
+        with (checkout / name).open("a") as file:
+            file.write("\n# changed\n")
+        return checkout
+
+    return change
+
+
+def without_its_python(checkout: Path) -> Path:
+    python = checkout / "environment/.venv/bin/python"
+    python.unlink()
+    python.symlink_to("/removed/by/an/upgrade/python3")
+    return checkout
+
+
+OUTDATED: dict[str, Callable[[Path], Path]] = {
+    "another uv": changed("environment/uv.txt"),
+    "other packages": changed("environment/requirements.txt"),
+    "another project": changed("pyproject.toml"),
+    "moved": lambda checkout: checkout.rename(checkout.with_name("moved")),
+    "without its Python": without_its_python,
+}
+
+
+@pytest.mark.parametrize("kind", OUTDATED)
+def test_an_outdated_environment_is_built_again(checkout: Path, tools: Path, kind: str) -> None:
     install(checkout)
     put(tools, "python3", 'case $1$2 in -I-c) ;; *) echo "building" >&2; exit 125 ;; esac')
-    with (checkout / name).open("a") as file:
-        file.write("\n# changed\n")
-    done = run(checkout / "environment/run", "echo", "started", env={"PATH": str(tools)})
+    place = OUTDATED[kind](checkout)
+    done = run(place / "environment/run", "echo", "started", env={"PATH": str(tools)})
     assert (done.returncode, done.stdout, done.stderr) == (125, "", "building\n")
-
-
-def test_a_moved_checkout_causes_a_new_installation(checkout: Path, tools: Path) -> None:
-    install(checkout)
-    put(tools, "python3", 'case $1$2 in -I-c) ;; *) echo "building" >&2; exit 125 ;; esac')
-    moved = checkout.rename(checkout.with_name("moved"))
-    assert run(moved / "environment/run", "true", env={"PATH": str(tools)}).stderr == "building\n"
-
-
-def test_a_missing_python_causes_a_new_installation(checkout: Path, tools: Path) -> None:
-    install(checkout)
-    (checkout / "environment/.venv/bin/python").unlink()
-    (checkout / "environment/.venv/bin/python").symlink_to("/removed/by/an/upgrade/python3")
-    put(tools, "python3", 'case $1$2 in -I-c) ;; *) echo "building" >&2; exit 125 ;; esac')
-    assert run(checkout / "environment/run", "true", env={"PATH": str(tools)}).stderr == "building\n"
 
 
 def test_a_python_that_is_too_old(checkout: Path, tools: Path) -> None:

@@ -302,34 +302,6 @@ def test_no_setting_diverts_what_is_installed(
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o077])
-def test_nobody_else_may_change_or_block_the_environment(place: Place, umask: int) -> None:
-    environment = place.checkout / "environment"
-    shutil.rmtree(environment / ".venv")
-    (environment / ".lock").chmod(0o666)
-    before = os.umask(umask)
-    try:
-        assert place.run().returncode == 0
-    finally:
-        os.umask(before)
-    made = [environment / ".venv", *(environment / ".venv").rglob("*")]
-    assert [path for path in made if not path.is_symlink() and path.stat().st_mode & 0o022] == []
-    for lock in (environment / ".lock", environment / ".venv/.lock"):
-        assert lock.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_lock_that_is_a_link_is_not_followed(place: Place, tmp_path: Path) -> None:
-    environment = place.checkout / "environment"
-    (tmp_path / "mine").write_text("mine")
-    (tmp_path / "mine").chmod(0o644)
-    (environment / ".lock").unlink()
-    (environment / ".lock").symlink_to(tmp_path / "mine")
-    place.lock(f"snowdrop==1.0 {place.hashes['snowdrop']}")
-    done = place.run()
-    assert (done.returncode, "could not be built" in done.stderr, "Traceback" in done.stderr) == (125, True, False)
-    assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o644
-
-
 def test_the_base_of_the_image_is_pinned_by_digest() -> None:
     lines = (ENVIRONMENT / "Containerfile").read_text().splitlines()
     bases = [line.split()[1] for line in lines if line.upper().startswith("FROM ")]
