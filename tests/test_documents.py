@@ -22,3 +22,12 @@ def test_a_link_leads_somewhere(path: Path) -> None:
         target = (path.parent / name).resolve() if name else path
         assert target.exists(), name
         assert not anchor or anchor in anchors(target.read_text()), f"{name}#{anchor}"
+
+
+@pytest.mark.parametrize("name", ["SECURITY.md", "CONTRIBUTING.md", "RELEASING.md", "docs/architecture.md"])
+def test_the_files_of_the_project_that_a_document_names_exist(name: str) -> None:
+    text = (ROOT / name).read_text()
+    named = set(re.findall(r"(?<![\w/~.])(?:[\w-]+/)+[\w-]+\.(?:py|toml|txt)\b", text))
+    assert named
+    places = (ROOT, ROOT / "tests", ROOT / "runbook_lib")
+    assert {file for file in named if not any((place / file).is_file() for place in places)} == set()
