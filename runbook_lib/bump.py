@@ -121,7 +121,7 @@ class Bump:
     @property
     def labels(self) -> tuple[frozenset[str], frozenset[str]]:
         """The labels that the pull request must have before CI starts, and those that it must not have."""
-        return self.repository.wanted_labels(self.image_type)
+        return self.repository.ci.wanted_labels(self.image_type)
 
     @property
     def refresh_title(self) -> str:

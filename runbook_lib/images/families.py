@@ -111,8 +111,6 @@ CUDA = Family("CUDA", ("nvcr.io/nvidia/cuda", "docker.io/nvidia/cuda"), Numbered
 #: NGC's other images, regardless of their names.
 NUMBERED = Family("NGC", (), NumberedTag.parse)
 
-#: Those whose tags are versions, never months: a bump to a month does not fit them.
-VERSIONED = Family("NGC, by version", (), NumberedTag.parse_version)
 NGC_HOST = "nvcr.io"
 DOCKER_HUB = "docker.io"
 #: Images of an unknown family.

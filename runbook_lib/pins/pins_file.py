@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.images.families import ALIBABA, COREWEAVE, NEMO, NGC, NUMBERED, OTHER, VERSIONED, AnyFamily, family_of
+from runbook_lib.images.families import ALIBABA, COREWEAVE, NEMO, NGC, NUMBERED, OTHER, AnyFamily, family_of
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins import watch_rules
 from runbook_lib.pins.finders import (
@@ -23,7 +23,7 @@ from runbook_lib.pins.finders import (
     YamlValue,
     literal_text,
 )
-from runbook_lib.pins.repositories import FILE, TITLE, Repository, UserOverlay
+from runbook_lib.pins.repositories import FILE, TITLE, Repository, RepositoryCi, UserOverlay
 from runbook_lib.pins.sites import PinnedImage, PinSite, Sites
 from runbook_lib.text import untrusted_regex, user_file
 from runbook_lib.text.user_file import Keys, UserFile, load_schema
@@ -31,8 +31,7 @@ from runbook_lib.text.user_file import Keys, UserFile, load_schema
 SCHEMA = "base-image-pins.schema.json"
 
 FAMILIES: Mapping[str, AnyFamily] = {
-    "ngc": NGC, "nemo": NEMO, "coreweave": COREWEAVE, "alibaba": ALIBABA, "numbered": NUMBERED,
-    "versioned": VERSIONED, "other": OTHER,
+    "ngc": NGC, "nemo": NEMO, "coreweave": COREWEAVE, "alibaba": ALIBABA, "numbered": NUMBERED, "other": OTHER,
 }  # fmt: skip
 
 
@@ -58,7 +57,7 @@ def parse(text: str, name: str, origin: str = FILE) -> Repository:
     sites = Sites(_with_short_names(images), tuple(pins), platforms=tuple(values.get("platforms", ())))
     overlays = tuple(UserOverlay(**overlay) for overlay in values.get("overlays", ()))
     return Repository(
-        name, sites, title=values.get("title", TITLE), labels=tuple(values.get("labels", ())), origin=origin,
+        name, sites, title=values.get("title", TITLE), ci=RepositoryCi(tuple(values.get("labels", ()))), origin=origin,
         overlays=overlays, watch=watch_rules.of(values.get("watch", {})),
     )  # fmt: skip
 

@@ -52,37 +52,53 @@ class UserOverlay:
 
 
 @dataclass(frozen=True)
-class Repository:
-    """The facts about a repository that a bump needs.  ``title`` is that of commit and pull request,
-    ``lts_title`` the title of an LTS bump if it differs.
+class RepositoryCi:
+    """The CI of a repository on GitHub.
 
     ``labels`` are set on every pull request; ``by_type`` holds, for an image type, labels that must be on and labels
     that must be off; ``offers`` maps optional labels to a sentence on their purpose.  ``workflow`` is the workflow that
-    copy-pr-bot starts on ``pull-request/<number>``, empty without such a bot.  ``golden`` and ``recipes``: tests have
-    golden values and rows in recipes, as Megatron-LM's do.  ``branches`` are patterns of branches that are bumped
-    beside the base.  ``origin`` is the pins file that declares the repository, and may add ``overlays`` and ``watch``.
+    copy-pr-bot starts on ``pull-request/<number>``, empty without such a bot.  ``branches`` are patterns of branches
+    that are bumped beside the base.
+    """
+
+    labels: tuple[str, ...] = ()
+    by_type: Mapping[ImageType, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
+    offers: Mapping[str, str] = field(default_factory=dict)
+    workflow: str = ""
+    branches: str = ""
+
+    def wanted_labels(self, image_type: ImageType) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the labels that must be on a bump's pull request before CI starts, and those that must be off."""
+        on, off = self.by_type.get(image_type, (frozenset(), frozenset()))
+        return on | frozenset(self.labels), off
+
+
+@dataclass(frozen=True)
+class RepositoryTests:
+    """The tests of a repository: whether they have ``golden`` values and rows in ``recipes``, as Megatron-LM's do."""
+
+    golden: bool = False
+    recipes: bool = False
+    scripts: LaunchScripts | None = None
+
+
+@dataclass(frozen=True)
+class Repository:
+    """The facts about a repository that a bump needs.
+
+    ``title`` is that of commit and pull request, ``lts_title`` the title of an LTS bump if it differs.  ``origin`` is
+    the pins file that declares the repository, and may add ``overlays`` and ``watch``.
     """
 
     name: str
     sites: Sites
     title: str = TITLE
     lts_title: str = ""
-    labels: tuple[str, ...] = ()
-    by_type: Mapping[ImageType, tuple[frozenset[str], frozenset[str]]] = field(default_factory=dict)
-    offers: Mapping[str, str] = field(default_factory=dict)
-    branches: str = ""
-    workflow: str = ""
-    golden: bool = False
-    recipes: bool = False
-    scripts: LaunchScripts | None = None
+    ci: RepositoryCi = field(default_factory=RepositoryCi)
+    tests: RepositoryTests = field(default_factory=RepositoryTests)
     origin: str = ""
     overlays: tuple[UserOverlay, ...] = ()
     watch: WatchRules = field(default_factory=WatchRules)
-
-    def wanted_labels(self, image_type: ImageType) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the labels that must be on a bump's pull request before CI starts, and those that must be off."""
-        on, off = self.by_type.get(image_type, (frozenset(), frozenset()))
-        return on | frozenset(self.labels), off
 
     def inapplicable(self, step: str) -> str:
         """Return the reason why a step, given by its notebook's name, does not apply here; empty if it does."""
@@ -92,13 +108,13 @@ class Repository:
             missing = "no pin outside of GitLab"
         elif step == notebooks.GITLAB_PIN and True not in gitlab_reads:
             missing = "no pin that GitLab reads"
-        elif step == notebooks.RUN_CI and not self.workflow:
+        elif step == notebooks.RUN_CI and not self.ci.workflow:
             missing = "no copy-pr-bot that waits for a comment"
-        elif step == notebooks.GOLDEN_VALUES and not self.golden:
+        elif step == notebooks.GOLDEN_VALUES and not self.tests.golden:
             missing = "no golden values"
-        elif step == notebooks.BROKEN_TESTS and not self.recipes:
+        elif step == notebooks.BROKEN_TESTS and not self.tests.recipes:
             missing = "no recipes in which to quarantine a broken test"
-            if scripts := self.scripts:
+            if scripts := self.tests.scripts:
                 missing += f"; move its launch script below {scripts.folder} from {scripts.gating}/ to {scripts.flaky}/"
         return f"Not applicable: {self.name} has {missing}." if missing else ""
 
@@ -130,28 +146,31 @@ MEGATRON_LM = Repository(
     "NVIDIA/Megatron-LM",
     known_sites.MEGATRON_LM,
     lts_title="chore: Update LTS Docker image version to {tag}",
-    by_type={
-        "dev": (frozenset({FUNCTIONAL}), frozenset({LIGHTWEIGHT, LTS})),
-        "lts": (frozenset({FUNCTIONAL, LTS}), frozenset({LIGHTWEIGHT})),
-    },
-    offers={
-        "Run MBridge tests": "The merge queue runs the Megatron-Bridge tests: to see them before, set the label "
-        "'Run MBridge tests'."
-    },
-    branches="dev core_r*",
-    workflow="CICD Megatron-LM",
-    golden=True,
-    recipes=True,
+    ci=RepositoryCi(
+        by_type={
+            "dev": (frozenset({FUNCTIONAL}), frozenset({LIGHTWEIGHT, LTS})),
+            "lts": (frozenset({FUNCTIONAL, LTS}), frozenset({LIGHTWEIGHT})),
+        },
+        offers={
+            "Run MBridge tests": "The merge queue runs the Megatron-Bridge tests: to see them before, set the label "
+            "'Run MBridge tests'."
+        },
+        workflow="CICD Megatron-LM",
+        branches="dev core_r*",
+    ),
+    tests=RepositoryTests(golden=True, recipes=True),
 )
 MEGATRON_BRIDGE = Repository(
     "NVIDIA-NeMo/Megatron-Bridge",
     known_sites.MEGATRON_BRIDGE,
     title="chore(docker): update base image to {tag}",
-    labels=("needs-more-tests",),
-    offers={"full-test-suite": "If the bump is a risky one, set the label 'full-test-suite' as well."},
-    branches="r[0-9]*.[0-9]",
-    workflow="CICD NeMo",
-    scripts=LaunchScripts("tests/functional_tests/launch_scripts", "active", "flaky"),
+    ci=RepositoryCi(
+        labels=("needs-more-tests",),
+        offers={"full-test-suite": "If the bump is a risky one, set the label 'full-test-suite' as well."},
+        workflow="CICD NeMo",
+        branches="r[0-9]*.[0-9]",
+    ),
+    tests=RepositoryTests(scripts=LaunchScripts("tests/functional_tests/launch_scripts", "active", "flaky")),
 )
 ML_CONTAINERS = Repository(
     "coreweave/ml-containers", known_sites.ML_CONTAINERS, title="feat(megatron): Update default base image to {tag}"

@@ -71,7 +71,7 @@ def look(
         return Investigation(None, problem="GitHub cannot be queried without a token.")
     try:
         name = _pull_of(checkout, github, branch) or branch
-        requested = failed_jobs.find_run(github, name, choose(checkout).workflow)
+        requested = failed_jobs.find_run(github, name, choose(checkout).ci.workflow)
     except RunbookError as error:
         if place:
             raise

@@ -65,7 +65,7 @@ def verify(step: StepRecord, state: PullRequestState, progress: CiStatus | None)
     """Read the pull request again, and record its CI state."""
     bump = state.bump
     step.check(*_checks(state, progress))
-    if bump.repository.golden and progress:
+    if bump.repository.tests.golden and progress:
         _warn_without_gb200(step, state.branch, progress)
     if bump.tag is None:
         step.done("No tag was given, so there is no CI to run.")

@@ -95,7 +95,7 @@ def _obstacle(state: PullRequestState, pull: Pull, github: GitHub) -> tuple[str,
 
 def _run_of_head(pull: Pull, github: GitHub, bump: Bump) -> WorkflowRun | None:
     """Return the run for the head commit; copy-pr-bot starts one by itself for a trusted author."""
-    return choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha, bump.repository.workflow)
+    return choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha, bump.repository.ci.workflow)
 
 
 def _push_empty_commit(step: StepRecord, state: PullRequestState, pull: Pull, github: GitHub) -> PullRequestState:
@@ -146,7 +146,7 @@ def progress(state: PullRequestState, pull: Pull, github: GitHub) -> CiStatus:
         jobs = github.jobs(run.id)
         wrong = wrong_tests(labels_at(pull.labels, state.labellings, run.created), bump.image_type, bump.repository)
     current = judge(run, jobs, head, wrong)
-    if run and current.state == "failed" and not bump.repository.golden:
+    if run and current.state == "failed" and not bump.repository.tests.golden:
         current = replace(current, next=f"Read its failed jobs: {run.url}")
     if current.state in ("passed", "useless"):
         return current

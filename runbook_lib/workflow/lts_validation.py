@@ -24,7 +24,7 @@ _SCOPES = ("mr", "nightly", "weekly", "pre-release", "release")
 
 def applies(bump: Bump) -> bool:
     """Return whether this is an LTS bump of a repository with golden values."""
-    return bump.image_type == "lts" and bump.repository.golden
+    return bump.image_type == "lts" and bump.repository.tests.golden
 
 
 def describe(branch: BumpBranch) -> tuple[str, ...]:

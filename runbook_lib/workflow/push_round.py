@@ -95,7 +95,7 @@ def actions_after_ci(bump: Bump, rounds: int) -> tuple[dict[str, Any], ...]:
     """Return, for a preview, the actions that a waiting run takes after CI, in up to ``rounds`` CI runs."""
     if bump.repository.inapplicable(notebooks.RUN_CI):
         return ()
-    if not bump.repository.golden:
+    if not bump.repository.tests.golden:
         return ({"sentence": "follow CI until it has finished", "publish": False},)
     local = (
         "follow CI until it has finished, then commit the golden values that drifted within tolerance (it "

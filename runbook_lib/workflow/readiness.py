@@ -269,11 +269,11 @@ def _left_to_people(state: PullRequestState, pull: Pull) -> Iterator[str]:
     if pull.draft:
         yield f"Press “Ready for review” on {pull.url}."
     yield "Get the code owners' reviews."
-    if not repository.workflow:
+    if not repository.ci.workflow:
         yield f"{ci_triggers.describe(state.branch)} Read the checks of {pull.url}, which are not followed here."
     yield from lts_validation.describe(state.branch)
-    yield from (sentence for label, sentence in repository.offers.items() if label not in pull.labels)
-    merge = "Add it to the merge queue" if repository.workflow else "Merge it"
+    yield from (sentence for label, sentence in repository.ci.offers.items() if label not in pull.labels)
+    merge = "Add it to the merge queue" if repository.ci.workflow else "Merge it"
     yield f"{merge}; then run {notebooks.AFTER_MERGE}."
 
 

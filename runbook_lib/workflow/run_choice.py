@@ -99,7 +99,7 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
     if bump.tag is None and not run_id:
         action = "-r tag 26.04-py3; or without a bump, -r run_id with any run, such as '#12'"
         return ChosenRun(state, problem="no tag was given, so there is no run to search for", next=action)
-    if not (bump.repository.golden or bump.repository.recipes):
+    if not (bump.repository.tests.golden or bump.repository.tests.recipes):
         return ChosenRun(state, problem=f"{bump.repository.name} has neither golden values nor recipes")
     if bump.tag is None:
         return _without_bump(state, run_id.strip(), source)
@@ -140,7 +140,7 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
     elif state.github is None:
         return ChosenRun(state, problem="waiting for a GitHub token, without which no run can be read")
     else:
-        run_id = str(failed_jobs.find_run(state.github, run_id, bump.repository.workflow).run.id)
+        run_id = str(failed_jobs.find_run(state.github, run_id, bump.repository.ci.workflow).run.id)
         run = _of_github(state, state.github, int(run_id), named=True)
     if run.source is None or run.tested == tip:
         return replace(run, older="")

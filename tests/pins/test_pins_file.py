@@ -35,7 +35,7 @@ def valid(text: str) -> bool:
 def test_the_smallest_file_has_all_defaults() -> None:
     it = parse(SMALLEST, "a/b")
     (site,) = it.sites.pins
-    assert (it.name, it.title, it.labels, it.origin) == (
+    assert (it.name, it.title, it.ci.labels, it.origin) == (
         "a/b", "chore: Update Docker image version to {tag}", (), ".base-image-pins.yaml",
     )  # fmt: skip
     assert (site.path, site.role, site.ci, site.needs) == ("a/b", "lockstep dev", "github", "declared")
@@ -47,7 +47,7 @@ def test_the_smallest_file_has_all_defaults() -> None:
 def test_every_way_finds_its_pins() -> None:
     it = parse(PINS_FILE, "a/b")
     assert valid(PINS_FILE)
-    assert (it.title, it.labels, it.sites.platforms) == ("build: base image {tag}", ("needs review",), ("amd64",))
+    assert (it.title, it.ci.labels, it.sites.platforms) == ("build: base image {tag}", ("needs review",), ("amd64",))
     texts = {path: own().get(path) for path in it.sites.paths}
     found = [(v.site, v.role, v.state) for v in check_pins(texts, it.sites)]
     assert found == [

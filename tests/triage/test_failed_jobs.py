@@ -97,7 +97,7 @@ class Other:
         return SimpleNamespace(head_sha="a" * 40)
 
 
-@pytest.mark.parametrize(("workflow", "found"), [(MEGATRON_BRIDGE.workflow, 5), ("", 6)])
+@pytest.mark.parametrize(("workflow", "found"), [(MEGATRON_BRIDGE.ci.workflow, 5), ("", 6)])
 def test_the_workflow_is_that_of_the_repository(workflow: str, found: int) -> None:
     assert failed_jobs.find_run(cast(GitHub, Other()), "#12", workflow).run.id == found
 

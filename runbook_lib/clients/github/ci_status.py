@@ -16,7 +16,7 @@ from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 from runbook_lib.text.lists import join_first
 
-WORKFLOW = MEGATRON_LM.workflow
+WORKFLOW = MEGATRON_LM.ci.workflow
 
 State = Literal[
     "none", "queued", "waiting", "running",
@@ -67,7 +67,7 @@ def labels_at(now: Collection[str], events: Iterable[LabelEvent], moment: dateti
 
 def wrong_tests(labels: Collection[str], image_type: ImageType, repository: Repository = MEGATRON_LM) -> str:
     """Return why a run that started with these labels is useless for a bump; empty when it is not."""
-    on, off = repository.wanted_labels(image_type)
+    on, off = repository.ci.wanted_labels(image_type)
     wrong = [f"without the label {label!r}" for label in sorted(on.difference(labels))]
     wrong += [f"with the label {label!r}" for label in sorted(off.intersection(labels))]
     return " and ".join(wrong)

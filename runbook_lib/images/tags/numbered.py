@@ -49,11 +49,6 @@ class NumberedTag:
         return bool(_MONTH.fullmatch(self._part("version")))
 
     @property
-    def major(self) -> int:
-        """The first number of the version."""
-        return _version(self._part("version"))[0]
-
-    @property
     def edition(self) -> str:
         """The words after the version: ``cuda-devel-ubuntu``, ``tf2-py3``; versions within them are ignored.
 

@@ -53,7 +53,7 @@ def commits_since(branch: BumpBranch, merge: str) -> list[str]:
 
 def github_run(bump: Bump, github: GitHub | None, commits: Sequence[str]) -> BaseRun:
     """Return the run of the newest commit that has one; skipped if GitHub cannot be queried."""
-    ci, workflow, name = "GitHub", bump.repository.workflow, bump.repository.name
+    ci, workflow, name = "GitHub", bump.repository.ci.workflow, bump.repository.name
     if github is None:
         return BaseRun(ci, "skipped", "GitHub cannot be queried without a token.", "Set GITHUB_TOKEN, then run again.")
     if not workflow:

@@ -61,7 +61,7 @@ class AfterMerge:
         if self.merged:
             runs = display.rows(self.runs, CI="ci", state="state", found="detail", next="next")
             view += display.note(f"Both CIs on {bump.base}:") + display.table(runs)
-        if self.merged and bump.repository.golden:
+        if self.merged and bump.repository.tests.golden:
             view += display.note("Golden files that the pull request's run did and did not cover:")
             view += display.table(self.uncovered, empty="There are no golden files for this image type.")
         view += display.note("Other branches, by their pins, as last fetched:")
@@ -93,7 +93,7 @@ def look(branch: BumpBranch, github: GitHub | None, refs: str = "") -> AfterMerg
     if not bump.repository.inapplicable(notebooks.GITLAB_PIN):
         runs.append(base_ci.gitlab_run(commits))
     missing: _Rows = ()
-    if bump.repository.golden:
+    if bump.repository.tests.golden:
         missing, problem = uncovered.uncovered_rows(branch, github, files, texts, pipeline=runs[-1].pipeline)
         notes += filter(None, [problem])
     return AfterMerge(branch, merge, tuple(runs), missing, branches, quarantines, tuple(notes))
@@ -231,7 +231,7 @@ def _matching(checkout: Checkout, bump: Bump, remote: str, refs: str) -> dict[st
     prefix = f"refs/remotes/{remote}/" if remote else "refs/heads/"
     known = {ref.removeprefix(prefix): ref for ref in blobs.branches(checkout.path) if ref.startswith(prefix)}
     chosen: dict[str, str] = {}
-    for pattern in (refs or bump.repository.branches).replace(",", " ").split():
+    for pattern in (refs or bump.repository.ci.branches).replace(",", " ").split():
         short = pattern.removeprefix(f"{remote}/") if remote else pattern
         matched = [name for name in known if fnmatchcase(name, short)]
         if refs and not matched:

@@ -122,7 +122,7 @@ def look(branch: BumpBranch, github: GitHub | None, *, broken: str = "", reenabl
     Raises Refused for a test in ``broken`` that is not quarantined: only a bump's run shows that it is broken.
     """
     bump, checkout = branch.bump, branch.checkout
-    if not bump.repository.recipes:
+    if not bump.repository.tests.recipes:
         return QuarantineSurvey(branch, github)
     on_base = replace(branch, start=branch.base_commit)
     texts = recipe_texts(on_base, [quarantine.BROKEN])

@@ -139,7 +139,7 @@ def plan_tests(
     plan = SlurmPlan(branch, site, Path(site.results or "/") / folder, slurm or Slurm())
     if not site.results:
         return replace(plan, idle=_NO_RESULTS)
-    if not bump.repository.recipes:
+    if not bump.repository.tests.recipes:
         return replace(plan, idle=f"{bump.repository.name} has no test recipes.")
     training = None
     if train.strip():
