@@ -177,43 +177,38 @@ def test_refs_are_checked_without_being_checked_out(branches, check):
     assert git(branches, "branch", "--show-current") == "main"
 
 
-def test_one_ref_out_of_sync_decides(branches, check):
-    status, out, _ = check(branches, "--ref", "main", "--ref", "dev", "--quiet")
-    assert status == 1
-    assert f"dev: {GITLAB}:32 (BASE_IMAGE where" in out
-    assert "main: " not in out
+#: Refs, the exit status, and what is printed.  ``broken`` has a pin that cannot be read, ``core_r0.1.0`` none.
+REFS = [
+    ("main dev --quiet", 1, f"dev: {GITLAB}:32 (BASE_IMAGE where"),
+    # A ref out of sync decides even if another is undecided.
+    ("broken main", 2, "1 cannot be read"),
+    ("broken dev", 1, "dev: "),
+    # A branch that cannot be judged decides unless it is left out by its name.
+    ("core_r*", 2, "Cannot tell: 12 of 12 pins agree, 1 of 4 refs cannot be judged."),
+    ("core_r*", 2, "core_r0.1.0 has no known pin site"),
+    ("core_r* ^core_r0.1.0", 0, "In sync: 12 of 12 pins agree."),
+    ("core_r* ^core_r0.1.*", 0, "In sync: 12 of 12 pins agree."),
+    ("core_r* ^core_r*", 2, "The refs exclude every branch."),
+    ("core_r* refs/heads/core_r0.1.0", 2, "No known pin site was found in"),
+    ("core_r0.1.0", 2, f"none of {DEV}, {GITLAB}"),
+    ("core_r0.1.*", 2, "No known pin site was found in"),
+    ("main core_r0.1.0", 2, "No known pin site was found in"),
+    # A pattern is matched with short names, and a ref named twice is checked once.
+    ("r*", 2, "No local or remote-tracking branch matches 'r*'."),
+    ("refs*", 2, "matches 'refs*'."),
+    ("heads/*", 2, "matches 'heads/*'."),
+    ("main ma* main refs/heads/main", 0, "In sync: 7 of 7 pins agree."),
+]
 
 
-def test_a_ref_out_of_sync_decides_even_if_another_is_undecided(branches, check):
+def test_what_refs_are_checked_and_decide(branches, check):
     commit(branches, layout(4) | {LTS: None}, "broken")
-    assert check(branches, "--ref", "broken", "--ref", "main")[0] == 2
-    assert check(branches, "--ref", "broken", "--ref", "dev")[0] == 1
-
-
-def test_a_branch_that_cannot_be_judged_decides_unless_it_is_left_out_by_name(branches, check):
-    status, out, _ = check(branches, "--ref", "core_r*")
-    assert (status, out.splitlines()[-1]) == (2, "Cannot tell: 12 of 12 pins agree, 1 of 4 refs cannot be judged.")
-    for excluded in ("^core_r0.1.0", "^core_r0.1.*"):
-        assert check(branches, "--ref", "core_r*", "--ref", excluded)[0] == 0
-    assert check(branches, "--ref", "core_r*", "--ref", "^core_r*")[0] == 2
-    assert list(dict.fromkeys(line.split()[0] for line in out.splitlines() if "lockstep" in line)) == [
-        "core_r0.9.0", "core_r0.10.0", "core_r0.11.0",
-    ]  # fmt: skip
-    assert "core_r0.1.0 has no known pin site" in out
-
-
-def test_a_ref_without_pins_requested_by_name_is_undecided(branches, check):
-    for refs in (["core_r0.1.0"], ["core_r0.1.*"], ["main", "core_r0.1.0"], ["core_r0.1.0", "core_r*"]):
-        status, out, err = check(branches, *(part for ref in refs for part in ("--ref", ref)))
-        assert (status, out) == (2, "")
-        assert "No known pin site was found in" in err
-        assert GITLAB in err
-
-
-def test_a_ref_named_twice_is_checked_once(branches, check):
-    _, out, _ = check(branches, "--ref", "main", "--ref", "ma*", "--ref", "main", "--ref", "refs/heads/main", "--json")
-    assert [ref["ref"] for ref in json.loads(out)["refs"]] == ["main"]
-    assert check(branches, "--ref", "core_r*", "--ref", "refs/heads/core_r0.1.0")[0] == 2
+    for refs, status, said in REFS:
+        options = [word if word == "--quiet" else f"--ref={word}" for word in refs.split()]
+        answered, out, err = check(branches, *options)
+        assert (refs, answered) == (refs, status)
+        assert said in out + err, refs
+        assert "main: " not in out, refs
 
 
 def test_a_branch_is_read_before_a_tag_of_its_name(branches, tmp_path, check):

@@ -97,11 +97,16 @@ def test_an_lts_default_is_moved_by_an_lts_bump():
     assert after[DOCKERFILE] == texts[DOCKERFILE]
 
 
-def test_a_half_done_bump_is_finished():
-    texts = layout(4) | {DEV: image("26.04-py3")}
-    assert [edit.path for edit in plan(texts).edits] == [GITLAB, DOCKERFILE]
-    texts = layout(3) | {GITLAB: matrix(rows(3, "26.04-py3", "25.09-py3").replace("26.04", "26.02", 1))}
-    assert [(change.path, change.line) for change in plan(texts).changes] == [(DEV, 1), (GITLAB, 32)]
+@pytest.mark.parametrize(
+    ("texts", "places"),
+    [
+        (layout(4) | {DEV: image("26.04-py3")}, [(GITLAB, 30), (GITLAB, 35), (DOCKERFILE, 3)]),
+        (layout(3) | {GITLAB: matrix(rows(3, "26.04-py3", "25.09-py3").replace("26.04", "26.02", 1))},
+         [(DEV, 1), (GITLAB, 32)]),
+    ],
+)  # fmt: skip
+def test_a_half_done_bump_is_finished(texts, places):
+    assert [(change.path, change.line) for change in plan(texts).changes] == places
 
 
 def test_changes_name_file_line_row_and_values():
@@ -114,19 +119,11 @@ def test_changes_name_file_line_row_and_values():
     ]
     assert {(change.old, change.new) for change in made.changes} == {(image("26.02-py3"), image("26.04-py3"))}
     assert made.platforms == ("amd64", "arm64")
-
-
-def test_the_part_of_a_plan_that_one_ci_reads():
-    made = plan(layout(4))
+    assert plan(layout(2)).platforms == ()
+    assert made.part("github").changes == (made.changes[0], made.changes[3])
+    assert made.part("gitlab").changes == made.changes[1:3]
     assert [edit.path for edit in made.part("github").edits] == [DEV, DOCKERFILE]
     assert [edit.path for edit in made.part("gitlab").edits] == [GITLAB]
-    assert made.part("github").changes + made.part("gitlab").changes == (
-        made.changes[0], made.changes[3], made.changes[1], made.changes[2],
-    )  # fmt: skip
-
-
-def test_a_layout_without_platforms_names_none():
-    assert plan(layout(2)).platforms == ()
 
 
 # -- plan: values that several rows share ----------------------------------------------------------------------------
@@ -280,38 +277,34 @@ def test_informational_sites_that_lag_are_warned_of():
     assert plan(texts, "25.11-py3", "lts").warnings == ()
 
 
-def test_a_digest_moves_with_its_tag():
-    old = f"{image('26.02-py3')}@sha256:{'0' * 64}"
-    texts = layout(2) | {DEV: old, INSTALL_TEST: None, INSTALL_GUIDE: None}
-    made = plan(texts, digest_of_target=lambda: f"sha256:{'1' * 64}")
-    assert applied(texts, made)[DEV] == f"{image('26.04-py3')}@sha256:{'1' * 64}"
-    assert all("@" not in change.new for change in made.changes if change.path != DEV)
-    assert made.warnings == ()
+NEW = f"sha256:{'9' * 64}"
 
 
-def test_a_digest_is_never_dropped_where_the_new_one_is_unknown():
-    texts = layout(2) | {DEV: f"{image('26.02-py3')}@sha256:{'0' * 64}"}
-    with pytest.raises(CannotTell, match=DEV):
-        plan(texts)
+def pinned(tag, digit):
+    return f"{image(tag)}@sha256:{str(digit) * 64}"
 
 
-def test_a_digest_beside_the_target_stays():
-    texts = layout(2, dev="26.04-py3") | {DEV: f"{image('26.04-py3')}@sha256:{'0' * 64}"}
-    made = plan(texts)
-    assert (made.edits, made.warnings) == ((), ())
+@pytest.mark.parametrize(
+    ("dev", "default", "after"),
+    [
+        # A digest moves with its tag, and no other pin gets one.
+        (pinned("26.02-py3", 0), image("26.02-py3"), (f"{image('26.04-py3')}@{NEW}", image("26.04-py3"))),
+        # A digest beside the target stays.
+        (pinned("26.04-py3", 0), image("26.04-py3"), (pinned("26.04-py3", 0), image("26.04-py3"))),
+        # Digests of one tag that differ are renewed.
+        (pinned("26.04-py3", 0), pinned("26.04-py3", 2), (f"{image('26.04-py3')}@{NEW}",) * 2),
+        (pinned("26.04-py3", 0), pinned("26.02-py3", 2), (f"{image('26.04-py3')}@{NEW}",) * 2),
+    ],
+)
+def test_digests(dev, default, after):
+    def texts(first, second):
+        return layout(4, dev="26.04-py3") | {DEV: first, DOCKERFILE: dockerfile("X").replace(image("X"), second)}
 
-
-def test_digests_of_one_tag_that_differ_are_renewed():
-    old, new = f"sha256:{'0' * 64}", f"sha256:{'1' * 64}"
-    texts = layout(4, dev="26.04-py3") | {DEV: f"{image('26.04-py3')}@{old}"}
-    other = texts[DOCKERFILE].replace(image("26.04-py3"), f"{image('26.04-py3')}@sha256:{'2' * 64}")
-    made = plan(texts | {DOCKERFILE: other}, digest_of_target=lambda: new)
-    assert applied(texts, made)[DEV] == f"{image('26.04-py3')}@{new}"
-    assert {edit.path for edit in made.edits} == {DEV, DOCKERFILE}
-    # One pin moves and gets a digest; the other, with an older digest of the same tag, gets it too.
-    behind = other.replace("26.04-py3", "26.02-py3")
-    made = plan(texts | {DOCKERFILE: behind}, digest_of_target=lambda: new)
-    assert {edit.path for edit in made.edits} == {DEV, DOCKERFILE}
+    made = plan(texts(dev, default), digest_of_target=lambda: NEW)
+    assert applied(texts(dev, default), made) == texts(*after)
+    if made.edits:  # it is never dropped where the new one is unknown
+        with pytest.raises(CannotTell, match=f"{DEV}|{DOCKERFILE}"):
+            plan(texts(dev, default))
 
 
 COUPLED = {
