@@ -13,8 +13,6 @@ _EXAMPLES = {
     "audit": "runbook audit verify ~/audit",
     "golden": "runbook golden diff main my-branch --repo ~/Megatron-LM",
     "image": "runbook image diff 26.02-py3 26.04-py3",
-    "add-test": "runbook add-test gpt/gpt3_mcore_te_tp2_pp2 --repo ~/Megatron-LM --apply",
-    "labels": "runbook labels main..my-branch --repo ~/Megatron-LM",
     "pins": "runbook pins validate",
     "watch": "runbook watch ~/Megatron-LM --cool-down 7",
     "practice": "runbook practice start",
@@ -27,7 +25,7 @@ QUIET = ("-q", "--quiet")
 _FIRST = ("run", "review", "status", "check")
 #: The commands whose exit status is an answer, so that ``--quiet`` leaves one.
 _ANSWERS = (
-    "add-test", "audit verify", "check", "golden diff", "image driver", "pins validate",
+    "audit verify", "check", "golden diff", "image driver", "pins validate",
     "run", "watch",
 )  # fmt: skip
 
@@ -48,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         "--version", action=_VersionAction, nargs=0, help="show the version, and the commit of a checkout"
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    parts = (_add_check, _add_notebooks, _add_archive, _add_golden, _add_image, _add_changes, _add_pins, _add_practice)
+    parts = (_add_check, _add_notebooks, _add_archive, _add_golden, _add_image, _add_pins, _add_practice)
     for add in (*parts, _add_why, _add_watch):
         add(commands)
     for name, example in _EXAMPLES.items():
@@ -237,32 +235,6 @@ def _add_image(commands: Commands) -> None:
     )
     driver.add_argument("--workstation", action="store_true", help="the GPUs are not data-center GPUs")
     driver.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _add_changes(commands: Commands) -> None:
-    labels = commands.add_parser(
-        "labels",
-        help="show which labels a change needs",
-        description="Show which labels a pull request needs for its changes. Changes nothing.",
-    )
-    labels.add_argument("--repo", default=".", help="the clone, possibly bare (default: the current one)")
-    labels.add_argument(
-        "what", nargs="?", default="", metavar="PR|BASE..HEAD", help="default: the commits of HEAD that are not on main"
-    )
-
-    new = commands.add_parser(
-        "add-test",
-        help="check a new test, and draft its recipe row",
-        description="Check a new test, and draft its recipe row. Exit status: 0 if no check failed.",
-    )
-    new.add_argument("--repo", default=".", help="the clone (default: the current one)")
-    new.add_argument("--apply", action="store_true", help="write the drafted row to the recipe")
-    new.add_argument(
-        "--platform", action="append", help="a platform to run the test on; repeatable (default: dgx_h100)"
-    )
-    new.add_argument("--environment", choices=("dev", "lts"), default="dev", help="default: dev")
-    new.add_argument("--recipe", default="", help="the recipe for the row, if several are possible")
-    new.add_argument("test", metavar="MODEL/CASE", help="a functional test, or the path of a file of unit tests")
 
 
 def _add_pins(commands: Commands) -> None:

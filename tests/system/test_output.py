@@ -33,8 +33,6 @@ SECRET = "ghp_" + "a1B2" * 9
         ("image", "diff", SECRET, SECRET),
         ("image", "list", f"registry.invalid/{SECRET}/x y z", SECRET),
         ("image", "driver", "26.04-py3", "--driver", SECRET),
-        ("labels", SECRET),
-        ("add-test", f"{SECRET}/\x1b[31m"),
         ("pins", "validate", f"{SECRET}\x9b31m"),
         ("status", "--audit", SECRET),
         ("audit", "verify", SECRET),

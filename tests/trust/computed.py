@@ -113,14 +113,6 @@ def _texts() -> None:
     _module("pins.finders").literal_text("a {tag} b").find("a 26.04-py3 b", "image")
 
 
-def _labels() -> None:
-    """All expressions that choose a label: a path that none but the last takes."""
-    labels = _module("steps.labels")
-    for table, key in ((labels.SCOPE, "_scope"), (labels.ADDITIONAL, "needed_labels")):
-        for *_, form in table:
-            _note(f"steps.labels.{key}: form", form, re.DOTALL)
-
-
 def _known_problems() -> None:
     """The signs of all known problems."""
     for pitfall in _module("triage.known_problems").PITFALLS:
@@ -172,14 +164,10 @@ def _dockerfile() -> None:
             pass
 
 
-def _bucket() -> None:
-    _module("steps.new_test")._takes("tests/unit_tests/**/a*b*/", "tests/unit_tests/a")
-
-
 #: What must run for patterns that functions compute to be compiled.
 RUN: tuple[Callable[[], None], ...] = (
-    _build_arguments, _texts, _labels, _known_problems, _rules, _secrets, _redactor,
-    _dockerfile, _bucket, _schemas,
+    _build_arguments, _texts, _known_problems, _rules, _secrets, _redactor,
+    _dockerfile, _schemas,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ def test_only_configured_remotes_are_contacted(name: str, checkout: Checkout, co
     "words",
     [
         "check . --ref={}", "check {}", "check . --pins={}", "status {}", "audit verify {}", "golden diff {} HEAD",
-        "image diff {} 26.04-py3", "image list {}", "labels --base={}", "add-test {}",
+        "image diff {} 26.04-py3", "image list {}", 
     ],
 )  # fmt: skip
 def test_the_command_line(

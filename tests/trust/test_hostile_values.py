@@ -19,8 +19,6 @@ from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.repositories import FILE
 from runbook_lib.recipes import quarantine, rows, targets, workloads
 from runbook_lib.slurm import selection, site_file
-from runbook_lib.steps import labels
-from runbook_lib.steps.new_test import registered_in
 from runbook_lib.text import dockerfile, yaml_spans
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import limits
@@ -136,14 +134,12 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "recipe": lambda text: rows.rows("r", text),
     "workloads": lambda text: workloads.read("r", text),
     "tests": lambda text: selection.read_tests({"tests/test_utils/recipes/h100/x.yaml": text}),
-    "draft of a row": lambda text: rows.read_all({"tests/test_utils/recipes/h100/x.yaml": text}),
-    "labels": lambda text: labels.newly_run_tests({"r": None}, {"r": text}),
+    "rows of all files": lambda text: rows.read_all({"tests/test_utils/recipes/h100/x.yaml": text}),
     "matrix": finders.matrix_rows,
     "known sites": every_site,
     "golden values": values.parse,
     "model_config": judged,
     "project": pyproject.PythonProject.parse,
-    "markers": registered_in,
     "Dockerfile": lambda text: dockerfile.parse(f"FROM a AS {text[:50]}\nCOPY --from={text} a b\n", "D").stage(text),
 }
 

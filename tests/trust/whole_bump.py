@@ -17,9 +17,7 @@ import pytest
 from bumping import REPOSITORY, World, bump_to, world
 from werkzeug.wrappers import Request, Response
 
-from runbook_lib.cli.__main__ import main
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.errors import RunbookError
 from runbook_lib.forms import choices
 from runbook_lib.practice.accounts import GITLAB_TOKEN
 from runbook_lib.practice.github.server import Forge
@@ -148,7 +146,6 @@ def whole(played: Played) -> readiness.Readiness:
     records = played.play("07-sync-check")["run"].record.records
     found = played.do("bump", lambda: readiness.check(bump_branch.find(at.checkout, bump_to()), at.github(), records))
     played.do("the forms", lambda: choices.runs(at.checkout, bump_to(), at.github()))
-    played.do("runbook labels", lambda: _labels(at.home / "checkout"))
     played.play("06-broken-tests", reenable=f"{HANG}: mended")
     played.play("04-run-ci")
     played.play("investigate-ci", place=played.job_of_an_earlier_attempt())
@@ -166,8 +163,3 @@ def _written_and_removed(github: GitHub) -> None:
     mine = [it for it in github.comments(10) if it.body == said]
     for it in mine or [github.comment(10, said)]:
         github.remove_comment(it)
-
-
-def _labels(checkout: Path) -> None:
-    if main(["labels", "#10", "--repo", str(checkout)]):
-        raise RunbookError("The labels could not be told.")
