@@ -12,7 +12,7 @@ golden            golden values: read, compared, judged, summarized, collected, 
 records           the records of runs: statement, hash chain, archive, verification, HTML pages
 display           tables and diffs
 clients, git      GitHub, GitLab and registries; checkouts, the git command, blobs
-transport, system bounded HTTP, byte ranges, remote zips; atomic files, locks, processes
+transport, system bounded HTTP, byte ranges, remote zips; files, locks, processes
 bump              the parameters of a bump
 recipes           test rows: read, quarantine, re-enable, draft
 pins              pin sites, the plan of a bump, the sync check

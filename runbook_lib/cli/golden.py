@@ -12,8 +12,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import history, summary
 from runbook_lib.golden.diff import GoldenFiles, as_csv, as_json, compare, of_folder, of_revision
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.system.atomic_files import write
-from runbook_lib.system.user_folders import cache_folder
+from runbook_lib.system.files import write
 from runbook_lib.text.plain_text import plain
 
 #: The width of a terminal from which the table of metrics is shown with its buckets.
@@ -53,7 +52,7 @@ def _history(options: argparse.Namespace) -> GoldenHistory:
             ref = checkout.resolve(ref)
         except RunbookError as error:
             raise CannotTell(f"--history names {ref!r}, which is not a commit in {checkout.path}: {error}") from error
-    return history.read(checkout, ref, cache_folder(os.environ, "golden"))
+    return history.read(checkout, ref, history.default_cache())
 
 
 def _side(name: str, repo: str) -> GoldenFiles:

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+import platformdirs
+
 from runbook_lib.cli.parser import QUIET
 from runbook_lib.errors import RunbookError
 from runbook_lib.runner import papermill
 from runbook_lib.system import provenance
-from runbook_lib.system.user_folders import data_folder
 from runbook_lib.text.lists import join_first
 
 _NOTEBOOKS = "runbooks"
@@ -40,7 +41,8 @@ def command_lab(options: argparse.Namespace) -> int:
     if not provenance.IS_INSTALLED and not options.folder:
         folder = provenance.ROOT
     else:
-        folder = Path(options.folder or data_folder(os.environ) / provenance.library()["version"]).expanduser()
+        data = platformdirs.user_data_path("base-image-runbook")
+        folder = Path(options.folder or data / provenance.library()["version"]).expanduser()
         _copy_notebooks(folder)
     _prefer_this_environment()
     arguments = [sys.executable, "-m", "jupyterlab", *options.arguments]

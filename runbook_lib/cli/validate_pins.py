@@ -6,7 +6,7 @@ from pathlib import Path
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins import pins_file
-from runbook_lib.system.atomic_files import read_named
+from runbook_lib.system.files import read_named
 
 
 def command(options: argparse.Namespace) -> int:

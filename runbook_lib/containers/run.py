@@ -14,7 +14,7 @@ from pathlib import Path
 from runbook_lib.containers.build_log import BuildFailure, BuildLog
 from runbook_lib.containers.engine import ENGINES, BuildPlan, Engine, EngineName, unfit
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.system.atomic_files import read_inside
+from runbook_lib.system.files import read_inside
 from runbook_lib.system.subprocess_lines import capture, ending, output_of, run_logged, show_excerpt, signal_name
 from runbook_lib.text.redact import Redactor
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.git import command
-from runbook_lib.system.atomic_files import LARGEST
+from runbook_lib.system.files import LARGEST
 
 #: Characters not allowed in names passed to git; surrogates, except those that encode bytes that are not UTF-8.
 _NO_NAME = re.compile("[\n\0\ud800-\udc7f\udd00-\udfff]")

@@ -17,7 +17,7 @@ from runbook_lib.git import command
 from runbook_lib.git.blobs import read_blobs
 from runbook_lib.git.command import GitFailed
 from runbook_lib.git.work_tree import write_edits
-from runbook_lib.system import atomic_files
+from runbook_lib.system import files
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.redact import Redactor
 
@@ -94,7 +94,7 @@ class Checkout:
         return {path: self._read_file(path) for path in paths}
 
     def _read_file(self, path: str) -> str | None:
-        content = None if self.bare else atomic_files.read_inside(self.path, path)
+        content = None if self.bare else files.read_inside(self.path, path)
         return None if content is None else content.decode("utf-8", "surrogateescape")
 
     def uncommitted(self, paths: Sequence[str]) -> list[str]:
@@ -246,7 +246,7 @@ class Checkout:
         """Remove unfinished drafts left beside these files by killed runs."""
         for folder in {(self.path / path).parent for path in paths}:
             if folder.resolve() == self.path.resolve() / folder.relative_to(self.path):  # through no link
-                atomic_files.remove_drafts(folder)
+                files.remove_drafts(folder)
 
     def require_work_tree(self) -> None:
         """Raise Refused in a bare repository."""
@@ -313,7 +313,7 @@ class Checkout:
             draft.chmod(0o600)
             draft.replace(path)
         except OSError as error:
-            raise atomic_files.cannot_write(path, error) from error
+            raise files.cannot_write(path, error) from error
 
     def push(
         self, remote: str, branch: str, commit: str, *, replaces: str | None = None,

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.system.locks import locked
+from runbook_lib.system.files import locked
 
 _NAME = "base-image-runbook-watch"
 
@@ -18,7 +18,7 @@ def linked_work_tree(checkout: Checkout, commit: str, branch: str) -> Iterator[C
     made there is deleted afterwards, if a remote has it.  One process at a time; remains of a killed one are removed.
     """
     folder = Path(checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir"))
-    with locked(folder / f"{_NAME}.lock", branch):
+    with locked(folder / f"{_NAME}.lock"):
         if checkout.current_branch() == branch:
             yield checkout
             return

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.system import atomic_files
+from runbook_lib.system.files import write_draft
 from runbook_lib.text.edits import Edit
 
 
@@ -52,14 +52,9 @@ def _restore(written: Sequence[Path], old: Mapping[Path, Path]) -> list[str]:
 
 def _write_draft(file: Path, text: str) -> Path:
     """Write the text, synced to disk, under another name in the same folder, with the file's mode."""
-    draft = atomic_files.draft_of(file)
     try:
-        with draft.open("xb") as stream:
-            stream.write(text.encode("utf-8", "surrogateescape"))
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(draft, file.stat().st_mode & 0o7777 if file.exists() else 0o644)
+        draft = write_draft(file.parent, text.encode("utf-8", "surrogateescape"))
+        draft.chmod(file.stat().st_mode & 0o7777 if file.exists() else 0o644)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise RunbookError(f"{file} could not be written: {error}. Nothing was changed.") from error
     return draft

@@ -19,7 +19,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
-from runbook_lib.system import atomic_files
+from runbook_lib.system.files import cannot_write, make_folder, write
 from runbook_lib.transport import remote_zip
 from runbook_lib.transport.ranges import Address, Web
 from runbook_lib.transport.remote_zip import Member, Tail
@@ -119,7 +119,7 @@ def collect(
             sentence = f"The job {states.get(job.state, f'was {job.state}')}: its golden values are not used."
             problems.append(CollectionProblem(job.name, sentence, by_job=True))
     requested = [match for match in source.matches if not match.job_ids.isdisjoint(jobs)]
-    atomic_files.make_folder(into)
+    make_folder(into)
     with web or Web(workers) as open_web:
         reader = _UploadReader(source, into, open_web, known, jobs.keys())
         reads = reader.read_all(requested, workers, progress)
@@ -169,7 +169,7 @@ class _UploadReader:
         except RunbookError as error:
             return self._failed(match, f"Its golden files are unavailable. {error}", retryable=True)
         except OSError as error:  # the temporary file for a complete archive
-            reason = str(atomic_files.cannot_write(Path(tempfile.gettempdir()), error))
+            reason = str(cannot_write(Path(tempfile.gettempdir()), error))
             return self._failed(match, reason, retryable=True)
 
     def _store(self, member: Member) -> Member:
@@ -178,7 +178,7 @@ class _UploadReader:
             return member
         # Names from the network never become file names.
         stored = self.into / f"{hashlib.sha256(member.data).hexdigest()}.json"
-        atomic_files.write(stored, member.data)
+        write(stored, member.data)
         return replace(member, data=b"", stored=stored)
 
     def _check(self, match: UploadMatch, members: tuple[Member, ...]) -> _ReadUpload:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.blobs import read_objects
 from runbook_lib.git.checkout import Checkout
@@ -21,7 +23,7 @@ from runbook_lib.golden.losses import fingerprint, is_loss, loss_change
 from runbook_lib.golden.measure import cost_changes
 from runbook_lib.golden.priors import PRIORS
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
-from runbook_lib.system import atomic_files
+from runbook_lib.system.files import make_folder, write
 
 _FORMAT = 1
 #: The most commits that are read, newest first, and the size in bytes from which a file is left out.
@@ -98,6 +100,11 @@ class HistoryBuilder:
         return GoldenHistory(commit, tuple(sorted(changes, key=lambda change: (change.order, change.file))))
 
 
+def default_cache() -> Path:
+    """Return the user's folder for histories that were read."""
+    return platformdirs.user_cache_path("base-image-runbook") / "golden"
+
+
 def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
     """Read the history of the golden files up to ``ref``; ``cache`` is a folder, or None."""
     try:
@@ -122,8 +129,8 @@ def read(checkout: Checkout, ref: str, cache: Path | None) -> GoldenHistory:
     if stored:
         rows = [[*vars(change).values()] for change in history.changes]
         with contextlib.suppress(OSError, RunbookError):
-            atomic_files.private_folder(stored.parent)
-            atomic_files.write(stored, json.dumps({"changes": rows}, separators=(",", ":")).encode())
+            make_folder(stored.parent)
+            write(stored, json.dumps({"changes": rows}, separators=(",", ":")).encode())
     return history
 
 

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from threading import Thread
 from typing import Any
-from urllib.parse import urlsplit
 
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
@@ -31,10 +30,6 @@ class LoopbackServer:
 
         @LimitedRequest.application
         def application(request: Request) -> Response:
-            # A foreign web page can reach 127.0.0.1 under its own name by changing the name's address (DNS rebinding);
-            # its browser then sends that name.
-            if not _is_local(request.environ.get("HTTP_HOST", "")):
-                return Response(status=421)
             return answer(request)
 
         with _listen(port) as listener:
@@ -122,13 +117,6 @@ def _listen(port: int) -> socket.socket:
         if not port:
             raise
         return _listen(0)
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return urlsplit(f"//{host}").hostname in ("127.0.0.1", "localhost", "::1")
-    except ValueError:
-        return False
 
 
 class _QuietHandler(WSGIRequestHandler):

@@ -5,7 +5,6 @@ be closed at any moment and opened again by another process.
 """
 
 import json
-import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.ci.plan import Planned
-from runbook_lib.system.atomic_files import private, private_folder
+from runbook_lib.system.files import make_folder
 
 #: Incremented whenever the form of the records changes.
 FORMAT = 1
@@ -139,9 +138,7 @@ class Store:
         Raises sqlite3.DatabaseError if it is not a database or is locked, RunbookError if it has a different version.
         """
         self.lock = threading.RLock()
-        private_folder(path.parent)
-        # SQLite gives the same mode to the files that it creates beside it.
-        os.close(private(str(path), os.O_RDWR | os.O_CREAT))
+        make_folder(path.parent)
         self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
         with ExitStack() as on_failure:
             on_failure.callback(self._db.close)

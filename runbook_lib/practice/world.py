@@ -26,10 +26,10 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import command
 from runbook_lib.practice import content, seed
 from runbook_lib.practice.accounts import GITLAB_TOKEN, TOKEN
-from runbook_lib.system import atomic_files
+from runbook_lib.system.files import make_folder
 
 REPOSITORY = "practice/Megatron-LM"
-_CHECKOUT, _REMOTE, _GITLAB, _STATE, _CACHE = "Megatron-LM", "remote.git", "gitlab.git", "forge.sqlite", "cache"
+_CHECKOUT, _REMOTE, _GITLAB, _STATE = "Megatron-LM", "remote.git", "gitlab.git", "forge.sqlite"
 _REPOSITORIES = (_CHECKOUT, _REMOTE, _GITLAB)
 _MARKER, _LOCK = "practice-world.json", "practice-world.lock"
 _OTHER_FOLDER = "Set RUNBOOK_PRACTICE_HOME to another folder, new or empty."
@@ -42,14 +42,11 @@ class Launcher:
     """The process that serves the world, and its URLs, as stored in the lock."""
 
     pid: int
-    host: str
     forge: str
     registry: str
 
     def __str__(self) -> str:
-        if self.host == socket.gethostname():
-            return f"process {self.pid}"
-        return f"process {self.pid} on {self.host}"
+        return f"process {self.pid}"
 
 
 class World:
@@ -76,7 +73,6 @@ class World:
             "GITHUB_REPOSITORY": REPOSITORY,
             "GITHUB_TOKEN": TOKEN,
             "RUNBOOK_REGISTRY": self.launcher.registry,
-            "RUNBOOK_CACHE": str(self.home / _CACHE),
             "NGC_API_KEY": "",
             "GITLAB_URL": f"{self.launcher.forge}/gitlab",
             "GITLAB_TOKEN": GITLAB_TOKEN,
@@ -107,7 +103,7 @@ class World:
 
     def _take_over(self) -> None:
         with contextlib.ExitStack() as undo, contextlib.suppress(OSError, RunbookError):
-            lock = atomic_files.private(str(self.home / _LOCK), os.O_RDWR)
+            lock = os.open(self.home / _LOCK, os.O_RDWR)
             undo.callback(os.close, lock)
             fcntl.flock(lock, fcntl.LOCK_EX)  # until the launcher has ended
             with self._closing:
@@ -154,9 +150,6 @@ def start(home: Path | None = None, *, clock: Callable[[], float] = time.time) -
                     undo.callback(os.close, lock)
                     return World(home, _launch(home, lock, undo, clock), undo.pop_all())
             launcher = _launcher(home)
-            if launcher and launcher.host != socket.gethostname():
-                # A home folder that machines share, as on a cluster: its ports are not ours.
-                raise Refused(f"The practice environment in {home} is in use by {launcher}. {_OTHER_FOLDER}")
             if launcher and responds(launcher.forge) and responds(launcher.registry):
                 return World(home, launcher, None)
             if time.monotonic() > give_up:
@@ -218,11 +211,11 @@ def _take_lock(home: Path) -> int | None:
 
     Raises Refused for a folder with content that is not ours.
     """
-    atomic_files.private_folder(home)
+    make_folder(home)
     # Either error is raised while another process has the lock or a reset removes the folder.
     with contextlib.ExitStack() as undo, contextlib.suppress(BlockingIOError, FileNotFoundError):
         _refuse_foreign(home)
-        lock = atomic_files.private(str(home / _LOCK), os.O_RDWR | os.O_CREAT)
+        lock = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         undo.callback(os.close, lock)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # A reset may have removed the file between opening and locking: then the lock has no effect.
@@ -247,7 +240,6 @@ def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[
     from runbook_lib.practice.github.server import Forge
     from runbook_lib.practice.registry.server import RegistryServer
 
-    home.chmod(0o700)
     last = _launcher(home)
     os.ftruncate(lock, 0)
     if _marker(home).get("state") != "complete":
@@ -259,8 +251,6 @@ def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[
         _write_marker(home, "complete")
     if missing := [name for name in _REPOSITORIES if not (home / name).is_dir()]:
         raise RunbookError(f"{' and '.join(missing)} missing from the practice environment in {home}. {_RESET}")
-    for repository in _REPOSITORIES:  # git creates them by the umask
-        (home / repository).chmod(0o700)
     try:
         forge = Forge(home / _STATE, home / _REMOTE, clock=clock, gitlab=home / _GITLAB)
     except sqlite3.DatabaseError as error:
@@ -268,7 +258,7 @@ def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[
     undo.callback(forge.close)
     registry = RegistryServer(urlsplit(last.registry).port or 0 if last else 0)
     undo.callback(registry.close)
-    launcher = Launcher(os.getpid(), socket.gethostname(), forge.url, registry.url)
+    launcher = Launcher(os.getpid(), forge.url, registry.url)
     os.pwrite(lock, json.dumps(asdict(launcher)).encode(), 0)
     return launcher
 
@@ -292,13 +282,12 @@ def _marker(home: Path) -> dict[str, object]:
 def _write_marker(home: Path, state: str) -> None:
     about = "A practice environment of the base-image runbook. `runbook practice reset` removes this folder."
     temporary = home / f"{_MARKER}.new"
-    with open(temporary, "w", opener=atomic_files.private) as file:
-        file.write(json.dumps({"about": about, "state": state, "template": content.VERSION}) + "\n")
+    temporary.write_text(json.dumps({"about": about, "state": state, "template": content.VERSION}) + "\n")
     temporary.replace(home / _MARKER)
 
 
 def _remove_content(home: Path) -> None:
-    ours = [home / name for name in (*_REPOSITORIES, _CACHE, f"{_MARKER}.new")]
+    ours = [home / name for name in (*_REPOSITORIES, f"{_MARKER}.new")]
     for path in [*ours, *home.glob(f"{_STATE}*")]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

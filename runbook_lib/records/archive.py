@@ -7,6 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 from runbook_lib.errors import RunbookError
 from runbook_lib.records import step_record, timeline
 from runbook_lib.records.chain import CHECKPOINTS, HEAD, LOCK, OPENING, Ledger, read_predicate
@@ -15,7 +17,6 @@ from runbook_lib.records.statement import RUN, Contributions, Identity, State, c
 from runbook_lib.records.status import BumpStatus, bump_status, outcome_sentence
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
-from runbook_lib.system.user_folders import data_folder
 
 _KILLED = "The run ended without reporting a result: its process was killed, or the machine went down."
 
@@ -30,7 +31,7 @@ def default(notebook: Path | None = None) -> Path:
         return Path(variable).expanduser().absolute()
     root = notebook.absolute().parent.parent if notebook else provenance.ROOT
     if provenance.IS_INSTALLED and not (root / "pyproject.toml").is_file():
-        root = data_folder(os.environ)
+        root = platformdirs.user_data_path("base-image-runbook")
     return root / "audit"
 
 

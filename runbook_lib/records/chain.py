@@ -17,8 +17,7 @@ from typing import Any
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.statement import RUN, predicate_of, statement, to_bytes
-from runbook_lib.system.atomic_files import cannot_write, close_to_others, make_folder, make_read_only, read_file, write
-from runbook_lib.system.locks import locked
+from runbook_lib.system.files import cannot_write, locked, make_folder, remove_drafts, write
 
 HEAD, LOCK, OPENING = "head", ".lock", ".opening-"
 #: Jupyter's folder for copies of opened files; never evidence.
@@ -39,7 +38,6 @@ class Ledger:
         """Create the folder if necessary, and lock it.  Raises RunbookError if either fails."""
         make_folder(folder)
         with locked(folder / LOCK):
-            close_to_others(folder)
             ledger = cls(folder, *read_head(folder))
             ledger._recover()
             yield ledger
@@ -68,19 +66,21 @@ class Ledger:
                 f"The record {folder} is already closed: another command found that its process had ended. "
                 "The record was left unchanged."
             )
-        _remove_drafts(folder)
+        remove_drafts(folder)
         content = to_bytes(statement({**predicate, "previous": self.last}, hashes(folder)))
-        write(folder / RUN, content, durable=True)
+        write(folder / RUN, content)
         self._link(record, content)
 
     def _link(self, record: str, content: bytes) -> None:
-        make_read_only(self.folder / record)  # so that a viewer, such as JupyterLab, cannot save over its files
+        for file in (self.folder / record).iterdir():
+            if file.is_file() and not file.is_symlink():
+                file.chmod(0o400)  # so that a viewer, such as JupyterLab, cannot save over it
         self.last = {"record": record, "sha256": hashlib.sha256(content).hexdigest()}
         self.open_ids.remove(record)
         self._write_head()
 
     def _write_head(self) -> None:
-        write(self.folder / HEAD, head_bytes(self.last, self.open_ids), durable=True)
+        write(self.folder / HEAD, head_bytes(self.last, self.open_ids))
 
     def _recover(self) -> None:
         """Complete or undo what a killed process left unfinished."""
@@ -90,10 +90,10 @@ class Ledger:
                 self._move(draft, self.folder / record)
             else:
                 shutil.rmtree(draft, ignore_errors=True)
-        _remove_drafts(self.folder)
+        remove_drafts(self.folder)
         for record in list(self.open_ids):
             try:
-                content = read_file(self.folder / record / RUN)
+                content = (self.folder / record / RUN).read_bytes()
                 predicate = predicate_of(content)
             except (OSError, ValueError):
                 continue  # `audit verify` reports it
@@ -111,7 +111,7 @@ class Ledger:
 def read_predicate(folder: Path) -> dict[str, Any]:
     """Return the predicate of the record in that folder.  Raises RunbookError when it cannot be read."""
     try:
-        return predicate_of(read_file(folder / RUN))
+        return predicate_of((folder / RUN).read_bytes())
     except (OSError, ValueError) as error:
         raise RunbookError(f"The record {folder} cannot be read: {error}.") from error
 
@@ -130,7 +130,7 @@ def read_head(folder: Path) -> tuple[dict[str, str] | None, list[str]]:
     """
     file = folder / HEAD
     try:
-        head = json.loads(read_file(file))
+        head = json.loads(file.read_bytes())
         last, open_ids = head["last"], head["open"]
         if last is not None:
             last = {"record": str(last["record"]), "sha256": str(last["sha256"])}
@@ -159,9 +159,3 @@ def sha256(file: Path) -> str:
     """Return the sha256 of a file's content, in hexadecimal."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _remove_drafts(folder: Path) -> None:
-    """Remove what ``atomic_files.write`` leaves behind when it is killed."""
-    for draft in folder.glob(".*.tmp"):
-        draft.unlink(missing_ok=True)

@@ -19,8 +19,8 @@ from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.chain import Ledger, read_predicate
 from runbook_lib.records.statement import CELL_REFERENCE, CONTRIBUTIONS, RUN, collect, failed_checks, predicate_of
-from runbook_lib.system.atomic_files import cannot_write, private, write
 from runbook_lib.system.clock import now, stamp
+from runbook_lib.system.files import cannot_write, write
 from runbook_lib.text.redact import Redactor
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class StepRecord:
         if self.folder is not None:
             file = self.folder / CONTRIBUTIONS
             try:
-                with open(file, "a", encoding="ascii", opener=private) as out:
+                with open(file, "a", encoding="ascii") as out:
                     out.write(line + "\n")
             except OSError as error:
                 raise cannot_write(file, error) from error

@@ -16,7 +16,6 @@ from runbook_lib.records.archive import bump_folders, place_of
 from runbook_lib.records.chain import CHECKPOINTS, HEAD, LOCK, OPENING, head_bytes, read_head, sha256
 from runbook_lib.records.pages.html import is_sealed
 from runbook_lib.records.statement import RUN, STORY, Identity, parse_time, predicate_of
-from runbook_lib.system.atomic_files import read_file
 from runbook_lib.system.clock import now
 from runbook_lib.system.provenance import is_alive
 
@@ -153,7 +152,7 @@ def _check_record(bump: _BumpCheck, folder: Path) -> None:
     try:
         if (folder / RUN).is_symlink():
             raise ValueError("it is a link")
-        content = read_file(folder / RUN)
+        content = (folder / RUN).read_bytes()
         predicate = predicate_of(content)
         statement = json.loads(content)
         subjects = {str(subject["name"]): str(subject["digest"]["sha256"]) for subject in statement["subject"]}

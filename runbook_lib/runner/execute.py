@@ -18,7 +18,7 @@ from runbook_lib.runner import notification
 from runbook_lib.runner.job import NotebookJob
 from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.system import notify, startup
-from runbook_lib.system.atomic_files import make_folder
+from runbook_lib.system.files import make_folder
 from runbook_lib.text.redact import Redactor
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from runbook_lib.records.statement import Identity, record_id
 from runbook_lib.runner import session
 from runbook_lib.runner.parameters import BadParameter, NotebookSource, resolve
 from runbook_lib.system import provenance
-from runbook_lib.system.atomic_files import cannot_write
 from runbook_lib.system.clock import now, stamp
-from runbook_lib.system.locks import locked
+from runbook_lib.system.files import cannot_write, locked
 
 if TYPE_CHECKING:
     from runbook_lib.runner.kernel import Kernel
@@ -130,8 +129,7 @@ class NotebookJob:
         if not (self.resolved.get("apply") and self.resolved.get("tag")):
             yield
             return
-        hours = " with wait=True, which may take hours" if self.resolved.get("wait") else ""
-        with locked(Path(folder) / LOCK, f"{self.source.name} {self.resolved['tag']}{hours}", say):
+        with locked(Path(folder) / LOCK, say):
             command.settle(checkout.path, say)
             yield
 

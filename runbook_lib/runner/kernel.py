@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.system.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from jupyter_client.asynchronous.client import AsyncKernelClient
@@ -79,9 +78,9 @@ class Kernel:
     """A kernel process of this environment's Python, which starts in the background."""
 
     def __init__(self, env: Mapping[str, str], cwd: Path, start_limit: int = START_LIMIT) -> None:
-        # Sockets in a private folder avoid port conflicts and access by other users.
-        self._temporary = TemporaryFolder(_socket_folder())
-        self._folder = self._temporary.path
+        # Sockets in a folder avoid port conflicts.
+        self._temporary = tempfile.TemporaryDirectory("", "runbook-", _socket_folder(), ignore_cleanup_errors=True)
+        self._folder = Path(self._temporary.name)
         self._env, self._cwd, self._start_limit = {**env, _FOLDER: str(self._folder)}, cwd, start_limit
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the kernel)
         self._manager: AsyncKernelManager | None = None
@@ -154,7 +153,7 @@ class Kernel:
             self._loop.close()
             self._stopping.result()
         self._stderr.close()
-        self._temporary.remove()
+        self._temporary.cleanup()
 
     # -- on the loop --------------------------------------------------------------------------------------------
 

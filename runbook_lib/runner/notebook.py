@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runbook_lib.runner.parameters import NotebookSource
-from runbook_lib.system.atomic_files import remove_drafts, write
+from runbook_lib.system.files import write
 from runbook_lib.text.redact import Redactor
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ def redacted(notebook: "NotebookNode", redactor: Redactor) -> dict[str, Any]:
 
 def saver(paths: list[Path], redactor: Redactor) -> Callable[["NotebookNode"], None]:
     """Return a function that writes the notebook in its current state to all paths."""
-    for path in paths:
-        remove_drafts(path.parent, path.name)  # left by a killed run
 
     def save(notebook: "NotebookNode") -> None:
         content = json.dumps(redacted(notebook, redactor), indent=1, ensure_ascii=False, sort_keys=True) + "\n"

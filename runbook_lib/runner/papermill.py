@@ -20,7 +20,7 @@ from runbook_lib.records.statement import EXECUTED
 from runbook_lib.runner import execute
 from runbook_lib.runner.parameters import BadParameter, NotebookSource, is_ours, resolve
 from runbook_lib.system import startup
-from runbook_lib.system.atomic_files import make_folder
+from runbook_lib.system.files import make_folder
 from runbook_lib.system.output import visible_output
 from runbook_lib.system.progress_lines import ProgressLines
 from runbook_lib.text.redact import Redactor

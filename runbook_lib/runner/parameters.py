@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.system.atomic_files import read_file
 
 
 class BadParameter(Refused):
@@ -43,7 +42,7 @@ class NotebookSource:
     def read(cls, path: Path) -> "NotebookSource":
         """Read a notebook.  Raises RunbookError if it is not one, or its parameters are not plain assignments."""
         try:
-            content = read_file(path)
+            content = path.read_bytes()
         except OSError as error:
             raise RunbookError(f"The notebook {path} could not be read: {error.strerror}.") from error
         try:

@@ -18,7 +18,7 @@ from runbook_lib.slurm import submissions as rounds
 from runbook_lib.slurm.client import Slurm
 from runbook_lib.slurm.states import OVER, ArrayElement
 from runbook_lib.slurm.submissions import RoundTest, Submission
-from runbook_lib.system import atomic_files
+from runbook_lib.system import files
 from runbook_lib.transport import polling
 
 #: Consecutive polls in which a test may be missing from the queue, because new files appear late on shared disks.
@@ -212,7 +212,7 @@ class Follower:
         """Save how a test ended beside its results, unless its job wrote it itself."""
         if self._notes and (test.entry.exit_record is None or test.early):
             data = {name: getattr(test, name) for name in _SAVED}
-            atomic_files.write(test.entry.folder / "state.json", json.dumps(data))
+            files.write(test.entry.folder / "state.json", json.dumps(data))
 
     def _has_values(self, test: ObservedTest) -> bool:
         """Return True if all golden files that a test should write are written to their last byte."""

@@ -16,7 +16,7 @@ from typing import Any
 from runbook_lib.errors import CannotTell
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.slurm.batch_files import JobArray
-from runbook_lib.system import atomic_files
+from runbook_lib.system import files
 
 _LIST = "matrix.json"
 _TEXTS = ("recipe", "model", "case", "environment", "platform")
@@ -105,12 +105,12 @@ def write_round(base: Path, number: int, arrays: Sequence[JobArray]) -> tuple[Su
     for array in arrays:
         tests = []
         for task in array.tasks:
-            atomic_files.make_folder(Path(task.folder))
+            files.make_folder(Path(task.folder))
             tests.append(_as_json(task.workload))
         for path, text in array.files.items():
-            atomic_files.write(Path(path), text)
+            files.write(Path(path), text)
         listed.append({"name": array.name, "tests": tests})
-    atomic_files.write(base / str(number) / _LIST, json.dumps({"arrays": listed}, indent=1), durable=True)
+    files.write(base / str(number) / _LIST, json.dumps({"arrays": listed}, indent=1))
     return tuple(_round(base / str(number), number))
 
 
@@ -122,7 +122,7 @@ def discard_round(base: Path, number: int) -> None:
 
 def write_job(submission: Submission, job: int) -> Submission:
     """Write the ID that Slurm assigned to an array; return the updated array."""
-    atomic_files.write(submission.folder / "job", f"{job}\n", durable=True)
+    files.write(submission.folder / "job", f"{job}\n")
     return submission.with_job(job)
 
 

@@ -1,1 +1,1 @@
-"""This machine: atomic files, locks, processes and provenance."""
+"""This machine: files, locks, processes and provenance."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.system.atomic_files import cannot_write, private
+from runbook_lib.system.files import cannot_write
 from runbook_lib.text.redact import Redactor
 
 QUERY_LIMIT = 60.0  # seconds for an engine to describe itself or an image
@@ -68,7 +68,7 @@ def run_logged(
     # Secrets are recognized regardless of their variable's name.
     redact = Redactor({**env, **{f"{name}_SECRET": env[name] for name in secret_names}}).text
     try:
-        with open(log, "wb", opener=private) as file, log_lines(file) as write:
+        with open(log, "wb") as file, log_lines(file) as write:
 
             def take_raw(raw: str) -> None:
                 line = redact(raw)

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -25,7 +27,6 @@ from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import NO_HISTORY, Verdicts, judge_all
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.system.temporary import TemporaryFolder
 from runbook_lib.text.redact import Redactor
 from runbook_lib.workflow import golden_refreshes
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -160,8 +161,8 @@ def collect(
             report(f"{done} of {total} artifacts read")
 
     acceptance.require_known(acceptances, sorted(map(_short, known)))
-    with TemporaryFolder() as folder:
-        collection = artifacts.collect(source, folder, only_failing=only_failing, known=known, progress=progress)
+    with TemporaryDirectory(prefix="runbook-") as folder:
+        collection = artifacts.collect(source, Path(folder), only_failing=only_failing, known=known, progress=progress)
         new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
     texts = branch.texts(_with_configs(new))
     history = golden_refreshes.read_history(branch)

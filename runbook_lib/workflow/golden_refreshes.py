@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -16,7 +15,6 @@ from runbook_lib.golden.form import STOPPED, Judgement, examine
 from runbook_lib.golden.judge import Verdicts, judge_all, without_times
 from runbook_lib.records import attachments
 from runbook_lib.records.chain import recorded_inputs
-from runbook_lib.system.user_folders import cache_folder
 from runbook_lib.text.edits import Edit
 from runbook_lib.workflow import branch_history
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -76,7 +74,7 @@ def changed_since_fork(
 
 def read_history(branch: BumpBranch) -> history.GoldenHistory:
     """Read the history of the golden files up to the commit where the branch diverged from its base."""
-    return history.read(branch.checkout, branch.fork, cache_folder(os.environ, "golden"))
+    return history.read(branch.checkout, branch.fork, history.default_cache())
 
 
 def attempt_rows(verdicts: Verdicts, run: ChosenRun) -> list[dict[str, object]]:

@@ -11,7 +11,7 @@ from runbook_lib.git.blobs import read_blobs
 from runbook_lib.git.checkout import Checkout, slug_of
 from runbook_lib.pins.repositories import FILE, MEGATRON_LM, REPOSITORIES, Repository
 from runbook_lib.pins.sites import read
-from runbook_lib.system.atomic_files import read_named
+from runbook_lib.system.files import read_named
 
 _ON_HOST = re.compile(r"(?!file:)[a-z+]+://|[^/:@]+@[^/:@]+:")  # a URL, or user@host:path
 

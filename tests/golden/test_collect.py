@@ -515,7 +515,7 @@ def test_a_disk_that_is_full(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise RunbookError("The disk is full.")
 
-    monkeypatch.setattr(artifacts.atomic_files, "write", full)
+    monkeypatch.setattr(artifacts, "write", full)
     run.add(job(1), upload(1), {H100: VALUES})
     found = run.collect()
     assert found.files == ()

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from runbook_lib import practice
@@ -100,7 +99,6 @@ def test_it_is_reached_only_through_the_environment(home: Path) -> None:
             "GITHUB_REPOSITORY": "practice/Megatron-LM",
             "GITHUB_TOKEN": "practice-token",
             "RUNBOOK_REGISTRY": new.launcher.registry,
-            "RUNBOOK_CACHE": str(new.home / "cache"),
             "NGC_API_KEY": "",
             "GITLAB_URL": f"{new.launcher.forge}/gitlab",
             "GITLAB_TOKEN": "practice-gitlab-token",
@@ -131,7 +129,7 @@ def test_a_proxy_is_passed_by(
             monkeypatch.delenv(name)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    env = world.World(home, world.Launcher(1, "", "", ""), None).env
+    env = world.World(home, world.Launcher(1, "", ""), None).env
     assert env.get("NO_PROXY") == env.get("no_proxy") == expected
 
 
@@ -316,22 +314,8 @@ def test_a_folder_with_other_content_is_left_alone(home: Path) -> None:
     assert (home / "thesis.txt").read_text() == "mine"
 
 
-def test_an_empty_folder_is_taken_and_closed_to_others(home: Path) -> None:
-    home.mkdir(parents=True, mode=0o755)
-    with practice.start():
-        assert home.stat().st_mode & 0o777 == 0o700
-
-
-def test_a_world_of_another_machine_is_refused_immediately(home: Path) -> None:
-    with practice.start():
-        launcher = world.Launcher(77, "elsewhere", "http://127.0.0.1:1", "http://127.0.0.1:1")
-        (home / "practice-world.lock").write_text(json.dumps(launcher.__dict__))
-        with pytest.raises(Refused, match=r"in use by process 77 on elsewhere\. Set RUNBOOK_PRACTICE_HOME"):
-            practice.start()
-
-
 @pytest.mark.parametrize(
-    ("content", "holder"), [("", "another process"), ("{}", "another process"), (None, "process 77")]
+    ("content", "holder"), [(None, "process 77"), ("", "another process"), ("{", "another process")]
 )
 def test_a_holder_that_does_not_answer_is_named(
     home: Path, content: str | None, holder: str, monkeypatch: pytest.MonkeyPatch
@@ -339,7 +323,7 @@ def test_a_holder_that_does_not_answer_is_named(
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    launcher = world.Launcher(77, socket.gethostname(), url, url)
+    launcher = world.Launcher(77, url, url)
     monkeypatch.setattr(world, "CREATION_LIMIT", 0)
     with practice.start():
         text = json.dumps(launcher.__dict__) if content is None else content
@@ -562,15 +546,3 @@ def test_a_process_that_no_longer_stands_by_does_not_take_over(home: Path) -> No
     first.end(kill=True)
     with practice.start() as again:
         assert not again.running_elsewhere
-
-
-def test_no_page_of_a_browser_reaches_it_under_another_name():
-    hosts = ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[", "127.0.0.1@evil.example:1"]
-    with practice.start() as world:
-        forge, registry = world.env["GITHUB_API_URL"], world.env["RUNBOOK_REGISTRY"]
-        for url in (f"{forge}/user", f"{forge}/gitlab/api/v4/user", f"{registry}/v2/"):
-            for host in hosts:
-                asked = {"Host": host, "Authorization": "Bearer practice-token"}
-                answer = httpx.get(url, headers=asked, trust_env=False)
-                assert (answer.status_code, "release-engineer" in answer.text) == (421, False), (url, host)
-            assert httpx.get(url, headers={"Host": "localhost:1"}, trust_env=False).status_code != 421

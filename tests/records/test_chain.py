@@ -13,7 +13,7 @@ import pytest
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.chain import Ledger, read_head, read_predicate, sha256
-from runbook_lib.system import locks, provenance
+from runbook_lib.system import provenance
 
 
 def opened(tmp_path: Path, name: str) -> Path:
@@ -59,11 +59,10 @@ def test_closed_records_are_read_only(tmp_path: Path) -> None:
         (folder / name).write_text(name)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("another's")
-    os.link(elsewhere, folder / "hard-link")
     (folder / "link").symlink_to(elsewhere)
     with Ledger.locked(tmp_path) as ledger:
         ledger.close("1", {**read_predicate(folder), "state": "done"})
-    modes = {file.name: stat.S_IMODE(file.lstat().st_mode) for file in folder.iterdir() if file.lstat().st_nlink == 1}
+    modes = {file.name: stat.S_IMODE(file.lstat().st_mode) for file in folder.iterdir()}
     assert {name: oct(mode) for name, mode in modes.items() if name != "link"} == {
         "executed.ipynb": "0o400", "report.html": "0o400", "run.json": "0o400",
     }  # fmt: skip
@@ -129,14 +128,12 @@ for n in range(10):
     assert (sorted(chain), open_ids) == (sorted(f"{name}{n}" for name in "ab" for n in range(10)), [])
 
 
-def test_names_the_process_that_has_locked_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "LIMIT", 0.05)
-    with (
-        Ledger.locked(tmp_path),
-        pytest.raises(RunbookError, match=r"locked by (process [0-9]+ \(|another command)"),
-        Ledger.locked(tmp_path),
-    ):
-        pass
+def test_only_their_owner_can_enter_the_folders_of_an_archive(tmp_path: Path) -> None:
+    bump = tmp_path / "audit" / "o-r" / "main" / "dev-26.04-py3"
+    with Ledger.locked(bump) as ledger:
+        record = ledger.open("1", {**PREDICATE, "id": "1"})
+    for folder in (record, *record.parents[:4]):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
 
 
 def test_refuses_a_damaged_head(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from background_runs import SLOW, TAG, folder, prepare, run_of, start, until
 
 from runbook_lib.records import run_view
 from runbook_lib.runner import background
-from runbook_lib.system.atomic_files import write
+from runbook_lib.system.files import write
 
 
 @pytest.fixture

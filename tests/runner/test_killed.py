@@ -1,6 +1,7 @@
 """Runs that are interrupted or killed: no kernel stays, and the record says what happened."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,6 @@ from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute, kernel_client, sequence
 from runbook_lib.runner import notebook as executed
 from runbook_lib.runner.kernel import Kernel, KernelDied
-from runbook_lib.system import temporary
 
 pytestmark = pytest.mark.slow
 
@@ -67,8 +67,9 @@ def start(path: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 
 def forget_temporary_files() -> None:
-    """Remove what a killed process cannot, as the next run does."""
-    temporary.remove_abandoned(Path(os.environ["TMPDIR"]))
+    """Remove what a killed process cannot."""
+    for folder in Path(os.environ["TMPDIR"]).iterdir():
+        shutil.rmtree(folder)
 
 
 def kernels(launcher: int) -> list[psutil.Process]:

@@ -20,7 +20,7 @@ from runbook_lib.records.chain import Ledger
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.records.verify import verify
 from runbook_lib.steps import open_pr
-from runbook_lib.system import atomic_files
+from runbook_lib.system import files
 from runbook_lib.text.edits import Edit
 from runbook_lib.workflow import bump_branch
 from runbook_lib.workflow.bump_plan import PlannedBump
@@ -50,8 +50,8 @@ def of_files(home: Path) -> Scene:
     old.write_text("before")
 
     def act() -> None:
-        atomic_files.write(old, "after", durable=True)
-        atomic_files.create(new, "made")
+        files.write(old, "after")
+        files.write(new, "made")
 
     def whole() -> None:
         assert old.read_text() in ("before", "after")

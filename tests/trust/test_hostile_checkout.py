@@ -2,9 +2,7 @@
 
 import contextlib
 import json
-import os
 import shutil
-import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import diff
 from runbook_lib.pins.repositories import FILE
 from runbook_lib.steps.slurm_verify import plan
-from runbook_lib.system.atomic_files import LARGEST
+from runbook_lib.system.files import LARGEST
 from runbook_lib.text.edits import Edit
 
 #: No form tells that this is a secret, so only not reading it keeps it from being shown.
@@ -110,29 +108,12 @@ LINKS: Mapping[str, Callable[[Path], None]] = {
 }
 
 
-def pipe(file: Path) -> None:
-    file.unlink()
-    os.mkfifo(file)
-
-
-def listening(file: Path) -> None:
-    """The name of a socket must be short."""
-    file.unlink()
-    before = Path.cwd()
-    os.chdir(file.parent)
-    try:
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.bind(file.name)
-    finally:
-        os.chdir(before)
-
-
 def huge(file: Path) -> None:
     with file.open("r+b") as stream:
         stream.truncate(2**40)
 
 
-SPECIAL: Mapping[str, Callable[[Path], None]] = {"pipe": pipe, "socket": listening, "a terabyte of nothing": huge}
+SPECIAL: Mapping[str, Callable[[Path], None]] = {"a terabyte of nothing": huge}
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)], ids=str)
@@ -181,7 +162,7 @@ def test_a_commit_with_a_bomb(clone: Path, capsys: pytest.CaptureFixture[str]) -
 def test_nothing_is_written_through_a_link(clone: Path, name: str) -> None:
     victims = [*(clone.parent / "outside").iterdir(), *(clone / ".git").glob("*"), clone / FILE]
     before = {it: it.read_bytes() for it in victims if it.is_file()}
-    draft = clone.parent / "outside" / ".image.999999999-00000000.tmp"  # as a killed run would leave it
+    draft = clone.parent / "outside" / ".runbook-left.tmp"  # as a killed run would leave it
     draft.write_text("")
     (LINKS | SPECIAL)[name](clone / PIN)
     checkout = Checkout.open(clone)

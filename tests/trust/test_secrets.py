@@ -106,7 +106,7 @@ def bench(home: Path, seed: object) -> Iterator[Bench]:
             "GITHUB_API_URL": at.forge.url, "GITHUB_TOKEN": held["GitHub classic"], "RUNBOOK_REGISTRY": images.url,
             "GITLAB_URL": f"{at.forge.url}/gitlab", "GITLAB_TOKEN": held["GitLab personal"],
             "GITLAB_PROJECT": REPOSITORY, "NGC_API_KEY": held["NGC"],
-            "RUNBOOK_AUDIT": str(home / "audit"), "RUNBOOK_CACHE": str(home / "cache"),
+            "RUNBOOK_AUDIT": str(home / "audit"),
             **{f"SEED_{number}_{end}": value for number, value in enumerate(held.values())
                for end in [("TOKEN", "KEY", "PASSWORD", "SECRET")[number % 4]]},
         }.items():  # fmt: skip

@@ -116,7 +116,7 @@ def playing(home: Path, env: Mapping[str, str] | None = None) -> Iterator[Played
         for name, value in {
             "GITHUB_API_URL": at.forge.url, "GITHUB_TOKEN": "practice-token", "RUNBOOK_REGISTRY": images.url,
             "GITLAB_URL": f"{at.forge.url}/gitlab", "GITLAB_TOKEN": GITLAB_TOKEN, "GITLAB_PROJECT": REPOSITORY,
-            "RUNBOOK_AUDIT": str(home / "audit"), "RUNBOOK_CACHE": str(home / "cache"),
+            "RUNBOOK_AUDIT": str(home / "audit"),
             "RUNBOOK_PRACTICE_HOME": str(home / "practice"), **(env or {}),
         }.items():  # fmt: skip
             patch.setenv(name, value)

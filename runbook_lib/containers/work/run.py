@@ -12,8 +12,8 @@ from runbook_lib.containers.work.tasks import WorkStep
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.command import NON_INTERACTIVE
 from runbook_lib.system import subprocess_lines
-from runbook_lib.system.atomic_files import cannot_write, private
 from runbook_lib.system.environment import user_environment
+from runbook_lib.system.files import cannot_write
 from runbook_lib.text.redact import Redactor
 from runbook_lib.triage import known_problems
 from runbook_lib.triage.known_problems import Pitfall
@@ -86,7 +86,7 @@ def run(
     succeeded: list[StepCommand] = []
     saved: list[tuple[str, str]] = []
     try:
-        with open(log, "wb", opener=private) as file, subprocess_lines.log_lines(file) as write:
+        with open(log, "wb") as file, subprocess_lines.log_lines(file) as write:
             for command in commands:
                 saved += _save(command.step.overwrites, root)
                 show(f"▸ {command.step.title}: {command.line}")

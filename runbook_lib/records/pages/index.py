@@ -1,9 +1,8 @@
 """``index.html`` of an archive: one row per bump, built only from the ``run.json`` files; and the bumps' stories."""
 
 import json
-import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,10 @@ from runbook_lib.records.pages import html, story
 from runbook_lib.records.pages.formats import format_period, format_time
 from runbook_lib.records.statement import REPORT, STORY
 from runbook_lib.records.status import BumpStatus, bump_status
-from runbook_lib.system.atomic_files import close_to_others, write
-from runbook_lib.system.locks import locked
+from runbook_lib.system.files import locked, remove_drafts, write
 
 INDEX = "index.html"
 _LOCK = ".index.lock"
-#: Names in an archive's folder other than its bumps.
-_BESIDE = (INDEX, _LOCK, ".git", ".gitattributes", ".gitignore", "README.md")
 
 
 def write_index(archive: Path) -> None:
@@ -30,9 +26,8 @@ def write_index(archive: Path) -> None:
     archive = archive.absolute()
     with locked(archive / _LOCK):  # otherwise a slower writer could overwrite a newer view with an older one
         bumps = []
-        folders = bump_folders(archive)
-        _close(archive, folders)
-        for folder in folders:
+        remove_drafts(archive)
+        for folder in bump_folders(archive):
             records = read_records(folder)
             status = bump_status(folder, records.readable, records.unreadable)
             if status is None:
@@ -41,16 +36,6 @@ def write_index(archive: Path) -> None:
             if records.readable:
                 _write_story(folder, status, records)
         write(archive / INDEX, html.to_bytes(render(archive, bumps)))
-
-
-def _close(archive: Path, bumps: Iterable[Path]) -> None:
-    """Restrict folders that earlier versions left open to others, and the archive if it contains nothing else."""
-    names = set(_BESIDE)
-    for bump in bumps:
-        close_to_others(bump)
-        names.update(bump.relative_to(archive).parts[:1])
-    if names.issuperset(os.listdir(archive)):
-        close_to_others(archive)
 
 
 def _write_story(folder: Path, status: BumpStatus, records: BumpRecords) -> None:

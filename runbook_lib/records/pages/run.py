@@ -11,7 +11,7 @@ from runbook_lib.records.pages import html
 from runbook_lib.records.pages.formats import abbreviate, format_time, run_duration
 from runbook_lib.records.statement import EXECUTED, REPORT
 from runbook_lib.records.timeline import person
-from runbook_lib.system.atomic_files import write
+from runbook_lib.system.files import write
 from runbook_lib.text.sanitize import clean_html
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from runbook_lib.slurm.site import Site
 from runbook_lib.steps.bisect_image import places
 from runbook_lib.steps.bisect_image.ledger import LedgerRun
 from runbook_lib.steps.bisect_image.request import BisectRequest
-from runbook_lib.system import atomic_files
+from runbook_lib.system import files
 from runbook_lib.transport import polling
 
 #: An allocation's time limit, as a multiple of a run's.
@@ -50,12 +50,12 @@ class SlurmPlace:
         folder = self.folder / "runs" / str(run.number)
         if not (folder / "batch").exists():
             batch = self._batch(run, restored)
-            atomic_files.make_folder(Path(batch.tasks[0].folder))
+            files.make_folder(Path(batch.tasks[0].folder))
             if not (folder / "1" / batch_files.TREE).is_symlink() and self.tree.exists():
                 (folder / "1" / batch_files.TREE).symlink_to(self.tree)
             for path, text in batch.files.items():
-                atomic_files.write(Path(path), text)
-            atomic_files.write(folder / "batch", f"exec bash {shlex.quote(batch.path)}\n", durable=True)
+                files.write(Path(path), text)
+            files.write(folder / "batch", f"exec bash {shlex.quote(batch.path)}\n")
 
         def pause(seconds: float) -> None:
             deadline = time.monotonic() + seconds
@@ -71,7 +71,7 @@ class SlurmPlace:
     def release(self) -> None:
         """End the allocation after the last run of a search."""
         for allocation in submissions.read(self._allocations)[-1:]:
-            atomic_files.write(allocation.folder / "stop", "")
+            files.write(allocation.folder / "stop", "")
 
     @property
     def _allocations(self) -> Path:
@@ -95,7 +95,7 @@ class SlurmPlace:
                 return places.RunEnd(None, 0, "", output, f"Slurm reports {job.word} for job {job.entry.job}")
         number = submissions.next_round(self._allocations)
         array = self._allocation(number)
-        atomic_files.write(folder / "allocation", array.name)
+        files.write(folder / "allocation", array.name)
         follow.submit(self.slurm, submissions.write_round(self._allocations, number, [array]))
         return None
 

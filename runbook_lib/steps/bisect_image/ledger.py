@@ -13,7 +13,7 @@ from typing import Any
 from runbook_lib.bisect.overlays import Overlay
 from runbook_lib.bisect.search import Point, Run
 from runbook_lib.errors import CannotTell
-from runbook_lib.system import atomic_files
+from runbook_lib.system import files
 
 LEDGER = "ledger.jsonl"
 #: Number of runs without a value after which a point is given up.
@@ -79,7 +79,7 @@ class RunLedger:
         line = json.dumps(entry, sort_keys=True)
         self._apply(json.loads(line))
         self.lines.append(line)
-        atomic_files.write(self.path, "\n".join([*self.lines, ""]), durable=True)
+        files.write(self.path, "\n".join([*self.lines, ""]))
 
     def _apply(self, entry: Mapping[str, Any]) -> None:
         match entry["kind"]:

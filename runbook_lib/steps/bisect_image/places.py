@@ -24,7 +24,8 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.golden import values as golden_values
 from runbook_lib.steps.bisect_image.ledger import LedgerRun
 from runbook_lib.steps.bisect_image.request import BisectRequest
-from runbook_lib.system import atomic_files, environment
+from runbook_lib.system import environment
+from runbook_lib.system.files import make_folder, write
 
 #: The first line that a container prints: without it none was started, and the exit status is not the test's own.
 _STARTED = "runbook-started:"
@@ -98,7 +99,7 @@ class LocalPlace:
         """Start a run unless it is already claimed, and wait until it ends."""
         folder, overlay_folder = self.folder / "runs" / str(run.number), self.folder / "overlays"
         if not (folder / "claim").exists():
-            atomic_files.make_folder(folder)
+            make_folder(folder)
             texts = {
                 "inside.sh": inside_script(restored, overlay_folder, self.request.command),
                 "run.sh": fill_script("run.sh", FOLDER=shlex.quote(str(folder)), MINUTES=str(self.request.minutes)),
@@ -106,7 +107,7 @@ class LocalPlace:
                 "overlay.sh": overlays.script(restored, str(overlay_folder)),
             }
             for name, text in texts.items():
-                atomic_files.write(folder / name, text)
+                write(folder / name, text)
             # Its own session, so that the run continues if this process is killed.
             process = subprocess.Popen(
                 ["bash", str(folder / "run.sh")], start_new_session=True, env=environment.user_environment(os.environ),

@@ -10,7 +10,7 @@ from runbook_lib.steps.bisect_image import allocations, places
 from runbook_lib.steps.bisect_image import plan as planning
 from runbook_lib.steps.bisect_image.ledger import LEDGER, LedgerRun
 from runbook_lib.steps.bisect_image.report import BisectResult
-from runbook_lib.system import atomic_files, clock, locks
+from runbook_lib.system import clock, files
 
 _CHECK = "no run was paid for twice"
 
@@ -23,11 +23,10 @@ def carry_out(step: StepRecord, plan: planning.BisectPlan) -> BisectResult:
     if plan.branch.bump.apply:
         if plan.problems:
             raise Refused(" ".join(plan.problems))
-        atomic_files.make_folder(plan.folder)
+        files.make_folder(plan.folder)
         # A second process on the same search would submit the same runs, so this one locks the search until it ends.
-        with locks.locked(plan.folder / "lock", doing=notebooks.BISECT_IMAGE, say=print):
+        with files.locked(plan.folder / "lock", print):
             plan = planning.reread(plan)
-            atomic_files.close_to_others(plan.folder)
             if isinstance(plan.place, allocations.SlurmPlace) and not plan.place.tree.exists():
                 plan.branch.checkout.archive(plan.branch.start, plan.place.tree)
             if not plan.ledger.lines:

@@ -4,12 +4,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from runbook_lib import display
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import PipelineJob
 from runbook_lib.errors import RunbookError
-from runbook_lib.system.temporary import TemporaryFolder
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport.ranges import Address, Web
 from runbook_lib.triage import diagnose, known_problems, read_logs
@@ -30,8 +30,8 @@ class ExplainedJob:
 
 def explain(gitlab: GitLab, jobs: Sequence[PipelineJob]) -> tuple[ExplainedJob, ...]:
     """Return the causes of failed jobs; if a log cannot be read, the cause says so."""
-    with Web(1) as web, TemporaryFolder() as folder:
-        return tuple(_explain(gitlab, web, job, folder / f"job-{job.id}.log") for job in jobs[:_MOST])
+    with Web(1) as web, TemporaryDirectory(prefix="runbook-") as folder:
+        return tuple(_explain(gitlab, web, job, Path(folder, f"job-{job.id}.log")) for job in jobs[:_MOST])
 
 
 def _explain(gitlab: GitLab, web: Web, job: PipelineJob, log: Path) -> ExplainedJob:

@@ -17,7 +17,7 @@ from runbook_lib.slurm.outcome import MatrixOutcome, conclude
 from runbook_lib.slurm.site import Site
 from runbook_lib.steps.slurm_verify.cluster import find_obstacle, inspect_cluster
 from runbook_lib.steps.slurm_verify.commit_tests import golden_files, read_commit_tests
-from runbook_lib.system.atomic_files import read_named
+from runbook_lib.system.files import read_named
 from runbook_lib.text.lists import join_first
 from runbook_lib.workflow.bump_branch import BumpBranch
 

@@ -21,7 +21,7 @@ from runbook_lib.slurm import submissions as rounds
 from runbook_lib.slurm.batch_files import TREE
 from runbook_lib.slurm.outcome import MatrixOutcome
 from runbook_lib.steps.slurm_verify.plan import SlurmPlan
-from runbook_lib.system import atomic_files, locks
+from runbook_lib.system import files
 from runbook_lib.text.lists import join_first
 
 #: Number of failed tests whose evidence is shown; the record has all.
@@ -106,9 +106,8 @@ def carry_out(step: StepRecord, plan: SlurmPlan, *, cancel: bool = False) -> Slu
         raise Refused(" ".join(plan.problems))
     if not plan.arrays and not plan.submissions:
         return plan
-    atomic_files.make_folder(plan.folder)
-    with locks.locked(plan.folder / "lock"):
-        atomic_files.close_to_others(plan.folder)
+    files.make_folder(plan.folder)
+    with files.locked(plan.folder / "lock"):
         submissions = _write_jobs(plan)
         if plan.arrays and not cancel:
             submissions += _submit(step, plan)
@@ -131,7 +130,7 @@ def _submit(step: StepRecord, plan: SlurmPlan) -> tuple[rounds.Submission, ...]:
     number = rounds.next_round(plan.folder)
     if plan.site.image_names:  # an archive of the tested commit: later changes to the checkout do not affect the jobs
         folder = plan.folder / str(number)
-        atomic_files.make_folder(folder)
+        files.make_folder(folder)
         plan.branch.checkout.archive(plan.branch.start, folder / TREE)
 
     def report(array: rounds.Submission) -> None:

@@ -1,6 +1,7 @@
 """A task run inside the image on request, verified by reading the checkout again, and recorded."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from runbook_lib import display
 from runbook_lib.bump import Bump
@@ -14,7 +15,6 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import command_line
 from runbook_lib.steps.work_inside.task import WorkTask
-from runbook_lib.system.temporary import TemporaryFolder
 
 NOTEBOOK = "work-inside"
 LOG = "work-inside.log"
@@ -30,8 +30,8 @@ def carry_out(step: StepRecord, task: WorkTask, checkout: Checkout, bump: Bump) 
     if task.obstacle:
         raise Refused(f"Nothing was run. {task.obstacle} Copy the commands shown above.")
     checkout.require_work_tree()
-    with TemporaryFolder() as folder:
-        result = run.run(task.runnable, checkout.path, (step.folder or folder) / LOG)
+    with TemporaryDirectory(prefix="runbook-") as folder:
+        result = run.run(task.runnable, checkout.path, Path(step.folder or folder) / LOG)
     for path, blob in result.saved:
         step.effect("kept", path, f"git blob {blob}", "")
     for command in result.commands:
