@@ -85,7 +85,7 @@ def _build(lock: int) -> None:
             shutil.rmtree(VENV)
         _step("Python's venv module failed.", lock, sys.executable, "-I", "-m", "venv", VENV)
     pip = (PYTHON, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "-qq")
-    # Otherwise uv reads settings from each folder above the checkout, where others may be able to write.
+    # Otherwise uv reads settings from each folder above the checkout.
     uv = (VENV / "bin" / "uv", "--project", "/", "pip")
     _say("1 of 3: downloading uv, the installer.")
     requirements = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", SOURCES[0])

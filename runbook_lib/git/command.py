@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import unquote
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.text.sanitize import visible
@@ -21,10 +20,6 @@ REMOTE_LIMIT = 600.0
 _REMOTE_COMMANDS = frozenset({"fetch", "push", "ls-remote"})
 #: These run a user's hooks, whose first run may install tools, or read the files of many commits.
 _SLOW_COMMANDS = _REMOTE_COMMANDS | {"cat-file", "commit", "merge"}
-#: These read the work tree and write nothing, so they need no help from a program named in the repository.
-_LISTING = frozenset({"grep", "ls-files"})
-#: For calls that only read: a partial clone may fetch, and then tidy up, which may run a hook.
-READING = {"core.hooksPath": os.devnull, "maintenance.auto": "false", "gc.auto": "0"}
 #: Older versions of git know only the second, which prevents them from fetching too.
 _OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 #: Set by a git hook that runs this program; they would bind every call to another repository's index.
@@ -42,7 +37,6 @@ NON_INTERACTIVE = {
 }  # fmt: skip
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")
 _HOST = re.compile(r"https?://(?:[^/\s]{0,500}@)?(\[[^\]\s]{1,100}\]|[^/:\s\]]{1,255})")
-_WITH_USERINFO = re.compile(r"(?P<host>https?://(?P<userinfo>[^/\s]+)@[^/\s@]++)(?:/\S*)?")
 
 
 #: The oldest git with all required features: --path-format, and settings through the environment.
@@ -95,7 +89,7 @@ def output(
 ) -> bytes:  # fmt: skip
     """Run git in a folder and return its output.  Raises GitFailed.
 
-    ``settings`` are further configuration settings, passed in the environment, which no process list shows.
+    ``settings`` are further configuration settings, passed in the environment.
     ``remote`` must be a remote of the repository, or NoSuchRemote is raised: git interprets any other word as a path.
     ``offline``: missing objects are not fetched, by any protocol.
     """
@@ -106,10 +100,6 @@ def output(
         raise GitFailed(visible(command), "a name contains a character that git does not allow in names.")
     env = _environment() | (_OFFLINE if offline else {})
     pairs = list((settings or {}).items())
-    if arguments[0] not in _CHANGING | _REMOTE_COMMANDS:
-        pairs += READING.items()
-    if arguments[0] in _LISTING:
-        pairs.append(("core.fsmonitor", "false"))
     if far:
         env |= _prepare_remote(place, arguments, remote, env, pairs)
     try:
@@ -145,15 +135,10 @@ def _prepare_remote(
     keys = {key for key, _ in configured}
     name = next((word for word in arguments[1:] if f"remote.{word}.url" in keys), None)
     variables = _not_asking(env, configured) | _without_proxy(env, [*configured, *pairs])
-    if name is None:
-        return variables
-    push = arguments[0] == "push"
-    used = addresses(place, name, push=push)
-    credentials, secrets = _credentials_apart(name, used, configured, push=push)
-    pairs += credentials
-    if not any(address.startswith("http://") for address in used):
+    used = addresses(place, name, push=arguments[0] == "push") if name else []
+    if used and not any(address.startswith("http://") for address in used):
         pairs.append(("protocol.http.allow", "never"))  # no redirect leads from https to plain http
-    return variables | secrets
+    return variables
 
 
 def clean(text: str) -> str:
@@ -184,30 +169,6 @@ def _not_asking(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> 
     return {"GIT_SSH_COMMAND": f"{ssh} -oBatchMode=yes"}
 
 
-def _credentials_apart(
-    remote: str, used: Sequence[str], settings: Sequence[tuple[str, str]], *, push: bool
-) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """Return the settings and variables that pass git the credentials before the @ in a remote's URL.
-
-    git would start its helper with the complete URL, readable for everybody on the machine in the process list.
-    """
-    own = [value for key, value in settings if key == f"remote.{remote}.pushurl"] if push else []
-    raw = own or [value for key, value in settings if key == f"remote.{remote}.url"]
-    additions: list[tuple[str, str]] = []
-    variables: dict[str, str] = {}
-    for number, (configured, address) in enumerate(zip(raw, used, strict=False)):
-        if match := _WITH_USERINFO.fullmatch(address):
-            host, name = clean(match["host"]), f"RUNBOOK_GIT_{number}"
-            additions += [
-                (f"url.{clean(address)}.{'pushInsteadOf' if push and not own else 'insteadOf'}", configured),
-                (f"credential.{host}.helper", ""),  # else a user's own helper is asked first, and notified later
-                (f"credential.{host}.helper", _helper(name)),
-            ]
-            user, _, password = match["userinfo"].partition(":")
-            variables |= {f"{name}_USER": unquote(user), f"{name}_PASSWORD": unquote(password)}
-    return additions, variables
-
-
 def addresses(place: Path, remote: str, *, push: bool) -> list[str]:
     """Return the addresses of a remote after git's rules (``insteadOf``) have been applied."""
     return git(place, "remote", "get-url", "--all", *(["--push"] if push else []), "--", remote).splitlines()
@@ -225,12 +186,6 @@ def _without_proxy(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) 
     own = env.get("no_proxy") or env.get("NO_PROXY") or ""
     joined = own if own.strip() == "*" else ",".join(filter(None, [own, *dict.fromkeys(direct)]))
     return {"no_proxy": joined, "NO_PROXY": joined}
-
-
-def _helper(name: str) -> str:
-    """Return a credential helper, see gitcredentials(7), that prints the credentials in the environment."""
-    arguments = f'"username=%s\\npassword=%s\\n" "${name}_USER" "${name}_PASSWORD"'
-    return f'!f() {{ test "$1" = get && printf {arguments}; }}; f'
 
 
 def _configured(settings: Iterable[tuple[str, str]]) -> dict[str, str]:

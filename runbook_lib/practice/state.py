@@ -15,7 +15,6 @@ from typing import Any, ClassVar, TypeVar
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.ci.plan import Planned
-from runbook_lib.system.files import make_folder
 
 #: Incremented whenever the form of the records changes.
 FORMAT = 1
@@ -138,7 +137,7 @@ class Store:
         Raises sqlite3.DatabaseError if it is not a database or is locked, RunbookError if it has a different version.
         """
         self.lock = threading.RLock()
-        make_folder(path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
         with ExitStack() as on_failure:
             on_failure.callback(self._db.close)

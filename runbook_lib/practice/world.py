@@ -26,7 +26,6 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import command
 from runbook_lib.practice import content, seed
 from runbook_lib.practice.accounts import GITLAB_TOKEN, TOKEN
-from runbook_lib.system.files import make_folder
 
 REPOSITORY = "practice/Megatron-LM"
 _CHECKOUT, _REMOTE, _GITLAB, _STATE = "Megatron-LM", "remote.git", "gitlab.git", "forge.sqlite"
@@ -211,7 +210,7 @@ def _take_lock(home: Path) -> int | None:
 
     Raises Refused for a folder with content that is not ours.
     """
-    make_folder(home)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Either error is raised while another process has the lock or a reset removes the folder.
     with contextlib.ExitStack() as undo, contextlib.suppress(BlockingIOError, FileNotFoundError):
         _refuse_foreign(home)

@@ -8,21 +8,16 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.records import archive
-from runbook_lib.records.statement import parse_time
 from runbook_lib.runner import session
 from runbook_lib.system import provenance
-from runbook_lib.system.clock import now
 
 #: Number of bytes shown from the end of a run's output.
 _TAIL = 20_000
-#: Age beyond which a run on another machine, which cannot be checked from here, is assumed to have ended.
-_LONGEST = timedelta(days=1)
 
 
 class BackgroundRun:
@@ -75,7 +70,6 @@ def start(
     """
     environment = {name: value for name, value in env.items() if name != session.VARIABLE}
     try:
-        # Not as arguments: every user of the machine can read a process's command line.
         with tempfile.TemporaryFile() as values, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             values.write(json.dumps({"parameters": parameters, "shown": shown}).encode())
             values.seek(0)
@@ -90,11 +84,11 @@ def start(
 
 
 def active_runs(root: Path) -> list[dict[str, Any]]:
-    """Return the predicates of an archive's runs whose process is alive, without the steps of a bump."""
+    """Return the predicates of an archive's runs that are active on this machine, without the steps of a bump."""
     active = []
     for folder in archive.bump_folders(root):
         for run in archive.read_records(folder).readable:
-            if run["state"] == "running" and run.get("parent") is None and _may_be_alive(run):
+            if run["state"] == "running" and run.get("parent") is None and _is_active(run["process"]):
                 active.append(run)
     return active
 
@@ -105,33 +99,18 @@ def require_no_other_run(root: Path, *, practice: bool) -> None:
         if bool(run["bump"]["practice"]) == practice:
             raise Refused(
                 f"A run of {run['notebook']['name']} for {run['bump']['tag'] or 'no tag'} has been active since "
-                f"{run['started']} (process {run['process']['pid']} on {run['process']['host']}, "
-                f"{run['who']['user']}). Nothing was started. Wait until it has finished, or cancel it where it was "
-                "started; the start page shows it."
+                f"{run['started']} (process {run['process']['pid']}). Nothing was started. Wait until it has "
+                "finished, or cancel it where it was started; the start page shows it."
             )
 
 
-def _may_be_alive(run: Mapping[str, Any]) -> bool:
-    if provenance.is_here(run["process"]):
-        return provenance.is_alive(run["process"])
-    return now() - parse_time(run["started"]) < _LONGEST
+def _is_active(process: Mapping[str, Any]) -> bool:
+    return provenance.is_here(process) and provenance.is_alive(process)
 
 
 def cancel(run: Mapping[str, Any]) -> None:
-    """Cancel an active run, whoever started it.  Raises RunbookError if this user or machine cannot."""
+    """Cancel an active run, whichever process started it."""
     process = run["process"]
-    if not provenance.is_here(process):
-        raise Refused(
-            f"Run {run['id']} is on the machine {process['host']} (process {process['pid']} there): cancel it "
-            "there. Nothing was done here."
-        )
-    if not provenance.is_alive(process):
-        return
-    try:
-        os.kill(int(process["pid"]), signal.SIGTERM)
-    except ProcessLookupError:
-        return
-    except PermissionError as error:
-        raise RunbookError(
-            f"Run {run['id']} belongs to {run['who']['user']}, and only they may cancel it (process {process['pid']})."
-        ) from error
+    if _is_active(process):
+        with suppress(ProcessLookupError):
+            os.kill(int(process["pid"]), signal.SIGTERM)

@@ -1,7 +1,6 @@
-"""The start of a process: inherited signals and standard streams, and modules that it will need."""
+"""The start of a process: inherited signals, and modules that it will need."""
 
 import importlib
-import os
 import signal
 import sys
 import threading
@@ -18,7 +17,7 @@ def skip_httpx_command() -> None:
 
 
 def restore() -> None:
-    """Restore the signals and streams that this process and its children rely on.
+    """Restore the signals that this process and its children rely on.
 
     While SIGCHLD is ignored, failed children look successful to Python.  A run is cancelled by SIGTERM.
     SIGINT and SIGHUP stay ignored: nohup and a shell's background jobs ask for that.
@@ -27,18 +26,3 @@ def restore() -> None:
         for number in (signal.SIGCHLD, signal.SIGTERM):
             if signal.getsignal(number) == signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    _open_closed_streams()
-
-
-def _open_closed_streams() -> None:
-    """Open /dev/null for closed standard streams; otherwise the next opened file would take their place."""
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        if getattr(sys, name) is not None:
-            continue
-        try:
-            os.fstat(number)
-        except OSError:
-            null = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
-            os.set_inheritable(null, True)
-        setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  (as long as the process lives)

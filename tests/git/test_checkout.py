@@ -48,18 +48,6 @@ def state(checkout: Checkout) -> tuple[str, ...]:
     return (*files, checkout.git("status", "--porcelain=v2", "--branch"), checkout.git("for-each-ref"))
 
 
-def test_reading_starts_no_hook_and_no_monitor(checkout: Checkout, tmp_path: Path) -> None:
-    program = checkout.path / ".git/hooks/post-index-change"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f"#!/bin/sh\ntouch '{tmp_path}/started'\nexit 1\n")
-    program.chmod(0o755)
-    checkout.git("config", "core.fsmonitor", str(program))
-    (checkout.path / "pin").touch()
-    checkout.git("grep", "old")
-    checkout.git("ls-files", "--modified")
-    assert not (tmp_path / "started").exists()
-
-
 def test_open_finds_the_top_from_a_folder_below(checkout: Checkout) -> None:
     (checkout.path / "below").mkdir()
     assert Checkout.open(checkout.path / "below") == checkout

@@ -3,7 +3,6 @@
 import os
 import signal
 import tempfile
-from datetime import timedelta
 from pathlib import Path
 
 import psutil
@@ -12,10 +11,8 @@ import small_runbooks as small
 from background_runs import SLOW, TAG, prepare, run_of, start, until
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.records import archive
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import background
-from runbook_lib.system.clock import now, stamp
 
 
 @pytest.fixture
@@ -76,43 +73,12 @@ def _has_ended(number: int) -> bool:
         return True
 
 
-def test_no_command_line_contains_parameters(place: Path) -> None:
-    launched = start(small.notebook(place / "01-a.ipynb", SLOW))
-    until(lambda: "begun" in launched.progress())
-    assert TAG not in " ".join(psutil.Process(launched.process["pid"]).cmdline())
-    launched.cancel()
-    launched.close()
-    assert run_of(place, launched).parameters["tag"] == TAG
-
-
 def test_a_run_cancelled_before_its_record_leaves_nothing(place: Path) -> None:
     launched = start(small.notebook(place / "01-a.ipynb", SLOW))
     launched.cancel()
     launched.close()
     assert launched.is_cancelled
     assert not (place / "audit").exists()
-
-
-def test_does_not_cancel_a_run_of_another_machine(place: Path) -> None:
-    launched = start(small.notebook(place / "01-a.ipynb", SLOW))
-    until(lambda: "begun" in launched.progress())
-    (run,) = background.active_runs(place / "audit")
-    with pytest.raises(RunbookError, match="machine elsewhere"):
-        background.cancel({**run, "process": {**run["process"], "host": "elsewhere"}})
-    assert not launched.has_exited
-    launched.cancel()
-    launched.close()
-
-
-@pytest.mark.parametrize(("days", "found"), [(0.5, 1), (2, 0)])
-def test_a_run_of_another_machine_is_active_for_a_day(days: float, found: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = {
-        "state": "running", "process": {"host": "elsewhere", "pid": 1, "started": 0.0},
-        "started": stamp(now() - timedelta(days=days)),
-    }  # fmt: skip
-    monkeypatch.setattr(archive, "bump_folders", lambda _: ["one"])
-    monkeypatch.setattr(archive, "read_records", lambda _: archive.BumpRecords([run], []))
-    assert len(background.active_runs(Path())) == found
 
 
 def test_cancels_a_run_of_another_process(place: Path) -> None:
