@@ -1,202 +1,238 @@
-"""Every regular expression of the library, and the texts that are worst for it."""
+"""Every regular expression of the library, the worst texts for it, and how its cost grows with their length."""
 
+import ast
+import importlib
 import math
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from re import _constants, _parser  # type: ignore[attr-defined]
-from types import FrameType
+from re import _compiler, _constants, _parser  # type: ignore[attr-defined]
+from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
-from regexes import CALLS, Use, uses
-
 import runbook_lib
+from runbook_lib.pins import finders, known_sites
+from runbook_lib.text import redact
+from runbook_lib.text.user_file import load_schema
+from runbook_lib.triage import known_problems, patterns
 
-HERE = Path(runbook_lib.__file__).resolve().parent
-#: How a pattern is tried: those that look for it anywhere try each place of a text.
-_ANCHORED = {"match": "match", "fullmatch": "fullmatch"}
+ROOT = Path(runbook_lib.__file__).resolve().parent
+_ANCHORED = ("match", "fullmatch")
 #: Patterns that a function gets, and tries at one place of a text.
 _HANDED_ON = {"recipes.quarantine._COMMENT": "fullmatch", "recipes.quarantine._SOFT": "match"}
-#: Characters of all kinds, one of which most classes hold.
-_SAMPLES = "a0 .-_/\n\t\"'<>=*`@:;,()[]{}\\\x1b#|!~+A\r\x00é"
-_REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT)
-_ALTERNATIVES = 8  # of one part of a pattern, such as names, that are tried; the others are of the same kind
-_MANY = 100  # repetitions that a bounded pattern may have without being looked at
+_CALLS = ("search", "match", "fullmatch", "sub", "subn", "split", "finditer", "findall", "compile")
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A pattern, where it stands, and how it is used."""
+    """A pattern, where it stands, and how it is used: one that is searched for is tried at each place of a text."""
 
     place: str
     pattern: re.Pattern[Any]
-    how: str
+    how: str = "search"
 
 
-USES = uses(HERE)
+# -- what the library has -----------------------------------------------------------------------------------------
+
+#: What stands for the parameters that functions put into their patterns.
+_PARAMETERS: Mapping[str, Any] = {
+    "case": "gpt3_tp1", "name": "base-image-runbook:golden-values:", "escape": r"\\", "repository": "o/r", "run": 123,
+    "pinned": SimpleNamespace(name="nvcr.io/nvidia/pytorch"), "self": SimpleNamespace(name="NAME"),
+    "longest_first": ["a-secret", "b-secret"], "start": datetime(2026, 1, 2, tzinfo=UTC),
+    "test": SimpleNamespace(case="gpt3_tp1"), "version": r"[0-9]{1,9}\.[0-9]{1,9}", "word": {"quote": '"'},
+}  # fmt: skip
+
+
+def _of_schema(node: Any) -> Iterator[str]:
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node if isinstance(node, list) else ()):
+        if key == "pattern" and isinstance(value, str):
+            yield value.removesuffix("$") + r"\Z"
+        yield from _of_schema(value)
+
+
+_SCHEMAS = (("pins", "base-image-pins"), ("slurm", "site"))
+_SITES = (*known_sites.MEGATRON_LM.pins, *known_sites.MEGATRON_BRIDGE.pins, *known_sites.ML_CONTAINERS.pins)
+_RULES = (*patterns.LINES, *patterns.WORDS)
+#: Patterns that are read from tables, with their flags, by where they are used.
+TABLES: Mapping[str, list[tuple[str, int]]] = {
+    "pins.known_sites._informational": [(it.finder.regex.pattern, 0) for it in _SITES if hasattr(it.finder, "regex")],
+    "pins.known_sites._coupling": [(it.regex.pattern, 0) for it in known_sites.MEGATRON_LM.couplings],
+    "pins.finders.literal_text": [(finders.literal_text("a {tag} b").regex.pattern, 0)],
+    "text.user_file._in_bounds": [
+        (it, 0) for package, name in _SCHEMAS
+        for it in _of_schema(dict(load_schema(f"runbook_lib.{package}", f"{name}.schema.json")))
+    ],
+    "triage.known_problems.find": [(it, re.M) for problem in known_problems.PITFALLS for it in problem.patterns],
+    "triage.patterns.LogPattern.regex": [(it.pattern, it.regex.flags & re.I) for it in _RULES],
+    "triage.patterns.LogPattern.context": [(it.context_pattern, 0) for it in _RULES if it.context_pattern],
+    "text.redact._compiled": [(it, re.ASCII) for it in redact._FORMS.values()],
+    # A person's own, which is compiled here, and tried elsewhere within a limit of time.
+    "text.untrusted_regex.named_groups": [("a", 0)],
+}  # fmt: skip
+
+
+class _Scope(dict[str, Any]):
+    """The names that a pattern is written with: what its function assigns, and parameters."""
+
+    def __init__(self, module: ModuleType, function: ast.AST | None) -> None:
+        super().__init__()
+        self._globals = vars(module)
+        self._assigned = {
+            it.targets[0].id: it.value for it in (ast.walk(function) if function else ())
+            if isinstance(it, ast.Assign) and isinstance(it.targets[0], ast.Name)
+        }  # fmt: skip
+
+    def __missing__(self, name: str) -> Any:
+        if name in _PARAMETERS:
+            return _PARAMETERS[name]
+        return self.value(self._assigned[name]) if name in self._assigned else self._globals[name]
+
+    def value(self, written: ast.AST) -> Any:
+        return eval(ast.unparse(written), self._globals, self)  # of our own source
 
 
 def expressions() -> dict[str, Expression]:
-    """All of them, by a name that tells the module and the order in it."""
-    found: dict[tuple[str, int, str], Expression] = {}
-    called = _calls()
-    for use in USES:
-        for text, flags in use.patterns:
-            pattern = re.compile(text, flags)
-            how = _how(called, use)
-            found.setdefault((repr(text), pattern.flags, how), Expression(use.place, pattern, how))
+    """All of them by their place.  Raises KeyError for one that TABLES and the source do not tell."""
+    found: dict[tuple[str | bytes, int, str], Expression] = {}
+    for file in sorted(ROOT.rglob("*.py")):
+        parts = file.relative_to(ROOT).with_suffix("").parts
+        if "re." in (text := file.read_text()) and parts[-1] not in ("__main__", "kernel_main"):
+            for it in _of_module(".".join(parts), ast.parse(text)):
+                found.setdefault((it.pattern.pattern, it.pattern.flags, it.how), it)
     return {f"{it.place}-{number}": it for number, it in enumerate(found.values())}
 
 
-def _calls() -> dict[str, set[str]]:
-    """How named patterns are called, by their name, or by module and name where they are a module's own."""
-    seen: dict[str, set[str]] = {}
-    for file in HERE.rglob("*.py"):
-        module = ".".join(file.relative_to(HERE).with_suffix("").parts)
-        text = file.read_text()
-        found = [*re.findall(r"\b(_?[A-Z][A-Z_0-9]*)\.(\w+)", text)]
-        found += [(name, how) for how, name in re.findall(r"\bre\.(\w+)\((_?[A-Z][A-Z_0-9]*)\b", text)]
-        for name, how in found:
-            if how in CALLS:
-                seen.setdefault(f"{module}.{name}" if name.startswith("_") else name, set()).add(how)
-    return seen
+def _of_module(name: str, tree: ast.Module) -> Iterator[Expression]:
+    parents = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
+    for call in ast.walk(tree):
+        how = ast.unparse(call.func).removeprefix("re.") if isinstance(call, ast.Call) else ""
+        if not isinstance(call, ast.Call) or how not in _CALLS or not ast.unparse(call.func).startswith("re."):
+            continue
+        above = [at := call]
+        while at in parents:
+            above.append(at := parents[at])
+        if how == "compile" and isinstance(above[1], ast.Attribute):
+            how = above[1].attr
+        functions = [it for it in above if isinstance(it, ast.FunctionDef | ast.ClassDef)]
+        kept = next((ast.unparse(it.targets[0]) for it in above if isinstance(it, ast.Assign)), "")
+        if kept and not functions and how == "compile":
+            how = _uses(kept, ast.unparse(tree))
+        place = ".".join([name, *(it.name for it in reversed(functions))])
+        scope = _Scope(importlib.import_module(f"{ROOT.name}.{name}"), functions[0] if functions else None)
+        flags = 0
+        for it in (*call.args[1:], *(it.value for it in call.keywords)):
+            if re.fullmatch(r"re\.[A-Z]+( \| re\.[A-Z]+)*", ast.unparse(it)):
+                flags |= scope.value(it)
+        try:
+            found = TABLES[place] if place in TABLES else [(scope.value(call.args[0]), flags)]
+        except (NameError, KeyError, AttributeError) as error:
+            raise LookupError(f"{place}: what is {ast.unparse(call.args[0])}? Add it to TABLES.") from error
+        for text, more in found:
+            at = f"{place}.{kept}".rstrip(".")
+            yield Expression(at, re.compile(text, more), _HANDED_ON.get(at, how if how in _ANCHORED else "search"))
 
 
-def _how(called: Mapping[str, set[str]], use: Use) -> str:
-    """Anchored only where all calls are; one that is handed on may be used in any way."""
-    if not use.name:
-        return use.how
-    if use.place in _HANDED_ON:
-        return _HANDED_ON[use.place]
-    hows = called.get(use.place if use.name.startswith("_") else use.name, set())
-    return _ANCHORED.get(next(iter(hows)), "search") if len(hows) == 1 else "search"
+def _uses(constant: str, text: str) -> str:
+    """How a module uses its constant: anchored only where all uses are."""
+    hows = set(re.findall(rf"\b{re.escape(constant)}\.(\w+)\(", text)) & set(_CALLS)
+    return hows.pop() if len(hows) == 1 and constant.startswith("_") else "search"
 
 
 # -- texts that are worst -----------------------------------------------------------------------------------------
+
+#: Characters of all kinds, one of which most classes hold.
+_SAMPLES = "a0 .-_/\n\t\"'<>=*`@:;,()[]{}\\\x1b#|!~+A\r\x00é"
+_REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT)
+_MANY = 100  # repetitions that a bounded pattern may have without being looked at
 
 
 def attacks(pattern: re.Pattern[Any]) -> list[tuple[str, str, str]]:
     """What stands first, what is repeated, and what comes last, so that the match fails as late as can be."""
     text = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
-    flags = pattern.flags & ~re.UNICODE if isinstance(pattern.pattern, bytes) else pattern.flags
-    tree = _parser.parse(text, flags & ~re.DEBUG)
+    tree = _parser.parse(text, pattern.flags & (re.I | re.M | re.S | re.X | re.A))
     found: dict[tuple[str, str, str], None] = {}
     # What a match begins with, and what is written out within it, again and again: each begins a match anew.
-    for part in dict.fromkeys(_fragments(tree)):
+    for part in _fragments(tree):
         found |= {("", part, "\x00"): None, ("", f"{part} ", ""): None}
-    for before, pumps in _repeats(tree, ""):
-        for pump in dict.fromkeys(pumps):
-            for after in ("", "\x00", "\n\x00"):
-                found |= {(before, pump, after): None, ("", before + pump, after): None}
-    for letter in _SAMPLES:
-        found |= {("", letter, "\x00"): None}
+    for before, pump in _repeats(tree, ""):
+        for after in ("", "\x00", "\n\x00"):
+            found |= {(before, pump, after): None, ("", before + pump, after): None}
+    found |= {("", letter, "\x00"): None for letter in _SAMPLES}
     return [it for it in found if it[1]]
 
 
-def _repeats(tree: Any, before: str) -> Iterator[tuple[str, list[str]]]:
-    """Each repetition within a pattern: the shortest text that leads there, and texts that it takes."""
+def _repeats(tree: Any, before: str) -> Iterator[tuple[str, str]]:
+    """For each repetition within a pattern the shortest text that leads there, and each of some texts that it takes."""
     for op, value in tree:
-        if op in _REPEATS:
-            low, high, body = value
-            if high == _constants.MAXREPEAT or high >= _MANY:
-                yield before, _takes(body)
+        bodies = _bodies(op, value)
+        if op in _REPEATS and value[1] >= _MANY:
+            yield from ((before, pump) for pump in _takes(value[2]))
+        for body in bodies:
             yield from _repeats(body, before)
-            before += _takes(body)[0] * min(low, 50)
-            continue
-        for inner in _inner(op, value):
-            yield from _repeats(inner, before)
-        before += _takes([(op, value)])[0]
+        before += _takes([(op, value)], tree)[0]
 
 
 def _fragments(tree: Any) -> Iterator[str]:
     """The shortest beginnings of a match, and the literal parts of a pattern."""
     before, literal = "", ""
-    for op, value in tree:
+    for op, value in [*tree, (None, None)]:
         if op is _constants.LITERAL:
             literal += chr(value)
-        else:
-            if literal:
-                yield from (before, literal)
-            literal = ""
-            bodies = [value[2]] if op in _REPEATS else _inner(op, value)[:_ALTERNATIVES]
-            for inner in bodies:
-                yield from _fragments(inner)
-                yield from (before + part for part in _fragments(inner))
-        before += _takes([(op, value)])[0]
-    if literal:
-        yield from (before, literal)
+            continue
+        if literal:
+            yield from (before + literal, literal)
+            before, literal = before + literal, ""
+        for body in _bodies(op, value)[:8]:  # of names that are alternatives, the others are of the same kind
+            for part in _fragments(body):
+                yield from (part, before + part)
+        before += _takes([(op, value)], tree)[0]
 
 
-def _inner(op: Any, value: Any) -> list[Any]:
+def _bodies(op: Any, value: Any) -> list[Any]:
+    """The patterns within a part of a pattern."""
+    if op in _REPEATS:
+        return [value[2]]
     if op is _constants.SUBPATTERN:
         return [value[3]]
     if op is _constants.BRANCH:
         return list(value[1])
     if op in (_constants.ASSERT, _constants.ASSERT_NOT):
         return [value[1]]
-    if op is _constants.ATOMIC_GROUP:
-        return [value]
-    return []
+    return [value] if op is _constants.ATOMIC_GROUP else []
 
 
-def _takes(tree: Any) -> list[str]:
+def _takes(parts: Any, tree: Any = None) -> list[str]:
     """Some texts that a part of a pattern matches, the shortest first as far as that is simple."""
     found = [""]
-    for op, value in tree:
+    for op, value in parts:
+        bodies = _bodies(op, value)
         if op is _constants.LITERAL:
             more = [chr(value)]
         elif op in (_constants.NOT_LITERAL, _constants.ANY, _constants.IN):
-            more = _class(op, value)
+            more = _letters(op, value, tree or parts)
         elif op in _REPEATS:
-            low, _, body = value
-            more = [it * min(low, 50) for it in _takes(body)] if low else ["", *_takes(body)]
-        elif op is _constants.BRANCH:
-            more = [it for branch in value[1] for it in _takes(branch)[:2]]
-        elif op is _constants.SUBPATTERN:
-            more = _takes(value[3])
-        elif op is _constants.ATOMIC_GROUP:
-            more = _takes(value)
+            low = min(value[0], 50)
+            more = [it * low for it in _takes(bodies[0])] if low else ["", *_takes(bodies[0])]
+        elif bodies and op not in (_constants.ASSERT, _constants.ASSERT_NOT):
+            more = [it for body in bodies for it in _takes(body)[: 8 // len(bodies) + 1]]
         else:  # a place or a look around, which takes nothing
             continue
         found = [one + other for one in found[:3] for other in more[:4]] or found
     return found[:8]
 
 
-def _class(op: Any, value: Any) -> list[str]:
-    def holds(letter: str) -> bool:
-        if op is _constants.ANY:
-            return letter != "\n"
-        if op is _constants.NOT_LITERAL:
-            return ord(letter) != value
-        items, wrong = list(value), False
-        if items and items[0][0] is _constants.NEGATE:
-            items, wrong = items[1:], True
-        return any(_is_of(letter, *it) for it in items) != wrong
-
-    chosen = [letter for letter in _SAMPLES if holds(letter)]
+def _letters(op: Any, value: Any, tree: Any) -> list[str]:
+    """Some characters of a class."""
+    of_class = _compiler.compile(_parser.SubPattern(tree.state, [(op, value)]))
+    chosen = [letter for letter in _SAMPLES if of_class.fullmatch(letter)]
     if not chosen and op is _constants.IN:
         kind, it = value[0]
         chosen = [chr(it if kind is _constants.LITERAL else it[0])]
     return [*chosen[:3], *(it for it in chosen[3:] if it in " \n-")][:5] or ["a"]
-
-
-def _is_of(letter: str, kind: Any, value: Any) -> bool:
-    if kind is _constants.LITERAL:
-        return ord(letter) == value
-    if kind is _constants.RANGE:
-        return bool(value[0] <= ord(letter) <= value[1])
-    tests: Mapping[Any, Callable[[str], bool]] = {
-        _constants.CATEGORY_DIGIT: str.isdigit,
-        _constants.CATEGORY_SPACE: str.isspace,
-        _constants.CATEGORY_WORD: lambda it: it.isalnum() or it == "_",
-        _constants.CATEGORY_NOT_DIGIT: lambda it: not it.isdigit(),
-        _constants.CATEGORY_NOT_SPACE: lambda it: not it.isspace(),
-        _constants.CATEGORY_NOT_WORD: lambda it: not (it.isalnum() or it == "_"),
-    }
-    return tests[value](letter)
 
 
 #: A power above this is no longer linear, whatever the machine does beside.
@@ -204,45 +240,41 @@ FLAGGED = 1.7
 
 # -- how the cost grows -------------------------------------------------------------------------------------------
 
-_PROBE, _LONG = 1_000, 8_000  # characters
-_TIMES = 4  #: So many times as long as the short text is the long one.
-_CHEAP = 0.003  # seconds for the long text: what is quadratic takes many times that
-_LIMIT = 0.3  # seconds of the processor for the probe, after which a match is taken to have no end
+_SHORT, _LONG = 2_000, 8_000  # characters
+_CHEAP = 0.002  # seconds for the short text: what is quadratic takes many times that
+_LIMIT = 0.3  # seconds of the processor for the short text, after which a match is taken to have no end
 
 
 class Endless(Exception):
     """A match that did not end within its time."""
 
 
-def exponent(it: Expression, attack: tuple[str, str, str], longest: int = _LONG) -> float:
-    """The power of the text's length by which the cost grows; 0 where it is too small to tell, infinite without end.
-
-    ``longest`` is the length of the longest text that is tried.
-    """
+def exponent(it: Expression, attack: tuple[str, str, str]) -> float:
+    """The power of the text's length by which the cost grows; 0 where it is too small to tell, infinite without end."""
     try:
-        _probe(it, attack, longest)
+        _probe(it, attack)
     except Endless:
         return math.inf
-    if _cost(it, _of_size(attack, longest), 1) < _CHEAP:
+    if _cost(it, _of_size(attack, _SHORT), 1) < _CHEAP:
         return 0.0
     # Other processes only add to what is measured, so the least of several counts.
     found = math.inf
     for _ in range(3):
-        few, many = (_cost(it, _of_size(attack, size), 3) for size in (longest // _TIMES, longest))
-        found = min(found, math.log(max(many, 1e-7) / max(few, 1e-7), _TIMES))
+        few, many = (_cost(it, _of_size(attack, size), 3) for size in (_SHORT, _LONG))
+        found = min(found, math.log(max(many, 1e-7) / max(few, 1e-7), _LONG / _SHORT))
         if found < FLAGGED:
             break
     return found
 
 
-def _probe(it: Expression, attack: tuple[str, str, str], longest: int) -> None:
-    """Try short texts, and then longer ones, on which what has no end, or is cubic, shows.  Raises Endless.
+def _probe(it: Expression, attack: tuple[str, str, str]) -> None:
+    """Try longer and longer texts, on which what has no end, or is cubic, shows.  Raises Endless.
 
     The timer makes the clock coarse, so nothing is measured while it runs.
     """
     previous = signal.signal(signal.SIGVTALRM, _stop)
     try:
-        for size in (100, _PROBE, 2 * _PROBE, 4 * _PROBE, longest):
+        for size in (100, 700, _SHORT):
             signal.setitimer(signal.ITIMER_VIRTUAL, _LIMIT)
             _cost(it, _of_size(attack, size), 1)
     finally:
