@@ -16,11 +16,10 @@ from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.clients.github import connection
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.plan import PinPlan
 from runbook_lib.practice import seed
-from runbook_lib.practice.accounts import ACCOUNTS, GITLAB_TOKEN
+from runbook_lib.practice.accounts import ACCOUNTS
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.statement import Identity
 from runbook_lib.records.step_record import StepRecord
@@ -69,10 +68,6 @@ class World:
     def github(self, token: str = "practice-token") -> GitHub:
         env = {"GITHUB_TOKEN": token, "GITHUB_API_URL": self.forge.url}
         return self.undo.enter_context(GitHub(REPOSITORY, env))
-
-    def gitlab(self, token: str = GITLAB_TOKEN) -> GitLab:
-        url = f"{self.forge.url}/gitlab"
-        return GitLab({"GITLAB_URL": url, "GITLAB_TOKEN": token, "GITLAB_PROJECT": REPOSITORY})
 
     @property
     def records(self) -> Path:

@@ -64,14 +64,6 @@ class ControlledForge(Forge):
         self._set("broken jobs", list(names))
         self._set("broken how", how)
 
-    def skip_gitlab(self, how: str = "skipped") -> None:
-        """Let GitLab skip its pipelines; "none": start none; "run": run them again."""
-        self._set("internal", how)
-
-    def protect(self, *names: str) -> None:
-        """Set the protected branches of the GitLab project; ``*`` stands for any text."""
-        self._set("protected", list(names))
-
     def disable_issues(self, disabled: bool = True) -> None:
         self.hub.has_issues = not disabled
 

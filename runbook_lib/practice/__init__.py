@@ -1,4 +1,4 @@
-"""The practice environment: a checkout, a forge, a GitLab, a registry and a CI with failures, all on this machine.
+"""The practice environment: a checkout, a forge, a second CI, a registry and a CI with failures, all on this machine.
 
 `enter` leads a notebook to it.  `start` and `reset` create and remove its folder, the practice environment.
 """

@@ -187,8 +187,7 @@ class Hub:
         return float(self.store.setting("ci seconds", self._default_seconds))
 
     def _new_run(self, **fields: Any) -> RunRecord:
-        number, internal = self.store.next("run"), self.store.setting("internal", "run")
-        return self.store.create(RunRecord, run_number=number, seconds=self.seconds, internal=internal, **fields)
+        return self.store.create(RunRecord, run_number=self.store.next("run"), seconds=self.seconds, **fields)
 
     def _dispatch(self, branch: str, tip: str, base: str, moment: float) -> None:
         """Test a branch of the repository, which happens daily and after a merge; ``base`` is its previous commit."""
@@ -266,8 +265,6 @@ class Hub:
             state = self._state(run)
             if state.status.status != "completed":
                 self.store.change(state.attempt, cancelled=self.clock())
-            if run.stopped is None:
-                self.store.change(run, stopped=self.clock())
 
     def rerun(self, state: RunState, actor: PracticeAccount) -> None:
         """Start the next attempt of a run that has ended, with the jobs that failed."""

@@ -1,4 +1,4 @@
-"""The creation of the practice repositories: the bare remote, GitLab's copy of it, and the checkout."""
+"""The creation of the practice repositories: the bare remote, its copy for the second CI, and the checkout."""
 
 from pathlib import Path
 

@@ -1,13 +1,13 @@
 """The environment variables of this process, which lead notebooks without a ``repo`` to the practice environment.
 
-The rest of the library does not know the difference: only addresses differ.
+The rest of the library does not know the difference: only addresses differ, and what answers in place of GitLab.
 """
 
 import os
 import threading
 from pathlib import Path
 
-from runbook_lib.practice.world import is_world, responds, start
+from runbook_lib.practice.world import COPY, REMOTE, REPOSITORY, is_world, responds, start
 
 #: The previous values of the variables that `enter` has set; None for a variable that did not exist.
 _previous: dict[str, str | None] = {}
@@ -29,6 +29,7 @@ def enter(repo: str) -> str:
             if value is not None:
                 os.environ[name] = value
         _previous.clear()
+        _answer_for_gitlab(None)
         return str(Path(repo).expanduser().absolute())
 
 
@@ -42,12 +43,25 @@ def environment(repo: str) -> dict[str, str]:
 def _enter_practice() -> str:
     checkout = os.environ.get("RUNBOOK_PRACTICE", "")
     services = [os.environ.get(name, "") for name in ("GITHUB_API_URL", "RUNBOOK_REGISTRY")]
-    if checkout and all(responds(url) for url in services):
-        return checkout
-    # The process that served this world has ended, but its folder still exists.
-    folder = Path(checkout).parent
-    world = start(folder if checkout and is_world(folder) else None)
-    for name, value in world.env.items():
-        _previous.setdefault(name, os.environ.get(name))
-        os.environ[name] = value
-    return str(world.checkout)
+    if not checkout or not all(responds(url) for url in services):
+        # The process that served this world has ended, but its folder may still exist.
+        folder = Path(checkout).parent
+        world = start(folder if checkout and is_world(folder) else None)
+        for name, value in world.env.items():
+            _previous.setdefault(name, os.environ.get(name))
+            os.environ[name] = value
+        checkout = str(world.checkout)
+    _answer_for_gitlab(Path(checkout).parent)
+    return checkout
+
+
+def _answer_for_gitlab(home: Path | None) -> None:
+    """Let the scripted pipelines of this world answer in place of GitLab; None: GitLab itself."""
+    # A process that only starts a world needs no HTTP.
+    from runbook_lib.clients.gitlab.client import GitLab
+    from runbook_lib.practice.second_ci import SecondCi
+
+    GitLab.scripted = None
+    if home:
+        pages = f"{os.environ['GITHUB_API_URL']}/{REPOSITORY}/commit"
+        GitLab.scripted = SecondCi(REPOSITORY, home / REMOTE, home / COPY, pages)

@@ -99,20 +99,11 @@ class LabelRecord(Record):
 class RunRecord(Record):
     """A run of the workflow; ``merge_sha`` and ``base_sha`` are those at its start.
 
-    ``pull`` is 0 for a run of a branch of the repository, ``seconds`` the duration of CI, and ``stopped`` the time of a
-    newer commit.  The other defaults are for the GitLab pipeline that starts at the same moment: ``internal`` is "run",
-    "skipped", or "none" if no pipeline starts; ``variables`` are NAME=value; jobs fail whose names contain one of
-    ``broken``, and their log contains ``how``.
+    ``pull`` is 0 for a run of a branch of the repository, and ``seconds`` the duration of CI.
     """
 
     PARENT = "pull"
-    DEFAULTS: ClassVar[Mapping[str, Any]] = {
-        "refused": False, "event": "push", "stopped": None, "internal": "run", "variables": (), "broken": (), "how": "",
-    }  # fmt: skip
-
-
-class InternalRunRecord(RunRecord):
-    """A pipeline that was started through GitLab's API, so the forge shows no run for it."""
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {"refused": False, "event": "push"}
 
 
 class AttemptRecord(Record):

@@ -28,8 +28,10 @@ from runbook_lib.practice import content, seed
 from runbook_lib.practice.accounts import GITLAB_TOKEN, TOKEN
 
 REPOSITORY = "practice/Megatron-LM"
-_CHECKOUT, _REMOTE, _GITLAB, _STATE = "Megatron-LM", "remote.git", "gitlab.git", "forge.sqlite"
-_REPOSITORIES = (_CHECKOUT, _REMOTE, _GITLAB)
+REMOTE, COPY = "remote.git", "gitlab.git"
+_CHECKOUT, _STATE = "Megatron-LM", "forge.sqlite"
+_REPOSITORIES = (_CHECKOUT, REMOTE, COPY)
+_NOWHERE = "http://127.0.0.1:9"  # GitLab's address: the scripted pipelines answer instead
 _MARKER, _LOCK = "practice-world.json", "practice-world.lock"
 _OTHER_FOLDER = "Set RUNBOOK_PRACTICE_HOME to another folder, new or empty."
 _RESET = "Run `runbook practice reset`: the next run creates a new world."
@@ -73,7 +75,7 @@ class World:
             "GITHUB_TOKEN": TOKEN,
             "RUNBOOK_REGISTRY": self.launcher.registry,
             "NGC_API_KEY": "",
-            "GITLAB_URL": f"{self.launcher.forge}/gitlab",
+            "GITLAB_URL": _NOWHERE,
             "GITLAB_TOKEN": GITLAB_TOKEN,
             "GITLAB_PROJECT": REPOSITORY,
         }
@@ -246,12 +248,12 @@ def _launch(home: Path, lock: int, undo: contextlib.ExitStack, clock: Callable[[
         command.require((2, 38), "The practice environment")
         _write_marker(home, "creating")  # until remote and checkout are complete, so that a killed run restarts
         _remove_content(home)
-        seed.create(home / _REMOTE, home / _CHECKOUT, home / _GITLAB)
+        seed.create(home / REMOTE, home / _CHECKOUT, home / COPY)
         _write_marker(home, "complete")
     if missing := [name for name in _REPOSITORIES if not (home / name).is_dir()]:
         raise RunbookError(f"{' and '.join(missing)} missing from the practice environment in {home}. {_RESET}")
     try:
-        forge = Forge(home / _STATE, home / _REMOTE, clock=clock, gitlab=home / _GITLAB)
+        forge = Forge(home / _STATE, home / REMOTE, clock=clock)
     except sqlite3.DatabaseError as error:
         raise RunbookError(f"The forge's state in {home / _STATE} cannot be read: {error}. {_RESET}") from None
     undo.callback(forge.close)

@@ -152,7 +152,7 @@ def test_a_push_to_another_forge_is_confirmed_by_its_destination(world: World) -
     form.view.confirmation.value = f"pull-request/bump/main/dev-{TAG}"
     form.view.apply.click()
     until(lambda: not form.busy)
-    assert "… waiting" in shown(form, "runbook-result"), shown(form, "runbook-error")
+    assert "The GitLab pin builds" in shown(form, "runbook-result"), shown(form, "runbook-error")
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ def test_it_is_reached_only_through_the_environment(home: Path) -> None:
             "GITHUB_TOKEN": "practice-token",
             "RUNBOOK_REGISTRY": new.launcher.registry,
             "NGC_API_KEY": "",
-            "GITLAB_URL": f"{new.launcher.forge}/gitlab",
+            "GITLAB_URL": "http://127.0.0.1:9",
             "GITLAB_TOKEN": "practice-gitlab-token",
             "GITLAB_PROJECT": "practice/Megatron-LM",
         } | dict.fromkeys(("NO_PROXY", "no_proxy"), os.environ["NO_PROXY"])

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gitlab_project
 import pytest
 from bumping import BRANCH, REPOSITORY, World, bump_to, git, world
 from hypothesis import given
@@ -16,7 +17,6 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.images.families import NEMO, NGC
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins.sites import PinnedImage
-from runbook_lib.practice.accounts import GITLAB_TOKEN
 from runbook_lib.recipes.quarantine import quarantined_rows
 from runbook_lib.steps.after_merge import base_ci, report, uncovered
 from runbook_lib.steps.after_merge.report import AfterMerge
@@ -161,23 +161,22 @@ def test_a_running_ci_on_the_base_is_waited_for_and_then_reported(merged: World)
 
 
 def test_gitlab_is_queried_if_it_is_configured(merged: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = merged
-    for name, value in (("URL", f"{at.forge.url}/gitlab"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
-        monkeypatch.setenv(f"GITLAB_{name}", value)
-    assert [it.state for it in look(at).runs] == ["waiting", "waiting"]
-    at.now[0] += 1000
-    found = look(at)
-    gitlab = found.runs[1]
-    assert gitlab.state in ("passed", "failed")
-    assert gitlab.detail.startswith(f"Pipeline {gitlab.pipeline} of {found.merged[:10]}")
-    commands = {str(row["next"]) for row in found.uncovered if "in GitLab" in str(row["why"])}
-    (command,) = commands
-    assert command.startswith(
-        "environment/run papermill runbooks/05-golden-values.ipynb -r tag 26.04-py3 -r source gitlab"
-    )
-    assert f"run_id {gitlab.pipeline}," in command
-    monkeypatch.setenv("GITLAB_TOKEN", "wrong")
-    assert (look(at).runs[1].state, outcome(at)[0]) == ("skipped", "done")
+    at, tip = merged, git(merged.remote, "rev-parse", "main")
+    with gitlab_project.served({"pipelines": [gitlab_project.pipeline(7, tip, "running")]}, REPOSITORY) as project:
+        project.configure(monkeypatch)
+        assert [it.state for it in look(at).runs] == ["waiting", "waiting"]
+        at.now[0] += 1000
+        project.replies["pipelines"] = [gitlab_project.pipeline(7, tip, "success")]
+        found = look(at)
+        assert (found.runs[1].state, found.runs[1].pipeline) == ("passed", 7)
+        assert found.runs[1].detail.startswith(f"Pipeline 7 of {found.merged[:10]}")
+        (command,) = {str(row["next"]) for row in found.uncovered if "in GitLab" in str(row["why"])}
+        assert command.startswith(
+            "environment/run papermill runbooks/05-golden-values.ipynb -r tag 26.04-py3 -r source gitlab"
+        )
+        assert "run_id 7," in command
+        monkeypatch.setenv("GITLAB_TOKEN", "wrong")
+        assert (look(at).runs[1].state, outcome(at)[0]) == ("skipped", "done")
 
 
 def test_a_run_of_a_later_commit_counts_as_it_holds_the_merge(merged: World) -> None:

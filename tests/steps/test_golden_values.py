@@ -10,16 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import gitlab_project
 import pytest
 from bisect_world import read_offer
-from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
+from bumping import REPOSITORY, World, bump_to, git, world
+from stores import packed
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import noise, shifts
 from runbook_lib.golden.file_names import FOLDER
-from runbook_lib.practice.ci import evidence
+from runbook_lib.practice.ci import evidence, measure
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import golden_values
 from runbook_lib.steps.golden_values import RefreshPlan
@@ -394,24 +396,29 @@ def test_a_contributor_without_rights_waits_for_a_maintainer(at: World) -> None:
 # -- GitLab ------------------------------------------------------------------------------------------------------
 
 
+NIGHTLY = f"{FOLDER}/gpt/gpt3_mcore_tp1_pp4/golden_values_dev_dgx_h100.json"
+
+
 @pytest.fixture
-def gitlab(at: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    """The same, with what the environment says of the GitLab that mirrors it."""
-    monkeypatch.setenv("GITLAB_URL", f"{at.forge.url}/gitlab")
-    monkeypatch.setenv("GITLAB_TOKEN", GITLAB_TOKEN)
-    monkeypatch.setenv("GITLAB_PROJECT", REPOSITORY)
-    return at
+def gitlab(at: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """The same, with a GitLab that mirrors it: a test drifted there that GitHub does not run."""
+    values = measure.remeasure((at.checkout.path / NIGHTLY).read_text(), "drift", "26.04")
+    inside = "results/iteration=0/restart=0/assets/basic/gpt3-mcore-tp1-pp4-dev-dgx-h100"
+    archive = packed({f"{inside}/golden_values_dev_dgx_h100.json": values.encode()})
+    replies = gitlab_project.with_test(at.head(), "gpt3_mcore_tp1_pp4", archive)
+    with gitlab_project.served(replies, REPOSITORY) as project:
+        project.configure(monkeypatch)
+        yield at
 
 
 def test_values_of_the_scopes_that_github_never_runs_come_from_gitlab(gitlab: World) -> None:
     step05(gitlab, mode="apply")  # GitHub's
-    ran = step05(gitlab, mode="apply", source="gitlab", only_failing=False)
+    ran = step05(gitlab, mode="apply", source="gitlab")
     assert ran.found.ci_run.source is not None
-    assert ran.found.ci_run.source.name.startswith("pipeline ")
-    assert f"{FOLDER}/gpt/gpt3_mcore_tp1_pp4/golden_values_dev_dgx_h100.json" in changed(gitlab)  # a nightly test
-    reasons = {it.file: it.reason for it in ran.found.coverage if not it.covered}
-    assert not [reason for reason in reasons.values() if reason.startswith(("runs nightly", "GitHub never"))]
-    again = step05(gitlab, mode="apply", source="gitlab", run_id=ran.found.ci_run.url.rpartition("/")[2])
+    assert ran.found.ci_run.source.name == "pipeline 1"
+    assert NIGHTLY in changed(gitlab)
+    assert NIGHTLY not in [it.file for it in ran.found.coverage if not it.covered]
+    again = step05(gitlab, mode="apply", source="gitlab", run_id="1")
     assert again.plan.edits == ()
     assert gitlab.effects() == []
 
@@ -431,10 +438,9 @@ def test_an_unreachable_gitlab_is_reported(
 
 
 def test_a_pipeline_of_another_commit_is_refused(gitlab: World) -> None:
-    number = gitlab.gitlab().pipelines(git(gitlab.remote, "rev-parse", "bump/main/dev-26.04-py3"))[0].id
     step05(gitlab, allow="partial-round", accept=f"{REGRESSION}: diverges: right")
     with pytest.raises(Refused, match="allow=older-run"):
-        step05(gitlab, source="gitlab", run_id=str(number))
+        step05(gitlab, source="gitlab", run_id="1")
 
 
 def test_a_foreign_commit_on_the_branch_is_not_pushed(at: World) -> None:
@@ -511,15 +517,11 @@ def test_a_detached_head_and_unknown_runs_are_refused(feature: World) -> None:
 
 def test_a_pipeline_of_gitlab_without_a_bump(gitlab: World) -> None:
     git(gitlab.checkout.path, "switch", "-qc", "feature", "bump/main/dev-26.04-py3")
-    number = gitlab.gitlab().pipelines(git(gitlab.remote, "rev-parse", "bump/main/dev-26.04-py3"))[0].id
-    url = gitlab.gitlab().pipeline(number).url
-    ran = step05(gitlab, tag="", run_id=url, mode="apply", only_failing=False)
+    ran = step05(gitlab, tag="", run_id="https://gitlab.example.com/p/-/pipelines/1", mode="apply")
     assert ran.found.ci_run.source is not None
     assert ran.found.ci_run.source.gitlab
-    assert f"{FOLDER}/gpt/gpt3_mcore_tp1_pp4/golden_values_dev_dgx_h100.json" in changed(gitlab)
-    assert (
-        step05(gitlab, tag="", run_id=str(number), source="gitlab", mode="apply", only_failing=False).plan.edits == ()
-    )
+    assert changed(gitlab) == [NIGHTLY]
+    assert step05(gitlab, tag="", run_id="1", source="gitlab", mode="apply").plan.edits == ()
 
 
 # -- what a review found -----------------------------------------------------------------------------------------
@@ -704,7 +706,6 @@ def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:
 
 def test_gitlabs_values_need_the_bumps_branch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with world(tmp_path) as at:
-        for name, value in (("URL", f"{at.forge.url}/gitlab"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
-            monkeypatch.setenv(f"GITLAB_{name}", value)
+        monkeypatch.setenv("GITLAB_URL", "http://127.0.0.1:9")
         step05(at, mode="apply", source="gitlab")
         assert (at.effects(), at.outcome()[:18]) == ([], "waiting for branch")

@@ -242,7 +242,7 @@ def told(world: World) -> Iterator[None]:
     answer = Forge.answer
 
     def watched(forge: Forge, request: Request) -> Response:
-        if forge.url == world.address.get("GITHUB_API_URL") and request.path.startswith(("/gitlab/", "/repos/")):
+        if forge.url == world.address.get("GITHUB_API_URL") and request.path.startswith("/repos/"):
             changing = request.method != "GET"
             world.moments.come(f"{request.method} {request.path}", changing)
             given = answer(forge, request)

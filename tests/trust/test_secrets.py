@@ -26,7 +26,6 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.practice.accounts import ENGINEER
 from runbook_lib.practice.ci import transcripts
 from runbook_lib.practice.github.server import Forge
-from runbook_lib.practice.gitlab import api
 from runbook_lib.practice.registry.server import RegistryServer
 from runbook_lib.records.verify import verify
 from runbook_lib.system import provenance
@@ -95,7 +94,6 @@ def bench(home: Path, seed: object) -> Iterator[Bench]:
             (home / name).mkdir()
         (home / "user" / ".gitconfig").write_text((Path(os.environ["HOME"]) / ".gitconfig").read_text())
         at.forge.issue_token(held["GitHub classic"], Token(ENGINEER))
-        patch.setattr(api, "GITLAB_TOKEN", held["GitLab personal"])
         for name, value in {
             "HOME": str(home / "user"), "TMPDIR": str(home / "tmp"), "PYTHONPATH": str(provenance.ROOT),
             "GITHUB_API_URL": at.forge.url, "GITHUB_TOKEN": held["GitHub classic"], "RUNBOOK_REGISTRY": images.url,

@@ -15,13 +15,12 @@ from runbook_lib.records.verify import verify
 BRANCH = f"bump/main/dev-{TAG}"
 PINS = (".gitlab/stages/01.build.yml", "docker/.ngc_version.dev", "docker/Dockerfile.ci.dev")
 _CASES = "tests/functional_tests/test_cases/"
-_GOLDEN = {
+#: What one commit refreshes: all that drifts.
+GOLDEN = {
     f"{_CASES}{case}/golden_values_dev_dgx_{platform}.json"
     for case in ("gpt/gpt3_mcore_te_tp1_pp1", "moe/gpt3_moe_mcore_te_ep8")
     for platform in ("h100", "gb200")
 } | {f"{_CASES}hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json"}
-#: What one commit refreshes: all that drifts on GitHub, or what runs on GitLab alone.
-GOLDEN = (_GOLDEN, {f"{_CASES}gpt/gpt3_mcore_tp1_pp4/golden_values_dev_dgx_h100.json"})
 RECIPES = {"tests/test_utils/recipes/h100/gpt.yaml", "tests/test_utils/recipes/h100/moe.yaml"}
 FILED = ("CI failure with base image", "CI failure on main")
 _TAGS = re.compile(r"nvcr\.io/nvidia/pytorch:(26\.0[24]-py3)")
@@ -34,7 +33,7 @@ def at_any_moment(world: World) -> None:
     for place in (world.checkout, world.remote):
         _commits(place)
     _forge(world)
-    for file in (*PINS, *GOLDEN[0], *GOLDEN[1]):
+    for file in (*PINS, *GOLDEN):
         text = (world.checkout / file).read_text()
         assert len(set(_TAGS.findall(text))) == 1 if file in PINS else json.loads(text), file
     for written in (*world.folder.glob("out.ipynb"), *world.audit.rglob("*.json"), *world.audit.rglob("*.ipynb")):
@@ -55,7 +54,7 @@ def _commits(place: Path) -> None:
         tags = {tag for file in PINS for tag in _TAGS.findall(git(place, "show", f"{commit}:{file}"))}
         assert tags == {TAG}, commit
         changed = set(git(place, "show", "--format=", "--name-only", "--no-renames", commit).split("\n"))
-        assert changed in (set(PINS), RECIPES, *GOLDEN), changed
+        assert changed in (set(PINS), RECIPES, GOLDEN), changed
 
 
 def held(world: World) -> tuple[list[TicketRecord], list[CommentRecord]]:
@@ -96,7 +95,7 @@ def at_the_end(world: World, killed: Iterable[tuple[Path, int]] = ()) -> None:
     assert locks(world) == []
     assert git(world.checkout, "rev-parse", BRANCH) == git(world.remote, "rev-parse", BRANCH)
     changed = set(git(world.checkout, "diff", "--name-only", f"main...{BRANCH}").split("\n"))
-    assert {*PINS, *GOLDEN[0], *RECIPES} <= changed
+    assert {*PINS, *GOLDEN, *RECIPES} <= changed
     assert pulls(world) == 1
     assert len([it for it in held(world)[0] if it.title.startswith(FILED)]) == 2
     problems, counts = verify(world.audit)

@@ -69,9 +69,8 @@ class Bridge:
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch and its newest commit; ``protected`` as reported by GitLab."""
+    """A branch's newest commit; ``protected`` as reported by GitLab."""
 
-    name: str
     commit: str
     title: str
     author: str
@@ -85,7 +84,6 @@ class Project:
 
     path: str
     default_branch: str
-    url: str
     addresses: tuple[str, ...]
 
 
@@ -143,7 +141,7 @@ def branch_of(data: Any) -> Branch:
     """Return a branch of the repository."""
     commit = data["commit"]
     return Branch(
-        _line(data["name"]), str(commit["id"]), _line(commit.get("title")), _line(commit.get("author_name")),
+        str(commit["id"]), _line(commit.get("title")), _line(commit.get("author_name")),
         _line(commit.get("committed_date")), data.get("protected") is not False,
     )  # fmt: skip
 
@@ -152,6 +150,6 @@ def project_of(data: Any) -> Project:
     """Return the project itself."""
     addresses = (data.get(name) for name in ("ssh_url_to_repo", "http_url_to_repo"))
     return Project(
-        str(data["path_with_namespace"]), str(data.get("default_branch") or ""), str(data["web_url"]),
+        str(data["path_with_namespace"]), str(data.get("default_branch") or ""),
         tuple(str(address) for address in addresses if address),
     )  # fmt: skip

@@ -46,8 +46,8 @@ def _repeats(job: Planned) -> list[Planned]:
     return [job]
 
 
-def archive(job: Planned, golden: Mapping[str, str], started: float, folder: str = "") -> bytes:
-    """Return the artifact, a zip archive: golden values and the output of each rank, below ``folder``."""
+def archive(job: Planned, golden: Mapping[str, str], started: float) -> bytes:
+    """Return the artifact, a zip archive: golden values and the output of each rank."""
     members = dict(golden)
     logs = "" if job.kind == "unit" else "logs/"
     for name, text in outputs(job).items():
@@ -55,7 +55,7 @@ def archive(job: Planned, golden: Mapping[str, str], started: float, folder: str
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, text in members.items():
-            entry = zipfile.ZipInfo(f"{folder}{name}", datetime.fromtimestamp(started, UTC).timetuple()[:6])
+            entry = zipfile.ZipInfo(name, datetime.fromtimestamp(started, UTC).timetuple()[:6])
             entry.compress_type = zipfile.ZIP_DEFLATED
             packed.writestr(entry, text)
     return buffer.getvalue()

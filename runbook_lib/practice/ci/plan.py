@@ -27,11 +27,9 @@ Cause = Literal["", "drift", "hang", "memory", "nccl", "regression", "slower", "
 Conclusion = Literal["success", "failure", "cancelled", "skipped"]
 
 #: The effect of a new base image on a test.  Every other test passes without a change that CI checks.
-#: ``gpt3_mcore_tp1_pp4`` runs on GitLab only.
 FATES: Mapping[str, Cause] = {
     "gpt/gpt3_mcore_te_tp1_pp1": "drift",
     "gpt/gpt3_mcore_te_tp4_pp1_long": "hang",
-    "gpt/gpt3_mcore_tp1_pp4": "drift",
     "moe/gpt3_moe_mcore_te_ep8": "drift",
     "moe/gpt3_moe_mcore_tp2_ep4_memory": "memory",
     "hybrid/hybrid_mr_tp2_cp2": "regression",
@@ -90,8 +88,6 @@ class Planned:
     model: str = ""
     test_case: str = ""
     compares: bool = False  # True if it compares golden values when it finishes
-    environment: str = "dev"
-    allow_failure: bool = False
     detail: str = ""  # text in the log in addition to the cause
 
     @property
@@ -142,8 +138,8 @@ def plan(at: Situation) -> tuple[Planned, ...]:
     functional: list[Planned] = []
     for platform in platforms:
         units += _unit_jobs(at, recipe_rows, platform)
-        for row in reversed(select(recipe_rows, _SCOPES[at.selection.scope], "dev", platform)):
-            functional.append(functional_job(at, row, "dev", platform))
+        for row in reversed(select(recipe_rows, _SCOPES[at.selection.scope], platform)):
+            functional.append(_functional_job(at, row, platform))
     if "dgx_gb200" not in platforms:
         functional.append(_skipped(replace(_framed(at, "functional"), platform="dgx_gb200"), 0.6 * at.seconds))
     return _with_needs([*jobs.values(), *units, _framed(at, "gate"), *functional, _framed(at, "result")])
@@ -178,13 +174,11 @@ def _framed(at: Situation, kind: str, *names: str) -> Planned:
     return Planned(name, kind, appears, starts, ends, "success")
 
 
-def select(
-    recipe_rows: Iterable[RecipeRow], scopes: Collection[str], environment: str, platform: str
-) -> list[RecipeRow]:
+def select(recipe_rows: Iterable[RecipeRow], scopes: Collection[str], platform: str) -> list[RecipeRow]:
     """Return the rows of the functional tests in one of these scopes, each test once."""
     selected = {}
     for row in recipe_rows:
-        if row.stands_for(environment, platform) and any(cell.value in scopes for cell in row.scopes):
+        if row.stands_for("dev", platform) and any(cell.value in scopes for cell in row.scopes):
             selected[row.model, row.case] = row
     return [row for _, row in sorted(selected.items())]
 
@@ -200,13 +194,13 @@ def _unit_jobs(at: Situation, recipe_rows: Iterable[RecipeRow], platform: str) -
         yield replace(job, name=name, platform=platform, test_case=bucket, ends=_staggered(job, name))
 
 
-def functional_job(at: Situation, row: RecipeRow, environment: str, platform: str) -> Planned:
+def _functional_job(at: Situation, row: RecipeRow, platform: str) -> Planned:
     """Return the job of a functional test, with its outcome."""
     job = _framed(at, "functional", row.model, row.case)
-    job = replace(job, platform=platform, model=row.model, test_case=row.case, environment=environment)
+    job = replace(job, platform=platform, model=row.model, test_case=row.case)
     # A lightweight test trains four steps and compares nothing.
     compares, ends = not at.selection.lightweight, _staggered(job, job.name + platform)
-    job = replace(job, ends=ends, compares=compares, allow_failure=row.allow_failure)
+    job = replace(job, ends=ends, compares=compares)
     cause = _fate(at, job)
     if job.cause == "broken" or cause in ("memory", "nccl"):
         return replace(job, conclusion="failure", cause=job.cause or cause)
@@ -235,7 +229,7 @@ def measured(at: Situation, job: Planned) -> dict[str, str]:
     They depend only on those of the base commit, the test, the platform and the image, so that each run of the same
     commit measures the same.  An LTS run measures on an entirely different image, and calls its files *dev* anyway.
     """
-    prefix = f"{TEST_CASES}/{job.model}/{job.test_case}/golden_values_{job.environment}_{job.platform}"
+    prefix = f"{TEST_CASES}/{job.model}/{job.test_case}/golden_values_dev_{job.platform}"
     cause = _fate(at, job)
     kind: measure.Kind = "same"
     if at.selection.image == "lts" or cause in ("drift", "hang"):

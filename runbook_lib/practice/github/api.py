@@ -71,9 +71,9 @@ class ApiCall:
             content = {"total_count": len(entries), **more, key: content}
         return json_response(content, headers=headers)
 
-    def select_page(self, entries: Sequence[T], size: int = 30) -> tuple[Sequence[T], dict[str, str]]:
+    def select_page(self, entries: Sequence[T]) -> tuple[Sequence[T], dict[str, str]]:
         """Return the entries of the requested page, and the header ``Link`` that leads to the next."""
-        size = max(1, min(100, self.request.args.get("per_page", size, type=int)))
+        size = max(1, min(100, self.request.args.get("per_page", 30, type=int)))
         number = max(1, self.request.args.get("page", 1, type=int))
         headers = {}
         if number * size < len(entries):

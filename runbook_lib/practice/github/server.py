@@ -15,12 +15,9 @@ from werkzeug.wrappers import Request, Response
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.accounts import ENGINEER, TOKEN
-from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.github import actions, code, pulls, tickets
 from runbook_lib.practice.github.api import ApiCall, Route
 from runbook_lib.practice.github.pages import PAGES
-from runbook_lib.practice.gitlab.api import PREFIX as GITLAB
-from runbook_lib.practice.gitlab.api import PracticeGitLab
 from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.serving import STORAGE, ApiError, LoopbackServer, NumberConverter, json_response, not_found
 from runbook_lib.practice.state import Store
@@ -60,21 +57,19 @@ class Forge:
 
     def __init__(
         self, state: Path, remote: Path, *, repository: str = "practice/Megatron-LM",
-        clock: Callable[[], float] = time.time, forks: Mapping[str, Path] | None = None, gitlab: Path | None = None,
+        clock: Callable[[], float] = time.time, forks: Mapping[str, Path] | None = None,
         ci_seconds: float | None = None,
     ) -> None:  # fmt: skip
         """Serve the bare git repository ``remote``; ``state`` is the forge's SQLite file.
 
-        ``forks`` are the bare repositories of other owners, and ``gitlab`` is that of the GitLab project if it is
-        another one.  The previous port is used if it is free.  The CI takes ``ci_seconds``, by default
-        RUNBOOK_PRACTICE_CI_SECONDS or 20 s.  Raises RunbookError for a state of another version or an invalid
-        duration, and sqlite3.DatabaseError for a file that is not a database.
+        ``forks`` are the bare repositories of other owners.  The previous port is used if it is free.  The CI takes
+        ``ci_seconds``, by default RUNBOOK_PRACTICE_CI_SECONDS or 20 s.  Raises RunbookError for a state of another
+        version or an invalid duration, and sqlite3.DatabaseError for a file that is not a database.
         """
         seconds = ci_seconds or _ci_seconds()
         store = Store(state)
         self.hub = Hub(store, remote, forks or {}, repository, clock, seconds)
         self.tokens = {TOKEN: ENGINEER}
-        self._gitlab = PracticeGitLab(self.hub, BareRepository(gitlab or remote))
         with store.transaction():
             last_port = int(store.setting("port", 0))
             self._server = LoopbackServer(self.answer, last_port, name="practice forge")
@@ -96,8 +91,6 @@ class Forge:
         """Answer one request in one transaction of the state, which an error undoes."""
         try:
             with self.hub.store.transaction():
-                if request.path.startswith(f"{GITLAB}/"):
-                    return self._gitlab.answer(request)
                 if request.path.startswith(STORAGE):
                     return self.hub.storage.get(request, self.hub.clock())
                 response = self.answer_api(request)

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import gitlab_project
 import pytest
 from bisect_world import read_offer
-from bumping import GITLAB_TOKEN, REPOSITORY, World, bump_to, git, world
+from bumping import REPOSITORY, World, bump_to, git, world
 from test_golden_values import REGRESSION, after_first_run, step05
 
 from runbook_lib.clients.github.client import GitHub
@@ -417,19 +418,23 @@ def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPa
     assert [it.name for it in look(at, allow=unseen).missing] == ["an open issue for every broken test"]
 
 
-@pytest.mark.parametrize(("how", "ok"), [("run", False), ("skipped", False), ("none", False)])
+@pytest.mark.parametrize(
+    ("statuses", "ok", "says"),
+    [
+        ([], False, "has no pipeline"), (["skipped"], False, "skipped"), (["failed"], False, "failed"),
+        (["running"], False, "running"), (["success"], True, "success"),
+    ],
+)  # fmt: skip
 def test_gitlabs_pipeline_counts_where_there_is_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, ok: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statuses: list[str], ok: bool, says: str
 ) -> None:
     with world(tmp_path) as at:
-        for name, value in (("URL", f"{at.forge.url}/gitlab"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
-            monkeypatch.setenv(f"GITLAB_{name}", value)
-        at.forge.skip_gitlab(how)
         at.open_pr()
-        step05(at, let_go=True)
-        at.now[0] += 1000
-        (item,) = [it for it in look(at).requirements if "GitLab" in it.name]
-        assert item.ok is ok
+        replies = {"pipelines": [gitlab_project.pipeline(1, at.head(), status) for status in statuses]}
+        with gitlab_project.served(replies, REPOSITORY) as project:
+            project.configure(monkeypatch)
+            (item,) = [it for it in look(at).requirements if "GitLab" in it.name]
+        assert (item.ok, says in item.detail) == (ok, True)
 
 
 def test_a_preview_makes_no_query(at: World) -> None:
@@ -498,8 +503,7 @@ def test_a_text_that_github_rejects_stops_nothing(at: World) -> None:
 
 @pytest.mark.slow
 def test_a_failed_query_hides_no_other_item(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("URL", "http://127.0.0.1:9"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
-        monkeypatch.setenv(f"GITLAB_{name}", value)
+    gitlab_project.Project(name=REPOSITORY, url="http://127.0.0.1:9").configure(monkeypatch)
     names = [it.name for it in look(at).missing]
     assert names[-1] == "a green pipeline on GitLab"
     assert "a green CI run of the head commit" in names
@@ -508,12 +512,24 @@ def test_a_failed_query_hides_no_other_item(at: World, monkeypatch: pytest.Monke
 def test_the_jobs_of_a_pipeline_are_compared_with_that_of_the_base_commit(
     at: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("URL", f"{at.forge.url}/gitlab"), ("TOKEN", GITLAB_TOKEN), ("PROJECT", REPOSITORY)):
-        monkeypatch.setenv(f"GITLAB_{name}", value)
-    state = pull_request.read_state(bump_branch.find(at.checkout, bump_to(mode="preview")), at.github())
-    jobs = failures.triage(run_choice.choose_run(state, source="gitlab")).jobs
-    results = {(job.test, job.platform): job.on_base for job in jobs}
-    failing = {test for (test, _), result in results.items() if result.state == "failing"}
-    assert failing == {f"moe/{MEMORY}"}
+    branch = bump_branch.find(at.checkout, bump_to(mode="preview"))
+    replies: dict[str, Any] = {}
+    for number, hang in ((2, "failed"), (4, "success")):
+        jobs = (10 * number, HANG, hang, "gpt"), (10 * number + 1, MEMORY, "failed", "moe")
+        replies[f"pipelines/{number}/jobs"] = [
+            gitlab_project.job(id, name, status, stage=stage, artifacts_file=None) for id, name, status, stage in jobs
+        ]
+        replies[f"jobs/{10 * number}/trace"] = b"Watchdog caught collective operation timeout\n"
+        replies[f"jobs/{10 * number + 1}/trace"] = b"torch.OutOfMemoryError: CUDA out of memory.\n"
+    for number, commit in ((1, at.head()), (3, branch.base_commit)):
+        replies[f"pipelines/{number}"] = gitlab_project.pipeline(number, commit)
+        replies[f"pipelines/{number}/bridges"] = [gitlab_project.bridge("functional:run_dev_dgx_h100", number + 1)]
+    replies["pipelines"] = [replies["pipelines/1"], replies["pipelines/3"]]
+    with gitlab_project.served(replies, REPOSITORY) as project:
+        project.configure(monkeypatch)
+        state = pull_request.read_state(branch, at.github())
+        diagnosed = failures.triage(run_choice.choose_run(state, source="gitlab")).jobs
+    results = {(job.test, job.platform): job.on_base for job in diagnosed}
+    assert {test for (test, _), result in results.items() if result.state == "failing"} == {f"moe/{MEMORY}"}
     new = results[f"gpt/{HANG}", "dgx_h100"]
-    assert (new.state, new.sentence[:54]) == ("new", "new with this image: it passes on main (pipeline 10000")
+    assert (new.state, new.sentence[:53]) == ("new", "new with this image: it passes on main (pipeline 3 of")

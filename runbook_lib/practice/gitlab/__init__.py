@@ -1,1 +1,0 @@
-"""The GitLab of the practice environment."""

@@ -1,0 +1,193 @@
+"""A small GitLab with recorded replies, served on this machine, and the scripted pipelines of practice with faults."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import httpx
+import pytest
+from loopback import serving
+
+TOKEN = "secret-of-gitlab"
+
+
+def _fields(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+_PIPELINE = _fields(
+    "before_sha committed_at coverage created_at detailed_status duration finished_at id iid name project_id "
+    "queued_duration ref sha source started_at status tag updated_at user web_url yaml_errors"
+)
+_JOB = _fields(
+    "allow_failure artifacts artifacts_expire_at artifacts_file commit coverage created_at downstream_pipeline "
+    "duration failure_reason finished_at id name pipeline project queued_duration ref runner stage started_at status "
+    "tag tag_list user web_url"
+)
+_COMMIT = _fields(
+    "author_email author_name authored_date committed_date committer_email committer_name created_at id message "
+    "parent_ids short_id title web_url"
+)
+#: Path in a project → the fields of its objects that the documentation of GitLab's REST API (version 4) names.
+PUBLISHED: Mapping[str, frozenset[str]] = {
+    "": _fields("default_branch http_url_to_repo path_with_namespace ssh_url_to_repo web_url"),
+    "protected_branches": _fields("id name"),
+    "repository/branches/.+": _fields("commit name protected web_url"),
+    "pipelines?(/[0-9]+)?": _PIPELINE,
+    "pipelines/[0-9]+/variables": _fields("key raw value variable_type"),
+    "pipelines/[0-9]+/(bridges|jobs)": _JOB,
+}
+_NESTED = {"commit": _COMMIT, "downstream_pipeline": _PIPELINE, "artifacts_file": _fields("filename size")}
+
+
+def require_published(path: str, reply: Any) -> None:
+    """Fail if a reply has a field that GitLab does not document."""
+    (known,) = [PUBLISHED[pattern] for pattern in PUBLISHED if re.fullmatch(pattern, path)]
+    for entry in reply if isinstance(reply, list) else [reply]:
+        assert entry.keys() <= known, (path, entry.keys() - known)
+        for name, fields in _NESTED.items():
+            assert (entry.get(name) or {}).keys() <= fields, (path, name)
+
+
+def pipeline(number: int, sha: str, status: str = "failed", **more: Any) -> dict[str, Any]:
+    shown = {"id": number, "sha": sha, "ref": "main", "status": status, "source": "push"}
+    return {**shown, "web_url": f"https://gitlab.example.com/p/-/pipelines/{number}", **more}
+
+
+def bridge(name: str, started: int | None, status: str = "failed") -> dict[str, Any]:
+    return {"id": 1, "name": name, "status": status, "downstream_pipeline": {"id": started} if started else None}
+
+
+def job(number: int, name: str, status: str = "failed", **more: Any) -> dict[str, Any]:
+    shown = {"id": number, "name": name, "stage": "gpt", "status": status, "web_url": ""}
+    return {**shown, "artifacts_file": {"size": 1}, "artifacts_expire_at": None, **more}
+
+
+@dataclass
+class Project:
+    """The replies of a project by path: a list comes in pages of two, bytes are a file; ``statuses`` come first."""
+
+    replies: dict[str, Any] = field(default_factory=dict)
+    name: str = "adlr/megatron-lm"
+    url: str = ""
+    statuses: list[int] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    posts: list[Any] = field(default_factory=list)
+    tokens: list[str | None] = field(default_factory=list)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"GITLAB_URL": self.url, "GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": self.name}
+
+    def respond(self, address: str, token: str | None) -> tuple[int, dict[str, str], bytes]:
+        """Return the status, the headers and the body for an address."""
+        self.tokens.append(token)
+        path, _, query = address.partition("?")
+        inner = path.partition(f"/{self.name.replace('/', '%2F')}")[2].strip("/")
+        status, headers = self.statuses.pop(0) if self.statuses else 200, dict(self.headers)
+        reply, asked = self.replies.get(inner), httpx.QueryParams(query)
+        if token != TOKEN or reply is None:
+            return 401 if token != TOKEN else 404, headers, b"{}"
+        if isinstance(reply, bytes):
+            return status, headers, reply
+        if inner == "pipelines":
+            reply = [entry for entry in reply if entry["sha"] == asked["sha"]]
+        if isinstance(reply, list):
+            page = int(asked.get("page", 1))
+            if 2 * page < len(reply):
+                headers["Link"] = f'<{self.url}{path}?page={page + 1}>; rel="next"'
+            reply = reply[2 * page - 2 : 2 * page]
+        return status, headers, json.dumps(reply).encode()
+
+    def configure(self, patch: pytest.MonkeyPatch) -> None:
+        """Set the environment variables that lead to it."""
+        for name, value in self.env.items():
+            patch.setenv(name, value)
+
+
+@contextmanager
+def served(replies: Mapping[str, Any] | None = None, name: str = "adlr/megatron-lm") -> Iterator[Project]:
+    """Serve a project with these replies."""
+    project = Project(dict(replies or {}), name)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, headers, body = project.respond(self.path, self.headers.get("PRIVATE-TOKEN"))
+            self.send_response(status)
+            for header, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(header, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            project.posts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with serving(Handler) as project.url:
+        yield project
+
+
+def with_test(head: str, test: str, archive: bytes, status: str = "failed") -> dict[str, Any]:
+    """Return the replies of a project with one pipeline, in which one functional test of dev ran on dgx_h100."""
+    return {
+        "pipelines": [pipeline(1, head, status)],
+        "pipelines/1": pipeline(1, head, status),
+        "pipelines/1/bridges": [bridge("functional:run_dev_dgx_h100", 2, status)],
+        "pipelines/2/jobs": [job(21, test, status, artifacts_file={"size": len(archive)})],
+        "jobs/21/artifacts": archive,
+    }
+
+
+@dataclass
+class Fault:
+    """A reply to the next ``times`` requests like this; if it is ``late``, the request takes effect before."""
+
+    method: str
+    path: str
+    status: int
+    content: Any = None
+    times: int = 1
+    late: bool = False
+
+
+class Faulty(httpx.BaseTransport):
+    """Scripted pipelines with faults; they are under way the next ``running`` times that somebody looks at one."""
+
+    def __init__(self, scripted: httpx.BaseTransport) -> None:
+        self._scripted = scripted
+        self.faults: list[Fault] = []
+        self.running = 0
+        self.started: list[dict[str, str]] = []
+
+    def fail(self, method: str, path: str, status: int, content: Any = None, **options: Any) -> None:
+        self.faults.append(Fault(method, path, status, content, **options))
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if request.headers.get("PRIVATE-TOKEN") != TOKEN:
+            return httpx.Response(401, json={})
+        for fault in self.faults:
+            if fault.times and fault.method == request.method and re.search(fault.path, request.url.path):
+                fault.times -= 1
+                if fault.late:
+                    self._answer(request)
+                return httpx.Response(fault.status, json=fault.content)
+        return self._answer(request)
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            asked = json.loads(request.read())
+            self.started.append({entry["key"]: entry["value"] for entry in asked["variables"]})
+        response = self._scripted.handle_request(request)
+        if response.status_code == 200:
+            require_published(request.url.path.partition("/Megatron-LM")[2].strip("/"), response.json())
+        if self.running and "/pipelines" in request.url.path:
+            self.running -= request.url.path.endswith("/jobs")
+            return httpx.Response(200, content=response.content.replace(b'"success"', b'"running"'))
+        return response
