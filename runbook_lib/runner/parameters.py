@@ -3,6 +3,7 @@
 import ast
 import difflib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,21 +134,22 @@ def _wrong_type(name: str, expected: type, value: Any) -> str:
     if expected is bool:
         return f"{shown}, but must be True or False: -p {name} True."
     if expected is str and isinstance(value, bool | None):
-        return f"{shown}, because papermill's -p converts that word, but must be text. Use -r: -r {name} {value}"
+        text = f"Pass it as text: -r {name} {value}, or in YAML {name}: '{value}'"
+        return f"{shown}, because papermill's -p, and YAML without quotes, convert that word. {text}"
     if expected is str and type(value) in (int, float):
+        text = _likely_tag(value) if name == "tag" else "…"
         return (
-            f"Parameter {name} arrived as the number {value}: papermill's -p converts text that looks like a "
-            f"number, and loses zeros, underscores and exponents. Use -r, which does not: {_example(name, value)}"
+            f"Parameter {name} arrived as the number {value}: papermill's -p, and YAML without quotes (-f, -y, -b), take "
+            "text that looks like a number for one, and lose zeros, underscores and exponents. Pass it as text: "
+            f"-r {name} '{text}', or in YAML {name}: '{text}'"
         )
     kind = {str: "text", int: "an integer", float: "a number"}.get(expected, f"a {expected.__name__}")
     return f"{shown}, but must be {kind}."
 
 
-def _example(name: str, value: float) -> str:
-    if name != "tag":
-        return f"-r {name} '…'"
-    if type(value) is int:
-        return f"-r {name} {value}-py3"
+def _likely_tag(value: float) -> str:
+    """Return the tag that was probably meant; a month lost its last zero, or was written without its first one."""
     year, _, month = str(value).partition(".")
-    month = "10" if month == "1" else month.zfill(2)  # 26.1 was 26.10
-    return f"-r {name} {year}.{month}-py3"
+    if type(value) is float and re.fullmatch("1[6-9]|[2-9][0-9]", year) and len(month) == 1:
+        month = "10" if month == "1" else f"0{month}"
+    return f"{year}.{month}" if month else year

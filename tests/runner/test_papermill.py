@@ -106,9 +106,9 @@ def test_a_dash_puts_the_notebook_alone_on_standard_output(runbooks: Path) -> No
     ("arguments", "words"),
     [
         (["-p", "tga", "26.04-py3"], "'tga'. Did you mean tag?"),
-        (["-p", "tag", "26.10"], "-r tag 26.10-py3"),
+        (["-p", "tag", "26.10"], "-r tag '26.10'"),
         (["-p", "apply", "yes"], "-p apply True"),
-        (["-y", "{tag: 26.10}"], "-r tag 26.10-py3"),
+        (["-y", "{tag: 26.10}"], "in YAML tag: '26.10'"),
         (["-y", "[1"], "YAML"),
         (["-y", "[1]"], "YAML with names and values"),
         (["-b", "a"], "YAML with names and values"),
