@@ -28,14 +28,6 @@ def validate(pattern: str) -> str:
 
     Raises CannotTell, with a clause on the pattern, unless it is valid in Python and within the limits.
     """
-    chosen = [group for group in named_groups(pattern) if group in GROUPS]
-    if len(chosen) != 1:
-        raise CannotTell("it has no group (?P<image>…) around the image reference, nor (?P<tag>…) around its tag")
-    return chosen[0]
-
-
-def named_groups(pattern: str) -> tuple[str, ...]:
-    """Return the names of a pattern's groups.  Raises CannotTell, with a clause, for one that ``validate`` refuses."""
     if len(pattern) > _MAX_PATTERN:
         raise CannotTell(f"it has {len(pattern)} characters, and at most {_MAX_PATTERN} are allowed")
     try:
@@ -49,7 +41,10 @@ def named_groups(pattern: str) -> tuple[str, ...]:
         raise CannotTell(f"it has more than {_MAX_GROUPS} groups: write \\( for the character")
     if math.prod(int(token["least"] or 1) or 1 for token in tokens) > _MAX_REPEATED:
         raise CannotTell(f"its repetitions require more than {_MAX_REPEATED} characters: write + or {{1,}} instead")
-    return tuple(groups)
+    chosen = [group for group in groups if group in GROUPS]
+    if len(chosen) != 1:
+        raise CannotTell("it has no group (?P<image>…) around the image reference, nor (?P<tag>…) around its tag")
+    return chosen[0]
 
 
 def spans(pattern: str, text: str) -> tuple[tuple[int, int], ...]:

@@ -36,6 +36,7 @@ def test_practice_records_have_a_folder_of_their_own() -> None:
     bump = ("o/r", "main", "dev", "")
     assert Identity(*bump, practice=False).parts == ("o-r", "main", "dev-none")
     assert Identity(*bump, practice=True).parts == ("practice", "o-r", "main", "dev-none")
+    assert Identity("o/r", "main", "dev", "cuda:13.0.2", practice=False).parts[-1] == "dev-cuda-13.0.2"
 
 
 KINDS = st.sampled_from(
