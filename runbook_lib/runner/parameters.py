@@ -139,8 +139,8 @@ def _wrong_type(name: str, expected: type, value: Any) -> str:
     if expected is str and type(value) in (int, float):
         text = _likely_tag(value) if name == "tag" else "…"
         return (
-            f"Parameter {name} arrived as the number {value}: papermill's -p, and YAML without quotes (-f, -y, -b), take "
-            "text that looks like a number for one, and lose zeros, underscores and exponents. Pass it as text: "
+            f"Parameter {name} arrived as the number {value}: papermill's -p, and YAML without quotes (-f, -y, -b), "
+            "take text that looks like a number for one, and lose zeros, underscores and exponents. Pass it as text: "
             f"-r {name} '{text}', or in YAML {name}: '{text}'"
         )
     kind = {str: "text", int: "an integer", float: "a number"}.get(expected, f"a {expected.__name__}")
