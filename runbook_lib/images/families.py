@@ -112,7 +112,6 @@ CUDA = Family("CUDA", ("nvcr.io/nvidia/cuda", "docker.io/nvidia/cuda"), Numbered
 NUMBERED = Family("NGC", (), NumberedTag.parse)
 
 NGC_HOST = "nvcr.io"
-DOCKER_HUB = "docker.io"
 #: Images of an unknown family.
 OTHER = Family("other", (), OtherTag.parse)
 AnyFamily = Family[Tag]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 TOKEN = "practice-token"
-#: The token of the practice GitLab, which is served below the forge's URL.
+#: The token for GitLab, whose place the scripted pipelines take.
 GITLAB_TOKEN = "practice-gitlab-token"
 
 

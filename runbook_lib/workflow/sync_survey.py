@@ -194,7 +194,7 @@ def survey(
     states: Sequence[tuple[str, str | None, bool]] = [("work tree", None, False)]
     if refs:
         resolved = _resolve(checkout.path, refs, notes)
-        states, contents = resolved, texts_at(checkout, [commit for _, commit, _ in resolved], sites.pin_paths)
+        states, contents = resolved, _texts_at(checkout, [commit for _, commit, _ in resolved], sites.pin_paths)
     else:
         contents = {None: checkout.read(sites.pin_paths)}
     snapshots = []
@@ -212,7 +212,7 @@ def survey(
     return Survey(checkout.path, tuple(snapshots), strict, tuple(notes), image_type if of_bump else None)
 
 
-def texts_at(checkout: Checkout, commits: Iterable[str], paths: Sequence[str]) -> dict[str | None, Texts]:
+def _texts_at(checkout: Checkout, commits: Iterable[str], paths: Sequence[str]) -> dict[str | None, Texts]:
     """Return the texts of the files in each commit, by path: all of them are read together."""
     texts: dict[str | None, dict[str, str | None]] = {}
     contents = blobs.read_blobs(checkout.path, itertools.product(commits, paths))
