@@ -45,7 +45,7 @@ class PythonProject:
         """Parse the file's text.  Raises CannotTell if it is not a project that uv manages."""
         try:
             data = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # ValueError: also for a number of thousands of digits
             conflict = " It has conflict marks: merge the file by hand." if "<<<<<<< " in text else ""
             raise CannotTell(f"{path} cannot be read as TOML: {error}.{conflict}") from error
         project, uv = _table(data, "project"), _table(data, "tool", "uv")
@@ -58,9 +58,10 @@ class PythonProject:
         lists = {REQUIRED: project.get("dependencies")}
         lists |= {f"extra {name}": entries for name, entries in extras.items()}
         lists |= {f"group {name}": entries for name, entries in groups.items()}
-        paths = {name: str(sources[name]["path"]) for name in sources if "path" in _table(sources, name)}
+        paths = {name: path for name in sources if isinstance(path := _table(sources, name).get("path"), str)}
         places = {place: _requirements(entries) for place, entries in lists.items()}
-        return cls(str(project.get("name", "")), tuple(extras), tuple(groups), paths, places, text)
+        name = project.get("name")
+        return cls(name if isinstance(name, str) else "", tuple(extras), tuple(groups), paths, places, text)
 
     def kinds(self, name: str) -> tuple[str, ...]:
         """Return the kinds of a name, ``extra`` and ``group``, comparing names like uv."""
@@ -82,7 +83,7 @@ class PythonProject:
         """Return True if another text of the file differs only in this package."""
         try:
             return bool(_without(package, tomllib.loads(self.text)) == _without(package, tomllib.loads(text)))
-        except (tomllib.TOMLDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return False
 
     def option(self, kind: str, name: str) -> tuple[str, str]:
