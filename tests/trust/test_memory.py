@@ -5,7 +5,6 @@ import functools
 import json
 import lzma
 import os
-import random
 import struct
 import subprocess
 import sys
@@ -95,38 +94,18 @@ def many(count: int) -> bytes:
 
 
 ARCHIVES: dict[str, Callable[[], bytes]] = {
-    "stored": lambda: both(0, b"0" * (60 * MB), 60 * MB),
     "stored, claimed to be small": lambda: both(0, b"0" * (60 * MB), 100),
     "deflate": lambda: both(8, deflated(), BOMB),
-    "deflate, claimed to be small": lambda: both(8, deflated(), 1000),
-    "deflate, claimed to be at the limit": lambda: both(8, deflated(), 32 * MB),
-    "deflate, zip64": lambda: both(8, deflated(), 1000, zip64=True),
-    "deflate, beyond all": lambda: both(8, deflated(), 2**60, zip64=True),
-    "deflate64": lambda: both(9, deflated(), 1000),
-    "bzip2": lambda: both(12, squeezed(bz2.BZ2Compressor()), 1000),
-    "bzip2, true size": lambda: both(12, squeezed(bz2.BZ2Compressor()), BOMB),
-    "bzip2, zip64": lambda: both(12, squeezed(bz2.BZ2Compressor()), 1000, zip64=True),
-    "lzma": lambda: both(14, of_lzma(2**16, BOMB), 1000),
-    "lzma, zip64": lambda: both(14, of_lzma(2**16, BOMB), 1000, zip64=True),
+    "deflate, claimed to be small": lambda: both(8, deflated(), 1000, zip64=True),
+    "bzip2": lambda: both(12, squeezed(bz2.BZ2Compressor()), BOMB),
     "lzma, dictionary of 4 GB": lambda: both(14, of_lzma(2**32 - 1, MB), 1000),
-    "lzma, dictionary of 1.5 GB": lambda: both(14, of_lzma(3 * 2**29, MB), MB),
-    "zstd": lambda: both(93, bytes(1000), 1000),
-    "xz": lambda: both(95, squeezed(lzma.LZMACompressor(lzma.FORMAT_XZ)), 1000),
-    "encrypted method": lambda: both(99, deflated(), 1000),
     "nested": nested,
     "golden files, 60 of 31 MB": lambda: crafted(*(
         (f"golden_values_dev_p{number}.json", 8, deflated(31 * MB), 31 * MB) for number in range(60))),
-    "golden files, 15000 small": lambda: crafted(*(
-        (f"golden_values_dev_p{number}.json", 0, VALUES, len(VALUES)) for number in range(15_000))),
-    "logs, 3000 in bzip2": lambda: crafted(*(
-        (f"logs/{number}.log", 12, b"BZh9", BOMB) for number in range(3000))),
-    "many members": lambda: many(60_000),
     "a million members": lambda: many(1_000_000),
 }  # fmt: skip
-
-
 #: Their golden files are within the limits, so they are collected; whether they hold values is judged later.
-SMALL_ENOUGH = ("nested", "golden files, 60 of 31 MB", "golden files, 15000 small")
+SMALL_ENOUGH = ("nested", "golden files, 60 of 31 MB")
 
 
 @pytest.fixture(scope="module")
@@ -136,35 +115,25 @@ def store() -> Iterator[Store]:
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-@pytest.mark.parametrize("what", ["golden", "golden whole", "cause", "folder"])
+@pytest.mark.parametrize("what", ["golden", "cause", "folder"])
 def test_an_archive_takes_little_memory(name: str, what: str, store: Store, tmp_path: Path) -> None:
     data = store.contents[1] = ARCHIVES[name]()
-    store.ranges = not what.endswith("whole")
+    store.ranges = "claimed" not in name  # without them a file is read as a whole
     path = tmp_path / "a.zip"
     path.write_bytes(data)
-    taken, reported = grown(what.split()[0], path if what == "folder" else f"{store.forge}", len(data))
+    taken, reported = grown(what, path if what == "folder" else f"{store.forge}", len(data))
     assert taken < 200, f"{taken:.0f} MB; {reported}"
-    if what.startswith("golden") and name not in SMALL_ENOUGH:
+    if what == "golden" and name not in SMALL_ENOUGH:
         assert reported.startswith("0 golden files")
 
 
 @pytest.mark.parametrize("what", ["golden_of_many_jobs", "cause_of_many_jobs"])
-@pytest.mark.parametrize("name", ["golden files, 60 of 31 MB", "many members", "largest directory", "stored"])
+@pytest.mark.parametrize("name", ["golden files, 60 of 31 MB", "largest directory"])
 def test_archives_of_many_jobs_take_little_memory_together(name: str, what: str, store: Store) -> None:
     store.ranges = True
     data = store.contents[1] = many(16_384) if name == "largest directory" else ARCHIVES[name]()
     taken, reported = grown(what, store.forge, len(data))
     assert taken < 512, f"{taken:.0f} MB; {reported}"
-
-
-def test_values_in_both_ways_of_packing_are_read(store: Store) -> None:
-    for method, content in ((0, VALUES), (8, zlib.compress(VALUES, wbits=-15))):
-        data = bytearray(crafted((GOLDEN, method, content, len(VALUES)), zip64=method == 0))
-        for sign, place in ((b"PK\3\4", 14), (b"PK\1\2", 16)):
-            at = data.index(sign) + place
-            data[at : at + 4] = struct.pack("<I", zlib.crc32(VALUES))
-        store.contents[1] = bytes(data)
-        assert grown("golden", store.forge, len(data))[1].startswith("1 golden files")
 
 
 # -- answers --------------------------------------------------------------------------------------------------------
@@ -174,32 +143,18 @@ def repeated(item: bytes, size: int) -> bytes:
     return b"[" + b",".join([item] * (size // (len(item) + 1))) + b"]"
 
 
-SIZE = 64 * MB
 ANSWERS: dict[str, Callable[[], bytes]] = {
-    "lists": lambda: repeated(b"[]", SIZE),
-    "objects": lambda: repeated(b"{}", SIZE),
+    "lists": lambda: repeated(b"[]", 64 * MB),
     "objects in 15 MB": lambda: repeated(b"{}", 15 * MB),
-    "numbers in 15 MB": lambda: repeated(b"1.5", 15 * MB),
     "names in 15 MB": lambda: b"{" + b",".join(b'"%x":0' % it for it in range(1_500_000)) + b"}",
-    "lists in lists": lambda: repeated(b"[[[[[[[[]]]]]]]]", 15 * MB),
-    "strings in 15 MB": lambda: repeated(b'"\\u20ac1"', 15 * MB),
-    "strings full of signs": lambda: repeated(b'",,[[{{"', 15 * MB),
     "UTF-16": lambda: '["\u2200",{}'.encode("utf-16") + ",{}".encode("utf-16-le") * (2 * MB) + "]".encode("utf-16-le"),
-    "UTF-32": lambda: ("[" + "{}," * MB + "{}]").encode("utf-32"),
-    "a wide string": lambda: b'["' + b"a" * (15 * MB) + "\U0001f600".encode() + b'"]',
     "an open string": lambda: b'["' + b'\\"' * (7 * MB),
-    "a quote that is none": lambda: b'["\\\\",' + b"{}," * (5 * MB) + b"{}]",
     "nested lists": lambda: b"[" * (15 * MB),
-    "nested objects": lambda: b'{"a":' * (3 * MB),
     "a long number": lambda: b"[" + b"1" * (15 * MB) + b"]",
-    "noise": lambda: random.Random(1).randbytes(15 * MB),
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "status"),
-    [(name, 200) for name in ANSWERS] + [("lists", 403), ("objects in 15 MB", 422), ("nested lists", 422)],
-)
+@pytest.mark.parametrize(("name", "status"), [*((name, 200) for name in ANSWERS), ("objects in 15 MB", 422)])
 def test_an_answer_takes_little_memory(name: str, status: int) -> None:
     body = ANSWERS[name]()
 
@@ -215,7 +170,7 @@ def test_an_answer_takes_little_memory(name: str, status: int) -> None:
             pass
 
     with serving(Handler) as url:
-        for what in ("github", "gitlab", "gitlab_project", "registry"):
+        for what in ("github", "gitlab", "gitlab_project", "registry") if name == "lists" else ("github",):
             taken, reported = grown(what, url)
             assert taken < 200, f"{what}: {taken:.0f} MB; {reported}"
             assert ": Could not " in reported or "not" in reported
