@@ -202,22 +202,14 @@ def test_nothing_hostile_works_in_the_message_of_a_commit(
 
 #: What bots and CI act upon: a line with a command, a word anywhere, or a line of a commit's message.
 COMMANDS = [
-    "/ok to test 0123456789abcdef", "/okay to test", "/retest", "/merge", "/lgtm", "/azp run", "/test all",
-    "/approve cancel",
-    "/hold", "/ok-to-test", "!merge", ".deploy", "@claude", "@claude fix this", "@dependabot merge",
-    "@bors r+",
-    "@pytorchbot merge -f", "@copilot", "bors r+", "bors try", "ok to test", "retest this please", "add to whitelist",
-    "[skip ci]", "[ci skip]", "[no ci]", "[skip-ci]", "[skip azurepipelines]", "[ Skip  CI ]", "***NO_CI***",
-    "skip-checks: true", "Co-authored-by: Eve <eve@evil.example>", "Signed-off-by: Eve <eve@evil.example>",
-    "fixes #1",
-    "Closes: #1", "resolves GH-2",
+    "/ok to test 0123456789abcdef", "/okay to test", "/retest", "/azp run", "/approve cancel", "/ok-to-test", "!merge",
+    ".deploy", "@claude fix this", "@dependabot merge", "@bors r+", "bors try", "ok to test",
+    "retest this please", "add to whitelist", "[skip ci]", "[no ci]", "[ Skip  CI ]", "***NO_CI***",
+    "skip-checks: true", "Co-authored-by: Eve <eve@evil.example>", "fixes #1", "resolves GH-2",
 ]  # fmt: skip
 _BEFORE = [
-    "", " ", "\t", "> ", ">> ", "- ", "* ", "+ ", "1. ", "- [ ] ", "# ", "'", '"', "`", "``", "```\n", "<p>",
-    "<b><i>", "&nbsp;", "&#32;",
-    "**", "_", "~~", "| ", "\u200b", "\u200d\u2060", "\ufeff", "\u00a0", "\u3000", "\xad", "\u202e", "\x1b[31m",
-    "\x00", "(", "//",
-    "\u201c", "\u2022 ", "\u2014", "<!-- -->", "text ", "text\n", "text\r\n", "text\u2028", "&zwnj;",
+    "", " ", "\t", "> ", "- ", "1. ", "- [ ] ", "# ", "'", "`", "```\n", "<p>", "&nbsp;", "**", "| ", "\u200b",
+    "\u00a0", "\xad", "\u202e", "\x1b[31m", "\x00", "\u2022 ", "<!-- -->", "text ", "text\n", "text\r\n", "text\u2028",
 ]  # fmt: skip
 _LINE = re.compile(r"(?im)^(?:[^\w/@!.<&]|<[^<>]*>|&[#\w]+;|[0-9]+[.)](?=\s)|[<&_])*[/@!.]+[A-Za-z]")
 _ACTS = re.compile(

@@ -74,18 +74,18 @@ def test_a_parameter_is_a_value_and_never_code(name: str) -> None:
                 assert {key: ast.literal_eval(value) for key, value in assigned.items()} == given
 
 
-@NAME
 @pytest.mark.parametrize("parameter", ["tag", "base", "remote", "allow", "image_type"])
-def test_a_bump_takes_names_that_git_takes(parameter: str, name: str) -> None:
-    try:
-        bump = Bump.parse(**{"tag": "26.04-py3", parameter: name})  # type: ignore[arg-type]
-    except RunbookError:
-        return
-    assert not name.startswith("-")
-    assert not _STEERS.search(f"{bump.branch} {bump.base} {bump.remote}")
-    if bump.tag is not None:
-        done = subprocess.run(["git", "check-ref-format", "--branch", bump.branch], capture_output=True)
-        assert done.returncode == 0, bump.branch
+def test_a_bump_takes_names_that_git_takes(parameter: str) -> None:
+    for name in NAMES.values():
+        try:
+            bump = Bump.parse(**{"tag": "26.04-py3", parameter: name})  # type: ignore[arg-type]
+        except RunbookError:
+            continue
+        assert not name.startswith("-")
+        assert not _STEERS.search(f"{bump.branch} {bump.base} {bump.remote}")
+        if bump.tag is not None:
+            done = subprocess.run(["git", "check-ref-format", "--branch", bump.branch], capture_output=True)
+            assert done.returncode == 0, bump.branch
 
 
 @NAME
@@ -119,78 +119,85 @@ def command_lines(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 _END_OF_OPTIONS = ("--", "--end-of-options")
 
 
-@NAME
-def test_git_takes_none_for_an_option(name: str, checkout: Checkout, command_lines: list[list[str]]) -> None:
-    before = git(checkout.path, "for-each-ref"), git(checkout.path, "status", "--porcelain")
-    command_lines.clear()
-    asked: list[Callable[[], object]] = [
+def asked(checkout: Checkout, name: str) -> tuple[Callable[[], object], ...]:
+    """What reads; an unknown name is an error, or is not there."""
+    return (
         lambda: checkout.resolve(name), lambda: checkout.branch_tip(name), lambda: checkout.tracked_tip("origin", name),
         lambda: checkout.read([name]), lambda: checkout.read(["README.md"], name), lambda: checkout.uncommitted([name]),
         lambda: checkout.remote_url(name), lambda: checkout.remote_tip("origin", name),
         lambda: checkout.fetch("origin", name), lambda: checkout.is_ancestor(name, "HEAD"),
         lambda: checkout.merge_base(name, "HEAD"),
-    ]  # fmt: skip
-    for ask in asked:
-        with contextlib.suppress(RunbookError):
-            ask()
-    for words in command_lines if name not in _END_OF_OPTIONS else ():
-        ends = [number for number, word in enumerate(words) if word in _END_OF_OPTIONS]
-        options = words[: ends[0]] if ends else words
-        # The name stands for itself behind the end of the options; before it only within a full name such as refs/….
-        assert not [word for word in options if name and word.startswith(name) and word != "HEAD"], words
-    assert (git(checkout.path, "for-each-ref"), git(checkout.path, "status", "--porcelain")) == before
+    )  # fmt: skip
 
 
-@NAME
-def test_only_configured_remotes_are_contacted(name: str, checkout: Checkout, command_lines: list[list[str]]) -> None:
+def test_git_takes_none_for_an_option(checkout: Checkout, command_lines: list[list[str]]) -> None:
+    def state() -> tuple[str, str]:
+        return git(checkout.path, "for-each-ref"), git(checkout.path, "status", "--porcelain")
+
+    before = state()
+    for name in NAMES.values():
+        command_lines.clear()
+        for ask in asked(checkout, name):
+            with contextlib.suppress(RunbookError):
+                ask()
+        for words in command_lines if name not in _END_OF_OPTIONS else ():
+            ends = [number for number, word in enumerate(words) if word in _END_OF_OPTIONS]
+            options = words[: ends[0]] if ends else words
+            # Behind the end of the options the name stands for itself; before it only within one such as refs/….
+            assert not [word for word in options if name and word.startswith(name) and word != "HEAD"], words
+        assert state() == before
+
+
+def contacts(checkout: Checkout, remote: str) -> tuple[Callable[[], object], ...]:
+    return (
+        lambda: checkout.remote_tip(remote, "main"), lambda: checkout.fetch(remote, "main"),
+        lambda: checkout.push(remote, "main", "HEAD"), lambda: checkout.push(remote, "main", "HEAD", replaces=""),
+    )  # fmt: skip
+
+
+def test_only_configured_remotes_are_contacted(checkout: Checkout, command_lines: list[list[str]]) -> None:
     """git takes any other word for a path or an address, and some addresses for a command."""
-    calls: list[Callable[[], object]] = [
-        lambda: checkout.remote_tip(name, "main"), lambda: checkout.fetch(name, "main"),
-        lambda: checkout.push(name, "main", "HEAD"), lambda: checkout.push(name, "main", "HEAD", replaces=""),
-    ]  # fmt: skip
-    for call in calls:
-        with pytest.raises(RunbookError):
-            call()
+    for name in NAMES.values():
+        for call in contacts(checkout, name):
+            with pytest.raises(RunbookError):
+                call()
     assert not [words for words in command_lines if {"ls-remote", "fetch", "push"} & {*words[:5]}]
 
 
-@NAME
 @pytest.mark.parametrize(
     "words",
     [
         "check . --ref={}", "check {}", "check . --pins={}", "status {}", "audit verify {}", "golden diff {} HEAD",
-        "image diff {} 26.04-py3", "image list {}", 
+        "image diff {} 26.04-py3",
     ],
 )  # fmt: skip
 def test_the_command_line(
-    words: str, name: str, checkout: Checkout, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    if "\x00" in name or len(name) > 10_000:
-        return  # no program can be given them
+    words: str, checkout: Checkout, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(checkout.path)
     monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
-    try:
-        status = main([word.format(name) for word in words.split()])
-    except SystemExit as ended:  # argparse's own
-        status = int(ended.code or 0)
-    said = "".join(capsys.readouterr())
-    assert status in (0, 1, 2)
-    assert "Traceback" not in said
-    assert not _STEERS.search(said.replace("\r\n", "\n")), said
+    for name in NAMES.values():
+        if "\x00" in name or len(name) > 10_000:
+            continue  # no program can be given them
+        try:
+            status = main([word.format(name) for word in words.split()])
+        except SystemExit as ended:  # argparse's own
+            status = int(ended.code or 0)
+        said = "".join(capsys.readouterr())
+        assert status in (0, 1, 2)
+        assert "Traceback" not in said
+        assert not _STEERS.search(said.replace("\r\n", "\n")), said
 
 
-@NAME
 @pytest.mark.parametrize("field", ["model", "case", "environment", "platform", "recipe"])
-def test_a_batch_file_holds_no_command_of_a_recipe_s_name(field: str, name: str) -> None:
-    workload = replace(Workload("r.yaml", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true"), **{field: name})
+def test_a_batch_file_holds_no_command_of_a_recipe_s_name(field: str) -> None:
     site = Site("/shared/checkout", "/shared/results", image="/shared/a.sqsh")
-    try:
-        made = batch_files.arrays([(workload, Connections(1, "a rule"))], site)
-    except RunbookError:
-        return
-    for array in made:
-        for text in array.files.values():
+    for name in NAMES.values():
+        workload = replace(Workload("r.yaml", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true"), **{field: name})
+        made = []
+        with contextlib.suppress(RunbookError):
+            made = batch_files.arrays([(workload, Connections(1, "a rule"))], site)
+        for text in (text for array in made for text in array.files.values()):
             assert subprocess.run(["bash", "-n"], input=text.encode("utf-8", "replace")).returncode == 0
             for line in text.splitlines():
                 assert CANARY not in line or line.startswith("#"), line
