@@ -58,10 +58,10 @@ class PythonProject:
         lists = {REQUIRED: project.get("dependencies")}
         lists |= {f"extra {name}": entries for name, entries in extras.items()}
         lists |= {f"group {name}": entries for name, entries in groups.items()}
-        paths = {name: path for name in sources if isinstance(path := _table(sources, name).get("path"), str)}
+        paths = {name: folder for name in sources if isinstance(folder := _table(sources, name).get("path"), str)}
         places = {place: _requirements(entries) for place, entries in lists.items()}
-        name = project.get("name")
-        return cls(name if isinstance(name, str) else "", tuple(extras), tuple(groups), paths, places, text)
+        title = project.get("name")
+        return cls(title if isinstance(title, str) else "", tuple(extras), tuple(groups), paths, places, text)
 
     def kinds(self, name: str) -> tuple[str, ...]:
         """Return the kinds of a name, ``extra`` and ``group``, comparing names like uv."""
