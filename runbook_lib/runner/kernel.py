@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.text.redact import Redactor
 
 if TYPE_CHECKING:
     from jupyter_client.asynchronous.client import AsyncKernelClient
@@ -264,7 +265,9 @@ class Kernel:
 
     def _last_words(self) -> str:
         self._stderr.seek(0)
-        return "\n".join(self._stderr.read().decode("utf-8", "replace").strip().splitlines()[-5:])
+        text = self._stderr.read().decode("utf-8", "replace")
+        # A private key is recognized only as a whole.
+        return "\n".join(Redactor(self._env).text(text).strip().splitlines()[-5:])
 
 
 def _is_runbook_error(cell: "NotebookNode") -> bool:

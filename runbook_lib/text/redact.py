@@ -82,7 +82,8 @@ _FORMS = {
     "SG.": r"SG\.[\w-]{16,32}\.[\w-]{30,}",
     # JSON web tokens; private keys to their END in the same JSON value, or as far as it looks like a key
     "eyJ": (
-        r"(?:(?<![\w-])|(?<=\\n)|(?<=[\[;]\dm)|(?<=[\[;]\d\dm))"  # at most one per word, also after a colour
+        # At most one per word, but also after a line break, a colour, and in a diff.
+        r"(?:(?<![\w-])|(?<=\\n)|(?<=[\[;]\dm)|(?<=[\[;]\d\dm)|(?<=\n-))"
         r"eyJ[\w-]{10,}+\.[\w-]*+\.[\w.-]*+"
     ),
     "AGE-SECRET-KEY-": r"AGE-SECRET-KEY-1[A-Za-z0-9]{50,}",

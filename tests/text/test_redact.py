@@ -131,7 +131,8 @@ TOKENS = {
 
 
 @pytest.mark.parametrize(
-    "around", ["{}", "log: {} was refused", 'x="{}",', "\\n{}\\n", "https://x/?a={}&b=1", "\x1b[31m{}\x1b[0m"]
+    "around",
+    ["{}", "log: {} was refused", "a\n-{}\n", 'x="{}",', "\\n{}\\n", "https://x/?a={}&b=1", "\x1b[31m{}\x1b[0m"],
 )
 @pytest.mark.parametrize("name", TOKENS)
 def test_a_token_goes_wherever_it_stands(name: str, around: str) -> None:
