@@ -1,7 +1,7 @@
-"""The result of a check: a condition verified by reading the actual state again."""
+"""The result of a check: a condition verified by reading the actual state again, and the evidence for the record."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 Status = Literal["passed", "failed", "waiting", "skipped"]
@@ -10,20 +10,42 @@ REENABLED = "the re-enabled tests run again"
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """What the record keeps of a plan or a check.
+
+    ``inputs`` are resolved values such as ``head_commit``, ``links`` addresses by name, ``tables`` rows by name, and
+    ``exceptions`` the named exceptions that were used, with the reasons.
+    """
+
+    inputs: Mapping[str, object] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
+    diff: str = ""
+    exceptions: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Check:
     """The condition ``name``, its status, and the evidence as a sentence in ``detail``.
 
-    In a preview a check is skipped, never passed; it is ``waiting`` while CI or a person has yet to decide it.
+    In a preview a check is skipped, never passed; it is ``waiting`` while CI or a person has yet to decide it, and
+    ``next`` is what they have to do.
     """
 
     name: str
     status: Status
     detail: str
+    next: str = ""
+    evidence: Evidence = field(default_factory=Evidence, compare=False)
 
     @classmethod
-    def of(cls, name: str, ok: bool, detail: str, otherwise: Status = "failed") -> "Check":
+    def of(
+        cls, name: str, ok: bool, detail: str, otherwise: Status = "failed", next: str = "",
+        evidence: Evidence | None = None,
+    ) -> "Check":  # fmt: skip
         """Return a check that passed if ``ok``, and has the status ``otherwise`` if not."""
-        return cls(name, "passed" if ok else otherwise, detail)
+        return cls(name, "passed" if ok else otherwise, detail, next, evidence or Evidence())
 
     @classmethod
     def each(cls, names: Iterable[str], status: Status, detail: str) -> "list[Check]":

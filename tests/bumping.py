@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from controlled_forge import ControlledForge
@@ -16,20 +17,24 @@ from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.clients.github import connection
 from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import Pull
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.pins.plan import PinPlan
 from runbook_lib.practice import seed
 from runbook_lib.practice.accounts import ACCOUNTS
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.statement import Identity
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.steps import open_pr as publish
-from runbook_lib.steps.open_pr import OpenedPullRequest, Proposal
+from runbook_lib.steps import open_pr
+from runbook_lib.steps.context import Context, Step
+from runbook_lib.steps.run_ci import RunCi
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.transport import ranges
-from runbook_lib.workflow import bump_branch, ci_run, pull_request
-from runbook_lib.workflow.bump_plan import PlannedBump
+from runbook_lib.workflow import bump_plan
+from runbook_lib.workflow.bump_branch import BumpBranch
+from runbook_lib.workflow.bump_plan import NO_PLAN, PlannedBump
+from runbook_lib.world.conditions import pulls
+from runbook_lib.world.outside import World as Outside
 
 REPOSITORY = "practice/Megatron-LM"
 BRANCH = "bump/main/dev-26.04-py3"
@@ -41,6 +46,14 @@ EXISTS = Check("the image exists", "passed", "")
 def git(place: Path, *arguments: str) -> str:
     done = subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True)
     return done.stdout.strip()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The bump's newest commit in the checkout, and its pull request on the forge, after step 3."""
+
+    commit: str | None
+    pull: Pull | None
 
 
 @dataclass
@@ -104,19 +117,29 @@ class World:
     def checks(self) -> dict[str, str]:
         return {entry["name"]: entry["status"] for entry in self.said("check")}
 
-    def propose(self, bump: Bump, token: str = "practice-token") -> Proposal:
-        branch = bump_branch.find(self.checkout, bump)
-        return publish.propose(branch, PlannedBump(bump, PinPlan((), (), (), ()), None, EXISTS), self.github(token))
-
-    def open_pr(self, token: str = "practice-token", **parameters: Any) -> OpenedPullRequest:
+    def open_pr(self, token: str = "practice-token", **parameters: Any) -> Opened:
         """Step 3, as its notebook runs it."""
+        bump = self.run(open_pr, token, **parameters)
+        numbers = [entry["values"].get("pull_request") for entry in self.said("given")]
+        number = next(filter(None, numbers), None)
+        commit = self.checkout.branch_tip(bump.branch) if bump.tag else None
+        return Opened(commit, self.github().pull(number) if number else None)
+
+    def run(self, step: Step[Any], token: str = "practice-token", **parameters: Any) -> Bump:
+        """Run a step as its notebook does; the clock moves on while it sleeps."""
         bump = bump_to(**parameters)
-        step = self.step(bump)
-        proposal = self.propose(bump, token)
-        made = publish.carry_out(step, proposal)
-        publish.verify(step, made)
-        step.raise_if_failed()
-        return made
+        run = Context(bump, self.checkout, self.step(bump))
+        run.__dict__["forge"] = self.github(token)
+        run.__dict__["world"] = Outside(
+            self.checkout, run.forge, run.record, run.record.records, sleep=self._sleep, monotonic=lambda: self.now[0]
+        )
+        with patch.object(bump_plan, "plan_bump", _plan_without_registry):
+            run.step(step)
+        run.close()
+        return bump
+
+    def _sleep(self, seconds: float) -> None:
+        self.now[0] += seconds
 
     def head(self) -> str:
         """The commit of the bump's branch on the remote."""
@@ -158,6 +181,10 @@ def bump_to(tag: str = "26.04-py3", *, mode: str = "publish", **parameters: Any)
     return Bump.parse(tag=tag, apply=mode != "preview", publish=mode == "publish", **parameters)
 
 
+def _plan_without_registry(branch: BumpBranch) -> PlannedBump:
+    return PlannedBump(branch.bump, NO_PLAN, None, EXISTS)
+
+
 @contextmanager
 def world(home: Path) -> Iterator[World]:
     seed.create(home / "remote.git", home / "checkout")
@@ -175,11 +202,11 @@ def world(home: Path) -> Iterator[World]:
                 ci_seconds=100,
             )
         )
-        patch = undo.enter_context(pytest.MonkeyPatch.context())
-        patch.setenv("GITHUB_REPOSITORY", REPOSITORY)
-        patch.setattr(connection, "PAUSES", (0, 0))
-        patch.setattr(pull_request, "DELAYS", (0, 0))
-        patch.setattr(ranges, "PAUSES", (0, 0, 0))
+        patched = undo.enter_context(pytest.MonkeyPatch.context())
+        patched.setenv("GITHUB_REPOSITORY", REPOSITORY)
+        patched.setattr(connection, "PAUSES", (0, 0))
+        patched.setattr(pulls, "DELAYS", (0, 0))
+        patched.setattr(ranges, "PAUSES", (0, 0, 0))
         yield World(home, served, now, undo)
 
 
@@ -188,7 +215,7 @@ def world_after_ci(home: Path) -> Iterator[World]:
     """Yield a bump whose first CI run has ended."""
     with world(home) as made:
         made.open_pr()
-        bump = bump_to()
-        ci_run.authorize(made.step(bump), pull_request.read_state(bump_branch.find(made.checkout, bump), made.github()))
+        git(made.checkout.path, "switch", "-q", BRANCH)  # it follows the commits
+        made.run(RunCi())
         made.now[0] += 1000
         yield made

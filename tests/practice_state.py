@@ -10,7 +10,7 @@ from runbook_lib import practice
 from runbook_lib.runner.job import LOCK
 
 
-def fingerprint(world: practice.World) -> str:
+def fingerprint(world: practice.PracticeWorld) -> str:
     """Return a digest of all that a run could change: checkout, remote, and the forge's answers."""
     digest = hashlib.sha256()
     for place in (world.checkout, world.home / "remote.git"):
@@ -28,7 +28,7 @@ def fingerprint(world: practice.World) -> str:
     return digest.hexdigest()
 
 
-def read_forge(world: practice.World, path: str) -> list[Any]:
+def read_forge(world: practice.PracticeWorld, path: str) -> list[Any]:
     """Return the forge's answer for ``path`` below the repository."""
     url = f"{world.env['GITHUB_API_URL']}/repos/{world.env['GITHUB_REPOSITORY']}/{path}"
     request = urllib.request.Request(url, headers={"Authorization": "Bearer practice-token"})

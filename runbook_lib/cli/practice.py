@@ -5,7 +5,7 @@ import shlex
 import time
 from argparse import Namespace
 
-from runbook_lib.practice import World, default_home, reset, start
+from runbook_lib.practice import PracticeWorld, default_home, reset, start
 
 
 def command(options: Namespace) -> int:
@@ -26,7 +26,7 @@ def command(options: Namespace) -> int:
     return 0
 
 
-def _describe(world: World) -> str:
+def _describe(world: PracticeWorld) -> str:
     exports = "\n".join(f"    export {name}={shlex.quote(value)}" for name, value in world.env.items())
     end = f"It ends with {world.launcher}" if world.running_elsewhere else "Ctrl-C ends it"
     advice = f"\n{world.advice}\n" if world.advice else ""

@@ -19,7 +19,7 @@ LABELS = {
     "audit": "Archive", "allow": "Exceptions", "pins": "Whose pins",
     "publish": "Publish", "wait": "Wait for CI",
     "run_id": "CI run", "source": "Source", "only_failing": "Failed jobs only", "accept": "Accept", "broken": "Broken",
-    "reenable": "Re-enable", "rerun": "Run again", "hold": "Hold", "soft": "Soft", "reset": "Reset",
+    "reenable": "Re-enable", "rerun": "Run again", "hold": "Hold", "soft": "Soft",
     "refs": "Branches", "place": "Where",
     "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests", "install": "Extras and groups",
     "package": "Package", "extra": "Into", "cache": "uv's cache", "folder": "Folder", "slurm": "Slurm",
@@ -35,7 +35,7 @@ LABELS = {
 #: Seldom needed, so hidden at first.
 SELDOM = (
     "remote", "audit", "allow", "pins", "source",
-    "only_failing", "reset", "soft", "accept", "broken", "reenable",
+    "only_failing", "soft", "accept", "broken", "reenable",
     "rerun", "hold", "cache", "folder", "slurm", "target", "dockerfile", "arguments", "name", "secrets", "train",
     "mounts", "again", "repeats", "early", "cancel", "gitlab", "nodes", "gpus",
 )  # fmt: skip

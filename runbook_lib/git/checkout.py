@@ -16,10 +16,7 @@ from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
 from runbook_lib.git import command
 from runbook_lib.git.blobs import read_blobs
 from runbook_lib.git.command import GitFailed
-from runbook_lib.git.work_tree import write_edits
 from runbook_lib.system import files
-from runbook_lib.text.edits import Edit
-from runbook_lib.text.redact import Redactor
 
 #: The exit status of `git remote get-url` if there is no remote of that name.
 _NO_REMOTE = 2
@@ -224,86 +221,12 @@ class Checkout:
 
     # -- changing -----------------------------------------------------------------------------------------------
 
-    def apply(self, edits: Sequence[Edit]) -> None:
-        """Write the edits to the work tree: all of them or none.
-
-        Refused if a file has changed since the edit was planned, or is a link.  A run that is killed between
-        two files leaves complete files; planning again finds the rest.
-        """
-        self.require_work_tree()
-        for edit in edits:
-            file = self.path / edit.path
-            if file.is_symlink() or not file.resolve().is_relative_to(self.path.resolve()):
-                raise Refused(f"{edit.path} is a link or lies outside {self.path}: it is not edited.")
-            if self._read_file(edit.path) != edit.before:  # which refuses links in the checkout, and git's own files
-                raise Refused(
-                    f"{edit.path} in {self.path} has changed since the plan was made, so nothing was changed. "
-                    "Run again to plan with the current content."
-                )
-        write_edits(self.path, edits)
-
-    def clear(self, paths: Iterable[str]) -> None:
-        """Remove unfinished drafts left beside these files by killed runs."""
-        for folder in {(self.path / path).parent for path in paths}:
-            if folder.resolve() == self.path.resolve() / folder.relative_to(self.path):  # through no link
-                files.remove_drafts(folder)
-
     def require_work_tree(self) -> None:
         """Raise Refused in a bare repository."""
         if self.bare:
             raise Refused(
                 f"{self.path} is a bare repository: there are no files to edit. Give a clone with a work tree."
             )
-
-    def switch(self, branch: str, start: str | None = None) -> None:
-        """Check out a branch, created at ``start`` if given.  git keeps other uncommitted changes or refuses."""
-        self.require_work_tree()
-        try:
-            self.git("switch", "--quiet", *(["--no-track", "-c", branch, start] if start else [branch]))
-        except GitFailed as error:
-            raise Refused(
-                f"The checkout {self.path} cannot be switched to the branch {branch}. git says: {error.stderr} "
-                "Commit or stash the changes that prevent it, then run again."
-            ) from error
-
-    def commit(self, paths: Sequence[str], message: str) -> str:
-        """Commit exactly these files, signed off (and signed if git is configured to); return the commit ID."""
-        self.identity()
-        try:
-            self.git("add", "--intent-to-add", "--", *paths)  # otherwise git ignores new files
-            self.git("commit", "--quiet", "--signoff", "--file=-", "--only", "--", *paths, stdin=_public(message))
-        except GitFailed as error:
-            raise Refused(
-                f"The commit in {self.path} was not made. git says: {error.stderr} "
-                "A hook or the signing key may be the cause; fix it, then run again."
-            ) from error
-        return self.resolve("HEAD")
-
-    def empty_commit(self, message: str) -> str:
-        """Create an empty, signed-off commit on the current branch, regardless of staged changes; return its ID."""
-        name, mail = self.identity()
-        head, tree = self.resolve("HEAD"), self.git("rev-parse", "HEAD^{tree}")
-        sign = []
-        if self.git("config", "--type=bool", "--default=false", "--get", "commit.gpgsign") == "true":
-            sign = ["-S"]
-        signed_off = f"{_public(message)}\n\nSigned-off-by: {name} <{mail}>\n"
-        commit = self.git("commit-tree", *sign, "-p", head, tree, stdin=signed_off)
-        self.git("update-ref", "-m", "commit: " + message.splitlines()[0], "HEAD", commit, head)
-        return commit
-
-    def merge(self, commit: str, message: str) -> str:
-        """Merge a commit into the current branch, signed off; a conflict is undone and refused."""
-        self.identity()
-        try:
-            self.git("merge", "--quiet", "--no-ff", "--signoff", "-m", _public(message), commit)
-        except GitFailed as error:
-            if (Path(self.git("rev-parse", "--absolute-git-dir")) / "MERGE_HEAD").exists():
-                self.git("merge", "--abort")
-            raise Refused(
-                f"{commit[:10]} could not be merged in {self.path}, and the branch is unchanged. "
-                f"git says: {error.stderr} Merge it by hand, then run again."
-            ) from error
-        return self.resolve("HEAD")
 
     def archive(self, commit: str, path: Path) -> None:
         """Write a commit's files to a tar archive that only the owner can read, complete or not at all."""
@@ -350,8 +273,3 @@ def slug_of(url: str) -> str:
             f"The remote's URL {command.clean(url)!r} has no owner/name. Set GITHUB_REPOSITORY=owner/name."
         )
     return f"{match['owner']}/{match['name']}"
-
-
-def _public(message: str) -> str:
-    """Return a commit's message without secrets: parts of it come from logs."""
-    return Redactor(os.environ).text(message)

@@ -75,23 +75,23 @@ def require(oldest: tuple[int, int] = OLDEST, purpose: str = "The runbook") -> N
 
 def git(
     place: Path, *arguments: str, stdin: str | None = None, settings: Mapping[str, str] | None = None,
-    remote: str | None = None, offline: bool = False,
+    remote: str | None = None, offline: bool = False, index: Path | None = None,
 ) -> str:  # fmt: skip
     """Run git in a folder like ``output``, and return its output without the final newline."""
     content = None if stdin is None else stdin.encode("utf-8", "surrogateescape")
-    printed = output(place, *arguments, stdin=content, settings=settings, remote=remote, offline=offline)
+    printed = output(place, *arguments, stdin=content, settings=settings, remote=remote, offline=offline, index=index)
     return printed.decode("utf-8", "surrogateescape").removesuffix("\n")
 
 
 def output(
     place: Path, *arguments: str, stdin: bytes | None = None, settings: Mapping[str, str] | None = None,
-    remote: str | None = None, offline: bool = False,
+    remote: str | None = None, offline: bool = False, index: Path | None = None,
 ) -> bytes:  # fmt: skip
     """Run git in a folder and return its output.  Raises GitFailed.
 
     ``settings`` are further configuration settings, passed in the environment.
     ``remote`` must be a remote of the repository, or NoSuchRemote is raised: git interprets any other word as a path.
-    ``offline``: missing objects are not fetched, by any protocol.
+    ``offline``: missing objects are not fetched, by any protocol.  ``index`` is used in place of the repository's.
     """
     far = arguments[0] in _REMOTE_COMMANDS
     limit = REMOTE_LIMIT if arguments[0] in _SLOW_COMMANDS else LOCAL_LIMIT
@@ -99,6 +99,8 @@ def output(
     if not all(map(_can_be_given, arguments)):
         raise GitFailed(visible(command), "a name contains a character that git does not allow in names.")
     env = _environment() | (_OFFLINE if offline else {})
+    if index is not None:
+        env["GIT_INDEX_FILE"] = str(index)
     pairs = list((settings or {}).items())
     if far:
         env |= _prepare_remote(place, arguments, remote, env, pairs)

@@ -4,6 +4,6 @@
 """
 
 from runbook_lib.practice.session import enter, environment
-from runbook_lib.practice.world import World, default_home, is_world, reset, start
+from runbook_lib.practice.world import PracticeWorld, default_home, is_world, reset, start
 
-__all__ = ["World", "default_home", "enter", "environment", "is_world", "reset", "start"]
+__all__ = ["PracticeWorld", "default_home", "enter", "environment", "is_world", "reset", "start"]

@@ -4,7 +4,7 @@ The folder contains the checkout, the bare remotes to which it pushes, the forge
 launcher, which is the process that serves the world, keeps the lock and writes the addresses of forge and registry into
 it, where a second launcher finds them; when the first ends, the lock is free.  Nothing runs between two commands.  A
 process that joined a world loses it when the launcher ends: ``practice.enter`` then finds or starts it again, and a
-process that called `World.stand_by` continues to serve it under the same addresses.
+process that called `PracticeWorld.stand_by` continues to serve it under the same addresses.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class Launcher:
         return f"process {self.pid}"
 
 
-class World:
+class PracticeWorld:
     """A practice environment that is served."""
 
     def __init__(self, home: Path, launcher: Launcher, owned: contextlib.ExitStack | None) -> None:
@@ -136,7 +136,7 @@ def default_home() -> Path:
     return state / "base-image-runbook/practice"
 
 
-def start(home: Path | None = None, *, clock: Callable[[], float] = time.time) -> World:
+def start(home: Path | None = None, *, clock: Callable[[], float] = time.time) -> PracticeWorld:
     """Serve the practice environment, or join it if it is already served.  ``clock`` is its forge's clock.
 
     Raises Refused for a folder that is not ours, RunbookError for a world that cannot be created or does not respond.
@@ -149,10 +149,10 @@ def start(home: Path | None = None, *, clock: Callable[[], float] = time.time) -
             if lock is not None:
                 with contextlib.ExitStack() as undo:
                     undo.callback(os.close, lock)
-                    return World(home, _launch(home, lock, undo, clock), undo.pop_all())
+                    return PracticeWorld(home, _launch(home, lock, undo, clock), undo.pop_all())
             launcher = _launcher(home)
             if launcher and responds(launcher.forge) and responds(launcher.registry):
-                return World(home, launcher, None)
+                return PracticeWorld(home, launcher, None)
             if time.monotonic() > give_up:
                 raise RunbookError(
                     f"The practice environment in {home} is in use by {launcher or 'another process'}, and does not "

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from runbook_lib.checks import Check
+from runbook_lib.checks import Check, Evidence
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.chain import Ledger, read_predicate
 from runbook_lib.records.statement import CELL_REFERENCE, CONTRIBUTIONS, RUN, collect, failed_checks, predicate_of
@@ -79,6 +79,20 @@ class StepRecord:
         for check in checks:
             self._checks.append(check)
             self._add("check", name=check.name, status=check.status, detail=check.detail)
+            self.keep(check.evidence)
+
+    def keep(self, evidence: Evidence) -> None:
+        """Add everything that a plan or a check wants kept."""
+        self.warn(*evidence.warnings)
+        if evidence.inputs:
+            self.add_inputs(**evidence.inputs)
+        for name, url in evidence.links.items():
+            self.link(name, url)
+        for name, rows in evidence.tables.items():
+            self.table(name, rows)
+        self.diff(evidence.diff)
+        for exception, reason in evidence.exceptions.items():
+            self.allowed(exception, reason)
 
     def allowed(self, exception: str, reason: str, danger: str = "") -> None:
         """Add an exception that was needed, and that a person has allowed; ``danger`` is that of an accepted value."""

@@ -1,4 +1,4 @@
-"""The start of every notebook: check the parameters, open the checkout and the record, show the inputs."""
+"""The run of a notebook: check the parameters, open the checkout and the record, carry out steps, close."""
 
 import atexit
 import os
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from IPython.display import display as show
 
@@ -14,13 +14,16 @@ from runbook_lib import display, practice
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.model import Plan
 from runbook_lib.records import archive, chain, statement
 from runbook_lib.records.step_record import StepRecord, close_incomplete
 from runbook_lib.runner import session
 from runbook_lib.system import clock, provenance
 from runbook_lib.text.redact import Redactor
-from runbook_lib.workflow import bump_branch, bump_plan, repository
+from runbook_lib.workflow import branch_history, bump_branch, bump_plan, repository
+from runbook_lib.workflow.carry_out import carry_out
 from runbook_lib.workflow.pull_request import connect_github
+from runbook_lib.world.outside import World
 
 _MODES = {
     "preview": "preview: nothing is changed",
@@ -29,6 +32,19 @@ _MODES = {
 }
 #: Parameters of `Bump.parse`; each notebook defines only the ones it uses.
 _BUMP_PARAMETERS = ("tag", "image_type", "base", "remote", "allow")
+
+
+F = TypeVar("F")
+
+
+class Step(Protocol[F]):
+    """A module or object that looks at the outside once, and plans from what it saw."""
+
+    def look(self, world: World, bump: Bump) -> F:
+        """Read what the step needs."""
+
+    def plan(self, facts: F, bump: Bump) -> Plan[World]:
+        """Plan, purely from the facts and the parameters."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +58,7 @@ class Context:
     @cached_property
     def branch(self) -> bump_branch.BumpBranch:
         """The bump's branch and its base.  Raises RunbookError like ``bump_branch.find``."""
-        return bump_branch.find(self.checkout, self.bump)
+        return bump_branch.look(self.world, self.bump)
 
     @cached_property
     def plan(self) -> bump_plan.PlannedBump:
@@ -53,6 +69,35 @@ class Context:
     def forge(self) -> GitHub | None:
         """GitHub, or None if there is no usable token and this run publishes nothing."""
         return connect_github(self.checkout.repository(), self.bump)
+
+    @cached_property
+    def world(self) -> World:
+        """The outside, as the steps see it."""
+        return World(self.checkout, self.forge, self.record, self.record.records)
+
+    def step(self, step: Step[F]) -> None:
+        """Show a step's plan, carry it out as far as the mode allows, and record it.
+
+        Nothing is built on commits that the runbook did not make, or published with them, until a person has confirmed
+        them.  Raises RunbookError if a condition cannot be made true.
+        """
+        plan = step.plan(step.look(self.world, self.bump), self.bump)
+        if plan.conditions:
+            plan = self._reviewed(plan)
+        carry_out(self.record, plan, self.world, show)
+
+    def close(self) -> None:
+        """Show the record's outcome.  Raises RunbookError if a check failed."""
+        show(self.record.show())
+        self.record.raise_if_failed()
+
+    def _reviewed(self, plan: Plan[World]) -> Plan[World]:
+        """Return the plan with the review of the commits on the bump's branch."""
+        if self.branch.tip is None:
+            return plan
+        return branch_history.apply_review(
+            plan, branch_history.review(self.branch, self.branch.tip, self.record.records)
+        )
 
 
 def begin(notebook: str, parameters: Mapping[str, Any]) -> Context:

@@ -4,13 +4,12 @@
 """
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import summary
-from runbook_lib.golden.file_names import FOLDER, GoldenFileName
+from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.golden.form import STOPPED, Judgement
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.shifts import Group
@@ -27,16 +26,11 @@ from runbook_lib.workflow.run_choice import ChosenRun
 
 @dataclass(frozen=True)
 class RefreshPlan:
-    """The edits that refresh a run's golden values, and ``verdicts`` on every golden file that the bump changes.
-
-    *reset* undoes the uncommitted changes of the golden files in ``undone``; it leaves those in ``untracked`` alone.
-    """
+    """The edits that refresh a run's golden values, and ``verdicts`` on every golden file that the bump changes."""
 
     values: GoldenComparison
     edits: tuple[Edit, ...]
     verdicts: Verdicts
-    undone: tuple[str, ...] = ()
-    untracked: tuple[str, ...] = ()
 
     @property
     def run(self) -> ChosenRun:
@@ -140,13 +134,11 @@ class RefreshPlan:
         view = display.table(rows, empty=nothing)
         if self.edits:
             view += display.code(f"{self.message}\n\nSigned-off-by: …", title="Commit message")
-        view += display.notes(self.undone, title="Golden files whose uncommitted changes will be undone first")
-        view += display.notes(self.untracked, title="Untracked golden files, left as they are")
         return view + display.code(self.text, title="Text for the pull request")
 
 
-def plan(values: GoldenComparison, *, reset: bool = False) -> RefreshPlan:
-    """Plan the refresh of the bump's branch.  ``reset`` first undoes uncommitted changes to golden files."""
+def plan(values: GoldenComparison) -> RefreshPlan:
+    """Plan the refresh of the bump's branch."""
     branch, source = values.ci_run.branch, values.ci_run.source
     refreshed = []
     for file in values.judged:
@@ -157,13 +149,7 @@ def plan(values: GoldenComparison, *, reset: bool = False) -> RefreshPlan:
         records = values.ci_run.pull_request.records
         runners = {file.path: file.runner for file in values.collection.files}
         verdicts = changed_since_fork(branch, records, values.history, values.verdicts, tuple(refreshed), runners)
-    refresh = RefreshPlan(values, tuple(refreshed), verdicts)
-    if not reset:
-        return refresh
-    changed = [path for path in branch.checkout.uncommitted([FOLDER]) if GoldenFileName.of_path(path)]
-    at_head = branch.checkout.read(changed, "HEAD")
-    undone = tuple(path for path in changed if at_head[path] is not None)
-    return replace(refresh, undone=undone, untracked=tuple(path for path in changed if path not in undone))
+    return RefreshPlan(values, tuple(refreshed), verdicts)
 
 
 def carry_out(step: StepRecord, refresh: RefreshPlan) -> push_round.PushOutcome:
@@ -174,11 +160,8 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> push_round.PushOutcome:
     state, branch, bump = refresh.run.pull_request, refresh.run.branch, refresh.run.bump
     if not bump.apply or refresh.run.source is None:
         return push_round.PushOutcome()
-    if bump.tag and (refresh.edits or refresh.undone):
+    if bump.tag and refresh.edits:
         push_round.require_own_branch(state)
-    if refresh.undone:
-        _undo(step, branch.checkout, refresh.undone)
-        step.report(f"Undid the uncommitted changes to {display.count(len(refresh.undone), 'golden file')}.")
     if refresh.edits:
         for file in refresh.values.judged:
             if file.accepted:
@@ -194,17 +177,6 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> push_round.PushOutcome:
     if refresh.verdicts.judgements:
         push_round.update_body(step, state, refresh.text, "golden-values")
     return push
-
-
-def _undo(step: StepRecord, checkout: Checkout, paths: tuple[str, ...]) -> None:
-    """Restore the files to HEAD.  git stores their current contents under the blob ids named in the record."""
-    texts = checkout.read(paths)
-    for path, text in texts.items():
-        blob = None
-        if text is not None:
-            blob = f"git blob {checkout.git('hash-object', '-w', '--stdin', stdin=text)}"
-        step.effect("reset", path, blob, checkout.git("rev-parse", f"HEAD:{path}"))
-    checkout.git("restore", "--staged", "--worktree", "--source=HEAD", "--", *paths)
 
 
 def verify(step: StepRecord, refresh: RefreshPlan, push: push_round.PushOutcome) -> display.View:

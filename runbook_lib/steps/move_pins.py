@@ -1,141 +1,151 @@
 """Notebooks 01-github-pin, 02-gitlab-pin and 07-sync-check: show the pins, move them, and compare them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from runbook_lib import display
-from runbook_lib.checks import Check
+from runbook_lib.bump import Bump
+from runbook_lib.checks import Check, Evidence
 from runbook_lib.git.command import GitFailed
-from runbook_lib.notebooks import GITHUB_PIN, GITLAB_PIN
+from runbook_lib.model import Outcome, Plan
+from runbook_lib.notebooks import GITHUB_PIN, GITLAB_PIN, OPEN_PR
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.plan import PinPlan
-from runbook_lib.pins.sites import read
-from runbook_lib.records.step_record import StepRecord
-from runbook_lib.runner.command_line import command
+from runbook_lib.pins.sites import Sites, read
 from runbook_lib.steps.context import Context
 from runbook_lib.text import edits
 from runbook_lib.workflow import bump_branch, bump_plan, old_tag, sync_survey
 from runbook_lib.workflow.bump_plan import PlannedBump
+from runbook_lib.world.conditions.commits import BranchTip, Committed
+from runbook_lib.world.outside import World
 
-_NO_TAG = "No tag was given, so nothing is planned."
 _NAMED = 5  # lines in a sentence
-_GIVE_TAG = "Run again with a tag, such as -p tag 26.04-py3."
+_NO_TAG = Outcome("No tag was given, so nothing is planned.", "Run again with a tag, such as -p tag 26.04-py3.")
 
 
-def show(branch: bump_branch.BumpBranch, plan: PinPlan) -> display.View:
-    """Return the commit that the plan starts from, and the plan's diff; without a tag, all pins as they are."""
-    tag = branch.bump.tag
-    if tag is None:
-        return display.note(f"{_NO_TAG} {_GIVE_TAG}") + display.table(bump_plan.pin_rows(branch))
-    no_change = _not_applicable(branch, plan) or f"All pins of this step are already at {tag}: nothing to change."
-    view = display.note(branch.describe()) + display.diff(edits.diff(plan.edits), empty=no_change)
-    return view + display.notes((*branch.warnings, *plan.warnings), title="Warnings")
+@dataclass(frozen=True)
+class PinFacts:
+    """The bump's branch, and the plan on its newest commit with the registry's answer."""
+
+    branch: bump_branch.BumpBranch
+    planned: PlannedBump
+
+    def evidence(self, part: PinPlan) -> Evidence:
+        """Return what the record keeps of a step that shows this part of the plan."""
+        branch, planned = self.branch, self.planned
+        digest = planned.image and planned.image.digest
+        return Evidence(
+            inputs={"base_commit": branch.base_commit, "plan_from": branch.start, "digest": digest},
+            tables={"changes": list(map(vars, planned.plan.changes))},
+            diff=edits.diff(planned.plan.edits),
+            exceptions=planned.used_exceptions,
+            warnings=(*branch.warnings, *part.warnings),
+        )
 
 
-def carry_out(step: StepRecord, branch: bump_branch.BumpBranch, planned: PlannedBump, plan: PinPlan) -> display.View:
-    """Apply the edits to the checkout, on the bump's branch; change nothing in a preview.
+@dataclass(frozen=True)
+class PinStep:
+    """The step that shows the pins of one CI.
 
-    Raises Refused for an image that cannot be used, and for files with other uncommitted changes.
+    All pins move in one commit, so that no commit has only some of them: the first of the two steps makes it, and the
+    second one finds it.
     """
-    if not branch.bump.apply:
-        return display.note("This is a preview: nothing was changed.")
-    planned.require()
-    written = bump_branch.apply_edits(branch, plan.edits)
-    for edit in written:
-        step.effect("edit", edit.path, *edit.digests)
-    if reason := _not_applicable(branch, plan):
-        return display.note(reason)
+
+    notebook: str
+    ci: Literal["github", "gitlab"]
+
+    def look(self, world: World, bump: Bump) -> PinFacts:
+        """Read the branch and the registry.  Raises RunbookError like ``bump_plan.plan_bump``."""
+        branch = bump_branch.look(world, bump)
+        return PinFacts(branch, bump_plan.plan_bump(branch))
+
+    def plan(self, facts: PinFacts, bump: Bump) -> Plan[World]:
+        """Plan the commit.  Raises Refused for an image that cannot be used, unless this is a preview."""
+        branch, planned = facts.branch, facts.planned
+        part = planned.plan.part(self.ci)
+        evidence = facts.evidence(part)
+        if bump.tag is None:
+            shown = display.note(f"{_NO_TAG.sentence} {_NO_TAG.next}") + display.table(bump_plan.pin_rows(branch))
+            return Plan(_NO_TAG, (shown,), evidence=evidence)
+        if reason := _not_applicable(branch, self.notebook, self.ci):
+            return Plan(Outcome(reason), (display.note(reason),), evidence=evidence)
+        if bump.apply:
+            planned.require()
+        no_change = f"All pins of this step are already at {bump.tag}: nothing to change."
+        shown = display.note(branch.describe()) + display.diff(edits.diff(part.edits), empty=no_change)
+        place = bump.branch if branch.tip or part.edits else bump.base
+        return Plan(
+            Outcome(f"All pins of this step are at {bump.tag} on {place}.", OPEN_PR),
+            (shown,),
+            conditions=pins_committed(facts),
+            checks=(planned.check, *_untouched(facts)),
+            evidence=evidence,
+        )
+
+
+github = PinStep(GITHUB_PIN, "github")
+gitlab = PinStep(GITLAB_PIN, "gitlab")
+
+
+def pins_committed(facts: PinFacts) -> tuple[Committed, ...]:
+    """Return the condition that all pins are committed; none if the branch has them."""
+    branch, plan = facts.branch, facts.planned.plan
     if not plan.edits:
-        return display.note("The branch already has these values: nothing was written.")
-    sentence = f"Wrote {display.count(len(written), 'file')} on branch {branch.bump.branch}."
-    if unchanged := len(plan.edits) - len(written):
-        sentence += f" {display.count(unchanged, 'file')} already had the planned content."
-    return display.note(sentence)
+        return ()
+    tip = BranchTip(branch.bump.branch, branch.start)
+    message = bump_plan.commit_message(branch.bump, plan)
+    return (Committed(tip, plan.edits, message, "the branch has the complete bump"),)
 
 
-def verify(step: StepRecord, branch: bump_branch.BumpBranch, planned: PlannedBump, plan: PinPlan) -> display.View:
-    """Read the files again, and record the checks and the outcome."""
-    bump = branch.bump
-    step.warn(*branch.warnings, *plan.warnings)
-    digest = planned.image and planned.image.digest
-    step.add_inputs(base_commit=branch.base_commit, plan_from=branch.start, digest=digest)
-    step.table("changes", map(vars, plan.changes))
-    step.diff(edits.diff(plan.edits))
-    for exception, reason in planned.used_exceptions.items():
-        step.allowed(exception, reason)
-    if bump.tag is None:
-        step.done(_NO_TAG, _GIVE_TAG)
-        return display.note("There is nothing to verify.")
-    if reason := _not_applicable(branch, plan):
-        step.done(reason)
-        return display.note(reason)
-    step.check(*_checks(branch, plan), planned.check)
-    count = f"{display.count(len(plan.changes), 'value')} in {display.count(len(plan.edits), 'file')}"
-    if not plan.edits:
-        place = bump.branch if branch.tip else bump.base
-        step.done(f"Already done: all pins of this step are at {bump.tag} on {place}.")
-    elif bump.apply:
-        step.done(f"Moved {count} to {bump.tag} on branch {bump.branch}.", "03-open-pr commits them.")
-    else:
-        files = ", ".join(edits.edited_paths(plan.edits))
-        step.would(f"change {display.count(len(plan.changes), 'line')} on branch {bump.branch}: {files}")
-        step.done(f"Would change {count} to {bump.tag}.", command(step.name, bump, apply=True))
-    return display.note("The record below lists the checks.")
-
-
-def _not_applicable(branch: bump_branch.BumpBranch, plan: PinPlan) -> str:
+def _not_applicable(branch: bump_branch.BumpBranch, notebook: str, ci: str) -> str:
     """Return why the repository or this branch has no pin that this step could move; empty if it has one."""
     bump = branch.bump
-    notebook = {"github": GITHUB_PIN, "gitlab": GITLAB_PIN}.get(plan.ci, "")
     if reason := bump.repository.inapplicable(notebook):
         return reason
     sites = bump.repository.sites
     for reading in read(branch.checkout.read(sites.pin_paths, branch.start), sites):
         site = reading.site
         is_moved = site.lockstep and site.image_type == bump.image_type
-        if is_moved and (site.ci == "gitlab") == (plan.ci == "gitlab") and (reading.pins or reading.problem):
+        if is_moved and (site.ci == "gitlab") == (ci == "gitlab") and (reading.pins or reading.problem):
             return ""
-    reader = "that GitLab reads" if plan.ci == "gitlab" else "outside GitLab"
+    reader = "that GitLab reads" if ci == "gitlab" else "outside GitLab"
     return f"Not applicable: {bump.base} has no {bump.image_type} pin {reader}."
 
 
-def _checks(branch: bump_branch.BumpBranch, plan: PinPlan) -> list[Check]:
-    name = "the files match the plan exactly"
-    if not branch.bump.apply:
-        return [Check(name, "skipped", "This is a preview.")]
-    texts = branch.checkout.read(edits.edited_paths(plan.edits))
-    differing = edits.unapplied(plan.edits, texts)
-    detail = f"{display.count(len(plan.changes), 'value')} in {display.count(len(texts), 'file')}."
-    if differing:
-        detail = f"These files differ from the plan: {', '.join(differing)}."
-    return [Check.of(name, not differing, detail), untouched(branch)]
+def _untouched(facts: PinFacts) -> tuple[Check, ...]:
+    """Check that the planned texts leave the pins of the other image type as they are where the branch starts."""
+    branch = facts.branch
+    before = branch.checkout.read(branch.bump.repository.sites.pin_paths, branch.start)
+    after = before | {edit.path: edit.after for edit in facts.planned.plan.edits if edit.path in before}
+    return (_compare_other_type(branch.bump, before, after),)
 
 
-def untouched(branch: bump_branch.BumpBranch, ref: str | None = None) -> Check:
-    """Check that the bump's branch leaves the pins of the other image type as they are on its base.
+def untouched(branch: bump_branch.BumpBranch, ref: str) -> Check:
+    """Check that a commit of the bump's branch leaves the pins of the other image type as they are on its base."""
+    paths = branch.bump.repository.sites.pin_paths
+    fork = branch.checkout.merge_base(branch.base_commit, ref) or branch.base_commit
+    return _compare_other_type(branch.bump, branch.checkout.read(paths, fork), branch.checkout.read(paths, ref))
 
-    ``ref`` None reads the work tree.  Skipped with ``allow=both-types``, because the bump then moves both.
-    """
-    bump = branch.bump
+
+def _compare_other_type(bump: Bump, before: Mapping[str, str | None], after: Mapping[str, str | None]) -> Check:
+    """Compare the lockstep pins of the other image type; skipped with ``allow=both-types``, which moves both."""
     image_type = bump.repository.other_type(bump.image_type)
     if image_type is None:
         return Check("no other pin is touched", "skipped", f"All pins in {bump.repository.name} are of one image type.")
     name = f"the {image_type} pins are untouched"
     if "both-types" in bump.allow:
         return Check(name, "skipped", "both-types is allowed.")
-    fork = branch.checkout.merge_base(branch.base_commit, ref or "HEAD") or branch.base_commit
-    before = _images(branch, fork, f"lockstep {image_type}")
-    after = _images(branch, ref, f"lockstep {image_type}")
-    moved = sorted(before ^ after)
-    detail = "; ".join(f"{pin} names {image}" for pin, image in moved) or f"{len(after)} pins as on {bump.base}."
-    return Check.of(name, not moved, detail)
+    sites, role = bump.repository.sites, f"lockstep {image_type}"
+    old, new = _images(before, sites, role), _images(after, sites, role)
+    detail = "; ".join(f"{pin} names {image}" for pin, image in sorted(old ^ new))
+    return Check.of(name, not detail, detail or f"{len(new)} pins as on {bump.base}.")
 
 
-def _images(branch: bump_branch.BumpBranch, ref: str | None, role: str) -> set[tuple[str, str]]:
+def _images(texts: Mapping[str, str | None], sites: Sites, role: str) -> set[tuple[str, str]]:
     """Return the pins with this role, each with its image."""
-    sites = branch.bump.repository.sites
-    verdicts = check_pins(branch.checkout.read(sites.pin_paths, ref), sites)
-    return {(f"{pin.path} ({pin.selector})", pin.image) for pin in verdicts if pin.role == role}
+    return {(f"{pin.path} ({pin.selector})", pin.image) for pin in check_pins(texts, sites) if pin.role == role}
 
 
 @dataclass(frozen=True)
@@ -150,9 +160,9 @@ class SyncCheck:
 def survey(run: Context, refs: str) -> SyncCheck:
     """Compare the pins on ``refs``, names or patterns separated by spaces or commas.
 
-    Without refs it compares the pins on the bump's branch, or in the work tree if there is no branch yet or it has
-    uncommitted pin edits.  A preview compares them as the bump will leave them.  Raises CannotTell for a ref that
-    does not exist, and RunbookError for pins that cannot be planned.
+    Without refs it compares the pins on the bump's branch, or in the work tree if there is no branch yet.  A preview
+    compares them as the bump will leave them.  Raises CannotTell for a ref that does not exist, and RunbookError for
+    pins that cannot be planned.
     """
     bump, branch, checkout, remote = run.bump, run.branch, run.checkout, run.branch.base_remote
     compare = partial(sync_survey.survey, checkout.path, image_type=bump.image_type, repository=bump.repository)
@@ -171,11 +181,9 @@ def survey(run: Context, refs: str) -> SyncCheck:
         present = compare([branch.start])
         findings = present.sentences if present.outcome != "in sync" else ()
         return SyncCheck(planned, bool(edits), findings)
-    if branch.tip and not (branch.on_branch and checkout.uncommitted(bump.repository.sites.pin_paths)):
-        names = [branch.start]
     if branch.tip is None:
         return SyncCheck(compare(names))
-    return SyncCheck(compare(names, expected=bump.tag, of_bump=True))
+    return SyncCheck(compare([branch.start], expected=bump.tag, of_bump=True))
 
 
 def conclude(run: Context, sync: SyncCheck) -> display.View:

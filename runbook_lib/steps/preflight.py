@@ -1,28 +1,103 @@
 """Notebook 00-preflight: check the checkout, the image, the runners' drivers and the token before a bump starts."""
 
 import os
+from dataclasses import dataclass
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
-from runbook_lib.checks import Check
+from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github import token_scopes
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
-from runbook_lib.git import editable
+from runbook_lib.git.commits import tree_with
 from runbook_lib.images import driver_check
+from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.plan import PinPlan
-from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
-from runbook_lib.text.edits import edited_paths
-from runbook_lib.workflow import bump_branch, lts_validation
+from runbook_lib.text.edits import diff
+from runbook_lib.workflow import bump_branch, bump_plan, lts_validation
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import PlannedBump
+from runbook_lib.world.outside import World
+
+
+@dataclass(frozen=True)
+class PreflightFacts:
+    """The branch, the plan and the image, the runners' drivers, and the checks of checkout and token."""
+
+    branch: BumpBranch
+    planned: PlannedBump
+    drivers: str
+    checks: tuple[Check, ...]
+
+
+def look(world: World, bump: Bump) -> PreflightFacts:
+    """Read the branch, the registry, the checkout and the token.  Raises RunbookError like ``plan_bump``."""
+    branch = bump_branch.look(world, bump)
+    planned = bump_plan.plan_bump(branch)
+    checks = (*_checkout_checks(branch, planned.plan), *rights(world.github, bump))
+    return PreflightFacts(branch, planned, os.environ.get(driver_check.VARIABLE, ""), checks)
+
+
+def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
+    """Return the checks of a bump that has not begun.  Raises Refused if this run publishes an unverified tag."""
+    branch, planned = facts.branch, facts.planned
+    checks, drivers = facts.checks, driver_check.rows(planned.image, facts.drivers)
+    tables = {
+        "platforms": planned.platforms,
+        "image changes": planned.changes.rows() if planned.changes else [],
+        "known issues": [issue.row() for issue in planned.known_issues],
+        "validation": [{"step": sentence} for sentence in lts_validation.describe(branch)],
+    }
+    warnings = [*branch.warnings, *planned.plan.warnings]
+    if bump.tag is None:
+        done = Outcome(
+            "No tag was given: this is the current state.", "Run again with a tag, such as -p tag 26.04-py3."
+        )
+    else:
+        done = Outcome(_sentence(planned, bump), command(notebooks.BUMP, bump, apply=True))
+        checks = (planned.check, *checks, driver_check.check(planned.image, facts.drivers))
+        tables["drivers"] = drivers
+    if bump.tag and planned.check.status == "skipped":
+        if bump.publish:
+            planned.require()
+        detail = planned.check.detail
+        warnings.append(f"The tag was not verified. {detail} Publishing requires allow=unverified-tag.")
+    return Plan(
+        done,
+        shown=_shown(facts, drivers),
+        checks=checks,
+        evidence=Evidence(
+            inputs={"base_commit": branch.base_commit, "digest": planned.image and planned.image.digest},
+            tables={name: rows for name, rows in tables.items() if rows},
+            exceptions=planned.used_exceptions,
+            warnings=tuple(warnings),
+        ),
+    )
+
+
+def _shown(facts: PreflightFacts, drivers: list[dict[str, str]]) -> tuple[display.View, ...]:
+    planned = facts.planned
+    return (
+        display.table(bump_plan.pin_rows(facts.branch)),
+        display.diff(diff(planned.plan.edits)),
+        display.table(planned.platforms, empty=planned.check.detail),
+        planned.show_changes(),
+        display.table(drivers, empty=planned.check.detail),
+    )
+
+
+def _sentence(planned: PlannedBump, bump: Bump) -> str:
+    plan = planned.plan
+    if not plan.edits:
+        return f"All pins are already at {bump.tag}."
+    values = f"{display.count(len(plan.changes), 'value')} in {display.count(len(plan.edits), 'file')}"
+    return f"{values} would move to {bump.tag}."
 
 
 def _checkout_checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:
-    """Check that the planned files can be edited and committed in this checkout."""
-    checkout, paths = branch.checkout, edited_paths(plan.edits)
-    checks = [Check.of("the checkout has a work tree", not checkout.bare, str(checkout.path))]
+    """Check that the planned files can be committed in this repository."""
+    checkout, checks = branch.checkout, []
     name = "git has a committer identity"
     try:
         checks.append(Check.of(name, True, "{} <{}>".format(*checkout.identity())))
@@ -31,14 +106,13 @@ def _checkout_checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:
             checks.append(Check(name, "failed", str(error)))
         else:
             checks.append(Check(name, "skipped", f"{error} A preview does not commit, so it works without one."))
-    name = "no other changes are in the way"
+    name = "the planned files can be committed"
     try:
-        bump_branch.uncommitted_edits(checkout, plan.edits)
-        checks.append(Check.of(name, True, f"{display.count(len(paths), 'file')} would be edited."))
+        tree_with(checkout, branch.start, plan.edits)
+        checks.append(Check.of(name, True, f"{display.count(len(plan.edits), 'file')} would be edited."))
     except RunbookError as error:  # Refused, or CannotTell for a symbolic link
         checks.append(Check.of(name, False, str(error)))
-    problems = list(editable.problems(checkout, paths))
-    return [*checks, Check.of("the files can be edited as committed", not problems, " ".join(problems))]
+    return checks
 
 
 def rights(github: GitHub | None, bump: Bump) -> list[Check]:
@@ -60,40 +134,3 @@ def rights(github: GitHub | None, bump: Bump) -> list[Check]:
         labels = Check(can_label, "skipped", detail)
     scopes = token_scopes.check(github, login, repository, publish=bump.publish)
     return [Check.of(valid, True, subject), labels, scopes]
-
-
-def driver_rows(planned: PlannedBump) -> list[dict[str, str]]:
-    """Return the driver that the image needs, compared with the runners' drivers (``RUNBOOK_DRIVERS``)."""
-    return driver_check.rows(planned.image, os.environ.get(driver_check.VARIABLE, ""))
-
-
-def report(step: StepRecord, branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> list[Check]:
-    """Run all checks and record them.  Raises Refused if this run publishes and the tag was not verified."""
-    bump, plan = branch.bump, planned.plan
-    checks = [*_checkout_checks(branch, plan), *rights(github, bump)]
-    step.warn(*branch.warnings, *plan.warnings)
-    step.add_inputs(base_commit=branch.base_commit, digest=planned.image and planned.image.digest)
-    step.table("platforms", planned.platforms)
-    if planned.changes:
-        step.table("image changes", planned.changes.rows())
-    step.table("known issues", [issue.row() for issue in planned.known_issues])
-    if bump.tag is None:
-        step.check(*checks)
-        step.done("No tag was given: this is the current state.", "Run again with a tag, such as -p tag 26.04-py3.")
-        return checks
-    checks.append(driver_check.check(planned.image, os.environ.get(driver_check.VARIABLE, "")))
-    checks.insert(0, planned.check)
-    step.table("drivers", driver_rows(planned))
-    if validation := lts_validation.describe(branch):
-        step.table("validation", [{"step": sentence} for sentence in validation])
-    step.check(*checks)
-    for exception, reason in planned.used_exceptions.items():
-        step.allowed(exception, reason)
-    if planned.check.status == "skipped":
-        if bump.publish:
-            planned.require()
-        step.warn(f"The tag was not verified. {planned.check.detail} Publishing requires allow=unverified-tag.")
-    count = f"{display.count(len(plan.changes), 'value')} in {display.count(len(plan.edits), 'file')}"
-    sentence = f"{count} would move to {bump.tag}." if plan.edits else f"All pins are already at {bump.tag}."
-    step.done(sentence, command(notebooks.BUMP, bump, apply=True))
-    return checks

@@ -1,137 +1,182 @@
 """Notebook 04-run-ci: authorize CI for the head commit, once and with the right labels, and follow its run."""
 
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Check
+from runbook_lib.bump import Bump
+from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github.ci_status import CiStatus, platform_of
-from runbook_lib.clients.github.copy_pr_bot import commands
-from runbook_lib.clients.github.models import Comment
+from runbook_lib.clients.github.models import Pull
+from runbook_lib.git.commit_changes import list_commits
 from runbook_lib.golden.match_artifacts import parse_job_name
-from runbook_lib.records.step_record import StepRecord
-from runbook_lib.text.lists import capitalized
+from runbook_lib.model import Condition, Effect, Outcome, Plan
 from runbook_lib.transport import polling
-from runbook_lib.workflow import ci_run, quarantines
+from runbook_lib.workflow import bump_branch, bump_plan, ci_run, ci_triggers, quarantines
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.pull_request import PullRequestState
+from runbook_lib.workflow.pull_request import PullRequestState, read_state
+from runbook_lib.world.conditions.commits import BranchTip, Committed, Pushed
+from runbook_lib.world.conditions.pulls import Authorized, PullKey
+from runbook_lib.world.outside import World
 
 #: Seconds to wait for a run to start.
 _START_LIMIT = 15 * 60
+#: Number of refused deployments after which a maintainer has to find the cause.
+_MAX_REFUSED = 3
+_EMPTY_COMMIT_TITLE = "chore: Trigger CI again"
+_DONE = Outcome("CI passed for the head commit.", "07-sync-check; then a person: reviews, merge queue.")
 
 
-def follow(
-    step: StepRecord, state: PullRequestState, *, wait: bool = False, sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> CiStatus | None:  # fmt: skip
-    """Return the progress of the head commit's CI run; with ``wait``, print each change of state until it finishes.
+@dataclass(frozen=True)
+class CiFacts:
+    """The pull request, what prevents its CI, and how many of its newest commits could not be deployed.
 
-    A preview never waits.  Returns None if there is no run to follow.  Raises Unreachable if GitHub stays unreachable.
+    ``no_ci`` is the reason why there is no CI to run, or to follow.
     """
-    bump, pull, github = state.bump, state.pull, state.github
-    if bump.repository.inapplicable(notebooks.RUN_CI) or state.waiting or pull is None or github is None:
-        return None
 
-    def observe(progress: CiStatus) -> polling.Observation:
-        limit = _START_LIMIT if progress.state == "none" else polling.LIMIT
-        return polling.Observation(progress.sentence, progress.is_over, progress.mark, limit)
-
-    progress = polling.follow(
-        lambda: ci_run.progress(state, pull, github), observe, wait=wait and bump.apply, sleep=sleep, clock=clock,
-    )  # fmt: skip
-    if progress.run:
-        step.add_inputs(run_id=progress.run.id, run_attempt=progress.run.attempt, run_state=progress.state)
-        step.link("CI run", progress.run.url)
-        columns = ("name", "status", "conclusion", "started", "completed", "url")
-        step.table("jobs", display.rows(progress.jobs, **{column: column for column in columns}))
-    return progress
+    state: PullRequestState
+    no_ci: str = ""
+    obstacle: Outcome | None = None
+    refused: int = 0
 
 
-def show(state: PullRequestState, progress: CiStatus | None) -> display.View:
-    """Return the state of the CI run, each failed job, and the commits that a person has to confirm."""
-    review = display.View("", "")
-    if state.review and state.review.foreign:
-        review = state.review.show()
-    if progress is None:
-        return display.note(state.waiting or state.problem) + review
-    view = display.note(capitalized(progress.sentence)) + display.note(progress.counts())
-    if rows := display.rows(progress.bad_jobs, job="name", ended="conclusion", url="url"):
-        view += display.table(rows)
-    return view + review
+@dataclass(frozen=True)
+class RunCi:
+    """The step; with ``wait`` it follows the run until it ends."""
+
+    wait: bool = False
+
+    def look(self, world: World, bump: Bump) -> CiFacts:
+        """Read the pull request with its comments, labels and runs.  Raises RunbookError if this run publishes."""
+        branch = bump_branch.look(world, bump)
+        state = read_state(branch, world.github)
+        if bump.tag is None:
+            return CiFacts(state, "No tag was given, so there is no CI to run.")
+        if reason := bump.repository.inapplicable(notebooks.RUN_CI):
+            return CiFacts(state, f"{reason} {ci_triggers.describe(branch)}")
+        if state.pull is None or state.github is None:
+            if state.github is not None and bump_plan.base_has_tag(branch):
+                return CiFacts(state, f"{bump.base} already names {bump.tag}: there is no CI to run.")
+            reason = state.problem.rstrip(".") or f"no pull request is open for {bump.branch}"
+            waiting = Outcome(f"waiting for the pull request: {reason}", f"{notebooks.OPEN_PR}, with publish")
+            return CiFacts(state, obstacle=waiting)
+        refused = _count_refused(branch) if state.refused else 0
+        return CiFacts(state, "", ci_run.find_obstacle(state, state.pull, state.github), refused)
+
+    def plan(self, facts: CiFacts, bump: Bump) -> Plan[World]:
+        """Plan the authorization, and what CI has to show."""
+        state, pull = facts.state, facts.state.pull
+        if facts.no_ci:
+            return Plan(Outcome(facts.no_ci), (display.note(facts.no_ci),))
+        evidence = Evidence({"base_commit": state.branch.base_commit}, warnings=_warnings(state))
+        if pull is None and not bump.apply and not state.problem:
+            authorized = Authorized(PullKey(state.head_name, bump.base), "", bump.repository.ci.workflow)
+            return Plan(_DONE, (state.show(),), (authorized,), evidence=evidence)
+        if facts.obstacle or pull is None:
+            return Plan(_DONE, (state.show(),), waiting=facts.obstacle, evidence=evidence)
+        if facts.refused >= _MAX_REFUSED:
+            waiting = f"waiting for a maintainer: {facts.refused} commits in #{pull.number} could not be deployed"
+            fix = f"Ask a maintainer what prevents the deployment: {pull.url}"
+            return Plan(_DONE, (state.show(),), waiting=Outcome(waiting, fix), evidence=evidence)
+        return Plan(_DONE, (state.show(),), conditions=self._conditions(facts, pull), evidence=evidence)
+
+    def _conditions(self, facts: CiFacts, pull: Pull) -> tuple[Condition[World], ...]:
+        state, bump = facts.state, facts.state.bump
+        key = PullKey(f"{pull.head_owner}:{pull.head_ref}", pull.base_ref)
+        conditions: list[Condition[World]] = []
+        if facts.refused:  # a refused deployment is tied to its commit
+            tip = BranchTip(bump.branch, state.branch.start)
+            name = "another commit replaces the refused one"
+            conditions.append(Committed(tip, (), _EMPTY_COMMIT_TITLE, name, leaves_machine=True))
+            conditions.append(Pushed(tip, bump.remote, state.branch.remote_tip))
+        conditions.append(Authorized(key, pull.head_sha, bump.repository.ci.workflow))
+        conditions.append(CiPassed(key, state, self.wait))
+        return tuple(conditions)
 
 
-def verify(step: StepRecord, state: PullRequestState, progress: CiStatus | None) -> None:
-    """Read the pull request again, and record its CI state."""
-    bump = state.bump
-    step.check(*_checks(state, progress))
-    if bump.repository.tests.golden and progress:
-        _warn_without_gb200(step, state.branch, progress)
-    if bump.tag is None:
-        step.done("No tag was given, so there is no CI to run.")
-    elif bump.repository.inapplicable(notebooks.RUN_CI):
-        step.done(state.problem)
-    elif state.waiting and not bump.apply:
-        unconfirmed = state.review is not None and bool(state.review.foreign)
-        if not (state.authorized or state.problem or unconfirmed):
-            commit = state.pull.head_sha[:10] if state.pull else "the commit"
-            step.would(f"authorize CI for {commit}, with one comment on the pull request", publish=True)
-        step.done(f"Preview: {state.waiting}.", state.next)
-    elif state.waiting:
-        step.waiting(state.waiting, state.next)
-    elif progress is None or progress.state == "passed":
-        sentence = progress.sentence if progress else state.problem
-        step.done(sentence, "07-sync-check; then a person: reviews, merge queue.")
-    else:
-        step.waiting(progress.sentence, progress.next)
+@dataclass(frozen=True)
+class CiPassed:
+    """The CI run of the head commit has passed; with ``wait`` it is followed until it ends."""
+
+    key: PullKey
+    state: PullRequestState
+    wait: bool
+    leaves_machine = False
+    sentence = "follow CI until it has finished"
+
+    def holds(self, world: World) -> Check:
+        """Read the run and its jobs."""
+        progress = polling.patiently(lambda: self._read(world), world.sleep, print) if self.wait else self._read(world)
+        evidence = _evidence(self.state.branch, progress)
+        if progress.state == "passed":
+            return Check("CI passed", "passed", progress.sentence, evidence=evidence)
+        is_followed = self.wait and not progress.is_over
+        return Check("CI passed", "failed" if is_followed else "waiting", progress.sentence, progress.next, evidence)
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Follow the run, and print each change of its state.  Raises Unreachable if GitHub stays unreachable."""
+
+        def observe(progress: CiStatus) -> polling.Observation:
+            limit = _START_LIMIT if progress.state == "none" else polling.LIMIT
+            return polling.Observation(progress.sentence, progress.is_over, progress.mark, limit)
+
+        polling.follow(lambda: self._read(world), observe, wait=True, sleep=world.sleep, clock=world.monotonic)
+        return ()
+
+    def _read(self, world: World) -> CiStatus:
+        pull = self.key.require(world.forge)
+        return ci_run.progress(replace(self.state, pull=pull), pull, world.forge)
 
 
-def _warn_without_gb200(step: StepRecord, branch: BumpBranch, progress: CiStatus) -> None:
+def _evidence(branch: BumpBranch, progress: CiStatus) -> Evidence:
+    if progress.run is None:
+        return Evidence({"run_state": progress.state})
+    run, columns = progress.run, ("name", "status", "conclusion", "started", "completed", "url")
+    warnings = (gb200_warning(branch, progress),) if branch.bump.repository.tests.golden else ()
+    return Evidence(
+        inputs={"run_id": run.id, "run_attempt": run.attempt, "run_state": progress.state},
+        links={"CI run": run.url},
+        tables={"jobs": display.rows(progress.jobs, **{column: column for column in columns})},
+        warnings=tuple(filter(None, warnings)),
+    )
+
+
+def _count_refused(branch: BumpBranch) -> int:
+    """Return the number of newest commits with the same tree: each but the first replaced a refused one."""
+    trees = [commit.tree for commit in list_commits(branch.checkout, branch.base_commit, branch.start)]
+    return sum(tree == previous for previous, tree in pairwise(trees)) + 1
+
+
+def _warnings(state: PullRequestState) -> tuple[str, ...]:
+    if state.pull is None or not state.behind:
+        return ()
+    return (
+        f"{state.pull.base_ref} has moved: #{state.pull.number} is {display.count(state.behind, 'commit')} behind. CI "
+        "tests the merge of both at the time it starts; allow=merge-base merges them into the branch and plans again.",
+    )
+
+
+def gb200_warning(branch: BumpBranch, progress: CiStatus) -> str:
+    """Return a warning if no GB200 job ran, or if that is unknown; empty otherwise."""
     if progress.run is None or not progress.is_over:
-        return
+        return ""
     ran = [job for job in progress.jobs if job.conclusion != "skipped"]
     platforms = {platform_of(job) for job in ran}
+    if "dgx_gb200" in platforms:
+        return ""
     tests = [parse_job_name(job.name) for job in ran if not platform_of(job)]
     unknown = Counter(test for test in tests if test)
-    if "dgx_gb200" not in platforms and unknown:
-        rows = quarantines.rows_of(branch, [case for _, case in unknown])
-        for test, count in unknown.items():
-            of_test = set[str]().union(*(row.platforms for row in rows if (row.model, row.case) == test))
-            if of_test == {"dgx_gb200"} or (count > 1 and "dgx_gb200" in of_test):
-                return
-        sentence = f"It is unknown whether a GB200 job ran in CI run {progress.run.id}"
-        step.warn(f"{sentence}: its jobs do not show their platform.")
-    elif "dgx_gb200" not in platforms:
-        step.warn(
+    if not unknown:
+        return (
             f"No GB200 job ran in CI run {progress.run.id}: they run only for maintainers, and only when the "
             "repository enables them. Their absence is not a pass: 05-golden-values lists the golden files that the "
             "run did not cover."
         )
-
-
-def _checks(state: PullRequestState, progress: CiStatus | None) -> list[Check]:
-    authorized, same_commit, passed = "CI may test the head commit", "the run tests the head commit", "CI passed"
-    github, pull = state.github, state.pull
-    if progress is None or github is None or pull is None:
-        reason = state.waiting or state.problem or "There is nothing to follow."
-        return Check.each((authorized, same_commit, passed), "skipped", reason)
-    head = github.pull(pull.number).head_sha
-    checks = [_authorization(authorized, github.comments(pull.number), state, progress)]
-    if progress.run is None:
-        return [*checks, *Check.each((same_commit, passed), "skipped", progress.sentence)]
-    commits = f"{progress.run.head_sha[:10]} on {progress.run.head_branch}; #{pull.number} is at {head[:10]}."
-    checks.append(Check.of(same_commit, progress.run.head_sha == head, commits))
-    # A person judges a red run, so the bump waits instead of failing.
-    return [*checks, Check.of(passed, progress.state == "passed", progress.sentence, "waiting")]
-
-
-def _authorization(name: str, comments: Sequence[Comment], state: PullRequestState, progress: CiStatus) -> Check:
-    """Check that CI is authorized: by a comment from somebody who may do so, or because a run exists."""
-    if by := [f"{comment.author} ({comment.url})" for comment in commands(comments, progress.head)]:
-        return Check(name, "passed", f"By {', '.join(by)}.")
-    if progress.run:
-        return Check(name, "passed", f"By copy-pr-bot itself: {progress.run.url}")
-    if own := commands(comments, progress.head, state.me):
-        reason = f"{state.me} is not a member of the repository, so {own[0].url} has no effect"
-        return Check(name, "waiting", f"{reason}: a maintainer must comment.")
-    return Check(name, "failed", "No comment authorizes it.")
+    rows = quarantines.rows_of(branch, [case for _, case in unknown])
+    for test, count in unknown.items():
+        of_test = set[str]().union(*(row.platforms for row in rows if (row.model, row.case) == test))
+        if of_test == {"dgx_gb200"} or (count > 1 and "dgx_gb200" in of_test):
+            return ""
+    return f"It is unknown whether a GB200 job ran in CI run {progress.run.id}: its jobs do not show their platform."

@@ -12,7 +12,6 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.linked_work_tree import linked_work_tree
 from runbook_lib.images import driver_check, families
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins import check, watch_rules
@@ -204,14 +203,13 @@ def _earlier(checkout: Checkout, github: GitHub, bump: Bump, result: WatchResult
 
 
 def _open(branch: BumpBranch, github: GitHub, result: WatchResult, options: WatchOptions) -> WatchResult:
-    """Run 03-open-pr with its record, in a work tree of its own, and return the pull request."""
+    """Run 03-open-pr with its record, and return the pull request."""
     bump = branch.bump
-    with linked_work_tree(branch.checkout, branch.base_commit, bump.branch) as tree:
-        parameters = {
-            "tag": bump.target, "repo": str(tree.path), "image_type": bump.image_type, "base": bump.base,
-            "remote": bump.remote, "pins": options.pins, "audit": options.audit, "apply": True, "publish": True,
-        }  # fmt: skip
-        ran = execute.execute(provenance.ROOT / "runbooks" / f"{notebooks.OPEN_PR}.ipynb", parameters)
+    parameters = {
+        "tag": bump.target, "repo": str(branch.checkout.path), "image_type": bump.image_type, "base": bump.base,
+        "remote": bump.remote, "pins": options.pins, "audit": options.audit, "apply": True, "publish": True,
+    }  # fmt: skip
+    ran = execute.execute(provenance.ROOT / "runbooks" / f"{notebooks.OPEN_PR}.ipynb", parameters)
     if not ran.ok:
         raise RunbookError(f"{ran.lines()[0]} Record: {ran.record}")
     pull = find_pull(github, bump, head_of(branch.checkout, bump))

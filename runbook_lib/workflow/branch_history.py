@@ -9,26 +9,31 @@ person who has read its diff confirms it by its full ID.
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from runbook_lib import display
 from runbook_lib.bump import FOREIGN
+from runbook_lib.checks import Check
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.git.commit_changes import Commit
+from runbook_lib.git.commits import create_commit, merged_tree, move_branch, tree_with
+from runbook_lib.model import Outcome, Plan, Question
 from runbook_lib.records import archive
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.text.edits import Edit, edited_paths
+from runbook_lib.text.edits import Edit
 from runbook_lib.text.lists import capitalized, join_first
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
-from runbook_lib.workflow.bump_branch import BumpBranch, apply_edits
+from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import plan_commit
+from runbook_lib.world.outside import World
 
 #: More commits than this cannot be reviewed; copy-pr-bot does not trust a branch with 250.
 LIMIT = 200
+OWN_COMMITS = "every commit is the runbook's own or confirmed"
 
 
 @dataclass(frozen=True)
@@ -115,10 +120,10 @@ class Review:
             return f"Otherwise delete branch {bump.branch} and run again."
         parent = self.foreign[0].parents[0]
         git = f"git -C {shlex.quote(str(checkout.path))}"
-        local = f"{git} switch {bump.branch} && {git} stash --include-untracked && {git} reset --hard {parent}"
+        local = f"{git} branch --force {bump.branch} {parent}"
         remote = f"{git} push --force-with-lease {bump.remote} {parent}:refs/heads/{bump.branch}"
         return (
-            f"Otherwise remove it and all later commits from the branch: `{local}` (uncommitted changes are stashed); "
+            f"Otherwise remove it and all later commits from the branch: `{local}`; "
             f"and if it has been pushed: `{remote}`."
         )
 
@@ -139,17 +144,52 @@ class Review:
     def record(self, step: StepRecord) -> None:
         """Record the commits confirmed now, or those to be confirmed with their diffs."""
         if self.branch.bump.apply:
-            for commit in self.confirmed:
-                step.allowed(f"{FOREIGN}:{commit.id}", f"It is {_describe(commit)}.")
+            for name, reason in self.exceptions().items():
+                step.allowed(name, reason)
         if not self.foreign:
             return
         step.warn(f"The runbook did not make {_list(self.foreign)}.")
         step.report(self.show())
+        step.diff(self.diff())
+        for question in self.questions():
+            step.decide(question.parameter, question.name, question.why)
+
+    def exceptions(self) -> dict[str, str]:
+        """Return the exceptions that confirm commits, with their reasons."""
+        return {f"{FOREIGN}:{commit.id}": f"It is {_describe(commit)}." for commit in self.confirmed}
+
+    def diff(self) -> str:
+        """Return the diffs of the foreign commits."""
         checkout = self.branch.checkout
-        step.diff("\n".join(commit_changes.show_diff(checkout, commit) for commit in self.foreign) + "\n")
-        for commit in self.foreign:
-            reason = f"The runbook did not make {_describe(commit)}. Read its diff."
-            step.decide("allow", f"{FOREIGN}:{commit.id}", reason)
+        return "\n".join(commit_changes.show_diff(checkout, commit) for commit in self.foreign) + "\n"
+
+    def questions(self) -> tuple[Question, ...]:
+        """Return a question for each foreign commit."""
+        why = "The runbook did not make {}. Read its diff."
+        return tuple(Question("allow", f"{FOREIGN}:{each.id}", why.format(_describe(each))) for each in self.foreign)
+
+
+def apply_review(plan: Plan[World], reviewed: Review) -> Plan[World]:
+    """Return the plan with the review of the commits that it builds on: it does nothing while one is unconfirmed."""
+    evidence = plan.evidence
+    if not reviewed.foreign:
+        commits = display.count(len(reviewed.commits), "commit")
+        if reviewed.confirmed:
+            commits += f", {len(reviewed.confirmed)} of them confirmed by a person"
+        check = Check(OWN_COMMITS, "passed", f"{commits}.")
+        if reviewed.branch.bump.apply:  # a preview confirms nothing
+            evidence = replace(evidence, exceptions={**evidence.exceptions, **reviewed.exceptions()})
+        return replace(plan, checks=(*plan.checks, check), evidence=evidence)
+    unknown = f"The runbook did not make {_list(reviewed.foreign)}."
+    return replace(
+        plan,
+        shown=(*plan.shown, reviewed.show()),
+        conditions=(),
+        questions=(*plan.questions, *reviewed.questions()),
+        waiting=Outcome(reviewed.waiting, reviewed.next),
+        checks=(*plan.checks, Check(OWN_COMMITS, "waiting", f"{reviewed.waiting}.")),
+        evidence=replace(evidence, diff=reviewed.diff(), warnings=(*evidence.warnings, unknown)),
+    )
 
 
 def review(branch: BumpBranch, head: str, records: Path | None, theirs: str = "") -> Review:
@@ -226,22 +266,39 @@ def _origin(
 
 
 def make(step: StepRecord, branch: BumpBranch, edits: Sequence[Edit], message: str) -> str:
-    """Write the edits on the bump's branch, commit them, and return the commit's ID.  The plan is recorded first.
+    """Commit the edits on the bump's branch, and return the commit's ID; without edits the commit is empty.
 
-    The commit's review shows what hooks, filters or other people changed.
+    The plan is recorded before the branch moves.  Raises Refused if the branch has moved since it was read.
     """
-    bump, checkout = branch.bump, branch.checkout
-    new_branch = checkout.branch_tip(bump.branch) is None
-    for edit in apply_edits(branch, edits):
-        step.effect("edit", edit.path, *edit.digests)
-    if new_branch:
-        step.effect("branch", bump.branch, None, branch.start)
-    parent = checkout.resolve("HEAD")
-    step.planned_commit(parent, commit_changes.fingerprint(commit_changes.expected_changes(checkout, parent, edits)))
-    commit = checkout.commit(edited_paths(edits), message)
-    step.effect("commit", bump.branch, parent, commit)
-    step.report(f"Committed {commit[:10]} on {bump.branch}: {display.count(len(edits), 'file')}.")
+    tree = tree_with(branch.checkout, branch.start, edits)
+    changes = commit_changes.expected_changes(branch.checkout, branch.start, edits)
+    step.planned_commit(branch.start, commit_changes.fingerprint(changes))
+    commit = create_commit(branch.checkout, tree, [branch.start], message)
+    advance(step, branch, commit)
+    step.report(f"Committed {commit[:10]} on {branch.bump.branch}: {display.count(len(edits), 'file')}.")
     return commit
+
+
+def merge_base(step: StepRecord, branch: BumpBranch) -> str:
+    """Merge the base branch into the bump's branch, and return the merge commit.  Raises Refused for a conflict."""
+    tree = merged_tree(branch.checkout, branch.start, branch.base_commit)
+    message = f"Merge branch '{branch.bump.base}' into {branch.bump.branch}"
+    merge = create_commit(branch.checkout, tree, [branch.start, branch.base_commit], message)
+    advance(step, branch, merge)
+    return merge
+
+
+def advance(step: StepRecord, branch: BumpBranch, commit: str) -> None:
+    """Move the bump's branch to a new commit on ``branch.start``.  Raises Refused if it has moved since it was read."""
+    bump, checkout = branch.bump, branch.checkout
+    local = checkout.branch_tip(bump.branch)
+    if local and local != branch.start and not checkout.is_ancestor(local, branch.start):
+        moved = f"Branch {bump.branch} has moved to {local[:10]} since it was read"
+        raise Refused(f"{moved}. Nothing was changed. Run again.")
+    move_branch(checkout, bump.branch, commit, local)
+    if local is None:
+        step.effect("branch", bump.branch, None, branch.start)
+    step.effect("commit", bump.branch, branch.start, commit)
 
 
 def push(step: StepRecord, reviewed: Review, remote_tip: str | None) -> None:

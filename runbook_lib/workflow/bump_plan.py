@@ -18,6 +18,7 @@ from runbook_lib.images.reference import Image, ImageRef, Tag
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.plan import PinChange, PinPlan
+from runbook_lib.text.markdown import unlinked
 from runbook_lib.workflow.bump_branch import BumpBranch, commit_titles
 
 NO_PLAN = PinPlan((), (), (), ())
@@ -182,6 +183,12 @@ def _refuse_other_content(branch: BumpBranch, plan: PinPlan, base_plan: PinPlan)
             f"Branch {bump.branch} in {checkout.path} is from an earlier bump, and {bump.base} has moved since. "
             "Nothing was changed. Delete that branch, here and on the remote, then run again."
         )
+
+
+def commit_message(bump: Bump, plan: PinPlan) -> str:
+    """Return the message of the commit that moves the pins; none of its lines can be mistaken for a trailer."""
+    lines = (unlinked(f"- {change.path}: {change.old} -> {change.new}") for change in plan.changes)
+    return "\n".join([bump.title, "", *dict.fromkeys(lines)])
 
 
 def base_has_tag(branch: BumpBranch) -> bool:

@@ -3,39 +3,38 @@
 import re
 from dataclasses import dataclass
 
-from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout, slug_of
+from runbook_lib.git.commits import merged_tree
 from runbook_lib.images import months
 from runbook_lib.pins.plan import PinPlan
 from runbook_lib.pins.repositories import LTS
 from runbook_lib.records.statement import Identity
 from runbook_lib.text.markdown import unlinked
+from runbook_lib.text.sections import compose_body
 from runbook_lib.workflow import lts_validation
 from runbook_lib.workflow.bump_branch import BumpBranch, commit_titles
 from runbook_lib.workflow.bump_plan import NO_PLAN, PlannedBump, plan_commit
-from runbook_lib.workflow.pull_request_body import TEMPLATES, compose_body, fill_in, name_of, named_in, part
+from runbook_lib.workflow.pull_request_body import TEMPLATES, fill_in, name_of, named_in, part
 
 
 @dataclass(frozen=True)
 class Proposal:
     """``plan`` is the bump on the commit where the branch diverged from its base, ``remaining`` the part its tip lacks.
 
-    ``own_commits`` are those only on the branch; ``base_moved_by`` counts those only on the base.  ``pull`` is the
-    bump's open pull request, and ``mine`` is true if its head is the branch that this bump pushes to.  ``template`` is
-    the repository's template for new pull requests.
+    ``merges``: the base will be merged into the branch first.  ``head`` is the pull request's as ``owner:branch``,
+    ``part`` our part of its description, ``pull`` the bump's open pull request, and ``template`` the repository's for
+    new ones.
     """
 
     branch: BumpBranch
     planned: PlannedBump
-    github: GitHub | None
     plan: PinPlan
     remaining: PinPlan
-    own_commits: tuple[str, ...] = ()
-    base_moved_by: int = 0
+    merges: bool = False
     head: str = ""
     part: str = ""
     pull: Pull | None = None
@@ -62,18 +61,6 @@ class Proposal:
         return ""
 
     @property
-    def merges(self) -> bool:
-        """True if the base will be merged into the branch."""
-        return bool(self.base_moved_by and self.own_commits) and "merge-base" in self.bump.allow
-
-    @property
-    def message(self) -> str:
-        """The commit message, without the sign-off; none of its lines can be mistaken for a trailer."""
-        changes = self.remaining.changes or self.plan.changes
-        lines = (unlinked(f"- {change.path}: {change.old} -> {change.new}") for change in changes)
-        return "\n".join([self.bump.title, "", *dict.fromkeys(lines)])
-
-    @property
     def body(self) -> str:
         """The pull request's new description.  Raises CannotTell if the current one cannot be updated."""
         if self.pull:
@@ -81,63 +68,23 @@ class Proposal:
         sentence = f"{unlinked(self.bump.title)}, in every place that names it."
         return compose_body(fill_in(self.template, sentence), self.part)
 
-    def show(self) -> display.View:
-        """Show a table of the branch, the pull request and its labels, and the full texts."""
-        if self.nothing_to_do:
-            return display.note(self.nothing_to_do)
-        view = display.mapping(self._facts())
-        if self.remaining.changes:
-            view += display.code(f"{self.message}\n\nSigned-off-by: …", title="Commit message")
-        if self.mine:
-            view += display.code(self.part if self.pull else self.body, title="Pull request description")
-        return view + display.notes(self.warnings, title="Warnings")
-
-    def _facts(self) -> dict[str, str]:
-        bump, branch, pull = self.bump, self.branch, self.pull
-        on, off = bump.labels
-        rows = {
-            "branch": bump.branch,
-            "starts at": f"{bump.base} {branch.base_commit[:10]}",
-            "commit": "found: the branch has the complete bump",
-            "push": f"{bump.remote} ({branch.checkout.remote_url(bump.remote, push=True)})",
-            "pull request": "none yet: a draft will be opened",
-            "title": bump.title,
-            "from": self.head,
-            "into": bump.base,
-        }
-        labels: frozenset[str] = frozenset()
-        if branch.tip:
-            rows["branch"] += f" (exists at {branch.tip[:10]})"
-        if self.own_commits:
-            rows["starts at"] = branch.start[:10]
-        if self.remaining.changes:
-            rows["commit"] = bump.title
-        if pull:
-            labels, head = pull.labels, f"{pull.head_owner}:{pull.head_ref}"
-            rows |= {"pull request": f"#{pull.number} {pull.url}", "title": pull.title, "from": head}
-        if self.github is None:
-            rows["pull request"] = "unknown: GitHub could not be reached"
-        return rows | {
-            "labels": ", ".join(sorted(labels)) or "none",
-            "labels to set": ", ".join(sorted(on - labels)),
-            "labels to remove": ", ".join(sorted(off & labels)),
-        }
-
 
 def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> Proposal:
     """Read the branch, the base and the open pull requests, and return the work to be done.  Changes nothing."""
     bump, checkout, base = branch.bump, branch.checkout, branch.base_commit
     if bump.tag is None:
-        return Proposal(branch, planned, github, NO_PLAN, NO_PLAN)
+        return Proposal(branch, planned, NO_PLAN, NO_PLAN)
     tip = branch.tip or base
     fork = checkout.merge_base(tip, base) or base
-    remaining = plan_commit(branch, tip)
-    plan = plan_commit(branch, fork).for_cuda(planned.cuda)
+    own_commits = commit_titles(checkout, f"{base}..{tip}")
+    base_moved_by = len(commit_titles(checkout, f"{tip}..{base}"))
+    merges = bool(base_moved_by and own_commits) and "merge-base" in bump.allow
+    # The base may have brought further pins, so the bump is planned on the merge.
+    remaining = plan_commit(branch, merged_tree(checkout, tip, base) if merges else tip)
+    plan = plan_commit(branch, base if merges else fork).for_cuda(planned.cuda)
     if not plan_commit(branch, base).changes:
         # The base already has the tag, from a squashed merge or from somebody else: the branch adds nothing.
         plan = NO_PLAN
-    own_commits = commit_titles(checkout, f"{base}..{tip}")
-    base_moved_by = len(commit_titles(checkout, f"{tip}..{base}"))
     warnings = [*branch.warnings, *plan.warnings]
     if base_moved_by and own_commits:
         how = "CI tests the merge of both; to merge the base into the branch and plan again, add allow=merge-base."
@@ -156,7 +103,6 @@ def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> 
         if bump.publish:
             raise
         warnings.append(str(error))
-        github = None  # a run that publishes nothing continues without it
     if pull and not is_mine(pull, head):
         warnings.append(f"#{pull.number} by {pull.author} is already open for this bump, and will be used: {pull.url}")
     for other in others:
@@ -173,8 +119,8 @@ def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> 
     record, validation = "/".join(identity.parts), lts_validation.describe(branch)
     text = part(plan, bump, digests=digests, image=image, validation=validation, record=record)
     return Proposal(
-        branch, planned, github, plan, remaining, own_commits=tuple(own_commits), base_moved_by=base_moved_by,
-        head=head, part=text, pull=pull, template="" if pull else _template(branch), warnings=tuple(warnings),
+        branch, planned, plan, remaining, merges, head, text, pull,
+        template="" if pull else _template(branch), warnings=tuple(warnings),
     )  # fmt: skip
 
 

@@ -1,8 +1,6 @@
 """The bump's pull request on GitHub: head, comments, labels, authorization, and review of its commits."""
 
 import contextlib
-import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,9 +15,7 @@ from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch_history
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.proposal import find_pull, head_of, is_mine
-
-#: Seconds between reads of a pull request that GitHub is still processing.
-DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+from runbook_lib.world.conditions.pulls import wait_for_head
 
 
 def connect_github(repository: str, bump: Bump) -> GitHub | None:
@@ -30,17 +26,6 @@ def connect_github(repository: str, bump: Bump) -> GitHub | None:
         if bump.publish:
             raise
         return None
-
-
-def wait_for_head(github: GitHub, number: int, head: str | None, sleep: Callable[[float], None] = time.sleep) -> Pull:
-    """Return the pull request once GitHub has noticed the push of ``head`` and computed its merge, or after 16 s."""
-    pull = github.pull(number)
-    for delay in DELAYS:
-        if head in (None, pull.head_sha) and pull.mergeable is not None:
-            break
-        sleep(delay)
-        pull = github.pull(number)
-    return pull
 
 
 def open_draft(step: StepRecord, github: GitHub, bump: Bump, head: str, body: str) -> Pull:
@@ -55,21 +40,6 @@ def open_draft(step: StepRecord, github: GitHub, bump: Bump, head: str, body: st
     step.effect("pull request", f"#{pull.number}", None, bump.title, url=pull.url)
     step.report(f"Opened draft #{pull.number}: {pull.url}")
     return pull
-
-
-def label_request(pull: Pull, missing: Sequence[str], unwanted: Sequence[str], repository: str) -> str:
-    """Return a sentence that asks a maintainer to correct the labels; empty if they are right."""
-    requests = []
-    if missing:
-        requests.append(f"set the label {' and '.join(map(repr, missing))}")
-    if unwanted:
-        requests.append(f"remove the label {' and '.join(map(repr, unwanted))}")
-    if not requests:
-        return ""
-    return (
-        f'Ask a maintainer of {repository}: "Could you please {" and ".join(requests)} on {pull.url}? '
-        'CI for this base-image bump needs this before it starts." Then run again.'
-    )
 
 
 @dataclass(frozen=True)

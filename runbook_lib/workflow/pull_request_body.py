@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from runbook_lib.bump import Bump
-from runbook_lib.errors import CannotTell
 from runbook_lib.pins.plan import PinPlan
 from runbook_lib.workflow import markdown_texts
 
@@ -34,29 +33,6 @@ def named_in(body: str) -> str:
     """Return the bump named by the marker in a body; empty without a marker."""
     match = _BEGIN.search(body)
     return (match["bump"] or "") if match else ""
-
-
-def compose_body(text: str, part: str, section: Section = "") -> str:
-    """Return ``text``, a template or a body, with ``part`` between its markers if it has them, else at the end.
-
-    The text outside the markers is preserved byte for byte.  ``part`` includes its markers, those of ``section``.
-    Raises CannotTell if ``text`` has any markers other than one pair in order.
-    """
-    name = f"base-image-runbook:{section}{':' * bool(section)}"
-    begins = list(re.finditer(rf"<!-- {name}begin(?: [^\s<>]+)? -->", text))
-    ends = list(re.finditer(rf"<!-- {name}end -->", text))
-    if not begins and not ends:
-        return f"{text.rstrip()}\n\n{part}\n" if text.strip() else f"{part}\n"
-    if len(begins) != 1 or len(ends) != 1 or begins[0].end() > ends[0].start():
-        raise CannotTell(
-            "The markers of this tool's part in the pull request's description are damaged or duplicated, so it was "
-            "not changed. Remove the lines `<!-- base-image-runbook:… -->` and the text between them, then run again."
-        )
-    start, end = begins[0].start(), ends[0].end()
-    # GitHub's form sends CRLF line endings; ignore that difference.
-    if text[start:end].replace("\r\n", "\n") == part:
-        return text
-    return text[:start] + part + text[end:]
 
 
 def fill_in(template: str, sentence: str) -> str:

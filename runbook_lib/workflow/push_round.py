@@ -10,12 +10,17 @@ from typing import Any
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import branch_of
+from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.model import Outcome
 from runbook_lib.records.step_record import StepRecord
+from runbook_lib.text.sections import compose_body
 from runbook_lib.workflow import branch_history, bump_branch, ci_run
 from runbook_lib.workflow.proposal import is_mine
 from runbook_lib.workflow.pull_request import PullRequestState, read_state
-from runbook_lib.workflow.pull_request_body import Section, compose_body, marked
+from runbook_lib.workflow.pull_request_body import Section, marked
+from runbook_lib.world.conditions.pulls import Authorized, PullKey
+from runbook_lib.world.outside import World
 
 #: For a preview: when the responses to a run are pushed while some of its failed tests are open.
 PUSH = "push all responses to this run together once no failed test is open, and authorize CI for them"
@@ -66,9 +71,29 @@ def push_answers(
         return PushOutcome(waiting=review.waiting, next=review.next)
     branch_history.push(step, review, pull.head_sha)
     step.add_inputs(head_commit=branch.start)
-    authorized = ci_run.authorize(step, read_state(branch, github, branch.start))
-    step.report(authorized.waiting or f"CI may test {branch.start[:10]}.")
-    return PushOutcome(branch.start, authorized.waiting, authorized.next)
+    obstacle = _authorize(step, read_state(branch, github, branch.start), github, branch.start)
+    if obstacle is None:
+        step.report(f"CI may test {branch.start[:10]}.")
+        return PushOutcome(branch.start)
+    step.report(obstacle.sentence)
+    return PushOutcome(branch.start, obstacle.sentence, obstacle.next)
+
+
+def _authorize(step: StepRecord, state: PullRequestState, github: GitHub, commit: str) -> Outcome | None:
+    """Authorize CI for the pushed commit; return why it waits, None if CI may test it."""
+    pull = state.pull
+    if pull is None:
+        return Outcome("waiting for the pull request", notebooks.OPEN_PR)
+    if obstacle := ci_run.find_obstacle(state, pull, github):
+        return obstacle
+    world = World(state.branch.checkout, github, step)
+    authorized = Authorized(PullKey(state.head_name, pull.base_ref), commit, state.bump.repository.ci.workflow)
+    check = authorized.holds(world)
+    if check.status == "failed":
+        for effect in authorized.make_true(world):
+            step.effect(effect.kind, effect.target, effect.before, effect.after, effect.url)
+        check = authorized.holds(world)
+    return None if check.status == "passed" else Outcome(check.detail, check.next)
 
 
 def _wait_for_decisions(undecided: Sequence[str], *, last: bool) -> PushOutcome:

@@ -18,7 +18,7 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, Route
 
 from runbook_lib import practice
-from runbook_lib.practice import World
+from runbook_lib.practice import PracticeWorld
 from runbook_lib.practice.state import JobRecord, RunRecord, Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,7 +73,7 @@ class Lab:
             self.ask(f"sessions/{session['id']}", "DELETE")
 
     @contextmanager
-    def world(self) -> Iterator[World]:
+    def world(self) -> Iterator[PracticeWorld]:
         """The practice environment, which a kernel may serve."""
         with practice.start(self.home) as world:
             yield world

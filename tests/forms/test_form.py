@@ -19,7 +19,7 @@ from runbook_lib.forms import choices
 from runbook_lib.forms import notebook_form as forms
 from runbook_lib.forms.form import offer
 from runbook_lib.forms.notebook_form import Form
-from runbook_lib.practice import World
+from runbook_lib.practice import PracticeWorld
 from runbook_lib.records import run_view
 from runbook_lib.records.cards import from_decisions
 from runbook_lib.runner import background, execute, session
@@ -37,7 +37,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PracticeWorld]:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
     monkeypatch.setenv("JPY_SESSION_NAME", str(ROOT / "runbooks/01-github-pin.ipynb"))
@@ -89,7 +89,7 @@ def test_a_headless_run_has_no_form(monkeypatch: pytest.MonkeyPatch) -> None:
     offer("bump", {})
 
 
-def test_a_plan_is_shown_before_apply_can_be_pressed(world: World) -> None:
+def test_a_plan_is_shown_before_apply_can_be_pressed(world: PracticeWorld) -> None:
     form = create(tag=TAG)
     assert (form.view.preview.disabled, form.view.apply.disabled) == (False, True)
     form.view.cancel.click()
@@ -118,7 +118,7 @@ def test_a_plan_is_shown_before_apply_can_be_pressed(world: World) -> None:
     )  # the preview, and another with which Apply starts
 
 
-def test_publishing_is_confirmed_by_typing_the_tag(world: World) -> None:
+def test_publishing_is_confirmed_by_typing_the_tag(world: PracticeWorld) -> None:
     form = previewed(create("03-open-pr", tag=TAG))
     assert form.view.apply.disabled
     for typed, ready in (("26.05-py3", False), (f" {TAG} ", True), ("", False)):
@@ -128,7 +128,7 @@ def test_publishing_is_confirmed_by_typing_the_tag(world: World) -> None:
         assert ("is not 26.04-py3" in shown(form, "runbook-warning")) is differs
 
 
-def test_a_late_click_applies_nothing_that_was_not_shown(world: World) -> None:
+def test_a_late_click_applies_nothing_that_was_not_shown(world: PracticeWorld) -> None:
     before = fingerprint(world)
     form = previewed(create("03-open-pr", tag=TAG))
     form.view.apply.click()  # not confirmed: a disabled button of the browser still sends clicks
@@ -140,7 +140,7 @@ def test_a_late_click_applies_nothing_that_was_not_shown(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_push_to_another_forge_is_confirmed_by_its_destination(world: World) -> None:
+def test_a_push_to_another_forge_is_confirmed_by_its_destination(world: PracticeWorld) -> None:
     for notebook in ("01-github-pin", "02-gitlab-pin"):
         assert execute.execute(ROOT / f"runbooks/{notebook}.ipynb", {"tag": TAG, "apply": True}).state == "done"
     git(world.checkout, "-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qam", "Move the pin")
@@ -156,7 +156,7 @@ def test_a_push_to_another_forge_is_confirmed_by_its_destination(world: World) -
 
 
 @pytest.mark.slow
-def test_an_outdated_plan_is_not_applied(world: World, tmp_path: Path) -> None:
+def test_an_outdated_plan_is_not_applied(world: PracticeWorld, tmp_path: Path) -> None:
     form = previewed(create(tag=TAG))
     other = tmp_path / "other"
     git(tmp_path, "clone", "-q", str(world.home / "remote.git"), str(other))
@@ -177,7 +177,7 @@ def test_an_outdated_plan_is_not_applied(world: World, tmp_path: Path) -> None:
     assert "⚠ done" in shown(form, "runbook-result")
 
 
-def test_a_decision_about_one_image_does_not_hold_for_another(world: World) -> None:
+def test_a_decision_about_one_image_does_not_hold_for_another(world: PracticeWorld) -> None:
     form = create("06-broken-tests", tag=TAG)
     decision = {"parameter": "broken", "name": "gpt/a@dgx_h100", "why": "It failed.", "suggestion": "it fails"}
     form.view.offer_decisions(from_decisions([decision], ["broken"]))
@@ -190,7 +190,7 @@ def test_a_decision_about_one_image_does_not_hold_for_another(world: World) -> N
     assert form.view.cards_view.cards == []
 
 
-def test_answers_are_confirmed_and_outlive_a_new_request(world: World) -> None:
+def test_answers_are_confirmed_and_outlive_a_new_request(world: PracticeWorld) -> None:
     form = create("06-broken-tests", tag=TAG)
     decisions = [
         {"parameter": "broken", "name": f"gpt/{name}@dgx_h100", "why": "It failed.", "suggestion": "it fails"}
@@ -207,7 +207,7 @@ def test_answers_are_confirmed_and_outlive_a_new_request(world: World) -> None:
     assert form.view.cards_view.confirmed == {"number": 2, "answers": {}}
 
 
-def test_a_hold_stays_until_somebody_decides_otherwise(world: World) -> None:
+def test_a_hold_stays_until_somebody_decides_otherwise(world: PracticeWorld) -> None:
     form = create("bump", tag=TAG)
     decision = {"parameter": "accept", "name": "gpt/a/golden_values_dev_dgx_h100.json", "why": "It moved."}
     (card,) = from_decisions([decision], ["accept", "hold"])
@@ -221,7 +221,7 @@ def test_a_hold_stays_until_somebody_decides_otherwise(world: World) -> None:
     assert form.view.open_cards == 1
 
 
-def test_a_foreign_commit_is_confirmed_by_its_row(world: World) -> None:
+def test_a_foreign_commit_is_confirmed_by_its_row(world: PracticeWorld) -> None:
     form = create("04-run-ci", tag=TAG)
     field(form, "allow").value = "merge-base"
     name = f"foreign-commit:{'a' * 40}"
@@ -233,7 +233,7 @@ def test_a_foreign_commit_is_confirmed_by_its_row(world: World) -> None:
     assert form.view.problems == {}
 
 
-def test_a_divergence_is_accepted_only_with_a_reason_and_its_word(world: World) -> None:
+def test_a_divergence_is_accepted_only_with_a_reason_and_its_word(world: PracticeWorld) -> None:
     form = create("05-golden-values", tag=TAG)
     decision = {"parameter": "accept", "name": "a/b/golden_values_x.json", "why": "", "facts": {"danger": "divergence"}}
     form.view.offer_decisions(from_decisions([decision], ["accept"]))
@@ -257,7 +257,7 @@ def test_a_headless_kernel_does_not_load_the_form() -> None:
     assert "ipywidgets" not in done.stdout
 
 
-def test_choices_are_queried_once_typing_pauses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choices_are_queried_once_typing_pauses(world: PracticeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     form, bases = create("05-golden-values", tag=TAG), []
     monkeypatch.setattr(choices, "pinned_tags", lambda checkout, bump: bases.append(bump.base) or {})
     for base in ("r", "re", "rel"):
@@ -267,7 +267,7 @@ def test_choices_are_queried_once_typing_pauses(world: World, monkeypatch: pytes
 
 
 def test_a_fault_of_the_form_is_shown_and_the_run_is_followed_to_its_end(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: PracticeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> str:
         raise TypeError("no such thing")
@@ -281,7 +281,7 @@ def test_a_fault_of_the_form_is_shown_and_the_run_is_followed_to_its_end(
 
 
 def test_a_run_survives_an_archive_that_is_unreadable_for_a_moment(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: PracticeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, calls = run_view.find_run, []
 
@@ -295,7 +295,7 @@ def test_a_run_survives_an_archive_that_is_unreadable_for_a_moment(
     assert "change 2 lines" in shown(previewed(create(tag=TAG)), "runbook-plan")
 
 
-def test_a_form_follows_only_a_run_of_its_bump(world: World) -> None:
+def test_a_form_follows_only_a_run_of_its_bump(world: PracticeWorld) -> None:
     running = create("bump", tag=TAG)
     running.view.preview.click()
     audit = world.home.parent / "audit"
@@ -309,7 +309,7 @@ def test_a_form_follows_only_a_run_of_its_bump(world: World) -> None:
     until(lambda: not running.busy)
 
 
-def test_a_problem_is_shown_below_its_field_and_disables_the_buttons(world: World, tmp_path: Path) -> None:
+def test_a_problem_is_shown_below_its_field_and_disables_the_buttons(world: PracticeWorld, tmp_path: Path) -> None:
     form = create(tag=TAG)
     field(form, "base").value = "a..b"
     assert "not a valid branch name" in form.view.messages["base"].value
@@ -339,7 +339,7 @@ def test_a_problem_is_shown_below_its_field_and_disables_the_buttons(world: Worl
     assert not form.view.preview.disabled
 
 
-def test_a_failed_run_is_shown_in_the_form(world: World) -> None:
+def test_a_failed_run_is_shown_in_the_form(world: PracticeWorld) -> None:
     form = previewed(create(tag="26.12-py3"))
     assert "has no tag 26.12-py3" in shown(form, "runbook-error")
     assert "has no tag" not in shown(form, "runbook-result")  # once
@@ -350,7 +350,7 @@ def test_a_failed_run_is_shown_in_the_form(world: World) -> None:
     assert form.view.apply.disabled  # without a tag there is nothing to apply
 
 
-def test_a_quarantined_test_is_re_enabled_without_a_tag(world: World) -> None:
+def test_a_quarantined_test_is_re_enabled_without_a_tag(world: PracticeWorld) -> None:
     form = previewed(create("06-broken-tests", tag="", broken="", reenable=""))
     assert form.view.apply.disabled
     (card,) = [card for card in form.view.cards if card.id.startswith("reenable:")]
@@ -364,7 +364,7 @@ def test_a_quarantined_test_is_re_enabled_without_a_tag(world: World) -> None:
     assert "test re-enabled" in shown(form, "runbook-result")
 
 
-def test_a_run_can_be_cancelled_from_another_form(world: World) -> None:
+def test_a_run_can_be_cancelled_from_another_form(world: PracticeWorld) -> None:
     form, other = create("bump", tag=TAG), create("bump", tag=TAG)
     form.view.preview.click()
     audit = world.home.parent / "audit"
@@ -379,7 +379,7 @@ def test_a_run_can_be_cancelled_from_another_form(world: World) -> None:
     assert background.active_runs(audit) == []
 
 
-def test_tags_are_offered_newest_first_and_the_pinned_one_is_marked(world: World) -> None:
+def test_tags_are_offered_newest_first_and_the_pinned_one_is_marked(world: PracticeWorld) -> None:
     form = create()
     form.begin()
     until(lambda: len(field(form, "tag").options) > 2)
@@ -392,7 +392,7 @@ def test_tags_are_offered_newest_first_and_the_pinned_one_is_marked(world: World
     assert "did you mean &#x27;26.04-py3&#x27;?" in form.view.messages["tag"].value
 
 
-def test_a_form_without_anything_to_apply_has_one_button(world: World) -> None:
+def test_a_form_without_anything_to_apply_has_one_button(world: PracticeWorld) -> None:
     form = create("07-sync-check", applies=False, tag=TAG)
     assert form.view.preview.description == "Run"
     assert form.view.apply not in form.root.children

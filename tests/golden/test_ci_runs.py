@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bumping import World, bump_to, git
+from bumping import World, git
 from bumping import world as start
 
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs, collect
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.file_names import GoldenFileName
-from runbook_lib.workflow import bump_branch, ci_run, pull_request
+from runbook_lib.steps.run_ci import RunCi
 
 BRANCH = "bump/main/dev-26.04-py3"
 CASES = "tests/functional_tests/test_cases"
@@ -28,8 +28,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def authorized(world: World) -> str:
     """Let CI go; the head commit."""
-    step = world.step(bump_to())
-    ci_run.authorize(step, pull_request.read_state(bump_branch.find(world.checkout, bump_to()), world.github()))
+    world.run(RunCi())
     return git(world.remote, "rev-parse", BRANCH)
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from runbook_lib import practice
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.practice.world import World
+from runbook_lib.practice.world import PracticeWorld
 from runbook_lib.steps.context import begin
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[PracticeWorld]:
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     with practice.start(tmp_path / "world") as started:
@@ -23,7 +23,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
 
 @pytest.mark.parametrize("interactive", [False, True])
 def test_in_jupyterlab_apply_and_publish_count_as_false(
-    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], interactive: bool
+    world: PracticeWorld, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], interactive: bool
 ) -> None:
     if interactive:
         monkeypatch.setenv("JPY_SESSION_NAME", "/x/01-github-pin.ipynb")
@@ -34,12 +34,12 @@ def test_in_jupyterlab_apply_and_publish_count_as_false(
     assert "26.04-py3" in capsys.readouterr().out
 
 
-def test_a_notebook_needs_only_the_parameters_that_it_takes(world: World) -> None:
+def test_a_notebook_needs_only_the_parameters_that_it_takes(world: PracticeWorld) -> None:
     run = begin("07-sync-check", {"repo": str(world.checkout)})
     assert (run.bump.tag, run.bump.base, run.bump.mode) == (None, "main", "preview")
 
 
-def test_branch_and_plan_are_read_once(world: World) -> None:
+def test_branch_and_plan_are_read_once(world: PracticeWorld) -> None:
     run = begin("01-github-pin", {"tag": "26.04-py3", "repo": str(world.checkout)})
     assert run.branch is run.branch
     assert run.plan is run.plan
@@ -56,7 +56,7 @@ def test_branch_and_plan_are_read_once(world: World) -> None:
     ],
 )
 def test_an_invalid_parameter_is_refused_before_a_record_is_opened(
-    world: World, tmp_path: Path, parameter: dict[str, object], error: type[RunbookError]
+    world: PracticeWorld, tmp_path: Path, parameter: dict[str, object], error: type[RunbookError]
 ) -> None:
     with pytest.raises(error):
         begin("01-github-pin", {"repo": str(world.checkout), **parameter})

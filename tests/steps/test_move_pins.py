@@ -1,12 +1,11 @@
 """Steps 0, 1, 2 and 7 as the notebooks compose them, on the practice environment's checkout and registry."""
 
-import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bumping import world
+from bumping import world as practice_forge
 from layouts import layout
 
 from runbook_lib import practice
@@ -16,9 +15,12 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.records import step_record
 from runbook_lib.records.statement import CONTRIBUTIONS
 from runbook_lib.steps import context, move_pins, preflight
+from runbook_lib.text.edits import Edit
 from runbook_lib.workflow import bump_branch, bump_plan
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.pull_request import connect_github
+from runbook_lib.world.conditions.commits import BranchTip, Committed
+from runbook_lib.world.outside import World
 
 TAG = "26.04-py3"
 
@@ -49,7 +51,8 @@ def branch(checkout: Checkout, **asked: object) -> BumpBranch:
 
 
 def run(checkout: Checkout, step: step_record.StepRecord, **asked: object) -> context.Context:
-    return context.Context(branch(checkout, **asked).bump, checkout, step)
+    step.bump = branch(checkout, **asked).bump
+    return context.Context(step.bump, checkout, step)
 
 
 def state(checkout: Checkout) -> tuple[str, ...]:
@@ -57,60 +60,67 @@ def state(checkout: Checkout) -> tuple[str, ...]:
     return (*(name for name in files if "/.git/" not in name), checkout.git("for-each-ref"), checkout.git("status"))
 
 
+def commit(checkout: Checkout, branch: BumpBranch, edits: tuple[Edit, ...]) -> None:
+    """Commit on the bump's branch, as its steps do."""
+    tip = BranchTip(branch.bump.branch, branch.start)
+    Committed(tip, edits, branch.bump.title).make_true(World(checkout, None, Notes()))
+
+
+class Notes:
+    def planned_commit(self, parent: str, changes: str) -> None:
+        pass
+
+
 @pytest.mark.parametrize("asked", [{}, {"tag": ""}, {"publish": False}])
 def test_a_preview_changes_nothing(checkout: Checkout, step: step_record.StepRecord, asked: dict[str, object]) -> None:
     before = state(checkout)
-    here = branch(checkout, **asked)
-    ahead = bump_plan.plan_bump(here)
-    for ci in ("github", "gitlab"):
-        plan = ahead.plan.part(ci)
-        move_pins.show(here, plan)
-        move_pins.carry_out(step, here, ahead, plan)
-        move_pins.verify(step, here, ahead, plan)
+    for part in (move_pins.github, move_pins.gitlab):
+        run(checkout, step, **asked).step(part)
     assert state(checkout) == before
     assert not [it for it in told(step) if it["kind"] == "effect"]
-    assert not [it for it in told(step) if it["kind"] == "check" and it["name"] == "the files match the plan exactly"
-                and it["status"] == "passed"]  # fmt: skip
 
 
-def test_both_parts_move_the_pins_and_nothing_else(checkout: Checkout, step: step_record.StepRecord) -> None:
-    here = branch(checkout, apply=True)
-    ahead = bump_plan.plan_bump(here)
-    for ci in ("github", "gitlab"):
-        plan = ahead.plan.part(ci)
-        move_pins.carry_out(step, here, ahead, plan)
-        move_pins.verify(step, here, ahead, plan)
+def test_the_first_step_moves_all_pins_and_the_second_finds_them(
+    checkout: Checkout, step: step_record.StepRecord
+) -> None:
+    before = state(checkout)
+    for part in (move_pins.github, move_pins.gitlab):
+        run(checkout, step, apply=True).step(part)
+    here = branch(checkout)
     changed = [
-        line for line in checkout.git("diff", "HEAD").splitlines() if line[:1] in "+-" and line[1:3] not in "--++"
+        line
+        for line in checkout.git("diff", "main", here.start).splitlines()
+        if line[:1] in "+-" and line[1:3] not in "--++"
     ]
     assert len(changed) == 8
     assert all(TAG in line for line in changed if line.startswith("+"))
-    assert [it["target"] for it in told(step) if it["kind"] == "effect"] == [
-        "docker/.ngc_version.dev",
-        "docker/Dockerfile.ci.dev",
-        ".gitlab/stages/01.build.yml",
-    ]
+    assert [it["effect"] for it in told(step) if it["kind"] == "effect"] == ["branch", "commit"]
     assert {it["status"] for it in told(step) if it["kind"] == "check"} == {"passed"}
-    again = branch(checkout, apply=True)
-    assert "already had" in move_pins.carry_out(step, again, ahead, ahead.plan).text
+    # The work tree, with whatever a person does there, is as it was.
+    assert [line for line in state(checkout) if "refs/heads" not in line] == [
+        line for line in before if "refs/heads" not in line
+    ]
 
 
 def test_a_moved_pin_of_the_other_image_type_fails_the_check(checkout: Checkout) -> None:
-    here = branch(checkout, apply=True)
-    bump_branch.apply_edits(here, bump_plan.plan_bump(here).plan.edits)
-    assert move_pins.untouched(here).status == "passed"
-    pin = checkout.path / "docker/.ngc_version.lts"
-    pin.write_text(pin.read_text().replace("25.09", TAG[:5]))
-    check = move_pins.untouched(here)
+    here = branch(checkout)
+    commit(checkout, here, bump_plan.plan_bump(here).plan.edits)
+    here = branch(checkout)
+    assert move_pins.untouched(here, here.start).status == "passed"
+    path = "docker/.ngc_version.lts"
+    text = str(here.texts([path])[path])
+    commit(checkout, here, (Edit(path, text, text.replace("25.09", TAG[:5])),))
+    here = branch(checkout)
+    check = move_pins.untouched(here, here.start)
     assert check.status == "failed"
-    assert "docker/.ngc_version.lts" in check.detail
-    assert move_pins.untouched(branch(checkout, apply=True, allow="both-types")).status == "skipped"
+    assert path in check.detail
+    assert move_pins.untouched(branch(checkout, allow="both-types"), here.start).status == "skipped"
 
 
 def test_a_branch_of_that_name_with_other_content_is_refused_before_anything_moves(checkout: Checkout) -> None:
-    checkout.switch(Bump.parse(tag=TAG).branch, "main")
-    checkout.empty_commit("Keep my notes")
-    checkout.switch("main")
+    checkout.git("switch", "-q", "-c", Bump.parse(tag=TAG).branch, "main")
+    checkout.git("commit", "-q", "--allow-empty", "-m", "Keep my notes")
+    checkout.git("switch", "-q", "main")
     before = state(checkout)
     with pytest.raises(Refused, match=r"has content unrelated to this bump: [0-9a-f]{10} \(Keep my notes\)"):
         bump_plan.plan_bump(branch(checkout, apply=True))
@@ -118,25 +128,20 @@ def test_a_branch_of_that_name_with_other_content_is_refused_before_anything_mov
 
 
 def test_a_roll_back_does_not_take_up_the_branch_of_the_bump_it_goes_back_to(checkout: Checkout) -> None:
-    here = branch(checkout, apply=True)
-    edits = bump_plan.plan_bump(here).plan.edits
-    bump_branch.apply_edits(here, edits)
-    checkout.commit([edit.path for edit in edits], here.bump.title)
-    checkout.switch("main")
-    newer = bump_branch.find(checkout, Bump.parse(tag="26.05-py3", apply=True))
-    bump_branch.apply_edits(newer, bump_plan.plan_bump(newer).plan.edits)
-    checkout.git("commit", "-qam", "chore: newer")
-    checkout.git("push", "-q", "origin", "HEAD:main")
+    here = branch(checkout)
+    commit(checkout, here, bump_plan.plan_bump(here).plan.edits)
+    newer = branch(checkout, tag="26.05-py3")
+    commit(checkout, newer, bump_plan.plan_bump(newer).plan.edits)
+    checkout.git("push", "-q", "origin", f"{newer.bump.branch}:main")
     with pytest.raises(Refused, match="allow=older-tag"):
         bump_plan.plan_bump(branch(checkout, apply=True))
     with pytest.raises(Refused, match="from an earlier bump"):
         bump_plan.plan_bump(branch(checkout, apply=True, allow="older-tag"))
 
 
-def test_nothing_to_edit_makes_no_branch(checkout: Checkout) -> None:
+def test_nothing_to_edit_makes_no_branch(checkout: Checkout, step: step_record.StepRecord) -> None:
     before = state(checkout)
-    here = branch(checkout, tag="26.02-py3", apply=True)
-    assert bump_branch.apply_edits(here, bump_plan.plan_bump(here).plan.edits) == []
+    run(checkout, step, tag="26.02-py3", apply=True).step(move_pins.github)
     assert state(checkout) == before
 
 
@@ -151,10 +156,8 @@ def test_a_tag_missing_for_a_platform_is_refused(
     checkout: Checkout, step: step_record.StepRecord, tag: str, says: str
 ) -> None:
     before = state(checkout)
-    here = branch(checkout, tag=tag, apply=True)
-    ahead = bump_plan.plan_bump(here)
     with pytest.raises(Refused, match=says):
-        move_pins.carry_out(step, here, ahead, ahead.plan)
+        run(checkout, step, tag=tag, apply=True).step(move_pins.github)
     assert state(checkout) == before
 
 
@@ -163,10 +166,7 @@ def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(
 ) -> None:
     with pytest.raises(Refused, match="allow=older-tag"):
         bump_plan.plan_bump(branch(checkout, tag="26.01-py3"))
-    here = branch(checkout, tag="26.01-py3", allow="older-tag", apply=True)
-    ahead = bump_plan.plan_bump(here)
-    move_pins.carry_out(step, here, ahead, ahead.plan)
-    move_pins.verify(step, here, ahead, ahead.plan)
+    run(checkout, step, tag="26.01-py3", allow="older-tag", apply=True).step(move_pins.github)
     assert [it["exception"] for it in told(step) if it["kind"] == "exception"] == ["older-tag"]
 
 
@@ -183,17 +183,14 @@ def test_without_the_registry_apply_works_and_publish_requires_an_exception(
 
 
 def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: step_record.StepRecord) -> None:
-    here = branch(checkout)
-    ahead = bump_plan.plan_bump(here)
-    with contextlib.closing(connect_github(checkout.repository(), here.bump)) as github:  # type: ignore[type-var]
-        checks = preflight.report(step, here, ahead, github)
-    (runners,) = [check for check in checks if check.name == "the driver of the runners"]
-    assert "CUDA 13.2 comes with driver 595" in runners.detail
-    assert {check.status for check in checks if check != runners} == {"passed"}
-    assert [row["platform"] for row in ahead.platforms] == ["amd64", "arm64"]
-    (checkout.path / "docker/.ngc_version.dev").write_text("mine")
-    failed = [check for check in preflight.report(step, here, ahead, None) if check.status == "failed"]
-    assert [check.name for check in failed] == ["no other changes are in the way"]
+    at = run(checkout, step)
+    at.step(preflight)
+    checks = {str(it["name"]): it for it in told(step) if it["kind"] == "check"}
+    runners = checks.pop("the driver of the runners")
+    assert "CUDA 13.2 comes with driver 595" in str(runners["detail"])
+    assert {it["status"] for it in checks.values()} == {"passed"}
+    assert at.forge
+    at.forge.close()
 
 
 def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: step_record.StepRecord) -> None:
@@ -201,15 +198,12 @@ def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: step
         checkout.git("config", f"user.{name}", "")
     before = state(checkout)
     for apply, status in ((False, "skipped"), (True, "failed")):
-        here = branch(checkout, apply=apply)
-        planned = bump_plan.plan_bump(here)
-        (identity,) = [
-            check for check in preflight.report(step, here, planned, None) if "committer identity" in check.name
-        ]
+        facts = preflight.look(World(checkout, None, Notes()), branch(checkout, apply=apply).bump)
+        (identity,) = [check for check in facts.checks if "committer identity" in check.name]
         assert identity.status == status
         assert "git config user.name" in identity.detail
     with pytest.raises(RunbookError, match=r"git config user\.email"):
-        move_pins.carry_out(step, here, planned, planned.plan.part("github"))
+        run(checkout, step, apply=True).step(move_pins.github)
     assert state(checkout) == before
 
 
@@ -218,7 +212,7 @@ def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: step
     [("contributor-token", ["passed", "skipped", "passed"]), ("practice-token", ["passed"] * 3)],
 )
 def test_only_accounts_with_the_right_can_set_labels(tmp_path: Path, token: str, statuses: list[str]) -> None:
-    with world(tmp_path) as at:
+    with practice_forge(tmp_path) as at:
         found = preflight.rights(at.github(token), Bump.parse(tag=TAG, apply=True, publish=True))
     assert [check.status for check in found] == statuses
 
@@ -242,19 +236,16 @@ def test_the_sync_check_reads_the_refs_it_is_given(
 
 
 def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, step: step_record.StepRecord) -> None:
-    here = branch(checkout, apply=True)
-    bump_branch.apply_edits(here, bump_plan.plan_bump(here).plan.part("github").edits)
+    here = branch(checkout)
+    commit(checkout, here, bump_plan.plan_bump(here).plan.part("github").edits)
     half = run(checkout, step, apply=True)
     sync = move_pins.survey(half, "")
     assert sync.survey.outcome == "out of sync"
     assert ".gitlab/stages/01.build.yml" in move_pins.conclude(half, sync).text
     with pytest.raises(Exception, match="all pins agree"):
         step.raise_if_failed()
-    bump_branch.apply_edits(half.branch, bump_plan.plan_bump(half.branch).plan.edits)
-    assert move_pins.survey(half, "").survey.outcome == "in sync"
-    checkout.commit([edit.path for edit in bump_plan.plan_bump(half.branch).plan.edits], "move")
-    (checkout.path / "docker/.ngc_version.dev").write_text("nvcr.io/nvidia/pytorch:26.01-py3\n")
-    assert move_pins.survey(run(checkout, step, apply=True), "").survey.outcome == "out of sync"
+    commit(checkout, half.branch, bump_plan.plan_bump(half.branch).plan.edits)
+    assert move_pins.survey(run(checkout, step, apply=True), "").survey.outcome == "in sync"
 
 
 def pin(checkout: Checkout, path: str, old: str, new: str) -> None:
@@ -305,9 +296,7 @@ def test_lines_outside_of_the_pins_that_name_the_old_tag_are_listed(
     checkout.git("push", "-q", "origin", "HEAD:main")
     bumped = run(checkout, step, apply=apply)
     if apply:
-        edits = bump_plan.plan_bump(bumped.branch).plan.edits
-        bump_branch.apply_edits(bumped.branch, edits)
-        checkout.commit([edit.path for edit in edits], "move")
+        commit(checkout, bumped.branch, bump_plan.plan_bump(bumped.branch).plan.edits)
         bumped = run(checkout, step, apply=apply)
     assert "notes.md:2" in move_pins.conclude(bumped, move_pins.survey(bumped, "")).text
     (warning,) = [str(line) for line in told(step) if line["kind"] == "warning" and "notes.md" in str(line)]
@@ -337,9 +326,7 @@ def test_a_branch_without_a_pin_of_the_step_is_not_called_done(
             (checkout.path / path).write_text(text)
     checkout.git("commit", "-q", "--all", "-m", "layout of 2025")
     checkout.git("push", "-q", "origin", "core_r0.14.0")
-    here = branch(checkout, base="core_r0.14.0")
-    ahead = bump_plan.plan_bump(here)
-    move_pins.verify(step, here, ahead, ahead.plan.part("github"))
+    run(checkout, step, base="core_r0.14.0").step(move_pins.github)
     (outcome,) = [entry for entry in told(step) if entry["kind"] == "done"]
     assert "core_r0.14.0 has no dev pin" in str(outcome)
 
@@ -353,10 +340,8 @@ def test_only_the_preview_of_a_bump_judges_a_branch_as_it_will_be(
     outcome: str,
 ) -> None:
     monkeypatch.setattr(step_record.StepRecord, "parent", parent)
-    here = branch(checkout, apply=True)
-    edits = bump_plan.plan_bump(here).plan.part("github").edits
-    bump_branch.apply_edits(here, edits)
-    checkout.commit([edit.path for edit in edits], "Move half of it")
+    here = branch(checkout)
+    commit(checkout, here, bump_plan.plan_bump(here).plan.part("github").edits)
     assert move_pins.survey(run(checkout, step), "").survey.outcome == outcome
 
 

@@ -9,8 +9,8 @@ from bumping import BRANCH, CONTRIBUTOR, World, bump_to, colleague, git
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.workflow import bump_branch, pull_request
 from runbook_lib.workflow.proposal import find_pull, head_of, is_for
+from runbook_lib.world.conditions import pulls
 
 __all__ = ["colleague"]
 TITLE = "chore: Update Docker image version to 26.04-py3"
@@ -22,12 +22,13 @@ def test_a_preview_changes_nothing(world: World) -> None:
     assert world.open_pr(mode="preview").pull is None
     assert world.state() == before
     assert world.effects() == []
-    assert set(world.checks().values()) == {"skipped"}
+    planned = [entry["sentence"].split()[0] for entry in world.said("planned")]
+    assert planned == ["commit", "push", "open", "update", "set"]
 
 
 def test_a_pull_request_is_opened_once(world: World) -> None:
     made = world.open_pr()
-    assert world.effects() == [*["edit"] * 3, "branch", "commit", "push", "pull request", "label"]
+    assert world.effects() == ["branch", "commit", "push", "pull request", "label"]
     pull = made.pull
     assert pull is not None
     assert (pull.title, pull.draft, pull.base_ref, pull.head_ref) == (TITLE, True, "main", BRANCH)
@@ -56,7 +57,7 @@ def test_a_pull_request_is_opened_once(world: World) -> None:
 
 def test_without_publish_nothing_leaves_the_machine(world: World) -> None:
     made = world.open_pr(mode="apply")
-    assert world.effects() == [*["edit"] * 3, "branch", "commit"]
+    assert world.effects() == ["branch", "commit"]
     assert made.commit == git(world.checkout.path, "rev-parse", BRANCH)
     assert git(world.remote, "branch", "--list", BRANCH) == ""
     assert world.github().pulls() == ()
@@ -64,15 +65,6 @@ def test_without_publish_nothing_leaves_the_machine(world: World) -> None:
     # A later run with publish goes on from there.
     assert world.open_pr().commit == made.commit
     assert world.effects() == ["push", "pull request", "label"]
-
-
-def test_uncommitted_edits_of_the_plan_are_committed(world: World) -> None:
-    bump = bump_to(mode="apply")
-    proposal = world.propose(bump)
-    bump_branch.apply_edits(proposal.branch, proposal.remaining.edits)
-    made = world.open_pr(mode="apply")
-    assert world.effects() == ["commit"]
-    assert set(git(world.checkout.path, "show", "--format=", "--name-only", made.commit or "").split()) == DEV
 
 
 def test_without_a_tag_there_is_nothing_to_propose(world: World) -> None:
@@ -111,13 +103,20 @@ def test_nothing_changes_without_an_identity_to_sign_off(world: World, monkeypat
     [
         ("expired-token", "It is wrong, expired or revoked"),
         ("sso-token", "https://github.com/orgs/practice/sso"),
-        ("readonly-token", "needs the permission"),
     ],
 )
 def test_a_token_without_the_rights(world: World, token: str, words: str) -> None:
     with pytest.raises(RunbookError) as caught:
         world.open_pr(token)
     assert words in str(caught.value)
+    assert world.github().pulls() == ()
+
+
+def test_a_pull_request_that_may_not_be_opened_waits_for_somebody_who_may(world: World) -> None:
+    world.open_pr("readonly-token")
+    (waiting,) = world.said("waiting")
+    assert "draft pull request" in waiting["sentence"]
+    assert "needs the permission" in waiting["next"]
     assert world.github().pulls() == ()
 
 
@@ -218,9 +217,9 @@ def test_a_contributor_works_from_a_fork_and_requests_the_label(world: World) ->
     assert made.pull is not None
     assert (made.pull.head_owner, made.pull.labels) == (CONTRIBUTOR, frozenset())
     (waiting,) = world.said("waiting")
-    assert waiting["sentence"].startswith("waiting for a maintainer to set the labels of #")
+    assert "waiting for a maintainer" in waiting["sentence"]
     assert f"set the label 'Run functional tests' on {made.pull.url}?" in waiting["next"]
-    assert world.checks()["its labels select the tests"] == "skipped"
+    assert world.checks()["its labels select the tests"] == "waiting"
     # A maintainer sets it; then all is well.
     world.github().add_label(made.pull.number, "Run functional tests")
     world.open_pr("contributor-token", remote="fork")
@@ -241,7 +240,7 @@ def test_a_colleagues_pull_request_is_used(world: World) -> None:
     assert world.effects() == ["label"]
     assert git(world.checkout.path, "for-each-ref") == before
     assert len(world.github().pulls(state="all")) == 1
-    assert set(world.checks().values()) == {"passed", "skipped"}
+    assert set(world.checks().values()) == {"passed"}
     # Theirs may lack a pin.
     git(world.checkout.path, "push", "-q", str(world.fork), f"+{theirs.head_sha}^:refs/heads/{BRANCH}")
     other = world.home / "theirs"
@@ -314,7 +313,7 @@ def test_a_pull_request_counts_if_its_author_may_write(author: str, likeness: di
 
 
 def test_github_gets_a_moment_to_notice_a_push(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull_request, "DELAYS", (1, 2, 3))
+    monkeypatch.setattr(pulls, "DELAYS", (1, 2, 3))
     new = replace(PULL, head_sha="c" * 40)
     seen = [PULL, new, replace(new, mergeable=True), new]
     slept: list[float] = []
@@ -323,10 +322,10 @@ def test_github_gets_a_moment_to_notice_a_push(monkeypatch: pytest.MonkeyPatch) 
         def pull(self, number: int) -> Pull:
             return seen.pop(0)
 
-    found = pull_request.wait_for_head(Slow(), 9, new.head_sha, slept.append)  # type: ignore[arg-type]
+    found = pulls.wait_for_head(Slow(), 9, new.head_sha, slept.append)  # type: ignore[arg-type]
     assert (found.head_sha, found.mergeable, slept) == (new.head_sha, True, [1, 2])
     seen = [PULL] * 4
-    assert pull_request.wait_for_head(Slow(), 9, new.head_sha, slept.append) == PULL  # type: ignore[arg-type]
+    assert pulls.wait_for_head(Slow(), 9, new.head_sha, slept.append) == PULL  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -367,7 +366,7 @@ def test_a_moved_base_is_merged_on_request(world: World) -> None:
     first = world.open_pr().commit
     tip = world.commit_on("main", "CHANGES", "more\n")
     made = world.open_pr(allow="merge-base")
-    assert world.effects() == ["merge", "push"]
+    assert world.effects() == ["commit", "push"]
     assert git(world.remote, "log", "-1", "--format=%P", BRANCH).split() == [first, tip]
     assert made.pull is not None
     assert made.pull.head_sha == made.commit
@@ -384,7 +383,7 @@ def test_pins_that_a_merge_brings_are_moved_too(world: World) -> None:
     assert named != text
     world.commit_on(base, "docker/Dockerfile.ci.dev", f"{named}\n")
     made = world.open_pr(base=base, allow="merge-base")
-    assert world.effects() == ["merge", "edit", "commit", "push", "pull request"]
+    assert world.effects() == ["commit", "commit", "push", "pull request"]
     assert set(world.checks().values()) == {"passed"}
     assert made.pull is not None
     assert "`docker/Dockerfile.ci.dev`" in made.pull.body

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bumping import bump_to, git
+from bumping import bump_to
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.git.checkout import Checkout
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.records.verify import verify
 from runbook_lib.system import files
-from runbook_lib.text.edits import Edit
 
 SHA = "a" * 64
 
@@ -140,42 +138,6 @@ def of_files(home: Path) -> Scene:
     return Scene(folder, act, whole, completed)
 
 
-def of_checkout(home: Path) -> Scene:
-    """Edits of a work tree: three files, one of them new."""
-    folder = home / "checkout"
-    git(home, "init", "-q", str(folder))
-    before = {"a.yml": "a: 1\n", "deep/b.txt": "b\n"}
-    for name, text in before.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text)
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "x")
-    edits = [Edit(name, text, text.upper()) for name, text in before.items()] + [Edit("newer/c.txt", None, "c\n")]
-
-    def state() -> list[str | None]:
-        return [(folder / it.path).read_text() if (folder / it.path).exists() else None for it in edits]
-
-    def act() -> None:
-        left = [it for it, now in zip(edits, state(), strict=True) if now != it.after]  # as planning again finds it
-        try:
-            Checkout.open(folder).apply(left)
-        except RunbookError as error:
-            mixed = state() != [it.before for it in edits]
-            if mixed != ("could not be restored" in str(error)):
-                raise AssertionError(f"not so: {error}") from error
-            raise
-
-    def whole() -> None:
-        assert all(now in (it.before, it.after) for it, now in zip(edits, state(), strict=True))
-        named = {path for path in folder.rglob("*") if path.is_file() and ".git" not in path.parts}
-        assert named <= {folder / it.path for it in edits}
-
-    def completed() -> None:
-        assert state() == [it.after for it in edits]
-
-    return Scene(folder, act, whole, completed)
-
-
 def of_record(home: Path) -> Scene:
     """A record, opened, contributed to, and closed."""
     folder = home / "audit"
@@ -212,7 +174,7 @@ def of_record(home: Path) -> Scene:
     return Scene(folder, act, whole, completed)
 
 
-@pytest.mark.parametrize("make", [of_files, of_checkout, of_record])
+@pytest.mark.parametrize("make", [of_files, of_record])
 def test_every_write_may_meet_a_full_disk(tmp_path: Path, make: Callable[[Path], Scene]) -> None:
     (tmp_path / "count").mkdir()
     counted = make(tmp_path / "count")

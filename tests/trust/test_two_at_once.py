@@ -23,7 +23,7 @@ from runbook_lib.practice.github.server import Forge
 from runbook_lib.recipes.targets import Target
 from runbook_lib.records.verify import verify
 from runbook_lib.steps.broken_tests import issue
-from runbook_lib.workflow import bump_branch, ci_run, pull_request
+from runbook_lib.steps.run_ci import RunCi
 
 WAIT = 250.0
 #: Until CI would have to be waited for: what follows is the same as in a run alone.
@@ -184,9 +184,7 @@ def _until(process: "subprocess.Popen[str]", sign: str) -> str:
 
 
 def authorized(world: bumping.World) -> object:
-    bump = bumping.bump_to()
-    state = pull_request.read_state(bump_branch.find(world.checkout, bump), world.github())
-    return ci_run.authorize(world.step(bump), state)
+    return world.run(RunCi())
 
 
 def filed(world: bumping.World) -> object:

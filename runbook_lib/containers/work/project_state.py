@@ -3,16 +3,21 @@
 import posixpath
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from runbook_lib.containers.work.pyproject import PYPROJECT, PythonProject
 from runbook_lib.errors import CannotTell
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
 from runbook_lib.git.commit_changes import list_files
-from runbook_lib.git.editable import unfinished_operation
 
 LOCK = "uv.lock"
 MCORE_SUBMODULE = "3rdparty/Megatron-LM"
+#: Files and folders of git's own that mark an unfinished operation, with its name.
+_OPERATIONS = {
+    "MERGE_HEAD": "merge", "rebase-merge": "rebase", "rebase-apply": "rebase", "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,11 @@ def read_project_state(checkout: Checkout, repository: str, base: str = "main") 
 
 def _operation(checkout: Checkout) -> tuple[str, str]:
     """Return the unfinished git operation, and the commit that it joins with the current branch."""
-    operation, path = unfinished_operation(checkout)
+    git_dir = Path(checkout.git("rev-parse", "--absolute-git-dir"))
+    mark = next((name for name in _OPERATIONS if (git_dir / name).exists()), None)
+    if mark is None:
+        return "", ""
+    operation, path = _OPERATIONS[mark], git_dir / mark
     commits: list[str] = []
     for file in (path, path / "onto"):
         if file.is_file():

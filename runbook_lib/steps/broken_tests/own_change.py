@@ -42,7 +42,6 @@ def carry_out(step: StepRecord, survey: QuarantineSurvey) -> SurveyOutcome:
     if bump.tag is not None or not bump.apply or not (survey.reenabled or survey.untracked):
         return SurveyOutcome(survey)
     branch = bump_branch.find(survey.branch.checkout, bump)
-    branch.checkout.require_work_tree()
     branch.checkout.identity()
     issues = _file_issues(step, survey) if bump.publish else {}
     if survey.untracked and not bump.publish:

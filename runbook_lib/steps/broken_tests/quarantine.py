@@ -11,6 +11,7 @@ from runbook_lib import display, notebooks
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.errors import RunbookError
+from runbook_lib.git.commits import follow, tree_with
 from runbook_lib.recipes.targets import Target
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.broken_tests import decide
@@ -50,7 +51,7 @@ def carry_out(step: StepRecord, plan: decide.QuarantinePlan) -> QuarantineResult
     bump, checkout, state = run.bump, run.branch.checkout, run.pull_request
     if run.source is None or bump.tag is None:
         return QuarantineResult(plan)
-    # Refuse before filing anything.  A killed run may have filed issues and left their rows uncommitted.
+    # A killed run may have filed issues.
     planned = plan.edits(plan.known_issues)
     if not bump.apply:
         blocking, flaky = open_jobs(failures, planned, plan.rerun)
@@ -58,9 +59,9 @@ def carry_out(step: StepRecord, plan: decide.QuarantinePlan) -> QuarantineResult
     if plan.decisions or plan.reenabled:
         push_round.require_own_branch(state)
         # Anything that would prevent the commit must do so before an issue is filed.
-        checkout.require_work_tree()
         checkout.identity()
-        bump_branch.uncommitted_edits(checkout, planned)
+        tree = tree_with(checkout, run.branch.start, planned)
+        follow(checkout, bump.branch, tree, checkout.branch_tip(bump.branch), "-n")
     issues, problems = _issues(step, plan)
     edited = plan.edits({target: issue.number for target, issue in issues.items()})
     if edited:

@@ -15,7 +15,7 @@ from runbook_lib.workflow import bump_branch, bump_plan
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.PracticeWorld]:
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
     with practice.start() as started:
         for name, value in started.env.items():
@@ -70,7 +70,7 @@ def test_a_missing_image_is_reported(capsys: pytest.CaptureFixture[str], name: s
     assert says in capsys.readouterr().err
 
 
-def test_preflight_shows_what_the_image_changes(world: practice.World) -> None:
+def test_preflight_shows_what_the_image_changes(world: practice.PracticeWorld) -> None:
     branch = bump_branch.find(Checkout.open(world.checkout), Bump.parse(tag="26.04-py3"))
     ahead = bump_plan.plan_bump(branch)
     assert "Transformer Engine" in ahead.show_changes().text

@@ -204,7 +204,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.PracticeWorld]:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
     with practice.start() as started:
@@ -230,7 +230,7 @@ def with_engine(monkeypatch: pytest.MonkeyPatch, engine: Place) -> None:
 @pytest.mark.component("registry")
 @pytest.mark.component("container")
 def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
-    world: practice.World, engine: Place, monkeypatch: pytest.MonkeyPatch
+    world: practice.PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert execute("01-github-pin", tag=TAG, apply=True).ok
     with_engine(monkeypatch, engine)
@@ -274,7 +274,7 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
 @pytest.mark.component("container")
 @pytest.mark.parametrize("end", ["cancel", "kill"])
 def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_again(
-    world: practice.World, engine: Place, monkeypatch: pytest.MonkeyPatch, end: str
+    world: practice.PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     with_engine(monkeypatch, engine)
     parameters: dict[str, object] = {"tag": "25.09-py3", "image_type": "lts", "engine": "buildah", "look": False}
@@ -315,7 +315,7 @@ def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_agai
 @pytest.mark.component("registry")
 @pytest.mark.component("container")
 def test_an_image_with_other_versions_than_claimed_fails_the_check(
-    world: practice.World, engine: Place, monkeypatch: pytest.MonkeyPatch
+    world: practice.PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_engine(monkeypatch, engine)
     result = execute(
@@ -326,7 +326,7 @@ def test_an_image_with_other_versions_than_claimed_fails_the_check(
     assert "is claimed)" in result.summary
 
 
-def test_the_practice_environment_builds_nothing(world: practice.World) -> None:
+def test_the_practice_environment_builds_nothing(world: practice.PracticeWorld) -> None:
     result = execute("build-image", tag="26.02-py3", apply=True)
     assert result.state == "done", result.summary
     assert "practice" in result.summary

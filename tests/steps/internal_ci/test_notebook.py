@@ -18,7 +18,7 @@ TAG, TO = "26.04-py3", "pull-request/bump/main/dev-26.04-py3"
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.PracticeWorld]:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_CI_SECONDS", "3")
@@ -35,17 +35,17 @@ def predicate(result: StepResult) -> dict[str, Any]:
     return json.loads((result.record / "run.json").read_text())["predicate"]  # type: ignore[no-any-return]
 
 
-def branches(world: practice.World) -> str:
+def branches(world: practice.PracticeWorld) -> str:
     return git(world.home / "gitlab.git", "for-each-ref", "--format=%(refname:short) %(objectname)")
 
 
-def pipelines(world: practice.World) -> list[str]:
+def pipelines(world: practice.PracticeWorld) -> list[str]:
     started = world.home / "gitlab.git/started-pipelines.json"
     return list(json.loads(started.read_text())) if started.exists() else []
 
 
 @pytest.mark.slow
-def test_from_the_dry_run_to_a_pin_that_builds(world: practice.World, tmp_path: Path) -> None:
+def test_from_the_dry_run_to_a_pin_that_builds(world: practice.PracticeWorld, tmp_path: Path) -> None:
     before = branches(world)
     assert execute("03-open-pr", apply=True).state == "done"
     unconfirmed = execute("internal-ci", apply=True)

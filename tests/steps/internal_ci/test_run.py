@@ -24,7 +24,8 @@ from runbook_lib.practice.git import BareRepository
 from runbook_lib.steps.internal_ci import logs
 from runbook_lib.steps.internal_ci import run as internal_ci
 from runbook_lib.steps.internal_ci.run import DryRun, PipelineResult
-from runbook_lib.workflow import bump_branch, pull_request
+from runbook_lib.workflow import bump_branch
+from runbook_lib.world.conditions import pulls
 
 BRANCH = "bump/main/dev-26.04-py3"
 TO = f"pull-request/{BRANCH}"
@@ -90,7 +91,7 @@ def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setattr(internal_ci, "DELAYS", (0.0, 0.0))
     monkeypatch.setattr("runbook_lib.clients.gitlab.client.PAUSES", ())
     monkeypatch.setattr(connection, "PAUSES", (0, 0))
-    monkeypatch.setattr(pull_request, "DELAYS", (0, 0))
+    monkeypatch.setattr(pulls, "DELAYS", (0, 0))
     monkeypatch.setenv("GITHUB_REPOSITORY", REPOSITORY)
     home = tmp_path / "home"
     shutil.copytree(prepared, home, ignore=shutil.ignore_patterns("audit", "outside-contributor"))

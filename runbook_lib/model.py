@@ -1,0 +1,84 @@
+"""A plan: what is shown first, the conditions that shall hold, and what only a person can decide.
+
+A step looks at the outside once, and a pure function turns what it saw into a plan.  Each condition can be shown, read
+and made true; preview, apply, checks, outcome and record follow from that, and are written once (``Run``).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from runbook_lib.checks import Check, Evidence
+
+if TYPE_CHECKING:
+    from runbook_lib.display import Picture, View
+
+W = TypeVar("W", contravariant=True)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A completed change: ``kind`` is edit, branch, commit, push, pull request, label, comment, issue or rerun."""
+
+    kind: str
+    target: str
+    before: object
+    after: object
+    url: str = ""
+
+
+class Condition(Protocol[W]):
+    """Something that shall hold outside; ``W`` is the world that it is read and made true in.
+
+    It names stable keys (branch, head and base, marker, job and attempt), never an ID that is born in the run.
+    """
+
+    @property
+    def sentence(self) -> str:
+        """The change in the imperative, such as ``push bump/main/dev-26.04-py3 to origin``."""
+
+    @property
+    def leaves_machine(self) -> bool:
+        """True if making it true publishes something."""
+
+    def holds(self, world: W) -> Check:
+        """Read the actual state.  Passed if nothing is left to do; waiting if only somebody else can make it true."""
+
+    def make_true(self, world: W) -> Sequence[Effect]:
+        """Make it true, and return what was changed.  Raises RunbookError if it cannot be."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A decision that only a person can make, as an entry ``name: reason`` in this parameter, with its evidence."""
+
+    parameter: str
+    name: str
+    why: str
+    suggestion: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a step ends, as a sentence, and the command or action that comes next."""
+
+    sentence: str
+    next: str = ""
+
+
+@dataclass(frozen=True)
+class Plan(Generic[W]):
+    """``conditions`` are in order: each is made true only if those before it hold.
+
+    ``waiting`` says for what the step waits once the conditions hold: CI, a maintainer, a person's decision.  ``done``
+    is the outcome if it waits for nothing.  ``checks`` are judged from what was seen, and need no action.
+    """
+
+    done: Outcome
+    shown: "tuple[View | Picture, ...]" = ()
+    conditions: tuple[Condition[W], ...] = ()
+    questions: tuple[Question, ...] = ()
+    waiting: Outcome | None = None
+    checks: tuple[Check, ...] = ()
+    evidence: Evidence = field(default_factory=Evidence)

@@ -1,0 +1,146 @@
+"""Carry out a plan: show each condition, make it true where the mode allows it, read it again, and record all of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from runbook_lib import display
+from runbook_lib.bump import Bump
+from runbook_lib.checks import Check
+from runbook_lib.clients.github.errors import NotAllowed
+from runbook_lib.errors import RunbookError
+from runbook_lib.model import Condition, Outcome, Plan
+from runbook_lib.records.step_record import StepRecord
+from runbook_lib.runner.command_line import command
+from runbook_lib.world.outside import World
+
+State = Literal["holds", "made", "would be made", "waits", "failed"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a condition, and what its last reading found."""
+
+    condition: Condition[World]
+    state: State
+    check: Check
+
+    def as_json(self) -> dict[str, object]:
+        """Return the condition for the record and for ``--json``."""
+        return {
+            "sentence": self.condition.sentence,
+            "publishes": self.condition.leaves_machine,
+            "state": self.state,
+            "found": self.check.detail,
+        }
+
+
+def carry_out(
+    step: StepRecord, plan: Plan[World], world: World, show: Callable[[display.View | display.Picture], object]
+) -> tuple[Result, ...]:
+    """Show the plan, make its conditions true as far as the mode allows, and record the outcome.
+
+    A condition is made true only if those before it hold.  Raises RunbookError if one cannot be made true.
+    """
+    for view in plan.shown:
+        show(view)
+    _record_evidence(step, plan)
+    results: list[Result] = []
+    for condition in plan.conditions:
+        if results and results[-1].state in ("waits", "failed"):
+            check = Check(condition.sentence, "waiting", "It waits for the one above.")
+            results.append(Result(condition, "waits", check))
+        else:
+            results.append(_treat(step, condition, world))
+    if results:
+        rows = ({"shall hold": r.condition.sentence, "state": r.state, "found": r.check.detail} for r in results)
+        show(display.table(rows))
+    step.add_inputs(conditions=[result.as_json() for result in results])
+    for result in results:
+        step.check(_recorded(result))
+        if result.check.status == "skipped":
+            step.warn(result.check.detail)
+    _conclude(step, plan, results)
+    return tuple(results)
+
+
+def _record_evidence(step: StepRecord, plan: Plan[World]) -> None:
+    step.keep(plan.evidence)
+    for question in plan.questions:
+        step.decide(question.parameter, question.name, question.why, question.suggestion, question.facts)
+    step.check(*plan.checks)
+
+
+def _treat(step: StepRecord, condition: Condition[World], world: World) -> Result:
+    """Read one condition, and make it true if the mode allows it."""
+    check = _read(step.bump, condition, world)
+    if check.status in ("passed", "skipped"):
+        return Result(condition, "holds", check)
+    if check.status == "waiting":
+        return Result(condition, "waits", check)
+    if not _may(step.bump, condition):
+        return Result(condition, "would be made", check)
+    try:
+        effects = condition.make_true(world)
+    except NotAllowed as error:  # somebody with more permissions has to do it
+        return Result(condition, "waits", Check(check.name, "waiting", str(error)))
+    for effect in effects:
+        step.effect(effect.kind, effect.target, effect.before, effect.after, effect.url)
+    check = condition.holds(world)
+    if check.status == "failed" and not effects:  # it was followed, and its time is up
+        check = replace(check, status="waiting")
+    states: dict[str, State] = {"passed": "made", "skipped": "made", "waiting": "waits"}
+    return Result(condition, states.get(check.status, "failed"), check)
+
+
+def _read(bump: Bump, condition: Condition[World], world: World) -> Check:
+    """Read a condition; without publish a service that cannot be read is no obstacle."""
+    try:
+        return condition.holds(world)
+    except RunbookError as error:
+        if bump.publish or not condition.leaves_machine:
+            raise
+        return Check(condition.sentence, "failed", str(error))
+
+
+def _may(bump: Bump, condition: Condition[World]) -> bool:
+    return bump.publish if condition.leaves_machine else bump.apply
+
+
+def _recorded(result: Result) -> Check:
+    check = result.check
+    if result.state == "would be made":
+        return replace(check, status="skipped", detail=f"Not done: {result.condition.sentence}.")
+    return check
+
+
+def _conclude(step: StepRecord, plan: Plan[World], results: Sequence[Result]) -> None:
+    """Record the outcome: what would be done, for what the step waits, or that it is done."""
+    bump = step.bump
+    would = [result.condition for result in results if result.state == "would be made"]
+    waits = [result for result in results if result.state == "waits"]
+    for condition in would:
+        step.would(condition.sentence, publish=condition.leaves_machine)
+    if would and not bump.apply:
+        sentence = f"Preview: would {'; '.join(each.sentence for each in would)}."
+        step.done(sentence, command(step.name, bump, apply=True, publish=True))
+        return
+    waiting = plan.waiting
+    if would and (not waits or results.index(waits[0]) > [result.state for result in results].index("would be made")):
+        sentence = f"waiting for publish, which would {'; '.join(each.sentence for each in would)}"
+        waiting = Outcome(sentence, command(step.name, bump, apply=True, publish=True))
+    elif waits:
+        waiting = _waiting(waits[0])
+    if waiting is None:
+        step.done(plan.done.sentence, plan.done.next)
+    elif bump.apply:
+        step.waiting(waiting.sentence, waiting.next)
+    else:
+        step.done(f"Preview: {waiting.sentence}.", waiting.next)
+
+
+def _waiting(result: Result) -> Outcome:
+    """Return for what a condition waits."""
+    if result.check.next:
+        return Outcome(result.check.detail, result.check.next)
+    return Outcome(f"waiting to {result.condition.sentence}", result.check.detail)

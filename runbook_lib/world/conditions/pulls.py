@@ -1,0 +1,247 @@
+"""Conditions on a pull request: that it is open with the branch's newest commit, its description, labels, and CI."""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from runbook_lib.checks import Check, Evidence
+from runbook_lib.clients.github.ci_status import branch_of, choose
+from runbook_lib.clients.github.client import GitHub, once
+from runbook_lib.clients.github.copy_pr_bot import command, commands
+from runbook_lib.clients.github.errors import NotAllowed
+from runbook_lib.clients.github.models import Pull
+from runbook_lib.errors import CannotTell
+from runbook_lib.model import Effect
+from runbook_lib.text.sections import compose_body
+from runbook_lib.world.outside import World
+
+#: Seconds between reads of a pull request that GitHub is still processing.
+DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+def wait_for_head(github: GitHub, number: int, head: str | None, sleep: Callable[[float], None] = time.sleep) -> Pull:
+    """Return the pull request once GitHub has noticed the push of ``head`` and computed its merge, or after 16 s."""
+    pull = github.pull(number)
+    for delay in DELAYS:
+        if head in (None, pull.head_sha) and pull.mergeable is not None:
+            break
+        sleep(delay)
+        pull = github.pull(number)
+    return pull
+
+
+@dataclass(frozen=True)
+class PullKey:
+    """The open pull request from ``head`` (``owner:branch``) into ``base``."""
+
+    head: str
+    base: str
+
+    def find(self, github: GitHub) -> Pull | None:
+        """Return the newest one; None if there is none."""
+        return next(iter(github.pulls(head=self.head, base=self.base)), None)
+
+    def require(self, github: GitHub) -> Pull:
+        """Return it.  Raises CannotTell if there is none."""
+        if (pull := self.find(github)) is None:
+            raise CannotTell(f"No pull request from {self.head} into {self.base} is open. Run again.")
+        return pull
+
+
+def evidence_of(pull: Pull) -> Evidence:
+    """Return what the record keeps of a pull request."""
+    inputs = {"pull_request": pull.number, "head_commit": pull.head_sha, "merge_commit": pull.merge_commit}
+    return Evidence(inputs, {"pull request": pull.url})
+
+
+@dataclass(frozen=True)
+class PullOpen:
+    """A pull request is open, as a draft at first; its head is the branch's newest commit on the remote."""
+
+    key: PullKey
+    remote: str
+    title: str
+    body: str
+    leaves_machine = True
+
+    @property
+    def sentence(self) -> str:
+        """The change in the imperative."""
+        return f"open a draft pull request from {self.key.head} into {self.key.base}: {self.title!r}"
+
+    def holds(self, world: World) -> Check:
+        """Read the pull request; after a push wait some seconds until GitHub has noticed it."""
+        name, pull = "the pull request is open", self.key.find(world.forge)
+        if pull is None:
+            return Check(name, "failed", f"None from {self.key.head} into {self.key.base}.")
+        pushed = world.checkout.remote_tip(self.remote, self.key.head.partition(":")[2])
+        if world.published:
+            pull = wait_for_head(world.forge, pull.number, pushed, world.sleep)
+        state = "draft" if pull.draft else "ready for review"
+        detail = f"#{pull.number}: {state}, into {pull.base_ref}, at {pull.head_sha[:10]}: {pull.url}"
+        if pushed == pull.head_sha:
+            return Check.of(name, True, detail, evidence=evidence_of(pull))
+        waiting = f"waiting for GitHub to notice the push of {(pushed or 'the branch')[:10]}"
+        return Check(name, "waiting", waiting, "Run again.", evidence_of(pull))
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Open it, unless somebody else is faster."""
+        github, key = world.forge, self.key
+        pull = once(lambda: key.find(github), lambda: github.open_pull(self.title, key.head, key.base, self.body))
+        world.published = True
+        return [Effect("pull request", f"#{pull.number}", None, self.title, pull.url)]
+
+
+@dataclass(frozen=True)
+class Described:
+    """The description has this part, with its markers (``text.sections``)."""
+
+    key: PullKey
+    part: str
+    section: str = ""
+    leaves_machine = True
+    sentence = "update our part of the pull request's description"
+
+    def holds(self, world: World) -> Check:
+        """Compare the description with the same one with our part replaced; skipped if its markers are damaged."""
+        name, pull = "the description is current", self.key.find(world.forge)
+        if pull is None:
+            return Check(name, "failed", "No pull request is open yet.")
+        try:
+            body = self._body(world.forge, pull)
+        except CannotTell as error:
+            return Check(name, "skipped", str(error))
+        return Check.of(name, body == pull.body, f"#{pull.number}.")
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Replace our part, and nothing else."""
+        pull = self.key.require(world.forge)
+        body = self._body(world.forge, pull)
+        world.forge.update_pull(pull.number, body)
+        return [Effect("pull request", f"#{pull.number} text", pull.body, body, pull.url)]
+
+    def _body(self, github: GitHub, pull: Pull) -> str:
+        return github.public(compose_body(pull.body, self.part, self.section))
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The pull request has the required labels and none of the forbidden ones."""
+
+    key: PullKey
+    required: frozenset[str]
+    forbidden: frozenset[str] = frozenset()
+    leaves_machine = True
+
+    @property
+    def sentence(self) -> str:
+        """The change in the imperative."""
+        sentence = f"set the label {', '.join(sorted(self.required))}"
+        if self.forbidden:
+            sentence += f", without {', '.join(sorted(self.forbidden))}"
+        return sentence
+
+    def holds(self, world: World) -> Check:
+        """Read the labels.  Waiting if only somebody with more permissions can correct them."""
+        name, github, pull = "its labels select the tests", world.forge, self.key.find(world.forge)
+        if pull is None:
+            return Check(name, "failed", "No pull request is open yet.")
+        missing, unwanted = self._wrong(github, pull)
+        labels = ", ".join(sorted(github.labels(pull.number))) or "none"
+        if not missing and not unwanted:
+            return Check.of(name, True, f"{labels}.", evidence=evidence_of(pull))
+        if github.repo().permissions.isdisjoint({"triage", "push", "maintain", "admin"}):
+            request = label_request(pull, missing, unwanted, github.repository)
+            sentence = f"waiting for a maintainer to set the labels of #{pull.number}"
+            return Check(name, "waiting", sentence, request, evidence_of(pull))
+        return Check(name, "failed", f"{labels}.")
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Set and remove labels."""
+        pull = self.key.require(world.forge)
+        missing, unwanted = self._wrong(world.forge, pull)
+        effects = []
+        for label in missing:
+            world.forge.add_label(pull.number, label)
+            effects.append(Effect("label", f"#{pull.number} {label}", False, True, pull.url))
+        for label in unwanted:
+            world.forge.remove_label(pull.number, label)
+            effects.append(Effect("label", f"#{pull.number} {label}", True, False, pull.url))
+        return effects
+
+    def _wrong(self, github: GitHub, pull: Pull) -> tuple[list[str], list[str]]:
+        labels = github.labels(pull.number)
+        return sorted(self.required - labels), sorted(self.forbidden & labels)
+
+
+@dataclass(frozen=True)
+class Authorized:
+    """CI may test the pull request's head commit: ``head``, whose commits were reviewed, or one made in this run.
+
+    In the plan of a bump that has no pull request yet, ``head`` is empty.
+
+    copy-pr-bot starts a run after the comment ``/ok to test <commit>``, and by itself for a trusted author.
+    """
+
+    key: PullKey
+    head: str
+    workflow: str
+    leaves_machine = True
+
+    @property
+    def sentence(self) -> str:
+        """The change in the imperative."""
+        return f"authorize CI for {self.head[:10] or 'that commit'}, with one comment on the pull request"
+
+    def holds(self, world: World) -> Check:
+        """Look for a run, and for a comment by somebody who may authorize it."""
+        name, github = "CI may test the head commit", world.forge
+        pull = self.key.require(github)
+        if pull.head_sha not in {self.head, *world.made}:
+            waiting = f"waiting: #{pull.number} has a newer head, {pull.head_sha[:10]}, which was not reviewed"
+            return Check(name, "waiting", waiting, "Run again.")
+        comments = github.comments(pull.number)
+        if by := [f"{each.author} ({each.url})" for each in commands(comments, pull.head_sha)]:
+            return Check.of(name, True, f"By {', '.join(by)}.", evidence=evidence_of(pull))
+        if run := choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha, self.workflow):
+            return Check.of(name, True, f"By copy-pr-bot itself: {run.url}", evidence=evidence_of(pull))
+        me = login_of(github)
+        if own := commands(comments, pull.head_sha, me):
+            waiting = f"waiting for a maintainer: {me} is not a member of the repository, so {own[0].url} has no effect"
+            request = f'Ask a maintainer of {github.repository} to comment "{command(pull.head_sha)}" on {pull.url}.'
+            return Check(name, "waiting", waiting, request)
+        return Check(name, "failed", "No comment authorizes it.")
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Comment, unless a comment of ours names the commit."""
+        github, pull = world.forge, self.key.require(world.forge)
+        me, text = login_of(github), command(pull.head_sha)
+        comment = once(
+            lambda: next(iter(commands(github.comments(pull.number), pull.head_sha, me)), None),
+            lambda: github.comment(pull.number, text),
+            github.remove_comment,
+        )
+        return [Effect("comment", f"#{pull.number}", None, text, comment.url)]
+
+
+def login_of(github: GitHub) -> str:
+    """Return the token's login; empty for a workflow job's token, which has none."""
+    with contextlib.suppress(NotAllowed):
+        return github.me()
+    return ""
+
+
+def label_request(pull: Pull, missing: Sequence[str], unwanted: Sequence[str], repository: str) -> str:
+    """Return a sentence that asks a maintainer to correct the labels; empty if they are right."""
+    requests = []
+    if missing:
+        requests.append(f"set the label {' and '.join(map(repr, missing))}")
+    if unwanted:
+        requests.append(f"remove the label {' and '.join(map(repr, unwanted))}")
+    if not requests:
+        return ""
+    return (
+        f'Ask a maintainer of {repository}: "Could you please {" and ".join(requests)} on {pull.url}? '
+        'CI for this base-image bump needs this before it starts." Then run again.'
+    )

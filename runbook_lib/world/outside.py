@@ -1,0 +1,46 @@
+"""The outside of one run: the repository, the forge, and the journal of what is about to change."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.errors import RunbookError
+from runbook_lib.git.checkout import Checkout
+
+
+class Journal(Protocol):
+    """Notes of a run that must be on disk before the change that they announce."""
+
+    def planned_commit(self, parent: str, changes: str) -> None:
+        """Note a commit on ``parent`` with changes that have this fingerprint, before a branch has it."""
+
+
+@dataclass
+class World:
+    """``github`` is None if there is no usable token, ``records`` is the bump's folder in the archive.
+
+    ``made`` are the IDs of the commits made in this run.
+    ``published``: this run has pushed something, or opened the pull request, so GitHub may need some seconds.
+    ``branches`` are the bump's branches that were read (``bump_branch.look``), so that each is read once.
+    ``sleep`` and ``monotonic`` are the time, in seconds.
+    """
+
+    checkout: Checkout
+    github: GitHub | None
+    journal: Journal
+    records: Path | None = None
+    made: set[str] = field(default_factory=set)
+    published: bool = False
+    branches: dict[str, Any] = field(default_factory=dict)
+    sleep: Callable[[float], None] = time.sleep
+    monotonic: Callable[[], float] = time.monotonic
+
+    @property
+    def forge(self) -> GitHub:
+        """GitHub.  Raises RunbookError without a token."""
+        if self.github is None:
+            raise RunbookError("GitHub cannot be queried without a token. Set GITHUB_TOKEN, then run again.")
+        return self.github
