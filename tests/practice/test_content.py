@@ -54,13 +54,12 @@ def test_a_bump_of_main_moves_four_pins_and_warns_of_the_rest() -> None:
         "docker/Dockerfile.ci.dev",
     ]
     assert plan.platforms == ("amd64", "arm64")
-    lagging = {warning.split(":")[0] for warning in plan.warnings if "older than" in warning}
-    assert lagging == {
-        "docker/Dockerfile.ci.nemo",
-        "docker/Dockerfile.linting",
-        ".github/workflows/install-test.yml",
+    lagging = " ".join(warning for warning in plan.warnings if "older than" in warning)
+    for path in (
+        "docker/Dockerfile.ci.nemo", "docker/Dockerfile.linting", ".github/workflows/install-test.yml",
         "docs/get-started/install.md",
-    }
+    ):  # fmt: skip
+        assert f"{path}:" in lagging
     assert sum("for CUDA 13.1" in warning for warning in plan.warnings) == 2
 
 
