@@ -39,6 +39,8 @@ _GIT_CONFIG = """\
     auto = 0
 [maintenance]
     auto = false
+[core]
+    fsync = none
 [safe]
     directory = *
 """
@@ -101,6 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
         NO_PROXY="127.0.0.1,localhost,::1",
     )
     time.tzset()
+    os.fsync = lambda _: None  # no test outlives a power failure
     os.umask(0o022)
     _restore_signals()
     _guard_sockets()

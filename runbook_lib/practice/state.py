@@ -138,7 +138,8 @@ class Store:
                     f"The practice forge's state in {path} was written by a different version of the runbook. "
                     "Start again with `runbook practice reset`."
                 )
-            self._db.executescript(_TABLES)
+            # It must survive the end of its process, at any moment, but not that of the machine.
+            self._db.executescript(f"PRAGMA synchronous = OFF; {_TABLES}")
             on_failure.pop_all()
 
     @contextmanager
