@@ -129,7 +129,7 @@ def test_a_proxy_is_passed_by(
             monkeypatch.delenv(name)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    env = world.World(home, world.Launcher(1, "", ""), None).env
+    env = world.PracticeWorld(home, world.Launcher(1, "", ""), None).env
     assert env.get("NO_PROXY") == env.get("no_proxy") == expected
 
 

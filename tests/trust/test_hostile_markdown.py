@@ -29,11 +29,12 @@ from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests import quarantine
 from runbook_lib.steps.golden_values import RefreshPlan
 from runbook_lib.text.edits import Edit
+from runbook_lib.text.sections import compose_body
 from runbook_lib.triage.base_branch import BaseResult
 from runbook_lib.triage.failed_jobs import DiagnosedJob
 from runbook_lib.triage.failure import Failure
 from runbook_lib.workflow.proposal import Proposal
-from runbook_lib.workflow.pull_request_body import compose_body, marked, part
+from runbook_lib.workflow.pull_request_body import marked, part
 from runbook_lib.workflow.quarantines import commit_message
 
 BUMP = Bump.parse(tag="26.04-py3")
