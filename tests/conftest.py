@@ -109,6 +109,12 @@ def pytest_configure(config: pytest.Config) -> None:
     _guard_sockets()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no test of a folder of slow ones for the quick tests alone."""
+    named = collection_path.parent == ROOT / "tests" and collection_path.name in _SLOW_FOLDERS
+    return True if named and config.option.markexpr == "not slow" else None
+
+
 def _names_no_test(config: pytest.Config) -> bool:
     """Return whether the command names no file, mark or keyword, so that only the quick tests run."""
     named = config.args_source is pytest.Config.ArgsSource.ARGS
