@@ -10,7 +10,7 @@ from runbook_lib.recipes.parallelism import Parallelism
 
 # FSDP → overlapped → what each hardware gets: without a split, with TP > 1, with CP > 1, with both.
 # "-" unset, "?" refused: 1 or 32, a person must choose.
-TABLE = {
+TABLE: dict[tuple[str, bool], dict[Architecture, str]] = {
     ("", False): {"ampere": "- 1 1 1", "hopper": "- 1 1 1", "blackwell": "- - - -"},
     ("", True): {"ampere": "32 ? ? ?", "hopper": "32 ? ? ?", "blackwell": "32 32 32 32"},
     ("torch", False): {"ampere": "- - - -", "hopper": "- - - -", "blackwell": "- - - -"},
@@ -35,36 +35,34 @@ def spread(fsdp: str, overlapped: bool, tensor: int, context: int, given: int | 
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("gpus", "fsdp", "overlapped", "tensor", "context", "expected"), CASES)
-def test_every_case(gpus: Architecture, fsdp: str, overlapped: bool, tensor: int, context: int, expected: str) -> None:
-    test = spread(fsdp, overlapped, tensor, context)
-    if expected == "?":
-        with pytest.raises(Refused, match="together" if fsdp else "requires CUDA_DEVICE_MAX_CONNECTIONS=1, and"):
-            choose(gpus, test)
-    else:
-        chosen = choose(gpus, test)
-        assert chosen.value == (None if expected == "-" else int(expected))
-        assert chosen.reason.endswith(".")
+def test_every_case() -> None:
+    for gpus, fsdp, overlapped, tensor, context, expected in CASES:
+        test = spread(fsdp, overlapped, tensor, context)
+        if expected == "?":
+            with pytest.raises(Refused, match="together" if fsdp else "requires CUDA_DEVICE_MAX_CONNECTIONS=1, and"):
+                choose(gpus, test)
+        else:
+            chosen = choose(gpus, test)
+            assert chosen.value == (None if expected == "-" else int(expected)), (gpus, test)
+            assert chosen.reason.endswith(".")
 
 
-@pytest.mark.parametrize(("gpus", "fsdp", "overlapped", "tensor", "context", "expected"), CASES)
 @pytest.mark.parametrize("given", [0, 1, 8, 32])
-def test_the_tests_own_value_holds_unless_it_contradicts(
-    gpus: Architecture, fsdp: str, overlapped: bool, tensor: int, context: int, expected: str, given: int
-) -> None:
-    test = spread(fsdp, overlapped, tensor, context, given)
-    chosen = overlapped and not fsdp and given == 1 and max(tensor, context) > 1  # on Blackwell as elsewhere
-    stands = {
-        "1": given == 1,
-        "32": given == 32 or chosen,
-        "-": not fsdp or given > 1,
-        "?": not fsdp and given in (1, 32),
-    }
-    if stands[expected]:
-        assert choose(gpus, test).value == given
-    else:
-        with pytest.raises(Refused):
-            choose(gpus, test)
+def test_the_tests_own_value_holds_unless_it_contradicts(given: int) -> None:
+    for gpus, fsdp, overlapped, tensor, context, expected in CASES:
+        test = spread(fsdp, overlapped, tensor, context, given)
+        chosen = overlapped and not fsdp and given == 1 and max(tensor, context) > 1  # on Blackwell as elsewhere
+        stands = {
+            "1": given == 1,
+            "32": given == 32 or chosen,
+            "-": not fsdp or given > 1,
+            "?": not fsdp and given in (1, 32),
+        }
+        if stands[expected]:
+            assert choose(gpus, test).value == given, (gpus, test)
+        else:
+            with pytest.raises(Refused):
+                choose(gpus, test)
 
 
 @pytest.mark.parametrize(

@@ -134,13 +134,12 @@ TOKENS = {
     "around",
     ["{}", "log: {} was refused", "a\n-{}\n", 'x="{}",', "\\n{}\\n", "https://x/?a={}&b=1", "\x1b[31m{}\x1b[0m"],
 )
-@pytest.mark.parametrize("name", TOKENS)
-def test_a_token_goes_wherever_it_stands(name: str, around: str) -> None:
-    token = TOKENS[name][1]
-    clean = Redactor({}).text(around.format(token))
-    assert "***" in clean
-    assert token[-12:] not in clean
-    assert token[-24:-12] not in clean
+def test_a_token_goes_wherever_it_stands(around: str) -> None:
+    for name, (_, token) in TOKENS.items():
+        clean = Redactor({}).text(around.format(token))
+        assert "***" in clean, name
+        assert token[-12:] not in clean, name
+        assert token[-24:-12] not in clean, name
 
 
 @pytest.mark.parametrize(

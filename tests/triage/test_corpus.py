@@ -1,7 +1,7 @@
 """The failures of ``corpus/``: class, decisive message and rank.  Half of them are held out while rules are written."""
 
 import pytest
-from failures import CASES, Case, diagnosed
+from failures import CASES, diagnosed
 
 GOAL = 0.9
 
@@ -33,18 +33,13 @@ def test_a_confidence_is_the_share_of_right_classes() -> None:
         assert len(right) < 10 or sum(right) / len(right) > confidence - 0.1, confidence
 
 
-_CHATTER = "".join(f"step {number}: {number * 3} samples read, all is well\n" for number in range(2000))
+_CHATTER = "".join(f"step {number}: {number * 3} samples read, all is well\n" for number in range(500))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_a_larger_window_leaves_the_verdict_as_it_is(case: Case) -> None:
-    alone, within = diagnosed(case.log), diagnosed(f"{_CHATTER}{case.log}{_CHATTER}")
-    assert (within.kind, within.cause, within.rank) == (alone.kind, alone.cause, alone.rank)
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_a_log_that_ends_after_the_cause_has_the_same_class(case: Case) -> None:
-    complete = diagnosed(case.log)
-    if complete.clues:
-        lines = case.log.splitlines(keepends=True)
-        assert diagnosed("".join(lines[: complete.clues[0].line])).kind == complete.kind
+def test_neither_chatter_around_it_nor_an_end_after_the_cause_changes_a_verdict() -> None:
+    for case in CASES:
+        alone, within = diagnosed(case.log), diagnosed(f"{_CHATTER}{case.log}{_CHATTER}")
+        assert (within.kind, within.cause, within.rank) == (alone.kind, alone.cause, alone.rank), case.id
+        if alone.clues:
+            lines = case.log.splitlines(keepends=True)
+            assert diagnosed("".join(lines[: alone.clues[0].line])).kind == alone.kind, case.id
