@@ -6,8 +6,7 @@ import re
 import shlex
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from runbook_lib.errors import RunbookError
@@ -24,10 +23,6 @@ _SLOW_COMMANDS = _REMOTE_COMMANDS | {"cat-file", "commit", "merge"}
 _OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 #: Set by a git hook that runs this program; they would bind every call to another repository's index.
 _BINDING = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"})
-#: Processes that a killed run may leave running.
-_CHANGING = frozenset(
-    {"add", "branch", "commit", "fetch", "merge", "push", "restore", "rm", "switch", "update-ref", "worktree"}
-)
 #: Seconds to let a command that stays on this machine come to its own end: cut short, `git switch` leaves half a tree.
 _LAST_MOMENTS = 3.0
 #: With these, neither git nor programs that it starts prompt or wait for a person.
@@ -199,39 +194,6 @@ def _configured(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
         variables |= {f"GIT_CONFIG_KEY_{count}": name, f"GIT_CONFIG_VALUE_{count}": value}
         count += 1
     return variables | {"GIT_CONFIG_COUNT": str(count)} if variables else {}
-
-
-def settle(place: Path, say: Callable[[str], object], limit: float = LOCAL_LIMIT) -> None:
-    """Wait until no git changes this checkout that a killed run has left behind; its own end is the only clean one.
-
-    Call this with the checkout's lock held, so that no other run is active.  Raises RunbookError after ``limit``
-    seconds.
-    """
-    started, reported = time.monotonic(), False
-    while processes := _running(place):
-        waited = time.monotonic() - started
-        if waited > limit:
-            raise RunbookError(
-                f"git still works in {place} for a run that has ended (process {processes[0]}), after waiting "
-                f"{limit:.0f} seconds. Nothing was done. Wait for its end, or end it (`kill {processes[0]}`), and run "
-                "the same command again."
-            )
-        if not reported:
-            reported = True
-            say(f"Waiting for git, which still works in {place} for a run that has ended (process {processes[0]}).\n")
-        time.sleep(0.05)
-
-
-def _running(place: Path) -> list[int]:
-    import psutil  # type: ignore[import-untyped]
-
-    command = ["git", "-C", str(place)]
-    pids = []
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if words[:3] == command and words[3] in _CHANGING:
-            pids.append(process.pid)
-    return pids
 
 
 def _can_be_given(argument: str) -> bool:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from runbook_lib import notebooks
 from runbook_lib.errors import RunbookError
-from runbook_lib.git import command
 from runbook_lib.records import archive
 from runbook_lib.records.chain import sha256
 from runbook_lib.records.statement import Identity, record_id
@@ -116,7 +115,7 @@ class NotebookJob:
     def exclusive(self, world: Mapping[str, str], say: Callable[[str], object]) -> Iterator[None]:
         """Wait until no other run is applying in the same checkout, and prevent others for the duration of the context.
 
-        Also waits for git processes of a killed run.  A preview does not wait.
+        A preview does not wait.
         """
         from runbook_lib.git.checkout import Checkout
 
@@ -130,7 +129,6 @@ class NotebookJob:
             yield
             return
         with locked(Path(folder) / LOCK, say):
-            command.settle(checkout.path, say)
             yield
 
     def kernel(self, start_limit: int | None = None) -> "Kernel":

@@ -34,29 +34,20 @@ _DRAFT = (".runbook-", ".tmp")
 def write(path: Path, content: str | bytes) -> None:
     """Replace the file in one step, when the new content is on the disk.  Raises RunbookError."""
     data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+    prefix, suffix = _DRAFT
     try:
-        draft = write_draft(path.parent, data)
+        handle, name = tempfile.mkstemp(suffix, prefix, path.parent)
+        draft = Path(name)
         try:
+            with open(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)
     except OSError as error:
         raise cannot_write(path, error) from error
-
-
-def write_draft(folder: Path, data: bytes) -> Path:
-    """Write a new file to the disk that only its owner may read, and return it.  Raises OSError."""
-    prefix, suffix = _DRAFT
-    handle, name = tempfile.mkstemp(suffix, prefix, folder)
-    try:
-        with open(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        os.unlink(name)
-        raise
-    return Path(name)
 
 
 def remove_drafts(folder: Path) -> None:

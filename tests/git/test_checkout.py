@@ -2,8 +2,6 @@
 
 import _thread
 import contextlib
-import os
-import signal
 import subprocess
 import threading
 import time
@@ -12,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.errors import Refused, RunbookError, Unreachable
-from runbook_lib.git import command as git_command
 from runbook_lib.git.checkout import Checkout, slug_of
 
 
@@ -176,40 +173,6 @@ def begun(checkout: Checkout) -> None:
     """Wait until git runs the hook; a process that has just been started has no command line for a moment."""
     while not (checkout.path / "begun").exists():
         time.sleep(0.01)
-
-
-def test_git_processes_of_a_killed_run_are_waited_for(checkout: Checkout) -> None:
-    said: list[str] = []
-    git_command.settle(checkout.path, said.append)
-    assert said == []
-    hook = checkout.path / ".git/hooks/pre-commit"
-    hook.write_text("#!/bin/sh\ntouch begun\nwhile ! [ -e go-on ]; do sleep 0.05; done\n")
-    hook.chmod(0o755)
-    command = ["git", "-C", str(checkout.path), "commit", "-q", "--allow-empty", "-m", "late"]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as left:
-        begun(checkout)
-
-        def say(text: str) -> None:
-            said.append(text)
-            (checkout.path / "go-on").touch()
-
-        git_command.settle(checkout.path, say)
-        assert checkout.git("log", "-1", "--format=%s") == "late"
-    assert said == [
-        f"Waiting for git, which still works in {checkout.path} for a run that has ended (process {left.pid}).\n"
-    ]
-
-
-def test_git_that_never_ends_is_named(checkout: Checkout) -> None:
-    hook = checkout.path / ".git/hooks/pre-commit"
-    hook.write_text("#!/bin/sh\ntouch begun\nexec sleep 600\n")
-    hook.chmod(0o755)
-    command = ["git", "-C", str(checkout.path), "commit", "-q", "--allow-empty", "-m", "never"]
-    with subprocess.Popen(command, start_new_session=True) as left:
-        begun(checkout)
-        with pytest.raises(RunbookError, match=rf"process {left.pid}\), after waiting.*`kill {left.pid}`"):
-            git_command.settle(checkout.path, lambda _: None, limit=0.2)
-        os.killpg(left.pid, signal.SIGTERM)
 
 
 def test_a_git_of_this_machine_comes_to_its_own_end_when_interrupted(checkout: Checkout) -> None:

@@ -52,7 +52,7 @@ def test_a_failed_write_leaves_the_old_file(
 
 
 def test_drafts_of_killed_processes_are_removed(tmp_path: Path) -> None:
-    files.write_draft(tmp_path, b"half")
+    (tmp_path / ".runbook-abc.tmp").write_text("half")
     (tmp_path / ".mine.tmp").write_text("")
     files.remove_drafts(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [".mine.tmp"]

@@ -176,6 +176,8 @@ class World:
         """Have the template's content."""
         shutil.copytree(made, self.home)
         git(self.checkout, "remote", "set-url", "origin", str(self.remote))
+        shared = self.home / "gitlab.git" / "objects" / "info" / "alternates"
+        shared.write_text(f"{self.remote}/objects\n")
 
     @property
     def _waits(self) -> tuple[str, ...]:

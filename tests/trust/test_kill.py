@@ -16,9 +16,8 @@ from stopping import STEPS, Point, World
 KILLS = 8
 #: Where most could be lost or done twice, in the order in which a bump comes there.
 WORST = (
-    r"/head$", r"/docker/Dockerfile\.ci\.dev$", " commit ", " push ", r"^answer to POST .*/pulls$",
-    r"^answer to POST .*/comments$", r"golden_values_dev_dgx_h100\.json$", r"^answer to POST .*/issues$",
-    r"^answer to POST .*/rerun-failed-jobs$",
+    r"/head$", " commit-tree ", " update-ref ", " push ", r"^answer to POST .*/pulls$",
+    r"^answer to POST .*/comments$", r"^answer to POST .*/issues$", r"^answer to POST .*/rerun-failed-jobs$",
 )  # fmt: skip
 
 

@@ -129,7 +129,7 @@ def test_a_preview_beside_a_bump_does_not_wait_and_changes_nothing(world: World)
     first = Held(world, point(0))
     before = _state(world)
     status, told = ended(world.start("-p", "apply", "False", watched=False))
-    assert "Waiting for process" not in told
+    assert "Waiting for another command" not in told
     assert status == 0 or "Out of sync" in told, told  # so it is, in the middle of a bump
     assert _state(world) == before
     assert first.go_on()[0] == 0
