@@ -18,6 +18,7 @@ from runbook_lib.bump import Bump
 from runbook_lib.clients.github import copy_pr_bot
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.git.commits import create_commit, move_branch
 from runbook_lib.golden import summary
 from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.judge import Verdicts
@@ -33,7 +34,7 @@ from runbook_lib.text.sections import compose_body
 from runbook_lib.triage.base_branch import BaseResult
 from runbook_lib.triage.failed_jobs import DiagnosedJob
 from runbook_lib.triage.failure import Failure
-from runbook_lib.workflow.proposal import Proposal
+from runbook_lib.workflow import bump_plan
 from runbook_lib.workflow.pull_request_body import marked, part
 from runbook_lib.workflow.quarantines import commit_message
 
@@ -163,7 +164,7 @@ def messages(value: str) -> dict[str, str]:
         provenance=lambda: [{"runner": value}],
     )
     return {
-        "pins": _got(Proposal, "message", SimpleNamespace(bump=BUMP, remaining=plan, plan=plan)),
+        "pins": bump_plan.commit_message(BUMP, plan),
         "golden values": _got(RefreshPlan, "message", refresh),
         "broken tests": _quarantine_message(value),
     }
@@ -193,9 +194,10 @@ def test_nothing_hostile_works_in_the_message_of_a_commit(
         assert not _COMMANDS.search(message)
         assert not re.search(r"(?<![A-Za-z0-9_])@[A-Za-z0-9]|#[0-9](?!\)$)", message, re.MULTILINE)
     kind = [*messages(PLAIN)][WORDS.index(name) % 3]
-    Path("a").write_text("b")
-    checkout.commit(["a"], message := messages(ALL[name])[kind])
-    subject, *trailers = checkout.git("log", "-1", "--format=%s%n%(trailers:only,unfold)").strip().splitlines()
+    message = messages(ALL[name])[kind]
+    tree = checkout.git("hash-object", "-w", "-t", "tree", "--stdin", stdin="")
+    move_branch(checkout, "made", create_commit(checkout, tree, [], message), None)
+    subject, *trailers = checkout.git("log", "-1", "--format=%s%n%(trailers:only,unfold)", "made").strip().splitlines()
     assert subject == message.splitlines()[0]
     assert [it for it in trailers if not it.startswith("-")] == ["Signed-off-by: Ada Tester <ada@example.org>"]
     assert not Path(CANARY).exists()
