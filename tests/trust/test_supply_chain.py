@@ -159,31 +159,8 @@ def without_hash(place: Place) -> dict[str, str]:
     return {}
 
 
-def one_more_without_hash(place: Place) -> dict[str, str]:
-    place.lock(f"snowdrop==1.0 {place.hashes['snowdrop']}", "thistle==1.0")
-    return {}
-
-
 def not_pinned(place: Place) -> dict[str, str]:
     place.lock(f"snowdrop>=1.0 {place.hashes['snowdrop']}")
-    return {}
-
-
-def by_its_address(place: Place) -> dict[str, str]:
-    place.lock(f"snowdrop @ {(place.folder / 'snowdrop-1.0-py3-none-any.whl').as_uri()}")
-    return {}
-
-
-def weak_hash(place: Place) -> dict[str, str]:
-    """MD5 can be forged."""
-    data = (place.folder / "snowdrop-1.0-py3-none-any.whl").read_bytes()
-    place.lock(f"snowdrop==1.0 --hash=md5:{'0' * 32} --hash=sha256:{hashlib.sha256(data + b'x').hexdigest()}")
-    return {}
-
-
-def a_file_of_more(place: Place) -> dict[str, str]:
-    (place.checkout / "environment/more.txt").write_text("thistle==1.0\n")
-    place.lock("-r more.txt")
     return {}
 
 
@@ -212,34 +189,17 @@ def the_installer_changed(place: Place) -> dict[str, str]:
     return {}
 
 
-def the_installer_without_hash(place: Place) -> dict[str, str]:
-    (place.checkout / "environment/uv.txt").write_text("uv==1\n")
-    shutil.rmtree(place.checkout / "environment/.venv")
-    return {}
-
-
 def switched_off_by_variables(place: Place) -> dict[str, str]:
     return changed(place) | {"UV_NO_VERIFY_HASHES": "1", "UV_REQUIRE_HASHES": "0", "PIP_REQUIRE_HASHES": "0"}
-
-
-def switched_off_by_settings(place: Place) -> dict[str, str]:
-    (place.checkout / "uv.toml").write_text("[pip]\nrequire-hashes = false\nverify-hashes = false\nno-build = false\n")
-    return changed(place)
 
 
 ATTACKS = [
     changed,
     without_hash,
-    one_more_without_hash,
     not_pinned,
-    by_its_address,
-    weak_hash,
-    a_file_of_more,
     a_source_distribution,
     the_installer_changed,
-    the_installer_without_hash,
     switched_off_by_variables,
-    switched_off_by_settings,
 ]
 
 
