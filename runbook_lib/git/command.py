@@ -39,13 +39,10 @@ OLDEST = (2, 31)
 
 
 class GitFailed(RunbookError):
-    """A git command that failed: its error output without credentials, and its exit status if it had one.
+    """A git command that failed: its error output without credentials, and its exit status if it had one."""
 
-    ``printed``: the output and error output of a search that failed, or that could not read some files.
-    """
-
-    def __init__(self, command: str, stderr: str, status: int | None = None, printed: tuple[str, str] = ("", "")):
-        self.stderr, self.status, self.printed = stderr or "nothing.", status, printed
+    def __init__(self, command: str, stderr: str, status: int | None = None):
+        self.stderr, self.status = stderr or "nothing.", status
         super().__init__(f"`git {command}` failed: {self.stderr}")
 
 
@@ -117,8 +114,7 @@ def output(
                 _end(process, 0.0 if far else _LAST_MOMENTS)
     # A search continues after a file that it cannot read, and its exit status does not show that.
     if process.returncode or (arguments[0] == "grep" and err.startswith(b"error: ")):
-        printed = out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "replace")
-        raise GitFailed(command, _sentence(printed[1] or printed[0]), process.returncode, printed)
+        raise GitFailed(command, _sentence((err or out).decode("utf-8", "replace")), process.returncode)
     return out
 
 

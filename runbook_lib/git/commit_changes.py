@@ -46,12 +46,6 @@ def list_files(checkout: Checkout, commit: str, *folders: str) -> list[str]:
     return list(filter(None, listed.split("\0")))
 
 
-def changed_paths(checkout: Checkout, old: str, new: str, *folders: str) -> list[str]:
-    """Return the paths that differ between two commits, in these folders or anywhere."""
-    listed = checkout.git("diff", "--name-only", *_ALL, "-z", "--end-of-options", old, new, "--", *folders)
-    return list(filter(None, listed.split("\0")))
-
-
 def list_commits(checkout: Checkout, base: str, head: str) -> tuple[Commit, ...]:
     """Return the commits that ``head`` contains and ``base`` does not, the oldest first."""
     names = "%H%x00%P%x00%T%x00%an <%ae>%x00%cs%x00%s"
