@@ -12,6 +12,7 @@ from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 #: The named exceptions that the parameter ``allow`` may list, and what each permits.
 EXCEPTIONS = {
     "older-tag": "bump to a tag that is older than the pin (a rollback)",
+    "other-edition": "leave pins of the image's other editions behind, which are bumped to tags of their own",
     "unverified-tag": "publish even though the registry could not confirm the tag",
     "both-types": "move pins of the other image type in the same bump",
     "merge-base": "merge the base branch into the bump's branch when the base has moved",

@@ -26,7 +26,7 @@ _MODULES = {
     "image driver": ("runbook_lib.cli.image", "command_driver"),
     "image list": ("runbook_lib.cli.image", "command_list"),
     "lab": ("runbook_lib.cli.notebooks", "command_lab"),
-    "pins validate": ("runbook_lib.cli.validate_pins", "command"),
+    "pins find": ("runbook_lib.cli.pins", "command"),
     "practice": ("runbook_lib.cli.practice", "command"),
     "run": ("runbook_lib.cli.notebooks", "command_run"),
     "review": ("runbook_lib.cli.review", "command"),

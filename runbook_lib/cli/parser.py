@@ -13,7 +13,7 @@ _EXAMPLES = {
     "audit": "runbook audit verify ~/audit",
     "golden": "runbook golden diff main my-branch --repo ~/Megatron-LM",
     "image": "runbook image diff 26.02-py3 26.04-py3",
-    "pins": "runbook pins validate",
+    "pins": "runbook pins find --write ~/my-repository",
     "watch": "runbook watch ~/Megatron-LM --cool-down 7",
     "practice": "runbook practice start",
     "why": "runbook why job.log",
@@ -24,10 +24,7 @@ QUIET = ("-q", "--quiet")
 #: The commands whose examples are in the help of ``runbook``.
 _FIRST = ("run", "review", "status", "check")
 #: The commands whose exit status is an answer, so that ``--quiet`` leaves one.
-_ANSWERS = (
-    "audit verify", "check", "golden diff", "image driver", "pins validate",
-    "run", "watch",
-)  # fmt: skip
+_ANSWERS = ("audit verify", "check", "golden diff", "image driver", "run", "watch")
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -238,14 +235,22 @@ def _add_image(commands: Commands) -> None:
 
 
 def _add_pins(commands: Commands) -> None:
-    pins = commands.add_parser("pins", help="validate a pins file")
-    actions = pins.add_subparsers(dest="action", required=True, metavar="{validate}")
-    validate = actions.add_parser(
-        "validate",
-        help="read a pins file and report its first mistake",
-        description="Read a pins file and show its images. Exit status: 0 valid, 1 invalid, 2 cannot be read.",
+    pins = commands.add_parser("pins", help="find the pins of a repository")
+    actions = pins.add_subparsers(dest="action", required=True, metavar="{find}")
+    find = actions.add_parser(
+        "find",
+        help="find the places that name an image, and draft a pins file",
+        description="Find the places in the files of HEAD that name an image of a known family, and draft a pins file: "
+        "what one of the last two bumps of an image changed is lockstep, other places are informational. Exit status: "
+        "0 found, 1 none found, 2 cannot tell, or the file could not be written.",
     )
-    validate.add_argument("file", nargs="?", default=".base-image-pins.yaml", metavar="FILE", help="a pins file")
+    find.add_argument(
+        "repo", nargs="?", default=".", metavar="REPO", help="a clone, possibly bare (default: the current one)"
+    )
+    find.add_argument(
+        "--write", action="store_true", help="write the file to .base-image-pins.yaml if that does not exist"
+    )
+    find.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_practice(commands: Commands) -> None:

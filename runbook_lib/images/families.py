@@ -144,9 +144,7 @@ def edition(tag: Tag) -> str:
     """Return the edition of a tag; images of different editions are for different machines or purposes."""
     if isinstance(tag, NgcTag):
         return tag.variant
-    if isinstance(tag, NemoTag):
-        return tag.name
-    if isinstance(tag, CoreWeaveTag | AlibabaTag | NumberedTag):
+    if isinstance(tag, NemoTag | CoreWeaveTag | AlibabaTag | NumberedTag):
         return tag.edition
     return ""
 
@@ -167,3 +165,12 @@ def is_older(tag: Tag, than: Tag) -> bool:
     if isinstance(tag, CoreWeaveTag) and isinstance(than, CoreWeaveTag):
         return tag.is_older(than)
     return tag < than
+
+
+def is_of_older_release(tag: Tag, than: Tag) -> bool:
+    """Return True if a tag is of an older release than another of its family, whatever their editions are."""
+    if isinstance(tag, NumberedTag) and isinstance(than, NumberedTag):
+        return tag.release < than.release
+    if isinstance(tag, NgcTag | NemoTag | AlibabaTag) and isinstance(than, type(tag)):
+        return (tag.year, tag.month) < (than.year, than.month)
+    return is_older(tag, than)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from runbook_lib.images.families import edition
 from runbook_lib.images.reference import ImageType, Tag
 from runbook_lib.pins.sites import Pin, SiteReading, Sites, Texts, dead_arguments, read, unpassed_defaults
 
@@ -32,7 +33,7 @@ class PinVerdict:
 def check_pins(
     texts: Texts, sites: Sites, expected: Tag | None = None, image_type: ImageType = "dev"
 ) -> tuple[PinVerdict, ...]:
-    """Compare the pins of each image and type with the newest among them.
+    """Compare the pins of each image, type and declared edition with the newest among them.
 
     ``expected`` is the tag that the pins of the first image and of ``image_type`` should have instead.
     Pins of sites that are not lockstep are *lagging* or *ahead* if they differ; so is a build argument without effect.
@@ -46,14 +47,16 @@ def check_pins(
         readings[readings.index(reading)] = _informational(reading)
     references, conflicts = _newest(readings, sites), _conflicting_digests(readings)
     if expected is not None:
-        references[sites.image, image_type] = expected
+        for of_edition in (None, edition(expected)):
+            references[sites.image, image_type, of_edition] = expected
     for reading, sentence in unpassed_defaults(readings):
         for pin in reading.pins:
             remarks[pin.path, pin.location.start] = sentence
     verdicts: list[PinVerdict] = []
     for reading in readings:
         site = reading.site
-        verdicts += _verdicts(reading, references.get((sites.image_of(site).name, site.image_type)), remarks, conflicts)
+        reference = references.get((sites.image_of(site).name, site.image_type, site.edition))
+        verdicts += _verdicts(reading, reference, remarks, conflicts)
     return tuple(verdicts)
 
 
@@ -62,15 +65,16 @@ def _informational(reading: SiteReading) -> SiteReading:
     return SiteReading(site, tuple(replace(pin, site=site) for pin in reading.pins), reading.problem)
 
 
-def _newest(readings: Sequence[SiteReading], sites: Sites) -> dict[tuple[str, ImageType], Tag]:
-    """Return the newest tag of the lockstep pins, by image and type."""
-    newest: dict[tuple[str, ImageType], Tag] = {}
+def _newest(readings: Sequence[SiteReading], sites: Sites) -> dict[tuple[str, ImageType, str | None], Tag]:
+    """Return the newest tag of the lockstep pins by image, type and edition, and of all editions."""
+    newest: dict[tuple[str, ImageType, str | None], Tag] = {}
     for reading in readings:
         site = reading.site
-        key = sites.image_of(site).name, site.image_type
-        for pin in reading.pins:
-            if site.lockstep and (key not in newest or newest[key] < pin.tag):
-                newest[key] = pin.tag
+        for pin in reading.pins if site.lockstep else ():
+            for of_edition in (None, site.edition):
+                key = sites.image_of(site).name, site.image_type, of_edition
+                if key not in newest or newest[key] < pin.tag:
+                    newest[key] = pin.tag
     return newest
 
 
@@ -116,6 +120,10 @@ def _compare(pin: Pin, reference: Tag | None) -> tuple[PinState, str]:
         return "frozen", ""
     if reference is None:
         return "cannot tell", f"{pin.name} names {pin.tag}, and no {image_type} pin could be read to compare it with."
+    if pin.site.lockstep and pin.site.edition not in (None, edition(pin.tag)):
+        return "out of sync", f"{pin.name} names {pin.tag}, and its edition should be {pin.site.edition!r}."
+    if pin.site.lockstep and pin.lacks_quotes:
+        return "out of sync", f'{pin.name} has no quotes, so YAML reads a number: write "{pin.tag}".'
     if pin.tag == reference:
         return "in sync", ""
     if pin.site.lockstep:

@@ -260,7 +260,8 @@ class YamlValue:
 def literal_text(template: str) -> RegexMatches:
     """Return a finder of a text with ``{image}`` or ``{tag}`` in it, in place of the value: ``newTag: {tag}``."""
     before, _, after = _IN_BRACES.split(template, maxsplit=1)
-    pattern = re.compile(rf"{re.escape(before)}(?P<image>{_VALUE}){re.escape(after)}")
+    # Quotes, which a number needs in YAML, are no part of the text.
+    pattern = re.compile(rf"{re.escape(before)}(?P<quote>[\"']?)(?P<image>{_VALUE})(?P=quote){re.escape(after)}")
     return RegexMatches(pattern, f"text {_short(template)}")
 
 

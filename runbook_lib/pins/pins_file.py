@@ -114,6 +114,7 @@ def _pin(file: UserFile, keys: Keys) -> PinSite:
         needs="declared",
         dockerfile=values.get("dockerfile", ""),
         value=values.get("value", holds),
+        edition=values.get("edition"),
     )
 
 

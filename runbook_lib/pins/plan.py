@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError
-from runbook_lib.images.families import edition, is_older
+from runbook_lib.images.families import edition, is_of_older_release, is_older
 from runbook_lib.images.reference import ImageType, Tag
 from runbook_lib.pins.sites import Pin, SiteReading, Sites, Texts, dead_arguments, read
 from runbook_lib.text.edits import Edit, Span, edited_paths, splice
 from runbook_lib.text.lists import join_first
+from runbook_lib.text.yaml_spans import is_text
 
 _MAX_LISTED = 5  # files in one sentence
 
@@ -91,8 +92,8 @@ def plan(
     RunbookError for.  ``texts`` has each of ``sites.paths``.
 
     Raises CannotTell for a lockstep site that is missing, duplicated or of an unknown shape, and Refused for a
-    target older than such a pin (``older-tag`` permits it) or a value shared with the other type (``both-types`` moves
-    the pins of both).
+    target older than such a pin (``older-tag`` permits it), for pins of another edition that would stay behind
+    (``other-edition``) and for a value shared with the other type (``both-types`` moves the pins of both).
     """
     moving: tuple[ImageType, ...] = (image_type,)
     if "both-types" in allow:
@@ -100,16 +101,18 @@ def plan(
     readings = read(texts, sites)
     warnings = _stop_or_warn(readings, moving)
     pins = [pin for reading in readings for pin in reading.pins]
-    chosen = [pin for pin in pins if pin.site.lockstep and pin.site.image_type in moving]
-    if not chosen:
+    of_type = [pin for pin in pins if pin.site.lockstep and pin.site.image_type in moving]
+    if not of_type:
         raise CannotTell(f"No {image_type} pin was found in {', '.join(sites.pin_paths)}: there is nothing to bump.")
-    _require_one_edition(chosen, target)
+    chosen = _of_edition(of_type, target)
+    if "other-edition" not in allow:
+        _refuse_left_behind([pin for pin in of_type if pin not in chosen], target)
     if "older-tag" not in allow:
         _refuse_older(chosen, target)
     _refuse_shared(chosen, [pin for pin in pins if pin.site.lockstep and pin.site.image_type not in moving])
     _refuse_overlap(chosen, pins)
 
-    moved = [pin for pin in chosen if str(pin.tag) != str(target)]
+    moved = [pin for pin in chosen if str(pin.tag) != str(target) or pin.lacks_quotes]
     digest = ""
     if needing := [pin for pin in (*moved, *_conflicting(chosen)) if pin.image.digest]:
         if digest_of_target is None:
@@ -130,13 +133,35 @@ def plan(
     return PinPlan(changes, edits, tuple(warnings), platforms or sites.platforms, "", str(target), cuda_bound)
 
 
-def _require_one_edition(pins: Sequence[Pin], target: Tag) -> None:
-    """Raise CannotTell if only some of the pins are of the target's edition: the others are for another purpose."""
-    others = [pin for pin in pins if edition(pin.tag) != edition(target)]
-    if others and len(others) < len(pins):
+def _of_edition(pins: Sequence[Pin], target: Tag) -> list[Pin]:
+    """Return the pins of the target's edition.
+
+    Raises CannotTell without such a pin, and for pins of several editions that the pins file does not tell apart: some
+    may be for another purpose.
+    """
+    chosen = [pin for pin in pins if pin.site.edition in (None, edition(target))]
+    if not chosen:
+        editions = ", ".join(sorted({repr(pin.site.edition) for pin in pins}))
+        raise CannotTell(
+            f"{target} is of the edition {edition(target)!r}, and the pins of {pins[0].image.name} are of {editions}: "
+            "nothing was planned. Give a tag of one of these."
+        )
+    others = [pin for pin in chosen if edition(pin.tag) != edition(target)]
+    if others and (len(others) < len(chosen) or others[0].site.edition is not None):
         raise CannotTell(
             f"{others[0].name} names {others[0].tag}, which is of another edition than {target}: nothing was planned. "
-            "Correct the file; or, if that pin is meant to differ, declare it in the pins file as informational."
+            "Correct the file; or, if that pin is meant to differ, give each of the image's pins its edition in the "
+            "pins file."
+        )
+    return chosen
+
+
+def _refuse_left_behind(pins: Iterable[Pin], target: Tag) -> None:
+    if behind := [f"{pin.path}:{pin.line} ({pin.tag})" for pin in pins if is_of_older_release(pin.tag, target)]:
+        raise Refused(
+            f"Pins of other editions than {target} would stay behind: {join_first(behind, _MAX_LISTED)}. Nothing was "
+            "planned. Each edition is bumped to a tag of its own.",
+            "other-edition",
         )
 
 
@@ -216,6 +241,8 @@ def _edit(
         selector = "; ".join(dict.fromkeys(pin.location.selector for pin in sharing))
         changes.append(PinChange(path, pin.line, selector, str(pin.image), new, pin.site.ci))
         written = new if pin.site.value == "image" else new.removeprefix(f"{pin.image.name}:")
+        if pin.is_plain and not is_text(written):
+            written = f'"{written}"'
         spans.setdefault(path, []).append((start, end, written))
     edits = (Edit(path, texts[path], splice(texts[path] or "", spans[path])) for path in spans)
     return tuple(changes), tuple(edits)
@@ -238,7 +265,7 @@ def _prove(
         if reading.problem and reading.site.needs == "declared":
             raise CannotTell(
                 f"After the planned edits the pins file would no longer find its pin, so nothing was changed. "
-                f"{reading.problem} Correct its finder: it may contain the old tag or digest."
+                f"{reading.problem} Correct its finder: it may contain the old tag or digest, or allow no quotes."
             )
     raise RunbookError(
         f"The edits of {join_first(edited_paths(edits), _MAX_LISTED)} were made on a copy and read again, and the "

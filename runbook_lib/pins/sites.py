@@ -17,9 +17,13 @@ from runbook_lib.pins.finders import (
     MatrixRow,
     MatrixRows,
     PinLocation,
+    YamlValue,
     matrix_rows,
 )
 from runbook_lib.text.dockerfile import arguments
+from runbook_lib.text.yaml_spans import is_plain, is_text
+
+_YAML = re.compile(r"\.ya?ml(?:\.\w+)?$|\.tpl$")  # with templates of YAML
 
 Texts = Mapping[str, str | None]
 
@@ -34,7 +38,8 @@ class PinSite:
     ``needs``: the file must exist ``always``; if ``declared`` in a pins file; ``together`` with the other files of this
     kind, and once a matrix row distinguishes types or platforms; if ``named`` by a row of its type; or ``never``.
     ``dockerfile`` is the file that gets the build argument.  ``image`` is the name of the image, empty for the
-    repository's first one, and ``value`` the part of the reference that the file contains.
+    repository's first one, and ``value`` the part of the reference that the file contains.  ``edition`` is that of the
+    tags, where an image is pinned in several; None for any.
     """
 
     path: str
@@ -46,6 +51,7 @@ class PinSite:
     dockerfile: str = ""
     image: str = ""
     value: Literal["image", "tag"] = "image"
+    edition: str | None = None
 
     @property
     def lockstep(self) -> bool:
@@ -138,12 +144,16 @@ class Sites:
 
 @dataclass(frozen=True)
 class Pin:
-    """An image named in a file; ``tag`` as its family reads it."""
+    """An image named in a file; ``tag`` as its family reads it.
+
+    ``is_plain``: the file is YAML, and has the tag without quotes.
+    """
 
     site: PinSite
     location: PinLocation
     image: ImageRef
     tag: Tag
+    is_plain: bool = False
 
     @property
     def path(self) -> str:
@@ -160,6 +170,11 @@ class Pin:
         """File, line and selector, for messages."""
         return f"{self.path}:{self.line} ({self.location.selector})"
 
+    @property
+    def lacks_quotes(self) -> bool:
+        """True if a reader of the file takes the tag for a number: 26.10 for 26.1."""
+        return self.is_plain and not is_text(self.location.value)
+
 
 @dataclass(frozen=True)
 class SiteReading:
@@ -172,10 +187,12 @@ class SiteReading:
     @property
     def argument(self) -> str:
         """The build argument that the site passes or declares; empty for other kinds of sites."""
-        finder = self.site.finder
-        if isinstance(finder, Counted):
-            finder = finder.finder
+        finder = _unwrapped(self.site.finder)
         return finder.name if isinstance(finder, BuildArg | DockerArg) else ""
+
+
+def _unwrapped(finder: Finder) -> Finder:
+    return finder.finder if isinstance(finder, Counted) else finder
 
 
 def read(texts: Texts, sites: Sites) -> tuple[SiteReading, ...]:
@@ -209,7 +226,8 @@ def _pins(site: PinSite, text: str, pinned: PinnedImage) -> Iterator[Pin]:
                 raise CannotTell("a digest follows that the finder leaves out; let it find the digest too.")
         except RunbookError as error:
             raise CannotTell(f"line {location.line}, {location.selector}: {error}") from error
-        yield Pin(site, location, image, tag)
+        is_yaml = isinstance(_unwrapped(site.finder), YamlValue) or _YAML.search(site.path)
+        yield Pin(site, location, image, tag, bool(is_yaml) and is_plain(text, location.start, location.end))
 
 
 def dead_arguments(texts: Texts, readings: Sequence[SiteReading]) -> Iterator[tuple[SiteReading, str]]:

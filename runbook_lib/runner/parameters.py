@@ -141,7 +141,7 @@ def _wrong_type(name: str, expected: type, value: Any) -> str:
         return (
             f"Parameter {name} arrived as the number {value}: papermill's -p, and YAML without quotes (-f, -y, -b), "
             "take text that looks like a number for one, and lose zeros, underscores and exponents. Pass it as text: "
-            f"-r {name} '{text}', or in YAML {name}: '{text}'"
+            f"-r {name} '{text}', or in YAML {name}: '{text}'."
         )
     kind = {str: "text", int: "an integer", float: "a number"}.get(expected, f"a {expected.__name__}")
     return f"{shown}, but must be {kind}."

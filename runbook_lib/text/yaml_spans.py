@@ -32,6 +32,17 @@ _DEEPEST = 20_000
 _LARGEST = 1_000_000
 #: Maximum levels of merge keys; Megatron-LM's own files have two.
 _DEEPEST_MERGE = 100
+#: Words and numbers that a reader of YAML 1.1 or 1.2 takes for no text, unless they are quoted.
+_NOT_TEXT = re.compile(
+    r"~|null|true|false|yes|no|on|off|y|n|[-+]?0b[01_]+|[-+]?0o?[0-7_]+|[-+]?0x[0-9a-f_]+"
+    r"|[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9_]+)(?:e[-+]?[0-9]+)?|[-+]?\.inf|\.nan"
+    r"|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}",
+    re.IGNORECASE,
+)
+# What is before a plain scalar on its line, with an anchor or not, and what is behind it.
+_BEFORE_PLAIN = re.compile(r"(?:^|[:,\[{-][ \t]|[\[{]|[\"']:)[ \t]*(?:&\S+[ \t]+)?$")
+_BEHIND_PLAIN = re.compile(r"[ \t]*(?:\r?$|[,\]}]|[ \t]#)")
+_COMMENT = re.compile(r"(?:^|[ \t])#")
 #: Digits of a number.  Python refuses to print, and to read, one of 4,300; hexadecimal ones would be read.
 _LONGEST_NUMBER = 100
 
@@ -132,6 +143,23 @@ class Text:
                 own[key.value] = value
         self._resolved[id(node)] = merged | own
         return self._resolved[id(node)]
+
+
+def is_text(value: str) -> bool:
+    """Return True if every reader of YAML takes this value without quotes for text, and not for a number."""
+    return not _NOT_TEXT.fullmatch(value)
+
+
+def is_plain(text: str, start: int, end: int) -> bool:
+    """Return True if ``text[start:end]`` is a scalar without quotes, in a YAML file or in YAML within a block of text.
+
+    It is judged by its line, since templates of YAML do not parse.
+    """
+    begin, stop = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+    before, behind = text[begin:start], text[end : stop if stop >= 0 else len(text)]
+    if _COMMENT.search(before) or before.count('"') % 2 or before.count("'") % 2:
+        return False
+    return bool(_BEFORE_PLAIN.search(before) and _BEHIND_PLAIN.match(behind))
 
 
 def items(node: Node | None) -> list[Node]:

@@ -1,154 +1,121 @@
-"""How well drafted pins files would have made the bumps that people made: precision, recall, exact ones.
+"""How well the files that ``pins find`` drafts would have made the bumps that people made: precision and recall.
 
     environment/run python tests/bench/measure_pins.py CLONE …
 
-A bump is a commit that moves references to one newer tag, some of them read by CI or a build.  The pins
-file is drafted from its parent alone, history included, and the bump planned with it; lines are compared with those
-that the commit moved.  Planned lines that people moved to the same tag in another commit are counted apart, too: a
-bump in several commits.  So are those of documents that people left behind, which are wrong, but harm nobody.
+A bump is a commit that moves an image to one newer tag, not in documents alone.  The file is drafted from its parent,
+history included, and the bump planned with it; lines are compared with those that the commit moved.  Planned lines that
+people moved to the same tag in another commit are counted apart, too: a bump in several commits.  So are those of
+documents that people left behind, which are wrong, but harm nobody.
 """
 
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runbook_lib.pins.discover.classify import SourceFile
-from runbook_lib.pins.discover.places import ReferencePlace, places, successors
-from runbook_lib.pins.discover.references import Reference
-
-from runbook_lib.cli import discover
+from runbook_lib.cli.pins import find, survey
 from runbook_lib.errors import RunbookError
-from runbook_lib.git.blobs import read_objects
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.file_versions import file_versions
-from runbook_lib.images.families import is_older
-from runbook_lib.images.reference import Tag
-from runbook_lib.pins import pins_file
+from runbook_lib.images.families import family_of, is_older
+from runbook_lib.images.reference import ImageRef, ImageType
+from runbook_lib.pins import moves, pins_file
+from runbook_lib.pins.find import Place
+from runbook_lib.pins.moves import Track
 from runbook_lib.pins.plan import plan
-from runbook_lib.pins.repositories import Repository
 from runbook_lib.text.lists import shorten
 
-_COMMITS, _BYTES = 5000, 2**21
 _DIGEST = "sha256:" + 64 * "0"  # stands for that of the registry: the lines are compared, not their text
+_ALLOWED = frozenset({"other-edition"})
 Line = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Bump:
-    """A commit of people, with the lines that it moved to the tag."""
+class BumpOfPeople:
+    """A commit that moved lines, which are those of its parent, to a tag of an image."""
 
     commit: str
-    images: frozenset[str]
+    image: str
+    image_type: ImageType
     tag: str
     lines: frozenset[Line]
 
 
-Moves = defaultdict[ReferencePlace, set[str]]
+#: The commits that brought a tag to a file, by file, image and tag.
+Brought = defaultdict[tuple[str, str, str], set[str]]
 
 
-def bumps(checkout: Checkout, newest: int) -> tuple[list[Bump], Moves]:
-    """Return the newest bumps along the first parents of HEAD, the oldest first, and the tags each place moved to."""
-    paths = interesting(checkout, "HEAD")
-    for bump in list(_bumps(checkout, paths, Moves(set)))[-newest:]:
-        paths |= interesting(checkout, f"{bump.commit}^")  # files that were renamed or removed since
-    moves = Moves(set)
-    return list(_bumps(checkout, paths, moves))[-newest:], moves
+def bumps(checkout: Checkout, newest: int) -> tuple[list[BumpOfPeople], Brought]:
+    """Return the newest bumps, the oldest first, and the commits that brought each file its tags.
 
-
-def _bumps(checkout: Checkout, paths: set[str], moves: Moves) -> Iterator[Bump]:
-    before: dict[str, str] = {}
-    for commit, versions in file_versions(checkout, "HEAD", sorted(paths), _COMMITS):
-        contents = read_objects(checkout.path, [blob for _, blob in versions if blob], _BYTES)
-        texts = {path: contents.get(blob, b"").decode("utf-8", "surrogateescape") for path, blob in versions}
-        old: dict[ReferencePlace, Reference] = {}
-        new: dict[ReferencePlace, Reference] = {}
-        for path, text in texts.items():
-            old |= places(path, before.get(path, ""))
-            new |= places(path, text)
-        former = successors(old, new)
-        moved: defaultdict[tuple[str, str], set[Line]] = defaultdict(set)
-        newest: dict[str, Tag] = {}  # of several tags in one commit, as rows of a matrix have them
-        for place, reference in new.items():
-            origin = former.get(place, place)
-            past, tag = old.get(origin), reference.read_tag
-            if past is None or past.read_tag is None or tag is None or not is_older(past.read_tag, tag):
-                continue
-            if before[origin.path][past.start : past.end] == texts[place.path][reference.start : reference.end]:
-                continue  # another variable of the tag was changed
-            moved[reference.image, reference.tag].add((origin.path, past.line))
-            moves[origin].add(reference.tag)
-            nature = SourceFile(place.path, texts[place.path]).nature(reference)
-            if nature.kind in ("documentation", "comment", "record", "test") or nature.for_people:
-                continue
-            if place.image not in newest or is_older(newest[place.image], tag):
-                newest[place.image] = tag
-        before |= texts
-        for name in sorted(set(map(str, newest.values()))):
-            images = frozenset(image for image, other in newest.items() if str(other) == name)
-            lines = frozenset[Line]().union(*(moved[image, name] for image in images))
-            yield Bump(commit, images, name, lines)
-
-
-def interesting(checkout: Checkout, ref: str) -> set[str]:
-    """Return the files that name an image at a commit."""
-    return {reference.path for reference in discover.survey(checkout.path, ref, history=False).references}
-
-
-def planned(checkout: Checkout, bump: Bump) -> tuple[frozenset[Line], frozenset[Line]]:
-    """Return the lines that a bump with the drafted file of the parent would move: without a group, and with groups.
-
-    With groups: the bump names for each image the group that fits the commit best, as a person does who wants that
-    bump.
+    The history is read at HEAD, and before each bump, since files may have been removed by it or later.
     """
-    found = discover.survey(checkout.path, f"{bump.commit}^")
+    brought = Brought(set)
+    times: dict[str, int] = {}
+    found: dict[str, list[BumpOfPeople]] = {}
+    refs = ["HEAD"]
+    while refs:
+        for pin in find(checkout, refs.pop()).pins:
+            for arrival in (arrival for arrival in pin.arrivals if arrival.replaced):
+                brought[pin.place.path, pin.place.image, arrival.tag].add(arrival.commit)
+                times[arrival.commit] = arrival.time
+        for commit in sorted(times, key=lambda commit: -times[commit])[: 2 * newest]:
+            if commit not in found:
+                found[commit] = _bumps_of(checkout, commit)
+                refs += [f"{commit}^"] if found[commit] else []
+    ordered = sorted(found, key=lambda commit: times[commit])
+    return [bump for commit in ordered for bump in found[commit]][-newest:], brought
+
+
+def _bumps_of(checkout: Checkout, commit: str) -> list[BumpOfPeople]:
+    """Return the bumps of a commit: the newest tag of each image, if it is newer and not in documents alone."""
+    sources, places = survey(checkout, commit, [])
+    log = checkout.git("-c", "core.quotePath=false", "log", *moves.LOG, "--max-count=1", commit)
+    ((_, _, files),) = moves.commits(log)
+    lines: defaultdict[tuple[str, ImageType, str], set[Line]] = defaultdict(set)
+    for old_path, path, hunks in files:
+        for place in (place for place in places if place.path == path and not place.skip_reason):
+            track = Track.of(place, sources[path])
+            if track.step_back(hunks) and _is_newer(place, track.tag):
+                lines[place.image, place.image_type, place.tag].add((old_path, track.line))
+    return [
+        BumpOfPeople(commit, *key, frozenset(moved))
+        for key, moved in lines.items()
+        if not all(moves.DOCUMENT.search(path) for path, _ in moved)
+    ]
+
+
+def _is_newer(place: Place, former: str) -> bool:
+    family = family_of(ImageRef.parse(place.image))
     try:
-        repository = pins_file.parse(found.draft.text, "x/y")
+        return family is not None and is_older(family.read(former), family.read(place.tag))
+    except RunbookError:
+        return False
+
+
+def planned(checkout: Checkout, bump: BumpOfPeople) -> frozenset[Line]:
+    """Return the lines that a bump with the file drafted from the parent would change."""
+    commit = checkout.resolve(f"{bump.commit}^")
+    try:
+        repository = pins_file.parse(find(checkout, commit).text, "x/y")
+        image = next(image for image in repository.sites.images if image.name == bump.image)
+        sites = repository.sites.only(image)
+        made = plan(
+            checkout.read(sites.paths, commit), sites, image.family.read(bump.tag), bump.image_type,
+            allow=_ALLOWED, digest_of_target=lambda: _DIGEST,
+        )  # fmt: skip
+    except StopIteration:
+        return frozenset()
     except RunbookError as error:
         print(f"    {bump.commit[:10]}: {shorten(str(error), 200)}")
-        return frozenset(), frozenset()
-    by_image: defaultdict[str, list[frozenset[Line]]] = defaultdict(list)
-    for group in repository.sites.groups:
-        if group.image in bump.images:
-            by_image[group.image].append(_lines(checkout, bump, found.commit, repository, group.name))
-    best = [max(lines, key=lambda lines: 2 * len(lines & bump.lines) - len(lines)) for lines in by_image.values()]
-    return _lines(checkout, bump, found.commit, repository, ""), frozenset[Line]().union(*best)
-
-
-def _lines(checkout: Checkout, bump: Bump, commit: str | None, repository: Repository, group: str) -> frozenset[Line]:
-    try:
-        sites = repository.of_group(group, bump.tag).sites
-        texts = checkout.read(sites.paths, commit)
-        target = sites.groups[0].target(bump.tag)
-        changes = plan(texts, sites, target, "dev", digest_of_target=lambda _: _DIGEST).changes
-    except RunbookError as error:
-        print(f"    {bump.commit[:10]} {group}: {shorten(str(error), 200)}")
         return frozenset()
-    return frozenset((change.path, change.line) for change in changes)
-
-
-def explained(checkout: Checkout, bump: Bump, lines: frozenset[Line], moves: Moves) -> tuple[int, int]:
-    """Return the number of wrong lines that another commit moved to the tag, and of others in documents."""
-    texts = checkout.read(sorted({path for path, _ in lines}), checkout.resolve(f"{bump.commit}^"))
-    elsewhere, documents = set[Line](), set[Line]()
-    for path, text in texts.items():
-        file = SourceFile(path, text or "")
-        for place, reference in places(path, file.text).items():
-            line = path, reference.line
-            if line in lines and bump.tag in moves[place]:
-                elsewhere.add(line)
-            elif line in lines and file.nature(reference).kind in ("documentation", "comment"):
-                documents.add(line)
-    return len(elsewhere), len(documents - elsewhere)
+    return frozenset((change.path, change.line) for change in made.changes)
 
 
 @dataclass
 class Sums:
     """The sums over all bumps.
 
-    ``apart``: planned lines that people moved to the tag in another commit; ``documents``: those that they left behind
-    in documents and comments.
+    ``apart``: planned lines of files that another commit moved to the tag; ``documents``: wrong ones in documents.
     """
 
     count: int = 0
@@ -159,22 +126,23 @@ class Sums:
     apart: int = 0
     documents: int = 0
 
-    def add(self, lines: frozenset[Line], bump: Bump, apart: int, documents: int) -> None:
+    def add(self, bump: BumpOfPeople, lines: frozenset[Line], brought: Brought) -> None:
         """Add a bump with its planned lines."""
         self.count += 1
         self.wanted += len(bump.lines)
         self.planned += len(lines)
         self.hits += len(lines & bump.lines)
         self.exact += lines == bump.lines
-        self.apart += apart
-        self.documents += documents
+        for path, _ in lines - bump.lines:
+            self.apart += bool(brought[path, bump.image, bump.tag] - {bump.commit})
+            self.documents += bool(moves.DOCUMENT.search(path))
 
     def __str__(self) -> str:
         made = max(self.planned, 1)
         return (
-            f"precision {self.hits / made:.0%} ({(self.hits + self.apart) / made:.0%} with what another commit moved; "
-            f"{self.documents} of {self.planned - self.hits} wrong lines are in documents), "
-            f"recall {self.hits / self.wanted:.0%}, exact {self.exact} of {self.count}"
+            f"{self.count} bumps: precision {self.hits / made:.0%} ({(self.hits + self.apart) / made:.0%} with what "
+            f"another commit moved; {self.documents} of {self.planned - self.hits} wrong lines are in documents), "
+            f"recall {self.hits / max(self.wanted, 1):.0%}, exact {self.exact}"
         )
 
 
@@ -184,26 +152,24 @@ def main() -> int:
     parser.add_argument("clones", nargs="+")
     parser.add_argument("--newest", type=int, default=12, help="bumps of each clone (default: 12)")
     options = parser.parse_args()
-    default, named = Sums(), Sums()
+    total = Sums()
     for clone in options.clones:
-        checkout = Checkout.open(clone)
-        of_clone, moves = bumps(checkout, options.newest)
+        checkout, of_clone = Checkout.open(clone), Sums()
         name = checkout.path.parent.name if checkout.path.name in (".git", "repo") else checkout.path.name
-        for bump in of_clone:
-            lines, of_groups = planned(checkout, bump)
-            common = len(lines & bump.lines)
-            print(f"{name} {bump.commit[:10]} {bump.tag}: {common} of {len(lines)} planned, of {len(bump.lines)} moved")
+        newest, brought = bumps(checkout, options.newest)
+        for bump in newest:
+            lines = planned(checkout, bump)
+            numbers = f"{len(lines & bump.lines)} of {len(lines)} planned, of {len(bump.lines)} moved"
+            print(f"{name} {bump.commit[:10]} {bump.tag}: {numbers}")
             for sign, rest in (("+", lines - bump.lines), ("-", bump.lines - lines)):
                 for path, line in sorted(rest):
                     print(f"    {sign} {path}:{line}")
-            if lines != of_groups:
-                print(f"    with groups: {len(of_groups & bump.lines)} of {len(of_groups)} planned")
-            default.add(lines, bump, *explained(checkout, bump, lines - bump.lines, moves))
-            named.add(of_groups, bump, *explained(checkout, bump, of_groups - bump.lines, moves))
-    if not default.count:
+            for sums in (of_clone, total):
+                sums.add(bump, lines, brought)
+        print(f"{name}: {of_clone}", flush=True)
+    if not total.count:
         sys.exit("There is no bump in these clones.")
-    print(f"{default.count} bumps: {default}")
-    print(f"With groups named: {named}")
+    print(total)
     return 0
 
 

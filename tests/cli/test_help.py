@@ -32,11 +32,11 @@ def test_every_command_takes_verbose() -> None:
         assert "--verbose" in command.format_help(), name
 
 
-@pytest.mark.parametrize(("command", "status"), [(["pins", "validate"], 0), (["image", "driver", "26.04-py3"], 1)])
+@pytest.mark.parametrize(("command", "status"), [(["check"], 0), (["image", "driver", "26.04-py3"], 1)])
 def test_quiet_prints_what_a_person_must_see(
     command: list[str], status: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runbook_lib.cli.validate_pins.command", lambda _: print("shown") or status)
+    monkeypatch.setattr("runbook_lib.cli.check.command", lambda _: print("shown") or status)
     monkeypatch.setattr("runbook_lib.cli.image.command_driver", lambda _: print("shown") or status)
     assert main([*command, "--quiet"]) == status
     assert capsys.readouterr().out == ("shown\n" if status else "")

@@ -404,6 +404,13 @@ _RELEASE = "17ad6db-base-cuda12.9.1-ubuntu22.04-torch{}-vision0.25.0-audio2.10.0
         (NUMBERED.read, "1.2.0rc5", "1.2.0"),
         (NUMBERED.read, "25.02.rc2", "25.02"),
         (NUMBERED.read, "2.0.0", "2.0.0.post1"),
+        (NUMBERED.read, "1.1.0rc2", "1.1.0rc2.post2"),
+        (NUMBERED.read, "1.1.0rc2.post2", "1.1.0rc2.post10"),
+        (NUMBERED.read, "1.1.0rc2.post2", "1.1.0rc3"),
+        (NUMBERED.read, "1.1.0rc2.post2", "1.2.0rc4"),
+        (NUMBERED.read, "1.1.0rc2.post2-py3", "1.1.0-py3"),
+        (NEMO.read, "24.03.01.framework", "24.05"),
+        (NEMO.read, "24.01.framework", "24.03.01.framework"),
         (NUMBERED.read, "25.12-tf2-py3", "26.01-tf2-py3"),
     ],
 )

@@ -449,8 +449,8 @@ def test_a_pins_file_beside_the_repository_is_found_from_the_folder_that_one_is_
     monkeypatch.chdir(tmp_path)
     result, steps = bumped(place, "26.03-py3", pins="ours.yaml", publish=False)
     assert result.ok, result.summary
-    assert steps["01-github-pin"].startswith("Moved 2 values in 2 files")
-    assert steps["02-gitlab-pin"].startswith("Moved 1 value in 1 file")
+    assert "26.03-py3" in steps["01-github-pin"]
+    assert "26.03-py3" in steps["02-gitlab-pin"]
 
 
 def test_after_a_merge_other_branches_are_compared_within_their_family(

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.bump import Bump
-from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.families import COREWEAVE, NEMO, NGC, OTHER
 from runbook_lib.pins import pins_file
 from runbook_lib.pins import plan as pins
@@ -303,6 +303,91 @@ def test_a_bump_moves_pins_of_one_edition(others: tuple[str, ...]) -> None:
         CannotTell, match=r"a:2 \(text .* names 26.02-py3-igpu, which is of another edition than 26.04-py3"
     ):
         bumped(texts, text)
+
+
+EDITIONS = f"""{TOP}pins:
+  - {{path: a, find: {{text: 'FROM {{image}} AS base'}}, edition: py3}}
+  - {{path: a, find: {{text: 'FROM {{image}} AS edge'}}, edition: py3-igpu}}
+"""
+
+
+def test_pins_of_several_editions_are_bumped_and_compared_edition_by_edition() -> None:
+    def texts(base: str, edge: str) -> dict[str, str]:
+        return {"a": f"FROM nvcr.io/nvidia/pytorch:{base} AS base\nFROM nvcr.io/nvidia/pytorch:{edge} AS edge\n"}
+
+    def planned(before: dict[str, str], tag: str, *allowed: str) -> dict[str, str]:
+        made = pins.plan(before, sites, NGC.read(tag), "dev", allow=frozenset(allowed))
+        return {edit.path: edit.after for edit in made.edits}
+
+    assert valid(EDITIONS)
+    sites = parse(EDITIONS, "a/b").sites
+    old, half = texts("26.02-py3", "26.02-py3-igpu"), texts("26.04-py3", "26.02-py3-igpu")
+    with pytest.raises(Refused, match=r"would stay behind: a:2 \(26.02-py3-igpu\).*allow=other-edition"):
+        planned(old, "26.04-py3")
+    assert planned(old, "26.04-py3", "other-edition") == half
+    assert planned(half, "26.04-py3-igpu") == texts("26.04-py3", "26.04-py3-igpu")
+    assert [verdict.state for verdict in check_pins(half, sites)] == ["in sync", "in sync"]
+    assert [verdict.state for verdict in check_pins(old, sites, NGC.read("26.04-py3"))] == ["out of sync", "in sync"]
+    with pytest.raises(CannotTell, match=r"of the edition 'py3-min', and the pins of .* are of 'py3', 'py3-igpu'"):
+        planned(old, "26.04-py3-min")
+    wrong = texts("26.02-py3-igpu", "26.02-py3-igpu")
+    assert check_pins(wrong, sites)[0].sentence.endswith("and its edition should be 'py3'.")
+    with pytest.raises(CannotTell, match=r"a:1 .* is of another edition than 26.04-py3"):
+        planned(wrong, "26.04-py3", "other-edition")
+
+
+@pytest.mark.parametrize(
+    ("image", "before", "tag"),
+    [
+        ("nvcr.io/nvidia/tensorrt-llm/release", ["1.1.0rc2.post2"], "1.2.0rc4"),
+        ("nvcr.io/nvidia/tensorrt-llm/release", ["1.1.0rc2.post2", "1.1.0rc2"], "1.2.0rc4"),
+        ("nvcr.io/nvidia/nemo", ["24.03.01.framework"], "24.05"),
+        ("nvcr.io/nvidia/nemo", ["24.03.01.framework", "24.05"], "24.07"),
+        ("nvcr.io/nvidia/other", ["24.05-old-words"], "24.07"),
+    ],
+)
+def test_a_post_release_or_an_ending_suffix_is_no_other_edition(image: str, before: list[str], tag: str) -> None:
+    text = f"version: 1\nimage: {image}\npins: [{{path: a, find: {{text: '{image}:{{tag}}'}}, count: {len(before)}}}]\n"
+    sites = parse(text, "a/b").sites
+    made = pins.plan({"a": "".join(f"{image}:{each}\n" for each in before)}, sites, sites.family.read(tag), "dev")
+    assert made.edits[0].after == f"{image}:{tag}\n" * len(before)
+
+
+@pytest.mark.parametrize(
+    ("path", "find", "before", "after"),
+    [
+        ("v.yaml", "{yaml: a.tag}", "a:\n  tag: 26.06\n", 'a:\n  tag: "26.10"\n'),
+        ("v.yaml", "{yaml: a.tag}", "a:\n  tag: '26.06'\n", "a:\n  tag: '26.10'\n"),
+        ("v.yaml", "{yaml: a.tag}", 'a:\n  tag: "26.06" # x\n', 'a:\n  tag: "26.10" # x\n'),
+        ("v.yaml", "{yaml: a.tag}", "a: {tag: 26.06}\n", 'a: {tag: "26.10"}\n'),
+        ("v.yaml", "{yaml: a.tag}", "a: {x: 1, tag: 26.06, y: 2}\n", 'a: {x: 1, tag: "26.10", y: 2}\n'),
+        ("v.yaml", "{yaml: a.0}", "a: [26.06]\n", 'a: ["26.10"]\n'),
+        ("v.yaml", "{yaml: a.0}", "a:\n  - 26.06 # x\n", 'a:\n  - "26.10" # x\n'),
+        ("v.yaml", "{yaml: a.tag}", "a:\r\n  tag: 26.06\r\n", 'a:\r\n  tag: "26.10"\r\n'),
+        ("v.yaml", "{yaml: a.tag}", "a:\n  tag: &t 26.06\n", 'a:\n  tag: &t "26.10"\n'),
+        ("v.yaml", "{yaml: a.tag}", "a:\n  tag: !!str 26.06\n", "a:\n  tag: !!str 26.10\n"),
+        ("v.json", "{yaml: a.tag}", '{"a":{"tag":26.06}}', '{"a":{"tag":"26.10"}}'),
+        ("v.yaml", "{text: 'tag: {tag}'}", "a:\n  tag: 26.06\n", 'a:\n  tag: "26.10"\n'),
+        ("v.yaml.tpl", "{text: 'tag: {tag}'}", "{{ if x }}\ntag: 26.06\n", '{{ if x }}\ntag: "26.10"\n'),
+        ("v.yaml", "{text: 'tag: {tag}'}", "values: |\n  tag: 26.06\n", 'values: |\n  tag: "26.10"\n'),
+        ("v.yaml", "{text: 'TAG={tag}'}", "run: TAG=26.06 ./x\n", "run: TAG=26.10 ./x\n"),
+        ("v.yaml", "{text: '# {tag}'}", "a: 1  # 26.06\n", "a: 1  # 26.10\n"),
+        ("v.sh", "{text: 'tag: {tag}'}", "tag: 26.06\n", "tag: 26.10\n"),
+    ],
+)
+def test_a_tag_that_yaml_reads_as_a_number_is_quoted(path: str, find: str, before: str, after: str) -> None:
+    text = f"version: 1\nimage: nvcr.io/nvidia/nemo\npins: [{{path: {path}, find: {find}, value: tag}}]\n"
+    sites = parse(text, "a/b").sites
+    made = pins.plan({path: before}, sites, NEMO.read("26.10"), "dev")
+    assert made.edits[0].after == after
+    assert pins.plan({path: after}, sites, NEMO.read("26.10"), "dev").edits == ()
+    assert [verdict.state for verdict in check_pins({path: after}, sites)] == ["in sync"]
+    unquoted = after.replace('"26.10"', "26.10")
+    if unquoted != after:
+        (verdict,) = check_pins({path: unquoted}, sites)
+        assert verdict.state == "out of sync"
+        assert verdict.sentence.endswith('has no quotes, so YAML reads a number: write "26.10".')
+        assert pins.plan({path: unquoted}, sites, NEMO.read("26.10"), "dev").edits[0].after == after
 
 
 SEVERAL = """\

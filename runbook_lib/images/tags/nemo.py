@@ -11,6 +11,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import Kind
 
 _MOVING = ("dev", "latest", "nightly")
+_GENERAL = "framework"  # in the names of the general image until 24.05
 _TAG = re.compile(
     r"(?P<year>[0-9]{2})\.(?P<month>0[1-9]|1[0-2])(?:\.(?P<patch>[0-9]{2}))?"
     r"(?:\.(?:rc(?P<candidate>0|[1-9][0-9]{0,3})|(?P<name>(?!rc(?:[0-9._-]|$))[a-z][a-z0-9_-]*(?:\.[a-z0-9_-]+)*)))?"
@@ -45,9 +46,14 @@ class NemoTag:
         return cls(**numbers, name=match["name"] or "")
 
     @property
+    def edition(self) -> str:
+        """The model that the image is for, or the name that moves; empty for the general image."""
+        return "" if self.name == _GENERAL else self.name
+
+    @property
     def kind(self) -> Kind:
         """Special for an image of one model, or one whose tag moves."""
-        if self.name:
+        if self.edition:
             return "special"
         return "release" if self.candidate is None else "candidate"
 
@@ -56,7 +62,7 @@ class NemoTag:
         """A remark on a tag that is not a release."""
         if self.name in _MOVING:
             return (f"The image of {self.name} changes: pin a month or a digest.",)
-        if self.name:
+        if self.edition:
             return (f"Made for {self.name}, not for general use.",)
         if self.candidate is not None:
             return ("A release candidate: it may disappear after the release.",)

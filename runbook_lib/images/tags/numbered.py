@@ -12,8 +12,8 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import Kind
 
 _TAG = re.compile(
-    r"[vr]?(?P<version>[0-9]{1,9}(?:\.[0-9]{1,9}){1,5})(?P<candidate>[.-]?(?:rc|alpha|beta|a|b|dev|post)[0-9]{1,9})?"
-    r"(?P<rest>(?:[._-][A-Za-z0-9]+)*)"
+    r"[vr]?(?P<version>[0-9]{1,9}(?:\.[0-9]{1,9}){1,5})(?P<candidate>[.-]?(?:rc|alpha|beta|a|b|dev)[0-9]{1,9})?"
+    r"(?P<post>[.-]?post[0-9]{1,9})?(?P<rest>(?:[._-][A-Za-z0-9]+)*)"
 )
 _MONTH = re.compile(r"(?:1[6-9]|[2-9][0-9])\.(?:0[1-9]|1[0-2])")
 _NUMBERS = re.compile(r"(?<![0-9])[0-9]++(?:\.[0-9]++)+")
@@ -61,19 +61,18 @@ class NumberedTag:
     @property
     def kind(self) -> Kind:
         """A candidate is named so after its version."""
-        candidate = self._part("candidate")
-        return "release" if not candidate or "post" in candidate else "candidate"
+        return "candidate" if self._part("candidate") else "release"
+
+    @property
+    def release(self) -> tuple[Any, ...]:
+        """The order of the version alone, with candidates before and corrections after it."""
+        candidate, post = self._part("candidate"), self._part("post")
+        return _version(self._part("version")), -1 if candidate else 0, _number(candidate), _number(post)
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """The order: the version, with candidates before and corrections after it, then the later versions."""
-        candidate = self._part("candidate")
-        stage = 0
-        if candidate:
-            stage = 1 if "post" in candidate else -1
-        number = int(re.sub(r"\D", "", candidate) or 0)
-        rest = [_version(part) for part in _NUMBERS.findall(self._part("rest"))]
-        return _version(self._part("version")), stage, number, rest, self.text
+        """The order: the version, then the later versions; the text itself makes it total."""
+        return *self.release, [_version(part) for part in _NUMBERS.findall(self._part("rest"))], self.text
 
     def _part(self, name: str) -> str:
         match = _TAG.fullmatch(self.text)
@@ -88,3 +87,7 @@ class NumberedTag:
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(".")))
+
+
+def _number(text: str) -> int:
+    return int(re.sub(r"\D", "", text) or 0)

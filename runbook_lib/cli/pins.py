@@ -1,0 +1,170 @@
+"""``runbook pins find``: the pins of a repository, and a pins file with them."""
+
+import argparse
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
+from typing import NamedTuple
+
+from runbook_lib.errors import CannotTell, Refused, RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.git.command import GitFailed
+from runbook_lib.pins import moves, pins_file
+from runbook_lib.pins.draft import FoundPin, draft
+from runbook_lib.pins.find import SEARCHED, Place, Source, distinct_tags, lone_tags, places
+from runbook_lib.pins.repositories import FILE
+from runbook_lib.pins.sites import read
+from runbook_lib.system import files
+from runbook_lib.text.sanitize import visible
+from runbook_lib.workflow import repository as repositories
+
+_MAX_LENGTH = 2**21  # characters of a file
+_MAX_COMMITS = 5000
+_MAX_RENAMES = 5  # of a file, one after the other
+
+
+class Findings(NamedTuple):
+    """The pins found at a commit, the ``skipped`` places, and a pins file, whose text is empty if none would move."""
+
+    commit: str
+    pins: list[FoundPin]
+    skipped: list[Place]
+    text: str
+    notes: list[str]
+
+
+def find(checkout: Checkout, ref: str = "HEAD") -> Findings:
+    """Find the pins in the files of a commit.  Raises RunbookError if it cannot be searched."""
+    notes = list[str]()
+    commit = checkout.resolve(ref)
+    sources, found = survey(checkout, commit, notes)
+    arrivals = _arrivals(checkout, commit, sources, [place for place in found if not place.skip_reason], notes)
+    lockstep = moves.lockstep(arrivals)
+    all_pins = [FoundPin(place, place in lockstep, of_place) for place, of_place in arrivals.items()]
+    text, pins, left_out = draft(all_pins, sources, f"commit {commit[:10]}")
+    if text:
+        _prove(text, pins, sources)
+    return Findings(commit, pins, [*(place for place in found if place.skip_reason), *left_out], text, notes)
+
+
+def survey(checkout: Checkout, commit: str, notes: list[str]) -> tuple[dict[str, Source], list[Place]]:
+    """Return the files of a commit that may name images, and the places in them; what was not searched is noted."""
+    sources = _sources(checkout, commit, SEARCHED, notes)
+    named = {path: places(source) for path, source in sources.items()}
+    tags = distinct_tags(place for of_file in named.values() for place in of_file)
+    sources = _sources(checkout, commit, tags, notes) | sources
+    found: list[Place] = []
+    for path, source in sorted(sources.items()):
+        of_file = named.get(path, [])
+        found += sorted([*of_file, *lone_tags(source, tags, of_file)], key=lambda place: place.start)
+    return sources, found
+
+
+def _sources(checkout: Checkout, commit: str, texts: Collection[str], notes: list[str]) -> dict[str, Source]:
+    """Return the files of a commit with one of these texts."""
+    options = [part for text in texts for part in ("-e", text)]
+    try:
+        command = ("grep", "-l", "-z", "-I", "-F", "--full-name", *options, commit, "--")
+        listed = checkout.git(*command) if options else ""
+    except GitFailed as error:
+        listed, errors = error.printed
+        if errors and not listed:
+            raise CannotTell(f"{checkout.path} could not be searched. {error}") from error
+        notes += [f"Some files could not be searched: {error.stderr}"] if errors else []
+    sources = {}
+    for path, text in checkout.read([name.partition(":")[2] for name in listed.split("\0") if name], commit).items():
+        if text is not None and len(text) <= _MAX_LENGTH:
+            sources[path] = Source(path, text)
+        else:
+            notes.append(f"{path} is too large, or has an impossible name, and was not searched.")
+    return sources
+
+
+def _arrivals(
+    checkout: Checkout, commit: str, sources: Mapping[str, Source], pins: list[Place], notes: list[str]
+) -> dict[Place, list[moves.Arrival]]:
+    """Return the commits that brought the places their tags, in these files and under their former names."""
+    paths = former = {place.path for place in pins}
+    log = ""
+    try:
+        if checkout.git("rev-parse", "--is-shallow-repository") == "true":
+            notes.append("The clone is shallow, so git does not know every bump: run `git fetch --unshallow` first.")
+        for _ in range(_MAX_RENAMES):
+            if former:
+                specs = [f":(top,literal){path}" for path in sorted(paths)]
+                log = checkout.git(
+                    "-c", "core.quotePath=false", "log", *moves.LOG, f"--max-count={_MAX_COMMITS}", commit, "--", *specs
+                )
+                former = _former_paths(checkout, log, paths) - paths
+                paths = paths | former
+    except GitFailed as error:
+        notes.append(f"The history could not be read, so what bumps moved is unknown. {error}")
+    return moves.trace(log, sources, pins)
+
+
+def _former_paths(checkout: Checkout, log: str, paths: set[str]) -> set[str]:
+    """Return the paths from which commits of the log renamed files that they seem to add."""
+    added = [name for name, _, changed in moves.commits(log) if any(old == "/dev/null" for old, _, _ in changed)]
+    options = ("--no-walk", "--first-parent", "-m", "-M", "--diff-filter=R", "--name-status", "-z", "--format=")
+    listed = checkout.git("log", *options, *added) if added else ""
+    return {old for old, new in re.findall(r"R[0-9]{1,3}\0([^\0]+)\0([^\0]+)", listed) if new in paths}
+
+
+def _prove(text: str, pins: Iterable[FoundPin], sources: Mapping[str, Source]) -> None:
+    """Read a drafted file, and raise RunbookError unless it gives these pins and no others."""
+    sites = pins_file.parse(text, "owner/name").sites
+    readings = read({path: sources[path].text for path in sites.pin_paths}, sites)
+    given = [(pin.path, pin.line, pin.image.name, str(pin.tag), pin.site.role) for one in readings for pin in one.pins]
+    wanted = [(pin.place.path, pin.place.line, pin.place.image, pin.place.tag, pin.role) for pin in pins]
+    if sorted(given) != sorted(wanted):
+        problems = " ".join(reading.problem for reading in readings if reading.problem)
+        raise RunbookError(
+            f"The drafted file does not give the pins that were found, so it is not shown. {problems} This is a bug of "
+            "the runbook: please report it."
+        )
+
+
+def _write(findings: Findings, checkout: Checkout) -> str:
+    """Write the pins file into the work tree, and return its path.  Raises Refused if it cannot be written."""
+    target = checkout.path / FILE
+    known = repositories.recognize(checkout, [findings.commit])
+    problem = ""
+    if checkout.bare:
+        problem = "the clone is bare. Give one with a work tree."
+    elif not findings.text:
+        problem = "no pin was found that a bump would move."
+    elif os.path.lexists(target):
+        problem = "it exists and is never overwritten. Move it away first."
+    elif known:
+        problem = f"the pins of {known.name} are built in. To replace all of them, save the file that is shown."
+    if problem:
+        raise Refused(f"{target} was not written: {problem}")
+    files.write(target, findings.text)
+    return str(target)
+
+
+def command(options: argparse.Namespace) -> int:
+    """Print what was found; return 0 if there are pins, 1 if there are none."""
+    checkout = Checkout.open(options.repo)
+    findings = find(checkout)
+    written = _write(findings, checkout) if options.write else None
+    pins = [{"role": pin.role, "history": pin.history, **asdict(pin.place)} for pin in findings.pins]
+    skipped = [{"role": "skipped", "history": "", **asdict(place)} for place in findings.skipped]
+    if options.json:
+        result = {"format": 1, **findings._asdict(), "pins": pins, "skipped": skipped, "written": written}
+        print(json.dumps(result, indent=2))
+        return 0 if pins else 1
+    lines = [
+        "{role:<13}  {path}:{line} {image}:{tag} ({history}{skip_reason})".format(**row) for row in (*pins, *skipped)
+    ]
+    lockstep = sum(pin.lockstep for pin in findings.pins)
+    numbers = f"{lockstep} lockstep, {len(pins) - lockstep} informational, {len(skipped)} skipped"
+    for line in (*lines, "", *findings.notes, f"Commit {findings.commit[:10]}: {numbers}."):
+        print(visible(line).replace("\n", "\\n"))  # a name may hold a line feed
+    if written:
+        print(f"Written to {visible(written)}. Read every entry, then run `runbook check`.")
+    elif findings.text:
+        print(f"--write writes {FILE}:\n\n{findings.text}", end="")
+    return 0 if pins else 1

@@ -1,0 +1,172 @@
+"""What git says of the places that name an image: the commits that brought each its tags, and the last moves."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from runbook_lib.images.families import OtherTag
+from runbook_lib.pins.find import Place, Source
+
+#: The options of ``git log`` for the text that ``trace`` reads.
+LOG = (
+    "--first-parent", "-m", "-M", "-p", "-U0", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/",
+    "--dst-prefix=b/", "--format=%x00%H %ct",
+)  # fmt: skip
+
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+#: Seconds from the first commit of a move to the last one.
+WINDOW = 14 * 24 * 3600
+#: Files for people.
+DOCUMENT = re.compile(r"\.(?:md|mdx|rst|adoc|html|ipynb)$|(?:^|/)README[^/]*$", re.IGNORECASE)
+_TAG = r"([A-Za-z0-9_](?:[\w.-]{0,126}\w)?)"
+_CONTEXT = 200  # characters around a tag by which its line is known again
+
+
+class Hunk(NamedTuple):
+    """The lines that a commit replaced in a file: from ``old`` before it, from ``new`` after it."""
+
+    old: int
+    removed: Sequence[str]
+    new: int
+    added: Sequence[str]
+
+
+class Arrival(NamedTuple):
+    """The commit that brought a place a tag, the ``order``-th of the log; ``replaced``: it had another tag before."""
+
+    order: int
+    commit: str
+    time: int
+    tag: str
+    replaced: bool
+
+
+@dataclass
+class Track:
+    """A place on its way back through the history: its line, and the ``index``-th match of ``pattern`` in it."""
+
+    line: int
+    text: str
+    tag: str
+    pattern: re.Pattern[str]
+    index: int
+
+    @classmethod
+    def of(cls, place: Place, source: Source) -> Self:
+        """Return the track of a place in a file."""
+        text, start = source.lines[place.line - 1], place.start - source.starts[place.line - 1]
+        pattern = re.compile(rf"{re.escape(place.image)}:{_TAG}")
+        if place.alone:
+            before = text[max(start - _CONTEXT, 0) : start].strip(" \t\"'")
+            after = text[start + len(place.tag) :][:_CONTEXT].strip(" \t\r\"',")
+            pattern = re.compile(rf"{re.escape(before)}[ \t\"']*{_TAG}[ \t\"']*{re.escape(after)}")
+        index = sum(match.start(1) < start for match in pattern.finditer(text))
+        return cls(place.line, text, place.tag, pattern, index)
+
+    def step_back(self, hunks: Sequence[Hunk]) -> bool:
+        """Go back to before a change of the file; return False if the place began with it."""
+        shift = 0
+        for hunk in hunks:
+            if self.line < hunk.new + (not hunk.added):  # a hunk that only removes lines is behind the line it names
+                break
+            if self.line < hunk.new + len(hunk.added):
+                former = self._former(hunk, hunks)
+                self.line, self.text, self.tag = former or (self.line, self.text, self.tag)
+                return former is not None
+            shift += len(hunk.removed) - len(hunk.added)
+        self.line += shift
+        return True
+
+    def _former(self, hunk: Hunk, hunks: Sequence[Hunk]) -> tuple[int, str, str] | None:
+        """Return number, text and tag of the line before: one that differs in tags alone, else one of the hunk."""
+        masked = self._masked(self.text)
+        own = sum(bool(self.pattern.search(text)) for text in hunk.added[: self.line - hunk.new])
+        ranked: list[tuple[bool, int, int, str, str]] = []
+        for other in (hunk, *hunks):
+            matching = [(number, text) for number, text in enumerate(other.removed) if self.pattern.search(text)]
+            for position, (number, text) in enumerate(matching):
+                differs, values = self._masked(text) != masked, self.pattern.findall(text)
+                if other is hunk or not differs:
+                    tag = values[min(self.index, len(values) - 1)]
+                    ranked.append((differs, abs(position - own), other.old + number, text, tag))
+            if ranked and not min(ranked)[0]:
+                break
+        return min(ranked)[2:] if ranked else None
+
+    def _masked(self, text: str) -> str:
+        return self.pattern.sub("", text).strip(" \t\r\"',")
+
+
+def commits(log: str) -> Iterator[tuple[str, int, list[tuple[str, str, list[Hunk]]]]]:
+    """Yield each commit of a log with its time and its files: the paths before and after it, and the hunks."""
+    commit, time, old_path = "", 0, ""
+    files: list[tuple[str, str, list[Hunk]]] = []
+    lines = iter(log.split("\n"))
+    for line in lines:
+        word, _, rest = line.partition(" ")
+        if word.startswith("\0"):
+            if commit:
+                yield commit, time, files
+            commit, time, files = word[1:], int(rest), []
+        elif word == "---" or line.startswith("rename from "):
+            old_path = rest.removeprefix("from " if word == "rename" else "a/").rstrip("\t")
+        elif word == "+++" or line.startswith("rename to "):
+            path = rest.removeprefix("to " if word == "rename" else "b/").rstrip("\t")
+            if not files or files[-1][1] != path:
+                files.append((old_path, path, []))
+        elif header := _HUNK.match(line):
+            files[-1][2].append(_hunk(header, lines))
+    if commit:
+        yield commit, time, files
+
+
+def _hunk(header: re.Match[str], lines: Iterator[str]) -> Hunk:
+    changed: dict[str, list[str]] = {"-": [], "+": [], "\\": []}  # the last one: no newline at the end of the file
+    removed, added = int(header[2] or 1), int(header[4] or 1)
+    while len(changed["-"]) < removed or len(changed["+"]) < added:
+        line = next(lines)
+        changed[line[0]].append(line[1:])
+    return Hunk(int(header[1]), changed["-"], int(header[3]), changed["+"])
+
+
+def trace(log: str, sources: Mapping[str, Source], places: Iterable[Place]) -> dict[Place, list[Arrival]]:
+    """Return the arrivals of each place, the newest first, from a log with the options ``LOG`` of their files."""
+    arrivals: dict[Place, list[Arrival]] = {}
+    live: defaultdict[str, list[tuple[Place, Track]]] = defaultdict(list)
+    for place in places:
+        arrivals[place] = []
+        live[place.path].append((place, Track.of(place, sources[place.path])))
+    for order, (commit, time, files) in enumerate(commits(log)):
+        former = [(old_path, hunks, live.pop(path, [])) for old_path, path, hunks in files]
+        for old_path, hunks, tracks in former:
+            for place, track in tracks:
+                tag, existed = track.tag, track.step_back(hunks)
+                if not existed or tag != track.tag:
+                    arrivals[place].append(Arrival(order, commit, time, tag, existed))
+                live[old_path] += [(place, track)] if existed else []
+    return arrivals
+
+
+def lockstep(arrivals: Mapping[Place, Sequence[Arrival]]) -> frozenset[Place]:
+    """Return the places that one of the last two moves of their image changed.
+
+    A move is all commits within 14 days that bring an image a tag that is new to it; documents alone make none.  If
+    nothing has moved an image, the places that began with its newest tag are returned.
+    """
+    by_image: defaultdict[tuple[str, str], list[tuple[Arrival, Place]]] = defaultdict(list)
+    for place, of_place in arrivals.items():
+        by_image[place.image, place.image_type] += [(arrival, place) for arrival in of_place]
+    found = set[Place]()
+    for events in by_image.values():
+        decisive = [event for event in events if not DOCUMENT.search(event[1].path)]
+        moved = [event for event in decisive if event[0].replaced]
+        newest_first = sorted(moved or decisive or events, key=lambda event: event[0].order)
+        first = {arrival.tag: arrival for arrival, _ in newest_first}  # the oldest arrival of a tag comes last
+        ordered = sorted(first.values(), key=lambda arrival: (-arrival.order, OtherTag(arrival.tag).rank))
+        times = {arrival.tag: arrival.time for arrival in ordered[-2 if moved else -1 :]}
+        for arrival, place in events:
+            if arrival.tag in times and abs(arrival.time - times[arrival.tag]) <= WINDOW:
+                found |= {place} if arrival.replaced or not moved else set()
+    return frozenset(found)
