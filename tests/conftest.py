@@ -65,6 +65,8 @@ class _Tripwire(socketserver.ThreadingTCPServer):
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             request = self.rfile.readline(1000).decode("latin-1").strip()
+            if not re.match("[A-Z]+ ", request):
+                return  # another program's kernel that had this port before
             _escapes.append(f"{request!r} through the proxy variables")
             self.wfile.write(b"HTTP/1.1 403 Tests stay on this machine\r\nContent-Length: 0\r\n\r\n")
 

@@ -19,12 +19,11 @@ from openapi_core.testing import MockRequest, MockResponse
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "environment/.components/github-api/node_modules/@octokit/openapi"
 FILE = PACKAGE / "generated/api.github.com.json"
-#: The version that the file describes, and the one that it tells the differences to.
-VERSIONS = ("2022-11-28", "2026-03-10")
+#: The version that the file describes.
+VERSION = "2022-11-28"
 HOST = "https://api.github.com"
 #: Errors that any operation may give: GitHub's pages on authentication, rate limits, versions and troubleshooting.
 GENERAL = ("400", "401", "403", "404", "410", "422", "429", "500", "502", "503")
-_CHANGES = "x-github-breaking-changes"
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/basic-error"}}}
 
 
@@ -44,12 +43,10 @@ class Operation:
 
 
 class Description:
-    """The description of one version of the API."""
+    """The description of the API."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self) -> None:
         self._spec = json.loads(FILE.read_text())
-        if version != VERSIONS[0]:
-            changed(self._spec, version)
         nullable(self._spec)
         # GitHub sends the status in all errors, and describes it of the basic ones alone.
         self._spec["components"]["schemas"]["validation-error"]["properties"]["status"] = {"type": "string"}
@@ -85,14 +82,6 @@ class Description:
             if described and (match := pattern.fullmatch(path)):
                 return Operation(f"{method} {template}", described, match.groupdict())
         return None
-
-    def examples(self, method: str, path: str) -> list[Any]:
-        """GitHub's own examples of a good answer."""
-        answer = self._spec["paths"][path][method.lower()]["responses"]["200"]
-        found = answer["content"]["application/json"].get("examples", {}).values()
-        known = self._spec["components"]["examples"]
-        named = (known[it["$ref"].rpartition("/")[2]]["value"] if "$ref" in it else it["value"] for it in found)
-        return [known[it["$ref"].rpartition("/")[2]]["value"] if [*it] == ["$ref"] else it for it in named]
 
     def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> list[str]:
         """What is wrong with a request; ``url`` is a path with its query."""
@@ -133,9 +122,9 @@ class Description:
 
 
 @cache
-def description(version: str = VERSIONS[0]) -> Description:
-    """The description of a version, read once."""
-    return Description(version)
+def description() -> Description:
+    """The description, read once."""
+    return Description()
 
 
 def pattern_of(path: str, operations: Mapping[str, Any], parameters: Any) -> re.Pattern[str]:
@@ -152,7 +141,7 @@ def pattern_of(path: str, operations: Mapping[str, Any], parameters: Any) -> re.
 def _headers(headers: Mapping[str, str], has_body: bool) -> Iterator[str]:
     """What GitHub's prose asks of every request."""
     given = {name.lower(): value for name, value in headers.items()}
-    if given.get("x-github-api-version") not in VERSIONS:
+    if given.get("x-github-api-version") != VERSION:
         yield f"X-GitHub-Api-Version is {given.get('x-github-api-version')!r}"
     if not re.fullmatch(r"(Bearer|token) [!-~]+", given.get("authorization", "")):
         yield "no token of the form that GitHub takes"
@@ -195,41 +184,3 @@ def joined(node: Any, schemas: Mapping[str, Any]) -> None:
             node["type"] = "object"
             node["properties"] = {name: schema for it in parts for name, schema in it["properties"].items()}
             node["required"] = sorted({name for it in parts for name in it.get("required", ())})
-
-
-def changed(node: Any, version: str) -> None:
-    """Make the description that of a later version, by the patches that it holds (RFC 7396, or a list: RFC 6902)."""
-    for change in node.get(_CHANGES, ()) if isinstance(node, dict) else ():
-        if change["version"] == version:
-            patch = change["patch"]
-            if isinstance(patch, dict):
-                merge(node, patch)
-                continue
-            for step in patch:
-                operate(node, **step)
-    for it in node.values() if isinstance(node, dict) else node:
-        if isinstance(it, dict | list):
-            changed(it, version)
-
-
-def merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
-    for name, value in patch.items():
-        if value is None:
-            target.pop(name, None)
-        elif isinstance(value, dict) and isinstance(target.get(name), dict):
-            merge(target[name], value)
-        else:
-            target[name] = value
-
-
-def operate(target: Any, op: str, path: str, value: Any = None) -> None:
-    *steps, last = (step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:])
-    for step in steps:
-        target = target[int(step) if isinstance(target, list) else step]
-    key: Any = int(last) if isinstance(target, list) and last != "-" else last
-    if op == "remove":
-        del target[key]
-    elif isinstance(target, list) and op == "add":
-        target.insert(len(target) if key == "-" else key, value)
-    else:
-        target[key] = value

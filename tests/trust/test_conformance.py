@@ -1,5 +1,6 @@
 """What we send to GitHub and what the practice forge answers, held against GitHub's own description of its API."""
 
+import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -188,29 +189,31 @@ REDIRECTED = {
 }
 
 
-@pytest.mark.parametrize("to", ["https://elsewhere.test/x", "https://api.github.com:8443/x", "//elsewhere.test/x"])
 @pytest.mark.parametrize("what", REDIRECTED)
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_takes_the_token_to_no_other_host(what: str, to: str, status: int) -> None:
-    seen: list[httpx.Request] = []
+def test_a_redirect_takes_the_token_to_no_other_host(what: str) -> None:
+    others = ("https://elsewhere.test/x", "https://api.github.com:8443/x", "//elsewhere.test/x")
+    for status, to in itertools.product((301, 302, 303, 307, 308), others):
+        seen: list[httpx.Request] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
-        if str(request.url).startswith("https://api.github.com/"):
-            return httpx.Response(status, headers={"Location": to})
-        return httpx.Response(200, stream=httpx.ByteStream(b"a log"))
+        def answer(
+            request: httpx.Request, seen: list[httpx.Request] = seen, status: int = status, to: str = to
+        ) -> httpx.Response:
+            seen.append(request)
+            if str(request.url).startswith("https://api.github.com/"):
+                return httpx.Response(status, headers={"Location": to})
+            return httpx.Response(200, stream=httpx.ByteStream(b"a log"))
 
-    transport = httpx.MockTransport(answer)
-    with GitHub("o/r", {"GITHUB_TOKEN": "ghp_secret"}, transport) as github:
-        if what in ("a log", "an artifact"):
-            url, headers = REDIRECTED[what](github)
-            with Web(1, transport=transport, sleep=lambda _: None) as web:
-                web.file(Address(url, headers)).download(lambda _: None, lambda: None, 100)
-        else:
-            with pytest.raises(RunbookError, match="has moved"):
-                REDIRECTED[what](github)
-    shown = {str(it.url.copy_with(path="/", query=None)) for it in seen if "ghp_secret" in repr(it.headers.raw)}
-    assert shown == {"https://api.github.com/"}
+        transport = httpx.MockTransport(answer)
+        with GitHub("o/r", {"GITHUB_TOKEN": "ghp_secret"}, transport) as github:
+            if what in ("a log", "an artifact"):
+                url, headers = REDIRECTED[what](github)
+                with Web(1, transport=transport, sleep=lambda _: None) as web:
+                    web.file(Address(url, headers)).download(lambda _: None, lambda: None, 100)
+            else:
+                with pytest.raises(RunbookError, match="has moved"):
+                    REDIRECTED[what](github)
+        shown = {str(it.url.copy_with(path="/", query=None)) for it in seen if "ghp_secret" in repr(it.headers.raw)}
+        assert shown == {"https://api.github.com/"}
 
 
 WRONG = [  # of the forge, in a practice environment: method, path, body, token, status
@@ -258,22 +261,13 @@ PULL = {"title": "x", "head": "a:b", "base": "main", "body": "y", "draft": True}
     ("method", "url", "headers", "body", "words"),
     [
         ("POST", "/repos/o/r/pulls", {}, PULL, ""),
-        ("GET", "/repos/o/r/compare/main...a/b?per_page=1&page=2", {}, None, ""),
         ("POST", "/repos/o/r/pulls", {}, PULL | {"labels": ["x"]}, "'labels' was unexpected"),
         ("POST", "/repos/o/r/pulls", {}, {"title": "x", "head": "a:b"}, "'base' is a required property"),
-        ("POST", "/repos/o/r/pulls", {}, PULL | {"draft": "yes"}, "'yes' is not of type 'boolean'"),
-        ("PUT", "/repos/o/r/pulls", {}, PULL, "GitHub describes no PUT"),
         ("GET", "/repos/o/r/pull/1", {}, None, "GitHub describes no GET"),
-        ("GET", "/repos/o/r/pulls/one", {}, None, "pull_number"),
         ("GET", "/repos/o/r/pulls?creator=x", {}, None, "the query has creator"),
-        ("GET", "/repos/o/r/pulls?state=all&state=open", {}, None, "twice"),
         ("GET", "/repos/o/r/pulls?state=some", {}, None, "is not one of"),
-        ("GET", "/repos/o/r/pulls?per_page=many", {}, None, "per_page"),
-        ("GET", "/search/issues", {}, None, "q"),
         ("GET", "/user", {"X-GitHub-Api-Version": "2020-01-01"}, None, "X-GitHub-Api-Version"),
         ("GET", "/user", {"Authorization": "Basic eDp5"}, None, "token"),
-        ("GET", "/user", {"Accept": "text/html"}, None, "Accept"),
-        ("GET", "/user", {"User-Agent": ""}, None, "User-Agent"),
         ("DELETE", "/repos/o/r/issues/8/labels/x", {}, {"a": 1}, "a body where none is described"),
     ],
 )
@@ -282,28 +276,3 @@ def test_the_judge_of_requests(method: str, url: str, headers: dict[str, str], b
     wrong = described.description().request(method, url, HEADERS | headers, sent)
     assert words in "; ".join(wrong)
     assert bool(wrong) == bool(words)
-
-
-def test_the_judge_of_answers(tmp_path: Path) -> None:
-    """Hardly a field can be missing from an answer, or be of another type; none can be added."""
-    with playing(tmp_path) as played:
-        played.at.open_pr()
-        github = played.at.github()
-        played.exchanges.clear()
-        for ask in (github.me, github.repo, lambda: github.pull(10), lambda: github.issue(10)):
-            ask()
-    judge = described.description()
-    for it in played.exchanges:
-        answer = json.loads(it.answer.data)
-        found, lacking = 0, 0
-        for name in answer:
-            odd = 1 if isinstance(answer[name], str) else "odd"
-            for other in ({k: v for k, v in answer.items() if k != name}, answer | {name: odd}):
-                body = json.dumps(other).encode()
-                wrong = judge.answer(it.request.method, it.url, 200, dict(it.answer.headers), body)
-                found, lacking = found + bool(wrong), lacking + (not wrong)
-        assert judge.answer(
-            it.request.method, it.url, 200, dict(it.answer.headers), json.dumps(answer | {"x": 1}).encode()
-        )
-        assert judge.answer(it.request.method, it.url, 202, dict(it.answer.headers), it.answer.data)
-        assert found > 4 * lacking, (it.url, found, lacking)
