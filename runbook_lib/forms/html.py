@@ -5,12 +5,14 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from runbook_lib import display
 from runbook_lib.forms import next_action
+from runbook_lib.records.cards import Card, Option
 from runbook_lib.records.pages.html import macros
 from runbook_lib.records.run_view import RunView
 from runbook_lib.records.statement import STORY
@@ -42,6 +44,21 @@ def hint(sentence: str) -> str:
 def folded(summary: str, content: str) -> str:
     """Return long HTML ``content`` folded behind a one-line summary.  Empty if the content is."""
     return _markup("folded", summary, _trusted(content))
+
+
+def card(shown: Card) -> str:
+    """Return the evidence of a decision."""
+    return _markup("card", shown)
+
+
+def card_state(option: Option | None, reason: str, missing: str) -> str:
+    """Return what has been decided on a card, or a sentence on what is ``missing``."""
+    return _markup("card_state", option, reason, missing)
+
+
+def open_cards(total: int, undecided: int) -> str:
+    """Return the number of decisions, and of those without an answer."""
+    return _markup("open_cards", total, undecided)
 
 
 def plan(run: RunView, *, publish: bool, practice: bool, open_cards: int = 0) -> str:
@@ -143,16 +160,22 @@ def _trusted(markup: str) -> str:
 
 
 def _warnings(run: RunView) -> list[str]:
-    """Return the warnings of a run or of its steps, each once: several steps may find the same."""
-    return list(dict.fromkeys(warning for step in run.steps or (run,) for warning in step.warnings))
+    """Return the warnings of a run or of its steps."""
+    return [warning for step in _newest_steps(run) or (run,) for warning in step.warnings]
 
 
 def _newest_steps(run: RunView | None) -> list[RunView]:
-    """Return the steps so far, each once: a step may run once per round of CI."""
-    newest: dict[str, RunView] = {}
-    if run is not None:
-        newest.update((step.notebook, step) for step in run.steps)
-    return list(newest.values())
+    """Return the steps so far, each once, with the warnings that none before it has.
+
+    A step may run once per round of CI, and several may find the same.
+    """
+    newest = {step.notebook: step for step in (run.steps if run else ())}
+    known: set[str] = set()
+    steps = []
+    for step in newest.values():
+        steps.append(replace(step, warnings=tuple(warning for warning in step.warnings if warning not in known)))
+        known.update(step.warnings)
+    return steps
 
 
 def _count_ended(steps: Iterable[RunView]) -> int:

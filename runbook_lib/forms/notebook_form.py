@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 
 from runbook_lib import notebooks
@@ -110,6 +109,7 @@ class Form:
 
         def work() -> None:
             self.prepare()
+            self.view.focus()
             self._in_background(self._attach)
             self._offer_choices(self._query)
 
@@ -181,11 +181,11 @@ class Form:
         with suppress(RunbookError):
             cards = self._cards()
             if query == self._query:
-                self.view.offer_decisions(cards, keep=keep)
+                self.view.cards.offer(cards, keep=keep)
         self._offer_runs(query)
 
     def _cards(self) -> tuple[Card, ...]:  # those that this notebook can apply; raises RunbookError
-        read = cards.read(self.target().folder(), map(attrgetter("name"), self.fields))
+        read = cards.read(self.target().folder(), [field.name for field in self.fields])
         return tuple(map(next_action.card_in_form, read))
 
     def _offer_runs(self, query: int) -> None:
@@ -214,7 +214,7 @@ class Form:
             self.view.clear_error()
             self._query_problems.pop(name, None)
         invalid, problems, advice = {}, {}, {}
-        if incomplete := self.view.incomplete_decision:
+        if incomplete := self.view.cards.problem:
             problems["decisions"] = incomplete
         for field, value in values.items():
             advice[field] = fields.advice(field, value)
@@ -229,7 +229,7 @@ class Form:
         problems |= self._query_problems | invalid
         self.view.show_problems(problems, advice)
         if name in ("tag", "repo", "pins", "base", "image_type"):
-            self.view.offer_decisions([], keep=False)  # earlier decisions concerned another image
+            self.view.cards.offer([], keep=False)  # earlier decisions concerned another image
             if not problems:
                 query = self._offer_choices
                 if name == "tag":
@@ -312,7 +312,6 @@ class Form:
             self._running = run
         self.view.clear()
         self.view.cancel.focus()
-        self.view.reveal("progress")
         self._refresh()
         self._in_background(lambda: self._follow(run, target.values, apply=apply))
 
@@ -365,39 +364,24 @@ class Form:
     def _finish(self, run: RunView | None, failure: str, values: Values, *, apply: bool) -> None:
         """Show the plan of a preview, the result of a run, or its error."""
         view, target = self.view, self.target()
+        succeeded = run is not None and run.state in _SUCCESS
         with suppress(RunbookError):  # before the result, because it refers to the decisions
-            is_done = apply and run is not None and run.state in _SUCCESS
-            view.offer_decisions(self._cards(), keep=not is_done)
+            view.cards.offer(self._cards(), keep=not (apply and succeeded))
+        open_cards = len(view.cards.open)
+        if succeeded:
+            self._plan = None
         if run is None:
             view.show_error(failure)
-        elif run.state == html.FAILED:
-            view.show_error(run.sentence)
-            view.show_result(html.result(run, open_cards=view.open_cards))
-        elif run.state not in _SUCCESS:
-            view.show_result(html.result(run, open_cards=view.open_cards))
-        elif not self.applies:
-            view.show_result(html.result(run) + run.plan_html())
-        elif apply:
-            self._plan = None
-            view.show_result(html.result(run, open_cards=view.open_cards))
+        elif succeeded and self.applies and not apply:
+            self._plan = ShownPlan(values, run) if self._has_subject(values) else None
+            view.show_plan(html.plan(run, publish=target.publishes, practice=target.practice, open_cards=open_cards))
         else:
-            self._plan = None
-            if self._has_subject(values):
-                self._plan = ShownPlan(values, run)
-            markup = html.plan(run, publish=target.publishes, practice=target.practice, open_cards=view.open_cards)
-            view.show_plan(markup)
-        view.reveal(self._part_to_reveal(run, apply=apply))
-
-    def _part_to_reveal(self, run: RunView | None, *, apply: bool) -> str:
-        """Return the part of the form that the user reads next: open decisions come before a plan."""
-        if run is None or run.state == html.FAILED:
-            return "error"
-        if run.state in _SUCCESS:
-            if self.view.open_cards:
-                return "cards"
-            if self.applies and not apply:
-                return "plan"
-        return "result"
+            if run.state == html.FAILED:
+                view.show_error(run.sentence)
+            outputs = run.plan_html() if succeeded and not self.applies else ""
+            view.show_result(html.result(run, open_cards=open_cards) + outputs)
+        if succeeded and open_cards:
+            view.cards.open[0].focus()
 
     def _in_background(self, work: Callable[[], None]) -> None:
         def run() -> None:

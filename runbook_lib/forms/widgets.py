@@ -2,16 +2,13 @@
 
 import html
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from runbook_lib.forms import fields
 from runbook_lib.forms import html as form_views
+from runbook_lib.forms.decision_cards import DecisionCards
 from runbook_lib.forms.fields import Field
-from runbook_lib.records import cards as decision_cards
-from runbook_lib.records.cards import Card
 
 if TYPE_CHECKING:
     from runbook_lib.forms.choices import Choices
@@ -23,27 +20,6 @@ _OTHER_TAG = "(another …)"
 #: The first option of a field that has no value.
 _EMPTY = {"tag": "(choose)", "run_id": "(the newest)"}
 _FALLBACK = "Run this notebook in JupyterLab to show its form here."
-
-
-@cache
-def _cards_widget() -> Any:
-    """Return the widget class of the decision cards: script, style, and the cards and answers shared with the page."""
-    import anywidget
-    import traitlets
-
-    static = files(__package__).joinpath("static")
-    return type(
-        "DecisionCards",
-        (anywidget.AnyWidget,),
-        {
-            "_esm": static.joinpath("cards.js").read_text("utf-8"),
-            "_css": static.joinpath("cards.css").read_text("utf-8"),
-            "cards": traitlets.List().tag(sync=True),
-            #: The answers, and the number of the page's message that contained them: the page delays a click until its
-            #: last message is confirmed, because the kernel may process the click before an earlier message.
-            "confirmed": traitlets.Dict().tag(sync=True),
-        },
-    )
 
 
 def show(root: Any, text: str = _FALLBACK) -> None:
@@ -72,10 +48,7 @@ class Widgets:
             self.inputs[field.name] = self._input(field, values.get(field.name, field.default))
             self.messages[field.name] = self._html("runbook-message")
         self.other_tag = self._text("Other tag", own={"layout": self._hidden(**_WIDE)})
-        #: The requested decisions, and the user's answers by card ID.
-        self.cards: tuple[Card, ...] = ()
-        self.answers: decision_cards.Answers = {}
-        self.cards_view = _cards_widget()(cards=[], confirmed={"number": 0, "answers": {}})
+        self.cards = DecisionCards(lambda: self._notify("decisions"))
         self.problems: dict[str, str] = {}
         self._notify: Callable[[str], None] = lambda _: None
         self._muted = False
@@ -86,7 +59,7 @@ class Widgets:
             description="Apply", disabled=True, style=_PROMINENT, _dom_classes=["runbook-apply"]
         )
         # Never disabled: disabling a focused button would throw a keyboard user out of the form.
-        self.cancel = widgets.Button(description="Cancel")
+        self.cancel = widgets.Button(description="Cancel", _dom_classes=["runbook-cancel"])
         self.confirmation = self._text(
             "Type to confirm", own={"layout": self._hidden(**_WIDE), "style": {"description_width": "initial"}}
         )
@@ -100,7 +73,6 @@ class Widgets:
             widget.observe(lambda _, name=name: self._changed(name), names="value")
         self.other_tag.observe(lambda _: self._changed("tag"), names="value")
         self.confirmation.observe(lambda _: self._notify(""), names="value")
-        self.cards_view.on_msg(lambda _, content, __: self._receive(content))
 
     def _layout(self, form_fields: Sequence[Field], *, applies: bool) -> Any:
         blocks: list[Any] = []
@@ -115,11 +87,17 @@ class Widgets:
             hidden = self._widgets.VBox(seldom, layout=self._hidden())
             self._more.observe(lambda change: self._unfold(hidden, unfold=change["new"]), names="value")
             blocks += [self._more, hidden]
-        blocks += [self.cards_view, self._widgets.HBox([self.preview, self.cancel]), self._error, self._status]
+        blocks += [self.cards.root, self._widgets.HBox([self.preview, self.cancel]), self._error, self._status]
         blocks += [self._progress, self._plan, self._warning, self.confirmation]
         if applies:
             blocks.append(self.apply)
-        return self._widgets.VBox([*blocks, self._result], _dom_classes=["runbook-form"])
+        style = files(__package__).joinpath("templates/form.css").read_text("utf-8")
+        blocks += [self._result, self._widgets.HTML(f"<style>{style}</style>")]
+        return self._widgets.VBox(blocks, _dom_classes=["runbook-form"])
+
+    def focus(self) -> None:
+        """Focus the first field."""
+        next(iter(self.inputs.values())).focus()
 
     # -- values --------------------------------------------------------------------------------------------------
 
@@ -131,27 +109,10 @@ class Widgets:
             values[name] = value if isinstance(value, bool) else str(value or "")
         if values.get("tag") == _OTHER_TAG:
             values["tag"] = self.other_tag.value
-        for name, decided in decision_cards.parameters(self.cards, self.answers).items():
+        for name, decided in self.cards.parameters().items():
             separator = "; " if name in fields.DECISIONS else ", "
             values[name] = separator.join(filter(None, [str(values.get(name, "")), decided]))
         return values
-
-    @property
-    def incomplete_decision(self) -> str:
-        """A sentence on what is missing from the first incomplete decision, which its card shows; empty if complete."""
-        for card in self.cards:
-            if problem := decision_cards.problem(card, self.answers.get(card.id, {})):
-                return problem
-        return ""
-
-    @property
-    def open_cards(self) -> int:
-        """The number of decisions without an answer."""
-        return len(self.cards) - sum(map(self.is_answered, self.cards))
-
-    def is_answered(self, card: Card) -> bool:
-        """Return True if the user has chosen something on a card."""
-        return bool(self.answers.get(card.id, {}).get("choice"))
 
     @property
     def typed(self) -> str:
@@ -169,7 +130,7 @@ class Widgets:
             self._set_visible(self.other_tag, visible=self.inputs["tag"].value == _OTHER_TAG)
         self._notify(name)
 
-    # -- choices and decisions -----------------------------------------------------------------------------------
+    # -- choices -----------------------------------------------------------------------------------
 
     def offers(self, name: str, value: str) -> bool:
         """Return True if a field offers this value as a choice."""
@@ -205,43 +166,6 @@ class Widgets:
             field.options = [*field.options, (tag, tag)]
             field.value = tag
             self._muted = False
-
-    def answer(self, answers: decision_cards.Answers) -> None:
-        """Store the user's answers by card ID."""
-        self.answers = answers
-        self._notify("decisions")
-
-    def _receive(self, message: Mapping[str, Any]) -> None:
-        """Store the answers in a message from the page, and confirm the message."""
-        self.answer(message["answers"])
-        self.cards_view.confirmed = dict(message)
-
-    def offer_decisions(self, cards: Sequence[Card], *, keep: bool = True) -> None:
-        """Offer decisions; those on hold stay decided.
-
-        With ``keep``, answered decisions stay, because a run that received an answer does not request it again.
-        """
-        offered = {card.id: card for card in cards}
-        answers: dict[str, Mapping[str, str]] = {}
-        for card in self.cards if keep else ():
-            if card.id in self.answers:  # left alone: the user may be editing it at this moment
-                answers[card.id] = self.answers[card.id]
-            if self.is_answered(card):
-                offered.setdefault(card.id, card)
-        for card in cards:
-            if card.is_held:
-                answers.setdefault(card.id, dict(card.earlier or {}))
-        if answers != self.answers:
-            self.answers = answers
-            self.cards_view.confirmed = {**self.cards_view.confirmed, "answers": answers}
-        self.cards = tuple(offered.values())
-        shown = list(map(asdict, self.cards))
-        if shown != self.cards_view.cards:
-            self.cards_view.cards = shown
-
-    def reveal(self, part: str) -> None:
-        """Scroll a part of the form into view and focus it."""
-        self.cards_view.send({"reveal": part})
 
     # -- messages ------------------------------------------------------------------------------------------------
 

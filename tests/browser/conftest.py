@@ -12,19 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab import ROOT, Lab, Tab, drawn, until
+from lab import ROOT, Lab, Tab, until
 from playwright.sync_api import Browser, sync_playwright
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whatever stands here needs the browser.  CI has time for the walk to the end, and for half of the rest."""
-    mine = [item for item in items if Path(__file__).parent in item.path.parents]
-    for item in mine:
-        item.add_marker(pytest.mark.component("browser"))
-    rest = [item for item in mine if "ready_to_merge" not in item.name]
-    left = [item for item in rest if item not in drawn(rest, len(rest) // 2)]
-    items[:] = [item for item in items if item not in left]
-    config.hook.pytest_deselected(items=left)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever stands here needs the browser."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.component("browser"))
 
 
 @pytest.fixture(scope="session")

@@ -3,16 +3,14 @@
 import io
 import json
 import os
-import random
 import re
-import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from PIL import Image
 from playwright.sync_api import Locator, Page, Route
@@ -22,8 +20,9 @@ from runbook_lib.practice import PracticeWorld
 from runbook_lib.practice.state import JobRecord, RunRecord, Store
 
 ROOT = Path(__file__).resolve().parents[2]
-NOTEBOOKS = sorted(path.stem for path in (ROOT / "runbooks").glob("*.ipynb"))
 TAG = "26.04-py3"
+#: Themes and widths; the last is that with which all tests begin.
+LOOKS = (("Dark", 640), ("Dark", 1280), ("Light", 1280))
 #: Milliseconds.  Nothing takes this long unless it is broken.
 PATIENCE = 240_000
 _IDLE = "text=Python 3 (ipykernel) | Idle"
@@ -33,16 +32,7 @@ _SHOWS = """([parts, says]) => {
   const texts = [...(form?.querySelectorAll(parts) ?? [])].map(it => it.innerText.replace(/\\s+/g, " ").trim());
   return texts.some(it => it && it.includes(says)) && !form.querySelector(".runbook-progress").innerText.trim();
 }"""
-_T = TypeVar("_T")
 _AXE = ROOT / "environment/.components/axe/node_modules/axe-core/axe.min.js"
-
-
-def drawn(things: Sequence[_T], number: int) -> Sequence[_T]:
-    """All of them; in CI so many, drawn anew for each commit."""
-    if not os.environ.get("CI"):
-        return things
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
-    return random.Random(commit).sample(things, number)
 
 
 @dataclass(frozen=True)
@@ -120,7 +110,7 @@ class Tab:
         self.away.append(route.request.url)
         route.abort()
 
-    def open(self, name: str, *, theme: str = "") -> "Tab":
+    def open(self, name: str) -> "Tab":
         """Open a notebook and wait for its kernel; the start page runs by itself."""
         self.page.goto(f"{self.lab.url}/lab/tree/runbooks/{name}.ipynb?token={self.lab.token}")
         self.page.wait_for_function(
@@ -133,14 +123,17 @@ class Tab:
             "() => { const shell = window.jupyterapp.shell; for (const it of [...shell.widgets('main')])"
             " if (it !== shell.currentWidget) { if (it.context) it.context.model.dirty = false; it.close(); } }"
         )
-        if theme:
-            execute = "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})"
-            self.page.evaluate(execute, f"JupyterLab {theme}")
         self.page.wait_for_selector(_IDLE)
         if name == "00-start":  # it runs by itself
             self.form.wait_for()
             self.page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
         return self
+
+    def look(self, theme: str, width: int) -> None:
+        """Change the theme and the width; half of 1280 is what a zoom of 200 % leaves."""
+        self.page.set_viewport_size({"width": width, "height": 800})
+        execute = "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})"
+        self.page.evaluate(execute, f"JupyterLab {theme}")
 
     @property
     def text(self) -> str:
@@ -181,7 +174,7 @@ class Tab:
 
     def card(self, name: str) -> Locator:
         """The card of a decision, by a part of its title."""
-        return self.form.locator(".rb-card").filter(has=self.page.locator("h4", has_text=name)).first
+        return self.form.locator(".runbook-card").filter(has=self.page.locator("h4", has_text=name)).first
 
     def button(self, name: str) -> Locator:
         """A button of the form."""

@@ -4,17 +4,9 @@ import json
 import re
 
 import pytest
-from lab import NOTEBOOKS, TAG, Lab, Tab, drawn
+from lab import LOOKS, TAG, Lab, Tab
 from playwright.sync_api import expect
 from practice_state import fingerprint
-
-
-def test_the_settings_that_are_shipped(lab: Lab, tab: Tab) -> None:
-    tab.open("00-start")
-    assert tab.page.get_by_text("Would you like to receive official Jupyter news?").count() == 0
-    assert tab.page.locator(".jp-TableOfContents").first.is_visible()
-    autosave = "window.jupyterapp.commands.isToggled('docmanager:toggle-autosave')"
-    assert tab.page.evaluate(autosave) is False
 
 
 def test_the_start_page_runs_when_it_opens_and_others_do_not(lab: Lab, tab: Tab) -> None:
@@ -26,6 +18,9 @@ def test_the_start_page_runs_when_it_opens_and_others_do_not(lab: Lab, tab: Tab)
     clean = "!window.jupyterapp.shell.currentWidget.context.model.dirty"
     assert tab.page.evaluate(clean)
     assert tab.page.locator(".jp-Dialog").count() == 0
+    assert tab.page.get_by_text("Would you like to receive official Jupyter news?").count() == 0
+    assert tab.page.locator(".jp-TableOfContents").first.is_visible()
+    assert tab.page.evaluate("window.jupyterapp.commands.isToggled('docmanager:toggle-autosave')") is False
     assert not lab.audit.exists()
     tab.open("bump")
     assert tab.page.locator(".jp-OutputArea-output").count() == 0
@@ -43,10 +38,10 @@ def test_after_a_reload_the_kernel_knows_what_the_list_shows(lab: Lab, tab: Tab)
 
 
 @pytest.mark.component("axe")
-def test_run_all_changes_nothing_in_any_notebook_and_what_is_saved_is_static(lab: Lab, tab: Tab) -> None:
+def test_run_all_changes_nothing_and_what_is_saved_is_static(lab: Lab, tab: Tab) -> None:
     with lab.world() as world:
         before = fingerprint(world)
-        for name in drawn(NOTEBOOKS, 6):
+        for name in ("bump", "05-golden-values", "work-inside", "investigate-ci"):
             tab.open(name).run_all().form.first.wait_for()
             errors = tab.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")
             assert errors.count() == 0, f"{name}: {errors.first.inner_text()}"
@@ -103,9 +98,10 @@ def require_static(text: str) -> None:
 
 @pytest.mark.component("axe")
 def test_the_form_can_be_read_and_used_by_everybody(lab: Lab, tab: Tab) -> None:
-    for theme in ("Dark", "Light"):  # ends with the one that the other tests begin with
-        tab.open("bump", theme=theme).run_all()
-        tab.choose("Tag", TAG)
-        tab.press("Preview", "plan", says="Apply will")
-        tab.shot(f"form-{theme.lower()}", tab.form)
-        assert tab.violations(".runbook-form") == [], theme
+    tab.open("bump").run_all()
+    tab.choose("Tag", TAG)
+    tab.press("Preview", "plan", says="Apply will")
+    for theme, width in LOOKS:
+        tab.look(theme, width)
+        tab.shot(f"form-{theme.lower()}-{width}", tab.form)
+        assert tab.violations(".runbook-form") == [], (theme, width)

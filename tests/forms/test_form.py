@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from practice_state import fingerprint
 from runbook_lib import practice
 from runbook_lib.forms import choices
 from runbook_lib.forms import notebook_form as forms
+from runbook_lib.forms.decision_cards import CardWidgets
 from runbook_lib.forms.form import offer
 from runbook_lib.forms.notebook_form import Form
 from runbook_lib.practice import PracticeWorld
@@ -67,11 +67,11 @@ def previewed(form: Form) -> Form:
     return form
 
 
-def answer(form: Form, card: str, choice: str, reason: str = "", typed: str = "") -> None:
-    """Send what the page sends when a card is answered."""
-    cards = form.view.cards_view
-    answers = {**form.view.answers, card: {"choice": choice, "reason": reason, "typed": typed}}
-    cards._handle_custom_msg({"number": cards.confirmed["number"] + 1, "answers": answers}, [])
+def press(form: Form, name: str, choice: str) -> CardWidgets:
+    """Press a choice of a card."""
+    (card,) = [each for each in form.view.cards.shown if each.card.id == name]
+    card.buttons[choice].click()
+    return card
 
 
 def shown(form: Form, name: str) -> str:
@@ -177,75 +177,31 @@ def test_an_outdated_plan_is_not_applied(world: PracticeWorld, tmp_path: Path) -
     assert "⚠ done" in shown(form, "runbook-result")
 
 
-def test_a_decision_about_one_image_does_not_hold_for_another(world: PracticeWorld) -> None:
-    form = create("06-broken-tests", tag=TAG)
-    decision = {"parameter": "broken", "name": "gpt/a@dgx_h100", "why": "It failed.", "suggestion": "it fails"}
-    form.view.offer_decisions(from_decisions([decision], ["broken"]))
-    answer(form, "broken:gpt/a@dgx_h100", "broken", "it fails")
-    assert form.view.values()["broken"] == "gpt/a@dgx_h100: it fails"
-    form.view.offer_decisions([])  # no longer requested, but answered
-    assert form.view.values()["broken"]
-    field(form, "base").value = "dev"
-    assert form.view.values()["broken"] == ""
-    assert form.view.cards_view.cards == []
-
-
-def test_answers_are_confirmed_and_outlive_a_new_request(world: PracticeWorld) -> None:
-    form = create("06-broken-tests", tag=TAG)
-    decisions = [
-        {"parameter": "broken", "name": f"gpt/{name}@dgx_h100", "why": "It failed.", "suggestion": "it fails"}
-        for name in ("a", "b")
-    ]
-    form.view.offer_decisions(from_decisions(decisions, ["broken"]))
-    answer(form, "broken:gpt/a@dgx_h100", "broken", "it fails")
-    answer(form, "broken:gpt/b@dgx_h100", "", "half typ")
-    given = form.view.answers
-    assert form.view.cards_view.confirmed == {"number": 2, "answers": given}
-    form.view.offer_decisions(from_decisions(decisions[1:], ["broken"]))
-    assert form.view.answers is given
-    form.view.offer_decisions([], keep=False)
-    assert form.view.cards_view.confirmed == {"number": 2, "answers": {}}
-
-
-def test_a_hold_stays_until_somebody_decides_otherwise(world: PracticeWorld) -> None:
-    form = create("bump", tag=TAG)
-    decision = {"parameter": "accept", "name": "gpt/a/golden_values_dev_dgx_h100.json", "why": "It moved."}
-    (card,) = from_decisions([decision], ["accept", "hold"])
-    held = replace(card, earlier={"choice": "hold", "reason": "ask the owners"})
-    form.view.offer_decisions([held])
-    assert (form.view.open_cards, form.view.values()["hold"]) == (0, f"{card.title}: ask the owners")
-    answer(form, card.id, "accept", "known")
-    form.view.offer_decisions([held])
-    assert (form.view.values()["hold"], form.view.values()["accept"]) == ("", f"{card.title}: known")
-    form.view.offer_decisions([replace(card, earlier={"choice": "accept", "reason": "known"})], keep=False)
-    assert form.view.open_cards == 1
-
-
-def test_a_foreign_commit_is_confirmed_by_its_row(world: PracticeWorld) -> None:
-    form = create("04-run-ci", tag=TAG)
-    field(form, "allow").value = "merge-base"
-    name = f"foreign-commit:{'a' * 40}"
-    decision = {"parameter": "allow", "name": name, "why": "Read its diff.", "suggestion": ""}
-    form.view.offer_decisions(from_decisions([decision], ["allow"]))
-    assert form.view.values()["allow"] == "merge-base"
-    answer(form, f"allow:{name}", "allow")
-    assert form.view.values()["allow"] == f"merge-base, {name}"
-    assert form.view.problems == {}
-
-
-def test_a_divergence_is_accepted_only_with_a_reason_and_its_word(world: PracticeWorld) -> None:
+def test_decisions_become_parameters_of_one_image(world: PracticeWorld) -> None:
     form = create("05-golden-values", tag=TAG)
-    decision = {"parameter": "accept", "name": "a/b/golden_values_x.json", "why": "", "facts": {"danger": "divergence"}}
-    form.view.offer_decisions(from_decisions([decision], ["accept"]))
+    field(form, "allow").value = "merge-base"
+    name, commit = "a/b/golden_values_x.json", f"foreign-commit:{'a' * 40}"
+    asked = [
+        {"parameter": "accept", "name": name, "why": "", "facts": {"danger": "divergence"}},
+        {"parameter": "allow", "name": commit, "why": "Read its diff.", "suggestion": ""},
+    ]
+    form.view.cards.offer(from_decisions(asked, ["accept", "allow"]), keep=True)
+    press(form, f"allow:{commit}", "allow")
+    assert form.view.values()["allow"] == f"merge-base, {commit}"
+    card = press(form, f"accept:{name}", "accept")
     for reason, typed, problem in (
         ("", "", "reason"),
         ("ok", "", "Type"),
         ("ok", "yes", "Type"),
         ("ok", "Diverges", ""),
     ):
-        answer(form, "accept:a/b/golden_values_x.json", "accept", reason, typed)
+        card.reason.value, card.typed.value = reason, typed
         assert form.view.preview.disabled is bool(problem)
         assert problem in form.view.problems.get("decisions", "")
+    assert form.view.values()["accept"] == f"{name}: diverges: ok"
+    field(form, "base").value = "dev"
+    assert (form.view.values()["accept"], form.view.values()["allow"]) == ("", "merge-base")
+    assert form.view.cards.shown == []
 
 
 def test_a_headless_kernel_does_not_load_the_form() -> None:
@@ -353,8 +309,8 @@ def test_a_failed_run_is_shown_in_the_form(world: PracticeWorld) -> None:
 def test_a_quarantined_test_is_re_enabled_without_a_tag(world: PracticeWorld) -> None:
     form = previewed(create("06-broken-tests", tag="", broken="", reenable=""))
     assert form.view.apply.disabled
-    (card,) = [card for card in form.view.cards if card.id.startswith("reenable:")]
-    answer(form, card.id, "reenable", "fixed on main")
+    (name,) = [each.card.id for each in form.view.cards.shown if each.card.id.startswith("reenable:")]
+    press(form, name, "reenable").reason.value = "fixed on main"
     previewed(form)
     assert "quarantine/main/" in shown(form, "runbook-plan")
     assert form.view.apply.disabled

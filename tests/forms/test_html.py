@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.forms import html
+from runbook_lib.records.cards import Card
 from runbook_lib.records.run_view import RunView
 from runbook_lib.records.status import RERUN
 
@@ -67,7 +68,7 @@ def test_progress_is_described() -> None:
 
 @pytest.mark.parametrize("view", [lambda told: html.plan(told, publish=False, practice=True), html.result])
 def test_warnings_of_steps_are_shown_once(view: Callable[[RunView], str]) -> None:
-    steps = (run("done", warnings=("Look.", "<b>")), run("done", warnings=("Look.",)))
+    steps = (run("done", warnings=("Look.", "<b>")), replace(run("done", warnings=("Look.",)), notebook="07"))
     shown = view(run("done", warnings=("Read the warnings.",), steps=steps))
     assert words(shown).count("Warnings: Look. &lt;b&gt;") == shown.count("Look.") == 1
     assert words(view(run("failed", warnings=("Look.",)))).count("Look.") == 1
@@ -128,7 +129,8 @@ def test_untrusted_text_is_escaped(text: str) -> None:
     told = run("failed", sentence=text, next=text, planned=({"sentence": text, "publish": True},), steps=steps)
     for shown in (
         html.error(text), html.problem(text), html.hint(text), html.progress(told, text, 0),
-        html.plan(told, publish=True, practice=False), html.result(told),
+        html.plan(told, publish=True, practice=False), html.result(told), html.card_state(None, text, text),
+        html.card(Card("x", text, text, ((text, text),), (), lines=(text,), log=text, files=(text,), command=text)),
     ):  # fmt: skip
-        rest = re.sub(r"</?[a-z]+( [a-z-]+(=(\"[^\"<>]*\"|'[^'<>]*'))?)*>", "", shown)
+        rest = re.sub(r"</?[a-z]+4?( [a-z-]+(=(\"[^\"<>]*\"|'[^'<>]*'))?)*>", "", shown)
         assert "<" not in rest

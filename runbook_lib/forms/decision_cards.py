@@ -1,0 +1,141 @@
+"""The decision cards of a form: what only a person can decide, with the evidence and a button for each choice."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from runbook_lib.forms import html
+from runbook_lib.records import cards
+from runbook_lib.records.cards import Card
+
+_WIDE = {"width": "min(46rem, 100% - 4px)"}
+
+
+class CardWidgets:
+    """One card: its evidence, a button for each choice, and fields for the reason and the word to confirm.
+
+    ``changed`` is called after each change by the user.
+    """
+
+    def __init__(self, card: Card, answer: Mapping[str, str], changed: Callable[[], None]) -> None:
+        import ipywidgets as widgets
+
+        self.card, self._changed = card, changed
+        self._choice = ""
+        self.buttons = {}
+        for option in card.options:
+            button = widgets.Button(description=option.label, layout={"width": "auto"})
+            button.on_click(lambda _, choice=option.choice: self._press(choice))
+            self.buttons[option.choice] = button
+        self.reason = widgets.Text(description="Reason", layout=_WIDE)
+        description, style = f"Type “{card.word}” to accept the {card.danger}", {"description_width": "initial"}
+        self.typed = widgets.Text(description=description, layout=_WIDE, style=style)
+        self._state = widgets.HTML(_dom_classes=["runbook-card-state"])
+        evidence = widgets.HTML(html.card(card), _dom_classes=["jp-RenderedHTMLCommon"])
+        choices = widgets.HBox([*self.buttons.values()], _dom_classes=["runbook-choices"])
+        self.root = widgets.VBox(
+            [evidence, choices, self.reason, self.typed, self._state], _dom_classes=["runbook-card"]
+        )
+        if card.option(answer.get("choice", "")):
+            self._fill(answer)
+        self._show()
+        for field in (self.reason, self.typed):
+            field.observe(lambda _: self._report(), names="value")
+
+    @property
+    def answer(self) -> dict[str, str]:
+        """The ``choice``, the ``reason`` and the word ``typed``; empty texts if nothing is chosen."""
+        return {"choice": self._choice, "reason": self.reason.value, "typed": self.typed.value}
+
+    @property
+    def problem(self) -> str:
+        """A sentence on what is missing from the answer; empty if it is complete or nothing is chosen."""
+        return cards.problem(self.card, self.answer)
+
+    def focus(self) -> None:
+        """Focus the first choice."""
+        next(iter(self.buttons.values())).focus()
+
+    def _press(self, choice: str) -> None:
+        """Choose, with a reason from the facts or from the earlier decision; pressed again, choose nothing."""
+        option, earlier = self.card.option(choice), self.card.earlier or {}
+        if option is None or choice == self._choice:
+            self._fill({})
+        elif choice == earlier.get("choice"):
+            self._fill(earlier)
+        else:
+            self._fill({"choice": choice, "reason": option.reason})
+        self._report()
+
+    def _fill(self, answer: Mapping[str, str]) -> None:
+        self._choice = answer.get("choice", "")
+        self.reason.value, self.typed.value = answer.get("reason", ""), answer.get("typed", "")
+
+    def _report(self) -> None:
+        self._show()
+        self._changed()
+
+    def _show(self) -> None:
+        """Show which choice is taken, what it needs, and whether it is complete."""
+        option = self.card.option(self._choice)
+        for choice, button in self.buttons.items():
+            button.button_style = "primary" if choice == self._choice else ""
+        needs_reason = option is not None and option.parameter in cards.PARAMETERS
+        needs_word = self._choice == "accept" and bool(self.card.word)
+        for field, needed in ((self.reason, needs_reason), (self.typed, needs_word)):
+            field.layout.display = None if needed else "none"
+        self._state.value = html.card_state(option, self.reason.value, self.problem)
+
+
+class DecisionCards:
+    """The cards of a form; ``changed`` is called after each change by the user."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        import ipywidgets as widgets
+
+        self._changed = changed
+        self.shown: list[CardWidgets] = []
+        self._count = widgets.HTML()
+        self.root = widgets.VBox([], _dom_classes=["runbook-cards"])
+
+    @property
+    def open(self) -> list[CardWidgets]:
+        """The cards without an answer."""
+        return [card for card in self.shown if not card.answer["choice"]]
+
+    @property
+    def problem(self) -> str:
+        """A sentence on what is missing from the first incomplete answer; empty if there is none."""
+        return next((card.problem for card in self.shown if card.problem), "")
+
+    def parameters(self) -> dict[str, str]:
+        """Return the parameters of the next run that carry out the answers."""
+        shown = [each.card for each in self.shown]
+        return cards.parameters(shown, {each.card.id: each.answer for each in self.shown})
+
+    def offer(self, offered: Sequence[Card], *, keep: bool) -> None:
+        """Show these cards; those on hold are decided.
+
+        With ``keep``, answered cards stay, because a run that received an answer does not request it again.
+        """
+        known = {each.card.id: each for each in self.shown} if keep else {}
+        shown = []
+        for card in offered:
+            before = known.pop(card.id, None)
+            if before is not None and before.card == card:
+                shown.append(before)  # left alone: the user may be editing it at this moment
+            elif before is not None:
+                shown.append(CardWidgets(card, before.answer, self._report))
+            else:
+                held = card.earlier if card.is_held else None
+                shown.append(CardWidgets(card, held or {}, self._report))
+        self.shown = [*shown, *(each for each in known.values() if each.answer["choice"])]
+        children = [self._count, *(each.root for each in self.shown)] if self.shown else []
+        if list(self.root.children) != children:
+            self.root.children = children
+        self._show_count()
+
+    def _report(self) -> None:
+        self._show_count()
+        self._changed()
+
+    def _show_count(self) -> None:
+        self._count.value = html.open_cards(len(self.shown), len(self.open))
