@@ -38,8 +38,8 @@ def walk(lab: Lab, tab: Tab) -> int:
     tab.choose("Tag", HARMLESS)
     tab.form.get_by_label("Wait for CI").check()
     plan = tab.press("Preview", "plan", says="Apply will")
-    assert f"change 2 lines on branch bump/main/dev-{HARMLESS}" in plan
-    assert "open a draft pull request into main" in plan
+    assert f"commit 3 files on branch bump/main/dev-{HARMLESS}" in plan
+    assert "open a draft pull request" in plan
     tab.enabled("Preview")
     assert tab.button("Apply").is_disabled()
     tab.shot("plan", tab.form)
