@@ -2,18 +2,13 @@
 
 import io
 import re
-import shutil
-import sqlite3
 import zipfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from controlled_forge import ControlledForge
 from forging import BRANCH, REPO, World, copied, problems, route_of
 from token_rights import Token
 
@@ -171,41 +166,6 @@ def test_a_pull_request_is_found_by_head_base_and_state(world: World) -> None:
     assert world.get(pulls) == []
 
 
-@pytest.mark.parametrize(
-    ("asked", "error"),
-    [
-        ({"head": BRANCH}, "A pull request already exists for practice:bump/main/dev-26.04-py3."),
-        ({"head": "dev", "base": "dev"}, "No commits between dev and dev"),
-        ({"head": "nowhere"}, "head"),
-        ({"head": "stranger:main"}, "head"),
-        ({"base": "nowhere"}, "base"),
-        ({"title": ""}, "title"),
-        ({"title": "x" * 257}, "title is too long (maximum is 256 characters)"),
-        ({"body": "x" * 65537}, "body is too long (maximum is 65536 characters)"),
-    ],
-)
-def test_cases_without_a_pull_request(world: World, asked: dict[str, str], error: str) -> None:
-    world.push()
-    world.open_pull()
-    answer = world.open_pull(expected=422, **asked)
-    assert answer["message"] == "Validation Failed"
-    assert error in answer["errors"][0].values()
-
-
-def test_bodies_that_are_not_a_request(world: World) -> None:
-    for sent, status, message in (
-        (b"{", 400, "Problems parsing JSON"),
-        (b"[]", 400, "Body should be a JSON object"),
-        (b"\xff", 400, "Problems parsing JSON"),
-        (b"{}", 422, 'Invalid request.\n\n"base", "head" weren\'t supplied.'),
-    ):
-        response = world.call("POST", f"{REPO}/pulls", content=sent)
-        assert (response.status_code, response.json()["message"]) == (status, message)
-    world.post(f"{REPO}/issues", {"title": 7}, 422)
-    world.post(f"{REPO}/issues/8/comments", {"body": "  "}, 422)
-    world.post(f"{REPO}/issues/8/labels", {"labels": [3]}, 422)
-
-
 def test_every_new_pull_request_becomes_a_draft(world: World) -> None:
     world.push()
     opened = world.open_pull(draft=False)
@@ -336,27 +296,6 @@ def test_assignable_people(world: World) -> None:
     assert [each["login"] for each in issue["assignees"]] == ["mlindqvist"]
 
 
-def test_an_issue_tracker_that_refuses(world: World) -> None:
-    world.post(f"{REPO}/issues", {"title": "x"}, 401, token="")
-    refused = world.post(f"{REPO}/issues", {"title": "x"}, 403, token="readonly-token")
-    assert refused["message"] == "Resource not accessible by personal access token"
-    for asked in ({}, {"title": ""}, {"title": "x" * 257}, {"title": "x", "labels": [3]}, {"title": "x", "body": 1}):
-        world.post(f"{REPO}/issues", asked, 422)
-    world.push()
-    number = world.open_pull()["number"]
-    assert world.get(REPO)["has_issues"] is True
-    world.forge.disable_issues()
-    assert world.get(REPO)["has_issues"] is False
-    assert world.post(f"{REPO}/issues", {"title": "x"}, 410)["message"] == "Issues are disabled for this repo"
-    world.get(f"{REPO}/issues", 410)
-    world.get(f"{REPO}/issues/8", 410)
-    world.done(world.call("PATCH", f"{REPO}/issues/8", json={"state": "closed"}), 410)
-    world.get(f"{REPO}/issues/{number}")  # a pull request is none of them
-    world.label(number, "bug")
-    world.forge.disable_issues(False)
-    assert world.post(f"{REPO}/issues", {"title": "x"})["number"] == number + 1
-
-
 # -- commits --------------------------------------------------------------------------------------------------------
 
 CASES = "tests/functional_tests/test_cases"
@@ -384,71 +323,6 @@ def test_the_last_author_of_a_test(world: World) -> None:
 
 
 # -- the rest of the protocol ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["/nowhere", "/user/nowhere", f"{REPO}/nowhere", f"{REPO}/pulls/8", f"{REPO}/pulls/999", f"{REPO}/pulls/x",
-     "/repos/practice/other", "/repos/stranger/Megatron-LM",
-     f"{REPO}/compare/main...nowhere", f"{REPO}/compare/main", f"{REPO}/compare/main...a%7Eb", f"{REPO}/actions/runs/1",
-     f"{REPO}/actions/jobs/1/logs", f"{REPO}/actions/artifacts/1/zip", f"{REPO}/deployments/1/statuses",
-     "/practice/Megatron-LM/pull/999", "/repos/outside-contributor/Megatron-LM/pulls"],
-)  # fmt: skip
-def test_missing_ones(world: World, path: str) -> None:
-    answer = world.get(path, 404)
-    assert answer["status"] == "404"
-    assert answer["message"]
-
-
-def test_pages_and_links(world: World) -> None:
-    for number in range(5):
-        world.post(f"{REPO}/issues/8/comments", {"body": f"comment {number}"})
-    comments = f"{REPO}/issues/8/comments?per_page=2"
-    seen, url = [], comments
-    while url:
-        response = world.call("GET", url)
-        seen += [each["body"] for each in response.json()]
-        links = response.links
-        url = links["next"]["url"] if "next" in links else ""
-    assert seen == [f"comment {number}" for number in range(5)]
-    assert world.get(f"{comments}&page=9") == []
-    assert "Link" not in world.call("GET", f"{REPO}/issues/8/comments").headers
-    assert len(world.get(f"{REPO}/issues/8/comments?per_page=nonsense&page=-1")) == 5
-
-
-def test_a_page_contains_at_most_a_hundred_entries(world: World) -> None:
-    world.authorized("Run functional tests")
-    for _ in range(102):
-        world.post(f"{REPO}/issues/8/comments", {"body": "x"})
-    answer = world.call("GET", f"{REPO}/issues/8/comments?per_page=500")
-    assert len(answer.json()) == 100
-    assert answer.links["next"]["url"].endswith("/issues/8/comments?per_page=500&page=2")
-
-
-def test_an_answer_that_is_known_already(world: World) -> None:
-    first = world.call("GET", f"{REPO}/issues/8")
-    tag = first.headers["ETag"]
-    again = world.call("GET", f"{REPO}/issues/8", headers={"If-None-Match": tag})
-    assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", tag)
-    world.post(f"{REPO}/issues/8/comments", {"body": "New"})
-    assert world.call("GET", f"{REPO}/issues/8", headers={"If-None-Match": tag}).status_code == 200
-
-
-def test_versions_of_the_api(world: World) -> None:
-    assert world.call("GET", REPO, headers={"X-GitHub-Api-Version": "1999-01-01"}).status_code == 400
-    assert world.call("GET", REPO, headers={"User-Agent": ""}).status_code == 403
-
-
-def test_faults_on_order(world: World) -> None:
-    world.forge.fail("GET", "/pulls", 502, times=2)
-    assert [world.call("GET", f"{REPO}/pulls").status_code for _ in range(3)] == [502, 502, 200]
-    limited = {"Retry-After": "60"}
-    world.forge.fail("GET", "/user", 429, headers=limited, content={"message": "You have exceeded a rate limit."})
-    assert world.call("GET", "/user").headers["Retry-After"] == "60"
-    world.forge.fail("POST", "/comments", 0, carried_out=True)
-    with pytest.raises(httpx.TransportError):
-        world.call("POST", f"{REPO}/issues/8/comments", json={"body": "Lost answer"})
-    assert [each["body"] for each in world.comments(8)] == ["Lost answer"]
 
 
 def test_the_library_speaks_with_it(world: World) -> None:
@@ -582,15 +456,6 @@ def test_a_push_stops_the_run(world: World) -> None:
     assert [each["conclusion"] for each in world.runs()] == ["failure", "cancelled"]
 
 
-def test_a_mirror_left_by_a_killed_forge_is_tested_anyway(world: World) -> None:
-    sha = world.push()
-    number = world.open_pull()["number"]
-    BareRepository(world.remote).set_ref(f"refs/heads/pull-request/{number}", sha)
-    for _ in range(2):
-        world.comment(number, f"/ok to test {sha}")
-        assert [each["head_sha"] for each in world.runs()] == [sha]
-
-
 def test_a_refused_deployment_belongs_to_its_commit(world: World) -> None:
     world.forge.refuse_deployment()
     sha = world.push()
@@ -644,29 +509,6 @@ def test_a_red_unit_test_skips_the_functional_ones(world: World) -> None:
     by_name = {each["name"]: each["conclusion"] for each in world.jobs(run_id)}
     assert by_name["tests/unit_tests/data/ - latest"] == "failure"
     assert by_name["${{ matrix.model }}/${{ matrix.test_case }} - latest"] == "skipped"
-
-
-def test_two_forges_one_after_the_other(world: World) -> None:
-    number, run_id = world.authorized("Run functional tests")
-    address = world.forge.url
-    world.restart()
-    assert world.forge.url == address
-    world.clock.now += 60
-    assert ends(world, run_id) == FATES
-    assert world.get(f"{REPO}/pulls/{number}")["labels"][0]["name"] == "Run functional tests"
-    issue = world.post(f"{REPO}/issues", {"title": "Later"})
-    assert issue["number"] == number + 1
-    assert issue["id"] > run_id
-
-
-def test_a_state_that_is_none(world: World, tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("no database, and long enough to be seen as such" * 20)
-    with pytest.raises(sqlite3.DatabaseError):
-        ControlledForge(tmp_path / "text", world.remote)
-    with closing(sqlite3.connect(tmp_path / "newer")) as db:
-        db.execute("PRAGMA user_version = 99")
-    with pytest.raises(RunbookError, match="different version"):
-        ControlledForge(tmp_path / "newer", world.remote)
 
 
 # -- downloads and pages --------------------------------------------------------------------------------------------
@@ -765,80 +607,6 @@ def test_downloads(world: World) -> None:
     assert world.get(f"{REPO}/actions/runs/{run_id}/artifacts")["artifacts"][0]["expired"] is True
 
 
-def test_pages_for_people(world: World) -> None:
-    number, run_id = world.authorized("Run functional tests")
-    nasty = "<script>alert(1)</script>"
-    world.done(world.call("PATCH", f"{REPO}/pulls/{number}", json={"title": nasty, "body": nasty}), 200)
-    world.comment(number, nasty)
-    world.clock.now += 60
-    pull, run = world.get(f"{REPO}/pulls/{number}"), world.run(run_id)
-    job = next(each for each in world.jobs(run_id) if each["conclusion"] == "cancelled")
-    for url, words in (
-        (world.forge.url, "chore"),
-        (pull["html_url"], "Run functional tests"),
-        (world.get(f"{REPO}/issues/8")["html_url"], "loss jumps"),
-        (run["html_url"], "gpt3_mcore_te_tp4_pp1_long"),
-        (job["html_url"], "exceeded the maximum execution time"),
-        (f"{world.forge.url}/practice/Megatron-LM/commit/{run['head_sha']}", "+nvcr.io/nvidia/pytorch:26.04-py3"),
-    ):
-        response = world.call("GET", url, token="")
-        assert response.status_code == 200
-        assert "practice forge" in response.text
-        assert words in response.text or url == world.forge.url
-        assert "<script" not in response.text
-        assert "default-src 'none'" in response.headers["Content-Security-Policy"]
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain\n\n<!-- a marker -->", "<p>plain</p>"),
-        ("| a | b |\n|---|---|\n| 1 | `2` |", "<td><code>2</code></td>"),
-        ("- [ ] open\n- [x] done", "☑ done"),
-        ("<details><summary>more</summary>\n\n**text**\n\n</details>", "<strong>text</strong>"),
-        ("[a](javascript:alert(1)) <img src=x onerror=alert(1)>", ">a</a>"),
-        ("see (#7)", '/issues/7">#7</a>)'),
-        ("a#7 `#7`", "a#7 <code>#7</code>"),
-        ("[#7](https://example.org)", '<a href="https://example.org">#7</a>'),
-    ],
-)
-def test_pages_show_markdown(world: World, text: str, shown: str) -> None:
-    world.comment(8, text)
-    page = world.call("GET", world.get(f"{REPO}/issues/8")["html_url"], token="").text
-    assert shown in page
-    assert "a marker" not in page
-    assert "javascript:" not in page
-    assert "onerror" not in page
-
-
-def test_many_concurrent_runs(world: World) -> None:
-    def write(number: int) -> int:
-        sent = httpx.post(
-            f"{world.forge.url}{REPO}/issues/8/comments",
-            json={"body": str(number)}, headers={"Authorization": "Bearer practice-token"}, trust_env=False,
-        )  # fmt: skip
-        return int(sent.json()["id"])
-
-    with ThreadPoolExecutor(8) as pool:
-        ids = list(pool.map(write, range(24)))
-    assert len(set(ids)) == 24
-    assert sorted(int(each["body"]) for each in world.comments(8)) == list(range(24))
-
-
-@pytest.mark.parametrize("seconds", ["soon", "0", "-1", "nan"])
-def test_a_duration_that_is_none(world: World, seconds: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNBOOK_PRACTICE_CI_SECONDS", seconds)
-    with pytest.raises(RunbookError, match="RUNBOOK_PRACTICE_CI_SECONDS"):
-        ControlledForge(world.folder / "other.sqlite", world.remote)
-
-
-def test_the_duration_of_the_next_runs(world: World) -> None:
-    world.forge.set_ci_seconds(2.0)
-    _, run_id = world.authorized("Run functional tests")
-    world.clock.now += 3
-    assert world.run(run_id)["conclusion"] == "failure"
-
-
 def test_it_listens_on_loopback_and_logs_nothing(world: World, capfd: pytest.CaptureFixture[str]) -> None:
     assert world.forge.url.startswith("http://127.0.0.1:")
     world.call("GET", "/user")
@@ -847,13 +615,6 @@ def test_it_listens_on_loopback_and_logs_nothing(world: World, capfd: pytest.Cap
     with pytest.raises(httpx.TransportError):
         world.call("GET", "/user")
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_broken_remote_is_a_server_error(world: World) -> None:
-    world.push()
-    world.open_pull()
-    shutil.rmtree(world.remote)
-    assert world.get(f"{REPO}/pulls/10", 500)["message"] == "Server Error"
 
 
 def test_the_same_two_commits_give_the_same_merge(world: World) -> None:

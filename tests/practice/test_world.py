@@ -1,22 +1,17 @@
 """The life of the practice environment, from the first start to the reset."""
 
-import fcntl
 import json
 import os
-import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from runbook_lib import practice
-from runbook_lib.cli.__main__ import main as runbook
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.images.reference import ImageRef
@@ -206,19 +201,6 @@ def test_work_survives_the_end_of_the_launcher(home: Path) -> None:
         assert git("-C", str(second.checkout), "status", "--porcelain", "--branch") == "## mine\n?? new.txt"
 
 
-def test_addresses_stay_the_same_unless_somebody_took_them(home: Path) -> None:
-    with practice.start() as first:
-        env = first.env
-    with practice.start() as second:
-        assert second.env == env
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", int(env["RUNBOOK_REGISTRY"].rpartition(":")[2])))
-        other.listen()
-        with practice.start() as third:
-            assert third.env["RUNBOOK_REGISTRY"] != env["RUNBOOK_REGISTRY"]
-            assert world.responds(third.launcher.registry)
-
-
 def test_a_second_launcher_joins_the_first(home: Path) -> None:
     first = practice.start()
     second = practice.start()
@@ -257,20 +239,6 @@ def test_files_of_a_dead_launcher_are_removed(home: Path) -> None:
         assert second.running_elsewhere
 
 
-def test_a_lock_that_a_reset_removed_holds_nothing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = home / "practice-world.lock"
-    taken = fcntl.flock
-
-    def after_a_reset(descriptor: int, operation: int) -> None:
-        monkeypatch.setattr(fcntl, "flock", taken)
-        lock.unlink()
-        taken(descriptor, operation)
-
-    monkeypatch.setattr(fcntl, "flock", after_a_reset)
-    with practice.start(), practice.start() as second:
-        assert second.running_elsewhere
-
-
 def test_a_world_whose_creator_was_killed_is_created_again(home: Path) -> None:
     die = """
 import os, signal
@@ -286,13 +254,6 @@ seed.create = create
     assert (home / "Megatron-LM").exists()
     with practice.start() as new:
         assert git("-C", str(new.checkout), "status", "--porcelain") == ""
-
-
-def test_another_version_of_the_template_still_works(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    practice.start().close()
-    monkeypatch.setattr(template, "VERSION", 99)
-    with practice.start() as old:
-        assert "different version" in old.advice
 
 
 # What is refused
@@ -312,24 +273,6 @@ def test_a_folder_with_other_content_is_left_alone(home: Path) -> None:
     with pytest.raises(Refused, match="RUNBOOK_PRACTICE_HOME"):
         practice.reset()
     assert (home / "thesis.txt").read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    ("content", "holder"), [(None, "process 77"), ("", "another process"), ("{", "another process")]
-)
-def test_a_holder_that_does_not_answer_is_named(
-    home: Path, content: str | None, holder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    launcher = world.Launcher(77, url, url)
-    monkeypatch.setattr(world, "CREATION_LIMIT", 0)
-    with practice.start():
-        text = json.dumps(launcher.__dict__) if content is None else content
-        (home / "practice-world.lock").write_text(text)
-        with pytest.raises(RunbookError, match=f"is in use by {holder}, and does not respond"):
-            practice.start()
 
 
 def test_an_incomplete_world_is_reported(home: Path) -> None:
@@ -403,21 +346,6 @@ def test_reset_leaves_what_a_person_put_there(home: Path, tmp_path: Path) -> Non
     assert (real / "README.md").exists()
 
 
-def test_a_killed_reset_leaves_no_world_that_looks_complete(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    practice.start().close()
-
-    def die(path: Path) -> None:
-        shutil.rmtree(path / "Megatron-LM")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as during:
-        during.setattr(world, "_remove_content", die)
-        with pytest.raises(KeyboardInterrupt):
-            practice.reset()
-    with practice.start() as new:
-        assert git("-C", str(new.checkout), "status", "--porcelain") == ""
-
-
 # What the notebooks call
 
 
@@ -471,78 +399,3 @@ def test_a_user_of_a_world_that_ended_starts_it_again(home: Path, monkeypatch: p
 
 
 # The command
-
-
-def test_the_command_serves_until_ctrl_c(home: Path, request: pytest.FixtureRequest) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "runbook_lib", "practice"], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    request.addfinalizer(process.kill)
-    assert process.stdout is not None
-    lines: list[str] = []
-    while not lines or "runbook practice reset" not in lines[-1]:
-        lines.append(process.stdout.readline())
-        assert lines[-1], "".join(lines)
-    told = "".join(lines)
-    assert "*** PRACTICE *** Nothing here is real, and nothing leaves this machine." in told
-    assert f"    export RUNBOOK_PRACTICE={shlex.quote(str(home / 'Megatron-LM'))}\n" in told
-    assert "    export NGC_API_KEY=''\n" in told
-    exported = dict(line.strip().removeprefix("export ").split("=", 1) for line in lines if "export " in line)
-    assert world.responds(exported["GITHUB_API_URL"])
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=100)
-    assert process.returncode == 0
-    assert not world.responds(exported["GITHUB_API_URL"])
-
-
-def test_the_command_names_the_process_that_already_serves(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with practice.start():
-        assert runbook(["practice", "start"]) == 0
-    assert f"It ends with process {os.getpid()}" in capsys.readouterr().out
-
-
-def test_the_command_resets(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    practice.start().close()
-    assert runbook(["practice", "reset"]) == 0
-    assert runbook(["practice", "reset"]) == 0
-    assert capsys.readouterr().out == (
-        f"The practice environment in {home} was removed.\nThere is no practice environment in {home}.\n"
-    )
-
-
-def test_the_command_reports_a_refusal(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with practice.start():
-        assert runbook(["practice", "reset"]) == 1
-    assert capsys.readouterr().err.startswith(
-        f"runbook practice: The practice environment in {home} is in use by process"
-    )
-
-
-def test_a_standby_process_serves_the_same_addresses(home: Path) -> None:
-    first = Launcher()
-    assert first.ready()[0] is False
-    with practice.start() as joined:
-        addresses = joined.env
-        assert joined.running_elsewhere
-        joined.stand_by()
-        first.end(kill=True)
-        deadline = time.monotonic() + 100
-        while joined.running_elsewhere and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert joined.env == addresses
-        assert world.responds(joined.launcher.forge)
-        assert world.responds(joined.launcher.registry)
-    deadline = time.monotonic() + 100
-    while world.responds(addresses["GITHUB_API_URL"]):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def test_a_process_that_no_longer_stands_by_does_not_take_over(home: Path) -> None:
-    first = Launcher()
-    first.ready()
-    with practice.start() as joined:
-        joined.stand_by()
-    first.end(kill=True)
-    with practice.start() as again:
-        assert not again.running_elsewhere
