@@ -69,10 +69,10 @@ def _sources(checkout: Checkout, commit: str, texts: Collection[str], notes: lis
         command = ("grep", "-l", "-z", "-I", "-F", "--full-name", *options, commit, "--")
         listed = checkout.git(*command) if options else ""
     except GitFailed as error:
-        listed, errors = error.printed
-        if errors and not listed:
+        listed, is_complete = error.found, error.stderr == "nothing."
+        if not listed and not is_complete:
             raise CannotTell(f"{checkout.path} could not be searched. {error}") from error
-        notes += [f"Some files could not be searched: {error.stderr}"] if errors else []
+        notes += [] if is_complete else [f"Some files could not be searched: {error.stderr}"]
     sources = {}
     for path, text in checkout.read([name.partition(":")[2] for name in listed.split("\0") if name], commit).items():
         if text is not None and len(text) <= _MAX_LENGTH:

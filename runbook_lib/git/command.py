@@ -39,10 +39,13 @@ OLDEST = (2, 31)
 
 
 class GitFailed(RunbookError):
-    """A git command that failed: its error output without credentials, and its exit status if it had one."""
+    """A git command that failed: its error output without credentials, and its exit status if it had one.
 
-    def __init__(self, command: str, stderr: str, status: int | None = None):
-        self.stderr, self.status = stderr or "nothing.", status
+    ``found``: what a search printed that could not read some files.
+    """
+
+    def __init__(self, command: str, stderr: str, status: int | None = None, found: str = ""):
+        self.stderr, self.status, self.found = stderr or "nothing.", status, found
         super().__init__(f"`git {command}` failed: {self.stderr}")
 
 
@@ -114,7 +117,8 @@ def output(
                 _end(process, 0.0 if far else _LAST_MOMENTS)
     # A search continues after a file that it cannot read, and its exit status does not show that.
     if process.returncode or (arguments[0] == "grep" and err.startswith(b"error: ")):
-        raise GitFailed(command, _sentence((err or out).decode("utf-8", "replace")), process.returncode)
+        found = out.decode("utf-8", "surrogateescape")
+        raise GitFailed(command, _sentence(err.decode("utf-8", "replace") or found), process.returncode, found)
     return out
 
 
