@@ -35,9 +35,7 @@ _COMPOSED = re.compile(r"[-.]|[^\s\"'`]{0,100}?[ \t]{0,3}[})\]>%]{1,3}[\w.-]")
 _ASSIGNED = re.compile(
     rf"(?<![\w-])(?P<name>[A-Za-z_]\w*+)[\"']?[ \t]*+(?:[:?+]?=>?|:[-=]?)[ \t]*+[\"']?(?P<tag>{_TAG})(?![\w${{/:@=])"
 )
-_TAG_KEY = re.compile(
-    rf"(?i:tag|version)[\"']?[ \t]{{0,20}}[:=][ \t]{{0,20}}[\"']?(?P<tag>{_TAG})(?=[\"' \t,;}})\r]|$)"
-)
+_TAG_KEY = re.compile(rf"(?i:tag|version)[\"']?[ \t]{{0,9}}[:=][ \t]{{0,9}}[\"']?(?P<tag>{_TAG})(?=[\"' \t,;}})\r]|$)")
 _WORD = re.compile(rf"(?<![\w./@-]){_TAG}(?![\w/:@])")
 #: A tag that means the same image wherever it stands, unlike a mere version.
 _DISTINCT = re.compile(r"(?=.*[A-Za-z])(?=.*[0-9]\.[0-9])(?=.*-)[\w.-]+")

@@ -16,10 +16,9 @@ LOG = (
 )  # fmt: skip
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-#: Seconds from the first commit of a move to the last one.
-WINDOW = 14 * 24 * 3600
-#: Files for people.
-DOCUMENT = re.compile(r"\.(?:md|mdx|rst|adoc|html|ipynb)$|(?:^|/)README[^/]*$", re.IGNORECASE)
+WINDOW = 14 * 24 * 3600  # seconds between the first commit of a move and the last one
+#: Files for people: documents and examples.
+DOCUMENT = re.compile(r"(?i)\.(?:mdx?|rst|adoc|html|ipynb)$|(?:^|/)(?:README[^/]*$|(?:docs?|examples?|tutorials?)/)")
 _TAG = r"([A-Za-z0-9_](?:[\w.-]{0,126}\w)?)"
 _CONTEXT = 200  # characters around a tag by which its line is known again
 
@@ -160,9 +159,9 @@ def lockstep(arrivals: Mapping[Place, Sequence[Arrival]]) -> frozenset[Place]:
         by_image[place.image, place.image_type] += [(arrival, place) for arrival in of_place]
     found = set[Place]()
     for events in by_image.values():
-        decisive = [event for event in events if not DOCUMENT.search(event[1].path)]
+        decisive = [event for event in events if not DOCUMENT.search(event[1].path)] or events
         moved = [event for event in decisive if event[0].replaced]
-        newest_first = sorted(moved or decisive or events, key=lambda event: event[0].order)
+        newest_first = sorted(moved or decisive, key=lambda event: event[0].order)
         first = {arrival.tag: arrival for arrival, _ in newest_first}  # the oldest arrival of a tag comes last
         ordered = sorted(first.values(), key=lambda arrival: (-arrival.order, OtherTag(arrival.tag).rank))
         times = {arrival.tag: arrival.time for arrival in ordered[-2 if moved else -1 :]}

@@ -96,6 +96,9 @@ def _watch_image(
 ) -> WatchResult:  # fmt: skip
     tags = _pinned_tags(bump_branch.find(checkout, _bump(options, known)), pinned)
     result = replace(result, current=", ".join(sorted(tags)))
+    if any(site.edition for site in known.sites.only(pinned).pins):
+        sentence = f"Pins of several editions ({result.current}) are bumped by hand, each edition to a tag of its own."
+        return replace(result, state="needs a person", sentence=sentence)
     if len(tags) > 1:
         sentence = f"The pins do not agree ({result.current}). Fix them first: `runbook check` lists them."
         return replace(result, state="needs a person", sentence=sentence)

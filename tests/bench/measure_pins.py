@@ -3,9 +3,9 @@
     environment/run python tests/bench/measure_pins.py CLONE …
 
 A bump is a commit that moves an image to one newer tag, not in documents alone.  The file is drafted from its parent,
-history included, and the bump planned with it; lines are compared with those that the commit moved.  Planned lines that
-people moved to the same tag in another commit are counted apart, too: a bump in several commits.  So are those of
-documents that people left behind, which are wrong, but harm nobody.
+history included, and the bump planned with it; lines are compared with those that the commit moved, except lines that
+it removed.  Planned lines that people moved to the same tag in another commit are counted apart, too: a bump in several
+commits.  So are those of documents that people left behind, which are wrong, but harm nobody.
 """
 
 import argparse
@@ -31,13 +31,14 @@ Line = tuple[str, int]
 
 @dataclass(frozen=True)
 class BumpOfPeople:
-    """A commit that moved lines, which are those of its parent, to a tag of an image."""
+    """A commit that moved lines, which are those of its parent, to a tag of an image; ``removed``: those it removed."""
 
     commit: str
     image: str
     image_type: ImageType
     tag: str
     lines: frozenset[Line]
+    removed: frozenset[Line]
 
 
 #: The commits that brought a tag to a file, by file, image and tag.
@@ -72,13 +73,15 @@ def _bumps_of(checkout: Checkout, commit: str) -> list[BumpOfPeople]:
     log = checkout.git("-c", "core.quotePath=false", "log", *moves.LOG, "--max-count=1", commit)
     ((_, _, files),) = moves.commits(log)
     lines: defaultdict[tuple[str, ImageType, str], set[Line]] = defaultdict(set)
+    removed = set[Line]()
     for old_path, path, hunks in files:
+        removed |= {(old_path, hunk.old + number) for hunk in hunks for number in range(len(hunk.removed))}
         for place in (place for place in places if place.path == path and not place.skip_reason):
             track = Track.of(place, sources[path])
             if track.step_back(hunks) and _is_newer(place, track.tag):
                 lines[place.image, place.image_type, place.tag].add((old_path, track.line))
     return [
-        BumpOfPeople(commit, *key, frozenset(moved))
+        BumpOfPeople(commit, *key, frozenset(moved), frozenset(removed - moved))
         for key, moved in lines.items()
         if not all(moves.DOCUMENT.search(path) for path, _ in moved)
     ]
@@ -158,7 +161,7 @@ def main() -> int:
         name = checkout.path.parent.name if checkout.path.name in (".git", "repo") else checkout.path.name
         newest, brought = bumps(checkout, options.newest)
         for bump in newest:
-            lines = planned(checkout, bump)
+            lines = planned(checkout, bump) - bump.removed
             numbers = f"{len(lines & bump.lines)} of {len(lines)} planned, of {len(bump.lines)} moved"
             print(f"{name} {bump.commit[:10]} {bump.tag}: {numbers}")
             for sign, rest in (("+", lines - bump.lines), ("-", bump.lines - lines)):
