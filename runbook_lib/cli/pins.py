@@ -37,8 +37,7 @@ class Findings(NamedTuple):
 
 def find(checkout: Checkout, ref: str = "HEAD") -> Findings:
     """Find the pins in the files of a commit.  Raises RunbookError if it cannot be searched."""
-    notes = list[str]()
-    commit = checkout.resolve(ref)
+    commit, notes = checkout.resolve(ref), list[str]()
     sources, found = survey(checkout, commit, notes)
     arrivals = _arrivals(checkout, commit, sources, [place for place in found if not place.skip_reason], notes)
     lockstep = moves.lockstep(arrivals)

@@ -140,16 +140,15 @@ def _image(text: str, match: re.Match[str]) -> str:
 def _places(source: Source, match: re.Match[str], image: str) -> Iterator[Place]:
     """Yield the place of a match, or where it has no tag itself the places of its tag."""
     tag, more = match["tag"] or "", match["more"]
-    is_named = match.re is _NAMED
     if tag:
         reason = "a part of its tag is a variable" if more else _problem(image, tag)
         end = match.end("digest") if match["digest"] else match.end("tag")
-        alone = not is_named or match["sign"] == "#"  # enroot's notation is not that of a reference
+        alone = match.re is _UNREGISTERED or match["sign"] == "#"  # enroot's notation is not that of a reference
         yield source.place((match.start("tag"), end), image, tag, alone=alone, skip_reason=reason)
         return
     elsewhere = _assigned(source, match, image) if more else list(_beside(source, match, image))
     yield from elsewhere
-    if is_named and not elsewhere:
+    if match.re is _NAMED and not elsewhere:
         reason = "it has a digest and no tag" if match["digest"] else "it names no tag"
         if more:
             reason = "its tag is a variable, and this file gives it no complete tag"

@@ -151,8 +151,8 @@ def trace(log: str, sources: Mapping[str, Source], places: Iterable[Place]) -> d
 def lockstep(arrivals: Mapping[Place, Sequence[Arrival]]) -> frozenset[Place]:
     """Return the places that one of the last two moves of their image changed.
 
-    A move is all commits within 14 days that bring an image a tag that is new to it; documents alone make none.  If
-    nothing has moved an image, the places that began with its newest tag are returned.
+    A move is all commits within 14 days that bring an image a tag that is new to it.  Commits of documents alone are no
+    part of it.  If nothing has moved an image, the places that began with its newest tag are returned.
     """
     by_image: defaultdict[tuple[str, str], list[tuple[Arrival, Place]]] = defaultdict(list)
     for place, of_place in arrivals.items():
@@ -165,7 +165,9 @@ def lockstep(arrivals: Mapping[Place, Sequence[Arrival]]) -> frozenset[Place]:
         first = {arrival.tag: arrival for arrival, _ in newest_first}  # the oldest arrival of a tag comes last
         ordered = sorted(first.values(), key=lambda arrival: (-arrival.order, OtherTag(arrival.tag).rank))
         times = {arrival.tag: arrival.time for arrival in ordered[-2 if moved else -1 :]}
+        own = {arrival.commit for arrival, _ in decisive}
         for arrival, place in events:
-            if arrival.tag in times and abs(arrival.time - times[arrival.tag]) <= WINDOW:
-                found |= {place} if arrival.replaced or not moved else set()
+            is_moved = arrival.commit in own and (arrival.replaced or not moved)
+            if is_moved and arrival.tag in times and abs(arrival.time - times[arrival.tag]) <= WINDOW:
+                found.add(place)
     return frozenset(found)

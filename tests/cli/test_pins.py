@@ -94,12 +94,19 @@ def test_a_move_is_the_commits_of_14_days_that_bring_a_new_tag(history: History,
 
 
 def test_documents_move_with_a_bump_and_make_none_themselves(history: History) -> None:
-    history.commit(0, a="26.01-py3", x__md="26.01-py3", y__md="25.01-py3")
+    history.commit(0, a="26.01-py3", x__md="26.01-py3", y__md="25.01-py3", examples_z="26.01-py3")
     history.commit(30, a="26.02-py3")
     history.commit(60, a="26.03-py3", x__md="26.03-py3")
+    history.commit(61, examples_z="26.03-py3")
     history.commit(90, y__md="25.02-py3")
     history.commit(95, y__md="25.03-py3")
-    assert history.roles() == {"a": "lockstep dev", "x.md": "lockstep dev", "y.md": "informational"}
+    assert moving(history) == {"a", "x.md"}
+
+
+def test_an_image_in_documents_alone_moves_with_them(history: History) -> None:
+    history.commit(0, x__md="26.01-py3", y__md="26.01-py3")
+    history.commit(30, x__md="26.02-py3")
+    assert moving(history) == {"x.md"}
 
 
 def test_a_rollback_moves_the_same_places(history: History) -> None:
