@@ -65,8 +65,8 @@ def _sources(checkout: Checkout, commit: str, texts: Collection[str], notes: lis
     """Return the files of a commit with one of these texts."""
     options = [part for text in texts for part in ("-e", text)]
     try:
-        command = ("grep", "-l", "-z", "-I", "-F", "--full-name", *options, commit, "--")
-        listed = checkout.git(*command) if options else ""
+        forms = ("-l", "-z", "-I", "-F", "--full-name", "--no-color", "--no-recurse-submodules")
+        listed = checkout.git("grep", *forms, *options, commit, "--") if options else ""
     except GitFailed as error:
         listed, is_complete = error.found, error.stderr == "nothing."
         if not listed and not is_complete:
@@ -93,9 +93,7 @@ def _arrivals(
         for _ in range(_MAX_RENAMES):
             if former:
                 specs = [f":(top,literal){path}" for path in sorted(paths)]
-                log = checkout.git(
-                    "-c", "core.quotePath=false", "log", *moves.LOG, f"--max-count={_MAX_COMMITS}", commit, "--", *specs
-                )
+                log = checkout.git(*moves.LOG, f"--max-count={_MAX_COMMITS}", commit, "--", *specs)
                 former = _former_paths(checkout, log, paths) - paths
                 paths = paths | former
     except GitFailed as error:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import CannotTell
-from runbook_lib.images.families import edition, family_of
+from runbook_lib.images.families import OTHER, edition, family_of
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.find import Place, Source
 from runbook_lib.pins.finders import Finder, UntrustedRegex, literal_text
@@ -36,8 +36,7 @@ class FoundPin:
     @property
     def edition(self) -> str:
         """The edition of its tag."""
-        family = family_of(ImageRef.parse(self.place.image))
-        return edition(family.read(self.place.tag)) if family else ""
+        return edition((family_of(ImageRef.parse(self.place.image)) or OTHER).read(self.place.tag))
 
     @property
     def history(self) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.images.families import CUDA, FAMILIES, NGC_HOST, family_of
+from runbook_lib.images.families import CUDA, FAMILIES, NGC_HOST, OTHER, family_of
 from runbook_lib.images.reference import ImageRef, ImageType
 
 #: Path of a known image → its name.
@@ -143,6 +143,7 @@ def _places(source: Source, match: re.Match[str], image: str) -> Iterator[Place]
     if tag:
         reason = "a part of its tag is a variable" if more else _problem(image, tag)
         end = match.end("digest") if match["digest"] else match.end("tag")
+        reason = "its digest is not written out" if source.text[end : end + 1] == "@" else reason
         alone = match.re is _UNREGISTERED or match["sign"] == "#"  # enroot's notation is not that of a reference
         yield source.place((match.start("tag"), end), image, tag, alone=alone, skip_reason=reason)
         return
@@ -159,10 +160,8 @@ def _problem(image: str, tag: str) -> str:
     """Return why a tag is not that of a release of the image; empty if it is."""
     if not re.search("[0-9]", tag):
         return f"{tag} is a name whose image changes"
-    family = family_of(ImageRef.parse(image))
     try:
-        if family:
-            family.read(tag)
+        (family_of(ImageRef.parse(image)) or OTHER).read(tag)
     except RunbookError as error:
         return str(error)
     return ""
@@ -184,12 +183,15 @@ def _values(source: Source, image: str, name: str) -> Sequence[Place]:
 def _beside(source: Source, match: re.Match[str], image: str) -> Iterator[Place]:
     """Yield the tag at a key beside that of the image, such as ``repository: …`` and ``tag: …``."""
     line = bisect_right(source.starts, match.start())
-    for number in (line, *source.beside(line)):
+    numbers = [line, *source.beside(line)]
+    has_digest = any("sha256:" in source.lines[number - 1][:_CLIPPED] for number in numbers)
+    for number in numbers:
         begin = source.starts[number - 1]
         start = match.end() if number == line else begin
         value = _TAG_KEY.search(source.text, start, min(begin + _CLIPPED, begin + len(source.lines[number - 1])))
         if value and not _problem(image, value["tag"]):
-            yield source.place(value.span("tag"), image, value["tag"])
+            reason = "its digest stands apart from it" if has_digest else ""
+            yield source.place(value.span("tag"), image, value["tag"], skip_reason=reason)
             return
 
 

@@ -9,9 +9,10 @@ from typing import NamedTuple, Self
 from runbook_lib.images.families import OtherTag
 from runbook_lib.pins.find import Place, Source
 
-#: The options of ``git log`` for the text that ``trace`` reads.
+#: git's command for the text that ``trace`` reads, whatever its settings are.
 LOG = (
-    "--first-parent", "-m", "-M", "-p", "-U0", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/",
+    "-c", "core.quotePath=false", "-c", "log.showRoot=true", "log", "--first-parent", "-m", "-M", "-p", "-U0",
+    "--inter-hunk-context=0", "--no-show-signature", "--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/",
     "--dst-prefix=b/", "--format=%x00%H %ct",
 )  # fmt: skip
 
@@ -131,7 +132,7 @@ def _hunk(header: re.Match[str], lines: Iterator[str]) -> Hunk:
 
 
 def trace(log: str, sources: Mapping[str, Source], places: Iterable[Place]) -> dict[Place, list[Arrival]]:
-    """Return the arrivals of each place, the newest first, from a log with the options ``LOG`` of their files."""
+    """Return the arrivals of each place, the newest first, from the output of ``LOG`` for their files."""
     arrivals: dict[Place, list[Arrival]] = {}
     live: defaultdict[str, list[tuple[Place, Track]]] = defaultdict(list)
     for place in places:

@@ -70,7 +70,7 @@ def bumps(checkout: Checkout, newest: int) -> tuple[list[BumpOfPeople], Brought]
 def _bumps_of(checkout: Checkout, commit: str) -> list[BumpOfPeople]:
     """Return the bumps of a commit: the newest tag of each image, if it is newer and not in documents alone."""
     sources, places = survey(checkout, commit, [])
-    log = checkout.git("-c", "core.quotePath=false", "log", *moves.LOG, "--max-count=1", commit)
+    log = checkout.git(*moves.LOG, "--max-count=1", commit)
     ((_, _, files),) = moves.commits(log)
     lines: defaultdict[tuple[str, ImageType, str], set[Line]] = defaultdict(set)
     removed = set[Line]()

@@ -174,6 +174,18 @@ def test_merges_count_as_one_commit_of_the_first_parent(history: History) -> Non
     }  # fmt: skip
 
 
+def test_settings_of_git_change_nothing(history: History) -> None:
+    history.commit(0, a="26.01-py3", b="x\n" * 3 + f"{IMAGE}:26.01-py3\n" + "x\n" * 3)
+    history.commit(30, a="26.02-py3", b="y\n" * 3 + f"{IMAGE}:26.02-py3\n" + "z\n" * 3)
+    for setting in (
+        "log.showRoot=false", "log.showSignature=true", "diff.interHunkContext=9", "diff.noprefix=true",
+        "color.ui=always", "diff.renames=copies", "diff.context=5", "core.quotePath=true", "grep.lineNumber=true",
+        "diff.external=false", "submodule.recurse=true", "diff.mnemonicPrefix=true",
+    ):  # fmt: skip
+        history.git("config", *setting.split("="))
+    assert moving(history) == {"a", "b"}
+
+
 def test_the_written_file_gives_the_same_pins(history: History, capsys: pytest.CaptureFixture[str]) -> None:
     for day, tag in enumerate(["26.01-py3", "26.02-py3"]):
         history.commit(30 * day, a=tag, b="25.01-py3", README__md=f"Use {IMAGE}:YY.MM-py3 for {IMAGE}.\n")

@@ -69,6 +69,8 @@ def test_a_place_is_the_tag_of_a_known_image(text: str, image: str, tags: list[s
         (f"FROM {NGC}:${{TAG}}", "its tag is a variable"),
         (f"ARG VERSION=26.04\nFROM {NGC}:${{VERSION}}-py3", "its tag is a variable"),
         ("ARG V=13.0.2\nFROM nvcr.io/nvidia/cuda:${V}-devel", "its tag is a variable"),
+        (f"FROM {NGC}:26.04-py3@${{DIGEST}}", "its digest is not written out"),
+        (f"repository: {NGC}\ntag: 26.04-py3\ndigest: {DIGEST}\n", "its digest stands apart from it"),
         (f"{NGC}:26.04-py3${{MORE}}", "a part of its tag is a variable"),
         (f"{NGC}:YY.MM-py3", "'YY.MM-py3' is not a tag of the monthly NGC images"),
         (f"{NGC}:26.4-py3", "'26.4-py3' is not a tag of the monthly NGC images"),
