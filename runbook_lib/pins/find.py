@@ -28,7 +28,7 @@ _NAMED = re.compile(
     rf"(?![\w/]){_AFTER}"
 )
 _UNREGISTERED = re.compile(rf"(?<![\w.-])(?P<path>{'|'.join(map(re.escape, _HOMES))})(?![\w/.-]){_AFTER}")
-_LINK = re.compile(r"(?:https?|git|ssh)://\S*$")
+_LINK = re.compile(r"(?:https?|git|ssh)://\S{0,255}$")
 _VARIABLE = re.compile(r"[$%{(<\[]{1,3}[ \t]{0,3}(?:\w{1,60}\.){0,3}(?P<name>[A-Za-z_]\w{0,60})")
 #: What follows a variable that is only a part of a tag, such as ``}-py3``.
 _COMPOSED = re.compile(r"[-.]|[^\s\"'`]{0,100}?[ \t]{0,3}[})\]>%]{1,3}[\w.-]")

@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,7 +41,8 @@ class Expression:
 
 #: What stands for the parameters that functions put into their patterns.
 _PARAMETERS: Mapping[str, Any] = {
-    "case": "gpt3_tp1", "name": "base-image-runbook:golden-values:", "escape": r"\\", "repository": "o/r", "run": 123,
+    "after": "]", "before": "tag: ", "case": "gpt3_tp1", "name": "base-image-runbook:golden-values:",
+    "place": SimpleNamespace(image="nvcr.io/nvidia/pytorch"), "escape": r"\\", "repository": "o/r", "run": 123,
     "pinned": SimpleNamespace(name="nvcr.io/nvidia/pytorch"), "self": SimpleNamespace(name="NAME"),
     "longest_first": ["a-secret", "b-secret"], "start": datetime(2026, 1, 2, tzinfo=UTC),
     "test": SimpleNamespace(case="gpt3_tp1"), "version": r"[0-9]{1,9}\.[0-9]{1,9}", "word": {"quote": '"'},
@@ -87,23 +89,24 @@ class _Scope(dict[str, Any]):
         }  # fmt: skip
 
     def __missing__(self, name: str) -> Any:
-        if name in _PARAMETERS:
-            return _PARAMETERS[name]
-        return self.value(self._assigned[name]) if name in self._assigned else self._globals[name]
+        if name in self._assigned:
+            with suppress(NameError, KeyError, AttributeError, TypeError, RecursionError):
+                return self.value(self._assigned[name])
+        return _PARAMETERS[name] if name in _PARAMETERS else self._globals[name]
 
     def value(self, written: ast.AST) -> Any:
         return eval(ast.unparse(written), self._globals, self)  # of our own source
 
 
-def expressions() -> dict[str, Expression]:
-    """All of them by their place.  Raises KeyError for one that TABLES and the source do not tell."""
+def expressions(package: str) -> tuple[Expression, ...]:
+    """All of a package, or of a module above them.  Raises LookupError for one that nothing here tells."""
     found: dict[tuple[str | bytes, int, str], Expression] = {}
-    for file in sorted(ROOT.rglob("*.py")):
+    for file in [*ROOT.glob(f"{package}.py"), *sorted((ROOT / package).rglob("*.py"))]:
         parts = file.relative_to(ROOT).with_suffix("").parts
         if "re." in (text := file.read_text()) and parts[-1] not in ("__main__", "kernel_main"):
             for it in _of_module(".".join(parts), ast.parse(text)):
                 found.setdefault((it.pattern.pattern, it.pattern.flags, it.how), it)
-    return {f"{it.place}-{number}": it for number, it in enumerate(found.values())}
+    return tuple(found.values())
 
 
 def _of_module(name: str, tree: ast.Module) -> Iterator[Expression]:
