@@ -22,7 +22,6 @@ from runbook_lib.workflow import repository as repositories
 
 _MAX_LENGTH = 2**21  # characters of a file
 _MAX_COMMITS = 5000
-_MAX_RENAMES = 5  # of a file, one after the other
 
 
 class Findings(NamedTuple):
@@ -90,7 +89,7 @@ def _arrivals(
     try:
         if checkout.git("rev-parse", "--is-shallow-repository") == "true":
             notes.append("The clone is shallow, so git does not know every bump: run `git fetch --unshallow` first.")
-        for _ in range(_MAX_RENAMES):
+        for _ in range(5):  # renames of a file, one after the other
             if former:
                 specs = [f":(top,literal){path}" for path in sorted(paths)]
                 log = checkout.git(*moves.LOG, f"--max-count={_MAX_COMMITS}", commit, "--", *specs)

@@ -67,6 +67,7 @@ def draft(
             lines += _lines(find, pins, main, has_editions=editions[pins[0].place.image] > 1)
         else:
             reason = "no bump moved a pin of its image" if find else "no finder of a pins file tells it from others"
+            reason += ": add it by hand, as bumps moved it" if pins and pins[0].lockstep else ""
             left_out += [replace(pin.place, skip_reason=reason) for pin in pins]
     return "\n".join([*lines, ""]) if kept else "", kept, left_out
 
