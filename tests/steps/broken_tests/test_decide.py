@@ -119,13 +119,13 @@ def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
     assert "issue #0" not in shown
     assert all(text in shown for text in ("OutOfMemoryError", "CI failure with base image", "mr-github-broken", HANG))
     assert at.outcome() == "Preview: 2 tests would be marked broken; 5 failed jobs are open."  # drift is not refreshed
-
-
-def test_a_preview_announces_the_push_of_earlier_commits(at: World) -> None:
-    step05(at, accept=f"{REGRESSION}: diverges: right")
-    step06(at, mode="preview")
-    assert [it["sentence"] for it in at.said("planned")] == [push_round.PUSH]
-    assert at.outcome() == "Preview: 0 tests would be marked broken; 2 failed jobs are open."
+    # An issue names the image only where the base branch passes.
+    decisions = {each.target.case: each for each in ran.plan.decisions}
+    assert decisions[HANG].title.startswith("CI failure with base image 26.04-py3: ")
+    assert "| new with this image: the job passes on main" in decisions[HANG].body
+    assert decisions[MEMORY].title.startswith("CI failure on main: ")
+    assert "even without the new base image" in decisions[MEMORY].body
+    assert "| already failing on main since" in decisions[MEMORY].body
 
 
 def test_drift_that_is_not_refreshed_yet_is_open(at: World) -> None:
@@ -171,15 +171,6 @@ def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at:
     assert ["already failing on main since" in body, "new with this image" in body] == [True, True]
 
 
-def test_an_issue_names_the_image_only_where_the_base_branch_passes(at: World) -> None:
-    decisions = {each.target.case: each for each in step06(at, mode="preview", broken_tests=BOTH).plan.decisions}
-    assert decisions[HANG].title.startswith("CI failure with base image 26.04-py3: ")
-    assert "| new with this image: the job passes on main" in decisions[HANG].body
-    assert decisions[MEMORY].title.startswith("CI failure on main: ")
-    assert "even without the new base image" in decisions[MEMORY].body
-    assert "| already failing on main since" in decisions[MEMORY].body
-
-
 @pytest.mark.slow
 def test_unavailable_values_leave_their_job_open_and_are_reported(at: World) -> None:
     step05(at, accept=f"{REGRESSION}: diverges: right")
@@ -208,6 +199,9 @@ def test_no_retry_is_advised_for_expired_values(at: World, monkeypatch: pytest.M
 
 def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -> None:
     step05(at, accept=f"{REGRESSION}: diverges: right")
+    step06(at, mode="preview")  # announces the push of step 5's commit
+    assert [it["sentence"] for it in at.said("planned")] == [push_round.PUSH]
+    assert at.outcome() == "Preview: 0 tests would be marked broken; 2 failed jobs are open."
     count = len(issues(at))
     ran = step06(at, broken_tests=BOTH)
     effects = [effect for effect in at.effects() if effect != "edit"]
@@ -265,11 +259,17 @@ def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: Worl
     assert "Restarted the flaky tests" in reported
 
 
-def test_an_open_issue_that_names_the_test_is_used(at: World) -> None:
+def test_an_open_issue_that_names_the_test_or_that_the_reason_names_is_used(at: World) -> None:
     theirs = at.github().file_issue(f"{HANG} hangs", "Since Monday.")
     step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
     assert "issue" not in at.effects()
     assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
+    other = at.github().file_issue("Something else", "")
+    step06(at, broken_tests=f"{MEMORY}@dgx_h100: see #{other.number}")
+    assert f"see issue #{other.number}." in git(at.checkout.path, "show", "HEAD")
+    at.github().send("close", "PATCH", f"/issues/{other.number}", {"state": "closed"}, bool)
+    with pytest.raises(Refused, match="is closed"):
+        step06(at, broken_tests=f"hybrid_mr_tp2_cp2@dgx_h100: see #{other.number}")
 
 
 @pytest.mark.slow
@@ -319,15 +319,6 @@ def killed(*_: object) -> str:
     raise KeyboardInterrupt
 
 
-def test_an_issue_that_the_reason_names_is_used_if_it_is_open(at: World) -> None:
-    theirs = at.github().file_issue("Something else", "")
-    step06(at, broken_tests=f"{HANG}@dgx_h100: see #{theirs.number}")
-    assert f"see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
-    at.github().send("close", "PATCH", f"/issues/{theirs.number}", {"state": "closed"}, bool)
-    with pytest.raises(Refused, match="is closed"):
-        step06(at, broken_tests=f"{MEMORY}@dgx_h100: see #{theirs.number}")
-
-
 def test_no_row_changes_if_its_issue_cannot_be_filed(at: World) -> None:
     before = git(at.checkout.path, "rev-parse", "HEAD")
     at.forge.disable_issues()
@@ -339,6 +330,11 @@ def test_no_row_changes_if_its_issue_cannot_be_filed(at: World) -> None:
     assert git(at.checkout.path, "rev-parse", "HEAD") == before
     assert at.checks()["every broken test has its issue"] == "failed"
     assert len(ran.done.problems) == 2
+    # A text that GitHub rejects stops nothing.
+    at.forge._faults.clear()
+    at.forge.fail("PATCH", r"/pulls/", 422, times=9)
+    assert len(step06(at, broken_tests=BOTH).done.issues) == 2
+    assert at.said("warning")
 
 
 def test_without_publish_no_issue_is_filed_and_no_row_changes(at: World) -> None:
@@ -348,19 +344,16 @@ def test_without_publish_no_issue_is_filed_and_no_row_changes(at: World) -> None
     assert "without publish" in " ".join(entry["detail"] for entry in at.said("check"))
 
 
-@pytest.mark.parametrize(
-    ("named", "says"),
-    [
+def test_an_invalid_broken_test_is_refused(at: World) -> None:
+    before = at.state()
+    for named, says in (
         ("nothing_like_it@dgx_h100: why", "No recipe runs"),
         (f"{HANG}@dgx_b200: why", "Its platforms there: dgx_h100"),
         (f"{HANG}@dgx_h100", "must have the form `case@platform: reason`"),
         ("gpt3_mcore_te_tp2_pp2_resume@dgx_h100: why", "did not fail.*allow=unseen-failure"),
-    ],
-)
-def test_an_invalid_broken_test_is_refused(at: World, named: str, says: str) -> None:
-    before = at.state()
-    with pytest.raises(Refused, match=says):
-        step06(at, broken_tests=named)
+    ):
+        with pytest.raises(Refused, match=says):
+            step06(at, broken_tests=named)
     assert at.state() == before
 
 
@@ -418,23 +411,18 @@ def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPa
     assert [it.name for it in look(at, allow=unseen).missing] == ["an open issue for every broken test"]
 
 
-@pytest.mark.parametrize(
-    ("statuses", "ok", "says"),
-    [
-        ([], False, "has no pipeline"), (["skipped"], False, "skipped"), (["failed"], False, "failed"),
-        (["running"], False, "running"), (["success"], True, "success"),
-    ],
-)  # fmt: skip
-def test_gitlabs_pipeline_counts_where_there_is_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statuses: list[str], ok: bool, says: str
-) -> None:
+def test_gitlabs_pipeline_counts_where_there_is_one(tmp_path: Path) -> None:
     with world(tmp_path) as at:
         at.open_pr()
-        replies = {"pipelines": [gitlab_project.pipeline(1, at.head(), status) for status in statuses]}
-        with gitlab_project.served(replies, REPOSITORY) as project:
-            project.configure(monkeypatch)
-            (item,) = [it for it in look(at).requirements if "GitLab" in it.name]
-        assert (item.ok, says in item.detail) == (ok, True)
+        for statuses, ok, says in (
+            ([], False, "has no pipeline"), (["skipped"], False, "skipped"), (["failed"], False, "failed"),
+            (["running"], False, "running"), (["success"], True, "success"),
+        ):  # fmt: skip
+            replies = {"pipelines": [gitlab_project.pipeline(1, at.head(), status) for status in statuses]}
+            with gitlab_project.served(replies, REPOSITORY) as project, pytest.MonkeyPatch.context() as patch:
+                project.configure(patch)
+                (item,) = [it for it in look(at).requirements if "GitLab" in it.name]
+            assert (item.ok, says in item.detail) == (ok, True)
 
 
 def test_a_preview_makes_no_query(at: World) -> None:
@@ -444,9 +432,9 @@ def test_a_preview_makes_no_query(at: World) -> None:
 # -- jobs of one name --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kinds", "undecided", "expected"),
-    [
+def test_jobs_of_one_name_are_counted(at: World) -> None:
+    run = run_choice.choose_run(pull_request.read_state(bump_branch.find(at.checkout, bump_to()), at.github()))
+    table: list[tuple[tuple[FailureKind, ...], tuple[str, ...], tuple[tuple[str, ...], ...]]] = [
         ((), (), ((), ())),
         (("golden drift",), (), ((), ())),
         (("flaky infrastructure",), ("j",), ((), ("j",))),
@@ -456,14 +444,10 @@ def test_a_preview_makes_no_query(at: World) -> None:
         (("golden drift", "flaky infrastructure"), ("j",), ((), ("j",))),  # the drift is explained
         (("golden drift", "flaky infrastructure"), ("j", "j"), (("j",), ("j",))),  # it is held back
         (("out of memory", "flaky infrastructure"), ("j", "j"), (("j",), ("j",))),
-    ],
-)
-def test_jobs_of_one_name_are_counted(
-    at: World, kinds: tuple[FailureKind, ...], undecided: tuple[str, ...], expected: tuple[tuple[str, ...], ...]
-) -> None:
-    state = pull_request.read_state(bump_branch.find(at.checkout, bump_to()), at.github())
-    seen = tuple(DiagnosedJob(Failure("j", "", kind, "")) for kind in kinds)
-    assert open_jobs(Triage(run_choice.choose_run(state), seen, undecided)) == expected
+    ]
+    for kinds, undecided, expected in table:
+        seen = tuple(DiagnosedJob(Failure("j", "", kind, "")) for kind in kinds)
+        assert open_jobs(Triage(run, seen, undecided)) == expected, kinds
 
 
 # -- what a review found -----------------------------------------------------------------------------------------
@@ -492,13 +476,6 @@ def test_a_cause_from_a_log_is_quoted_for_the_shell(at: World, monkeypatch: pyte
     following = at.said("waiting")[-1]["next"]
     argument = following.partition("-r broken ")[2]
     assert shlex.split(argument.rpartition(". Only")[0]) == [f"case@platform: {hostile}"]
-
-
-def test_a_text_that_github_rejects_stops_nothing(at: World) -> None:
-    at.forge.fail("PATCH", r"/pulls/", 422, times=9)
-    ran = step06(at, broken_tests=BOTH)
-    assert len(ran.done.issues) == 2
-    assert at.said("warning")
 
 
 @pytest.mark.slow
