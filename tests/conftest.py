@@ -46,8 +46,8 @@ _GIT_CONFIG = """\
 """
 
 # deadline: how long one example takes says more about the machine than about the code.
-hypothesis.settings.register_profile("default", deadline=None)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile("default", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True, database=None)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 #: Folders of tests of which each takes long.

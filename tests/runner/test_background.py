@@ -44,6 +44,7 @@ def test_applies_only_the_plan_that_was_shown(place: Path) -> None:
     assert verify(place / "audit")[0] == []
 
 
+@pytest.mark.slow
 def test_the_steps_of_the_preview_and_of_the_run_share_a_kernel(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "plan").write_text("change 2 lines")
     write_process = "import os, pathlib\npathlib.Path('processes').open('a').write(f'{os.getpid()} ')"
