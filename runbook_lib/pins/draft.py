@@ -14,9 +14,7 @@ from runbook_lib.pins.finders import Finder, UntrustedRegex, literal_text
 from runbook_lib.pins.moves import Arrival
 
 #: What another bump may change beside a tag, and a user's name in an address, which may be a password.
-_VARYING = re.compile(
-    r"(?P<version>[\w.-]{0,99}[0-9]\.[0-9][\w.-]{0,99})|sha256:[0-9a-f]{64}|(?<=//)[^/\s@]{1,500}(?=@)"
-)
+_VARYING = re.compile(r"(?P<version>[\w.-]{0,99}[0-9]\.[0-9][\w.-]{0,99})|sha256:\w{64}|(?<=//)[^/\s@]{1,500}(?=@)")
 _LONGEST = _MOST = 1000  # characters of an expression, and values of a pin: limits of the format
 _MOST_ENTRIES = 30  # of one role in a file; nobody reads more
 _ABOVE = 4  # lines above a place that tell it from others
