@@ -245,20 +245,6 @@ def test_nothing_is_written_without_a_pin_or_over_built_in_ones(
     assert not (history.path / FILE).exists()
 
 
-def test_what_was_not_searched_is_noted(history: History, capsys: pytest.CaptureFixture[str]) -> None:
-    large = f"FROM {IMAGE}:26.01-py3\n" + "x\n" * 2**20
-    history.commit(0, a="26.01-py3", large=large, binary=f"\0{IMAGE}:26.01-py3\n")
-    (history.path / "link").symlink_to("a")
-    history.commit(1, missing=f"{IMAGE}:26.01-py3\n")
-    identity = history.git("rev-parse", "HEAD:missing")
-    (history.path / ".git" / "objects" / identity[:2] / identity[2:]).unlink()
-    assert main(["pins", "find", str(history.path)]) == 0
-    printed = capsys.readouterr().out
-    assert "large is too large" in printed
-    assert "Some files could not be searched" in printed
-    assert "1 lockstep, 0 informational, 0 skipped." in printed
-
-
 @pytest.mark.parametrize("name", ["a b", "é", "-x", ":(top)y", "a*", "n\nl", 'q"q'])
 def test_a_file_of_any_name_is_found(history: History, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     history.write(name, "26.01-py3")
