@@ -36,7 +36,9 @@ def count_tokens(source: str) -> int:
 
 
 def python_files(folder: str) -> list[Path]:
-    return [path for path in (ROOT / folder).rglob("*.py") if ".venv" not in path.parts]
+    """List the modules of a folder, without those of installed environments and components (hidden folders)."""
+    paths = [path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py")]
+    return [ROOT / path for path in paths if not any(part.startswith(".") for part in path.parts)]
 
 
 def test_layout_comments_and_docstrings_are_not_counted() -> None:
