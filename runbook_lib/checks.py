@@ -13,8 +13,9 @@ REENABLED = "the re-enabled tests run again"
 class Evidence:
     """What the record keeps of a plan or a check.
 
-    ``inputs`` are resolved values such as ``head_commit``, ``links`` addresses by name, ``tables`` rows by name, and
-    ``exceptions`` the named exceptions that were used, with the reasons.
+    ``inputs`` are resolved values such as ``head_commit``, ``links`` addresses by name, ``tables`` rows by name,
+    ``files`` texts by file name, and ``exceptions`` the named exceptions that were used, with the reasons.  ``shown``
+    are views of what a condition found, shown below the conditions.
     """
 
     inputs: Mapping[str, object] = field(default_factory=dict)
@@ -23,6 +24,8 @@ class Evidence:
     diff: str = ""
     exceptions: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    shown: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True)

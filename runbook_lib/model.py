@@ -4,7 +4,7 @@ A step looks at the outside once, and a pure function turns what it saw into a p
 and made true; preview, apply, checks, outcome and record follow from that, and are written once (``Run``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -44,8 +44,8 @@ class Condition(Protocol[W]):
     def holds(self, world: W) -> Check:
         """Read the actual state.  Passed if nothing is left to do; waiting if only somebody else can make it true."""
 
-    def make_true(self, world: W) -> Sequence[Effect]:
-        """Make it true, and return what was changed.  Raises RunbookError if it cannot be."""
+    def make_true(self, world: W) -> Iterable[Effect]:
+        """Make it true, and return or yield what was changed.  Raises RunbookError if it cannot be."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class Plan(Generic[W]):
 
     ``waiting`` says for what the step waits once the conditions hold: CI, a maintainer, a person's decision.  ``done``
     is the outcome if it waits for nothing.  ``checks`` are judged from what was seen, and need no action.
+    ``on_branch``: the conditions build on the bump's branch or publish it, so its commits are reviewed first.
     """
 
     done: Outcome
@@ -82,3 +83,4 @@ class Plan(Generic[W]):
     waiting: Outcome | None = None
     checks: tuple[Check, ...] = ()
     evidence: Evidence = field(default_factory=Evidence)
+    on_branch: bool = True

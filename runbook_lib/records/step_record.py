@@ -91,6 +91,8 @@ class StepRecord:
         for name, rows in evidence.tables.items():
             self.table(name, rows)
         self.diff(evidence.diff)
+        for name, text in evidence.files.items():
+            self.store(name, text)
         for exception, reason in evidence.exceptions.items():
             self.allowed(exception, reason)
 

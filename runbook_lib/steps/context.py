@@ -73,7 +73,7 @@ class Context:
     @cached_property
     def world(self) -> World:
         """The outside, as the steps see it."""
-        return World(self.checkout, self.forge, self.record, self.record.records)
+        return World(self.checkout, self.forge, self.record, self.record.records, folder=self.record.folder)
 
     def step(self, step: Step[F]) -> None:
         """Show a step's plan, carry it out as far as the mode allows, and record it.
@@ -82,7 +82,7 @@ class Context:
         them.  Raises RunbookError if a condition cannot be made true.
         """
         plan = step.plan(step.look(self.world, self.bump), self.bump)
-        if plan.conditions:
+        if plan.conditions and plan.on_branch:
             plan = self._reviewed(plan)
         carry_out(self.record, plan, self.world, show)
 

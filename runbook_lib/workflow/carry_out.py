@@ -36,7 +36,7 @@ class Result:
 
 
 def carry_out(
-    step: StepRecord, plan: Plan[World], world: World, show: Callable[[display.View | display.Picture], object]
+    step: StepRecord, plan: Plan[World], world: World, show: Callable[[object], object]
 ) -> tuple[Result, ...]:
     """Show the plan, make its conditions true as far as the mode allows, and record the outcome.
 
@@ -55,6 +55,9 @@ def carry_out(
     if results:
         rows = ({"shall hold": r.condition.sentence, "state": r.state, "found": r.check.detail} for r in results)
         show(display.table(rows))
+    for result in results:
+        for found in result.check.evidence.shown:
+            show(found)
     step.add_inputs(conditions=[result.as_json() for result in results])
     for result in results:
         step.check(_recorded(result))
@@ -80,14 +83,15 @@ def _treat(step: StepRecord, condition: Condition[World], world: World) -> Resul
         return Result(condition, "waits", check)
     if not _may(step.bump, condition):
         return Result(condition, "would be made", check)
+    changed = False
     try:
-        effects = condition.make_true(world)
+        for effect in condition.make_true(world):  # each is recorded before the next one is made
+            step.effect(effect.kind, effect.target, effect.before, effect.after, effect.url)
+            changed = True
     except NotAllowed as error:  # somebody with more permissions has to do it
         return Result(condition, "waits", Check(check.name, "waiting", str(error)))
-    for effect in effects:
-        step.effect(effect.kind, effect.target, effect.before, effect.after, effect.url)
     check = condition.holds(world)
-    if check.status == "failed" and not effects:  # it was followed, and its time is up
+    if check.status == "failed" and check.next and not changed:  # it was followed, and its time is up
         check = replace(check, status="waiting")
     states: dict[str, State] = {"passed": "made", "skipped": "made", "waiting": "waits"}
     return Result(condition, states.get(check.status, "failed"), check)

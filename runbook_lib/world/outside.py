@@ -22,6 +22,7 @@ class Journal(Protocol):
 class World:
     """``github`` is None if there is no usable token, ``records`` is the bump's folder in the archive.
 
+    ``folder`` is this run's record, for the logs of long processes; None if nothing is recorded.
     ``made`` are the IDs of the commits made in this run.
     ``published``: this run has pushed something, or opened the pull request, so GitHub may need some seconds.
     ``branches`` are the bump's branches that were read (``bump_branch.look``), so that each is read once.
@@ -37,6 +38,7 @@ class World:
     branches: dict[str, Any] = field(default_factory=dict)
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic
+    folder: Path | None = None
 
     @property
     def forge(self) -> GitHub:
