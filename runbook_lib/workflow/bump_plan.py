@@ -1,6 +1,7 @@
-"""The plan of a bump on its branch, and the registry's description of the new image."""
+"""The plan of a bump on its branch, what it leaves alone, and the registry's description of the new image."""
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +19,8 @@ from runbook_lib.images.reference import Image, ImageRef, Tag
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.plan import PinChange, PinPlan
+from runbook_lib.pins.sites import Sites
+from runbook_lib.text.edits import Edit
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.workflow.bump_branch import BumpBranch, commit_titles
 
@@ -220,3 +223,28 @@ def pin_rows(branch: BumpBranch) -> list[dict[str, str]]:
         for pin in check_pins(branch.checkout.read(sites.pin_paths, commit), sites):
             rows.append({"branch": name, "pin": pin.site, "role": pin.role, "image": pin.image, "verdict": pin.state})
     return rows
+
+
+def check_other_type(branch: BumpBranch, before: str, after: str, edits: Sequence[Edit] = ()) -> Check:
+    """Check that ``edits`` of the commit ``after`` leave the pins of the other image type as ``before`` has them.
+
+    Skipped with ``allow=both-types``, which moves both.
+    """
+    bump, sites = branch.bump, branch.bump.repository.sites
+    image_type = bump.repository.other_type(bump.image_type)
+    if image_type is None:
+        return Check("no other pin is touched", "skipped", f"All pins in {bump.repository.name} are of one image type.")
+    name = f"the {image_type} pins are untouched"
+    if "both-types" in bump.allow:
+        return Check(name, "skipped", "both-types is allowed.")
+    planned = {edit.path: edit.after for edit in edits if edit.path in sites.pin_paths}
+    old = _images(branch.checkout.read(sites.pin_paths, before), sites, image_type)
+    new = _images({**branch.checkout.read(sites.pin_paths, after), **planned}, sites, image_type)
+    detail = "; ".join(f"{pin} names {image}" for pin, image in sorted(old ^ new))
+    return Check.of(name, not detail, detail or f"{len(new)} pins as on {bump.base}.")
+
+
+def _images(texts: Mapping[str, str | None], sites: Sites, image_type: str) -> set[tuple[str, str]]:
+    """Return the lockstep pins of this type, each with its image."""
+    pins = (pin for pin in check_pins(texts, sites) if pin.role == f"lockstep {image_type}")
+    return {(f"{pin.path} ({pin.selector})", pin.image) for pin in pins}

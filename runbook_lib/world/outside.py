@@ -14,6 +14,10 @@ from runbook_lib.git.checkout import Checkout
 class Journal(Protocol):
     """Notes of a run that must be on disk before the change that they announce."""
 
+    @property
+    def parent(self) -> str | None:
+        """The ID of the run that this one is a step of; None for a run that a person started."""
+
     def planned_commit(self, parent: str, changes: str) -> None:
         """Note a commit on ``parent`` with changes that have this fingerprint, before a branch has it."""
 

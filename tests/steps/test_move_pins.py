@@ -15,6 +15,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.records import step_record
 from runbook_lib.records.statement import CONTRIBUTIONS
 from runbook_lib.steps import context, move_pins, preflight
+from runbook_lib.steps.sync_check import SyncCheck, SyncFacts
 from runbook_lib.text.edits import Edit
 from runbook_lib.workflow import bump_branch, bump_plan
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -67,6 +68,8 @@ def commit(checkout: Checkout, branch: BumpBranch, edits: tuple[Edit, ...]) -> N
 
 
 class Notes:
+    parent = None
+
     def planned_commit(self, parent: str, changes: str) -> None:
         pass
 
@@ -106,15 +109,16 @@ def test_a_moved_pin_of_the_other_image_type_fails_the_check(checkout: Checkout)
     here = branch(checkout)
     commit(checkout, here, bump_plan.plan_bump(here).plan.edits)
     here = branch(checkout)
-    assert move_pins.untouched(here, here.start).status == "passed"
+    assert bump_plan.check_other_type(here, here.fork, here.start).status == "passed"
     path = "docker/.ngc_version.lts"
     text = str(here.texts([path])[path])
     commit(checkout, here, (Edit(path, text, text.replace("25.09", TAG[:5])),))
     here = branch(checkout)
-    check = move_pins.untouched(here, here.start)
+    check = bump_plan.check_other_type(here, here.fork, here.start)
     assert check.status == "failed"
     assert path in check.detail
-    assert move_pins.untouched(branch(checkout, allow="both-types"), here.start).status == "skipped"
+    allowed = branch(checkout, allow="both-types")
+    assert bump_plan.check_other_type(allowed, allowed.fork, here.start).status == "skipped"
 
 
 def test_a_branch_of_that_name_with_other_content_is_refused_before_anything_moves(checkout: Checkout) -> None:
@@ -225,6 +229,10 @@ def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypa
         connect_github("o/n", Bump.parse(tag=TAG, apply=True, publish=True))
 
 
+def pins(run: context.Context, refs: str = "") -> SyncFacts:
+    return SyncCheck(refs).look(run.world, run.bump)
+
+
 @pytest.mark.parametrize(
     ("refs", "outcome"),
     [("", "in sync"), ("main", "in sync"), ("origin/dev", "out of sync"), ("main, origin/core_r*", "in sync")],
@@ -232,20 +240,20 @@ def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypa
 def test_the_sync_check_reads_the_refs_it_is_given(
     checkout: Checkout, step: step_record.StepRecord, refs: str, outcome: str
 ) -> None:
-    assert move_pins.survey(run(checkout, step, tag=""), refs).survey.outcome == outcome
+    assert pins(run(checkout, step, tag=""), refs).survey.outcome == outcome
 
 
 def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, step: step_record.StepRecord) -> None:
     here = branch(checkout)
     commit(checkout, here, bump_plan.plan_bump(here).plan.part("github").edits)
     half = run(checkout, step, apply=True)
-    sync = move_pins.survey(half, "")
-    assert sync.survey.outcome == "out of sync"
-    assert ".gitlab/stages/01.build.yml" in move_pins.conclude(half, sync).text
+    assert pins(half).survey.outcome == "out of sync"
+    half.step(SyncCheck())
+    assert ".gitlab/stages/01.build.yml" in str(told(step))
     with pytest.raises(Exception, match="all pins agree"):
-        step.raise_if_failed()
+        half.close()
     commit(checkout, half.branch, bump_plan.plan_bump(half.branch).plan.edits)
-    assert move_pins.survey(run(checkout, step, apply=True), "").survey.outcome == "in sync"
+    assert pins(run(checkout, step, apply=True)).survey.outcome == "in sync"
 
 
 def pin(checkout: Checkout, path: str, old: str, new: str) -> None:
@@ -264,11 +272,8 @@ def test_a_preview_judges_the_planned_state_of_a_base_that_is_out_of_sync(
     pin(checkout, "docker/.ngc_version.dev", "26.02-py3", "26.04-py3")
     before = state(checkout)
     preview = run(checkout, step, tag=tag)
-    sync = move_pins.survey(preview, "")
-    assert sync.survey.outcome == "in sync"
-    assert ".gitlab/stages/01.build.yml" in " ".join(sync.findings)
-    move_pins.conclude(preview, sync)
-    step.raise_if_failed()
+    preview.step(SyncCheck())
+    preview.close()
     assert {check["status"] for check in told(step) if check["kind"] == "check"} == {"passed"}
     assert any(".gitlab/stages/01.build.yml" in str(line) for line in told(step) if line["kind"] == "warning")
     assert state(checkout) == before
@@ -282,8 +287,9 @@ def test_files_that_git_cannot_search_are_a_warning(checkout: Checkout, step: st
     notes = checkout.git("rev-parse", "HEAD:notes.md")
     (checkout.path / ".git/objects" / notes[:2] / notes[2:]).unlink()
     preview = run(checkout, step)
-    assert "could not be searched" in move_pins.conclude(preview, move_pins.survey(preview, "")).text
-    step.raise_if_failed()
+    preview.step(SyncCheck())
+    assert "could not be searched" in str(told(step))
+    preview.close()
 
 
 @pytest.mark.parametrize("apply", [False, True])
@@ -298,10 +304,10 @@ def test_lines_outside_of_the_pins_that_name_the_old_tag_are_listed(
     if apply:
         commit(checkout, bumped.branch, bump_plan.plan_bump(bumped.branch).plan.edits)
         bumped = run(checkout, step, apply=apply)
-    assert "notes.md:2" in move_pins.conclude(bumped, move_pins.survey(bumped, "")).text
+    bumped.step(SyncCheck())
     (warning,) = [str(line) for line in told(step) if line["kind"] == "warning" and "notes.md" in str(line)]
-    assert "notes.md:1" not in warning
-    step.raise_if_failed()
+    assert ("notes.md:1" in warning, "notes.md:2" in warning) == (False, True)
+    bumped.close()
 
 
 def test_a_digest_is_that_of_the_registry(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,17 +348,17 @@ def test_only_the_preview_of_a_bump_judges_a_branch_as_it_will_be(
     monkeypatch.setattr(step_record.StepRecord, "parent", parent)
     here = branch(checkout)
     commit(checkout, here, bump_plan.plan_bump(here).plan.part("github").edits)
-    assert move_pins.survey(run(checkout, step), "").survey.outcome == outcome
+    assert pins(run(checkout, step)).survey.outcome == outcome
 
 
 def test_pins_of_the_other_image_type_are_findings_of_a_bump(checkout: Checkout, step: step_record.StepRecord) -> None:
     pin(checkout, "docker/.ngc_version.lts", "25.09-py3", "25.11-py3")
-    assert move_pins.survey(run(checkout, step, tag=""), "").survey.outcome == "out of sync"
-    survey = move_pins.survey(run(checkout, step), "").survey
+    assert pins(run(checkout, step, tag="")).survey.outcome == "out of sync"
+    survey = pins(run(checkout, step)).survey
     assert survey.outcome == "in sync"
     assert "another image type" in survey.summary
 
 
 def test_a_missing_ref_is_an_error(checkout: Checkout, step: step_record.StepRecord) -> None:
     with pytest.raises(CannotTell, match="gone"):
-        move_pins.survey(run(checkout, step), "gone")
+        pins(run(checkout, step), "gone")
