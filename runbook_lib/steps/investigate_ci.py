@@ -1,22 +1,23 @@
-"""The causes of a CI run's failed jobs, and the changed files that may be related."""
+"""Notebook investigate-ci: the causes of a CI run's failed jobs, and the changed files that may be related."""
 
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from runbook_lib import display
-from runbook_lib.checks import Check
+from runbook_lib.bump import Bump
+from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github import ci_status
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout, slug_of
+from runbook_lib.model import Outcome, Plan
 from runbook_lib.recipes.ci_selection import WORKFLOW_FILE, select_tests
-from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.codeowners import PLACES, owners
 from runbook_lib.triage import failed_jobs
 from runbook_lib.workflow.repository import choose
+from runbook_lib.world.outside import World
 
 _NAME_ONE = "Name a run: -r place '#12', a branch, or the URL of a run, job or pull request."
 
@@ -36,55 +37,83 @@ class Investigation:
     selection: str = ""
     problem: str = ""
 
-    def show(self) -> display.View:
-        """Show the run and its pull request, its failed jobs with their evidence, and the changed files."""
-        if self.place is None:
-            return display.note(f"{self.problem} {_NAME_ONE}")
-        run, pull = self.place.run, self.pull
-        ended = run.conclusion or "not yet"
-        facts = {"run": run.url, "branch": run.head_branch, "commit": run.head_sha, "ended": ended}
-        if pull:
-            labels = ", ".join(sorted(pull.labels)) or "none"
-            facts |= {"pull_request": f"#{pull.number} {pull.title}", "author": pull.author, "base": pull.base_ref}
-            facts |= {"labels": labels, "ci_runs": self.selection}
-        shown = display.facts(**facts) + failed_jobs.show(self.failures)
-        if self.changed_files:
-            shown += display.note("Files in the pull request; those named in the logs come first:")
-            shown += display.table(self.changed_files)
-        return shown
 
+@dataclass(frozen=True)
+class InvestigateCi:
+    """The step: it investigates the run that ``place`` names, as ``failed_jobs.find_run`` parses it.
 
-def look(
-    checkout: Checkout, github: GitHub | None, place: str, base: str = "main", *, records: Path | None = None
-) -> Investigation:
-    """Investigate the run that ``place`` names, as ``failed_jobs.find_run`` parses it.  Changes nothing.
-
-    ``records`` is a bump's folder: the records of its repository are searched for earlier failures.
-    Without a place, the current branch's run is used.  A branch with an open pull request, such as
+    Without a place it is the current branch's run.  A branch with an open pull request, such as
     ``bump/main/dev-26.04-py3``, stands for that pull request.
     """
-    place = place.strip()
-    branch = place or checkout.current_branch()
-    if branch is None:
-        return Investigation(None, problem="No branch is checked out.")
-    if github is None:
-        return Investigation(None, problem="GitHub cannot be queried without a token.")
-    try:
-        name = _pull_of(checkout, github, branch) or branch
-        requested = failed_jobs.find_run(github, name, choose(checkout).ci.workflow)
-    except RunbookError as error:
-        if place:
-            raise
-        return Investigation(None, problem=str(error))
-    number = re.fullmatch(r"pull-request/([0-9]{1,18})", requested.run.head_branch)
-    if number is None:
-        failures = failed_jobs.diagnose_run(github, requested, base, print)
-        return Investigation(requested, failed_jobs.add_history(failures, records))
-    pull = github.pull(int(number[1]))
-    failures = failed_jobs.diagnose_run(github, requested, pull.base_ref, print, f"#{pull.number}")
-    failures = failed_jobs.add_history(failures, records)
-    files = _file_rows(checkout, github.files(pull.number), failures)
-    return Investigation(requested, failures, files, pull, _selection(checkout, github, pull, requested.run))
+
+    place: str = ""
+
+    def look(self, world: World, bump: Bump) -> Investigation:
+        """Read the run, its logs, its pull request, and earlier failures of the repository from the records."""
+        checkout, github, place = world.checkout, world.github, self.place.strip()
+        branch = place or checkout.current_branch()
+        if branch is None:
+            return Investigation(None, problem="No branch is checked out.")
+        if github is None:
+            return Investigation(None, problem="GitHub cannot be queried without a token.")
+        try:
+            name = _pull_of(checkout, github, branch) or branch
+            requested = failed_jobs.find_run(github, name, choose(checkout).ci.workflow)
+        except RunbookError as error:
+            if place:
+                raise
+            return Investigation(None, problem=str(error))
+        number = re.fullmatch(r"pull-request/([0-9]{1,18})", requested.run.head_branch)
+        if number is None:
+            failures = failed_jobs.diagnose_run(github, requested, bump.base, print)
+            return Investigation(requested, failed_jobs.add_history(failures, world.records))
+        pull = github.pull(int(number[1]))
+        failures = failed_jobs.diagnose_run(github, requested, pull.base_ref, print, f"#{pull.number}")
+        failures = failed_jobs.add_history(failures, world.records)
+        files = _file_rows(checkout, github.files(pull.number), failures)
+        return Investigation(requested, failures, files, pull, _selection(checkout, github, pull, requested.run))
+
+    def plan(self, facts: Investigation, bump: Bump) -> Plan[World]:
+        """Return what was found: there is nothing to change."""
+        if facts.place is None:
+            done = Outcome(facts.problem, _NAME_ONE)
+            return Plan(done, (display.note(f"{done.sentence} {done.next}"),))
+        run, pull, failures = facts.place.run, facts.pull, facts.failures
+        kinds = {failure.failure.kind for failure in failures}
+        unknown = [failure.failure.job for failure in failures if failure.failure.kind == "unknown"]
+        check = Check("every failed job has a cause", "passed", f"{display.count(len(failures), 'failed job')}.")
+        if unknown:
+            check = Check(check.name, "skipped", f"The logs of {', '.join(unknown)} do not show one.")
+        inputs = {"run_id": run.id, "run_attempt": run.attempt, "head_commit": run.head_sha}
+        links = {"CI run": run.url}
+        if pull:
+            inputs |= {"pull_request": pull.number, "selected_tests": facts.selection}
+            links["pull request"] = pull.url
+        tables = {"failures": [failure.row for failure in failures], "files": facts.changed_files}
+        kinds_found = ", ".join(sorted(kinds)) or "no job failed"
+        return Plan(
+            Outcome(f"CI run {run.id} ({run.conclusion or run.status}): {kinds_found}."),
+            (_show(facts, run),),
+            checks=(check,),
+            evidence=Evidence(inputs, links, tables),
+        )
+
+
+def _show(facts: Investigation, run: WorkflowRun) -> display.View:
+    """Show the run and its pull request, its failed jobs with their evidence, and the changed files."""
+    pull = facts.pull
+    rows = {
+        "run": run.url, "branch": run.head_branch, "commit": run.head_sha, "ended": run.conclusion or "not yet",
+    }  # fmt: skip
+    if pull:
+        labels = ", ".join(sorted(pull.labels)) or "none"
+        rows |= {"pull_request": f"#{pull.number} {pull.title}", "author": pull.author, "base": pull.base_ref}
+        rows |= {"labels": labels, "ci_runs": facts.selection}
+    shown = display.facts(**rows) + failed_jobs.show(facts.failures)
+    if facts.changed_files:
+        shown += display.note("Files in the pull request; those named in the logs come first:")
+        shown += display.table(facts.changed_files)
+    return shown
 
 
 def _pull_of(checkout: Checkout, github: GitHub, branch: str) -> str:
@@ -128,26 +157,3 @@ def _file_rows(
                 jobs[failure.failure.job] = None
         rows.append({"file": path, "owners": " ".join(code_owners[path]), "named by": "; ".join(jobs)})
     return tuple(sorted(rows, key=lambda row: (not row["named by"], str(row["file"]))))
-
-
-def verify(step: StepRecord, investigation: Investigation) -> display.View:
-    """Record the result."""
-    if investigation.place is None:
-        step.done(investigation.problem, _NAME_ONE)
-        return display.note("There is nothing to verify.")
-    run, failures = investigation.place.run, investigation.failures
-    step.add_inputs(run_id=run.id, run_attempt=run.attempt, head_commit=run.head_sha)
-    step.link("CI run", run.url)
-    if investigation.pull:
-        step.link("pull request", investigation.pull.url)
-        step.add_inputs(pull_request=investigation.pull.number, selected_tests=investigation.selection)
-    step.table("failures", [failure.row for failure in failures])
-    step.table("files", investigation.changed_files)
-    kinds = {failure.failure.kind for failure in failures}
-    unknown = [failure.failure.job for failure in failures if failure.failure.kind == "unknown"]
-    check = Check("every failed job has a cause", "passed", f"{display.count(len(failures), 'failed job')}.")
-    if unknown:
-        check = Check(check.name, "skipped", f"The logs of {', '.join(unknown)} do not show one.")
-    step.check(check)
-    step.done(f"CI run {run.id} ({run.conclusion or run.status}): {', '.join(sorted(kinds)) or 'no job failed'}.")
-    return display.note("The checks are in the record below.")

@@ -7,14 +7,12 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from bumping import World, bump_to, world_after_ci
+from bumping import World, world_after_ci
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import WorkflowRun
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
-from runbook_lib.records.step_record import StepRecord
-from runbook_lib.steps import investigate_ci
 from runbook_lib.triage import failed_jobs
 
 KINDS = {
@@ -105,22 +103,3 @@ def test_the_workflow_is_that_of_the_repository(workflow: str, found: int) -> No
 def test_the_workflow_is_named_if_there_is_no_run() -> None:
     with pytest.raises(RunbookError, match="Megatron-Bridge has no run of Nothing on 'pull-request/12'"):
         failed_jobs.find_run(cast(GitHub, Other()), "#12", "Nothing")
-
-
-def test_an_investigation_changes_nothing_and_names_owners(at: World) -> None:
-    before = at.state()
-    step: StepRecord = at.step(bump_to(mode="preview"))
-    investigation = investigate_ci.look(at.checkout, at.github(), "#10")
-    investigate_ci.verify(step, investigation)
-    assert at.state() == before
-    files = {str(row["file"]) for row in investigation.changed_files}
-    assert files >= {"docker/.ngc_version.dev", ".gitlab/stages/01.build.yml"}
-    assert any(row["owners"] for row in investigation.changed_files)
-    assert at.checks() == {"every failed job has a cause": "passed"}
-    assert "golden drift, hang" in at.said("done")[0]["sentence"]
-
-
-def test_without_a_place_nothing_is_requested(at: World) -> None:
-    step = at.step(bump_to(mode="preview"))
-    investigate_ci.verify(step, investigate_ci.look(at.checkout, None, ""))
-    assert at.said("check") == []
