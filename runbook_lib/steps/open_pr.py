@@ -9,8 +9,8 @@ from runbook_lib.model import Condition, Outcome, Plan
 from runbook_lib.pins.plan import PinChange
 from runbook_lib.text.edits import diff, edited_paths
 from runbook_lib.workflow import branch_history, bump_branch, bump_plan, pull_request
+from runbook_lib.workflow.bump_pull import named_in
 from runbook_lib.workflow.proposal import Proposal, propose
-from runbook_lib.workflow.pull_request_body import named_in
 from runbook_lib.world.conditions.commits import BranchTip, Committed, Merged, Pushed
 from runbook_lib.world.conditions.pulls import Described, Labelled, PullKey, PullOpen
 from runbook_lib.world.outside import World

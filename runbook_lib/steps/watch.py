@@ -24,7 +24,7 @@ from runbook_lib.system import provenance
 from runbook_lib.text.user_file import load_schema
 from runbook_lib.workflow import bump_branch, bump_plan, pull_request, repository
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.proposal import find_pull, head_of
+from runbook_lib.workflow.bump_pull import find_pull, head_of
 
 State = Literal["up to date", "waiting", "open", "new", "needs a person", "cannot tell"]
 _EXIT: Mapping[State, int] = {

@@ -10,7 +10,7 @@ from runbook_lib.clients.github.copy_pr_bot import command, commands, complaint,
 from runbook_lib.clients.github.models import Pull, WorkflowJob, WorkflowRun
 from runbook_lib.model import Outcome
 from runbook_lib.workflow import bump_branch
-from runbook_lib.workflow.proposal import is_mine
+from runbook_lib.workflow.bump_pull import is_mine
 from runbook_lib.workflow.pull_request import PullRequestState
 from runbook_lib.world.conditions.pulls import label_request
 

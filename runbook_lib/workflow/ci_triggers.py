@@ -14,7 +14,7 @@ from runbook_lib.text import yaml_spans
 from runbook_lib.text.edits import edited_paths
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import plan_commit
-from runbook_lib.workflow.proposal import head_of
+from runbook_lib.workflow.bump_pull import head_of
 
 _FOLDER = ".github/workflows"
 _PULL_REQUEST = ("pull_request", "pull_request_target")

@@ -1,24 +1,22 @@
 """The proposal of a bump: branch, commit, push, pull request and labels, and the parts that exist already."""
 
-import re
 from dataclasses import dataclass
 
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.git.checkout import Checkout, slug_of
 from runbook_lib.git.commits import merged_tree
 from runbook_lib.images import months
 from runbook_lib.pins.plan import PinPlan
-from runbook_lib.pins.repositories import LTS
 from runbook_lib.records.statement import Identity
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.text.sections import compose_body
 from runbook_lib.workflow import lts_validation
 from runbook_lib.workflow.bump_branch import BumpBranch, commit_titles
 from runbook_lib.workflow.bump_plan import NO_PLAN, PlannedBump, plan_commit
-from runbook_lib.workflow.pull_request_body import TEMPLATES, fill_in, name_of, named_in, part
+from runbook_lib.workflow.bump_pull import find_pull, head_of, is_mine, open_for
+from runbook_lib.workflow.pull_request_body import TEMPLATES, fill_in, part
 
 
 @dataclass(frozen=True)
@@ -130,45 +128,3 @@ def _template(branch: BumpBranch) -> str:
     except CannotTell:  # a symbolic link is not followed; the description works without a template
         return ""
     return next((text for text in texts.values() if text), "")
-
-
-def head_of(checkout: Checkout, bump: Bump) -> str:
-    """Return the pull request's head as ``owner:branch``, with the fork's owner if the remote is a fork."""
-    repository = checkout.repository()
-    url = checkout.remote_url(bump.remote, push=True) or ""
-    # The folders of a remote on this machine do not name owners.
-    local = re.match(r"(?:file:|[./~])", url) is not None and bump.remote == checkout.base_remote()
-    slug = repository if local or not url else slug_of(url)
-    return f"{slug.split('/')[0]}:{bump.branch}"
-
-
-def is_mine(pull: Pull, head: str) -> bool:
-    """Return whether a pull request comes from this branch.  Owner names on GitHub are case-insensitive."""
-    owner, _, branch = head.partition(":")
-    return (pull.head_owner.lower(), pull.head_ref) == (owner.lower(), branch)
-
-
-def find_pull(github: GitHub, bump: Bump, head: str) -> Pull | None:
-    """Return the open pull request for the bump: our own, else the oldest by somebody who may write to the repository.
-
-    Anybody can open one with our branch name, title or marker, so those of strangers do not count.
-    """
-    if own := github.pulls(head=head, base=bump.base):
-        return own[-1]
-    return next((pull for pull in open_for(github, bump) if pull.author and github.may_write(pull.author)), None)
-
-
-def open_for(github: GitHub, bump: Bump) -> tuple[Pull, ...]:
-    """Return the open pull requests that look like the bump, whoever opened them, oldest first."""
-    candidates = (pull for pull in github.pulls(base=bump.base) if is_for(pull, bump))
-    return tuple(sorted(candidates, key=lambda pull: pull.number))
-
-
-def is_for(pull: Pull, bump: Bump) -> bool:
-    """Return whether a pull request into the same base is for this bump, judged by its marker, branch or title."""
-    if name := named_in(pull.body):
-        return name == name_of(bump)
-    if pull.head_ref.startswith("bump/"):
-        return pull.head_ref == bump.branch
-    same_title = pull.title.strip().lower() == bump.title.lower()
-    return same_title and (LTS in pull.labels) == (bump.image_type == "lts")

@@ -14,7 +14,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch_history
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.proposal import find_pull, head_of, is_mine
+from runbook_lib.workflow.bump_pull import find_pull, head_of, is_mine
 from runbook_lib.world.conditions.pulls import wait_for_head
 
 

@@ -1,38 +1,21 @@
 """A pull request's description: the repository's template, or people's text, around our own part.
 
-Our part is between two markers, invisible on GitHub.  An update replaces only the text between them.
-Outside values (paths, rows, images, warnings) are shown literally: they cannot mention anybody, close an issue, form
-a table, hide text, or give a command to a bot or to CI.
+Our part is between two markers.  Outside values (paths, rows, images, warnings) are shown literally: they cannot
+mention anybody, close an issue, form a table, hide text, or give a command to a bot or to CI.
 """
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from runbook_lib.bump import Bump
 from runbook_lib.pins.plan import PinPlan
 from runbook_lib.workflow import markdown_texts
+from runbook_lib.workflow.bump_pull import marked
 
-_BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")
-#: Our parts of a description, in the order in which they are created: the pins, the golden values, the quarantined
-#: tests.
-Section = Literal["", "golden-values", "broken-tests"]
 #: The paths where GitHub searches for a pull request template, in this order.
 TEMPLATES = (
     ".github/pull_request_template.md", ".github/PULL_REQUEST_TEMPLATE.md", "pull_request_template.md",
     "PULL_REQUEST_TEMPLATE.md", "docs/pull_request_template.md", "docs/PULL_REQUEST_TEMPLATE.md",
 )  # fmt: skip
-
-
-def name_of(bump: Bump) -> str:
-    """Return the name of a bump for use in a marker."""
-    return f"{bump.base}/{bump.image_type}-{bump.target or 'none'}"
-
-
-def named_in(body: str) -> str:
-    """Return the bump named by the marker in a body; empty without a marker."""
-    match = _BEGIN.search(body)
-    return (match["bump"] or "") if match else ""
 
 
 def fill_in(template: str, sentence: str) -> str:
@@ -55,12 +38,6 @@ def fill_in(template: str, sentence: str) -> str:
             new = text.replace("[ ]", "[x]", 1)
         lines[number] = new + line[len(text) :]
     return "".join(lines)
-
-
-def marked(text: str, bump: Bump, section: Section) -> str:
-    """Return a part enclosed in its section's markers."""
-    name = f"base-image-runbook:{section}{':' * bool(section)}"
-    return f"<!-- {name}begin {name_of(bump)} -->\n{text.strip()}\n<!-- {name}end -->"
 
 
 def part(

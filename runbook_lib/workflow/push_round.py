@@ -16,9 +16,8 @@ from runbook_lib.model import Outcome
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.sections import compose_body
 from runbook_lib.workflow import branch_history, bump_branch, ci_run
-from runbook_lib.workflow.proposal import is_mine
+from runbook_lib.workflow.bump_pull import Section, is_mine, marked
 from runbook_lib.workflow.pull_request import PullRequestState, read_state
-from runbook_lib.workflow.pull_request_body import Section, marked
 from runbook_lib.world.conditions.pulls import Authorized, PullKey
 from runbook_lib.world.outside import World
 

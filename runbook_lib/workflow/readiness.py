@@ -35,7 +35,7 @@ from runbook_lib.workflow import (
     sync_survey,
 )
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.proposal import is_mine
+from runbook_lib.workflow.bump_pull import is_mine
 from runbook_lib.workflow.pull_request import PullRequestState, read_state, review_commits
 
 _CI = "a green CI run of the head commit"

@@ -9,7 +9,7 @@ from bumping import BRANCH, CONTRIBUTOR, World, bump_to, colleague, git
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.workflow.proposal import find_pull, head_of, is_for
+from runbook_lib.workflow.bump_pull import find_pull, head_of, is_for
 from runbook_lib.world.conditions import pulls
 
 __all__ = ["colleague"]

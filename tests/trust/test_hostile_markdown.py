@@ -35,7 +35,8 @@ from runbook_lib.triage.base_branch import BaseResult
 from runbook_lib.triage.failed_jobs import DiagnosedJob
 from runbook_lib.triage.failure import Failure
 from runbook_lib.workflow import bump_plan
-from runbook_lib.workflow.pull_request_body import marked, part
+from runbook_lib.workflow.bump_pull import marked
+from runbook_lib.workflow.pull_request_body import part
 from runbook_lib.workflow.quarantines import commit_message
 
 BUMP = Bump.parse(tag="26.04-py3")

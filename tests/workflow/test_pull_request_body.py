@@ -9,7 +9,8 @@ from runbook_lib.errors import CannotTell
 from runbook_lib.pins.plan import PinChange, PinPlan
 from runbook_lib.text.markdown import code, prose
 from runbook_lib.text.sections import compose_body
-from runbook_lib.workflow.pull_request_body import fill_in, marked, named_in, part
+from runbook_lib.workflow.bump_pull import marked, named_in
+from runbook_lib.workflow.pull_request_body import fill_in, part
 
 BEGIN, END = "<!-- base-image-runbook:begin main/dev-26.04-py3 -->", "<!-- base-image-runbook:end -->"
 OURS = f"{BEGIN}\nours\n{END}"

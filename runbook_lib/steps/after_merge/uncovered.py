@@ -11,7 +11,7 @@ from runbook_lib.golden import ci_runs, coverage
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName
 from runbook_lib.notebooks import GOLDEN_VALUES
 from runbook_lib.runner.command_line import command
-from runbook_lib.workflow import golden_comparison, proposal
+from runbook_lib.workflow import bump_pull, golden_comparison
 from runbook_lib.workflow.bump_branch import BumpBranch
 
 #: A reason that applies only if the run's files are known.
@@ -72,7 +72,7 @@ def compared_files(
 
 def _jobs(branch: BumpBranch, github: GitHub | None) -> tuple[WorkflowJob, ...]:
     bump = branch.bump
-    closed = github.pulls(proposal.head_of(branch.checkout, bump), bump.base, "closed") if github else ()
+    closed = github.pulls(bump_pull.head_of(branch.checkout, bump), bump.base, "closed") if github else ()
     pull = next((pull for pull in closed if pull.merged), None)
     if github and pull and (run := choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha)):
         return github.jobs(run.id)

@@ -16,7 +16,7 @@ from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests.survey import QuarantineSurvey
 from runbook_lib.text import edits
 from runbook_lib.text.markdown import code, prose, unlinked
-from runbook_lib.workflow import branch_history, bump_branch, proposal, pull_request
+from runbook_lib.workflow import branch_history, bump_branch, bump_pull, pull_request
 from runbook_lib.workflow.quarantines import check_reenabled, commit_message, recipe_texts
 
 
@@ -87,7 +87,7 @@ def _publish(
     text = ["### Quarantined tests", ""]
     text += [f"- {code(str(target))} is re-enabled: {prose(target.reason)}" for target in survey.reenabled]
     text += [f"- {code(str(target))} is tracked by #{issue.number}" for target, issue in issues.items()]
-    pull = pull_request.open_draft(step, github, bump, proposal.head_of(checkout, bump), "\n".join([*text, ""]))
+    pull = pull_request.open_draft(step, github, bump, bump_pull.head_of(checkout, bump), "\n".join([*text, ""]))
     step.link("pull request", pull.url)
     if survey.reenabled and FUNCTIONAL not in pull.labels:
         try:

@@ -19,7 +19,7 @@ from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests.failures import Triage, open_jobs
 from runbook_lib.text import edits, lists
 from runbook_lib.triage import failed_jobs
-from runbook_lib.workflow import branch_history, bump_branch, markdown_texts, proposal, push_round, quarantines
+from runbook_lib.workflow import branch_history, bump_branch, bump_pull, markdown_texts, push_round, quarantines
 from runbook_lib.workflow.run_choice import ChosenRun
 
 #: Runs of a flaky test before a person must examine it.
@@ -111,7 +111,7 @@ def rerun_flaky(step: StepRecord, run: ChosenRun, flaky: tuple[str, ...]) -> boo
     state, source = run.pull_request, run.source
     if state.github is None or state.pull is None or source is None or source.gitlab or not run.bump.publish:
         return False
-    if not proposal.is_mine(state.pull, state.head_name):
+    if not bump_pull.is_mine(state.pull, state.head_name):
         return False
     current = state.github.run(run.number)
     if current.attempt >= _MAX_ATTEMPTS or current.status != "completed":
