@@ -14,7 +14,7 @@ from runbook_lib.system.clock import stamp
 
 BUMP = Identity("o/r", "main", "dev", "26.04-py3", practice=False)
 #: What the whole runbook looked up when it found a bump ready.
-READY = {"checks": [{"name": "before the merge: a green CI run", "status": "passed", "detail": "Run 5."}]}
+READY = {"inputs": {"requirements": [{"kind": "ci", "state": "met", "evidence": "Run 5."}]}}
 
 
 def record(

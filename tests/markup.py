@@ -33,11 +33,12 @@ def a_run(text: str) -> dict[str, Any]:
                for kind in (text, "edit", "issue", "comment", "label")]  # fmt: skip
     return {
         "who": {"user": text, "host": text, "git": text, "ci": {"service": text, "actor": text, "url": text}},
-        "library": {"version": text, "commit": text, "dirty": True}, "inputs": {text: text, "digest": text},
+        "library": {"version": text, "commit": text, "dirty": True}, 
+        "inputs": {text: text, "digest": text, "requirements": [{"kind": text, "state": text, "evidence": text}]},
         "links": {text: text, "PR": text}, "warnings": [text], "exceptions": [{"exception": text, "reason": text}],
         "outcome": {"sentence": text, "next": text}, "effects": effects,
         "parameters": {"given": {text: text}, "resolved": {"tag": text, "broken": f"{text}: {text}"}},
-        "checks": [{"name": f"{it}{text}", "status": text, "detail": text} for it in ("", "before the merge: ")],
+        "checks": [{"name": text, "status": text, "detail": text}],
     }  # fmt: skip
 
 

@@ -7,33 +7,34 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.display import count
-from runbook_lib.notebooks import BUMP, CHANGING_STEPS, SYNC_CHECK
+from runbook_lib.notebooks import BUMP, CHANGING_STEPS
+from runbook_lib.records.requirements import Kind, requirements
 from runbook_lib.records.statement import STORY, Identity
 
 Predicate = Mapping[str, Any]
 
-#: Prefix of the names of the bump notebook's checks that decide whether the bump may be merged.
-BEFORE_MERGE = "before the merge: "
-#: The name of the condition that fails while a person has put the merge on hold.
-NO_HOLD = "no hold by a person"
 #: The advice after an interrupted run.
 RERUN = "Run the same command again: completed work is detected and kept."
-_NEXT = {"failed": f"Fix what failed. {RERUN}", "killed": RERUN, "cancelled": RERUN}
+_NEXT = {
+    "failed": f"Fix what failed. {RERUN}", "killed": RERUN, "cancelled": RERUN,
+    "in progress": f"Run {BUMP}, which checks every requirement for the merge.",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class BumpStatus(Identity):
     """The status of a bump.
 
-    ``state`` is ``ready`` if the bump notebook, or each step that applies, has completed and no step has changed
-    anything since; ``in progress`` if all steps that ran are done; else the state of the step that blocks the bump:
+    ``state`` is ``ready`` if the bump notebook has found every requirement met and no step has changed anything since;
+    ``in progress`` if all steps that ran are done; else the state of the step that blocks the bump:
     waiting, running, failed, killed, cancelled or incomplete.  Without a run that applied anything it is ``previewed``,
     or ``not begun`` if no run got past its inputs.  It is ``unreadable`` if no record can be read.
 
     ``started`` is the start of the first run and ``active`` that of the last, ``since`` the time when ``state`` was
     reached, and ``last`` the end of the last run, empty while one is running.  ``links`` maps names, such as ``CI run``
     and ``issue #12``, to URLs.  ``record`` is the folder of the record that decides the state, ``story`` the bump's
-    page; both are absolute paths.  ``warning`` names unreadable records.
+    page; both are absolute paths.  ``blockers`` are the kinds of requirements that prevent the merge, as far as the
+    bump notebook has checked them.  ``warning`` names unreadable records.
     """
 
     state: str
@@ -47,6 +48,7 @@ class BumpStatus(Identity):
     links: Mapping[str, str]
     last: str = ""
     active: str = ""
+    blockers: tuple[Kind, ...] = ()
     warning: str = ""
 
     @property
@@ -97,6 +99,7 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
         story=str(folder / STORY),
         links=links(considered),
         active=str(runs[-1]["started"]),
+        blockers=tuple(each.kind for each in requirements(deciding) if each.blocks),
         last="" if is_running else max(str(run.get("ended") or "") for run in runs),
         warning=warning,
     )
@@ -128,11 +131,6 @@ def is_preview(run: Predicate) -> bool:
     """Return True for a run that could not change anything, whatever its final state."""
     resolved = (run.get("parameters") or {}).get("resolved") or {}
     return run["state"] == "previewed" or resolved.get("apply") is False
-
-
-def merge_checks(run: Predicate) -> list[Mapping[str, Any]]:
-    """Return a run's checks of the conditions for the merge."""
-    return [check for check in run.get("checks") or () if str(check.get("name")).startswith(BEFORE_MERGE)]
 
 
 def _has_applied(run: Predicate, parents: set[str]) -> bool:
@@ -184,36 +182,24 @@ def _deciding_run(runs: Sequence[Predicate]) -> tuple[str, Predicate]:
 
 
 def _found_ready(run: Predicate) -> bool:
-    """Return True for a completed run of the bump notebook that checked the merge conditions."""
-    return run["notebook"]["name"] == BUMP and run["state"] == "done" and bool(merge_checks(run))
+    """Return True for a completed run of the bump notebook that found every requirement for the merge met."""
+    found = requirements(run)
+    is_done = run["notebook"]["name"] == BUMP and run["state"] == "done"
+    return is_done and bool(found) and not any(each.blocks for each in found)
 
 
 def _is_held(run: Predicate) -> bool:
     """Return True for a run of the bump notebook that ended with *do not merge*."""
-    return any(check.get("name") == f"{BEFORE_MERGE}{NO_HOLD}" for check in run.get("checks") or ())
+    return any(each.kind == "hold" for each in requirements(run))
 
 
 def _ready_run(runs: Sequence[Predicate], latest: Mapping[str, Predicate]) -> Predicate | None:
-    """Return the run that made the bump ready, if all steps that ran are done; None if the bump is not ready.
-
-    That is the run of the bump notebook or its newest step, provided that no step has changed anything since.
-    """
+    """Return the run of the bump notebook that found it ready; None if a step has changed anything since."""
     bump_run = latest.get(BUMP)
-    if bump_run is not None and _found_ready(bump_run):
-        later = [run for run in runs[runs.index(bump_run) + 1 :] if run.get("parent") != bump_run["id"]]
-        if not any(map(_changes, later)):
-            return bump_run
-    last = latest.get(SYNC_CHECK)
-    if last is None or any(map(_changes, runs[runs.index(last) + 1 :])):
+    if bump_run is None or not _found_ready(bump_run):
         return None
-    from runbook_lib.pins.repositories import REPOSITORIES  # importing the pins of all repositories is slow
-
-    # In an unknown repository, inapplicable steps run too, and are done.
-    repository = next((known for known in REPOSITORIES if known.name == last["bump"]["repository"]), None)
-    for name in CHANGING_STEPS:
-        if name not in latest and not (repository and repository.inapplicable(name)):
-            return None
-    return [run for run in runs if run["notebook"]["name"] in (*CHANGING_STEPS, SYNC_CHECK)][-1]
+    later = [run for run in runs[runs.index(bump_run) + 1 :] if run.get("parent") != bump_run["id"]]
+    return None if any(map(_changes, later)) else bump_run
 
 
 def _changes(run: Predicate) -> bool:

@@ -151,7 +151,7 @@ def _next_action(bump: BumpStatus) -> str:
     decisions = [card for card in cards.read(Path(bump.story).parent, cards.BUMP_PARAMETERS) if not card.is_held]
     if decisions:
         return f"decide {display.count(len(decisions), 'card')} in the form below; then {press}"
-    if bump.sentence.startswith("do not merge"):
+    if "hold" in bump.blockers:
         return f"fix the cause, or start another bump; to lift the hold, decide its card again, and {press}"
     if bump.step == notebooks.RUN_CI and bump.state == "waiting":
         return f"nothing until CI has ended; then {press}"

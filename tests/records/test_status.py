@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archives import BUMP, READY, record
+from archives import READY, record
 
 from runbook_lib.records import archive
-from runbook_lib.records.statement import Identity
-from runbook_lib.records.status import BEFORE_MERGE, NO_HOLD, BumpStatus
+from runbook_lib.records.status import BumpStatus
 
 STEPS = ("00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "05-golden-values",
          "06-broken-tests", "07-sync-check")  # fmt: skip
@@ -23,12 +22,11 @@ def waits(following: str = "") -> dict[str, Any]:
     return {"state": "waiting", "outcome": {"sentence": "Waiting.", "next": following}}
 
 
-def stands(tmp_path: Path, *runs: Told, repository: str = "o/r") -> BumpStatus:
+def stands(tmp_path: Path, *runs: Told) -> BumpStatus:
     parent = None
-    bump = Identity(repository, BUMP.base, BUMP.image_type, BUMP.tag, practice=False)
     for at, (notebook, child, fields) in enumerate(runs):
         given = {"state": "done", "sentence": f"Run {at}.", **fields}
-        name = record(tmp_path, notebook, at=at, parent=parent if child else None, bump=bump, **given)
+        name = record(tmp_path, notebook, at=at, parent=parent if child else None, **given)
         parent = parent if child else name
     (found,) = archive.status(tmp_path)
     return found
@@ -55,12 +53,12 @@ CASES: dict[str, tuple[tuple[Told, ...], str | None]] = {
         "bump",
     ),
     "the whole runbook, and then what follows the merge": ((WHOLE, ("08-after-merge", False, EDIT)), "bump"),
-    "every step by itself": (ALL, "07-sync-check"),
+    "every step by itself": (ALL, None),
     "the whole runbook after an edit": ((ALL[1], WHOLE), "bump"),
     # the step that held the bump up was run by itself
     "the whole runbook waited, and the step is done": (
         (("bump", False, {"state": "waiting"}), *((name, True, it) for name, _, it in ALL), ("04-run-ci", False, {})),
-        "04-run-ci",
+        None,
     ),
 }
 
@@ -73,19 +71,15 @@ def test_a_bump_is_ready_if_its_last_run_was(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("repository", "steps", "expected"),
-    [
-        ("coreweave/ml-containers", (1, 3, 7), "ready"),  # neither GitLab nor copy-pr-bot, golden values, recipes
-        ("coreweave/ml-containers", (1, 7), "in progress"),
-        ("NVIDIA/Megatron-LM", (1, 3, 7), "in progress"),
-        ("NVIDIA/Megatron-LM", (1, 2, 3, 4, 5, 6, 7), "ready"),
-        ("o/r", (1, 3, 7), "in progress"),  # which steps apply there is not known
-    ],
-)
-def test_only_the_steps_that_apply_must_be_done(
-    tmp_path: Path, repository: str, steps: tuple[int, ...], expected: str
+    ("state", "decisions", "expected"),
+    [("met", (), "ready"), ("missing", (), "in progress"), ("missing", ("accepted",), "in progress"),
+     ("unknown", (), "in progress"), ("unknown", ("second-ci-unseen",), "ready"), ("?", (), "in progress")],
+)  # fmt: skip
+def test_what_is_unknown_is_ready_only_by_a_decision(
+    tmp_path: Path, state: str, decisions: tuple[str, ...], expected: str
 ) -> None:
-    assert stands(tmp_path, *(ALL[it] for it in steps), repository=repository).state == expected
+    entry = {"kind": "second ci", "state": state, "evidence": "", "decisions": decisions}
+    assert stands(tmp_path, ("bump", False, {"inputs": {"requirements": [entry]}})).state == expected
 
 
 @pytest.mark.parametrize(
@@ -104,9 +98,9 @@ def test_a_waiting_runbook_names_the_next_action(tmp_path: Path, runs: tuple[Tol
 
 
 def test_a_bump_on_hold_is_blocked_by_the_hold_and_not_by_a_step(tmp_path: Path) -> None:
-    check = {"name": f"{BEFORE_MERGE}{NO_HOLD}", "status": "skipped", "detail": "Do not merge: x: it diverges"}
-    bump = stands(tmp_path, ("bump", False, waits() | {"checks": [check]}), ("04-run-ci", True, waits("Refresh.")))
-    assert (bump.step, bump.state) == ("bump", "waiting")
+    held = {"inputs": {"requirements": [{"kind": "hold", "state": "missing", "evidence": "x: it diverges"}]}}
+    bump = stands(tmp_path, ("bump", False, waits() | held), ("04-run-ci", True, waits("Refresh.")))
+    assert (bump.step, bump.state, bump.blockers) == ("bump", "waiting", ("hold",))
 
 
 def test_an_earlier_state_determines_the_next_step_of_a_bump(tmp_path: Path) -> None:

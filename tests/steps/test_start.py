@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from archives import record, words
+from archives import READY, record, words
 
-from runbook_lib.records.status import BEFORE_MERGE
 from runbook_lib.steps import start
 
 CHECK = {"name": "x", "status": "passed", "detail": ""}
@@ -43,7 +42,7 @@ def test_a_preview_takes_nothing_from_the_stepper(tmp_path: Path) -> None:
 
 def test_a_bump_that_is_ready_leads_to_the_last_notebook(tmp_path: Path) -> None:
     record(tmp_path / "audit", "07-sync-check", "done", "In sync.", checks=[CHECK])
-    record(tmp_path / "audit", "bump", "done", "Ready to merge.", at=1, checks=[{**CHECK, "name": f"{BEFORE_MERGE}x"}])
+    record(tmp_path / "audit", "bump", "done", "Ready to merge.", at=1, **READY)
     shown = start.board(str(tmp_path / "audit")).html
     assert "1 ready to merge" in shown
     assert 'href="08-after-merge.ipynb"' in shown

@@ -9,15 +9,14 @@ from bumping import BRANCH, CONTRIBUTOR, World, bump_to, colleague, git
 from runbook_lib.bump import Bump
 from runbook_lib.pins import repositories
 from runbook_lib.records import step_record
+from runbook_lib.records.requirements import Requirement, State
 from runbook_lib.records.statement import collect
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.workflow import bump_branch, readiness
-from runbook_lib.workflow.readiness import Readiness, Requirement
+from runbook_lib.workflow.readiness import Readiness
 
 __all__ = ["colleague"]
 OLD, NEW = "https://gitlab/p/-/pipelines/1", "https://gitlab/p/-/pipelines/2"
-COMMITS = "commits that are the runbook's own or confirmed"
-PIPELINE = "a green pipeline on GitLab"
 
 
 def finish(folder: Path, state: Readiness, *results: StepResult, apply: bool = True, hold: str = "") -> dict[str, Any]:
@@ -33,7 +32,7 @@ def test_the_linked_pipeline_is_that_of_the_checked_commit(tmp_path: Path, url: 
     result = StepResult(
         "05-golden-values", "done", "Done.", links={"pull request": "https://p", "GitLab pipeline": OLD}
     )
-    state = Readiness((Requirement(PIPELINE, bool(url), "Pipeline.", url=url),))
+    state = Readiness((Requirement("second ci", "met" if url else "missing", "Pipeline.", url=url),))
     links = finish(tmp_path, state, result)["links"]
     assert (links["pull request"], links.get("GitLab pipeline")) == ("https://p", expected)
 
@@ -55,24 +54,31 @@ def test_the_preview_of_a_waiting_bump_shows_its_plan(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ok", "ready"), [(True, True), (None, True), (False, False)], ids=["met", "does not apply", "missing"]
+    ("state", "decisions", "ready"),
+    [("met", (), True), ("missing", (), False), ("unknown", (), False), ("unknown", ("second-ci-unseen",), True)],
 )
-def test_a_bump_is_ready_if_no_requirement_is_missing(tmp_path: Path, ok: bool | None, ready: bool) -> None:
-    state = Readiness((Requirement("a green CI run of the head commit", ok, "Seen."),))
-    outcome = finish(tmp_path, state, StepResult("07-sync-check", "done", "Done."))["outcome"]
-    assert outcome["sentence"].startswith("Ready to merge") is ready
+def test_a_bump_is_ready_if_no_requirement_is_missing_or_unknown(
+    tmp_path: Path, state: State, decisions: tuple[str, ...], ready: bool
+) -> None:
+    found = Readiness((Requirement("second ci", state, "Seen.", decisions=decisions),))
+    fields = finish(tmp_path, found, StepResult("07-sync-check", "done", "Done."))
+    assert fields["outcome"]["sentence"].startswith("Ready to merge") is ready
+    assert [each["exception"] for each in fields["exceptions"]] == list(decisions)
+    assert fields["inputs"]["requirements"][0]["state"] == state
 
 
 @pytest.mark.parametrize(
-    ("allow", "ok"), [("", False), ("second-ci-unseen", None)], ids=["missing", "a person does without it"]
+    ("allow", "blocks"), [("", True), ("second-ci-unseen", False)], ids=["unknown", "a person does without it"]
 )
-def test_a_pipeline_that_nobody_looked_for_is_not_met(world: World, allow: str, ok: bool | None) -> None:
+def test_a_pipeline_that_nobody_looked_for_is_unknown(world: World, allow: str, blocks: bool) -> None:
     world.open_pr()
     bump = bump_to(allow=allow)
     state = readiness.check(bump_branch.find(world.checkout, bump), world.github(), world.records)
-    (found,) = [each for each in state.requirements if each.name == PIPELINE]
-    assert (found.ok, "allow=second-ci-unseen" in found.next + found.detail) == (ok, True)
-    assert bool(state.unseen(bump)) is bool(allow)
+    (found,) = [each for each in state.requirements if each.kind == "second ci"]
+    assert (found.state, found.blocks, found in state.missing, found in state.unseen) == (
+        "unknown", blocks, blocks, not blocks
+    )  # fmt: skip
+    assert ("allow=second-ci-unseen" in found.next) is blocks
 
 
 def of_a_fork(world: World, script: str) -> str:
@@ -97,8 +103,8 @@ def test_the_commits_of_a_forks_pull_request_are_judged(world: World, colleague:
         branch = bump_branch.find(world.checkout, bump_to(allow=allow))
         return readiness.check(branch, world.github(), world.records)
 
-    (commits,) = [each for each in look().missing if each.name == COMMITS]
-    assert evil[:10] in commits.detail
+    (commits,) = [each for each in look().missing if each.kind == "commits"]
+    assert evil[:10] in commits.evidence
     assert f"foreign-commit:{evil}" in commits.next
     assert "git push" not in commits.next  # it is not our branch
     world.open_pr(mode="publish")
@@ -107,13 +113,15 @@ def test_the_commits_of_a_forks_pull_request_are_judged(world: World, colleague:
     folder = world.steps[-1].folder
     assert folder
     assert "evil.sh" in (folder / "change.diff").read_text()
-    assert not [each for each in look(f"foreign-commit:{evil}").missing if each.name == COMMITS]
+    world.open_pr(allow=f"foreign-commit:{evil}")
+    assert "label" in world.effects()
+    assert not [each for each in look(f"foreign-commit:{evil}").missing if each.kind == "commits"]
 
 
 def test_the_bumps_own_commits_are_recognized_in_a_fork(world: World, colleague: None) -> None:
     of_a_fork(world, "")
     state = readiness.check(bump_branch.find(world.checkout, bump_to()), world.github(), None)
-    assert [each.ok for each in state.requirements if each.name == COMMITS] == [True]
+    assert [each.state for each in state.requirements if each.kind == "commits"] == ["met"]
 
 
 def test_commits_that_cannot_be_fetched_are_not_met(world: World, colleague: None) -> None:
@@ -125,7 +133,7 @@ def test_commits_that_cannot_be_fetched_are_not_met(world: World, colleague: Non
     git(path, "gc", "-q", "--prune=now")
     git(world.remote, "update-ref", "-d", "refs/pull/10/head")
     state = readiness.check(bump_branch.find(world.checkout, bump_to()), world.github(), world.records)
-    assert [each.name == COMMITS and each.ok for each in state.requirements] == [False]
+    assert [(each.kind, each.state) for each in state.requirements] == [("commits", "unknown")]
     world.open_pr()
     assert "cannot be fetched" in world.outcome()
 

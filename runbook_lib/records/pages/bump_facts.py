@@ -7,8 +7,9 @@ from pathlib import Path
 
 from runbook_lib.records import attachments, timeline
 from runbook_lib.records.pages.formats import format_duration, format_period, format_time
+from runbook_lib.records.requirements import requirements
 from runbook_lib.records.statement import RUN, parse_time
-from runbook_lib.records.status import BEFORE_MERGE, BumpStatus, Predicate, is_preview, merge_checks
+from runbook_lib.records.status import BumpStatus, Predicate, is_preview
 
 #: Number of newest decisions that are shown.
 _NEWEST = 50
@@ -134,17 +135,17 @@ def _decision_section(decisions: Sequence[timeline.RecordedDecision]) -> TableSe
 
 
 def _merge_section(runs: Sequence[Predicate]) -> TableSection:
-    """Return the merge conditions checked by the newest run of the bump notebook."""
+    """Return the requirements for the merge that the newest run of the bump notebook has checked."""
     rows: list[dict[str, object]] = []
     introduction = ""
-    for run in runs:
-        if checks := merge_checks(run):
-            rows.clear()
+    outcomes = {"met": "✓ met", "missing": "… missing", "unknown": "? unknown"}
+    for run in reversed(runs):
+        if found := requirements(run):
             introduction = f"As checked by the run that started at {format_time(run['started'])}."
-        for check in checks:
-            outcome = "✓ met" if check.get("status") == "passed" else "… not met"
-            condition = check["name"].removeprefix(BEFORE_MERGE)
-            rows.append({"condition": condition, "outcome": outcome, "detail": check.get("detail")})
+            rows += [
+                {"condition": each.name, "outcome": outcomes[each.state], "detail": each.evidence} for each in found
+            ]
+            break
     columns = ("condition", "outcome", "detail")
     return TableSection("Before the merge", columns, rows, f"{RUN} of that run's record", introduction, is_open=True)
 

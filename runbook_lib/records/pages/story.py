@@ -14,7 +14,7 @@ from runbook_lib.records.pages import html
 from runbook_lib.records.pages.bump_facts import TableSection, bump_facts, moved_pins, table_sections
 from runbook_lib.records.pages.formats import format_value, truncate
 from runbook_lib.records.statement import EXECUTED, RUN
-from runbook_lib.records.status import BEFORE_MERGE, BumpStatus, Predicate, is_preview, outcome_sentence
+from runbook_lib.records.status import BumpStatus, Predicate, is_preview, outcome_sentence
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -223,7 +223,7 @@ def _checks(run: Predicate, steps: set[str]) -> dict[str, Any]:
     """Return the passed checks by name, and the others with their details; for a preview only the passed ones."""
     passed, not_passed = [], []
     for check in run.get("checks") or ():
-        if check.get("name") in steps or str(check.get("name")).startswith(BEFORE_MERGE):
+        if check.get("name") in steps:
             continue
         status = str(check.get("status"))
         if status == "passed":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archives import BUMP, elements, record, words
+from archives import BUMP, READY, elements, record, words
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,8 +48,7 @@ def effect(kind: str, target: str, before: object = None, after: object = None, 
 def test_complete_bump_is_shown_in_order(tmp_path: Path) -> None:
     parent = record(
         tmp_path, "bump", "done", "Ready to merge.", who={"git": "Ada <ada@x>"},
-        checks=[{"name": "01-github-pin", "status": "passed", "detail": "Moved."},
-                {"name": "before the merge: a green CI run", "status": "passed", "detail": "Run 5."}],
+        checks=[{"name": "01-github-pin", "status": "passed", "detail": "Moved."}], **READY,
     )  # fmt: skip
     record(
         tmp_path, "01-github-pin", "done", "Moved 1 value.", at=1, parent=parent, who={"git": "Ada <ada@x>"},
@@ -88,7 +87,7 @@ def test_complete_bump_is_shown_in_order(tmp_path: Path) -> None:
         "re-enabled gpt_short@dgx_h100 fixed in #12 2026-04-01 00:03:00",
         "accepted the new values of a/b.json, a divergence diverges: known 2026-04-01 00:04:10",
         "Moved pins", "docker/.ngc_version.dev:1 whole file nvcr.io/nvidia/pytorch:26.02-py3",
-        "Before the merge", "a green CI run ✓ met Run 5.",
+        "Before the merge", "a green CI run of the head commit ✓ met Run 5.",
         "All facts", "o/r, branch main", "26.04-py3 (dev) sha256:abc", "issue #11 https://x/11", "c0ffee",
         "What happened", "1. bump", "01-github-pin: ✓ done", "Moved 1 value.",
         "Edited docker/.ngc_version.dev: sha256:1 → sha256:2.", "docker/x lags.", "+new:26.04-py3",
@@ -242,7 +241,7 @@ def test_oldest_of_many_runs_are_omitted(tmp_path: Path) -> None:
         for at in range(300)
     ]  # fmt: skip
     # What stands above the runs takes from their room.
-    many[-1]["checks"] = [{"name": f"before the merge: {it}", "detail": "x" * 400} for it in range(200)]
+    many[-1]["inputs"] = {"requirements": [{"kind": f"{it}", "evidence": "x" * 400} for it in range(200)]}
     status = bump_status(tmp_path, many)
     assert status is not None
     text = story.render(tmp_path, status, many)
@@ -272,7 +271,7 @@ TOO_MUCH: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         for text in LONG
     },
     "checks": (
-        {"checks": [{"name": f"before the merge: {it}", "detail": "x" * 5_000} for it in range(400)]},
+        {"inputs": {"requirements": [{"kind": f"{it}", "evidence": "x" * 5_000} for it in range(400)]}},
         ("… and 200 more: see run.json of that run's record.",),
     ),
     "facts": (

@@ -1,0 +1,70 @@
+"""The requirements for a merge: what must hold, and what was found when it was read."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, cast
+
+Kind = Literal["hold", "authorization", "ci", "commits", "pins", "values", "issues", "second ci", "push"]
+State = Literal["met", "missing", "unknown"]
+
+_NAMES: Mapping[str, str] = {
+    "hold": "no hold by a person",
+    "authorization": "authorization of the head commit",
+    "ci": "a green CI run of the head commit",
+    "commits": "commits that are the runbook's own or confirmed",
+    "pins": "pins that agree on that commit",
+    "values": "golden values without open decisions",
+    "issues": "an open issue for every broken test",
+    "second ci": "a green pipeline on GitLab",
+    "push": "a push of the local commits",
+}
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What must hold before the merge: unknown is what could not be looked at.
+
+    ``decisions`` are those of people that it rests on: accepted dangers, or the exception for what is unknown.
+    ``running``: CI will decide it without a person.  ``url`` is that of the run or pipeline of the checked commit.
+    """
+
+    kind: Kind
+    state: State
+    evidence: str
+    next: str = ""
+    decisions: tuple[str, ...] = ()
+    running: bool = False
+    url: str = ""
+
+    @property
+    def name(self) -> str:
+        """The requirement in words."""
+        return name_of(self.kind)
+
+    @property
+    def blocks(self) -> bool:
+        """False if it is met, or unknown and a person does without it."""
+        return self.state == "missing" or (self.state == "unknown" and not self.decisions)
+
+    def as_json(self) -> dict[str, object]:
+        """Return it for the record."""
+        return asdict(self)
+
+
+def name_of(kind: Kind) -> str:
+    """Return a kind of requirement in words."""
+    return _NAMES.get(kind, kind)
+
+
+def requirements(run: Mapping[str, Any]) -> tuple[Requirement, ...]:
+    """Return the requirements that a run has checked, according to its record."""
+    entries = (run.get("inputs") or {}).get("requirements")
+    found = []
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict):
+            kind, evidence, action, url = (str(entry.get(name) or "") for name in ("kind", "evidence", "next", "url"))
+            state: State = entry["state"] if entry.get("state") in ("met", "missing") else "unknown"
+            decisions = tuple(map(str, entry.get("decisions") or ()))
+            running = bool(entry.get("running"))
+            found.append(Requirement(cast(Kind, kind), state, evidence, action, decisions, running, url))
+    return tuple(found)
