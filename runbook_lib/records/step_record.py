@@ -65,9 +65,9 @@ class StepRecord:
         """Add resolved inputs, such as ``digest``, ``base_commit``, ``head_commit`` and ``merge_commit``."""
         self._add("given", values=values)
 
-    def planned_commit(self, parent: str, changes: str) -> None:
+    def planned_commit(self, parent: str, changes: str, kind: str) -> None:
         """Announce a commit before creating it: on ``parent``, with changes that have this fingerprint."""
-        self._planned_commits.append({"parent": parent, "changes": changes})
+        self._planned_commits.append({"parent": parent, "changes": changes, "kind": kind})
         self.add_inputs(planned_commits=self._planned_commits)
 
     def effect(self, kind: str, target: str, before: object, after: object, url: str = "") -> None:

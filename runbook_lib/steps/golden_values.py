@@ -168,7 +168,7 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> push_round.PushOutcome:
                 step.allowed(f"accept {file.file}", file.accepted, file.danger)
         for group in refresh.accepted_groups:
             step.allowed(f"accept {group.id}", group.accepted, refresh.values.verdicts.danger(group))
-        branch_history.make(step, branch, refresh.edits, refresh.message)
+        branch_history.make(step, branch, refresh.edits, refresh.message, "refresh")
     push = push_round.PushOutcome()
     if not bump.tag:  # the branch does not belong to the runbook, which must not push it
         return push

@@ -89,7 +89,7 @@ class RunCi:
         if facts.refused:  # a refused deployment is tied to its commit
             tip = BranchTip(bump.branch, state.branch.start)
             name = "another commit replaces the refused one"
-            conditions.append(Committed(tip, (), _EMPTY_COMMIT_TITLE, name, leaves_machine=True))
+            conditions.append(Committed(tip, (), _EMPTY_COMMIT_TITLE, name, True, "empty"))
             conditions.append(Pushed(tip, bump.remote, state.branch.remote_tip))
         conditions.append(Authorized(key, pull.head_sha, bump.repository.ci.workflow))
         conditions.append(CiPassed(key, state, self.wait))

@@ -29,6 +29,7 @@ from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_plan import plan_commit
+from runbook_lib.world.conditions.commits import CommitKind
 from runbook_lib.world.outside import World
 
 #: More commits than this cannot be reviewed; copy-pr-bot does not trust a branch with 250.
@@ -265,14 +266,14 @@ def _origin(
     return "own" if changes == commit_changes.expected_changes(checkout, parent, plan.edits) else "foreign"
 
 
-def make(step: StepRecord, branch: BumpBranch, edits: Sequence[Edit], message: str) -> str:
+def make(step: StepRecord, branch: BumpBranch, edits: Sequence[Edit], message: str, kind: CommitKind) -> str:
     """Commit the edits on the bump's branch, and return the commit's ID; without edits the commit is empty.
 
     The plan is recorded before the branch moves.  Raises Refused if the branch has moved since it was read.
     """
     tree = tree_with(branch.checkout, branch.start, edits)
     changes = commit_changes.expected_changes(branch.checkout, branch.start, edits)
-    step.planned_commit(branch.start, commit_changes.fingerprint(changes))
+    step.planned_commit(branch.start, commit_changes.fingerprint(changes), kind)
     commit = create_commit(branch.checkout, tree, [branch.start], message)
     advance(step, branch, commit)
     step.report(f"Committed {commit[:10]} on {branch.bump.branch}: {display.count(len(edits), 'file')}.")

@@ -18,7 +18,7 @@ class Journal(Protocol):
     def parent(self) -> str | None:
         """The ID of the run that this one is a step of; None for a run that a person started."""
 
-    def planned_commit(self, parent: str, changes: str) -> None:
+    def planned_commit(self, parent: str, changes: str, kind: str) -> None:
         """Note a commit on ``parent`` with changes that have this fingerprint, before a branch has it."""
 
 
@@ -29,6 +29,7 @@ class World:
     ``folder`` is this run's record, for the logs of long processes; None if nothing is recorded.
     ``made`` are the IDs of the commits made in this run.
     ``published``: this run has pushed something, or opened the pull request, so GitHub may need some seconds.
+    ``refused`` are GitHub's refusals of texts in this run, by the part of the description (``Described``).
     ``branches`` are the bump's branches that were read (``bump_branch.look``), so that each is read once.
     ``sleep`` and ``monotonic`` are the time, in seconds.
     """
@@ -39,6 +40,7 @@ class World:
     records: Path | None = None
     made: set[str] = field(default_factory=set)
     published: bool = False
+    refused: dict[str, str] = field(default_factory=dict)
     branches: dict[str, Any] = field(default_factory=dict)
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic

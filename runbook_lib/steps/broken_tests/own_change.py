@@ -50,7 +50,9 @@ def carry_out(step: StepRecord, survey: QuarantineSurvey) -> SurveyOutcome:
     commit = branch.tip or ""
     if edited:
         step.diff(edits.diff(edited))
-        commit = branch_history.make(step, branch, edited, commit_message(bump.title, issues, survey.reenabled))
+        commit = branch_history.make(
+            step, branch, edited, commit_message(bump.title, issues, survey.reenabled), "quarantine"
+        )
     url = ""
     if not commit:
         step.report("No row changes.")

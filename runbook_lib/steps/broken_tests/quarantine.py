@@ -68,7 +68,7 @@ def carry_out(step: StepRecord, plan: decide.QuarantinePlan) -> QuarantineResult
         step.diff(edits.diff(edited))
         title = bump.quarantine_title if issues else bump.reenable_title
         message = quarantines.commit_message(title, issues, plan.reenabled)
-        branch_history.make(step, run.branch, edited, message)
+        branch_history.make(step, run.branch, edited, message, "quarantine" if issues else "reenable")
         step.report(f"{_changes(len(issues), plan)}.")
         for name in bump.allow & {"whole-row", "unseen-failure"}:
             step.allowed(name, "; ".join(map(str, issues)) or "It was not needed.")

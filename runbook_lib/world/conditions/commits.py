@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from runbook_lib.checks import Check, Evidence
 from runbook_lib.errors import Refused
@@ -11,6 +12,8 @@ from runbook_lib.git.commits import create_commit, merged_tree, move_branch, tre
 from runbook_lib.model import Effect
 from runbook_lib.text.edits import Edit, edited_paths, unapplied
 from runbook_lib.world.outside import World
+
+CommitKind = Literal["pins", "refresh", "quarantine", "reenable", "empty"]
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,17 @@ class BranchTip:
 
 @dataclass(frozen=True)
 class Committed:
-    """The branch has these texts, from one commit of exactly these edits; without edits, a new commit of its tree."""
+    """The branch has these texts, from one commit of exactly these edits; without edits, a new commit of its tree.
+
+    ``kind`` tells later runs what the commit is, apart from its message.
+    """
 
     tip: BranchTip
     edits: tuple[Edit, ...]
     message: str
     name: str = "the branch has the planned contents"
     leaves_machine: bool = False
+    kind: CommitKind = "pins"
 
     @property
     def sentence(self) -> str:
@@ -80,7 +87,8 @@ class Committed:
         """Commit the edits.  Raises Refused if the branch or a file has changed since the plan was made."""
         parent = self.tip.require_known(world)
         tree = tree_with(world.checkout, parent, self.edits)
-        world.journal.planned_commit(parent, fingerprint(expected_changes(world.checkout, parent, self.edits)))
+        changes = fingerprint(expected_changes(world.checkout, parent, self.edits))
+        world.journal.planned_commit(parent, changes, self.kind)
         return self.tip.advance(world, create_commit(world.checkout, tree, [parent], self.message))
 
 

@@ -11,7 +11,7 @@ from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.copy_pr_bot import command, commands
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Pull
-from runbook_lib.errors import CannotTell
+from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.model import Effect
 from runbook_lib.text.sections import compose_body
 from runbook_lib.world.outside import World
@@ -95,7 +95,10 @@ class PullOpen:
 
 @dataclass(frozen=True)
 class Described:
-    """The description has this part, with its markers (``text.sections``)."""
+    """The description has this part, with its markers (``text.sections``).
+
+    A refusal of a section is a warning: the work that it describes is done, and the next run tries again.
+    """
 
     key: PullKey
     part: str
@@ -108,8 +111,10 @@ class Described:
         name, pull = "the description is current", self.key.find(world.forge)
         if pull is None:
             return Check(name, "failed", "No pull request is open yet.")
+        if self.section in world.refused:
+            return Check(name, "skipped", world.refused[self.section])
         try:
-            body = self._body(world.forge, pull)
+            body = self._body(world, pull)
         except CannotTell as error:
             return Check(name, "skipped", str(error))
         return Check.of(name, body == pull.body, f"#{pull.number}.")
@@ -117,12 +122,22 @@ class Described:
     def make_true(self, world: World) -> Sequence[Effect]:
         """Replace our part, and nothing else."""
         pull = self.key.require(world.forge)
-        body = self._body(world.forge, pull)
-        world.forge.update_pull(pull.number, body)
+        body = self._body(world, pull)
+        try:
+            world.forge.update_pull(pull.number, body)
+        except RunbookError as error:
+            if not self.section:
+                raise
+            world.refused[self.section] = str(error)
+            return []
         return [Effect("pull request", f"#{pull.number} text", pull.body, body, pull.url)]
 
-    def _body(self, github: GitHub, pull: Pull) -> str:
-        return github.public(compose_body(pull.body, self.part, self.section))
+    def text(self, world: World) -> str:
+        """Return our part."""
+        return self.part
+
+    def _body(self, world: World, pull: Pull) -> str:
+        return world.forge.public(compose_body(pull.body, self.text(world), self.section))
 
 
 @dataclass(frozen=True)
