@@ -74,6 +74,7 @@ class Plan(Generic[W]):
     ``waiting`` says for what the step waits once the conditions hold: CI, a maintainer, a person's decision.  ``done``
     is the outcome if it waits for nothing.  ``checks`` are judged from what was seen, and need no action.
     ``on_branch``: the conditions build on the bump's branch or publish it, so its commits are reviewed first.
+    ``only_reads``: the step never changes anything, so even its preview may wait for something.
     """
 
     done: Outcome
@@ -84,3 +85,4 @@ class Plan(Generic[W]):
     checks: tuple[Check, ...] = ()
     evidence: Evidence = field(default_factory=Evidence)
     on_branch: bool = True
+    only_reads: bool = False

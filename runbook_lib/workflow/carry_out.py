@@ -137,7 +137,7 @@ def _conclude(step: StepRecord, plan: Plan[World], results: Sequence[Result]) ->
         waiting = _waiting(waits[0])
     if waiting is None:
         step.done(plan.done.sentence, plan.done.next)
-    elif bump.apply:
+    elif bump.apply or plan.only_reads:
         step.waiting(waiting.sentence, waiting.next)
     else:
         step.done(f"Preview: {waiting.sentence}.", waiting.next)

@@ -10,6 +10,7 @@ import pytest
 from bumping import BRANCH, REPOSITORY, World, bump_to, git, world
 from hypothesis import given
 from hypothesis import strategies as st
+from IPython.display import display
 from test_golden_values import step05
 
 from runbook_lib.bump import Bump
@@ -19,8 +20,9 @@ from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins.sites import PinnedImage
 from runbook_lib.recipes.quarantine import quarantined_rows
 from runbook_lib.steps.after_merge import base_ci, report, uncovered
-from runbook_lib.steps.after_merge.report import AfterMerge
-from runbook_lib.workflow import bump_branch
+from runbook_lib.steps.after_merge.report import AfterMerge, MergeFacts
+from runbook_lib.workflow.carry_out import carry_out
+from runbook_lib.world.outside import World as Outside
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
 REPO = "owner/name"
@@ -95,14 +97,14 @@ def at(tmp_path: Path) -> Iterator[World]:
         yield made
 
 
-def look(at: World, refs: str = "", *, token: bool = True, **parameters: Any) -> AfterMerge:
-    """Step 8, as its notebook runs it."""
-    bump = bump_to(**parameters) if parameters.get("tag", "26.04-py3") else Bump.parse()
-    step = at.step(bump)
-    found = report.look(bump_branch.find(at.checkout, bump), at.github() if token else None, refs)
-    assert found.show().text
-    report.conclude(step, found)
-    step.raise_if_failed()
+def look(at: World, refs: str = "", *, token: bool = True, **parameters: Any) -> MergeFacts:
+    """Run step 8 as its notebook does, and return what it found."""
+    bump = bump_to(mode="preview", **parameters)
+    step, record = AfterMerge(refs), at.step(bump)
+    outside = Outside(at.checkout, at.github() if token else None, record)
+    found = step.look(outside, bump)
+    carry_out(record, step.plan(found, bump), outside, display)
+    record.raise_if_failed()
     return found
 
 

@@ -7,12 +7,12 @@ image, and quarantined tests with the states of their issues.
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
-from runbook_lib.checks import Check
+from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import CannotTell
 from runbook_lib.git import blobs, commit_changes
@@ -20,21 +20,22 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import ImageRef, Tag
+from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.check import PinVerdict, check_pins
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.steps.after_merge import base_ci, uncovered
-from runbook_lib.workflow import bump_plan
+from runbook_lib.workflow import bump_branch, bump_plan
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.quarantines import issue_states
+from runbook_lib.world.outside import World
 
 _Rows = Sequence[dict[str, object]]
 
 
 @dataclass(frozen=True)
-class AfterMerge:
+class MergeFacts:
     """The state after a merge; ``merged`` is its commit, empty before the merge and without a tag."""
 
     branch: BumpBranch
@@ -55,48 +56,93 @@ class AfterMerge:
             return f"{bump.base} has named {bump.tag} since {self.merged[:10]}."
         return f"{bump.base} does not name {bump.tag} yet: 07-sync-check and the merge are still to come."
 
-    def show(self) -> display.View:
-        """Return all parts as tables."""
-        bump, view = self.branch.bump, display.note(self.sentence)
-        if self.merged:
-            runs = display.rows(self.runs, CI="ci", state="state", found="detail", next="next")
-            view += display.note(f"Both CIs on {bump.base}:") + display.table(runs)
-        if self.merged and bump.repository.tests.golden:
-            view += display.note("Golden files that the pull request's run did and did not cover:")
-            view += display.table(self.uncovered, empty="There are no golden files for this image type.")
-        view += display.note("Other branches, by their pins, as last fetched:")
-        view += display.table(self.branches, empty="None.")
-        view += display.note(f"Quarantined tests on {bump.base}:")
-        view += display.table(self.quarantines, empty="None.")
-        return view + display.notes(self.notes, title="Also")
 
+@dataclass(frozen=True)
+class AfterMerge:
+    """The step; ``refs`` are branches or patterns separated by spaces or commas.
 
-def look(branch: BumpBranch, github: GitHub | None, refs: str = "") -> AfterMerge:
-    """Query everything that may remain after the merge.
-
-    ``refs`` are branches or patterns separated by spaces or commas, by default the repository's own (`dev
-    core_r*`).  A part that GitHub or GitLab cannot answer says so.  Raises CannotTell for refs that match no branch.
+    By default they are the repository's own (`dev core_r*`).
     """
-    bump, checkout = branch.bump, branch.checkout
-    branches, note = branch_rows(branch, refs)
-    files = commit_changes.list_files(checkout, branch.base_commit, FOLDER, recipes.FOLDER)
-    recipe_paths = [path for path in files if path.startswith(recipes.FOLDER) and path.endswith((".yaml", ".yml"))]
-    texts = checkout.read(recipe_paths, branch.base_commit)
-    quarantined, unreadable = quarantine.quarantined_rows(texts, checkout.repository())
-    quarantines = _quarantine_rows(quarantined, bump, github)
-    notes = [*branch.warnings, *filter(None, [note]), *unreadable]
-    if not bump_plan.base_has_tag(branch):
-        return AfterMerge(branch, branches=branches, quarantines=quarantines, notes=tuple(notes))
-    merge = base_ci.merge_commit(branch)
-    commits = base_ci.commits_since(branch, merge)
-    runs = [base_ci.github_run(bump, github, commits)]
-    if not bump.repository.inapplicable(notebooks.GITLAB_PIN):
-        runs.append(base_ci.gitlab_run(commits))
-    missing: _Rows = ()
-    if bump.repository.tests.golden:
-        missing, problem = uncovered.uncovered_rows(branch, github, files, texts, pipeline=runs[-1].pipeline)
-        notes += filter(None, [problem])
-    return AfterMerge(branch, merge, tuple(runs), missing, branches, quarantines, tuple(notes))
+
+    refs: str = ""
+
+    def look(self, world: World, bump: Bump) -> MergeFacts:
+        """Query everything that may remain after the merge.
+
+        A part that GitHub or GitLab cannot answer says so.  Raises CannotTell for refs that match no branch.
+        """
+        branch, github, checkout = bump_branch.look(world, bump), world.github, world.checkout
+        branches, note = branch_rows(branch, self.refs)
+        files = commit_changes.list_files(checkout, branch.base_commit, FOLDER, recipes.FOLDER)
+        recipe_paths = [path for path in files if path.startswith(recipes.FOLDER) and path.endswith((".yaml", ".yml"))]
+        texts = checkout.read(recipe_paths, branch.base_commit)
+        quarantined, unreadable = quarantine.quarantined_rows(texts, checkout.repository())
+        quarantines = _quarantine_rows(quarantined, bump, github)
+        notes = [*branch.warnings, *filter(None, [note]), *unreadable]
+        if not bump_plan.base_has_tag(branch):
+            return MergeFacts(branch, branches=branches, quarantines=quarantines, notes=tuple(notes))
+        merge = base_ci.merge_commit(branch)
+        commits = base_ci.commits_since(branch, merge)
+        runs = [base_ci.github_run(bump, github, commits)]
+        if not bump.repository.inapplicable(notebooks.GITLAB_PIN):
+            runs.append(base_ci.gitlab_run(commits))
+        missing: _Rows = ()
+        if bump.repository.tests.golden:
+            missing, problem = uncovered.uncovered_rows(branch, github, files, texts, pipeline=runs[-1].pipeline)
+            notes += filter(None, [problem])
+        return MergeFacts(branch, merge, tuple(runs), missing, branches, quarantines, tuple(notes))
+
+    def plan(self, facts: MergeFacts, bump: Bump) -> Plan[World]:
+        """Return the remaining work.  None of it makes the run fail, because people must do it."""
+        tables = {"branches": facts.branches, "quarantines": facts.quarantines}
+        inputs = {"base_commit": facts.branch.base_commit, "merge_commit": facts.merged or None}
+        plan: Plan[World] = Plan(
+            _done(facts), tuple(_shown(facts)), evidence=Evidence(inputs, tables=tables, warnings=facts.notes),
+            only_reads=True,
+        )  # fmt: skip
+        if not facts.merged:
+            return plan
+        names = {run: f"CI of {bump.base} on {run.ci}" for run in facts.runs}
+        waiting = None
+        if under_way := [run for run in facts.runs if run.state == "waiting"]:
+            sentence = f"waiting for {names[under_way[0]]}: {under_way[0].detail}"
+            waiting = Outcome(sentence, under_way[0].next)
+        evidence = replace(
+            plan.evidence, tables={**tables, "not covered": facts.uncovered},
+            links={names[run]: run.url for run in facts.runs},
+        )  # fmt: skip
+        checks = (
+            Check.of(names[run], run.state == "passed", f"{run.state}: {run.detail}", "skipped") for run in facts.runs
+        )
+        return replace(plan, waiting=waiting, checks=tuple(checks), evidence=evidence)
+
+
+def _done(facts: MergeFacts) -> Outcome:
+    """Return the outcome if no CI is waited for: what remains, and the first command for it."""
+    remaining = _remaining(facts)
+    if facts.branch.bump.tag is None:
+        return Outcome(f"No tag was given: {remaining}.", "Run again with the tag of a bump, such as -r tag 26.04-py3.")
+    if not facts.merged:
+        return Outcome(facts.sentence, notebooks.SYNC_CHECK)
+    states = "; ".join(f"{run.ci}: {run.state}" for run in facts.runs)
+    commands = [run.next for run in facts.runs if run.state == "failed"]
+    commands += [str(row["next"]) for row in facts.branches if row["state"] == "older"]
+    return Outcome(f"{facts.sentence} {states}; {remaining}.", next(iter(commands), ""))
+
+
+def _shown(facts: MergeFacts) -> Iterator[display.View]:
+    """Yield all parts as tables."""
+    bump = facts.branch.bump
+    yield display.note(facts.sentence)
+    if facts.merged:
+        runs = display.rows(facts.runs, CI="ci", state="state", found="detail", next="next")
+        yield display.note(f"Both CIs on {bump.base}:") + display.table(runs)
+    if facts.merged and bump.repository.tests.golden:
+        yield display.note("Golden files that the pull request's run did and did not cover:")
+        yield display.table(facts.uncovered, empty="There are no golden files for this image type.")
+    yield display.note("Other branches, by their pins, as last fetched:") + display.table(facts.branches, empty="None.")
+    quarantines = display.table(facts.quarantines, empty="None.")
+    yield display.note(f"Quarantined tests on {bump.base}:") + quarantines + display.notes(facts.notes, title="Also")
 
 
 def _quarantine_rows(quarantined: Sequence[quarantine.QuarantinedRow], bump: Bump, github: GitHub | None) -> _Rows:
@@ -124,43 +170,14 @@ def _next(entry: quarantine.QuarantinedRow, state: str, bump: Bump) -> str:
     return ""
 
 
-def conclude(step: StepRecord, state: AfterMerge) -> display.View:
-    """Record the remaining work.  None of it makes the run fail, because people must do it."""
-    bump, runs, remaining = state.branch.bump, state.runs, _remaining(state)
-    step.warn(*state.notes)
-    step.add_inputs(base_commit=state.branch.base_commit, merge_commit=state.merged or None)
-    step.table("branches", state.branches)
-    step.table("quarantines", state.quarantines)
-    if bump.tag is None:
-        step.done(f"No tag was given: {remaining}.", "Run again with the tag of a bump, such as -r tag 26.04-py3.")
-        return display.note(remaining)
-    if not state.merged:
-        step.done(state.sentence, notebooks.SYNC_CHECK)
-        return display.note(state.sentence)
-    step.table("not covered", state.uncovered)
-    for run in runs:
-        name = f"CI of {bump.base} on {run.ci}"
-        step.check(Check.of(name, run.state == "passed", f"{run.state}: {run.detail}", "skipped"))
-        step.link(name, run.url)
-    states = "; ".join(f"{run.ci}: {run.state}" for run in runs)
-    sentence = f"{state.sentence} {states}; {remaining}."
-    if waiting := [run for run in runs if run.state == "waiting"]:
-        step.waiting(f"waiting for CI of {bump.base} on {waiting[0].ci}: {waiting[0].detail}", waiting[0].next)
-    else:
-        commands = [run.next for run in runs if run.state == "failed"]
-        commands += [str(row["next"]) for row in state.branches if row["state"] == "older"]
-        step.done(sentence, next(iter(commands), ""))
-    return display.note(sentence)
-
-
-def _remaining(state: AfterMerge) -> str:
+def _remaining(facts: MergeFacts) -> str:
     """Return the numbers of other branches and of quarantined rows, in words."""
-    issue_states = Counter(str(row["state"]) for row in state.quarantines)
-    branches = {row["branch"] for row in state.branches}
-    older = {row["branch"] for row in state.branches if row["state"] == "older"}
-    rows = display.count(len(state.quarantines), "quarantined row")
+    issue_states = Counter(str(row["state"]) for row in facts.quarantines)
+    branches = {row["branch"] for row in facts.branches}
+    older = {row["branch"] for row in facts.branches if row["state"] == "older"}
+    rows = display.count(len(facts.quarantines), "quarantined row")
     counts = [f"{len(branches)} other branches", f"{rows} of recipes"]
-    if state.branch.bump.tag:
+    if facts.branch.bump.tag:
         counts[0] = f"{len(older)} of {len(branches)} other branches on an older image"
     if closed := issue_states["closed"]:
         counts.append(f"{closed} of them with a closed issue")
@@ -172,7 +189,7 @@ def _remaining(state: AfterMerge) -> str:
 def branch_rows(branch: BumpBranch, refs: str) -> tuple[list[dict[str, object]], str]:
     """Return each branch as last fetched, with its image, state and next command, and a note about those without pins.
 
-    ``refs`` as in ``look``.  Raises CannotTell for refs that match no branch.
+    ``refs`` as in ``AfterMerge``.  Raises CannotTell for refs that match no branch.
     """
     bump, checkout, sites = branch.bump, branch.checkout, branch.bump.repository.sites
     refs_by_name = _matching(checkout, bump, branch.base_remote, refs)
