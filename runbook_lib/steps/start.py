@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -9,12 +10,15 @@ from IPython.display import display as display_output
 from IPython.display import update_display
 
 from runbook_lib import display, notebooks
+from runbook_lib.bump import Bump
+from runbook_lib.checks import Evidence
+from runbook_lib.model import Outcome, Plan
 from runbook_lib.records import archive, cards, run_view
 from runbook_lib.records.pages.html import link
 from runbook_lib.records.status import BumpStatus
-from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import session
 from runbook_lib.system.clock import ago
+from runbook_lib.world.outside import World
 
 #: The steps of a bump, as named on the board.
 _NAMES = ("preflight", "GitHub pin", "GitLab pin", "pull request", "CI", "golden values", "broken tests", "in sync")
@@ -52,22 +56,34 @@ def board(audit: str) -> display.View:
     return shown
 
 
-def conclude(step: StepRecord, audit: str) -> None:
-    """Record the board."""
-    rows = []
-    for bump in _bumps(audit):
-        rows.append({"bump": title(bump), "state": bump.state, "what": bump.sentence, "next": bump.next})
-    step.table("bumps", rows)
-    in_flight = [f"{title(bump)} is {bump.state}" for bump in bumps_in_flight(audit)]
-    if session.interactive():  # this text stays as it is while the board changes
-        step.done("The board above shows the bumps in flight.")
-        return
-    step.done(f"In flight: {'; '.join(in_flight)}." if in_flight else "No bump is in flight.")
+@dataclass(frozen=True)
+class BoardFacts:
+    """The bumps on the board, and whether it is the one in JupyterLab, which changes while it is shown."""
+
+    bumps: tuple[BumpStatus, ...]
+    interactive: bool
 
 
-def bumps_in_flight(audit: str) -> list[BumpStatus]:
-    """Return the bumps that the board shows with their steps."""
-    return [bump for bump in _bumps(audit) if bump.is_in_flight]
+@dataclass(frozen=True)
+class Start:
+    """The step that records the board; ``audit`` is the notebook's parameter."""
+
+    audit: str = ""
+
+    def look(self, world: World, bump: Bump) -> BoardFacts:
+        """Read the archive."""
+        return BoardFacts(tuple(_bumps(self.audit)), session.interactive())
+
+    def plan(self, facts: BoardFacts, bump: Bump) -> Plan[World]:
+        """Return the bumps in flight as the outcome."""
+        rows = [
+            {"bump": title(bump), "state": bump.state, "what": bump.sentence, "next": bump.next} for bump in facts.bumps
+        ]
+        in_flight = [f"{title(bump)} is {bump.state}" for bump in facts.bumps if bump.is_in_flight]
+        sentence = f"In flight: {'; '.join(in_flight)}." if in_flight else "No bump is in flight."
+        if facts.interactive:  # this text stays as it is while the board changes
+            sentence = "The board above shows the bumps in flight."
+        return Plan(Outcome(sentence), evidence=Evidence(tables={"bumps": rows}), only_reads=True)
 
 
 def _bumps(audit: str) -> list[BumpStatus]:

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from archives import READY, record, words
 
+from runbook_lib.bump import Bump
+from runbook_lib.records import archive
 from runbook_lib.steps import start
 
 CHECK = {"name": "x", "status": "passed", "detail": ""}
@@ -46,3 +48,13 @@ def test_a_bump_that_is_ready_leads_to_the_last_notebook(tmp_path: Path) -> None
     shown = start.board(str(tmp_path / "audit")).html
     assert "1 ready to merge" in shown
     assert 'href="08-after-merge.ipynb"' in shown
+
+
+def test_the_record_names_the_bumps_in_flight(tmp_path: Path) -> None:
+    record(tmp_path / "audit", "04-run-ci", "waiting", "Why.", checks=[CHECK])
+    step = start.Start(str(tmp_path / "audit"))
+    (bump,) = archive.status(tmp_path / "audit")
+    for interactive, expected in ((False, "In flight: o/r main dev 26.04-py3 is waiting."), (True, "The board above")):
+        planned = step.plan(start.BoardFacts((bump,), interactive), Bump.parse())
+        assert planned.done.sentence.startswith(expected)
+        assert [row["state"] for row in planned.evidence.tables["bumps"]] == ["waiting"]
