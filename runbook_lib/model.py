@@ -68,6 +68,17 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Round:
+    """What a step leaves of the newest CI run: the failed tests that nobody has decided.
+
+    ``commits``: the step's plan has a commit in response, which a preview does not make.
+    """
+
+    undecided: tuple[str, ...] = ()
+    commits: bool = False
+
+
+@dataclass(frozen=True)
 class Plan(Generic[W]):
     """``conditions`` are in order: each is made true only if those before it hold.
 
@@ -75,6 +86,7 @@ class Plan(Generic[W]):
     is the outcome if it waits for nothing.  ``checks`` are judged from what was seen, and need no action.
     ``on_branch``: the conditions build on the bump's branch or publish it, so its commits are reviewed first.
     ``only_reads``: the step never changes anything, so even its preview may wait for something.
+    ``round`` is for the push of a round, which follows in the same notebook.
     """
 
     done: Outcome
@@ -86,3 +98,4 @@ class Plan(Generic[W]):
     evidence: Evidence = field(default_factory=Evidence)
     on_branch: bool = True
     only_reads: bool = False
+    round: Round | None = None

@@ -114,29 +114,40 @@ class World:
     def effects(self) -> list[str]:
         return [entry["effect"] for entry in self.said("effect")]
 
+    def conditions(self) -> dict[str, dict[str, Any]]:
+        """What became of each condition of the last run, by its sentence."""
+        kept = [entry["values"]["conditions"] for entry in self.said("given") if "conditions" in entry["values"]]
+        return {str(each["sentence"]): each for each in (kept or [[]])[-1]}
+
     def checks(self) -> dict[str, str]:
         return {entry["name"]: entry["status"] for entry in self.said("check")}
 
     def open_pr(self, token: str = "practice-token", **parameters: Any) -> Opened:
         """Step 3, as its notebook runs it."""
-        bump = self.run(open_pr, token, **parameters)
+        bump = self.run(open_pr, token=token, **parameters)
         numbers = [entry["values"].get("pull_request") for entry in self.said("given")]
         number = next(filter(None, numbers), None)
         commit = self.checkout.branch_tip(bump.branch) if bump.tag else None
         return Opened(commit, self.github().pull(number) if number else None)
 
-    def run(self, step: Step[Any], token: str = "practice-token", **parameters: Any) -> Bump:
-        """Run a step as its notebook does; the clock moves on while it sleeps."""
+    def run(self, *steps: Step[Any], token: str = "practice-token", **parameters: Any) -> Bump:
+        """Run steps as their notebook does."""
         bump = bump_to(**parameters)
+        run = self.context(bump, token)
+        with patch.object(bump_plan, "plan_bump", _plan_without_registry):
+            for step in steps:
+                run.step(step)
+        run.close()
+        return bump
+
+    def context(self, bump: Bump, token: str = "practice-token") -> Context:
+        """Begin a run of a notebook; the clock moves on while it sleeps."""
         run = Context(bump, self.checkout, self.step(bump))
         run.__dict__["forge"] = self.github(token)
         run.__dict__["world"] = Outside(
             self.checkout, run.forge, run.record, run.record.records, sleep=self._sleep, monotonic=lambda: self.now[0]
         )
-        with patch.object(bump_plan, "plan_bump", _plan_without_registry):
-            run.step(step)
-        run.close()
-        return bump
+        return run
 
     def _sleep(self, seconds: float) -> None:
         self.now[0] += seconds

@@ -48,6 +48,12 @@ class StepRecord:
         self.folder = folder
         #: The bump's folder in the archive, with the records of all its runs.
         self.records = folder.parent if folder else records
+        #: True once the run has reported that it waits.
+        self.waits = False
+        #: The sentence that it has ended with so far.
+        self.outcome = ""
+        self._previews: list[str] = []
+        self._conditions: list[Mapping[str, object]] = []
         self._planned_commits: list[dict[str, str]] = []
         self._redactor = Redactor(os.environ)
         self._checks: list[Check] = []
@@ -64,6 +70,11 @@ class StepRecord:
     def add_inputs(self, **values: object) -> None:
         """Add resolved inputs, such as ``digest``, ``base_commit``, ``head_commit`` and ``merge_commit``."""
         self._add("given", values=values)
+
+    def add_conditions(self, conditions: Iterable[Mapping[str, object]]) -> None:
+        """Add what became of the conditions of a step's plan."""
+        self._conditions += conditions
+        self.add_inputs(conditions=self._conditions)
 
     def planned_commit(self, parent: str, changes: str, kind: str) -> None:
         """Announce a commit before creating it: on ``parent``, with changes that have this fingerprint."""
@@ -154,10 +165,17 @@ class StepRecord:
 
     def waiting(self, sentence: str, next: str = "") -> None:
         """Report that the step is waiting: what for, and the command or action that continues it."""
+        self.waits = True
         self._add("waiting", sentence=sentence, next=next)
+
+    def preview(self, sentence: str, next: str = "") -> None:
+        """Report what a step would do, or for what it would wait, after those before it in the same run."""
+        self._previews.append(sentence)
+        self.done(f"Preview: {'; '.join(self._previews)}.", next)
 
     def done(self, sentence: str, next: str = "") -> None:
         """Report a completed run: the work that was done now, was done before, or would be done."""
+        self.outcome = sentence
         self._add("done", sentence=sentence, next=next)
 
     def show(self) -> "View":

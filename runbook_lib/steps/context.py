@@ -49,13 +49,13 @@ class Step(Protocol[F]):
 
 @dataclass(frozen=True)
 class Context:
-    """One run of a notebook.  Its branch, plan and forge are read once, when they are first needed."""
+    """One run of a notebook.  Its branch, plan and forge are read when they are first needed."""
 
     bump: Bump
     checkout: Checkout
     record: StepRecord
 
-    @cached_property
+    @property
     def branch(self) -> bump_branch.BumpBranch:
         """The bump's branch and its base.  Raises RunbookError like ``bump_branch.find``."""
         return bump_branch.look(self.world, self.bump)

@@ -13,6 +13,7 @@ from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.golden.form import STOPPED, Judgement
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.shifts import Group
+from runbook_lib.model import Round
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command, review
 from runbook_lib.text import edits
@@ -152,14 +153,17 @@ def plan(values: GoldenComparison) -> RefreshPlan:
     return RefreshPlan(values, tuple(refreshed), verdicts)
 
 
-def carry_out(step: StepRecord, refresh: RefreshPlan) -> push_round.PushOutcome:
-    """With ``apply`` write and commit the values; with ``publish`` push the round, authorize CI and notify reviewers.
+def carry_out(step: StepRecord, refresh: RefreshPlan) -> Round | None:
+    """With ``apply`` write and commit the values; with ``publish`` notify reviewers.  Return what is left of the round.
 
     Raises Refused if somebody else's changes are in the way.
     """
     state, branch, bump = refresh.run.pull_request, refresh.run.branch, refresh.run.bump
+    answers: Round | None = Round(refresh.values.undecided, bool(refresh.edits))
+    if refresh.run.source is None or not bump.tag or refresh.run.older:
+        answers = None  # the branch does not belong to the runbook, or an older run says nothing about the newest one
     if not bump.apply or refresh.run.source is None:
-        return push_round.PushOutcome()
+        return answers
     if bump.tag and refresh.edits:
         push_round.require_own_branch(state)
     if refresh.edits:
@@ -169,17 +173,12 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> push_round.PushOutcome:
         for group in refresh.accepted_groups:
             step.allowed(f"accept {group.id}", group.accepted, refresh.values.verdicts.danger(group))
         branch_history.make(step, branch, refresh.edits, refresh.message, "refresh")
-    push = push_round.PushOutcome()
-    if not bump.tag:  # the branch does not belong to the runbook, which must not push it
-        return push
-    if not refresh.run.older:  # an older run says nothing about the newest run's failures
-        push = push_round.push_answers(step, state, refresh.values.undecided, last=False)
-    if refresh.verdicts.judgements:
+    if bump.tag and refresh.verdicts.judgements:
         push_round.update_body(step, state, refresh.text, "golden-values")
-    return push
+    return answers
 
 
-def verify(step: StepRecord, refresh: RefreshPlan, push: push_round.PushOutcome) -> display.View:
+def verify(step: StepRecord, refresh: RefreshPlan) -> display.View:
     """Read the branch again, and record the checks, the values held back and the outcome."""
     values, run = refresh.values, refresh.run
     step.warn(*run.branch.warnings, *values.warnings)
@@ -198,7 +197,7 @@ def verify(step: StepRecord, refresh: RefreshPlan, push: push_round.PushOutcome)
     if sum(len(edit.after) for edit in refresh.edits) < 100_000:
         step.diff(edits.diff(refresh.edits))
     golden_decisions.request(step, refresh.values, refresh.waiting, refresh.stopped)
-    _conclude(step, refresh, push)
+    _conclude(step, refresh)
     return display.note("The record below lists the checks.")
 
 
@@ -223,7 +222,7 @@ def _checks(refresh: RefreshPlan) -> list[Check]:
     return [check, Check.of(exact, not differing, detail)]
 
 
-def _conclude(step: StepRecord, refresh: RefreshPlan, push: push_round.PushOutcome) -> None:
+def _conclude(step: StepRecord, refresh: RefreshPlan) -> None:
     run, bump, undecided = refresh.run, refresh.run.bump, refresh.values.undecided
     files = display.count(len(refresh.edits), "golden file")
     if run.conclude_without_run(step, "Nothing to refresh") or run.source is None:
@@ -232,21 +231,17 @@ def _conclude(step: StepRecord, refresh: RefreshPlan, push: push_round.PushOutco
         step.waiting(f"waiting for a run with values: {run.source.unusable}", notebooks.BROKEN_TESTS)
     elif not bump.apply:
         _plan_effects(step, refresh, files)
-        sentence = f"Preview: would refresh {files}"
+        sentence = f"would refresh {files}"
         if refresh.stopped:
             sentence += f", and hold back {len(refresh.stopped)}"
         if refresh.waiting:
             sentence += f", and wait for {display.count(len(refresh.waiting), 'decision')} about many files"
-        step.done(f"{sentence}.{refresh.unconfirmed}", command(step.name, bump, apply=True))
+        step.preview(f"{sentence}{refresh.unconfirmed}", command(step.name, bump, apply=True))
     elif refresh.stopped or refresh.waiting:
-        _wait_for_decision(step, refresh, push)
-    elif push.waiting:
-        step.waiting(push.waiting, push.next)
+        _wait_for_decision(step, refresh)
     elif undecided and bump.tag:
         sentence = "waiting for a person: golden values do not explain why these failed"
         step.waiting(f"{sentence}: {', '.join(undecided[:6])}", notebooks.BROKEN_TESTS)
-    elif push.commit:
-        step.done(f"Refreshed {files}; {push.commit[:10]} is pushed, and CI is authorized for it.", notebooks.RUN_CI)
     elif refresh.edits:
         push_command = f"git -C {shlex.quote(str(run.branch.checkout.path))} push {bump.remote} {bump.branch}"
         step.done(f"Refreshed {files} on {bump.branch}.", "" if bump.tag else push_command)
@@ -254,7 +249,7 @@ def _conclude(step: StepRecord, refresh: RefreshPlan, push: push_round.PushOutco
         step.done("Already done: the branch has all golden values of this run.")
 
 
-def _wait_for_decision(step: StepRecord, refresh: RefreshPlan, push: push_round.PushOutcome) -> None:
+def _wait_for_decision(step: StepRecord, refresh: RefreshPlan) -> None:
     reasons = [group.sentence for group in refresh.waiting]
     if refresh.stopped:
         names = display.first_names([file.file for file in refresh.stopped], 4)
@@ -265,8 +260,6 @@ def _wait_for_decision(step: StepRecord, refresh: RefreshPlan, push: push_round.
     sentence = f"waiting for a person: {'; '.join(reasons)}"
     if refresh.unconfirmed:
         sentence += f".{refresh.unconfirmed}"
-    if push.waiting:
-        fix = f"{fix} {push.next}"
     if refresh.run.bump.tag:  # it asks for those on broken tests too
         fix = f"Make the decisions: {review(refresh.run.bump)}"
     step.waiting(sentence, fix)
@@ -278,11 +271,3 @@ def _plan_effects(step: StepRecord, refresh: RefreshPlan, files: str) -> None:
         step.would(f"accept {danger}")
     if refresh.edits:
         step.would(f"refresh {files} in one commit on branch {refresh.run.bump.branch}")
-    if refresh.run.older or not refresh.run.bump.tag:
-        return
-    if not refresh.edits and not push_round.has_unpushed_answers(refresh.run.pull_request):
-        return
-    if refresh.edits and not refresh.values.undecided:
-        step.would("push that commit, and authorize CI for it", publish=True)
-    else:
-        step.would(push_round.PUSH, publish=True)

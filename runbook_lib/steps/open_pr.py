@@ -115,7 +115,7 @@ def _own_conditions(facts: PullFacts) -> tuple[Condition[World], ...]:
         message = bump_plan.commit_message(bump, proposal.remaining)
         conditions.append(Committed(tip, proposal.remaining.edits, message, _COMPLETE))
     if not facts.awaits_round:
-        conditions.append(Pushed(tip, bump.remote, facts.remote_tip))
+        conditions.append(Pushed(tip, bump.remote, facts.remote_tip, follows=bool(conditions)))
     conditions.append(PullOpen(key, bump.remote, bump.title, "" if proposal.pull else proposal.body))
     conditions.append(Described(key, proposal.part))
     conditions.append(Labelled(key, *bump.labels))

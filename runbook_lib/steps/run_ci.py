@@ -86,12 +86,14 @@ class RunCi:
         state, bump = facts.state, facts.state.bump
         key = PullKey(f"{pull.head_owner}:{pull.head_ref}", pull.base_ref)
         conditions: list[Condition[World]] = []
+        head = pull.head_sha
         if facts.refused:  # a refused deployment is tied to its commit
             tip = BranchTip(bump.branch, state.branch.start)
             name = "another commit replaces the refused one"
             conditions.append(Committed(tip, (), _EMPTY_COMMIT_TITLE, name, True, "empty"))
-            conditions.append(Pushed(tip, bump.remote, state.branch.remote_tip))
-        conditions.append(Authorized(key, pull.head_sha, bump.repository.ci.workflow))
+            conditions.append(Pushed(tip, bump.remote, state.branch.remote_tip, follows=True))
+            head = ""
+        conditions.append(Authorized(key, head, bump.repository.ci.workflow))
         conditions.append(CiPassed(key, state, self.wait))
         return tuple(conditions)
 

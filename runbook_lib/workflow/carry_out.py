@@ -58,7 +58,8 @@ def carry_out(
     for result in results:
         for found in result.check.evidence.shown:
             show(found)
-    step.add_inputs(conditions=[result.as_json() for result in results])
+    step.add_conditions([result.as_json() for result in results])
+    world.round = plan.round
     for result in results:
         step.check(_recorded(result))
         if result.check.status == "skipped":
@@ -119,28 +120,40 @@ def _recorded(result: Result) -> Check:
 
 
 def _conclude(step: StepRecord, plan: Plan[World], results: Sequence[Result]) -> None:
-    """Record the outcome: what would be done, for what the step waits, or that it is done."""
+    """Record the outcome: what would be done, for what the step waits, or that it is done.
+
+    Of several steps in one notebook the first that waits gives the outcome.
+    """
     bump = step.bump
     would = [result.condition for result in results if result.state == "would be made"]
     waits = [result for result in results if result.state == "waits"]
     for condition in would:
         step.would(condition.sentence, publish=condition.leaves_machine)
-    if would and not bump.apply:
-        sentence = f"Preview: would {'; '.join(each.sentence for each in would)}."
-        step.done(sentence, command(step.name, bump, apply=True, publish=True))
-        return
+    if waits and not bump.apply:
+        for result in results[results.index(waits[0]) + 1 :]:
+            if result.condition.leaves_machine:
+                sentence = f"{result.condition.sentence} (after: {waits[0].condition.sentence})"
+                step.would(sentence, publish=True)
     waiting = plan.waiting
+    if would and not bump.apply:
+        sentence = f"would {'; '.join(each.sentence for each in would)}"
+        if waiting:
+            sentence += f"; {waiting.sentence}"
+        step.preview(sentence, command(step.name, bump, apply=True, publish=True))
+        return
     if would and (not waits or results.index(waits[0]) > [result.state for result in results].index("would be made")):
         sentence = f"waiting for publish, which would {'; '.join(each.sentence for each in would)}"
         waiting = Outcome(sentence, command(step.name, bump, apply=True, publish=True))
     elif waits:
         waiting = _waiting(waits[0])
-    if waiting is None:
-        step.done(plan.done.sentence, plan.done.next)
-    elif bump.apply or plan.only_reads:
+    if step.waits:
+        return
+    if waiting is None and plan.done.sentence:
+        step.done(f"{step.outcome} {plan.done.sentence}".lstrip(), plan.done.next)
+    elif waiting and (bump.apply or plan.only_reads):
         step.waiting(waiting.sentence, waiting.next)
-    else:
-        step.done(f"Preview: {waiting.sentence}.", waiting.next)
+    elif waiting and not step.outcome:
+        step.preview(waiting.sentence, waiting.next)
 
 
 def _waiting(result: Result) -> Outcome:

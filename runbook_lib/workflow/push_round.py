@@ -4,115 +4,143 @@ Each push costs a complete run and cancels the one in progress, losing its golde
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
+from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.model import Outcome
+from runbook_lib.model import Condition, Effect, Outcome, Plan, Round
 from runbook_lib.records.step_record import StepRecord
+from runbook_lib.text.lists import capitalized
 from runbook_lib.text.sections import compose_body
-from runbook_lib.workflow import branch_history, bump_branch, ci_run
+from runbook_lib.workflow import bump_branch, ci_run
 from runbook_lib.workflow.bump_pull import Section, is_mine, marked
 from runbook_lib.workflow.pull_request import PullRequestState, read_state
+from runbook_lib.world.conditions.commits import BranchTip, Pushed
 from runbook_lib.world.conditions.pulls import Authorized, PullKey
 from runbook_lib.world.outside import World
 
-#: For a preview: when the responses to a run are pushed while some of its failed tests are open.
-PUSH = "push all responses to this run together once no failed test is open, and authorize CI for them"
+_PARTIAL, _RUNNING = "partial-round", "push-while-running"
 
 
 @dataclass(frozen=True)
-class PushOutcome:
-    """The outcome of a round: ``commit`` was pushed, or ``waiting`` says why it was not, and ``next`` what to do."""
+class RoundFacts:
+    """The bump's pull request, what its branch has to push, and what prevents that.
 
-    commit: str = ""
-    waiting: str = ""
-    next: str = ""
-
-
-def push_answers(
-    step: StepRecord, state: PullRequestState, undecided: Sequence[str] = (), *, last: bool = True
-) -> PushOutcome:
-    """Push the responses to CI waiting on the bump's branch, and authorize CI; ``undecided`` tests block that.
-
-    ``last`` is False if 06-broken-tests follows, which may decide them in the same run.
-    Raises Refused if the remote refuses the push.
+    ``ready`` is False if there is nothing to push.
     """
-    bump, github, pull = state.bump, state.github, state.pull
-    branch = bump_branch.find(state.branch.checkout, bump)
-    if pull is None or github is None or not is_mine(pull, state.head_name) or branch.start == pull.head_sha:
-        return PushOutcome()
-    if not bump_branch.only_ci_answers(branch.checkout, bump, pull.head_sha, branch.start):
-        commits = f"{bump.branch} is at {branch.start[:10]} here, #{pull.number} at {pull.head_sha[:10]}"
-        waiting = f"waiting for a push: {commits}, which differ by more than responses to CI"
-        return PushOutcome(waiting=waiting, next=notebooks.OPEN_PR)
-    if not bump.publish:
-        return PushOutcome(waiting="waiting for publish, which pushes the commit", next="-p apply True -p publish True")
-    running = [run for run in github.runs(branch_of(pull.number)) if run.status != "completed" and not run.fork]
-    if running and "push-while-running" not in bump.allow:
-        return PushOutcome(
-            waiting=f"waiting for CI run {running[0].id} to finish: a push would cancel it and lose its golden values",
-            next=f"Run again when it has finished, or add allow=push-while-running: {running[0].url}",
-        )
-    if undecided and "partial-round" not in bump.allow:
-        return _wait_for_decisions(undecided, last=last)
-    if running:
-        step.allowed("push-while-running", f"{display.count(len(running), 'run')} would have blocked the push.")
-    if undecided:
-        step.allowed("partial-round", f"{display.count(len(undecided), 'test')} would have blocked the push.")
-    review = branch_history.review(branch, branch.start, step.records)
-    review.record(step)
-    if review.foreign:
-        return PushOutcome(waiting=review.waiting, next=review.next)
-    branch_history.push(step, review, pull.head_sha)
-    step.add_inputs(head_commit=branch.start)
-    obstacle = _authorize(step, read_state(branch, github, branch.start), github, branch.start)
-    if obstacle is None:
-        step.report(f"CI may test {branch.start[:10]}.")
-        return PushOutcome(branch.start)
-    step.report(obstacle.sentence)
-    return PushOutcome(branch.start, obstacle.sentence, obstacle.next)
+
+    round: Round = field(default_factory=Round)
+    state: PullRequestState | None = None
+    ready: bool = False
+    running: tuple[WorkflowRun, ...] = ()
+    obstacle: Outcome | None = None
 
 
-def _authorize(step: StepRecord, state: PullRequestState, github: GitHub, commit: str) -> Outcome | None:
-    """Authorize CI for the pushed commit; return why it waits, None if CI may test it."""
-    pull = state.pull
-    if pull is None:
-        return Outcome("waiting for the pull request", notebooks.OPEN_PR)
-    if obstacle := ci_run.find_obstacle(state, pull, github):
-        return obstacle
-    world = World(state.branch.checkout, github, step)
-    authorized = Authorized(PullKey(state.head_name, pull.base_ref), commit, state.bump.repository.ci.workflow)
-    check = authorized.holds(world)
-    if check.status == "failed":
-        for effect in authorized.make_true(world):
-            step.effect(effect.kind, effect.target, effect.before, effect.after, effect.url)
-        check = authorized.holds(world)
-    return None if check.status == "passed" else Outcome(check.detail, check.next)
+def look(world: World, bump: Bump) -> RoundFacts:
+    """Read the branch again, the pull request, and its CI runs.  Raises RunbookError if this run publishes."""
+    if bump.tag is None or world.github is None or world.round is None:
+        return RoundFacts()
+    world.branches.pop(bump.branch, None)  # the step before may have committed
+    branch = bump_branch.look(world, bump)
+    state = read_state(branch, world.github)
+    pull, commits = state.pull, world.round.commits and not bump.apply
+    if pull is None or not is_mine(pull, state.head_name):
+        return RoundFacts()
+    if branch.start == pull.head_sha and not commits:
+        return RoundFacts()
+    obstacle = ci_run.find_obstacle(state, pull, world.github)
+    if branch.start != pull.head_sha and not bump_branch.only_ci_answers(
+        branch.checkout, bump, pull.head_sha, branch.start
+    ):
+        commits_differ = f"{bump.branch} is at {branch.start[:10]} here, #{pull.number} at {pull.head_sha[:10]}"
+        waiting = f"waiting for a push: {commits_differ}, which differ by more than responses to CI"
+        obstacle = Outcome(waiting, notebooks.OPEN_PR)
+    left = replace(world.round, commits=commits)
+    return RoundFacts(left, state, True, unfinished(world.github, pull), obstacle)
 
 
-def _wait_for_decisions(undecided: Sequence[str], *, last: bool) -> PushOutcome:
-    failed = f"{display.count(len(undecided), 'failed test')} of this run {display.be(len(undecided))} not"
-    costs = f"a push costs a complete run ({display.first_names(undecided)})"
-    step = notebooks.BROKEN_TESTS
-    waiting = f"waiting for {step}: {failed} explained by golden values, and {costs}"
-    action = f"{step}, which pushes everything together once all are decided"
-    if last:
-        waiting = f"waiting for a person: {failed} decided, and {costs}"
-        action = f"Decide them with {step}, which pushes everything together"
-    return PushOutcome(waiting=waiting, next=f"{action}; or add allow=partial-round.")
-
-
-def has_unpushed_answers(state: PullRequestState) -> bool:
-    """Return whether responses to CI are committed on the bump's branch but not pushed yet."""
+def plan(facts: RoundFacts, bump: Bump) -> Plan[World]:
+    """Plan the push and the authorization of its CI run, which wait until every failed test is decided."""
+    state, undecided = facts.state, facts.round.undecided
+    if not facts.ready or state is None or state.pull is None:
+        return Plan(Outcome(""))
     branch, pull = state.branch, state.pull
-    if pull is None or not is_mine(pull, state.head_name) or branch.start == pull.head_sha:
-        return False
-    return bump_branch.only_ci_answers(branch.checkout, branch.bump, pull.head_sha, branch.start)
+    if waiting := facts.obstacle:
+        shown = display.note(f"{capitalized(waiting.sentence)}. {waiting.next}")
+        return Plan(Outcome(""), (shown,), waiting=waiting)
+    exceptions: dict[str, str] = {}
+    conditions: list[Condition[World]] = []
+    if _PARTIAL not in bump.allow:
+        conditions.append(Decided(undecided))
+    elif undecided:
+        exceptions[_PARTIAL] = f"{display.count(len(undecided), 'test')} would have blocked the push."
+    if _RUNNING not in bump.allow:
+        conditions.append(NoRun(PullKey(state.head_name, pull.base_ref)))
+    elif facts.running:
+        exceptions[_RUNNING] = f"{display.count(len(facts.running), 'run')} would have blocked the push."
+    tip = BranchTip(bump.branch, branch.start)
+    head = "" if facts.round.commits else branch.start
+    conditions.append(Pushed(tip, bump.remote, branch.remote_tip, follows=facts.round.commits))
+    conditions.append(Authorized(PullKey(state.head_name, pull.base_ref), head, bump.repository.ci.workflow))
+    done = Outcome(f"{branch.start[:10]} is pushed, and CI is authorized for it.", notebooks.RUN_CI)
+    return Plan(done, conditions=tuple(conditions), evidence=Evidence(exceptions=exceptions if bump.publish else {}))
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Every failed test of the round's CI run is explained or decided."""
+
+    undecided: tuple[str, ...]
+    leaves_machine = False
+    sentence = "decide each failed test of this run"
+
+    def holds(self, world: World) -> Check:
+        """Return whether none is undecided."""
+        name, count = "each failed test of the run is decided", len(self.undecided)
+        if not count:
+            return Check(name, "passed", "None is open.")
+        failed = f"{display.count(count, 'failed test')} of this run {display.be(count)} undecided"
+        waiting = f"waiting for {notebooks.BROKEN_TESTS}: {failed}, and a push costs a complete run"
+        action = f"{notebooks.BROKEN_TESTS}, which pushes everything together once all are decided"
+        detail = f"{waiting} ({display.first_names(self.undecided)})"
+        return Check(name, "waiting", detail, f"{action}; or add allow={_PARTIAL}.")
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Change nothing: a person decides."""
+        return ()
+
+
+@dataclass(frozen=True)
+class NoRun:
+    """No CI run of the pull request is in progress."""
+
+    key: PullKey
+    leaves_machine = False
+    sentence = "wait for the CI run in progress"
+
+    def holds(self, world: World) -> Check:
+        """Read the pull request's runs."""
+        name = "no CI run is in progress"
+        running = unfinished(world.forge, self.key.require(world.forge))
+        if not running:
+            return Check(name, "passed", "None is.")
+        waiting = f"waiting for CI run {running[0].id} to finish: a push would cancel it and lose its golden values"
+        return Check(name, "waiting", waiting, f"Run again then, or add allow={_RUNNING}: {running[0].url}")
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Change nothing: the run ends by itself."""
+        return ()
+
+
+def unfinished(github: GitHub, pull: Pull) -> tuple[WorkflowRun, ...]:
+    """Return a pull request's CI runs that have not finished."""
+    return tuple(run for run in github.runs(branch_of(pull.number)) if run.status != "completed" and not run.fork)
 
 
 def actions_after_ci(bump: Bump, rounds: int) -> tuple[dict[str, Any], ...]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.model import Round
 
 
 class Journal(Protocol):
@@ -28,9 +29,11 @@ class World:
 
     ``folder`` is this run's record, for the logs of long processes; None if nothing is recorded.
     ``made`` are the IDs of the commits made in this run.
-    ``published``: this run has pushed something, or opened the pull request, so GitHub may need some seconds.
+    ``published``: this run has pushed something, or opened the pull request, so GitHub may need some seconds;
+    ``pushed`` are the pushed commits by branch.
     ``refused`` are GitHub's refusals of texts in this run, by the part of the description (``Described``).
     ``branches`` are the bump's branches that were read (``bump_branch.look``), so that each is read once.
+    ``round`` is what the step before leaves of the newest CI run; None if it does not respond to it.
     ``sleep`` and ``monotonic`` are the time, in seconds.
     """
 
@@ -41,7 +44,9 @@ class World:
     made: set[str] = field(default_factory=set)
     published: bool = False
     refused: dict[str, str] = field(default_factory=dict)
+    pushed: dict[str, str] = field(default_factory=dict)
     branches: dict[str, Any] = field(default_factory=dict)
+    round: Round | None = None
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic
     folder: Path | None = None

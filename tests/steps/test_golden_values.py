@@ -21,6 +21,7 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import noise, shifts
 from runbook_lib.golden.file_names import FOLDER
+from runbook_lib.model import Round
 from runbook_lib.practice.ci import evidence, measure
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import golden_values
@@ -36,7 +37,6 @@ from runbook_lib.workflow import (
     run_choice,
 )
 from runbook_lib.workflow.golden_comparison import GoldenComparison
-from runbook_lib.workflow.push_round import PushOutcome
 
 REGRESSION = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json"
 DRIFTED = [
@@ -52,7 +52,6 @@ class Ran:
     step: StepRecord
     found: GoldenComparison
     plan: RefreshPlan
-    push: PushOutcome
 
 
 def step05(
@@ -62,14 +61,16 @@ def step05(
     """Step 5, as its notebook runs it; ``let_go`` authorizes CI first."""
     bump = bump_to(tag, mode=mode, allow=allow)
     if let_go:
-        at.run(RunCi(), token)
-    step = at.step(bump)
+        at.run(RunCi(), token=token)
+    run = at.context(bump, token)
+    step = run.record
     state = pull_request.read_state(bump_branch.find(at.checkout, bump), at.github(token), records=step.records)
     found = golden_comparison.collect(run_choice.choose_run(state, **asked), only_failing=only_failing, accepted=accept)
     plan = golden_values.plan(found)
-    push = golden_values.carry_out(step, plan)
-    golden_values.verify(step, plan, push)
-    return Ran(step, found, plan, push)
+    run.world.round = golden_values.carry_out(step, plan)
+    golden_values.verify(step, plan)
+    run.step(push_round)
+    return Ran(step, found, plan)
 
 
 @contextmanager
@@ -121,7 +122,7 @@ def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
     before = at.state()
     ran = step05(at, mode="preview", token="contributor-token")  # reading needs no rights
     assert (at.state(), at.effects()) == (before, [])
-    assert set(at.checks().values()) == {"passed", "skipped"}
+    assert "failed" not in at.checks().values()
     assert at.outcome() == "Preview: would refresh 4 golden files, and hold back 1."
     shown = ran.found.show().text + ran.plan.show().text + ran.found.covered().text
     assert all(name in shown for name in [*DRIFTED, REGRESSION, TITLE, "runs nightly, in GitLab only"])
@@ -146,16 +147,15 @@ def test_drift_is_refreshed_and_a_regression_held_back(at: World) -> None:
     assert all(row["runner"] and row["job"] and row["commit"] == base for row in ran.plan.provenance())
     assert at.outcome().startswith("waiting for a person: 1 golden file is held back (")
     assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == base
-    assert at.checks() == dict.fromkeys(at.checks(), "passed")
+    assert at.checks()["the branch has the run's values byte for byte"] == "passed"
 
 
 def test_undecided_tests_block_the_push_and_a_second_run_does_nothing(at: World) -> None:
     there = at.head()
     ran = step05(at)
-    assert ran.push.commit == ""
-    assert "allow=partial-round" in ran.push.next
-    # Step 6 may decide them in the very same run: here it is only known what golden values do not explain.
-    assert ran.push.waiting.startswith("waiting for 06-broken-tests: 4 failed tests of this run are not explained by")
+    decided = at.conditions()["decide each failed test of this run"]
+    assert decided["state"] == "waits"
+    assert decided["found"].startswith("waiting for 06-broken-tests: 4 failed tests of this run are undecided")
     assert sorted(name.split("/")[0] for name in ran.found.undecided) == ["gpt", "hybrid", "mimo", "moe"]
     assert "push" not in at.effects()
     before = at.state()
@@ -209,8 +209,8 @@ def test_an_invalid_acceptance_is_refused(at: World) -> None:
 def test_a_round_is_pushed_once_and_tested(at: World) -> None:
     ran = step05(at, allow="partial-round", accept=f"{REGRESSION}: diverges: right")
     head = git(at.checkout.path, "rev-parse", "HEAD")
-    assert (ran.push.commit, git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")) == (head, head)
-    assert [effect for effect in at.effects() if effect != "edit"] == ["commit", "push", "comment", "pull request"]
+    assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == head
+    assert at.effects() == ["commit", "pull request", "push", "comment"]
     assert at.github().comments(at.github().pulls()[0].number)[-1].body == f"/ok to test {head}"
     at.now[0] += 1000
     again = step05(at)
@@ -232,14 +232,13 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
         step05(at, let_go=True)
         at.now[0] += 30
         git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", TITLE)
-        for allow, starts in (("", "waiting for CI run"), ("push-while-running", "")):
-            bump = bump_to(allow=allow)
-            push = push_round.push_answers(
-                at.step(bump), pull_request.read_state(bump_branch.find(at.checkout, bump), at.github())
-            )
-            assert push.waiting.startswith(starts)
-            assert at.effects() == ["push", "comment"] * bool(push.commit)
-        assert push.commit
+        head = git(at.checkout.path, "rev-parse", "HEAD")[:10]
+        for allow, starts in (("", "waiting for CI run"), ("push-while-running", f"{head} is pushed")):
+            run = at.context(bump_to(allow=allow))
+            run.world.round = Round()
+            run.step(push_round)
+            assert at.outcome().startswith(starts)
+            assert at.effects() == ["push", "comment"] * bool(allow)
         assert [entry["exception"] for entry in at.said("exception")] == ["push-while-running"]
 
 
@@ -268,14 +267,17 @@ def test_a_divergence_stays_held_back_until_the_reason_names_it(at: World) -> No
 def test_a_preview_announces_every_push(at: World) -> None:
     commit = "in one commit on branch bump/main/dev-26.04-py3"
     accepted = f"accept {REGRESSION}, a divergence (diverges: right)"
+    push = [f"push branch {BRANCH} to origin (after: decide each failed test of this run)"]
     for accept, planned in (
-        ("", [f"refresh 4 golden files {commit}", push_round.PUSH]),
-        ("", [push_round.PUSH]),  # what an earlier run committed and did not push
-        (f"{REGRESSION}: diverges: right", [accepted, f"refresh 1 golden file {commit}", push_round.PUSH]),
+        ("", [f"refresh 4 golden files {commit}"]),
+        ("", []),  # what an earlier run committed and did not push
+        (f"{REGRESSION}: diverges: right", [accepted, f"refresh 1 golden file {commit}"]),
     ):
         step05(at, mode="preview", accept=accept)
-        assert [it["sentence"] for it in at.said("planned")] == planned
-        assert [it["publish"] for it in at.said("planned")] == [it == push_round.PUSH for it in planned]
+        *_, authorize = at.said("planned")
+        assert [it["sentence"] for it in at.said("planned")] == [*planned, *push, authorize["sentence"]]
+        assert [it["publish"] for it in at.said("planned")] == [*[False] * len(planned), True, True]
+        assert authorize["sentence"].startswith("authorize CI for ")
         step05(at, mode="apply")
 
 
@@ -406,8 +408,7 @@ def test_a_pipeline_of_another_commit_is_refused(gitlab: World) -> None:
 def test_a_foreign_commit_on_the_branch_is_not_pushed(at: World) -> None:
     git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", "Something of mine")
     there = git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
-    ran = step05(at, allow="partial-round")
-    assert "#10" in ran.push.waiting
+    step05(at, allow="partial-round")
     assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == there
 
 
@@ -579,7 +580,7 @@ def test_a_group_that_was_committed_by_hand_is_not_ready_before_it_is_accepted(
         state = readiness.check(bump_branch.find(at.checkout, bump_to()), at.github(), at.step(bump_to()).records)
         return next(each for each in state.requirements if each.name == "golden values without open decisions")
 
-    assert requirement().ok
+    assert requirement().state == "met"
     files = [name for name in DRIFTED if "h100" in name]
     for name in files:
         path = at.checkout.path / FOLDER / name
@@ -590,7 +591,7 @@ def test_a_group_that_was_committed_by_hand_is_not_ready_before_it_is_accepted(
     git(at.checkout.path, "checkout", "-q", "bump/main/dev-26.04-py3")
     git(at.checkout.path, "commit", "-q", "-a", "-m", "Refresh golden values")
     missing = requirement()
-    assert (missing.ok, "dgx_h100/iteration-time" in missing.detail) == (False, True)
+    assert (missing.state, "dgx_h100/iteration-time" in missing.evidence) == ("missing", True)
 
 
 def test_times_of_two_clusters_are_not_compared(at: World, monkeypatch: pytest.MonkeyPatch) -> None:

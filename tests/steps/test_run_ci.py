@@ -17,7 +17,7 @@ from runbook_lib.world.outside import World as Outside
 
 def run_ci(world: World, token: str = "practice-token", *, wait: bool = False, **parameters: Any) -> dict[str, Any]:
     """Step 4, as its notebook runs it; the clock moves on while it waits.  Returns what the record was given."""
-    world.run(RunCi(wait), token, **parameters)
+    world.run(RunCi(wait), token=token, **parameters)
     return {name: value for entry in world.said("given") for name, value in entry["values"].items()}
 
 

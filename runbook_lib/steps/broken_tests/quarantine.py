@@ -12,6 +12,7 @@ from runbook_lib.checks import Check
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.commits import follow, tree_with
+from runbook_lib.model import Round
 from runbook_lib.recipes.targets import Target
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps.broken_tests import decide
@@ -37,12 +38,12 @@ class QuarantineResult:
     problems: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
     flaky: tuple[str, ...] = ()
-    push: push_round.PushOutcome = field(default_factory=push_round.PushOutcome)
     rerun: bool = False
+    round: Round | None = None
 
 
 def carry_out(step: StepRecord, plan: decide.QuarantinePlan) -> QuarantineResult:
-    """With ``publish`` file the missing issues, quarantine the tests in one commit, and push the round.
+    """With ``publish`` file the missing issues, and quarantine the tests in one commit.
 
     A round with nothing to push reruns its flaky tests.  With ``apply`` alone only tests that have an issue are
     quarantined.  Raises Refused if somebody else's changes are in the way, or a row covers more than its test.
@@ -55,7 +56,8 @@ def carry_out(step: StepRecord, plan: decide.QuarantinePlan) -> QuarantineResult
     planned = plan.edits(plan.known_issues)
     if not bump.apply:
         blocking, flaky = open_jobs(failures, planned, plan.rerun)
-        return QuarantineResult(plan, open=blocking, flaky=flaky)
+        answers = None if run.older else Round(blocking, bool(plan.decisions or plan.reenabled))
+        return QuarantineResult(plan, open=blocking, flaky=flaky, round=answers)
     if plan.decisions or plan.reenabled:
         push_round.require_own_branch(state)
         # Anything that would prevent the commit must do so before an issue is filed.
@@ -73,16 +75,20 @@ def carry_out(step: StepRecord, plan: decide.QuarantinePlan) -> QuarantineResult
         for name in bump.allow & {"whole-row", "unseen-failure"}:
             step.allowed(name, "; ".join(map(str, issues)) or "It was not needed.")
     blocking, flaky = open_jobs(failures, edited, plan.rerun)
-    push, rerun = push_round.PushOutcome(), False
-    if not run.older:  # an older run says nothing about the newest run's failures
-        push = push_round.push_answers(step, state, blocking)
-        if flaky and not blocking and not push.commit and not push.waiting:
-            step.report(*failures.flaky_history(flaky))
-            rerun = rerun_flaky(step, run, flaky)
-    result = QuarantineResult(plan, issues, problems, blocking, flaky, push, rerun)
+    rerun = False
+    if flaky and not blocking and not edited and _nothing_to_push(run) and not run.older:
+        step.report(*failures.flaky_history(flaky))
+        rerun = rerun_flaky(step, run, flaky)
+    answers = None if run.older else Round(blocking, bool(edited))  # nor does it say what failed in the newest run
+    result = QuarantineResult(plan, issues, problems, blocking, flaky, rerun, answers)
     quarantined = quarantines.quarantined_since_fork(bump_branch.find(checkout, bump))
     push_round.update_body(step, state, text(quarantined, failures), "broken-tests")
     return result
+
+
+def _nothing_to_push(run: ChosenRun) -> bool:
+    pull = run.pull_request.pull
+    return pull is not None and run.branch.start == pull.head_sha
 
 
 def _issues(step: StepRecord, plan: decide.QuarantinePlan) -> tuple[dict[Target, Issue], tuple[str, ...]]:
@@ -182,7 +188,7 @@ def _changes(quarantined: int, plan: decide.QuarantinePlan) -> str:
 
 
 def _conclude(step: StepRecord, result: QuarantineResult) -> None:
-    plan, push, run = result.plan, result.push, result.plan.run
+    plan, run = result.plan, result.plan.run
     bump = run.bump
     # Without a tag the survey's outcome counts.
     if bump.tag is None or run.conclude_without_run(step, "Nothing to decide"):
@@ -193,11 +199,11 @@ def _conclude(step: StepRecord, result: QuarantineResult) -> None:
         planned = f"{tests} would be marked broken"
         if plan.reenabled:
             planned += f", {display.count(len(plan.reenabled), 'test')} re-enabled"
-        sentence = f"Preview: {planned}; {jobs} {display.be(len(result.open))} open"
+        sentence = f"{planned}; {jobs} {display.be(len(result.open))} open"
         drifted = {job.failure.job for job in plan.triage.jobs if job.failure.kind == "golden drift"}
         if result.open and drifted.issuperset(result.open):  # a preview of 05-golden-values commits no values
             sentence += f" until {notebooks.GOLDEN_VALUES} refreshes their values"
-        step.done(f"{sentence}.", _next(result))
+        step.preview(sentence, _next(result))
     elif result.open:
         jobs = display.count(len(result.open), "failed job")
         names = display.first_names(result.open)
@@ -205,15 +211,12 @@ def _conclude(step: StepRecord, result: QuarantineResult) -> None:
     elif result.rerun:
         sentence = f"waiting for CI run {run.number}: its flaky tests are being rerun"
         step.waiting(sentence, "Run bump again, or with wait=True.")
-    elif push.waiting:
-        step.waiting(push.waiting, push.next)
-    elif push.commit:
-        pushed = f"{push.commit[:10]} is pushed, and CI is authorized for it."
-        step.done(f"{_changes(len(result.issues), plan)}; {pushed}", notebooks.RUN_CI)
     elif result.flaky:
         names = ", ".join(result.flaky)
         history = " ".join([*plan.triage.flaky_history(result.flaky), run.url])
         step.waiting(f"waiting for a person: infrastructure has failed these repeatedly: {names}", history)
+    elif result.issues or plan.reenabled:
+        step.done(f"{_changes(len(result.issues), plan)}.", notebooks.RUN_CI)
     else:
         step.done("Every failed test of this run is explained or decided.", notebooks.RUN_CI)
 
@@ -226,9 +229,7 @@ def _plan_effects(step: StepRecord, result: QuarantineResult, tests: str) -> Non
         step.would(f"quarantine {tests} in one commit on branch {branch}")
     if plan.reenabled:
         step.would(f"re-enable {display.count(len(plan.reenabled), 'test')} in one commit on branch {branch}")
-    if plan.decisions or plan.reenabled or push_round.has_unpushed_answers(plan.run.pull_request):
-        step.would(push_round.PUSH, publish=True)
-    elif result.flaky and not result.open:
+    if result.flaky and not result.open and _nothing_to_push(plan.run) and not (plan.decisions or plan.reenabled):
         history = " ".join(plan.triage.flaky_history(result.flaky))
         step.would(". ".join(filter(None, [f"run again: {', '.join(result.flaky)}", history])), publish=True)
 

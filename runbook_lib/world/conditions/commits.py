@@ -123,11 +123,15 @@ class Merged:
 
 @dataclass(frozen=True)
 class Pushed:
-    """The remote's branch is at the branch's newest commit; ``before`` is where the remote's was seen, if at all."""
+    """The remote's branch is at the branch's newest commit; ``before`` is where the remote's was seen, if at all.
+
+    ``follows``: the plan has a commit before it, without which it does not hold.
+    """
 
     tip: BranchTip
     remote: str
     before: str | None
+    follows: bool = False
     leaves_machine = True
 
     @property
@@ -138,6 +142,8 @@ class Pushed:
     def holds(self, world: World) -> Check:
         """Read the remote's branch."""
         commit, there = self.tip.read(world.checkout), world.checkout.remote_tip(self.remote, self.tip.branch)
+        if self.follows and commit == self.tip.start:
+            return Check("the remote has the branch", "failed", f"The commit on {commit[:10]} has yet to be made.")
         place = there[:10] if there else "not there"
         return Check.of("the remote has the branch", there == commit, f"{self.remote}: {place}; here {commit[:10]}.")
 
@@ -147,5 +153,5 @@ class Pushed:
         if self.before and not world.checkout.is_ancestor(self.before, commit):
             raise Refused(f"{self.remote} has {self.before[:10]}, which {commit[:10]} lacks: nothing was pushed.")
         world.checkout.push(self.remote, self.tip.branch, commit, replaces=self.before or "")
-        world.published = True
+        world.published, world.pushed[self.tip.branch] = True, commit
         return [Effect("push", f"{self.remote} {self.tip.branch}", self.before, commit)]

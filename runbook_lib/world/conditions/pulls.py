@@ -11,7 +11,7 @@ from runbook_lib.clients.github.client import GitHub, once
 from runbook_lib.clients.github.copy_pr_bot import command, commands
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Pull
-from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.model import Effect
 from runbook_lib.text.sections import compose_body
 from runbook_lib.world.outside import World
@@ -194,7 +194,7 @@ class Labelled:
 class Authorized:
     """CI may test the pull request's head commit: ``head``, whose commits were reviewed, or one made in this run.
 
-    In the plan of a bump that has no pull request yet, ``head`` is empty.
+    ``head`` is empty if the plan has yet to make that commit.
 
     copy-pr-bot starts a run after the comment ``/ok to test <commit>``, and by itself for a trusted author.
     """
@@ -212,8 +212,12 @@ class Authorized:
     def holds(self, world: World) -> Check:
         """Look for a run, and for a comment by somebody who may authorize it."""
         name, github = "CI may test the head commit", world.forge
-        pull = self.key.require(github)
-        if pull.head_sha not in {self.head, *world.made}:
+        pull, pushed = self._find(world)
+        if not self.head and not world.made:
+            return Check(name, "failed", "That commit has yet to be made.")
+        if pushed and pull.head_sha != pushed:
+            return Check(name, "waiting", f"waiting for GitHub to notice the push of {pushed[:10]}", "Run again.")
+        if not self._is_known(world, pull):
             waiting = f"waiting: #{pull.number} has a newer head, {pull.head_sha[:10]}, which was not reviewed"
             return Check(name, "waiting", waiting, "Run again.")
         comments = github.comments(pull.number)
@@ -226,11 +230,16 @@ class Authorized:
             waiting = f"waiting for a maintainer: {me} is not a member of the repository, so {own[0].url} has no effect"
             request = f'Ask a maintainer of {github.repository} to comment "{command(pull.head_sha)}" on {pull.url}.'
             return Check(name, "waiting", waiting, request)
+        if pull.mergeable is False:
+            fix = f"Run again with allow=merge-base, or merge {pull.base_ref} into {pull.head_ref} by hand."
+            return Check(name, "waiting", f"waiting for a person: #{pull.number} conflicts with {pull.base_ref}", fix)
         return Check(name, "failed", "No comment authorizes it.")
 
     def make_true(self, world: World) -> Sequence[Effect]:
-        """Comment, unless a comment of ours names the commit."""
-        github, pull = world.forge, self.key.require(world.forge)
+        """Comment, unless a comment of ours names the commit.  Raises Refused for a head that was not reviewed."""
+        github, (pull, _) = world.forge, self._find(world)
+        if not self._is_known(world, pull):
+            raise Refused(f"#{pull.number} has moved to {pull.head_sha[:10]} since it was read. Run again.")
         me, text = login_of(github), command(pull.head_sha)
         comment = once(
             lambda: next(iter(commands(github.comments(pull.number), pull.head_sha, me)), None),
@@ -238,6 +247,16 @@ class Authorized:
             github.remove_comment,
         )
         return [Effect("comment", f"#{pull.number}", None, text, comment.url)]
+
+    def _find(self, world: World) -> tuple[Pull, str]:
+        """Return the pull request and the commit that this run has pushed to it, which GitHub may not show yet."""
+        pull, pushed = self.key.require(world.forge), world.pushed.get(self.key.head.partition(":")[2], "")
+        if pushed and (pull.head_sha != pushed or pull.mergeable is None):
+            pull = wait_for_head(world.forge, pull.number, pushed, world.sleep)
+        return pull, pushed
+
+    def _is_known(self, world: World, pull: Pull) -> bool:
+        return pull.head_sha in {self.head, *world.made}
 
 
 def login_of(github: GitHub) -> str:
