@@ -86,7 +86,7 @@ def run(
     succeeded: list[StepCommand] = []
     saved: list[tuple[str, str]] = []
     try:
-        with open(log, "wb") as file, subprocess_lines.log_lines(file) as write:
+        with open(log, "ab") as file, subprocess_lines.log_lines(file) as write:
             for command in commands:
                 saved += _save(command.step.overwrites, root)
                 show(f"▸ {command.step.title}: {command.line}")

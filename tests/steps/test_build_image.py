@@ -19,17 +19,21 @@ from runbook_lib.bump import Bump
 from runbook_lib.containers import run as container
 from runbook_lib.containers.build_log import BuildFailure
 from runbook_lib.containers.build_plan import BuildRequest
+from runbook_lib.containers.conditions import CommandRun
 from runbook_lib.containers.engine import Engine
 from runbook_lib.containers.run import BuildResult
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.model import Plan
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import execute as run
 from runbook_lib.runner.execute import StepResult
-from runbook_lib.steps.build_image import run as build_image
-from runbook_lib.steps.build_image.plan import parse_request, plan_image
+from runbook_lib.steps.build_image import BuildImage, parse_request
+from runbook_lib.steps.context import Context
+from runbook_lib.triage.known_problems import find
+from runbook_lib.world.outside import World
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 TAG = "26.04-py3"
 REAL = [pytest.mark.component("registry"), pytest.mark.component("container")]
 
@@ -51,54 +55,59 @@ def bump(**parameters: Any) -> Bump:
     return Bump.parse(**parameters)
 
 
+def planned(checkout: Checkout, env: dict[str, str], options: Any = None, /, **parameters: Any) -> Plan[World]:
+    """Plan with these options of the step, for a bump with these parameters."""
+    step, world = BuildImage(**{"request": BuildRequest(), "env": env, **(options or {})}), World(checkout, None, None)  # type: ignore[arg-type]
+    return step.plan(step.look(world, bump(**parameters)), bump(**parameters))
+
+
 # -- the plan -------------------------------------------------------------------------------------------------------
 
 
 def test_a_plan_is_shown_without_engine_and_registry(checkout: Checkout, offline: dict[str, str]) -> None:
-    plan = plan_image(checkout, bump(), BuildRequest(), env=offline)
-    assert plan.engine is None
-    assert plan.refusal == ""
-    assert "docker is not installed" in plan.problem
-    assert "nvcr.io/nvidia/pytorch:26.02-py3" in plan.warnings[0]
-    text = plan.show().text
+    plan = planned(checkout, offline, tag="26.02-py3")
+    assert plan.conditions == ()
+    assert plan.done.sentence.startswith("Would build megatron-lm:local, but that is not possible here. ")
+    assert "docker is not installed" in plan.done.sentence
+    assert "nvcr.io/nvidia/pytorch:26.02-py3" in plan.evidence.warnings[0]
+    text = plan.shown[0].text
     assert "docker build --progress=plain" in text.replace(" \\\n    ", " ")
     assert "--target=main" in text
     assert "--build-arg=FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.02-py3" in text
+    applied = planned(checkout, offline, tag="26.02-py3", apply=True)
+    assert "build megatron-lm:local on nvcr.io/nvidia/pytorch:26.02-py3" in applied.conditions[0].sentence
     with pytest.raises(RunbookError, match="docker is not installed"):
-        build_image.carry_out(step(checkout), replace(plan, bump=bump(tag="26.02-py3", apply=True)))
-    previewed = step(checkout)
-    build_image.verify(previewed, replace(plan, bump=bump(tag="26.02-py3")), build_image.BuildOutcome())
-    assert "build megatron-lm:local" in previewed.show().text
-    assert "docker is not installed" in previewed.show().text
+        applied.conditions[0].make_true(World(checkout, None, None))  # type: ignore[arg-type]
 
 
 def test_without_a_tag_nothing_is_built(checkout: Checkout, offline: dict[str, str]) -> None:
-    plan = plan_image(checkout, bump(apply=True), BuildRequest(), env=offline)
-    assert "26.02-py3" in plan.idle
-    assert build_image.carry_out(step(checkout), plan).builds == ()
+    plan = planned(checkout, offline, apply=True)
+    assert "26.02-py3" in plan.done.sentence
+    assert plan.conditions == ()
 
 
 def test_a_work_tree_that_pins_another_tag_is_not_built(checkout: Checkout, offline: dict[str, str]) -> None:
-    plan = plan_image(checkout, bump(tag=TAG, apply=True), BuildRequest(), env=offline)
-    assert "nvcr.io/nvidia/pytorch:26.02-py3 (docker/.ngc_version.dev:1)" in plan.refusal
+    preview = planned(checkout, offline, tag=TAG)
+    assert preview.done.sentence.startswith("Apply would be refused. ")
+    assert "nvcr.io/nvidia/pytorch:26.02-py3 (docker/.ngc_version.dev:1)" in preview.done.sentence
+    (build,) = planned(checkout, offline, tag=TAG, apply=True).conditions
     with pytest.raises(Refused, match=r"bump/main/dev-26\.04-py3"):
-        build_image.carry_out(step(checkout), plan)
-    assert plan_image(checkout, bump(tag="26.02-py3"), BuildRequest(), env=offline).refusal == ""
+        build.make_true(World(checkout, None, None))  # type: ignore[arg-type]
 
 
 def test_uncommitted_changes_are_built_and_reported(checkout: Checkout, offline: dict[str, str]) -> None:
     (checkout.path / "docker/common/install_nccl.sh").write_text("exit 1\n")
-    plan = plan_image(checkout, bump(), BuildRequest(), env=offline)
-    assert "docker/common/install_nccl.sh" in plan.warnings[-1]
+    assert "docker/common/install_nccl.sh" in planned(checkout, offline).evidence.warnings[-1]
 
 
 def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Checkout, offline: dict[str, str]) -> None:
     with pytest.raises(Refused, match="no remote 'gitlab'"):
-        plan_image(checkout, bump(), BuildRequest(), how="pull", env=offline)
+        planned(checkout, offline, {"how": "pull"})
     checkout.git("remote", "add", "gitlab", "ssh://git@gitlab.example.com:12051/ADLR/megatron-lm.git")
-    plan = plan_image(checkout, bump(), BuildRequest(), how="pull", env=offline)
-    assert plan.commands == (("docker", "pull", "gitlab.example.com/adlr/megatron-lm/mcore_ci_dev:main"),)
-    assert plan.image == plan.pulled
+    plan = planned(checkout, offline, {"how": "pull"}, tag="26.02-py3", apply=True)
+    image = "gitlab.example.com/adlr/megatron-lm/mcore_ci_dev:main"
+    assert f"docker pull {image}" in plan.shown[0].text
+    assert plan.conditions[0].sentence.startswith(f"pull {image} with ")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +128,7 @@ def test_an_impossible_build_is_refused_before_it_starts(
     checkout: Checkout, offline: dict[str, str], options: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(RunbookError, match=named):
-        plan_image(checkout, bump(), options.pop("request", BuildRequest()), **options, env=offline)
+        planned(checkout, offline, options)
 
 
 @pytest.mark.parametrize(
@@ -151,39 +160,39 @@ def test_typed_parameters_are_parsed() -> None:
 
 
 def test_the_training_is_a_command_for_an_engine_that_runs(checkout: Checkout, offline: dict[str, str]) -> None:
-    plan = plan_image(checkout, bump(), BuildRequest(), train=True, env=offline)
-    assert plan.training[:2] == ("docker", "run")
-    assert "examples/run_simple_mcore_train_loop.py" in plan.training
-    assert replace(plan, engine=Engine("podman")).training[0] == "podman"
-    assert replace(plan, train=False).training == ()
-    variables = "CHECKPOINT_OPTIMIZATION=true"
-    plan = plan_image(checkout, bump(), BuildRequest(), train=True, variables=variables, env=offline)
-    assert f"--env={variables}" in plan.training
+    def training(**options: Any) -> list[str]:
+        plan = planned(checkout, offline, options, tag="26.02-py3", apply=True)
+        return [part for it in plan.conditions if isinstance(it, CommandRun) for part in it.command.words]
+
+    assert training(train=False) == []
+    words = training(train=True, variables="CHECKPOINT_OPTIMIZATION=true")
+    assert words[:2] == ["docker", "run"]
+    assert "examples/run_simple_mcore_train_loop.py" in words
+    assert "--env=CHECKPOINT_OPTIMIZATION=true" in words
+    step = BuildImage(BuildRequest(), train=True, env=offline)
+    facts = step.look(World(checkout, None, None), bump())  # type: ignore[arg-type]
+    podman = step.plan(replace(facts, engine=Engine("podman"), problem=""), bump(tag="26.02-py3"))
+    assert podman.conditions[-1].command.words[0] == "podman"  # type: ignore[attr-defined]
 
 
-# -- the record ------------------------------------------------------------------------------------------------------
-
-
-def step(checkout: Checkout, folder: Path | None = None) -> StepRecord:
-    return StepRecord("build-image", bump(), checkout.repository(), folder)
-
-
-def outcome(checkout: Checkout, offline: dict[str, str], done: build_image.BuildOutcome) -> str:
-    plan = plan_image(checkout, bump(tag="26.02-py3", apply=True), BuildRequest(), env=offline)
-    record = step(checkout)
-    build_image.verify(record, plan, done)
-    return record.show().text
-
-
-def test_a_failed_build_is_recorded_with_a_fix(checkout: Checkout, offline: dict[str, str]) -> None:
-    from runbook_lib.triage.known_problems import find
-
+def test_a_failed_build_is_recorded_with_a_fix(
+    checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     failure = BuildFailure("D:3 failed.", "RUN x", "D:3", find("uv: command not found"), ("last words",))
-    done = build_image.BuildOutcome((build_image.FinishedBuild("x:local", BuildResult("", 3, 4.0, failure), "x.log"),))
-    text = outcome(checkout, offline, done)
-    assert "D:3 failed." in text
+    monkeypatch.setattr(container, "find", lambda *_: Engine("docker"))
+    monkeypatch.setattr(container, "image_id", lambda *_: "")
+    monkeypatch.setattr(container, "build", lambda *_: BuildResult("", 3, 4.0, failure))
+    applied = bump(tag="26.02-py3", apply=True)
+    record = StepRecord("build-image", applied, checkout.repository(), tmp_path)
+    run = Context(applied, checkout, record)
+    run.step(BuildImage(BuildRequest(), env={"RUNBOOK_REGISTRY": "none"}))
+    with pytest.raises(RunbookError, match=r"D:3 failed\."):
+        run.close()
+    text = record.show().text
     assert failure.pitfalls[0].fix in text
-    assert "x.log" in text
+    assert "megatron-lm.log" in text
+    assert "last words" in capsys.readouterr().out
+    assert "It waits for the one above." in text  # the check of the versions
 
 
 # -- real builds -----------------------------------------------------------------------------------------------------
@@ -233,6 +242,7 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     world: practice.PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert execute("01-github-pin", tag=TAG, apply=True).ok
+    subprocess.run(["git", "-C", str(world.checkout), "switch", "-q", f"bump/main/dev-{TAG}"], check=True)
     with_engine(monkeypatch, engine)
     parameters = {"repo": str(world.checkout), "tag": TAG, "engine": "buildah", "name": "practice:bumped"}
 
@@ -240,7 +250,7 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     assert previewed.state == "previewed", previewed.summary
     build, look = (entry["sentence"] for entry in previewed.planned)
     assert f"build practice:bumped on nvcr.io/nvidia/pytorch:{TAG}, from docker/Dockerfile.ci.dev (main)" in build
-    assert "2 uncommitted files, with buildah 1." in build
+    assert ", with buildah 1." in build
     assert "practice:bumped" in look
     assert container.image_id(Engine("buildah"), "practice:bumped", engine.env) == ""
 
