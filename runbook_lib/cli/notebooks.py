@@ -1,18 +1,22 @@
 """``runbook run`` and ``runbook lab``: run the notebooks headlessly or in JupyterLab, from any folder."""
 
 import argparse
+import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
-from runbook_lib.cli.parser import QUIET
+from runbook_lib.cli.parser import JSON, QUIET
 from runbook_lib.errors import RunbookError
+from runbook_lib.records.archive import read_records, steps_of
 from runbook_lib.runner import papermill
+from runbook_lib.runner.execute import StepResult
 from runbook_lib.system import provenance
 from runbook_lib.text.lists import join_first
 
@@ -29,10 +33,37 @@ def command_run(options: argparse.Namespace) -> int:
     if os.sep not in notebook and not notebook.endswith(".ipynb"):
         notebook = str(shipped / f"{notebook}.ipynb")
     _prefer_this_environment()
-    arguments = [argument for argument in options.arguments if argument not in QUIET]
-    if options.quiet or arguments != options.arguments:
+    arguments = [argument for argument in options.arguments if argument not in (*QUIET, JSON)]
+    if options.quiet or not set(QUIET).isdisjoint(options.arguments):
         arguments.insert(0, "--no-progress-bar")
-    return papermill.main([notebook, *arguments])
+    return papermill.main([notebook, *arguments], _Json() if JSON in options.arguments else None)
+
+
+class _Json:
+    """The report as JSON on standard output."""
+
+    def result(self, result: StepResult, output: Path | None) -> None:
+        """Print what the record of the run says, with the steps that it ran."""
+        assert result.record is not None  # a headless run has one
+        runs = read_records(result.record.parent).readable
+        top = next(run for run in runs if run["id"] == result.record.name)
+        steps = [_as_json(run) for run in steps_of(top, runs)]
+        document = {"version": 1, **_as_json(top), "record": str(result.record)}
+        print(json.dumps(document | ({"steps": steps} if steps else {}), indent=2))
+
+    def error(self, message: str) -> None:
+        """Print an error."""
+        print(json.dumps({"version": 1, "error": {"message": message}}, indent=2))
+
+
+def _as_json(run: Mapping[str, Any]) -> dict[str, object]:
+    """Return a run for ``--json``: its outcome, and each condition of its plan with what became of it."""
+    names = ("planned", "decisions", "checks", "warnings", "links")
+    given = {name: run["inputs"].get(name, []) for name in ("conditions", "requirements")}
+    return {
+        "notebook": run["notebook"]["name"], "state": run["state"], **run["outcome"], **given,
+        **{name: run[name] for name in names},
+    }  # fmt: skip
 
 
 def command_lab(options: argparse.Namespace) -> int:

@@ -21,6 +21,7 @@ _EXAMPLES = {
 
 #: They may also follow the notebook of ``runbook run``: papermill has no options of these names.
 QUIET = ("-q", "--quiet")
+JSON = "--json"
 #: The commands whose examples are in the help of ``runbook``.
 _FIRST = ("run", "review", "status", "check")
 #: The commands whose exit status is an answer, so that ``--quiet`` leaves one.
@@ -132,7 +133,9 @@ def _add_notebooks(commands: Commands) -> None:
     run.add_argument(
         "notebook", nargs="?", default="", metavar="NOTEBOOK", help="name or path (default: list the names)"
     )
-    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="options and parameters of papermill")
+    run.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="…", help="options and parameters of papermill, or --json"
+    )
 
     lab = commands.add_parser(
         "lab",

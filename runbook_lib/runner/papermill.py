@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.statement import EXECUTED
@@ -39,9 +39,30 @@ class _Terminated(KeyboardInterrupt):
     """SIGTERM, handled like Ctrl-C but with its own exit status."""
 
 
-def main(argv: list[str]) -> int:
+class Report(Protocol):
+    """What is printed at the end: the result with the path of the executed notebook, if one was given, or an error."""
+
+    def result(self, result: execute.StepResult, output: Path | None) -> None:
+        """Print a result."""
+
+    def error(self, message: str) -> None:
+        """Print the message of a RunbookError, which has no secrets any more."""
+
+
+class _Text:
+    """The report in lines, an error on standard error."""
+
+    def result(self, result: execute.StepResult, output: Path | None) -> None:
+        _print_result(result, output)
+
+    def error(self, message: str) -> None:
+        print(f"papermill: {message}", file=sys.stderr)
+
+
+def main(argv: list[str], report: Report | None = None) -> int:
     """Run the command and return its exit status: 0 done, waiting or previewed; 1 failed; 2 incorrect usage."""
-    return _exit_status(lambda: _main(argv))
+    shown = report or _Text()
+    return _exit_status(lambda: _main(argv, shown), shown)
 
 
 def run_request(notebook: Path, parameters: Mapping[str, Any], *, shown: str) -> int:
@@ -54,18 +75,18 @@ def run_request(notebook: Path, parameters: Mapping[str, Any], *, shown: str) ->
         echo.finish()
         return _DONE if result.ok else _FAILED
 
-    return _exit_status(run)
+    return _exit_status(run, _Text())
 
 
-def _exit_status(run: Callable[[], int]) -> int:
-    """Call ``run`` and return its exit status; show an error as one line."""
+def _exit_status(run: Callable[[], int], report: Report) -> int:
+    """Call ``run`` and return its exit status; report an error."""
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     startup.restore()
     with visible_output():
         try:
             return run()
         except RunbookError as error:
-            print(f"papermill: {Redactor(os.environ).text(str(error))}", file=sys.stderr)
+            report.error(Redactor(os.environ).text(str(error)))
             return _USAGE if isinstance(error, BadParameter) else _FAILED
         except _Terminated:
             return _TERMINATED
@@ -73,7 +94,7 @@ def _exit_status(run: Callable[[], int]) -> int:
             return _INTERRUPTED
 
 
-def _main(argv: list[str]) -> int:
+def _main(argv: list[str], report: Report) -> int:
     import click
     from papermill import cli
 
@@ -84,7 +105,7 @@ def _main(argv: list[str]) -> int:
         if not notebook or context.params["help_notebook"] or not is_ours(Path(notebook)):
             status = cli.papermill.main(list(argv), "papermill", standalone_mode=True)
             return status if isinstance(status, int) else _DONE
-        return _run_ours(_parsed_call(cli, context))
+        return _run_ours(_parsed_call(cli, context), report)
     except click.exceptions.Exit as end:
         return int(end.exit_code)
     except click.ClickException as error:
@@ -129,7 +150,7 @@ def _parsed_call(cli: Any, context: Any) -> dict[str, Any]:
     return call
 
 
-def _run_ours(call: Mapping[str, Any]) -> int:
+def _run_ours(call: Mapping[str, Any], report: Report) -> int:
     notebook = Path(call["input_path"])
     _require_supported(call)
     values = resolve(NotebookSource.read(notebook), call["parameters"])
@@ -152,7 +173,7 @@ def _run_ours(call: Mapping[str, Any]) -> int:
             hide_code=call["report_mode"],
         )
     echo.finish()
-    _print_result(result, output)
+    report.result(result, output)
     return _DONE if result.ok else _FAILED
 
 

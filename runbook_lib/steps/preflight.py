@@ -23,12 +23,17 @@ from runbook_lib.world.outside import World
 
 @dataclass(frozen=True)
 class PreflightFacts:
-    """The branch, the plan and the image, the runners' drivers, and the checks of checkout and token."""
+    """The branch, the plan and the image, the runners' drivers, and the checks of checkout and token.
+
+    ``pins`` are the present pins, and ``validation`` says how the LTS image is validated.
+    """
 
     branch: BumpBranch
     planned: PlannedBump
     drivers: str
     checks: tuple[Check, ...]
+    pins: list[dict[str, str]]
+    validation: tuple[str, ...]
 
 
 def look(world: World, bump: Bump) -> PreflightFacts:
@@ -36,7 +41,8 @@ def look(world: World, bump: Bump) -> PreflightFacts:
     branch = bump_branch.look(world, bump)
     planned = bump_plan.plan_bump(branch)
     checks = (*_checkout_checks(branch, planned.plan), *rights(world.github, bump))
-    return PreflightFacts(branch, planned, os.environ.get(driver_check.VARIABLE, ""), checks)
+    drivers, validation = os.environ.get(driver_check.VARIABLE, ""), tuple(lts_validation.describe(branch))
+    return PreflightFacts(branch, planned, drivers, checks, bump_plan.pin_rows(branch), validation)
 
 
 def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
@@ -47,7 +53,7 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
         "platforms": planned.platforms,
         "image changes": planned.changes.rows() if planned.changes else [],
         "known issues": [issue.row() for issue in planned.known_issues],
-        "validation": [{"step": sentence} for sentence in lts_validation.describe(branch)],
+        "validation": [{"step": sentence} for sentence in facts.validation],
     }
     warnings = [*branch.warnings, *planned.plan.warnings]
     if bump.tag is None:
@@ -79,7 +85,7 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
 def _shown(facts: PreflightFacts, drivers: list[dict[str, str]]) -> tuple[display.View, ...]:
     planned = facts.planned
     return (
-        display.table(bump_plan.pin_rows(facts.branch)),
+        display.table(facts.pins),
         display.diff(diff(planned.plan.edits)),
         display.table(planned.platforms, empty=planned.check.detail),
         planned.show_changes(),

@@ -28,6 +28,7 @@ class Result:
     def as_json(self) -> dict[str, object]:
         """Return the condition for the record and for ``--json``."""
         return {
+            "kind": type(self.condition).__name__,
             "sentence": self.condition.sentence,
             "publishes": self.condition.leaves_machine,
             "state": self.state,

@@ -47,7 +47,9 @@ def test_a_quiet_run_prints_nothing_if_it_succeeds(
     arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed: list[list[str]] = []
-    monkeypatch.setattr("runbook_lib.runner.papermill.main", lambda given: print("shown") or passed.append(given) or 0)
+    monkeypatch.setattr(
+        "runbook_lib.runner.papermill.main", lambda given, _: print("shown") or passed.append(given) or 0
+    )
     assert main(["run", *arguments]) == 0
     assert capsys.readouterr().out == ""
     assert passed[0][:2] == ["x.ipynb", "--no-progress-bar"]

@@ -14,6 +14,7 @@ import pytest
 from practice_state import fingerprint, read_forge
 
 from runbook_lib import practice
+from runbook_lib.cli.__main__ import main
 from runbook_lib.practice.state import Store
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute as run
@@ -229,6 +230,16 @@ def test_two_concurrent_bumps_open_one_pull_request(world: practice.PracticeWorl
     assert len(read_forge(world, "pulls?state=all")) == 1
     assert len([it for it in read_forge(world, "issues/10/comments") if it["body"].startswith("/ok to test")]) == 1
     assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
+
+
+def test_the_plan_of_a_preview_is_data(world: practice.PracticeWorld, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "03-open-pr", "-r", "tag", TAG, "--json"]) == 0
+    document = json.loads(capfd.readouterr().out)
+    assert (document["version"], document["notebook"], document["state"]) == (1, "03-open-pr", "previewed")
+    states = {each["kind"]: each["state"] for each in document["conditions"]}
+    assert states == dict.fromkeys(("Committed", "Pushed", "PullOpen", "Described", "Labelled"), "would be made")
+    assert main(["run", "03-open-pr", "-r", "tga", TAG, "--json"]) == 2
+    assert "no parameter 'tga'" in json.loads(capfd.readouterr().out)["error"]["message"]
 
 
 ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: diverges: known, and right"

@@ -55,6 +55,25 @@ def test_a_pull_request_is_opened_once(world: World) -> None:
     assert set(world.checks().values()) == {"passed"}
 
 
+@pytest.mark.parametrize(
+    ("token", "mode", "states"),
+    [
+        ("practice-token", "preview", ["would be made"] * 5),
+        ("practice-token", "apply", ["made", *["would be made"] * 4]),
+        ("practice-token", "publish", ["made", "made", "made", "holds", "made"]),
+        ("contributor-token", "publish", ["made", "made", "made", "holds", "waits"]),
+    ],
+)
+def test_the_record_has_each_condition_with_its_state(world: World, token: str, mode: str, states: list[str]) -> None:
+    git(world.checkout.path, "remote", "add", "fork", str(world.fork))
+    world.open_pr(token, mode=mode, remote="fork" if "contributor" in token else "origin")
+    (conditions,) = [entry["values"]["conditions"] for entry in world.said("given") if "conditions" in entry["values"]]
+    assert [each["kind"] for each in conditions] == ["Committed", "Pushed", "PullOpen", "Described", "Labelled"]
+    assert [each["state"] for each in conditions] == states
+    assert [each["publishes"] for each in conditions] == [False, True, True, True, True]
+    assert all(each["sentence"] and each["found"] for each in conditions)
+
+
 def test_without_publish_nothing_leaves_the_machine(world: World) -> None:
     made = world.open_pr(mode="apply")
     assert world.effects() == ["branch", "commit"]
