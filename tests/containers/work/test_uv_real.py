@@ -22,7 +22,8 @@ from runbook_lib.containers.work.tasks import make_step
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
-from runbook_lib.steps.work_inside.task import WorkRequest, WorkTask, plan_task
+from runbook_lib.steps.work_inside import PlaceOptions, TaskOptions, WorkFacts, WorkInside
+from runbook_lib.world.outside import World
 
 pytestmark = pytest.mark.slow
 
@@ -99,12 +100,14 @@ def clone(tmp_path: Path) -> Path:
     return clone
 
 
-def choose(clone: Path, whose: object = MEGATRON_BRIDGE, here: Machine = INSIDE, **request: str) -> WorkTask:
+def choose(clone: Path, whose: object = MEGATRON_BRIDGE, here: Machine = INSIDE, **request: str) -> WorkFacts:
     # Bridge's commits need no key, which this machine has not.
-    return plan_task(Checkout.open(clone), Bump.parse(repository=whose), WorkRequest(**request), here)  # type: ignore[arg-type]
+    place = {name: request.pop(name) for name in vars(PlaceOptions()) if name in request}
+    step = WorkInside(TaskOptions(**request), PlaceOptions(**place), here)
+    return step.look(World(Checkout.open(clone), None, None), Bump.parse(repository=whose))  # type: ignore[arg-type]
 
 
-def run(task: WorkTask, clone: Path, tmp: Path, **more: str) -> WorkResult:
+def run(task: WorkFacts, clone: Path, tmp: Path, **more: str) -> WorkResult:
     return run_commands(task.runnable, clone, tmp / "log", lambda _: None, {**env(tmp), **more})
 
 

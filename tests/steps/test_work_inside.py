@@ -17,13 +17,14 @@ from runbook_lib.bump import Bump
 from runbook_lib.containers.work.machine import Machine
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.records import step_record
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import execute as run
 from runbook_lib.runner.execute import StepResult
-from runbook_lib.steps.work_inside import run as inside_work
-from runbook_lib.steps.work_inside.task import WorkRequest, plan_task
+from runbook_lib.steps.context import Context
+from runbook_lib.steps.work_inside import PlaceOptions, TaskOptions, WorkFacts, WorkInside
+from runbook_lib.world.outside import World
 
-NOTEBOOK = Path(__file__).resolve().parents[3] / "runbooks/work-inside.ipynb"
+NOTEBOOK = Path(__file__).resolve().parents[2] / "runbooks/work-inside.ipynb"
 TAG = "26.04-py3"
 UV = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
 
@@ -60,6 +61,11 @@ def execute(clone: Path, **parameters: object) -> StepResult:
 def predicate(result: StepResult) -> dict[str, Any]:
     assert result.record is not None
     return json.loads((result.record / "run.json").read_text())["predicate"]  # type: ignore[no-any-return]
+
+
+def facts(clone: Path, task: TaskOptions, place: PlaceOptions, machine: Machine) -> WorkFacts:
+    step = WorkInside(task, place, machine)
+    return step.look(World(Checkout.open(clone), None, None), Bump.parse(tag=TAG))  # type: ignore[arg-type]
 
 
 def test_a_preview_shows_the_commands_and_changes_nothing(clone: Path) -> None:
@@ -122,9 +128,8 @@ def test_a_session_is_shown_for_a_terminal(clone: Path) -> None:
 
 @pytest.mark.parametrize(("nodes", "warned"), [(1, False), (2, True)])
 def test_a_session_on_several_nodes_opens_on_the_first_only(clone: Path, nodes: int, warned: bool) -> None:
-    checkout, bump = Checkout.open(clone), Bump.parse(tag=TAG)
-    request = WorkRequest("session", "slurm", "/a.sqsh", slurm=f"nodes={nodes}")
-    shown = plan_task(checkout, bump, request, Machine(slurm=True)).show().text
+    place = PlaceOptions("slurm", "/a.sqsh", slurm=f"nodes={nodes}")
+    shown = facts(clone, TaskOptions("session"), place, Machine(slurm=True)).show().text
     assert ("on the first of the 2 nodes only" in shown) == warned
 
 
@@ -181,10 +186,8 @@ def test_a_command_runs_once_on_each_of_two_nodes(two_nodes: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("where", ["local", "slurm", "apptainer"])
 def test_alibabas_image_of_a_region_runs_with_the_variables_given(clone: Path, where: str) -> None:
-    request = WorkRequest(
-        "demo", where, "alibaba:25.05", region="cn-hangzhou", env="CHECKPOINT_OPTIMIZATION=true NOTE='a b'"
-    )
-    task = plan_task(Checkout.open(clone), Bump.parse(tag=TAG), request, Machine())
+    options = TaskOptions("demo", env="CHECKPOINT_OPTIMIZATION=true NOTE='a b'")
+    task = facts(clone, options, PlaceOptions(where, "alibaba:25.05", region="cn-hangzhou"), Machine())
     words = " ".join(task.commands[-1].words)
     assert re.search(
         r"acs-registry-vpc\.cn-hangzhou\.cr\.aliyuncs\.com[/#]egslingjun/training-nv-pytorch:25\.05", words
@@ -206,24 +209,27 @@ def test_alibabas_image_of_a_region_runs_with_the_variables_given(clone: Path, w
     ],
 )
 def test_a_wrong_region_variable_or_tag_is_refused(clone: Path, parameters: dict[str, str], match: str) -> None:
-    request = WorkRequest(**{"task": "session", "where": "local", "image": "alibaba:25.05", **parameters})
+    task = TaskOptions("session", env=parameters.pop("env", ""))
+    place = PlaceOptions(**{"where": "local", "image": "alibaba:25.05", **parameters})
     with pytest.raises(RunbookError, match=match):
-        plan_task(Checkout.open(clone), Bump.parse(tag=TAG), request, Machine())
+        facts(clone, task, place, Machine())
 
 
 def test_a_test_that_cannot_run_here_is_refused(clone: Path, tmp_path: Path) -> None:
-    checkout, bump = Checkout.open(clone), Bump.parse(tag=TAG, apply=True)
-    task = plan_task(checkout, bump, WorkRequest("lock", where="slurm", image="nemo:26.06"), Machine())
-    step = step_record.StepRecord("work-inside", bump, "me/x", tmp_path)
-    with pytest.raises(Refused, match="srun is not installed"):
-        inside_work.carry_out(step, task, checkout, bump)
-    inside_work.verify(step, task, checkout, bump, None)
-    assert "run the commands on the cluster's login node" in step.show().text
+    for apply in (False, True):
+        bump = Bump.parse(tag=TAG, apply=apply)
+        run = Context(bump, Checkout.open(clone), StepRecord("work-inside", bump, "me/x", tmp_path))
+        step = WorkInside(TaskOptions("lock"), PlaceOptions("slurm", "nemo:26.06"), Machine())
+        if apply:
+            with pytest.raises(Refused, match="srun is not installed"):
+                run.step(step)
+        else:
+            run.step(step)
+            assert "run the commands on the cluster's login node" in run.record.show().text
     assert git(clone, "status", "--porcelain") == ""
 
 
 def test_the_missing_folder_of_an_image_file_is_created(clone: Path, tmp_path: Path) -> None:
-    checkout, bump = Checkout.open(clone), Bump.parse(tag=TAG)
     for folder, first in ((tmp_path / "new", "mkdir"), (tmp_path, "rm")):
-        request = WorkRequest("import", where="slurm", image="nemo:26.06", folder=str(folder))
-        assert plan_task(checkout, bump, request, Machine(slurm=True)).commands[0].words[0] == first
+        place = PlaceOptions("slurm", "nemo:26.06", folder=str(folder))
+        assert facts(clone, TaskOptions("import"), place, Machine(slurm=True)).commands[0].words[0] == first
