@@ -29,11 +29,22 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class Waits:
+    """What is waited for: ``reason`` is the sentence without its progress, so it stays while nothing else happens.
+
+    ``for_ci``: CI decides it, and no person has to do anything before.
+    """
+
+    reason: str = ""
+    for_ci: bool = False
+
+
+@dataclass(frozen=True)
 class Check:
     """The condition ``name``, its status, and the evidence as a sentence in ``detail``.
 
     In a preview a check is skipped, never passed; it is ``waiting`` while CI or a person has yet to decide it, and
-    ``next`` is what they have to do.
+    ``next`` is what they have to do; ``waits`` has the same for machines.
     """
 
     name: str
@@ -41,6 +52,7 @@ class Check:
     detail: str
     next: str = ""
     evidence: Evidence = field(default_factory=Evidence, compare=False)
+    waits: Waits = field(default_factory=Waits)
 
     @classmethod
     def of(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from runbook_lib.checks import Check, Evidence
+from runbook_lib.checks import Check, Evidence, Waits
 
 if TYPE_CHECKING:
     from runbook_lib.display import Picture, View
@@ -61,10 +61,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a step ends, as a sentence, and the command or action that comes next."""
+    """How a step ends, as a sentence, the command or action that comes next, and what it waits for, if CI does."""
 
     sentence: str
     next: str = ""
+    waits: Waits = field(default_factory=Waits)
 
 
 @dataclass(frozen=True)

@@ -60,10 +60,18 @@ def named(target: str, owner: str = "") -> Iterator[Function]:
     return (each for each in functions(place) if each.node.name == name and each.owner == owner)
 
 
+def evaluated(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what runs when a function is called: not what a condition calls later."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.Lambda | ast.FunctionDef):
+            yield child
+            yield from evaluated(child)
+
+
 def called(function: Function) -> Iterator[Function]:
     """Yield the library's functions that a function calls by name, and its own class's methods."""
     names = imported(function.module)
-    for node in ast.walk(function.node):
+    for node in evaluated(function.node):
         if not isinstance(node, ast.Call):
             continue
         if isinstance(node.func, ast.Name):
@@ -78,7 +86,7 @@ def called(function: Function) -> Iterator[Function]:
 
 def readings(function: Function) -> Iterator[str]:
     """Yield the calls by which a function reads or changes something outside."""
-    for node in ast.walk(function.node):
+    for node in evaluated(function.node):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in READERS:
             yield node.func.id
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

@@ -146,7 +146,7 @@ def collect(lines: Iterable[str]) -> Contributions:
     state: State = "done"
     failed = [check["name"] for check in fields["checks"] if check["status"] == "failed"]
     if failed:
-        fields["outcome"]["sentence"] = failed_checks(failed)
+        fields["outcome"] = {"sentence": failed_checks(failed), "next": fields["outcome"]["next"]}
         state = "failed"
     elif waiting:
         state = "waiting"
@@ -168,6 +168,8 @@ def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
             fields["warnings"].append(str(entry["sentence"]))
         case "waiting" | "done":
             fields["outcome"] = {"sentence": str(entry["sentence"]), "next": str(entry["next"])}
+            if entry.get("reason"):
+                fields["outcome"] |= {"reason": str(entry["reason"]), "for_ci": bool(entry.get("for_ci"))}
         case "check":
             fields["checks"].append({**entry, **{name: str(entry[name]) for name in ("name", "status", "detail")}})
         case "planned":

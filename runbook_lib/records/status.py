@@ -1,6 +1,5 @@
 """A bump's status, derived from its records."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,7 +33,8 @@ class BumpStatus(Identity):
     reached, and ``last`` the end of the last run, empty while one is running.  ``links`` maps names, such as ``CI run``
     and ``issue #12``, to URLs.  ``record`` is the folder of the record that decides the state, ``story`` the bump's
     page; both are absolute paths.  ``blockers`` are the kinds of requirements that prevent the merge, as far as the
-    bump notebook has checked them.  ``warning`` names unreadable records.
+    bump notebook has checked them.  ``for_ci``: it waits for CI, and nobody has to do anything.  ``warning`` names
+    unreadable records.
     """
 
     state: str
@@ -49,6 +49,7 @@ class BumpStatus(Identity):
     last: str = ""
     active: str = ""
     blockers: tuple[Kind, ...] = ()
+    for_ci: bool = False
     warning: str = ""
 
     @property
@@ -99,6 +100,7 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
         story=str(folder / STORY),
         links=links(considered),
         active=str(runs[-1]["started"]),
+        for_ci=state == "waiting" and bool(outcome.get("for_ci")),
         blockers=tuple(each.kind for each in requirements(deciding) if each.blocks),
         last="" if is_running else max(str(run.get("ended") or "") for run in runs),
         warning=warning,
@@ -122,9 +124,9 @@ def outcome_sentence(run: Predicate) -> str:
     return str((run.get("outcome") or {}).get("sentence") or "")
 
 
-def stable_sentence(run: Predicate) -> str:
-    """Return the sentence of a run's outcome without progress in parentheses: ``(3 of 7 jobs done)``."""
-    return re.sub(r"\s?\([^()]*\)", "", outcome_sentence(run))
+def outcome_reason(run: Predicate) -> str:
+    """Return the reason of a run's outcome: its sentence without its progress, such as ``3 of 7 jobs done``."""
+    return str((run.get("outcome") or {}).get("reason") or "") or outcome_sentence(run)
 
 
 def is_preview(run: Predicate) -> bool:
@@ -212,7 +214,7 @@ def _since(runs: Sequence[Predicate], deciding: Predicate) -> str:
     for run in reversed(runs):
         if run["notebook"]["name"] != deciding["notebook"]["name"]:
             continue
-        if (run["state"], stable_sentence(run)) != (deciding["state"], stable_sentence(deciding)):
+        if (run["state"], outcome_reason(run)) != (deciding["state"], outcome_reason(deciding)):
             break
         first = run
     return str(first.get("ended") or first["started"])

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from runbook_lib.checks import Check, Evidence
+from runbook_lib.checks import Check, Evidence, Waits
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.chain import Ledger, read_predicate
 from runbook_lib.records.statement import CELL_REFERENCE, CONTRIBUTIONS, RUN, collect, failed_checks, predicate_of
@@ -163,10 +163,10 @@ class StepRecord:
         """
         self._add("decision", parameter=parameter, name=name, why=why, suggestion=suggestion, facts=facts or {})
 
-    def waiting(self, sentence: str, next: str = "") -> None:
+    def waiting(self, sentence: str, next: str = "", waits: Waits | None = None) -> None:
         """Report that the step is waiting: what for, and the command or action that continues it."""
         self.waits = True
-        self._add("waiting", sentence=sentence, next=next)
+        self._add("waiting", sentence=sentence, next=next, **(vars(waits) if waits else {}))
 
     def preview(self, sentence: str, next: str = "") -> None:
         """Report what a step would do, or for what it would wait, after those before it in the same run."""

@@ -11,7 +11,7 @@ from typing import Any
 from runbook_lib.checks import REENABLED
 from runbook_lib.display import count
 from runbook_lib.records.pages.formats import abbreviate, format_value
-from runbook_lib.records.status import Predicate, is_preview, outcome_sentence, stable_sentence
+from runbook_lib.records.status import Predicate, is_preview, outcome_reason, outcome_sentence
 
 #: A test's issue in the detail of a check: ``gpt/case@dgx_h100 (dev): #11``.
 _ISSUE = r"{case}(?:@\S{{1,200}})? \([^)]{{0,200}}\): #(\d{{1,12}})"
@@ -35,8 +35,8 @@ class TimelineEntry:
 
     @property
     def is_exact(self) -> bool:
-        """True if the last repetition's sentence is exactly that of the first run."""
-        return stable_sentence(self.repetitions[-1]) == outcome_sentence(self.repetitions[-1])
+        """True if the last repetition's sentence has no progress."""
+        return outcome_reason(self.repetitions[-1]) == outcome_sentence(self.repetitions[-1])
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _name(run: Predicate) -> str:
 
 
 def _outcome(run: Predicate) -> tuple[str, str]:
-    return run["state"], stable_sentence(run)
+    return run["state"], outcome_reason(run)
 
 
 def decisions(runs: Sequence[Predicate]) -> list[RecordedDecision]:

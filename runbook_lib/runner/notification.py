@@ -1,6 +1,5 @@
 """The notification that a run has changed its bump's state."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,8 +11,6 @@ from runbook_lib.records.status import BumpStatus, bump_status
 from runbook_lib.system.notify import Event, notify
 
 _EVENTS: Mapping[str, Event] = {"waiting": "waiting", "ready": "ready", "failed": "failed", "killed": "failed"}
-#: The beginning of the sentence of a bump that continues by itself once CI has finished.
-_CI = re.compile(r"waiting for (?:a )?CI run")
 
 
 def after_run(folder: Path) -> str:
@@ -34,6 +31,6 @@ def _status(bump: Path, runs: Sequence[Mapping[str, Any]]) -> BumpStatus | None:
 
 def _event(status: BumpStatus | None) -> Event | None:
     """Return the event for a state; None if nobody has to do anything in that state."""
-    if status is None or not status.tag or (status.state == "waiting" and _CI.search(status.sentence)):
+    if status is None or not status.tag or status.for_ci:
         return None
     return _EVENTS.get(status.state)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
-from runbook_lib.checks import Check, Evidence
+from runbook_lib.checks import Check, Evidence, Status, Waits
 from runbook_lib.clients.github.ci_status import CiStatus, platform_of
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.git.commit_changes import list_commits
@@ -115,14 +115,16 @@ class CiPassed:
         if progress.state == "passed":
             return Check("CI passed", "passed", progress.sentence, evidence=evidence)
         is_followed = self.wait and not progress.is_over
-        return Check("CI passed", "failed" if is_followed else "waiting", progress.sentence, progress.next, evidence)
+        status: Status = "failed" if is_followed else "waiting"
+        waits = Waits(progress.sentence, for_ci=not progress.is_over)
+        return Check("CI passed", status, progress.text, progress.next, evidence, waits)
 
     def make_true(self, world: World) -> Sequence[Effect]:
         """Follow the run, and print each change of its state.  Raises Unreachable if GitHub stays unreachable."""
 
         def observe(progress: CiStatus) -> polling.Observation:
             limit = _START_LIMIT if progress.state == "none" else polling.LIMIT
-            return polling.Observation(progress.sentence, progress.is_over, progress.mark, limit)
+            return polling.Observation(progress.text, progress.is_over, progress.mark, limit)
 
         polling.follow(lambda: self._read(world), observe, wait=True, sleep=world.sleep, clock=world.monotonic)
         return ()

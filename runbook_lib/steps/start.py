@@ -169,7 +169,7 @@ def _next_action(bump: BumpStatus) -> str:
         return f"decide {display.count(len(decisions), 'card')} in the form below; then {press}"
     if "hold" in bump.blockers:
         return f"fix the cause, or start another bump; to lift the hold, decide its card again, and {press}"
-    if bump.step == notebooks.RUN_CI and bump.state == "waiting":
+    if bump.for_ci:
         return f"nothing until CI has ended; then {press}"
     if bump.state == "failed":
         return f"fix what failed; then {press}"

@@ -152,7 +152,7 @@ def _conclude(step: StepRecord, plan: Plan[World], results: Sequence[Result]) ->
     if waiting is None and plan.done.sentence:
         step.done(f"{step.outcome} {plan.done.sentence}".lstrip(), plan.done.next)
     elif waiting and (bump.apply or plan.only_reads):
-        step.waiting(waiting.sentence, waiting.next)
+        step.waiting(waiting.sentence, waiting.next, waiting.waits)
     elif waiting and not step.outcome:
         step.preview(waiting.sentence, waiting.next)
 
@@ -160,5 +160,5 @@ def _conclude(step: StepRecord, plan: Plan[World], results: Sequence[Result]) ->
 def _waiting(result: Result) -> Outcome:
     """Return for what a condition waits."""
     if result.check.next:
-        return Outcome(result.check.detail, result.check.next)
+        return Outcome(result.check.detail, result.check.next, result.check.waits)
     return Outcome(f"waiting to {result.condition.sentence}", result.check.detail)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
+from runbook_lib.checks import Waits
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.copy_pr_bot import commands
 from runbook_lib.clients.github.models import Pull
@@ -14,6 +15,7 @@ from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden.form import STOPPED
+from runbook_lib.model import Outcome
 from runbook_lib.records import cards
 from runbook_lib.records.requirements import Kind, Requirement, name_of
 from runbook_lib.records.step_record import StepRecord
@@ -151,7 +153,7 @@ def _check_ci(state: PullRequestState, github: GitHub, pull: Pull) -> Iterator[R
             yield Requirement("ci", "met", f"Red but explained: {', '.join(sorted(red))} may fail (soft).")
             return
     passed = status.state == "passed"
-    detail = f"{status.sentence.rstrip('.')}."
+    detail = f"{status.text.rstrip('.')}."
     if passed:
         moved = f", which has since moved by {state.behind} commits." if state.behind else " as it is."
         detail += f" It tested the merge with {pull.base_ref}{moved}"
@@ -278,10 +280,10 @@ def finish(
     if all(result.state == "previewed" for result in results):
         return readiness.show()  # the outcome stays the run's plan
     if readiness.missing:
-        sentence, action = _not_ready(step.bump, readiness.missing, results)
-        if action in [each.next for each in readiness.missing if each.running]:
-            action = command_line.command(step.name, step.bump, wait=True)
-        step.waiting(sentence, action)
+        outcome = _not_ready(step.bump, readiness.missing, results)
+        if outcome.next in [each.next for each in readiness.missing if each.running]:
+            outcome = replace(outcome, next=command_line.command(step.name, step.bump, wait=True))
+        step.waiting(outcome.sentence, outcome.next, outcome.waits)
         return readiness.show()
     limit = ""
     if "ci" in readiness.inapplicable:
@@ -300,18 +302,20 @@ def _without_links(result: StepResult, names: Collection[str]) -> StepResult:
     return replace(result, links={name: url for name, url in result.links.items() if name not in names})
 
 
-def _not_ready(bump: Bump, missing: Sequence[Requirement], results: Sequence[StepResult]) -> tuple[str, str]:
+def _not_ready(bump: Bump, missing: Sequence[Requirement], results: Sequence[StepResult]) -> Outcome:
     """Return a sentence about the missing requirements, and the next action."""
-    if held := [each.evidence for each in missing if each.kind == "hold"]:
-        return f"{'; '.join(held)[0].lower()}{'; '.join(held)[1:]}", missing[0].next
-    names = ", ".join(each.name for each in missing)
+    if held := "; ".join(each.evidence for each in missing if each.kind == "hold"):
+        return Outcome(f"{held[0].lower()}{held[1:]}", missing[0].next)
+    names = reason = f"not ready to merge; missing: {', '.join(each.name for each in missing)}"
     if len(missing) == 1:  # there is room for the details of a single one; otherwise the table has them
         names += f" ({missing[0].evidence.rstrip('.')})"
-    sentence = f"not ready to merge; missing: {names}"
+    running = all(each.running for each in missing)
+    waits = Waits(reason if running else names, for_ci=running)
     last = {result.notebook: result for result in results if result.notebook in notebooks.CI_ROUND}
     count = sum(len(cards.from_decisions(result.decisions, cards.BUMP_PARAMETERS)) for result in last.values())
     if count:
-        return sentence, f"Make {display.count(count, 'decision')}: {command_line.review(bump)}"
+        action = f"Make {display.count(count, 'decision')}: {command_line.review(bump)}"
+        return Outcome(names, action, replace(waits, for_ci=False))
     actions = [result.next for result in last.values() if result.state == "waiting" and result.next]
     # Later steps resolve what CI is waiting for.
-    return sentence, " ".join(dict.fromkeys(actions[1:] or actions)) or missing[0].next
+    return Outcome(names, " ".join(dict.fromkeys(actions[1:] or actions)) or missing[0].next, waits)

@@ -50,7 +50,8 @@ def test_closes_a_record_without_process_as_killed(tmp_path: Path) -> None:
 def status_after(tmp_path: Path, *runs: tuple[str, str, str, bool]) -> BumpStatus:
     parent = None
     for at, (notebook, state, sentence, child) in enumerate(runs):
-        name = record(tmp_path, notebook, state, sentence, at=at, parent=parent if child else None)
+        outcome = {"sentence": sentence, "next": "", "reason": sentence.partition(" (")[0]}
+        name = record(tmp_path, notebook, state, at=at, parent=parent if child else None, outcome=outcome)
         parent = parent if child else name
     (found,) = archive.status(tmp_path)
     return found

@@ -13,6 +13,7 @@ from runbook_lib.runner import notification
 from runbook_lib.system.notify import notify
 
 INPUTS = {"inputs": {"tag": "26.04-py3"}}
+FOR_CI = {"outcome": {"sentence": "waiting for CI run 5 (3 of 7 jobs done)", "next": "", "for_ci": True}}
 PREVIEW = {"parameters": {"resolved": {"apply": False}}}
 
 
@@ -35,7 +36,7 @@ def events(file: Path) -> list[dict[str, Any]]:
     [
         ([("bump", "running", "", {})], []),
         ([("bump", "previewed", "Would do it.", PREVIEW)], []),
-        ([("bump", "waiting", "04-run-ci: waiting for CI run 5 of a1b2c3d (3 of 7 jobs done)", INPUTS)], []),
+        ([("bump", "waiting", "", INPUTS | FOR_CI)], []),
         ([("investigate-ci", "done", "Found it.", INPUTS)], []),
         ([("bump", "waiting", "waiting for a person: red", INPUTS)], ["waiting"]),
         ([("bump", "waiting", "waiting for a person: red", INPUTS)] * 3, ["waiting"]),
@@ -43,7 +44,7 @@ def events(file: Path) -> list[dict[str, Any]]:
         (
             [
                 ("bump", "waiting", "waiting for a person: red", INPUTS),
-                ("bump", "waiting", "waiting for CI run 6", INPUTS),
+                ("bump", "waiting", "", INPUTS | FOR_CI),
                 ("bump", "waiting", "waiting for a person: red", INPUTS),
                 ("bump", "failed", "No such tag.", INPUTS),
                 ("bump", "failed", "No such tag.", INPUTS),

@@ -17,7 +17,8 @@ DECISION = {"parameter": "broken", "name": "a@h100", "why": "it hangs"}
     ("notebook", "state", "decisions", "expected"),
     [
         ("04-run-ci", "running", [], "nothing; it is running"),
-        ("04-run-ci", "waiting", [], "nothing until CI has ended; then choose 26.04-py3"),
+        ("04-run-ci", "waiting for CI", [], "nothing until CI has ended; then choose 26.04-py3"),
+        ("04-run-ci", "waiting", [], "choose 26.04-py3"),
         ("03-open-pr", "failed", [], "fix what failed; then choose 26.04-py3"),
         ("06-broken-tests", "waiting", [DECISION], "decide 1 card in the form below; then choose 26.04-py3"),
         ("06-broken-tests", "waiting", [{**DECISION, "parameter": "reenable"}], "choose 26.04-py3"),
@@ -28,7 +29,9 @@ def test_the_next_action_is_specific(
     tmp_path: Path, notebook: str, state: str, decisions: list[dict[str, str]], expected: str
 ) -> None:
     record(tmp_path / "audit", "01-github-pin", "done", "Moved.")
-    record(tmp_path / "audit", notebook, state, "Why.", at=1, decisions=decisions, checks=[CHECK])
+    state, for_ci, _ = state.partition(" for CI")
+    outcome = {"sentence": "Why.", "next": "", "for_ci": bool(for_ci)}
+    record(tmp_path / "audit", notebook, state, at=1, decisions=decisions, checks=[CHECK], outcome=outcome)
     assert f"Next: {expected}" in " ".join(words(start.board(str(tmp_path / "audit")).html).split())
 
 

@@ -75,7 +75,10 @@ def wrong_tests(labels: Collection[str], image_type: ImageType, repository: Repo
 
 @dataclass(frozen=True)
 class CiStatus:
-    """The state of CI for a commit; ``next`` is empty if nothing needs to be done."""
+    """The state of CI for a commit; ``next`` is empty if nothing needs to be done.
+
+    ``progress`` is how far a run under way is, which changes while the state stays.
+    """
 
     state: State
     head: str
@@ -83,6 +86,12 @@ class CiStatus:
     jobs: tuple[WorkflowJob, ...]
     sentence: str
     next: str = ""
+    progress: str = ""
+
+    @property
+    def text(self) -> str:
+        """The sentence with the progress."""
+        return f"{self.sentence} ({self.progress})" if self.progress else self.sentence
 
     @property
     def is_over(self) -> bool:
@@ -141,10 +150,10 @@ def judge(run: WorkflowRun | None, jobs: Sequence[WorkflowJob], head: str, wrong
     # In the queue, its job waits for a bot, and no other job runs.
     open_jobs = {job.status for job in jobs if job.status != "completed"}
     if run.status == "waiting" or ("waiting" in open_jobs and "in_progress" not in open_jobs):
-        return CiStatus("waiting", head, run, jobs, f"waiting for {name}, which waits in the test queue{since}", follow)
+        return CiStatus("waiting", head, run, jobs, f"waiting for {name}", follow, f"in the test queue{since}")
     if run.status != "in_progress" and not done:
-        return CiStatus("queued", head, run, jobs, f"waiting for {name} (queued{since})", follow)
-    return CiStatus("running", head, run, jobs, f"waiting for {name} ({counts})", follow)
+        return CiStatus("queued", head, run, jobs, f"waiting for {name}", follow, f"queued{since}")
+    return CiStatus("running", head, run, jobs, f"waiting for {name}", follow, counts)
 
 
 def _judge_completed(run: WorkflowRun, jobs: tuple[WorkflowJob, ...], head: str, name: str) -> CiStatus:

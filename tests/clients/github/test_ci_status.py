@@ -28,7 +28,7 @@ HELD = replace(JOB, name="cicd-wait-in-queue", status="waiting", conclusion="")
         (replace(RUN, status="queued"), (), "queued", "waiting for CI run 123 of a1a1a1a1a1 (queued since "),
         (replace(RUN, status="requested"), (), "queued", "(queued since "),
         (RUN, (), "running", "(no job yet)"),
-        (RUN, (JOB, HELD), "waiting", "which waits in the test queue"),
+        (RUN, (JOB, HELD), "waiting", "(in the test queue since "),
         (replace(RUN, status="waiting"), (JOB,), "waiting", "test queue"),
         (RUN, (JOB, BUSY, HELD), "running", "(1 of 3 jobs done)"),
         (RUN, (JOB, BAD, BUSY), "running", "(2 of 3 jobs done, 1 failed)"),
@@ -49,7 +49,7 @@ HELD = replace(JOB, name="cicd-wait-in-queue", status="waiting", conclusion="")
 )  # fmt: skip
 def test_the_state_of_a_run(run: WorkflowRun | None, jobs: tuple[WorkflowJob, ...], state: str, words: str) -> None:
     found = judge(run, jobs, HEAD)
-    assert (found.state, words in found.sentence) == (state, True), found.sentence
+    assert (found.state, words in found.text) == (state, True), found.text
     assert found.is_over == (state not in ("none", "queued", "waiting", "running"))
     assert bool(found.next) == (state != "passed")
 

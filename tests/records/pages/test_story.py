@@ -135,7 +135,9 @@ def test_runs_are_ordered_by_start(tmp_path: Path) -> None:
 
 def test_repeated_runs_are_folded(tmp_path: Path) -> None:
     for at in range(13):
-        record(tmp_path, "04-run-ci", "waiting", f"waiting for CI run 5 ({at} of 20 jobs done)", at=at)
+        sentence = f"waiting for CI run 5 ({at} of 20 jobs done)"
+        outcome = {"sentence": sentence, "next": "", "reason": "waiting for CI run 5"}
+        record(tmp_path, "04-run-ci", "waiting", at=at, outcome=outcome)
     record(tmp_path, "04-run-ci", "done", "CI run 5 passed.", at=20)
     told = words(page(tmp_path))
     assert (
