@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Status = Literal["passed", "failed", "waiting", "skipped"]
-#: The check of a run that re-enabled tests; a bump's page reads it in the records.
-REENABLED = "the re-enabled tests run again"
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,8 @@ class Plan(Generic[W]):
 
     ``waiting`` says for what the step waits once the conditions hold: CI, a maintainer, a person's decision.  ``done``
     is the outcome if it waits for nothing.  ``checks`` are judged from what was seen, and need no action.
-    ``on_branch``: the conditions build on the bump's branch or publish it, so its commits are reviewed first.
+    ``on_branch``: the conditions build on the bump's branch, or on the one with this name, or publish it, so its
+    commits are reviewed first.
     ``only_reads``: the step never changes anything, so even its preview may wait for something.
     ``round`` is for the push of a round, which follows in the same notebook.
     """
@@ -97,6 +98,6 @@ class Plan(Generic[W]):
     waiting: Outcome | None = None
     checks: tuple[Check, ...] = ()
     evidence: Evidence = field(default_factory=Evidence)
-    on_branch: bool = True
+    on_branch: bool | str = True
     only_reads: bool = False
     round: Round | None = None

@@ -1,6 +1,5 @@
 """The runs of a bump in order, with repetitions folded, and their changes and people's decisions in words."""
 
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,13 +7,10 @@ from difflib import SequenceMatcher
 from importlib.resources import files
 from typing import Any
 
-from runbook_lib.checks import REENABLED
 from runbook_lib.display import count
 from runbook_lib.records.pages.formats import abbreviate, format_value
 from runbook_lib.records.status import Predicate, is_preview, outcome_reason, outcome_sentence
 
-#: A test's issue in the detail of a check: ``gpt/case@dgx_h100 (dev): #11``.
-_ISSUE = r"{case}(?:@\S{{1,200}})? \([^)]{{0,200}}\): #(\d{{1,12}})"
 #: Kind of effect → the sentence that describes it, and its word for an empty value.
 _SENTENCES: Mapping[str, Mapping[str, str]] = tomllib.loads(
     files(__package__).joinpath("effects.toml").read_text(encoding="utf-8")
@@ -94,14 +90,9 @@ def _outcome(run: Predicate) -> tuple[str, str]:
 
 def decisions(runs: Sequence[Predicate]) -> list[RecordedDecision]:
     """Return people's decisions, oldest first, each once: exceptions, accepted values, broken and re-enabled tests."""
-    issues = {}
-    for run in runs:
-        for effect in run.get("effects") or ():
-            if effect.get("effect") == "issue":
-                issues[str(effect.get("target"))] = str(effect.get("url"))
     unique: dict[tuple[str, str], RecordedDecision] = {}
     for run in runs:
-        for decision in (*_exceptions(run), *_broken(run, issues), *_reenabled(run), *_holds(run)):
+        for decision in (*_exceptions(run), *_broken(run), *_reenabled(run), *_holds(run)):
             unique.setdefault((decision.decision, decision.reason), decision)
     return list(unique.values())
 
@@ -127,26 +118,17 @@ def _exceptions(run: Predicate) -> Iterator[RecordedDecision]:
         yield RecordedDecision(decision, str(entry.get("reason")), person(run), at)
 
 
-def _broken(run: Predicate, issues: Mapping[str, str]) -> Iterator[RecordedDecision]:
-    """Yield the tests that a run quarantined, with the issues named by its check."""
-    if run["state"] not in ("done", "waiting") or not run.get("effects"):
-        return
-    details = " ".join(str(check.get("detail")) for check in run.get("checks") or ())
-    for test, reason in named_entries(run, "broken"):
-        case = test.partition("@")[0]
-        match = re.search(_ISSUE.format(case=re.escape(case)), details) if case else None
-        if match is not None:
-            issue = f"#{match[1]}"
-            decision = f"quarantined {test} as broken, with the issue {issue}"
-            yield RecordedDecision(decision, reason, person(run), str(run["started"]), issues.get(issue, ""))
+def _broken(run: Predicate) -> Iterator[RecordedDecision]:
+    """Yield the tests that a run quarantined, with their issues."""
+    for entry in (run.get("inputs") or {}).get("quarantined") or ():
+        decision = f"quarantined {entry['test']} as broken, with the issue #{entry['issue']}"
+        yield RecordedDecision(decision, entry["reason"], person(run), str(run["started"]), entry["url"])
 
 
 def _reenabled(run: Predicate) -> Iterator[RecordedDecision]:
-    """Yield the tests that a run re-enabled, if its check confirms that they run again."""
-    checks = {str(check.get("name")): str(check.get("status")) for check in run.get("checks") or ()}
-    if checks.get(REENABLED) == "passed" and run.get("effects"):
-        for test, reason in named_entries(run, "reenable"):
-            yield RecordedDecision(f"re-enabled {test}", reason, person(run), str(run["started"]))
+    """Yield the tests that a run re-enabled."""
+    for entry in (run.get("inputs") or {}).get("reenabled") or ():
+        yield RecordedDecision(f"re-enabled {entry['test']}", entry["reason"], person(run), str(run["started"]))
 
 
 def _holds(run: Predicate) -> Iterator[RecordedDecision]:

@@ -92,12 +92,11 @@ class Context:
         self.record.raise_if_failed()
 
     def _reviewed(self, plan: Plan[World]) -> Plan[World]:
-        """Return the plan with the review of the commits on the bump's branch."""
-        if self.branch.tip is None:
+        """Return the plan with the review of the commits on the branch that it builds on."""
+        branch = self.world.branches[plan.on_branch] if isinstance(plan.on_branch, str) else self.branch
+        if branch.tip is None:
             return plan
-        return branch_history.apply_review(
-            plan, branch_history.review(self.branch, self.branch.tip, self.record.records)
-        )
+        return branch_history.apply_review(plan, branch_history.review(branch, branch.tip, self.record.records))
 
 
 def begin(notebook: str, parameters: Mapping[str, Any]) -> Context:

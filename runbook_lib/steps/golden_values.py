@@ -19,7 +19,7 @@ from runbook_lib.runner.command_line import command, review
 from runbook_lib.text import edits
 from runbook_lib.text.edits import Edit, edited_paths
 from runbook_lib.text.markdown import address, code, unlinked
-from runbook_lib.workflow import branch_history, golden_decisions, push_round
+from runbook_lib.workflow import branch_history, bump_pull, golden_decisions, push_round
 from runbook_lib.workflow.golden_comparison import GoldenComparison, coverage_rows
 from runbook_lib.workflow.golden_refreshes import ACCEPTED, attempt_rows, changed_since_fork, image_digest
 from runbook_lib.workflow.run_choice import ChosenRun
@@ -164,8 +164,8 @@ def carry_out(step: StepRecord, refresh: RefreshPlan) -> Round | None:
         answers = None  # the branch does not belong to the runbook, or an older run says nothing about the newest one
     if not bump.apply or refresh.run.source is None:
         return answers
-    if bump.tag and refresh.edits:
-        push_round.require_own_branch(state)
+    if bump.tag and refresh.edits and state.pull:
+        bump_pull.require_mine(state.pull, state.head_name)
     if refresh.edits:
         for file in refresh.values.judged:
             if file.accepted:

@@ -9,6 +9,7 @@ from typing import Literal
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull
+from runbook_lib.errors import Refused
 from runbook_lib.git.checkout import Checkout, slug_of
 from runbook_lib.pins.repositories import LTS
 
@@ -49,6 +50,15 @@ def is_mine(pull: Pull, head: str) -> bool:
     """Return whether a pull request comes from this branch.  Owner names on GitHub are case-insensitive."""
     owner, _, branch = head.partition(":")
     return (pull.head_owner.lower(), pull.head_ref) == (owner.lower(), branch)
+
+
+def require_mine(pull: Pull, head: str) -> None:
+    """Raise Refused if the pull request comes from somebody else's branch."""
+    if not is_mine(pull, head):
+        raise Refused(
+            f"#{pull.number} is {pull.author}'s, on {pull.head_owner}:{pull.head_ref}: only they should "
+            f"commit to it. Nothing was changed. Notify them, or open a pull request against that branch: {pull.url}"
+        )
 
 
 def find_pull(github: GitHub, bump: Bump, head: str) -> Pull | None:

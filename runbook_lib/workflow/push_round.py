@@ -13,7 +13,7 @@ from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull, WorkflowRun
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import RunbookError
 from runbook_lib.model import Condition, Effect, Outcome, Plan, Round
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.lists import capitalized
@@ -158,16 +158,6 @@ def actions_after_ci(bump: Bump, rounds: int) -> tuple[dict[str, Any], ...]:
         "responses to that run together, which starts the next run"
     )
     return ({"sentence": local, "publish": False}, {"sentence": public, "publish": True})
-
-
-def require_own_branch(state: PullRequestState) -> None:
-    """Raise Refused if the pull request comes from somebody else's branch."""
-    pull = state.pull
-    if pull is not None and not is_mine(pull, state.head_name):
-        raise Refused(
-            f"#{pull.number} is {pull.author}'s, on {pull.head_owner}:{pull.head_ref}: only they should "
-            f"commit to it. Nothing was changed. Notify them, or open a pull request against that branch: {pull.url}"
-        )
 
 
 def update_body(step: StepRecord, state: PullRequestState, text: str, section: Section) -> None:

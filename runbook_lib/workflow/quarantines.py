@@ -4,9 +4,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from runbook_lib.checks import REENABLED, Check
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import Issue
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.command import GitFailed
 from runbook_lib.recipes import quarantine
@@ -102,6 +100,11 @@ def rows_of(branch: BumpBranch, cases: Sequence[str], commit: str = "") -> tuple
     texts = recipe_texts(branch, cases, commit)
     if cases and not texts:
         texts = recipe_texts(branch, ["test_case"], commit)
+    return parse_rows(texts)
+
+
+def parse_rows(texts: Mapping[str, str]) -> tuple[RecipeRow, ...]:
+    """Return the rows of recipes.  Raises Refused for a recipe that cannot be read."""
     rows: list[RecipeRow] = []
     for path, text in texts.items():
         try:
@@ -112,15 +115,16 @@ def rows_of(branch: BumpBranch, cases: Sequence[str], commit: str = "") -> tuple
 
 
 def edit_recipes(
-    branch: BumpBranch,
+    texts: Mapping[str, str],
     issues: Mapping[Target, int],
     mark: Callable[[str, str, Target, int], Edit],
     reenabled: Sequence[Target],
+    *,
+    whole_rows: bool,
 ) -> tuple[Edit, ...]:
-    """Return the edits that ``mark`` the rows of tests with their issues, and those that re-enable others."""
+    """Return the edits that ``mark`` the rows of tests with their issues, and those that re-enable others.  Pure."""
     edited = []
-    whole_rows = "whole-row" in branch.bump.allow
-    for path, before in recipe_texts(branch, [target.case for target in (*issues, *reenabled)]).items():
+    for path, before in texts.items():
         after = before
         for target, number in issues.items():
             after = mark(path, after, target, number).after
@@ -131,21 +135,9 @@ def edit_recipes(
     return tuple(edited)
 
 
-def check_reenabled(branch: BumpBranch, tests: Sequence[Target]) -> Check:
-    """Check that the recipes on the branch run these tests again."""
-    rows = rows_of(branch, [test.case for test in tests])
-    stopped = []
-    for test in tests:
-        if all(is_quarantined(row, soft=True) for row in rows if test.is_of(row)):
-            stopped.append(str(test))
-    if stopped:
-        return Check(REENABLED, "failed", f"Still not run: {', '.join(stopped)}.")
-    return Check(REENABLED, "passed", f"Run again: {', '.join(map(str, tests))}.")
-
-
-def commit_message(title: str, issues: Mapping[Target, Issue], reenabled: Sequence[Target]) -> str:
+def commit_message(title: str, issues: Mapping[Target, int], reenabled: Sequence[Target]) -> str:
     """Return the message of a commit that quarantines or tracks tests and re-enables others, without the sign-off."""
-    lines = [f"- {unlinked(f'{test}: {test.reason}')} (#{issue.number})" for test, issue in issues.items()]
+    lines = [f"- {unlinked(f'{test}: {test.reason}')} (#{number})" for test, number in issues.items()]
     lines += [f"- {unlinked(f'{test} is re-enabled: {test.reason}')}" for test in reenabled]
     return "\n".join([title, "", *lines])
 

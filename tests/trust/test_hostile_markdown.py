@@ -177,8 +177,7 @@ def _got(kind: Any, name: str, it: Any) -> str:
 
 def _quarantine_message(value: str) -> str:
     target = Target(value, value, value, value, value)
-    issue: Any = SimpleNamespace(number=7)
-    return commit_message(BUMP.quarantine_title, {target: issue}, (target,))
+    return commit_message(BUMP.quarantine_title, {target: 7}, (target,))
 
 
 @pytest.mark.parametrize("name", WORDS)

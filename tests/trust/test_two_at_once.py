@@ -190,7 +190,8 @@ def authorized(world: bumping.World) -> object:
 def filed(world: bumping.World) -> object:
     test = Target("gpt3_mcore_te_tp4_pp1_long", "dgx_h100", "dev", "gpt", "it hangs")
     bump = bumping.bump_to()
-    return issue.file(world.step(bump), world.github(), test, "It hangs", f"{issue.marker(test)} It hangs.", bump.base)
+    tracked = issue.filed(test, "It hangs", f"{issue.marker(test)} It hangs.", bump.base)
+    return tracked.make_true(world.context(bump).world)
 
 
 @pytest.mark.parametrize(("act", "path"), [(authorized, r"/comments$"), (filed, r"/issues$")])

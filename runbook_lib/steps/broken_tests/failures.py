@@ -5,8 +5,8 @@ if the infrastructure failed: it is rerun.  All others are open, and block the p
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from runbook_lib import display
 from runbook_lib.bump import Bump
@@ -29,7 +29,8 @@ class Triage:
     """The failed jobs of a run.
 
     Golden values do not explain the jobs named in ``undecided``, or cannot be read (``unread``).  ``ambiguous`` jobs
-    produced values that need another attempt to decide.
+    produced values that need another attempt to decide.  ``recipes`` are the texts of the recipes that run the failed
+    tests, by path, and ``gating`` the tests that could fail the run, each with a platform.
     """
 
     run: ChosenRun
@@ -37,6 +38,8 @@ class Triage:
     undecided: tuple[str, ...] = ()
     unread: tuple[CollectionProblem, ...] = ()
     ambiguous: tuple[str, ...] = ()
+    recipes: Mapping[str, str] = field(default_factory=dict)
+    gating: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def warnings(self) -> list[str]:
@@ -74,7 +77,12 @@ def triage(run: ChosenRun) -> Triage:
     resumed = Counter(job.failure.job for job in jobs if job.failure.kind == "resume mismatch")
     undecided = sorted((Counter(values.undecided) | resumed).elements())
     jobs = failed_jobs.add_history(jobs, run.pull_request.records)
-    return Triage(run, jobs, tuple(undecided), unread, values.ambiguous_jobs)
+    cases = [job.test.partition("/")[2] for job in jobs if job.test]
+    texts = quarantines.recipe_texts(run.branch, cases)
+    tested = run.tested if run.branch.checkout.has(run.tested) else run.branch.start
+    before = quarantines.rows_of(run.branch, cases, tested) if cases else ()
+    gating = _gating_tests(before, run.bump)
+    return Triage(run, jobs, tuple(undecided), unread, values.ambiguous_jobs, texts, gating)
 
 
 def _with_issues(github: GitHub, jobs: Iterable[DiagnosedJob], bump: Bump) -> tuple[DiagnosedJob, ...]:
@@ -111,25 +119,15 @@ def open_jobs(
 
 def _stopped_tests(failures: Triage, edited: Iterable[Edit]) -> Counter[str]:
     """Count for each test the platforms on which the run's commit ran it but the branch does not."""
-    run, branch = failures.run, failures.run.branch
-    cases = [job.test.partition("/")[2] for job in failures.jobs if job.test]
-    if not cases:
-        return Counter()
-    commit = run.tested if branch.checkout.has(run.tested) else branch.start
-    texts = quarantines.recipe_texts(branch, cases)
-    for edit in edited:
-        texts[edit.path] = edit.after
-    rows: list[recipes.RecipeRow] = []
-    for path, text in texts.items():
-        rows += recipes.rows(path, text)
-    before = _gating_tests(quarantines.rows_of(branch, cases, commit), run.bump)
-    return Counter(test for test, _ in before - _gating_tests(rows, run.bump))
+    texts = {**failures.recipes, **{edit.path: edit.after for edit in edited}}
+    after = _gating_tests(quarantines.parse_rows(texts), failures.run.bump)
+    return Counter(test for test, _ in failures.gating - after)
 
 
-def _gating_tests(rows: Iterable[recipes.RecipeRow], bump: Bump) -> set[tuple[str, str]]:
+def _gating_tests(rows: Iterable[recipes.RecipeRow], bump: Bump) -> frozenset[tuple[str, str]]:
     """Return the tests, each with a platform, that can fail CI."""
     tests: set[tuple[str, str]] = set()
     for row in rows:
         if quarantine.gating_scopes(row) and bump.image_type in row.environments and not row.allow_failure:
             tests |= {(f"{row.model}/{row.case}", platform) for platform in row.platforms}
-    return tests
+    return frozenset(tests)

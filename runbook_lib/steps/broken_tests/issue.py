@@ -9,16 +9,16 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from runbook_lib.bump import Bump
-from runbook_lib.clients.github.client import GitHub, once
+from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.golden.file_names import FOLDER
 from runbook_lib.recipes.quarantine import BROKEN
 from runbook_lib.recipes.rows import RecipeRow
 from runbook_lib.recipes.targets import Target
-from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.triage.failed_jobs import DiagnosedJob
 from runbook_lib.workflow import markdown_texts
+from runbook_lib.world.conditions.issues import IssueFiled
 
 LABEL = "bug"
 #: By the test's state on the base branch: the image is named as the cause only if the test passes there.
@@ -70,24 +70,13 @@ def open_issue(github: GitHub, test: Target) -> Issue | None:
     return choose([*github.search_issues(test.case), *own], test, login)
 
 
-def file(step: StepRecord, github: GitHub, test: Target, title: str, body: str, base: str) -> Issue:
-    """File a test's tracking issue, once, assigned to the test's last author on branch ``base``."""
-    assignee = github.last_author(f"{FOLDER}/{test.model}/{test.case}", base)
-    if not assignee or not github.is_assignable(assignee):
-        assignee = ""
-    login = github.me()
+def filed(test: Target, title: str, body: str, base: str, known: int = 0) -> IssueFiled:
+    """Return the condition that an issue tracks the test: ``known``, or one that is filed once.
 
-    def filed() -> Issue | None:
-        marked = [issue for issue in github.list_issues(login) if marker(test) in issue.body]
-        return choose(marked, test, login)
-
-    issue = once(
-        filed,
-        lambda: github.file_issue(title, body, [LABEL], assignee),
-        lambda issue: github.withdraw_issue(issue),
-    )
-    step.effect("issue", f"#{issue.number}", None, title, url=issue.url)
-    return issue
+    A new one is assigned to the last author of the test on branch ``base``.
+    """
+    path = f"{FOLDER}/{test.model}/{test.case}"
+    return IssueFiled(str(test), marker(test), title, body, LABEL, path, base, known)
 
 
 def title(test: Target, bump: Bump, job: DiagnosedJob | None = None) -> str:

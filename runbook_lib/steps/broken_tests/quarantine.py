@@ -1,135 +1,68 @@
-"""Notebook 06-broken-tests, second half: file issues, quarantine tests, and push the round or rerun it.
+"""Notebook 06-broken-tests in a bump: issues, quarantined rows, and another run of flaky jobs.
 
 No test is quarantined without an issue: if none can be filed, its row stays.
 """
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Check
-from runbook_lib.clients.github.models import Issue
-from runbook_lib.errors import RunbookError
-from runbook_lib.git.commits import follow, tree_with
-from runbook_lib.model import Round
-from runbook_lib.recipes.targets import Target
-from runbook_lib.records.step_record import StepRecord
+from runbook_lib.bump import Bump
+from runbook_lib.checks import Evidence
+from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.steps.broken_tests import decide
-from runbook_lib.steps.broken_tests import issue as tracking
+from runbook_lib.steps.broken_tests.decide import ImageSearch, NamedTests
 from runbook_lib.steps.broken_tests.failures import Triage, open_jobs
+from runbook_lib.steps.broken_tests.rows import RowsChanged
 from runbook_lib.text import edits, lists
 from runbook_lib.triage import failed_jobs
-from runbook_lib.workflow import branch_history, bump_branch, bump_pull, markdown_texts, push_round, quarantines
+from runbook_lib.triage.failed_jobs import DiagnosedJob
+from runbook_lib.workflow import bump_pull, markdown_texts, quarantines
 from runbook_lib.workflow.run_choice import ChosenRun
+from runbook_lib.world.conditions.commits import BranchTip
+from runbook_lib.world.conditions.issues import Rerun
+from runbook_lib.world.conditions.pulls import Described, PullKey
+from runbook_lib.world.outside import World
 
 #: Runs of a flaky test before a person must examine it.
 _MAX_ATTEMPTS = 3
 #: Failed jobs listed in a pull request's description; GitHub's limit is 65536 characters.
 _MAX_JOBS = 40
+_AGAIN = "Run bump again, or with wait=True."
 
 
 @dataclass(frozen=True)
-class QuarantineResult:
-    """Each test's issue, the reasons why some have none, and the names of the ``open`` and the ``flaky`` jobs."""
+class RunFailures:
+    """The failures of a run, what a person decided about them, and the searches for the change in the image."""
 
-    plan: decide.QuarantinePlan
-    issues: Mapping[Target, Issue] = field(default_factory=dict)
-    problems: tuple[str, ...] = ()
-    open: tuple[str, ...] = ()
-    flaky: tuple[str, ...] = ()
-    rerun: bool = False
-    round: Round | None = None
+    triage: Triage
+    decisions: NamedTests
+    searches: Mapping[str, ImageSearch]
 
-
-def carry_out(step: StepRecord, plan: decide.QuarantinePlan) -> QuarantineResult:
-    """With ``publish`` file the missing issues, and quarantine the tests in one commit.
-
-    A round with nothing to push reruns its flaky tests.  With ``apply`` alone only tests that have an issue are
-    quarantined.  Raises Refused if somebody else's changes are in the way, or a row covers more than its test.
-    """
-    failures, run = plan.triage, plan.run
-    bump, checkout, state = run.bump, run.branch.checkout, run.pull_request
-    if run.source is None or bump.tag is None:
-        return QuarantineResult(plan)
-    # A killed run may have filed issues.
-    planned = plan.edits(plan.known_issues)
-    if not bump.apply:
-        blocking, flaky = open_jobs(failures, planned, plan.rerun)
-        answers = None if run.older else Round(blocking, bool(plan.decisions or plan.reenabled))
-        return QuarantineResult(plan, open=blocking, flaky=flaky, round=answers)
-    if plan.decisions or plan.reenabled:
-        push_round.require_own_branch(state)
-        # Anything that would prevent the commit must do so before an issue is filed.
-        checkout.identity()
-        tree = tree_with(checkout, run.branch.start, planned)
-        follow(checkout, bump.branch, tree, checkout.branch_tip(bump.branch), "-n")
-    issues, problems = _issues(step, plan)
-    edited = plan.edits({target: issue.number for target, issue in issues.items()})
-    if edited:
-        step.diff(edits.diff(edited))
-        title = bump.quarantine_title if issues else bump.reenable_title
-        message = quarantines.commit_message(title, issues, plan.reenabled)
-        branch_history.make(step, run.branch, edited, message, "quarantine" if issues else "reenable")
-        step.report(f"{_changes(len(issues), plan)}.")
-        for name in bump.allow & {"whole-row", "unseen-failure"}:
-            step.allowed(name, "; ".join(map(str, issues)) or "It was not needed.")
-    blocking, flaky = open_jobs(failures, edited, plan.rerun)
-    rerun = False
-    if flaky and not blocking and not edited and _nothing_to_push(run) and not run.older:
-        step.report(*failures.flaky_history(flaky))
-        rerun = rerun_flaky(step, run, flaky)
-    answers = None if run.older else Round(blocking, bool(edited))  # nor does it say what failed in the newest run
-    result = QuarantineResult(plan, issues, problems, blocking, flaky, rerun, answers)
-    quarantined = quarantines.quarantined_since_fork(bump_branch.find(checkout, bump))
-    push_round.update_body(step, state, text(quarantined, failures), "broken-tests")
-    return result
+    @property
+    def run(self) -> ChosenRun:
+        """The CI run."""
+        return self.triage.run
 
 
-def _nothing_to_push(run: ChosenRun) -> bool:
-    pull = run.pull_request.pull
-    return pull is not None and run.branch.start == pull.head_sha
+@dataclass(frozen=True)
+class FailuresDescribed(Described):
+    """The description has the tests that the branch quarantines now, and the cause of each failure of the run."""
 
+    triage: Triage | None = None
 
-def _issues(step: StepRecord, plan: decide.QuarantinePlan) -> tuple[dict[Target, Issue], tuple[str, ...]]:
-    """Return each test's issue, filing missing ones, and the reasons why some could not be filed."""
-    github, bump = plan.run.pull_request.github, plan.run.bump
-    issues: dict[Target, Issue] = {}
-    problems = []
-    for decision in plan.decisions:
-        target, issue = decision.target, decision.issue
-        if issue is not None:
-            issues[target] = issue
-            step.report(f"#{issue.number} already tracks {target}.")
-        elif github is None or not bump.publish:
-            problems.append(f"{target} is not quarantined: it has no open issue, and without publish none is filed.")
-        else:
-            try:
-                issues[target] = tracking.file(step, github, target, decision.title, decision.body, bump.base)
-                step.report(f"Filed #{issues[target].number} for {target}.")
-            except RunbookError as error:
-                problems.append(f"{target} is not quarantined, because its issue could not be filed. {error}")
-    return issues, tuple(problems)
-
-
-def rerun_flaky(step: StepRecord, run: ChosenRun, flaky: tuple[str, ...]) -> bool:
-    """Rerun the run's failed jobs, at most twice, and return whether they were started."""
-    state, source = run.pull_request, run.source
-    if state.github is None or state.pull is None or source is None or source.gitlab or not run.bump.publish:
-        return False
-    if not bump_pull.is_mine(state.pull, state.head_name):
-        return False
-    current = state.github.run(run.number)
-    if current.attempt >= _MAX_ATTEMPTS or current.status != "completed":
-        return False
-    state.github.rerun_failed(current.id)
-    step.effect("rerun", f"CI run {current.id}", current.attempt, current.attempt + 1, url=current.url)
-    step.report(f"Restarted the flaky tests ({', '.join(flaky)}).")
-    return True
+    def text(self, world: World) -> str:
+        """Return our part, from the branch as it is now."""
+        assert self.triage is not None
+        branch = self.triage.run.branch
+        commit = BranchTip(branch.bump.branch, branch.start).read(world.checkout)
+        quarantined = quarantines.quarantined_since_fork(branch, commit)
+        return bump_pull.marked(text(quarantined, self.triage), branch.bump, "broken-tests")
 
 
 def text(quarantined: Sequence[Mapping[str, object]], failures: Triage) -> str:
-    """Return our part of the pull request's description: the quarantined tests, and the cause of each failure.
+    """Return our part of the pull request's description, without its markers.
 
     ``quarantined`` is the result of ``quarantines.quarantined_since_fork``.
     """
@@ -139,115 +72,122 @@ def text(quarantined: Sequence[Mapping[str, object]], failures: Triage) -> str:
     )  # fmt: skip
 
 
-def verify(step: StepRecord, result: QuarantineResult) -> None:
-    """Read the branch and the issues again, and record the checks, the open decisions and the outcome."""
-    plan, run, branch = result.plan, result.plan.run, result.plan.run.branch
-    step.warn(*branch.warnings, *plan.triage.warnings, *plan.warnings)
-    if run.source is not None:
-        run.record_inputs(step)
-        step.table("failures", [job.row | {"test": job.test} for job in plan.triage.jobs])
-        step.table("evidence", failed_jobs.evidence_rows(plan.triage.jobs))
-    if run.source is not None and run.bump.tag is not None:
-        step.check(*_checks(result))
-        filed = {target: issue.number for target, issue in result.issues.items()}
-        step.diff(edits.diff(plan.edits(plan.known_issues | filed)))
-        for decision in plan.open_decisions():
-            step.decide("broken", **decision)
-    _conclude(step, result)
+def plan(facts: RunFailures, bump: Bump) -> Plan[World]:
+    """Plan the issues, the commit, and another run of flaky jobs.
+
+    Raises Refused if this changes rows on somebody else's branch.
+    """
+    triage, decisions, run = facts.triage, facts.decisions, facts.run
+    if run.source is None:
+        return _without_run(run, bump)
+    change = decisions.change
+    edited = change.edits
+    if edited and bump.apply and run.pull_request.pull:
+        bump_pull.require_mine(run.pull_request.pull, run.pull_request.head_name)
+    blocking, flaky = open_jobs(triage, edited, decisions.rerun)
+    tests = decide.open_tests(triage, decisions)
+    tip, conditions = BranchTip(bump.branch, run.branch.start), list[Condition[World]](change.issues.values())
+    if edited:
+        title = bump.quarantine_title if change.issues else bump.reenable_title
+        used = tuple(sorted(bump.allow & {"whole-row", "unseen-failure"}))
+        conditions.append(RowsChanged(tip, change, title, used))
+    idle = bool(flaky) and not blocking and not edited and _nothing_to_push(run)
+    again = _rerun(run, flaky) if idle else None
+    if again:
+        conditions.append(again)
+    conditions += _described(triage)
+    waiting = None
+    if blocking:
+        waiting = Outcome(_open_sentence(triage, blocking, bump), _next(triage, tests, blocking))
+    elif again:
+        waiting = Outcome(f"waiting for CI run {run.number}: its flaky tests are being rerun", _AGAIN)
+    elif idle:
+        history = " ".join([*triage.flaky_history(flaky), run.url])
+        failed = f"waiting for a person: infrastructure has failed these repeatedly: {', '.join(flaky)}"
+        waiting = Outcome(failed, history)
+    done = "Every failed test of this run is explained or decided."
+    if edited:
+        done = f"{lists.capitalized(change.summary)}."
+    return Plan(
+        Outcome(done, notebooks.RUN_CI),
+        (triage.show(), decisions.show(), decide.show_open(tests)),
+        tuple(conditions),
+        decide.questions(tests, facts.searches),
+        waiting,
+        evidence=_evidence(triage, decisions, again),
+        round=None if run.older else Round(blocking, bool(edited)),  # which says nothing about the newest run
+    )
 
 
-def _checks(result: QuarantineResult) -> list[Check]:
-    plan, problems = result.plan, " ".join(result.problems)
-    branch, bump = plan.run.branch, plan.run.bump
-    tracked, quarantined = "every broken test has its issue", "the named tests are quarantined"
-    if not bump.apply:
-        return Check.each((tracked, quarantined), "skipped", "This is a preview.")
-    if not bump.publish and problems:
-        return [Check(tracked, "skipped", problems), Check(quarantined, "skipped", "Nothing was published.")]
-    after = bump_branch.find(branch.checkout, bump)
-    rows = quarantines.rows_of(after, [test.case for test in result.issues])
-    running = []
-    for target in result.issues:
-        running += [str(target) for row in rows if target.is_of(row) and not quarantines.is_quarantined(row, plan.soft)]
-    issues = ", ".join(f"{target}: #{issue.number}" for target, issue in result.issues.items()) or "None was named."
-    detail = f"{', '.join(running)} still run." if running else issues
-    checks = [Check.of(tracked, not problems, problems or issues), Check.of(quarantined, not running, detail)]
-    if plan.reenabled:
-        checks.append(quarantines.check_reenabled(after, plan.reenabled))
-    return checks
+def _without_run(run: ChosenRun, bump: Bump) -> Plan[World]:
+    """Return the plan of a step that does not apply, or that has no run yet."""
+    if reason := bump.repository.inapplicable(notebooks.BROKEN_TESTS):
+        return Plan(Outcome(reason), (display.note(reason),))
+    done = Outcome(f"Nothing to decide: {run.problem.rstrip('.')}.", run.next)
+    waiting = Outcome(run.problem, run.next) if run.problem.startswith("waiting") else None
+    return Plan(done, (run.show(),), waiting=waiting)
 
 
-def _changes(quarantined: int, plan: decide.QuarantinePlan) -> str:
-    """Return the numbers of tests quarantined and re-enabled, in words."""
-    changes = []
-    if quarantined or not plan.reenabled:
-        changes.append(f"marked {display.count(quarantined, 'test')} broken")
-    if plan.reenabled:
-        changes.append(f"re-enabled {display.count(len(plan.reenabled), 'test')}")
-    return lists.capitalized(", ".join(changes))
+def _nothing_to_push(run: ChosenRun) -> bool:
+    """Return whether the branch has no responses to the newest run that are still to be pushed."""
+    pull = run.pull_request.pull
+    return pull is not None and run.branch.start == pull.head_sha and not run.older
 
 
-def _conclude(step: StepRecord, result: QuarantineResult) -> None:
-    plan, run = result.plan, result.plan.run
-    bump = run.bump
-    # Without a tag the survey's outcome counts.
-    if bump.tag is None or run.conclude_without_run(step, "Nothing to decide"):
-        return
-    if not bump.apply:
-        tests, jobs = display.count(len(plan.decisions), "test"), display.count(len(result.open), "failed job")
-        _plan_effects(step, result, tests)
-        planned = f"{tests} would be marked broken"
-        if plan.reenabled:
-            planned += f", {display.count(len(plan.reenabled), 'test')} re-enabled"
-        sentence = f"{planned}; {jobs} {display.be(len(result.open))} open"
-        drifted = {job.failure.job for job in plan.triage.jobs if job.failure.kind == "golden drift"}
-        if result.open and drifted.issuperset(result.open):  # a preview of 05-golden-values commits no values
-            sentence += f" until {notebooks.GOLDEN_VALUES} refreshes their values"
-        step.preview(sentence, _next(result))
-    elif result.open:
-        jobs = display.count(len(result.open), "failed job")
-        names = display.first_names(result.open)
-        step.waiting(f"waiting for a person: {jobs} to decide ({names})", _next(result))
-    elif result.rerun:
-        sentence = f"waiting for CI run {run.number}: its flaky tests are being rerun"
-        step.waiting(sentence, "Run bump again, or with wait=True.")
-    elif result.flaky:
-        names = ", ".join(result.flaky)
-        history = " ".join([*plan.triage.flaky_history(result.flaky), run.url])
-        step.waiting(f"waiting for a person: infrastructure has failed these repeatedly: {names}", history)
-    elif result.issues or plan.reenabled:
-        step.done(f"{_changes(len(result.issues), plan)}.", notebooks.RUN_CI)
-    else:
-        step.done("Every failed test of this run is explained or decided.", notebooks.RUN_CI)
+def _rerun(run: ChosenRun, flaky: tuple[str, ...]) -> Rerun | None:
+    """Return the condition that the run's failed jobs run again; None after too many attempts, or if it is not ours."""
+    state, source = run.pull_request, run.source
+    if state.pull is None or source is None or source.gitlab or run.attempt >= _MAX_ATTEMPTS:
+        return None
+    return Rerun(run.number, run.attempt, flaky) if bump_pull.is_mine(state.pull, state.head_name) else None
 
 
-def _plan_effects(step: StepRecord, result: QuarantineResult, tests: str) -> None:
-    """Record what apply would do."""
-    plan, branch = result.plan, result.plan.run.bump.branch
-    if plan.decisions:
-        step.would(f"file an issue for {tests}, or use an open one", publish=True)
-        step.would(f"quarantine {tests} in one commit on branch {branch}")
-    if plan.reenabled:
-        step.would(f"re-enable {display.count(len(plan.reenabled), 'test')} in one commit on branch {branch}")
-    if result.flaky and not result.open and _nothing_to_push(plan.run) and not (plan.decisions or plan.reenabled):
-        history = " ".join(plan.triage.flaky_history(result.flaky))
-        step.would(". ".join(filter(None, [f"run again: {', '.join(result.flaky)}", history])), publish=True)
+def _described(triage: Triage) -> tuple[FailuresDescribed, ...]:
+    state = triage.run.pull_request
+    if state.pull is None or not bump_pull.is_mine(state.pull, state.head_name):
+        return ()
+    return (FailuresDescribed(PullKey(state.head_name, state.pull.base_ref), "", "broken-tests", triage),)
 
 
-def _next(result: QuarantineResult) -> str:
+def _evidence(triage: Triage, decisions: NamedTests, again: Rerun | None) -> Evidence:
+    run = triage.run
+    assert run.source is not None
+    warnings = [*run.branch.warnings, *triage.warnings, *decisions.warnings]
+    if again:
+        warnings += triage.flaky_history(again.jobs)
+    return Evidence(
+        inputs={"run": run.source.name, "base_commit": run.branch.base_commit, "plan_from": run.branch.start},
+        links={"GitLab pipeline" if run.source.gitlab else "CI run": run.url},
+        tables={
+            "failures": [job.row | {"test": job.test} for job in triage.jobs],
+            "evidence": failed_jobs.evidence_rows(triage.jobs),
+        },
+        diff=edits.diff(decisions.change.edits),
+        warnings=tuple(warnings),
+    )
+
+
+def _open_sentence(triage: Triage, blocking: Sequence[str], bump: Bump) -> str:
+    jobs = display.count(len(blocking), "failed job")
+    drifted = {job.failure.job for job in triage.jobs if job.failure.kind == "golden drift"}
+    if not bump.apply and drifted.issuperset(blocking):  # a preview of 05-golden-values commits no values
+        return f"{jobs} {display.be(len(blocking))} open until {notebooks.GOLDEN_VALUES} refreshes their values"
+    return f"waiting for a person: {jobs} to decide ({display.first_names(blocking)})"
+
+
+def _next(triage: Triage, tests: Mapping[str, DiagnosedJob], blocking: Sequence[str]) -> str:
     """Return instructions for deciding the open failures."""
     prefix = ""
-    if any(problem.retryable and problem.job in result.open for problem in result.plan.triage.unread):
+    if any(problem.retryable and problem.job in blocking for problem in triage.unread):
         prefix = "Run 06-broken-tests again for the golden values that could not be read. "
-    failing = result.plan.failing_on_base()
-    if failing:
+    if failing := decide.failing_on_base(tests):
         # A quarantine here would hide a test that is broken on the base branch.
-        base = result.plan.run.bump.base
+        base = triage.run.bump.base
         verb = "fails" if len(failing) == 1 else "fail"
         prefix += f"{display.first_names(list(failing))} also {verb} on {base}: "
         prefix += "fix or quarantine these there, or name them in broken with their issue. "
     advice = "Read the logs; then fix the cause, accept the values by name in step 5, or declare the test broken."
-    if proposals := result.plan.proposals():
-        parameter = shlex.quote(decide.as_parameter(proposals))  # quoted because the causes come from logs
+    if reasons := decide.proposals(tests):
+        parameter = shlex.quote(decide.as_parameter(reasons))  # quoted because the causes come from logs
         advice = f"If they are broken: -r broken {parameter}. Only a person can judge a regression: read the logs."
     return f"{prefix}{advice}"

@@ -17,13 +17,12 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import Refused
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
+from runbook_lib.model import Question
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes.targets import Target
 from runbook_lib.system.clock import now
-from runbook_lib.text import edits
-from runbook_lib.text.edits import Edit
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.quarantines import edit_recipes, issue_states, recipe_texts, resolve_targets
+from runbook_lib.workflow.quarantines import issue_states, recipe_texts, resolve_targets
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,6 @@ class QuarantineSurvey:
     """The base branch's quarantined tests; without a tag, also those to re-enable and those that need issues."""
 
     branch: BumpBranch
-    github: GitHub | None
     tests: tuple[QuarantinedTest, ...] = ()
     reenabled: tuple[Target, ...] = ()
     untracked: tuple[Target, ...] = ()
@@ -85,10 +83,10 @@ class QuarantineSurvey:
         title = f"test: {'re-enable' if self.reenabled else 'track'} {tests}"
         return replace(bump, current_branch=f"quarantine/{bump.base}/{slug}", change_title=title)
 
-    def decisions(self) -> list[tuple[str, str, str, str]]:
-        """Return the decisions that a person may take: parameter, test, why, and the suggested reason."""
+    def questions(self) -> tuple[Question, ...]:
+        """Return what a person may decide about each quarantined test."""
         bump = self.branch.bump
-        decisions = []
+        asked = []
         for test in self.tests:
             if bump.image_type not in test.entry.row.environments or not test.entry.row.platforms:
                 continue
@@ -99,20 +97,13 @@ class QuarantineSurvey:
             elif test.entry.issue is None:
                 parameter = "broken"
                 reason = f"quarantined since {test.since:%Y-%m-%d} without an issue" if test.since else ""
-            decisions.append((parameter, test.name, f"Quarantined: {test.age}, {issue}.", reason))
-        return decisions
-
-    def edits(self, branch: BumpBranch, issues: Mapping[Target, int]) -> tuple[Edit, ...]:
-        """Return the edits that re-enable tests and name issues in row comments."""
-        return edit_recipes(branch, issues, quarantine.track, self.reenabled)
+            asked.append(Question(parameter, test.name, f"Quarantined: {test.age}, {issue}.", reason))
+        return tuple(asked)
 
     def show(self) -> display.View:
-        """Show the quarantined tests with their age, and the planned changes."""
+        """Show the quarantined tests with their age."""
         base = self.branch.bump.base
         view = display.table((test.row for test in self.tests), empty=f"No test is quarantined on {base}.")
-        if self.reenabled or self.untracked:
-            planned = self.edits(self.branch, dict.fromkeys(self.untracked, 0))
-            view += display.diff(edits.diff(planned), empty="No recipe changes.")
         return view + display.notes(self.notes, title="Also")
 
 
@@ -123,7 +114,7 @@ def look(branch: BumpBranch, github: GitHub | None, *, broken: str = "", reenabl
     """
     bump, checkout = branch.bump, branch.checkout
     if not bump.repository.tests.recipes:
-        return QuarantineSurvey(branch, github)
+        return QuarantineSurvey(branch)
     on_base = replace(branch, start=branch.base_commit)
     texts = recipe_texts(on_base, [quarantine.BROKEN])
     entries, notes = quarantine.quarantined_rows(texts, checkout.repository())
@@ -134,7 +125,7 @@ def look(branch: BumpBranch, github: GitHub | None, *, broken: str = "", reenabl
         since, commit = dates.get((entry.row.recipe, entry.row.line), (None, ""))
         tests.append(QuarantinedTest(entry, since, commit, states.get(entry.issue, "")))
     tests.sort(key=lambda test: (test.since is None, test.since))
-    survey = QuarantineSurvey(branch, github, tuple(tests), notes=notes)
+    survey = QuarantineSurvey(branch, tuple(tests), notes=notes)
     if bump.tag is not None:
         return survey
     reenabled, _ = resolve_targets(branch, reenable, "reenable")

@@ -63,10 +63,10 @@ def test_complete_bump_is_shown_in_order(tmp_path: Path) -> None:
     )  # fmt: skip
     record(
         tmp_path, "06-broken-tests", "done", "Marked 1 test broken.", at=3, parent=parent,
-        parameters={"resolved": {"broken": "gpt_long@dgx_h100: it hangs; other: never seen",
-                                 "reenable": "gpt_short@dgx_h100: fixed in #12"}},
-        checks=[{"name": "tracked", "status": "passed", "detail": "gpt/gpt_long@dgx_h100 (dev): #11"},
-                {"name": "the re-enabled tests run again", "status": "passed", "detail": "gpt/gpt_short run again."}],
+        parameters={"resolved": {"broken": "gpt_long@dgx_h100: it hangs; other: never seen"}},
+        inputs={"quarantined": [{"test": "gpt/gpt_long@dgx_h100", "reason": "it hangs", "issue": 11,
+                                 "url": "https://x/11"}],
+                "reenabled": [{"test": "gpt/gpt_short@dgx_h100", "reason": "fixed in #12"}]},
         effects=[effect("issue", "#11", None, "gpt/gpt_long hangs", "https://x/11")],
         files={"failures.csv": "job,class,cause,url\ngpt/gpt_long,hang,No output for an hour,https://ci/job/3\n"},
     )  # fmt: skip
@@ -83,8 +83,8 @@ def test_complete_bump_is_shown_in_order(tmp_path: Path) -> None:
         "Base image 26.02-py3 → 26.04-py3 (dev) on main",
         "✓ ready since 2026-04-01 00:00:30 UTC: Ready to merge.",
         "CI run https://ci/5", "Ada <ada@x>", "Decisions by people",
-        "quarantined gpt_long@dgx_h100 as broken, with the issue #11 it hangs 2026-04-01 00:03:00",
-        "re-enabled gpt_short@dgx_h100 fixed in #12 2026-04-01 00:03:00",
+        "quarantined gpt/gpt_long@dgx_h100 as broken, with the issue #11 it hangs 2026-04-01 00:03:00",
+        "re-enabled gpt/gpt_short@dgx_h100 fixed in #12 2026-04-01 00:03:00",
         "accepted the new values of a/b.json, a divergence diverges: known 2026-04-01 00:04:10",
         "Moved pins", "docker/.ngc_version.dev:1 whole file nvcr.io/nvidia/pytorch:26.02-py3",
         "Before the merge", "a green CI run of the head commit ✓ met Run 5.",

@@ -2,7 +2,8 @@
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,23 @@ from bisect_world import read_offer
 from bumping import REPOSITORY, World, bump_to, git, world
 from test_golden_values import REGRESSION, after_first_run, step05
 
+from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Issue
-from runbook_lib.errors import Refused
-from runbook_lib.git.checkout import Checkout
+from runbook_lib.display import View
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.practice.github import actions
-from runbook_lib.records.step_record import StepRecord
-from runbook_lib.steps.broken_tests import decide, failures, quarantine
-from runbook_lib.steps.broken_tests.decide import QuarantinePlan
+from runbook_lib.steps.broken_tests import decide, failures
 from runbook_lib.steps.broken_tests.failures import Triage, open_jobs
-from runbook_lib.steps.broken_tests.quarantine import QuarantineResult
+from runbook_lib.steps.broken_tests.step import BrokenTestFacts, BrokenTests
 from runbook_lib.triage.failed_jobs import DiagnosedJob
 from runbook_lib.triage.failure import Failure
 from runbook_lib.triage.patterns import FailureKind
 from runbook_lib.workflow import bump_branch, pull_request, push_round, quarantines, readiness, run_choice
 from runbook_lib.workflow.readiness import Readiness
+from runbook_lib.world.conditions import commits
+from runbook_lib.world.outside import World as Outside
 
 HANG = "gpt3_mcore_te_tp4_pp1_long"
 MEMORY = "gpt3_moe_mcore_tp2_ep4_memory"
@@ -35,32 +37,31 @@ BOTH = f"{HANG}@dgx_h100: it hangs; moe/{MEMORY}: out of memory"
 TITLE = "test: mark broken tests for 26.04-py3"
 
 
-@dataclass(frozen=True)
-class Ran:
-    step: StepRecord
-    plan: QuarantinePlan
-    done: QuarantineResult
-
-
 def step06(
-    at: World, *, mode: str = "publish", allow: str = "", token: str = "practice-token", run_id: str = "",
-    broken_tests: str = "", reenable: str = "", soft: bool = False,
-) -> Ran:  # fmt: skip
-    """Step 6, as its notebook runs it."""
-    bump = bump_to(mode=mode, allow=allow)
-    run = at.context(bump, token)
-    step = run.record
-    asked = run_choice.choose_run(
-        pull_request.read_state(bump_branch.find(at.checkout, bump), at.github(token), records=step.records),
-        run_id=run_id,
-    )
-    plan = decide.plan(failures.triage(asked), broken=broken_tests, reenable=reenable, soft=soft)
-    assert plan.show().text
-    done = quarantine.carry_out(step, plan)
-    quarantine.verify(step, done)
-    run.world.round = done.round
-    run.step(push_round)
-    return Ran(step, plan, done)
+    at: World, *, mode: str = "publish", allow: str = "", run_id: str = "", broken_tests: str = "", reenable: str = "",
+    soft: bool = False,
+) -> BrokenTestFacts:  # fmt: skip
+    """Step 6, as its notebook runs it; returns what it saw first."""
+    step = Observed(run_id, broken=broken_tests, reenable=reenable, soft=soft)
+    at.run(step, push_round, mode=mode, allow=allow)
+    return step.facts[0]
+
+
+@dataclass(frozen=True)
+class Observed(BrokenTests):
+    """The step, with what it saw."""
+
+    facts: list[BrokenTestFacts] = field(default_factory=list)
+
+    def look(self, world: Outside, bump: Bump) -> BrokenTestFacts:
+        self.facts.append(super().look(world, bump))
+        return self.facts[-1]
+
+
+def shown(at: World, facts: BrokenTestFacts) -> str:
+    """What the plan of these facts shows, as text."""
+    views = BrokenTests().plan(facts, at.steps[-1].bump).shown
+    return "\n".join(view.text for view in views if isinstance(view, View))
 
 
 @pytest.fixture
@@ -83,10 +84,11 @@ def test_an_issue_for_a_gitlab_run_quotes_no_line_of_its_log(at: World) -> None:
     assert found.run.source is not None
     internal = replace(found, run=replace(found.run, source=replace(found.run.source, gitlab=True)))
     for seen, quoted in ((found, True), (internal, False)):
-        (decision,) = decide.plan(seen, broken=f"{HANG}@dgx_h100: it hangs").decisions
+        named = decide.decide(seen, broken=f"{HANG}@dgx_h100: it hangs", reenable="", rerun="", soft=False)
+        (issue,) = named.change.issues.values()
         (lines,) = (job.failure.evidence for job in seen.jobs if job.test == f"gpt/{HANG}")
         assert len(lines) > 3
-        assert (max(lines, key=len).strip() in decision.body) is quoted
+        assert (max(lines, key=len).strip() in issue.body) is quoted
 
 
 def look(at: World, **parameters: str) -> Readiness:
@@ -115,29 +117,32 @@ def test_nothing_is_done_before_there_is_a_run(tmp_path: Path) -> None:
 
 def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
     before = at.state()
-    ran = step06(at, mode="preview", broken_tests=BOTH)
+    facts = step06(at, mode="preview", broken_tests=BOTH)
     assert (at.state(), at.effects(), len(issues(at))) == (before, [], len(issues(at)))
-    shown = ran.plan.triage.show().text + ran.plan.show().text
-    assert shown.count("see issue #(new).") == 2
-    assert "issue #0" not in shown
-    assert all(text in shown for text in ("OutOfMemoryError", "CI failure with base image", "mr-github-broken", HANG))
-    assert at.outcome() == "Preview: 2 tests would be marked broken; 5 failed jobs are open."  # drift is not refreshed
+    text = shown(at, facts)
+    assert text.count("see issue #(new).") == 2
+    assert "issue #0" not in text
+    assert all(part in text for part in ("OutOfMemoryError", "CI failure with base image", "mr-github-broken", HANG))
+    assert "mark 2 tests broken, in one commit on branch " in at.outcome()
+    assert "waiting for a person: 5 failed jobs to decide" in at.outcome()  # drift is not refreshed
+    states = [(each["publishes"], each["state"]) for each in at.conditions().values()]
+    assert states[:3] == [(True, "would be made")] * 3
     # An issue names the image only where the base branch passes.
-    decisions = {each.target.case: each for each in ran.plan.decisions}
-    assert decisions[HANG].title.startswith("CI failure with base image 26.04-py3: ")
-    assert "| new with this image: the job passes on main" in decisions[HANG].body
-    assert decisions[MEMORY].title.startswith("CI failure on main: ")
-    assert "even without the new base image" in decisions[MEMORY].body
-    assert "| already failing on main since" in decisions[MEMORY].body
+    planned = {target.case: issue for target, issue in facts.found.decisions.change.issues.items()}
+    assert planned[HANG].title.startswith("CI failure with base image 26.04-py3: ")
+    assert "| new with this image: the job passes on main" in planned[HANG].body
+    assert planned[MEMORY].title.startswith("CI failure on main: ")
+    assert "even without the new base image" in planned[MEMORY].body
+    assert "| already failing on main since" in planned[MEMORY].body
 
 
 def test_drift_that_is_not_refreshed_yet_is_open(at: World) -> None:
     named = f"{BOTH}; hybrid_mr_tp2_cp2@dgx_h100: diverges"
     step06(at, mode="preview", broken_tests=named)
-    assert at.outcome().endswith("open until 05-golden-values refreshes their values.")
-    ran = step06(at, broken_tests=named)
+    assert "open until 05-golden-values refreshes their values" in at.outcome()
+    step06(at, broken_tests=named)
     assert "push" not in at.effects()
-    assert "moe/gpt3_moe_mcore_te_ep8 - latest" in ran.done.open
+    assert "moe/gpt3_moe_mcore_te_ep8 - latest" in at.outcome()
 
 
 def test_open_failures_are_listed_with_a_proposal(at: World) -> None:
@@ -154,12 +159,14 @@ def test_open_failures_are_listed_with_a_proposal(at: World) -> None:
 
 def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at: World) -> None:
     tracked = at.github().file_issue(f"{MEMORY} runs out of memory", "Since Monday.")
-    plan = step06(at).plan
-    assert list(plan.proposals()) == [f"gpt/{HANG}@dgx_h100"]
-    (job,) = plan.failing_on_base().values()
+    facts = step06(at)
+    tests = decide.open_tests(facts.found.triage, facts.found.decisions)
+    assert list(decide.proposals(tests)) == [f"gpt/{HANG}@dgx_h100"]
+    (job,) = decide.failing_on_base(tests).values()
     assert job.comparison.startswith("already failing on main since")
-    assert f"tracked by #{tracked.number} {tracked.url}" in plan.show().text
+    assert f"tracked by #{tracked.number} {tracked.url}" in shown(at, facts)
     decisions = {entry["name"]: entry for entry in at.said("decision")}
+    assert at.said("decision")[-1]["parameter"] == "reenable"  # a test that is quarantined on the base branch
     memory = decisions[f"moe/{MEMORY}@dgx_h100"]
     assert memory["why"].startswith("The new image did not break it: already failing on main since")
     assert memory["suggestion"].endswith(f", see #{tracked.number}")
@@ -178,21 +185,21 @@ def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at:
 def test_unavailable_values_leave_their_job_open_and_are_reported(at: World) -> None:
     step05(at, accept=f"{REGRESSION}: diverges: right")
     at.forge.fail("GET", "/actions/artifacts/[0-9]+/zip$", 404, times=99)
-    found = step06(at, broken_tests=BOTH).plan.triage
+    found = step06(at, broken_tests=BOTH).found.triage
     open_job = "hybrid/hybrid_mr_tp2_cp2 - latest"
     assert open_job in {it.job for it in found.unread}
     assert any(open_job in warning for warning in found.warnings)
     assert any(open_job in it["sentence"] for it in at.said("warning"))
     assert at.said("waiting")[-1]["next"].startswith("Run 06-broken-tests again")
     at.forge._faults.clear()
-    assert not step06(at).plan.triage.unread
+    assert not step06(at).found.triage.unread
     assert at.effects()[-2:] == ["push", "comment"]
 
 
 def test_no_retry_is_advised_for_expired_values(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     step05(at)
     monkeypatch.setattr(actions, "LIFETIME", -1)
-    found = step06(at, broken_tests=BOTH).plan.triage
+    found = step06(at, broken_tests=BOTH).found.triage
     assert any("The artifact has expired" in warning for warning in found.warnings)
     assert "06-broken-tests again" not in at.said("waiting")[-1]["next"]
 
@@ -203,10 +210,10 @@ def test_no_retry_is_advised_for_expired_values(at: World, monkeypatch: pytest.M
 def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -> None:
     step05(at, accept=f"{REGRESSION}: diverges: right")
     step06(at, mode="preview")  # announces the push of step 5's commit
-    assert [it["publish"] for it in at.said("planned")] == [True, True]
-    assert at.outcome() == "Preview: 0 tests would be marked broken; 2 failed jobs are open."
+    assert [it["sentence"].partition(" ")[0] for it in at.said("planned")] == ["update", "push", "authorize"]
+    assert "2 failed jobs to decide" in at.outcome()
     count = len(issues(at))
-    ran = step06(at, broken_tests=BOTH)
+    step06(at, broken_tests=BOTH)
     effects = [effect for effect in at.effects() if effect != "edit"]
     assert effects == ["issue", "issue", "commit", "pull request", "push", "comment"]
     filed = issues(at)[count:]
@@ -219,8 +226,9 @@ def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -
         f"# Broken: it hangs — see issue #{filed[0].number}.", "scope: [mr-broken, mr-github-broken]",
         f"# Broken: out of memory — see issue #{filed[1].number}.", "scope: [mr-broken, mr-github-broken]",
     ]  # fmt: skip
-    assert ran.step.folder is not None
-    kept = ran.step.folder / "change.diff"
+    folder = at.steps[-1].folder
+    assert folder is not None
+    kept = folder / "change.diff"
     added = [line[1:].strip() for line in kept.read_text().splitlines() if line.startswith("+ ")]
     assert added == [line[1:].strip() for line in diff if line.startswith("+ ")]
     assert set(at.checks().values()) == {"passed"}
@@ -249,17 +257,16 @@ def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: Worl
             lines = ["job,class,url", f"{name},flaky infrastructure,{url}", f"gpt/{HANG} - latest,hang,{url}"]
             (folder / "failures.csv").write_text("\n".join(lines) + "\n")
     step05(at, accept=f"{REGRESSION}: diverges: right")
-    ran = step06(at, broken_tests=BOTH)
+    triage = step06(at, broken_tests=BOTH).found.triage
     assert f"{name} was flaky before, 3 times: 2026-01-01 in dev-26.02-py3 (https://x/1)" in " ".join(
-        ran.plan.triage.flaky_history([name, f"gpt/{HANG} - latest"])
+        triage.flaky_history([name, f"gpt/{HANG} - latest"])
     )
-    assert "3 times" in ran.plan.triage.show().text
+    assert "3 times" in triage.show().text
     at.now[0] += 1000
-    ran = step06(at, broken_tests=BOTH)
-    assert ran.done.rerun
-    reported = at.steps[-1].reported().text
-    assert " was flaky before, 4 times" in reported  # the run before its repetition too
-    assert "Restarted the flaky tests" in reported
+    step06(at, broken_tests=BOTH)
+    assert "rerun" in at.effects()
+    warnings = " ".join(it["sentence"] for it in at.said("warning"))
+    assert " was flaky before, 4 times" in warnings  # the run before its repetition too
 
 
 def test_an_open_issue_that_names_the_test_or_that_the_reason_names_is_used(at: World) -> None:
@@ -306,12 +313,13 @@ def test_the_older_of_two_simultaneous_issues_stays(at: World, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_rows_marked_by_a_killed_run_are_committed(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_issues_of_a_killed_run_are_named_in_the_next_ones_commit(
+    at: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Checkout, "commit", killed)
+        patch.setattr(commits, "create_commit", killed)
         with pytest.raises(KeyboardInterrupt):
             step06(at, broken_tests=BOTH)
-    assert "recipes" in git(at.checkout.path, "status", "--porcelain")
     count = len(issues(at))
     step06(at, broken_tests=BOTH)
     assert (len(issues(at)), git(at.checkout.path, "status", "--porcelain")) == (count, "")
@@ -328,23 +336,25 @@ def test_no_row_changes_if_its_issue_cannot_be_filed(at: World) -> None:
     with pytest.raises(NotAllowed, match="Issues are disabled"):
         step06(at, broken_tests=BOTH)
     at.forge.disable_issues(False)
-    at.forge.fail("POST", r"/issues$", 403, times=9)
-    ran = step06(at, broken_tests=BOTH)
-    assert git(at.checkout.path, "rev-parse", "HEAD") == before
-    assert at.checks()["every broken test has its issue"] == "failed"
-    assert len(ran.done.problems) == 2
+    for status in (403, 422):
+        at.forge.fail("POST", r"/issues$", status, times=9)
+        with suppress(RunbookError):
+            step06(at, broken_tests=BOTH)
+        at.forge._faults.clear()
+        assert git(at.checkout.path, "rev-parse", "HEAD") == before
+        assert at.effects() == []
     # A text that GitHub rejects stops nothing.
-    at.forge._faults.clear()
     at.forge.fail("PATCH", r"/pulls/", 422, times=9)
-    assert len(step06(at, broken_tests=BOTH).done.issues) == 2
-    assert at.said("warning")
+    step06(at, broken_tests=BOTH)
+    assert at.effects() == ["issue", "issue", "commit"]
+    assert any("HTTP 422" in it["sentence"] for it in at.said("warning"))
 
 
 def test_without_publish_no_issue_is_filed_and_no_row_changes(at: World) -> None:
     before = at.state()
     step06(at, mode="apply", broken_tests=BOTH)
     assert (at.state(), at.effects()) == (before, [])
-    assert "without publish" in " ".join(entry["detail"] for entry in at.said("check"))
+    assert at.outcome().startswith("waiting for publish, which would file an issue for ")
 
 
 def test_an_invalid_broken_test_is_refused(at: World) -> None:
@@ -380,13 +390,14 @@ def test_a_re_enabled_test_has_its_former_row(at: World) -> None:
     message = git(at.checkout.path, "log", "-1", "--format=%B")
     assert message.startswith("test: re-enable tests for 26.04-py3\n")
     assert "re-enabled: mended" in message
-    assert at.checks()["the re-enabled tests run again"] == "passed"
-    assert "0 tests" not in at.steps[-1].reported().text
+    given = {name: value for entry in at.said("given") for name, value in entry["values"].items()}
+    assert given["reenabled"] == [{"test": f"gpt/{HANG}@dgx_h100", "reason": "mended"}]
+    assert given["planned_commits"][0]["kind"] == "reenable"
 
 
 def test_the_soft_form_names_the_ci_that_honours_it(at: World) -> None:
-    ran = step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs", soft=True)
-    assert "GitLab only" in ran.plan.show().text
+    facts = step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs", soft=True)
+    assert "GitLab only" in facts.found.decisions.show().text
     assert "allow_failure: [true] # Broken: it hangs — see issue #" in git(at.checkout.path, "show", "HEAD")
 
 
@@ -473,8 +484,8 @@ def test_a_row_without_an_issue_does_not_borrow_the_next_ones(at: World) -> None
 
 def test_a_cause_from_a_log_is_quoted_for_the_shell(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     hostile = '"$(touch pwned)"'
-    monkeypatch.setattr(decide.QuarantinePlan, "proposals", lambda _: {"case@platform": hostile})
-    monkeypatch.setattr(decide.QuarantinePlan, "open_decisions", lambda _: [])
+    monkeypatch.setattr(decide, "proposals", lambda _: {"case@platform": hostile})
+    monkeypatch.setattr(decide, "questions", lambda *_: ())
     step06(at)
     following = at.said("waiting")[-1]["next"]
     argument = following.partition("-r broken ")[2]

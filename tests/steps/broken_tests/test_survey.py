@@ -1,37 +1,26 @@
 """Quarantined tests with their age; without a tag, re-enabled or tracked on a branch and pull request of their own."""
 
-from dataclasses import replace
-
 import pytest
-from bumping import World, bump_to, git
+from bumping import World, git
 
-from runbook_lib.bump import Bump
 from runbook_lib.errors import Refused
 from runbook_lib.recipes import quarantine
-from runbook_lib.steps.broken_tests import own_change, survey
-from runbook_lib.steps.broken_tests.own_change import SurveyOutcome
+from runbook_lib.recipes.targets import Target
+from runbook_lib.steps.broken_tests import survey
+from runbook_lib.steps.broken_tests.step import BrokenTests
 from runbook_lib.steps.broken_tests.survey import QuarantineSurvey
-from runbook_lib.workflow import bump_branch
+from runbook_lib.workflow import bump_branch, push_round
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
 CASE = "gpt3_mcore_te_tp1_pp1"
 
 
-def without_tag(mode: str = "publish") -> Bump:
-    return replace(bump_to(mode=mode), tag=None)
-
-
 def run_survey(
-    world: World, bump: Bump, *, broken: str = "", reenable: str = ""
-) -> tuple[QuarantineSurvey, SurveyOutcome]:
-    """The survey as the notebook runs it."""
-    step = world.step(bump)
-    branch = bump_branch.find(world.checkout, bump)
-    quarantined = survey.look(branch, world.github(), broken=broken, reenable=reenable)
-    assert quarantined.show().text
-    outcome = own_change.carry_out(step, quarantined)
-    own_change.verify(step, outcome)
-    return quarantined, outcome
+    at: World, *, broken: str = "", reenable: str = "", tag: str = "", mode: str = "publish"
+) -> QuarantineSurvey:
+    """Step 6 as its notebook runs it; returns the tests that it saw in quarantine."""
+    bump = at.run(BrokenTests(broken=broken, reenable=reenable), push_round, tag=tag, mode=mode)
+    return survey.look(bump_branch.find(at.checkout, bump), at.github(), broken=broken, reenable=reenable)
 
 
 @pytest.fixture
@@ -49,7 +38,7 @@ def untracked(world: World) -> World:
 
 
 def test_a_bump_lists_quarantined_tests_and_offers_to_try_them(untracked: World) -> None:
-    quarantined, _ = run_survey(untracked, bump_to())
+    quarantined = run_survey(untracked, tag="26.04-py3")
     head = git(untracked.checkout.path, "rev-parse", "main")
     newest = quarantined.tests[-1]
     assert (newest.entry.row.case, newest.entry.issue, newest.commit) == (CASE, None, head)
@@ -63,7 +52,7 @@ def test_a_bump_lists_quarantined_tests_and_offers_to_try_them(untracked: World)
 
 def test_without_a_tag_and_a_decision_nothing_changes(untracked: World) -> None:
     before = untracked.state()
-    run_survey(untracked, without_tag())
+    run_survey(untracked)
     assert (untracked.state(), untracked.effects()) == (before, [])
     assert untracked.outcome() == "No tag was given: 2 quarantined rows on main, 1 without an issue."
     assert [entry["name"] for entry in untracked.said("decision") if entry["parameter"] == "broken"] == [
@@ -73,21 +62,23 @@ def test_without_a_tag_and_a_decision_nothing_changes(untracked: World) -> None:
 
 def test_a_preview_shows_the_rows_and_changes_nothing(untracked: World) -> None:
     before = untracked.state()
-    quarantined, _ = run_survey(untracked, without_tag("preview"), broken=f"{CASE}@dgx_h100: it hangs")
-    assert "+        # Broken: it hangs — see issue #(new)." in quarantined.show().text
+    run_survey(untracked, broken=f"{CASE}@dgx_h100: it hangs", mode="preview")
     assert (untracked.state(), untracked.effects()) == (before, [])
-    assert untracked.outcome().startswith("Preview: 1 quarantined test tracked by an issue")
+    assert untracked.outcome().startswith(f"Preview: would file an issue for gpt/{CASE}@dgx_h100 (dev): ")
+    assert "; open a draft pull request " in untracked.outcome()
+    folder = untracked.steps[-1].folder
+    assert folder is not None
+    assert "+        # Broken: it hangs — see issue #(new)." in (folder / "change.diff").read_text()
 
 
 def test_an_issue_is_filed_for_a_row_that_has_none(untracked: World) -> None:
     for attempt in range(2):
-        _, outcome = run_survey(untracked, without_tag(), broken=f"{CASE}@dgx_h100: it hangs")
+        run_survey(untracked, broken=f"{CASE}@dgx_h100: it hangs")
         effects = [effect for effect in untracked.effects() if effect != "edit"]
         assert effects == ([] if attempt else ["issue", "branch", "commit", "push", "pull request"])
-        assert untracked.checks() == {"every named row has its issue": "passed"}
-    ((target, issue),) = outcome.issues.items()
-    assert (target.case, issue.title.startswith("Quarantined in CI: ")) == (CASE, True)
-    assert untracked.github().issue(issue.number).state == "open"
+        assert set(untracked.checks().values()) == {"passed"}
+    (issue,) = [it for it in untracked.github().list_issues() if it.title.startswith("Quarantined in CI: ")]
+    assert CASE in issue.title
     branch = f"quarantine/main/{CASE}-dgx_h100"
     text = git(untracked.remote, "show", f"{branch}:{RECIPE}")
     assert f"# Broken: it hangs — see issue #{issue.number}." in text
@@ -97,27 +88,29 @@ def test_an_issue_is_filed_for_a_row_that_has_none(untracked: World) -> None:
 
 def test_a_test_is_re_enabled_in_a_pull_request_of_its_own(untracked: World) -> None:
     before = git(untracked.checkout.path, "show", f"main~1:{RECIPE}")
-    _, outcome = run_survey(untracked, without_tag(), reenable=f"{CASE}@dgx_h100: fixed")
+    run_survey(untracked, reenable=f"{CASE}@dgx_h100: fixed")
     effects = [effect for effect in untracked.effects() if effect != "edit"]
     assert effects == ["branch", "commit", "push", "pull request", "label"]
-    assert untracked.checks() == {"the re-enabled tests run again": "passed"}
+    assert set(untracked.checks().values()) == {"passed"}
     branch = f"quarantine/main/{CASE}-dgx_h100"
     assert git(untracked.remote, "show", f"{branch}:{RECIPE}") == before
     message = git(untracked.remote, "log", "-1", "--format=%B", branch)
     assert message.startswith(f"test: re-enable {CASE}\n")
     (pull,) = [pull for pull in untracked.github().pulls() if pull.head_ref == branch]
-    assert (pull.labels, outcome.url) == (frozenset({"Run functional tests"}), pull.url)
+    assert pull.labels == frozenset({"Run functional tests"})
+    assert f"`gpt/{CASE}@dgx_h100 (dev)` is re-enabled: fixed" in pull.body
     assert git(untracked.checkout.path, "rev-parse", "main") == git(untracked.remote, "rev-parse", "main")
 
 
 def test_without_a_run_only_a_quarantined_test_can_be_named(untracked: World) -> None:
     with pytest.raises(Refused, match=r"is not quarantined on main\. Give the tag"):
-        run_survey(untracked, without_tag(), broken="gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs")
+        run_survey(untracked, broken="gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs")
 
 
 def test_a_tracked_row_returns_byte_for_byte(untracked: World) -> None:
-    bump = without_tag("preview")
-    quarantined, _ = run_survey(untracked, bump, broken=f"{CASE}@dgx_h100: it hangs")
-    (edit,) = quarantined.edits(quarantined.branch, dict.fromkeys(quarantined.untracked, 7))
-    restored = quarantine.unmark(edit.path, edit.after, quarantined.untracked).after
-    assert f"{restored}\n".rstrip() == git(untracked.checkout.path, "show", f"main~1:{RECIPE}").rstrip()
+    text = git(untracked.checkout.path, "show", f"main:{RECIPE}") + "\n"
+    target = Target(CASE, "dgx_h100", "dev", "gpt", "it hangs")
+    tracked = quarantine.track(RECIPE, text, target, 7).after
+    assert tracked != text
+    restored = quarantine.unmark(RECIPE, tracked, [target]).after
+    assert restored.rstrip() == git(untracked.checkout.path, "show", f"main~1:{RECIPE}").rstrip()

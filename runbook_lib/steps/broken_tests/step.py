@@ -1,0 +1,79 @@
+"""Notebook 06-broken-tests: why the jobs of a CI run failed, and what a person decided about their tests."""
+
+from dataclasses import dataclass, replace
+
+from runbook_lib.bump import Bump
+from runbook_lib.git.commits import follow, tree_with
+from runbook_lib.model import Plan
+from runbook_lib.steps.broken_tests import decide, failures, own_change, quarantine, survey
+from runbook_lib.steps.broken_tests.own_change import OwnChange
+from runbook_lib.steps.broken_tests.quarantine import RunFailures
+from runbook_lib.steps.broken_tests.rows import RowChange
+from runbook_lib.steps.broken_tests.survey import QuarantineSurvey
+from runbook_lib.workflow import bump_branch, pull_request, run_choice
+from runbook_lib.workflow.bump_branch import BumpBranch
+from runbook_lib.world.outside import World
+
+
+@dataclass(frozen=True)
+class BrokenTestFacts:
+    """The failures of the run, the tests quarantined on the base branch, and the change without a bump, if any."""
+
+    found: RunFailures
+    survey: QuarantineSurvey
+    own: OwnChange | None
+
+
+@dataclass(frozen=True)
+class BrokenTests:
+    """The step; ``run_id`` and ``source`` name the run, the others are a person's decisions."""
+
+    run_id: str = ""
+    source: str = "github"
+    broken: str = ""
+    reenable: str = ""
+    rerun: str = ""
+    soft: bool = False
+
+    def look(self, world: World, bump: Bump) -> BrokenTestFacts:
+        """Read the run, its logs and golden values, the recipes, and the issues of the tests.
+
+        Raises Refused for a decision that cannot be carried out, before anything is filed.
+        """
+        branch = bump_branch.look(world, bump)
+        state = pull_request.read_state(branch, world.github, records=world.records)
+        triaged = failures.triage(run_choice.choose_run(state, run_id=self.run_id, source=self.source))
+        decided = decide.decide(triaged, broken=self.broken, reenable=self.reenable, rerun=self.rerun, soft=self.soft)
+        open_tests = decide.open_tests(triaged, decided)
+        searched = decide.searches(triaged.run, decide.proposals(open_tests)) if bump.tag else {}
+        quarantined = survey.look(branch, world.github, broken=self.broken, reenable=self.reenable)
+        own = own_change.look(world, quarantined)
+        if bump.apply:
+            _require_committable(branch, decided.change)
+            if own:
+                _require_committable(own.branch, own.change)
+        return BrokenTestFacts(RunFailures(triaged, decided, searched), quarantined, own)
+
+    def plan(self, facts: BrokenTestFacts, bump: Bump) -> Plan[World]:
+        """Plan the responses to the run; without a tag, the change of quarantined rows."""
+        if bump.tag is None:
+            planned = own_change.plan(facts.survey, facts.own)
+            return replace(planned, shown=(facts.found.triage.show(), *planned.shown))
+        planned = quarantine.plan(facts.found, bump)
+        tables = {**planned.evidence.tables, "quarantined": [test.row for test in facts.survey.tests]}
+        warnings = (*planned.evidence.warnings, *facts.survey.notes)
+        return replace(
+            planned,
+            shown=(*planned.shown, facts.survey.show()),
+            questions=(*planned.questions, *facts.survey.questions()),
+            evidence=replace(planned.evidence, tables=tables, warnings=warnings),
+        )
+
+
+def _require_committable(branch: BumpBranch, change: RowChange) -> None:
+    """Raise RunbookError for anything that would prevent the commit, before an issue is filed for it."""
+    if planned := change.edits:
+        branch.checkout.identity()
+        tree = tree_with(branch.checkout, branch.start, planned)
+        name = branch.bump.branch
+        follow(branch.checkout, name, tree, branch.checkout.branch_tip(name), "-n")
