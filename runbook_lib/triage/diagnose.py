@@ -40,13 +40,13 @@ def conclude(
         details["pitfall"] = f"{pitfall.sign} {pitfall.cause}"
         next_step = f"{next_step} Or: {pitfall.fix}" if retry else pitfall.fix
     cause = " ".join(verdict.cause.split())
-    if not cause.endswith((".", "!", "?", "…")):
+    if not cause.endswith((".", "!", "?")) and not verdict.cause_cut:
         cause = f"{cause}."
     lines = tuple(hide(text).split("\n")[:QUOTED]) if verdict.evidence else ()
     return Failure(
         job.name, job.url, verdict.kind, hide(cause), lines, verdict.where, retry, next_step,
         {name: hide(detail) for name, detail in details.items() if detail}, verdict.rank, verdict.confidence,
-        *_clues(logs),
+        *_clues(logs), verdict.cause_cut,
     )  # fmt: skip
 
 

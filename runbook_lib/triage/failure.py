@@ -41,7 +41,10 @@ class Clue:
 
 @dataclass(frozen=True)
 class Failure:
-    """The cause of a job's failure.  ``evidence`` is verbatim except for colours, control characters and secrets."""
+    """The cause of a job's failure.  ``evidence`` is verbatim except for colours, control characters and secrets.
+
+    ``cause_cut``: the cause ends in the middle of a sentence.
+    """
 
     job: str
     url: str
@@ -56,3 +59,4 @@ class Failure:
     confidence: float = 0.9
     clues: tuple[Clue, ...] = ()
     consequences: tuple[Clue, ...] = ()
+    cause_cut: bool = False

@@ -26,7 +26,7 @@ from runbook_lib.triage.patterns import CONFIDENT, TRACEBACK, FailureKind, LogPa
 _BY_JOB: Mapping[str, FailureKind] = {
     "lint": "lint", "build": "container build", "unit": "unit tests", "test": "unknown",
 }  # fmt: skip
-_MAX_CAUSE = 200
+_MAX_CAUSE, _CUT = 200, "…"
 #: Classes that are less informative than the kind of the job.
 _GENERIC = frozenset({"program error", "unknown", "shape", "regression", "unit tests"})
 _OF_BUILDS = _GENERIC | {"dependency", "compile error"}
@@ -52,6 +52,11 @@ class Verdict:
     rank: int | None = None
     confidence: float = 0.9
     pattern: LogPattern | None = None
+
+    @property
+    def cause_cut(self) -> bool:
+        """True if the cause ends in the middle of a sentence."""
+        return self.cause.endswith(_CUT)
 
 
 def kind_of_job(name: str) -> str:
@@ -295,12 +300,12 @@ def _position(log: LogSummary, match: Traceback | LineMatch) -> LogPosition:
 
 
 def _first_line(text: str) -> str:
-    """Return the first line without GitHub's ``##[error]``; a long one ends with a sentence, or else with ``…``."""
+    """Return the first line without GitHub's ``##[error]``; a long one ends with a sentence, or else is cut."""
     line = text.strip().partition("\n")[0].removeprefix("##[error]")
     if len(line) <= _MAX_CAUSE:
         return line
     end = line.rfind(". ", 0, _MAX_CAUSE)
-    return line[:end] if end > 0 else f"{line[:_MAX_CAUSE]}…"
+    return line[:end] if end > 0 else f"{line[:_MAX_CAUSE]}{_CUT}"
 
 
 def _signal_name(text: str) -> str:

@@ -153,7 +153,7 @@ def proposals(tests: Mapping[str, DiagnosedJob]) -> dict[str, str]:
     for test, job in tests.items():
         if job.on_base.state != "failing":
             cause = " ".join(job.failure.cause.replace(";", ",").split())
-            if cause.endswith("…"):  # a reason in the recipe is complete
+            if job.failure.cause_cut:  # a reason in the recipe is complete
                 cause = cause.rpartition(". ")[0] or cause.rpartition(" ")[0]
             causes[test] = issue_references.without_issues(cause)
     return causes
