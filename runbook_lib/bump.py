@@ -140,11 +140,6 @@ class Bump:
         return f"test: re-enable tests for {self.tag}"
 
     @property
-    def round_titles(self) -> frozenset[str]:
-        """The titles of commits made in response to a CI run; those of one round are pushed together."""
-        return frozenset({self.refresh_title, self.quarantine_title, self.reenable_title})
-
-    @property
     def mode(self) -> str:
         """The mode of the run: preview, apply or publish."""
         if self.publish:

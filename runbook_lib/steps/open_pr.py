@@ -47,7 +47,7 @@ def look(world: World, bump: Bump) -> PullFacts:
         return PullFacts(proposal, review=review, missing=missing)
     remote_tip, awaits_round = branch.remote_tip, False
     if remote_tip and remote_tip != branch.start:
-        awaits_round = bump_branch.only_ci_answers(world.checkout, bump, remote_tip, branch.start)
+        awaits_round = branch_history.only_ci_answers(branch, remote_tip, branch.start, world.records)
     url = world.checkout.remote_url(bump.remote, push=True) or ""
     return PullFacts(proposal, url, remote_tip, awaits_round)
 

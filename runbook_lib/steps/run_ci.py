@@ -63,7 +63,7 @@ class RunCi:
             waiting = Outcome(f"waiting for the pull request: {reason}", f"{notebooks.OPEN_PR}, with publish")
             return CiFacts(state, obstacle=waiting)
         refused = _count_refused(branch) if state.refused else 0
-        return CiFacts(state, "", ci_run.find_obstacle(state, state.pull, state.github), refused)
+        return CiFacts(state, "", ci_run.find_obstacle(state, state.pull, state.github, world.records), refused)
 
     def plan(self, facts: CiFacts, bump: Bump) -> Plan[World]:
         """Plan the authorization, and what CI has to show."""

@@ -19,8 +19,10 @@ from runbook_lib.checks import Check
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.git.commit_changes import Commit
-from runbook_lib.git.commits import create_commit, merged_tree, move_branch, tree_with
+from runbook_lib.git.commits import create_commit, move_branch, tree_with
+from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.model import Outcome, Plan, Question
+from runbook_lib.recipes.rows import FOLDER as RECIPES
 from runbook_lib.records import archive
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.edits import Edit
@@ -34,6 +36,7 @@ from runbook_lib.world.outside import World
 
 #: More commits than this cannot be reviewed; copy-pr-bot does not trust a branch with 250.
 LIMIT = 200
+_CI_ANSWERS: frozenset[CommitKind] = frozenset({"refresh", "quarantine", "reenable"})
 OWN_COMMITS = "every commit is the runbook's own or confirmed"
 
 
@@ -41,12 +44,13 @@ OWN_COMMITS = "every commit is the runbook's own or confirmed"
 class RecordedCommits:
     """The commits of a bump, according to its records.
 
-    ``planned`` are pairs of a parent and the changes planned on it, with the IDs of the resulting commits;
-    ``confirmed`` are the commits that a person has confirmed.
+    ``planned`` are pairs of a parent and the changes planned on it, with the IDs of the resulting commits; ``kinds``
+    are the kinds of these.  ``confirmed`` are the commits that a person has confirmed.
     """
 
     planned: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     confirmed: frozenset[str] = frozenset()
+    kinds: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 def read_records(records: Path | None) -> RecordedCommits:
@@ -55,6 +59,7 @@ def read_records(records: Path | None) -> RecordedCommits:
         return RecordedCommits()
     planned: dict[tuple[str, str], frozenset[str]] = {}
     confirmed: set[str] = set()
+    kinds: dict[tuple[str, str], str] = {}
     for run in archive.read_records(records).readable:
         commits = {}
         for effect in run.get("effects") or ():
@@ -66,11 +71,35 @@ def read_records(records: Path | None) -> RecordedCommits:
                 key = str(entry.get("parent")), str(entry.get("changes"))
                 ids = {commits[key[0]]} if key[0] in commits else set()
                 planned[key] = planned.get(key, frozenset()) | ids
+                kinds[key] = str(entry.get("kind", ""))
         for exception in run.get("exceptions") or ():
             name, _, commit = str(exception.get("exception")).partition(":")
             if name == FOREIGN:
                 confirmed.add(commit)
-    return RecordedCommits(planned, frozenset(confirmed))
+    return RecordedCommits(planned, frozenset(confirmed), kinds)
+
+
+def only_ci_answers(branch: BumpBranch, pushed: str, tip: str, records: Path | None) -> bool:
+    """Return whether ``tip`` adds only responses to the pushed commit's CI run, which are waiting to be pushed.
+
+    The responses of one round are pushed together, because each push costs a complete run.
+    """
+    checkout = branch.checkout
+    if not checkout.has(pushed) or not checkout.is_ancestor(pushed, tip):
+        return False
+    recorded = read_records(records)
+    waiting = [commit for commit in commit_changes.list_commits(checkout, pushed, tip) if len(commit.parents) == 1]
+    return bool(waiting) and all(_is_ci_answer(branch, commit, recorded) for commit in waiting)
+
+
+def _is_ci_answer(branch: BumpBranch, commit: Commit, recorded: RecordedCommits) -> bool:
+    """Judge a commit by its kind in the records; one that they do not have by the files that it changes."""
+    parent = commit.parents[0]
+    changes = commit_changes.tree_changes(branch.checkout, parent, commit.id)
+    if kind := recorded.kinds.get((parent, commit_changes.fingerprint(changes))):
+        return kind in _CI_ANSWERS
+    is_pins = set(changes) <= set(branch.bump.repository.sites.paths)
+    return not is_pins and all(GoldenFileName.of_path(path) or path.startswith(f"{RECIPES}/") for path in changes)
 
 
 @dataclass(frozen=True)
@@ -280,15 +309,6 @@ def make(step: StepRecord, branch: BumpBranch, edits: Sequence[Edit], message: s
     return commit
 
 
-def merge_base(step: StepRecord, branch: BumpBranch) -> str:
-    """Merge the base branch into the bump's branch, and return the merge commit.  Raises Refused for a conflict."""
-    tree = merged_tree(branch.checkout, branch.start, branch.base_commit)
-    message = f"Merge branch '{branch.bump.base}' into {branch.bump.branch}"
-    merge = create_commit(branch.checkout, tree, [branch.start, branch.base_commit], message)
-    advance(step, branch, merge)
-    return merge
-
-
 def advance(step: StepRecord, branch: BumpBranch, commit: str) -> None:
     """Move the bump's branch to a new commit on ``branch.start``.  Raises Refused if it has moved since it was read."""
     bump, checkout = branch.bump, branch.checkout
@@ -300,16 +320,6 @@ def advance(step: StepRecord, branch: BumpBranch, commit: str) -> None:
     if local is None:
         step.effect("branch", bump.branch, None, branch.start)
     step.effect("commit", bump.branch, branch.start, commit)
-
-
-def push(step: StepRecord, reviewed: Review, remote_tip: str | None) -> None:
-    """Push exactly the reviewed commit to the bump's branch, if the remote is still at ``remote_tip``."""
-    bump, checkout = reviewed.branch.bump, reviewed.branch.checkout
-    if reviewed.foreign:
-        raise Refused(f"Nothing was pushed: {reviewed.waiting}. {reviewed.next}")
-    checkout.push(bump.remote, bump.branch, reviewed.head)
-    step.effect("push", f"{bump.remote} {bump.branch}", remote_tip, reviewed.head)
-    step.report(f"Pushed {reviewed.head[:10]} to {bump.remote} as {bump.branch}.")
 
 
 def _describe(commit: Commit) -> str:

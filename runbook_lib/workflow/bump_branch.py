@@ -135,14 +135,3 @@ def commit_titles(checkout: Checkout, span: str) -> dict[str, str]:
     """Return the IDs and titles of the commits in ``span`` (``older..newer``), without merges, newest first."""
     log = checkout.git("log", "--no-merges", "--format=%H%x00%s", span, "--")
     return dict(line.split("\0", 1) for line in log.split("\n") if line)
-
-
-def only_ci_answers(checkout: Checkout, bump: Bump, pushed: str, tip: str) -> bool:
-    """Return whether ``tip`` adds only responses to the pushed commit's CI run, which are waiting to be pushed.
-
-    The responses of one round are pushed together, because each push costs a complete run.
-    """
-    if not checkout.has(pushed) or not checkout.is_ancestor(pushed, tip):
-        return False
-    waiting = commit_titles(checkout, f"{pushed}..{tip}").values()
-    return bool(waiting) and bump.round_titles.issuperset(waiting)

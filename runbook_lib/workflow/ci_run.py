@@ -1,6 +1,7 @@
 """The CI run of the head commit: what prevents its authorization, and its progress."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from runbook_lib import notebooks
 from runbook_lib.bump import Bump
@@ -9,7 +10,7 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.copy_pr_bot import command, commands, complaint, refusals
 from runbook_lib.clients.github.models import Pull, WorkflowJob, WorkflowRun
 from runbook_lib.model import Outcome
-from runbook_lib.workflow import bump_branch
+from runbook_lib.workflow import branch_history
 from runbook_lib.workflow.bump_pull import is_mine
 from runbook_lib.workflow.pull_request import PullRequestState
 from runbook_lib.world.conditions.pulls import label_request
@@ -17,8 +18,11 @@ from runbook_lib.world.conditions.pulls import label_request
 _RUN_AGAIN = f"Run {notebooks.RUN_CI} again."
 
 
-def find_obstacle(state: PullRequestState, pull: Pull, github: GitHub) -> Outcome | None:
-    """Return why CI must not be authorized for the head commit, and what to do; None if it may be."""
+def find_obstacle(state: PullRequestState, pull: Pull, github: GitHub, records: Path | None = None) -> Outcome | None:
+    """Return why CI must not be authorized for the head commit, and what to do; None if it may be.
+
+    ``records`` is the bump's folder in the archive.
+    """
     bump, checkout = state.bump, state.branch.checkout
     on, off = bump.labels
     if request := label_request(pull, sorted(on - pull.labels), sorted(off & pull.labels), github.repository):
@@ -29,7 +33,7 @@ def find_obstacle(state: PullRequestState, pull: Pull, github: GitHub) -> Outcom
     mine = is_mine(pull, state.head_name)
     head, tip = pull.head_sha, checkout.branch_tip(bump.branch) if mine else None
     is_behind = tip is None or tip == head or (checkout.has(head) and checkout.is_ancestor(tip, head))
-    if tip and not is_behind and not bump_branch.only_ci_answers(checkout, bump, head, tip):
+    if tip and not is_behind and not branch_history.only_ci_answers(state.branch, head, tip, records):
         commits = f"{bump.branch} is at {tip[:10]} here, #{pull.number} at {head[:10]}"
         return Outcome(f"waiting for a push: {commits}", notebooks.OPEN_PR)
     if not state.refused and (state.authorized or _run_of_head(pull, github, bump)):

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.bump import Bump
-from runbook_lib.clients.github.client import GitHub, once
+from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.copy_pr_bot import command, commands, refusals
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Comment, LabelEvent, Pull
 from runbook_lib.errors import RunbookError
-from runbook_lib.records.step_record import StepRecord
 from runbook_lib.workflow import branch_history
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_pull import find_pull, head_of, is_mine
@@ -26,20 +25,6 @@ def connect_github(repository: str, bump: Bump) -> GitHub | None:
         if bump.publish:
             raise
         return None
-
-
-def open_draft(step: StepRecord, github: GitHub, bump: Bump, head: str, body: str) -> Pull:
-    """Return the open pull request from ``head`` into the bump's base, or a new draft if there is none."""
-
-    def find() -> Pull | None:
-        return next(iter(github.pulls(head=head, base=bump.base)), None)
-
-    if existing := find():
-        return existing
-    pull = once(find, lambda: github.open_pull(bump.title, head, bump.base, body, draft=True))
-    step.effect("pull request", f"#{pull.number}", None, bump.title, url=pull.url)
-    step.report(f"Opened draft #{pull.number}: {pull.url}")
-    return pull
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from runbook_lib.model import Condition, Effect, Outcome, Plan, Round
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.lists import capitalized
 from runbook_lib.text.sections import compose_body
-from runbook_lib.workflow import bump_branch, ci_run
+from runbook_lib.workflow import branch_history, bump_branch, ci_run
 from runbook_lib.workflow.bump_pull import Section, is_mine, marked
 from runbook_lib.workflow.pull_request import PullRequestState, read_state
 from runbook_lib.world.conditions.commits import BranchTip, Pushed
@@ -54,9 +54,9 @@ def look(world: World, bump: Bump) -> RoundFacts:
         return RoundFacts()
     if branch.start == pull.head_sha and not commits:
         return RoundFacts()
-    obstacle = ci_run.find_obstacle(state, pull, world.github)
-    if branch.start != pull.head_sha and not bump_branch.only_ci_answers(
-        branch.checkout, bump, pull.head_sha, branch.start
+    obstacle = ci_run.find_obstacle(state, pull, world.github, world.records)
+    if branch.start != pull.head_sha and not branch_history.only_ci_answers(
+        branch, pull.head_sha, branch.start, world.records
     ):
         commits_differ = f"{bump.branch} is at {branch.start[:10]} here, #{pull.number} at {pull.head_sha[:10]}"
         waiting = f"waiting for a push: {commits_differ}, which differ by more than responses to CI"
