@@ -22,8 +22,6 @@ _SHORT_DIFF, _LONGEST_DIFF = 120, 2000
 FAILED = "failed"
 #: A line of output with the result of a step, or with one of its warnings.
 _STEP_RESULT = re.compile(rf"(?:{'|'.join(map(re.escape, display.MARKS.values()))})  \S{{1,80}}:| *{display.WARNING} ")
-#: The number of finished CI jobs in a line of output.
-_JOBS = re.compile(r"\b(\d{1,6}) of (\d{1,6}) jobs done")
 
 
 def error(sentence: str) -> str:
@@ -94,7 +92,7 @@ def progress_label(run: RunView | None, total: int) -> str:
 def progress(run: RunView | None, output: str, seconds: float, total: int = 0) -> str:
     """Return the steps so far, one bar, and the last line of output since the last step ended.
 
-    The bar counts CI jobs while the last line mentions them, otherwise steps if their total is known.
+    The bar counts CI jobs while a step follows CI, otherwise steps if their total is known.
     """
     steps = _newest_steps(run)
     last = ""
@@ -104,8 +102,9 @@ def progress(run: RunView | None, output: str, seconds: float, total: int = 0) -
         elif line.strip():
             last = line.strip()
     ended, unit = _count_ended(steps), "steps"
-    if jobs := _JOBS.search(last):
-        ended, total, unit = int(jobs[1]), int(jobs[2]), "jobs"
+    following = next((each.progress for each in (*steps, run) if each and each.progress), None)
+    if following:
+        ended, total, unit = following["done"], following["total"], "jobs"
     minutes, rest = divmod(int(seconds), 60)
     elapsed = f"{minutes} min {rest} s".removeprefix("0 min ")
     return _markup("progress", steps, ended, total, unit, elapsed, last)

@@ -24,7 +24,8 @@ class RunView:
     """A run, its record's folder, and the runs that it started, in order.
 
     ``planned`` is the plan of a preview, and ``decisions`` are those that only a person can make, as recorded by
-    ``StepRecord.would`` and ``StepRecord.decide``.
+    ``StepRecord.would`` and ``StepRecord.decide``.  ``progress`` is the number of CI jobs that are ``done``, and their
+    ``total``, while it follows CI.
     """
 
     folder: Path
@@ -39,6 +40,7 @@ class RunView:
     parameters: Mapping[str, Any]
     process: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
+    progress: Mapping[str, int] | None = None
     steps: tuple["RunView", ...] = ()
 
     @property
@@ -128,5 +130,6 @@ def _run_view(bump: Path, predicate: Mapping[str, Any], steps: Sequence[RunView]
         parameters=(predicate.get("parameters") or {}).get("resolved", {}),
         process=predicate["process"],
         warnings=tuple(predicate.get("warnings") or ()),
+        progress=predicate.get("progress") if predicate["state"] == "running" else None,
         steps=tuple(steps),
     )

@@ -170,6 +170,8 @@ def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
             fields["outcome"] = {"sentence": str(entry["sentence"]), "next": str(entry["next"])}
             if entry.get("reason"):
                 fields["outcome"] |= {"reason": str(entry["reason"]), "for_ci": bool(entry.get("for_ci"))}
+        case "progress":
+            fields["progress"] = {name: int(entry[name]) for name in ("done", "total")}
         case "check":
             fields["checks"].append({**entry, **{name: str(entry[name]) for name in ("name", "status", "detail")}})
         case "planned":

@@ -22,6 +22,9 @@ class Journal(Protocol):
     def planned_commit(self, parent: str, changes: str, kind: str) -> None:
         """Note a commit on ``parent`` with changes that have this fingerprint, before a branch has it."""
 
+    def progress(self, done: int, total: int) -> None:
+        """Note how many of CI's jobs have ended, for whoever watches the run."""
+
 
 @dataclass
 class World:

@@ -58,7 +58,8 @@ def test_progress_is_described() -> None:
     # What was printed before a step ended says nothing about the next one.
     for end in ("✓ done  00-preflight: ok", "    ⚠ Look."):
         assert "early" not in html.progress(run("running", steps=(preflight,)), f"early\n{end}\n", 3.2, 3)
-    shown = html.progress(run("running", steps=steps), "one\nCI run 5: 3 of 7 jobs done\n", 83, 3)
+    following = (*steps, replace(run("running"), notebook="04-run-ci", progress={"done": 3, "total": 7}))
+    shown = html.progress(run("running", steps=following), "one\n", 83, 3)
     assert shown.count("<progress") == 1
     assert words(shown).startswith("3 of 7 jobs, 1 min 23 s")
     assert html.progress_label(None, 3) == "0 of 3 steps done"

@@ -73,6 +73,9 @@ class Notes:
     def planned_commit(self, parent: str, changes: str) -> None:
         pass
 
+    def progress(self, done: int, total: int) -> None:
+        pass
+
 
 @pytest.mark.parametrize("asked", [{}, {"tag": ""}, {"publish": False}])
 def test_a_preview_changes_nothing(checkout: Checkout, step: step_record.StepRecord, asked: dict[str, object]) -> None:

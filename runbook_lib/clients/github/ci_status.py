@@ -101,8 +101,12 @@ class CiStatus:
     @property
     def mark(self) -> str:
         """A text that changes with the state, with a further failure, and with every tenth of the jobs."""
-        done = sum(job.status == "completed" for job in self.jobs)
-        return f"{self.state} {len(self.bad_jobs)} {done * 10 // max(len(self.jobs), 1)}"
+        return f"{self.state} {len(self.bad_jobs)} {self.ended * 10 // max(len(self.jobs), 1)}"
+
+    @property
+    def ended(self) -> int:
+        """The number of jobs that have ended."""
+        return sum(job.status == "completed" for job in self.jobs)
 
     @property
     def bad_jobs(self) -> tuple[WorkflowJob, ...]:
