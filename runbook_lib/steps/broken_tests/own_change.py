@@ -11,7 +11,7 @@ from runbook_lib.pins.repositories import FUNCTIONAL
 from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests.rows import RowChange, RowsChanged
-from runbook_lib.steps.broken_tests.survey import QuarantineSurvey
+from runbook_lib.steps.broken_tests.survey import QuarantineSurvey, read_survey
 from runbook_lib.text import edits, lists
 from runbook_lib.text.markdown import code, prose, unlinked
 from runbook_lib.workflow import bump_branch, bump_pull
@@ -29,19 +29,28 @@ class OwnChange:
 
     branch: BumpBranch
     head: str
-    change: RowChange
+    rows: RowChange
 
 
-def look(world: World, survey: QuarantineSurvey) -> OwnChange | None:
-    """Read the branch of the change, and the issue of each test that has none in its row; None without a change."""
-    bump, github = survey.bump, world.github
-    if bump.tag is not None or not (survey.reenabled or survey.untracked):
-        return None
-    branch = bump_branch.look(world, bump)
+@dataclass(frozen=True)
+class QuarantineFacts:
+    """The quarantined tests, and the change of them that a person asks for without a tag, if any."""
+
+    survey: QuarantineSurvey
+    change: OwnChange | None = None
+
+
+def look(world: World, bump: Bump, *, broken: str, reenable: str) -> QuarantineFacts:
+    """Read the quarantined tests; without a tag also the change's branch, and the issue of each test without one."""
+    survey = read_survey(bump_branch.look(world, bump), world.github, broken=broken, reenable=reenable)
+    own = survey.bump
+    if own.tag is not None or not (survey.reenabled or survey.untracked):
+        return QuarantineFacts(survey)
+    branch = bump_branch.look(world, own)
     texts = recipe_texts(branch, [target.case for target in (*survey.reenabled, *survey.untracked)])
-    issues = {target: _issue(github, survey, target) for target in survey.untracked}
-    change = RowChange(texts, issues, survey.reenabled, "track", "whole-row" in bump.allow)
-    return OwnChange(branch, bump_pull.head_of(world.checkout, bump), change)
+    issues = {target: _issue(world.github, survey, target) for target in survey.untracked}
+    rows = RowChange(texts, issues, survey.reenabled, "track", "whole-row" in own.allow)
+    return QuarantineFacts(survey, OwnChange(branch, bump_pull.head_of(world.checkout, own), rows))
 
 
 def _issue(github: GitHub | None, survey: QuarantineSurvey, target: Target) -> IssueFiled:
@@ -52,9 +61,9 @@ def _issue(github: GitHub | None, survey: QuarantineSurvey, target: Target) -> I
     return tracking.filed(target, title, body, survey.bump.base, found.number if found else 0)
 
 
-def plan(survey: QuarantineSurvey, own: OwnChange | None) -> Plan[World]:
+def plan(facts: QuarantineFacts, bump: Bump) -> Plan[World]:
     """Plan the issues, the commit on a branch of its own, the push, and a draft pull request."""
-    bump = survey.bump
+    survey, own = facts.survey, facts.change
     shown, questions = (survey.show(),), survey.questions()
     evidence = Evidence(tables={"quarantined": [test.row for test in survey.tests]}, warnings=survey.notes)
     untracked = sum(test.entry.issue is None for test in survey.tests)
@@ -62,35 +71,35 @@ def plan(survey: QuarantineSurvey, own: OwnChange | None) -> Plan[World]:
     if own is None:
         done = f"No tag was given: {state}.", '-r reenable "case@platform: reason", or -r broken to file an issue.'
         return Plan(Outcome(*done), shown, questions=questions, evidence=evidence)
-    diff = edits.diff(own.change.edits)
+    diff = edits.diff(own.rows.edits)
     return Plan(
-        Outcome(f"{lists.capitalized(own.change.summary)}; {state}."),
+        Outcome(f"{lists.capitalized(own.rows.summary)}; {state}."),
         (*shown, display.diff(diff, empty="No recipe changes.")),
-        _conditions(own, bump),
+        _conditions(own),
         questions,
         evidence=replace(evidence, diff=diff),
-        on_branch=bump.branch,
+        on_branch=own.branch.bump.branch,
     )
 
 
-def _conditions(own: OwnChange, bump: Bump) -> tuple[Condition[World], ...]:
-    change, branch = own.change, own.branch
+def _conditions(own: OwnChange) -> tuple[Condition[World], ...]:
+    rows, branch, bump = own.rows, own.branch, own.branch.bump
     tip, key = BranchTip(bump.branch, branch.start), PullKey(own.head, bump.base)
-    conditions: list[Condition[World]] = list(change.issues.values())
-    if change.edits:
-        conditions.append(RowsChanged(tip, change, bump.title))
-    if change.edits or branch.tip:
+    conditions: list[Condition[World]] = list(rows.issues.values())
+    if rows.edits:
+        conditions.append(RowsChanged(tip, rows, bump.title))
+    if rows.edits or branch.tip:
         conditions.append(Pushed(tip, bump.remote, branch.remote_tip))
-        conditions.append(PullOpen(key, bump.remote, bump.title, _body(change)))
-    if change.reenabled:
+        conditions.append(PullOpen(key, bump.remote, bump.title, _body(rows)))
+    if rows.reenabled:
         conditions.append(Labelled(key, frozenset({FUNCTIONAL})))
     return tuple(conditions)
 
 
-def _body(change: RowChange) -> str:
+def _body(rows: RowChange) -> str:
     text = ["### Quarantined tests", ""]
-    text += [f"- {code(str(target))} is re-enabled: {prose(target.reason)}" for target in change.reenabled]
-    for target, issue in change.issues.items():
+    text += [f"- {code(str(target))} is re-enabled: {prose(target.reason)}" for target in rows.reenabled]
+    for target, issue in rows.issues.items():
         tracked = f"#{issue.known}" if issue.known else "the issue that its row names"
         text.append(f"- {code(str(target))} is tracked by {tracked}")
     return "\n".join([*text, ""])

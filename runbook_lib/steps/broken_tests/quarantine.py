@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
-from runbook_lib.checks import Evidence
+from runbook_lib.checks import Evidence, Waits
 from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.steps.broken_tests import decide
 from runbook_lib.steps.broken_tests.decide import ImageSearch, NamedTests
@@ -100,7 +100,8 @@ def plan(facts: RunFailures, bump: Bump) -> Plan[World]:
     if blocking:
         waiting = Outcome(_open_sentence(triage, blocking, bump), _next(triage, tests, blocking))
     elif again:
-        waiting = Outcome(f"waiting for CI run {run.number}: its flaky tests are being rerun", _AGAIN)
+        rerun = f"waiting for CI run {run.number}: its flaky tests are being rerun"
+        waiting = Outcome(rerun, _AGAIN, Waits(rerun, for_ci=True))
     elif idle:
         history = " ".join([*triage.flaky_history(flaky), run.url])
         failed = f"waiting for a person: infrastructure has failed these repeatedly: {', '.join(flaky)}"

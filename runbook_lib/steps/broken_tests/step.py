@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 from runbook_lib.bump import Bump
 from runbook_lib.git.commits import follow, tree_with
 from runbook_lib.model import Plan
-from runbook_lib.steps.broken_tests import decide, failures, own_change, quarantine, survey
-from runbook_lib.steps.broken_tests.own_change import OwnChange
+from runbook_lib.steps.broken_tests import decide, failures, own_change, quarantine
+from runbook_lib.steps.broken_tests.own_change import QuarantineFacts
 from runbook_lib.steps.broken_tests.quarantine import RunFailures
 from runbook_lib.steps.broken_tests.rows import RowChange
-from runbook_lib.steps.broken_tests.survey import QuarantineSurvey
 from runbook_lib.workflow import bump_branch, pull_request, run_choice
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.world.outside import World
@@ -17,11 +16,10 @@ from runbook_lib.world.outside import World
 
 @dataclass(frozen=True)
 class BrokenTestFacts:
-    """The failures of the run, the tests quarantined on the base branch, and the change without a bump, if any."""
+    """The failures of the run, and the tests quarantined on the base branch."""
 
     found: RunFailures
-    survey: QuarantineSurvey
-    own: OwnChange | None
+    quarantined: QuarantineFacts
 
 
 @dataclass(frozen=True)
@@ -46,26 +44,25 @@ class BrokenTests:
         decided = decide.decide(triaged, broken=self.broken, reenable=self.reenable, rerun=self.rerun, soft=self.soft)
         open_tests = decide.open_tests(triaged, decided)
         searched = decide.searches(triaged.run, decide.proposals(open_tests)) if bump.tag else {}
-        quarantined = survey.look(branch, world.github, broken=self.broken, reenable=self.reenable)
-        own = own_change.look(world, quarantined)
+        quarantined = own_change.look(world, bump, broken=self.broken, reenable=self.reenable)
         if bump.apply:
             _require_committable(branch, decided.change)
-            if own:
-                _require_committable(own.branch, own.change)
-        return BrokenTestFacts(RunFailures(triaged, decided, searched), quarantined, own)
+            if own := quarantined.change:
+                _require_committable(own.branch, own.rows)
+        return BrokenTestFacts(RunFailures(triaged, decided, searched), quarantined)
 
     def plan(self, facts: BrokenTestFacts, bump: Bump) -> Plan[World]:
         """Plan the responses to the run; without a tag, the change of quarantined rows."""
         if bump.tag is None:
-            planned = own_change.plan(facts.survey, facts.own)
+            planned = own_change.plan(facts.quarantined, bump)
             return replace(planned, shown=(facts.found.triage.show(), *planned.shown))
-        planned = quarantine.plan(facts.found, bump)
-        tables = {**planned.evidence.tables, "quarantined": [test.row for test in facts.survey.tests]}
-        warnings = (*planned.evidence.warnings, *facts.survey.notes)
+        planned, survey = quarantine.plan(facts.found, bump), facts.quarantined.survey
+        tables = {**planned.evidence.tables, "quarantined": [test.row for test in survey.tests]}
+        warnings = (*planned.evidence.warnings, *survey.notes)
         return replace(
             planned,
-            shown=(*planned.shown, facts.survey.show()),
-            questions=(*planned.questions, *facts.survey.questions()),
+            shown=(*planned.shown, survey.show()),
+            questions=(*planned.questions, *survey.questions()),
             evidence=replace(planned.evidence, tables=tables, warnings=warnings),
         )
 

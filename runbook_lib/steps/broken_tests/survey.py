@@ -107,7 +107,7 @@ class QuarantineSurvey:
         return view + display.notes(self.notes, title="Also")
 
 
-def look(branch: BumpBranch, github: GitHub | None, *, broken: str = "", reenable: str = "") -> QuarantineSurvey:
+def read_survey(branch: BumpBranch, github: GitHub | None, *, broken: str = "", reenable: str = "") -> QuarantineSurvey:
     """Read the base branch's quarantined tests; without a tag, plan the changes that ``broken`` and ``reenable`` name.
 
     Raises Refused for a test in ``broken`` that is not quarantined: only a bump's run shows that it is broken.

@@ -6,9 +6,8 @@ from bumping import World, git
 from runbook_lib.errors import Refused
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes.targets import Target
-from runbook_lib.steps.broken_tests import survey
 from runbook_lib.steps.broken_tests.step import BrokenTests
-from runbook_lib.steps.broken_tests.survey import QuarantineSurvey
+from runbook_lib.steps.broken_tests.survey import QuarantineSurvey, read_survey
 from runbook_lib.workflow import bump_branch, push_round
 
 RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
@@ -20,7 +19,7 @@ def run_survey(
 ) -> QuarantineSurvey:
     """Step 6 as its notebook runs it; returns the tests that it saw in quarantine."""
     bump = at.run(BrokenTests(broken=broken, reenable=reenable), push_round, tag=tag, mode=mode)
-    return survey.look(bump_branch.find(at.checkout, bump), at.github(), broken=broken, reenable=reenable)
+    return read_survey(bump_branch.find(at.checkout, bump), at.github(), broken=broken, reenable=reenable)
 
 
 @pytest.fixture
