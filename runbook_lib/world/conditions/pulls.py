@@ -142,11 +142,15 @@ class Described:
 
 @dataclass(frozen=True)
 class Labelled:
-    """The pull request has the required labels and none of the forbidden ones."""
+    """The pull request has the required labels and none of the forbidden ones.
+
+    ``head`` is the reviewed head commit of somebody else's; with another one they are not set.
+    """
 
     key: PullKey
     required: frozenset[str]
     forbidden: frozenset[str] = frozenset()
+    head: str = ""
     leaves_machine = True
 
     @property
@@ -162,6 +166,8 @@ class Labelled:
         name, github, pull = "its labels select the tests", world.forge, self.key.find(world.forge)
         if pull is None:
             return Check(name, "failed", "No pull request is open yet.")
+        if self.head not in ("", pull.head_sha):
+            return _unreviewed(name, pull)
         missing, unwanted = self._wrong(github, pull)
         labels = ", ".join(sorted(github.labels(pull.number))) or "none"
         if not missing and not unwanted:
@@ -173,8 +179,10 @@ class Labelled:
         return Check(name, "failed", f"{labels}.")
 
     def make_true(self, world: World) -> Sequence[Effect]:
-        """Set and remove labels."""
+        """Set and remove labels.  Raises Refused if the pull request has moved since it was read."""
         pull = self.key.require(world.forge)
+        if self.head not in ("", pull.head_sha):
+            raise Refused(f"{_unreviewed('', pull).detail}. Nothing was changed. Run again.")
         missing, unwanted = self._wrong(world.forge, pull)
         effects = []
         for label in missing:
@@ -218,8 +226,7 @@ class Authorized:
         if pushed and pull.head_sha != pushed:
             return Check(name, "waiting", f"waiting for GitHub to notice the push of {pushed[:10]}", "Run again.")
         if not self._is_known(world, pull):
-            waiting = f"waiting: #{pull.number} has a newer head, {pull.head_sha[:10]}, which was not reviewed"
-            return Check(name, "waiting", waiting, "Run again.")
+            return _unreviewed(name, pull)
         comments = github.comments(pull.number)
         if by := [f"{each.author} ({each.url})" for each in commands(comments, pull.head_sha)]:
             return Check.of(name, True, f"By {', '.join(by)}.", evidence=evidence_of(pull))
@@ -257,6 +264,12 @@ class Authorized:
 
     def _is_known(self, world: World, pull: Pull) -> bool:
         return pull.head_sha in {self.head, *world.made}
+
+
+def _unreviewed(name: str, pull: Pull) -> Check:
+    """Return the check of a pull request that has moved since its commits were reviewed."""
+    waiting = f"waiting: #{pull.number} has a newer head, {pull.head_sha[:10]}, which was not reviewed"
+    return Check(name, "waiting", waiting, "Run again.")
 
 
 def login_of(github: GitHub) -> str:
