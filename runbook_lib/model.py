@@ -84,7 +84,8 @@ class Plan(Generic[W]):
     """``conditions`` are in order: each is made true only if those before it hold.
 
     ``waiting`` says for what the step waits once the conditions hold: CI, a maintainer, a person's decision.  ``done``
-    is the outcome if it waits for nothing.  ``checks`` are judged from what was seen, and need no action.
+    is the outcome if it waits for nothing; an empty one stands for what the last condition found.  ``checks`` are
+    judged from what was seen, and need no action.
     ``on_branch``: the conditions build on the bump's branch, or on the one with this name, or publish it, so its
     commits are reviewed first.
     ``only_reads``: the step never changes anything, so even its preview may wait for something.

@@ -127,6 +127,8 @@ def _conclude(step: StepRecord, plan: Plan[World], results: Sequence[Result]) ->
     Of several steps in one notebook the first that waits gives the outcome.
     """
     bump = step.bump
+    if any(result.state == "failed" for result in results):  # the run fails, and names the check
+        return
     would = [result.condition for result in results if result.state == "would be made"]
     waits = [result for result in results if result.state == "waits"]
     for condition in would:
@@ -152,6 +154,8 @@ def _conclude(step: StepRecord, plan: Plan[World], results: Sequence[Result]) ->
         return
     if waiting is None and plan.done.sentence:
         step.done(f"{step.outcome} {plan.done.sentence}".lstrip(), plan.done.next)
+    elif waiting is None and results:
+        step.done(results[-1].check.detail, results[-1].check.next)
     elif waiting and (bump.apply or plan.only_reads):
         step.waiting(waiting.sentence, waiting.next, waiting.waits)
     elif waiting and not step.outcome:

@@ -12,7 +12,7 @@ from runbook_lib.slurm.follow import GONE, ObservedTest, saved_state
 from runbook_lib.slurm.outcome import MatrixOutcome, conclude, outcome_word
 from runbook_lib.slurm.states import OVER
 from runbook_lib.slurm.submissions import RoundTest
-from runbook_lib.steps.slurm_verify import run
+from runbook_lib.steps.slurm_verify import step
 from runbook_lib.triage.patterns import FailureKind
 
 FILE, SECOND = "golden_values_dev_dgx_h100.json", "golden_values_dev_dgx_h100_2nd.json"
@@ -220,7 +220,7 @@ def test_an_attempt_before_a_restart_is_named(tmp_path: Path) -> None:
     (tmp_path / "0/ended").write_text("7 0\n")
     test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
     now = saved_state(RoundTest(test, 1, "array", 0, tmp_path / "0", 7))
-    results = run.MatrixResults((conclude(now, {}, (), CONFIG),))
+    results = step.MatrixResults((conclude(now, {}, (), CONFIG),))
     assert results.outcomes[0].row["state"] == "completed (attempt 4)"
     assert [sentence.partition("attempt ")[2].partition(".")[0] for sentence in results.restarts] == [
         "1 (preempted)", "2", "3",

@@ -16,7 +16,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.commits import create_commit, move_branch, tree_with
 from runbook_lib.golden import diff
 from runbook_lib.pins.repositories import FILE
-from runbook_lib.steps.slurm_verify import plan
+from runbook_lib.slurm.site_options import SiteOptions
 from runbook_lib.system.files import LARGEST
 from runbook_lib.text.edits import Edit
 
@@ -193,11 +193,10 @@ def test_files_that_are_named_are_read_within_their_checkout(
     named = str(clone / PIN)
     assert within(60, lambda: main(["check", str(clone), "--pins", named])) == 2
     assert OUTSIDE not in "".join(capsys.readouterr())
-    branch = type("Branch", (), {"checkout": Checkout.open(clone)})()
 
     def site() -> str:
         with pytest.raises(RunbookError) as told:
-            plan.read_site(branch, named, image="x", results="/x")
+            SiteOptions(named, image="x", results="/x").read(clone)
         return str(told.value)
 
     assert OUTSIDE not in str(within(60, site))

@@ -24,13 +24,15 @@ from runbook_lib.slurm.client import Slurm
 from runbook_lib.slurm.outcome import MatrixOutcome
 from runbook_lib.slurm.selection import SelectedTest
 from runbook_lib.slurm.site import Site
+from runbook_lib.slurm.site_options import SiteOptions
 from runbook_lib.slurm.states import ArrayElement
-from runbook_lib.steps.slurm_verify import plan as slurm_plan
-from runbook_lib.steps.slurm_verify import run as slurm_verify
-from runbook_lib.steps.slurm_verify.plan import SlurmPlan
+from runbook_lib.steps.slurm_verify.facts import MatrixChoice, SlurmFacts, read_facts
+from runbook_lib.steps.slurm_verify.step import SlurmVerify, read_results
 from runbook_lib.workflow import bump_branch
+from runbook_lib.workflow.carry_out import carry_out
+from runbook_lib.world.outside import World as Outside
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 TAG = "26.04-py3"
 needs_slurm = pytest.mark.component("slurm")
 
@@ -45,28 +47,25 @@ class World:
         self.env, self.slurm = env, Slurm({**os.environ, **env})
         self.steps = 0
 
-    def plan(self, *, apply: bool = True, tag: str = TAG, site: Site | None = None, **options: Any) -> SlurmPlan:
-        bump = Bump.parse(tag=tag, apply=apply)
-        position = bump_branch.find(self.checkout, bump)
-        options = {"platform": "dgx_h100", **options}
-        return slurm_plan.plan_tests(position, site or self.site, slurm=self.slurm, **options)
+    def plan(self, *, apply: bool = True, tag: str = TAG, site: Site | None = None, **options: Any) -> SlurmFacts:
+        branch = bump_branch.find(self.checkout, Bump.parse(tag=tag, apply=apply))
+        return read_facts(
+            branch, site or self.site, MatrixChoice(**{"platform": "dgx_h100", **options}), self.slurm
+        )  # fmt: skip
 
-    def step(self, plan: SlurmPlan) -> StepRecord:
+    def go(self, facts: SlurmFacts, **options: bool) -> tuple[dict[str, MatrixOutcome], list[dict[str, Any]]]:
+        """Carry out the step; return the outcomes by test, and the entries of the record."""
         self.steps += 1
-        folder = self.folder / f"record-{self.steps}"
+        folder, shown = self.folder / f"record-{self.steps}", list[Any]()
         folder.mkdir()
-        return StepRecord("slurm-verify", plan.branch.bump, "o/n", folder)
-
-    def go(self, plan: SlurmPlan, **options: bool) -> tuple[dict[str, MatrixOutcome], list[dict[str, Any]]]:
-        """Carry out, follow and verify; return the outcomes by test, and the entries of the record."""
-        step = self.step(plan)
-        done = slurm_verify.carry_out(step, plan, cancel=options.get("cancel", False))
-        results = slurm_verify.follow(step, done, sleep=lambda _: time.sleep(0.2), **options)
-        slurm_verify.verify(step, done, results)
-        assert step.folder is not None
-        lines = (step.folder / "contributions.jsonl").read_text().splitlines()
-        self.shown = results.show().text
-        outcomes = {outcome.now.entry.test.case: outcome for outcome in results.outcomes}
+        record = StepRecord("slurm-verify", facts.branch.bump, "o/n", folder)
+        plan = SlurmVerify(SiteOptions(), MatrixChoice(), **options).plan(facts, facts.branch.bump)
+        carry_out(
+            record, plan, Outside(self.checkout, None, record, sleep=lambda _: time.sleep(0.2)), shown.append
+        )  # fmt: skip
+        lines = (folder / "contributions.jsonl").read_text().splitlines()
+        self.shown = "".join(view.text for view in shown if hasattr(view, "text"))
+        outcomes = {outcome.now.entry.test.case: outcome for outcome in read_results(facts).outcomes}
         return outcomes, [json.loads(line) for line in lines]
 
 
@@ -78,8 +77,8 @@ def sentences(kind: str, entries: list[dict[str, Any]]) -> list[str]:
     return [entry["sentence"] for entry in of(kind, entries)]
 
 
-def cases(plan: SlurmPlan) -> list[str]:
-    return [entry.test.case for entry in plan.new_tests]
+def cases(plan: SlurmFacts) -> list[str]:
+    return [entry.test.case for entry in plan.new.tests]
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +117,7 @@ def test_without_a_folder_for_results_nothing_is_planned(alone: World) -> None:
     outcomes, entries = alone.go(plan)
     assert outcomes == {}
     assert of("effect", entries) == []
-    assert {check["status"] for check in of("check", entries)} == {"skipped"}
+    assert of("check", entries) == []
     assert alone.slurm.calls.total() == 0
 
 
@@ -138,7 +137,7 @@ def test_a_preview_writes_and_submits_nothing(world: World, tag: str, apply: boo
 # -- problems before submitting --------------------------------------------------------------------------------------
 
 
-def blocked_tests(plan: SlurmPlan) -> list[SelectedTest]:
+def blocked_tests(plan: SlurmFacts) -> list[SelectedTest]:
     return [entry for entry in plan.tests if entry.obstacle]
 
 
@@ -176,7 +175,7 @@ def test_problems_with_the_cluster_are_reported_before_anything_is_submitted(
     world: World, change: dict[str, Any], named: str
 ) -> None:
     plan = world.plan(site=replace(world.site, **change))
-    assert any(named in problem for problem in plan.problems), plan.problems
+    assert any(named in problem for problem in plan.obstacles.problems), plan.obstacles.problems
     assert named in plan.show().text
     with pytest.raises(Refused):
         world.go(plan)
@@ -184,7 +183,7 @@ def test_problems_with_the_cluster_are_reported_before_anything_is_submitted(
     _, entries = world.go(world.plan(site=replace(world.site, **change), apply=False))
     assert of("planned", entries) == []
     assert any(named in sentence for sentence in sentences("warning", entries))
-    assert all(named in check["detail"] for check in of("check", entries))
+    assert named in sentences("done", entries)[-1]
 
 
 @needs_slurm
@@ -193,24 +192,24 @@ def test_a_data_folder_missing_from_the_container_is_reported(world: World) -> N
     recipe.write_text(recipe.read_text().replace("set -e", "ls /mnt/artifacts"))
     world.checkout.git("commit", "-q", "-a", "-m", "two")
     site = replace(world.site, image="/a.sqsh")
-    assert "/mnt/artifacts" in world.plan(site=site).problems[0]
+    assert "/mnt/artifacts" in world.plan(site=site).obstacles.problems[0]
     plan = world.plan(site=replace(site, mounts=((str(world.folder), "/mnt/artifacts"),)))
-    assert not any("/mnt/artifacts" in problem for problem in plan.problems)
+    assert not any("/mnt/artifacts" in problem for problem in plan.obstacles.problems)
 
 
 @needs_slurm
 def test_a_missing_environment_and_a_path_of_one_machine_are_reported(world: World) -> None:
     (world.checkout.path / ".venv").rmdir()
     plan = world.plan(site=replace(world.site, results="/dev/shm/runbook", shared=False))
-    assert any("`uv sync`" in problem for problem in plan.problems)
-    assert any("/dev/shm (tmpfs)" in problem for problem in plan.problems)
+    assert any("`uv sync`" in problem for problem in plan.obstacles.problems)
+    assert any("/dev/shm (tmpfs)" in problem for problem in plan.obstacles.problems)
 
 
 def test_a_script_that_needs_a_container_is_a_problem_without_an_image(alone: World) -> None:
     recipe = alone.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
     recipe.write_text(recipe.read_text().replace("set -e", "cd /opt/megatron-lm"))
     alone.checkout.git("commit", "-q", "-a", "-m", "two")
-    problem, _ = alone.plan().problems
+    problem, _ = alone.plan().obstacles.problems
     assert "/opt/megatron-lm" in problem
     plans = [alone.plan(site=replace(alone.site, image=image)) for image in ("/a.sqsh", "/b.sqsh")]
     assert len({plan.folder for plan in plans}) == 2  # results with one image are none of the other
@@ -218,19 +217,19 @@ def test_a_script_that_needs_a_container_is_a_problem_without_an_image(alone: Wo
 
 def test_a_work_tree_that_is_not_at_the_commit_is_reported(alone: World) -> None:
     alone.checkout.git("branch", f"bump/main/dev-{TAG}")
-    assert alone.plan().warnings == ()
+    assert alone.plan().obstacles.warnings == ()
     (alone.checkout.path / "train.py").write_text("changed\n")
-    assert "uncommitted" in alone.plan().warnings[0]
+    assert "uncommitted" in alone.plan().obstacles.warnings[0]
 
 
 def test_a_bump_that_has_no_commit_yet_is_reported(alone: World) -> None:
-    (warning,) = alone.plan().warnings
+    (warning,) = alone.plan().obstacles.warnings
     assert f"bump/main/dev-{TAG} does not exist" in warning
-    assert alone.plan(tag="").warnings == ()
+    assert alone.plan(tag="").obstacles.warnings == ()
 
 
 def test_a_machine_without_slurm_is_reported(alone: World) -> None:
-    assert "sinfo" in " ".join(alone.plan().problems)
+    assert "sinfo" in " ".join(alone.plan().obstacles.problems)
 
 
 @pytest.mark.parametrize(
@@ -239,7 +238,7 @@ def test_a_machine_without_slurm_is_reported(alone: World) -> None:
         ({"tests": "nightly"}, "'nightly'"),
         ({"tests": "god"}, "did you mean good"),
         ({"platform": "dgx_gb200"}, "not on dgx_gb200 (dev)"),
-        ({"tests": "good", "rerun": "oom"}, "again names oom"),
+        ({"tests": "good", "again": "oom"}, "again names oom"),
     ],
 )
 def test_an_unknown_test_is_refused(alone: World, options: dict[str, str], named: str) -> None:
@@ -257,11 +256,11 @@ def test_an_image_file_for_two_kinds_of_processors_is_reported(world: World) -> 
     image = world.folder / "a.sqsh"
     image.touch()
     plan = world.plan(platform="", site=replace(world.site, image=str(image)))
-    assert any("dgx_gb200 is arm64" in problem for problem in plan.problems)
+    assert any("dgx_gb200 is arm64" in problem for problem in plan.obstacles.problems)
     by_platform = replace(world.site, images={"dgx_h100": str(image), "dgx_gb200": f"{image}/b"})
     plan = world.plan(platform="", site=by_platform)
-    assert not any("arm64" in problem for problem in plan.problems)
-    assert any(f"{image}/b does not exist" in warning for warning in plan.warnings)
+    assert not any("arm64" in problem for problem in plan.obstacles.problems)
+    assert any(f"{image}/b does not exist" in warning for warning in plan.obstacles.warnings)
 
 
 @needs_slurm
@@ -276,9 +275,9 @@ def test_apptainer_runs_containers_without_pyxis(world: World, runtime: str, is_
         program.chmod(0o755)
     world.slurm = Slurm({**os.environ, **world.env, "PATH": path})
     plan = world.plan(tests="good", site=replace(world.site, image=str(image), runtime=runtime))
-    uses_apptainer = any("apptainer exec" in array.text for array in plan.arrays)
+    uses_apptainer = any("apptainer exec" in array.text for array in plan.new.arrays)
     assert uses_apptainer == (runtime == "apptainer" or is_installed)
-    assert any("Pyxis" in problem for problem in plan.problems) != uses_apptainer
+    assert any("Pyxis" in problem for problem in plan.obstacles.problems) != uses_apptainer
 
 
 @needs_slurm
@@ -293,8 +292,8 @@ def test_one_test_that_cannot_run_here_is_left_out_and_the_others_are_planned(wo
     world.checkout.git("add", "-A")
     world.checkout.git("commit", "-q", "-m", "two")
     plan = world.plan(tests="good")
-    assert [f"{entry.test.model}/{entry.test.case}" for entry in plan.new_tests] == ["gpt/good"]
-    assert plan.problems == ()
+    assert [f"{entry.test.model}/{entry.test.case}" for entry in plan.new.tests] == ["gpt/good"]
+    assert plan.obstacles.problems == ()
     obstacles = {entry.test.model: entry.obstacle for entry in blocked_tests(plan)}
     assert "8 GPUs" in obstacles["bert"]
     assert "/opt/megatron-lm" in obstacles["t5"]
@@ -306,7 +305,7 @@ def test_a_missing_image_and_missing_mounts_are_reported(world: World) -> None:
     site = replace(world.site, image="/no/such.sqsh", mounts=(("/no/data", "/data"), (str(world.folder), "/x")))
     for shared in (False, True):
         plan = world.plan(site=replace(site, shared=shared))
-        reported = " ".join(plan.warnings if shared else plan.problems)
+        reported = " ".join(plan.obstacles.warnings if shared else plan.obstacles.problems)
         assert re.findall(r"(/no/\S+) does not exist", reported) == ["/no/such.sqsh", "/no/data"]
 
 
@@ -321,13 +320,13 @@ def test_a_cancelled_test_can_be_submitted_once_more(world: World) -> None:
     assert [effect["effect"] for effect in of("effect", entries)] == ["cancel"]
     outcomes, entries = world.go(world.plan(tests="hang,good,drift"), cancel=True)  # submits nothing
     assert (outcomes.keys(), of("effect", entries)) == ({"hang", "good"}, [])
-    plan = world.plan(tests="good,hang", rerun="good")
+    plan = world.plan(tests="good,hang", again="good")
     assert cases(plan) == ["good"]
     outcomes, entries = world.go(plan)
     assert len(of("effect", entries)) == 1
     outcomes, _ = world.go(world.plan(tests="good"), wait=True)
     assert (outcomes["good"].word, outcomes["good"].now.entry.round) == ("passed", 2)
-    assert cases(world.plan(tests="good,hang", rerun="failed")) == ["hang"]
+    assert cases(world.plan(tests="good,hang", again="failed")) == ["hang"]
 
 
 @needs_slurm
@@ -336,14 +335,13 @@ def test_an_earlier_result_does_not_hide_that_nothing_can_be_submitted(world: Wo
     nowhere = replace(world.site, partitions={"": "nosuch"})
     outcomes, entries = world.go(world.plan(tests="good,drift", site=nowhere, apply=False))
     assert outcomes["good"].word == "passed"
-    (sentence,) = sentences("waiting", entries)
-    assert "1 passed" in sentence
+    (sentence,) = sentences("done", entries)
+    assert sentence.startswith("Preview: 1 test on Slurm: 1 passed")
     assert "Nothing can be submitted: The cluster has no partition nosuch" in sentence
-    assert of("done", entries) == []
-    (check,) = [check for check in of("check", entries) if "submitted" in check["name"]]
+    (check,) = of("check", entries)
     assert (check["status"], "nosuch" in check["detail"]) == ("waiting", True)
     _, entries = world.go(world.plan(tests="good,drift", apply=False))
-    assert "Preview: 1 test would be submitted" in sentences("waiting", entries)[0]
+    assert "Preview: would submit 1 test to Slurm" in sentences("done", entries)[0]
     _, entries = world.go(world.plan(tests="good", site=nowhere))  # nothing is left to submit
     assert len(of("done", entries)) == 1
 
@@ -357,7 +355,7 @@ def test_a_job_that_fails_after_it_wrote_unchanged_values_has_failed(world: Worl
     assert [judgement.verdict for judgement in outcomes["good"].judgements] == ["unchanged"]
     assert outcomes["good"].word == "failed"
     assert "1 failed" in sentences("waiting", entries)[-1]
-    assert cases(world.plan(tests="good", rerun="failed")) == ["good"]
+    assert cases(world.plan(tests="good", again="failed")) == ["good"]
 
 
 @needs_slurm
@@ -378,13 +376,13 @@ def test_no_other_test_follows_a_canary_that_runs_or_failed(world: World) -> Non
     chosen = {"tests": "hang,good", "canary": True}
     world.go(world.plan(tests="hang"))
     plan = world.plan(**chosen)
-    assert (cases(plan), plan.problems) == ([], ())
+    assert (cases(plan), plan.obstacles.problems) == ([], ())
     assert "1 more test can be submitted once the canary has run" in plan.show().text
     world.go(world.plan(tests="hang"), cancel=True, wait=True)
     plan = world.plan(**chosen)
     assert cases(plan) == []
-    assert "The canary failed" in plan.problems[0]
-    assert cases(world.plan(**chosen, rerun="hang")) == ["hang"]
+    assert "The canary failed" in plan.obstacles.problems[0]
+    assert cases(world.plan(**chosen, again="hang")) == ["hang"]
 
 
 def test_repeats_are_limited(alone: World) -> None:
@@ -403,12 +401,12 @@ def test_a_node_that_failed_is_excluded_from_the_next_attempt(world: World) -> N
     outcomes, _ = world.go(world.plan(tests="oom"), wait=True)
     log = outcomes["oom"].now.entry.folder / "job.log"
     log.write_text("srun: error: Node failure on node2\nsrun: error: Task launch for StepId=5.0 failed on node n3: x\n")
-    plan = world.plan(tests="oom", rerun="oom")
-    assert "#SBATCH --exclude=n3,node2\n" in plan.arrays[0].text
-    assert any("n3,node2" in warning for warning in plan.warnings)
+    plan = world.plan(tests="oom", again="oom")
+    assert "#SBATCH --exclude=n3,node2\n" in plan.new.arrays[0].text
+    assert any("n3,node2" in warning for warning in plan.obstacles.warnings)
     own = replace(world.site, options=("--exclude=n[4-5]",))
-    assert "#SBATCH --exclude=n[4-5],n3,node2\n" in world.plan(tests="oom", rerun="oom", site=own).arrays[0].text
-    assert "--exclude" not in world.plan(tests="good").arrays[0].text
+    assert "#SBATCH --exclude=n[4-5],n3,node2\n" in world.plan(tests="oom", again="oom", site=own).new.arrays[0].text
+    assert "--exclude" not in world.plan(tests="good").new.arrays[0].text
 
 
 @needs_slurm
@@ -479,8 +477,8 @@ def test_an_array_whose_job_id_was_not_written_is_cancelled_too(world: World) ->
 def test_a_running_test_is_not_submitted_again_and_all_rounds_are_cancelled(world: World) -> None:
     world.go(world.plan(tests="hang"))
     with pytest.raises(Refused, match=r"gpt/hang.* \(job \d+_0\)"):
-        world.plan(tests="hang", rerun="hang")
-    assert world.plan(tests="hang", rerun="failed").new_tests == ()
+        world.plan(tests="hang", again="hang")
+    assert world.plan(tests="hang", again="failed").new.tests == ()
     (listed,) = (world.folder / "results").rglob("matrix.json")
     round_two = listed.parents[1] / "2"
     round_two.mkdir()
@@ -507,7 +505,7 @@ def test_tests_of_the_commit_before_are_reported_and_cancelled(world: World) -> 
     world.checkout.git("commit", "-q", "--allow-empty", "-m", "two")
     plan = world.plan(tests="good")
     assert [entry.test.case for entry in plan.elsewhere] == ["hang"]
-    assert any("another commit" in warning for warning in plan.warnings)
+    assert any("another commit" in warning for warning in plan.obstacles.warnings)
     world.go(plan, cancel=True)
     assert world.slurm.calls["scancel"] == 1
     assert all(element.over for element in ended(world))
@@ -520,7 +518,7 @@ def test_failed_tests_are_those_with_a_failed_outcome(world: World) -> None:
     words = {name: outcome.word for name, outcome in outcomes.items()}
     assert words == {"good": "passed", "drift": "drifted", "silent": "failed"}
     assert outcomes["silent"].now.state == "COMPLETED"
-    assert cases(world.plan(tests="silent,drift,good", rerun="failed")) == ["silent"]
+    assert cases(world.plan(tests="silent,drift,good", again="failed")) == ["silent"]
 
 
 @needs_slurm
@@ -532,7 +530,7 @@ def test_a_training_script_of_the_user(world: World) -> None:
     ((case, outcome),) = outcomes.items()
     assert (case[:6], outcome.word) == ("train-", "passed")
     assert "10.5" in (world.folder / "out").read_text()
-    assert world.plan(**options).new_tests == ()
+    assert world.plan(**options).new.tests == ()
     outcomes, _ = world.go(world.plan(**{**options, "train": "train.py oom x"}), wait=True)
     assert [outcome.failure.kind for outcome in outcomes.values() if outcome.failure] == ["out of memory"]
 
@@ -604,7 +602,7 @@ def test_the_notebook_continues_when_it_is_started_again(
 
     preview = execute()
     assert (preview[0], preview[2]) == ("previewed", [])
-    assert "2 tests would be submitted, in 1 array" in preview[1]
+    assert "would submit 2 tests to Slurm as array" in preview[1]
     state, _, effects = execute(apply=True)
     assert (state, [effect["effect"] for effect in effects]) == ("waiting", ["slurm job"])
     assert effects[0]["after"] == int((next((world.folder / "results").rglob("job"))).read_text())
@@ -625,7 +623,7 @@ def test_a_matrix_is_diagnosed_and_judged_after_a_restart(submitted: Submitted) 
     assert sentences("waiting", entries)[-1].startswith("7 tests on Slurm:")
     # As after the kernel was lost: a new plan is made from the files in the folder for results.
     plan = world.plan()
-    assert (plan.new_tests, plan.arrays) == ((), ())
+    assert (plan.new.tests, plan.new.arrays) == ((), ())
     outcomes, entries = world.go(plan, wait=True)
     assert of("effect", entries) == []
     assert world.slurm.calls["sbatch"] == 1
@@ -670,12 +668,13 @@ def test_a_controller_that_stays_down_is_reported_with_the_next_action(
         )
         context.setattr("runbook_lib.transport.polling.MAX_FAILURES", 1)
         with pytest.raises(Unreachable, match=r"'away'.* Run the same command again"):
-            slurm_verify.carry_out(world.step(plan), plan)
-    done = slurm_verify.carry_out(world.step(plan), world.plan(tests="good"))
+            world.go(plan)
+    world.go(world.plan(tests="good"))
+    submitted = world.plan(tests="good")
     with monkeypatch.context() as context:
         context.setattr(
             Slurm, "queue", lambda _: states.elements('{"errors": [{"error": "away"}], "jobs": []}', "squeue")
         )
         context.setattr("runbook_lib.transport.polling.MAX_FAILURES", 1)
         with pytest.raises(Unreachable, match=r"'away'.* Run the same command again"):
-            slurm_verify.follow(world.step(plan), done, wait=True, sleep=lambda _: None)
+            world.go(submitted, wait=True)
