@@ -10,12 +10,13 @@ from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY, Branch, Pipeline
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.images.reference import ImageRef
+from runbook_lib.model import Outcome
+from runbook_lib.pins.check import check_pins
 from runbook_lib.steps.internal_ci import destination, plan
 from runbook_lib.steps.internal_ci.destination import RemoteProject
 from runbook_lib.text.lists import capitalized
 from runbook_lib.transport import urls
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.bump_plan import base_has_tag
 
 #: Number of a commit's pipelines whose jobs are read, best first.
 _MOST = 5
@@ -24,12 +25,28 @@ _HELPER = """!f() { test "$1" = get && printf 'username=oauth2\\npassword=%s\\n'
 
 
 @dataclass(frozen=True)
+class Server:
+    """What GitLab and its git remote say about the destination.
+
+    ``current`` is its commit now, which ``head`` describes; ``pipeline`` is an existing one for the bump's commit, and
+    ``warning`` what is unknown about it; ``busy`` is one still running on the destination.
+    """
+
+    gitlab: GitLab
+    project: RemoteProject
+    settings: Mapping[str, str]
+    current: str | None
+    head: Branch | None
+    pipeline: Pipeline | None = None
+    busy: Pipeline | None = None
+    warning: str = ""
+
+
+@dataclass(frozen=True)
 class DryRun:
     """The planned push and pipeline of a bump's commit.
 
-    ``current`` is the destination's commit now; ``pipeline`` is an existing one for this commit; ``busy`` is one still
-    running on the destination.  ``problem`` says why there is nothing to do, or why GitLab could not be queried;
-    ``waiting`` says what must happen first, and ``next_action`` how.
+    ``problem`` says why there is nothing to do, or why GitLab could not be queried; ``waiting`` what must happen first.
     """
 
     branch: BumpBranch
@@ -38,63 +55,52 @@ class DryRun:
     destination: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     builds: tuple[plan.BuildJob, ...] = ()
-    gitlab: GitLab | None = None
-    project: RemoteProject | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    current: str | None = None
-    gitlab_branch: Branch | None = None
-    pipeline: Pipeline | None = None
-    busy: Pipeline | None = None
+    server: Server | None = None
     problem: str = ""
-    waiting: str = ""
-    next_action: str = ""
-
-    @property
-    def pushes(self) -> bool:
-        """True if the commit is neither at the destination nor tested elsewhere."""
-        return self.pipeline is None and self.current != self.commit
+    waiting: Outcome | None = None
 
     @property
     def replaces(self) -> str:
         """The effect of the push on the branch at the destination, in words."""
-        if self.current is None:
+        server, checkout = self.server, self.branch.checkout
+        if server is None or server.current is None:
             return "nothing: the branch will be new"
-        if self.current == self.commit:
+        if server.current == self.commit:
             return "this same commit: nothing is pushed"
-        checkout, head = self.branch.checkout, self.gitlab_branch
-        name = self.current[:10]
-        if head:
-            name += f" ({head.title!r}, by {head.author}, {head.when})"
-        if not checkout.has(self.current):
+        name = server.current[:10]
+        if server.head:
+            name += f" ({server.head.title!r}, by {server.head.author}, {server.head.when})"
+        if not checkout.has(server.current):
             return f"{name}, which is not in this clone: it would be replaced (force)"
-        if checkout.is_ancestor(self.current, self.commit):
+        if checkout.is_ancestor(server.current, self.commit):
             return f"{name}: the branch is fast-forwarded"
-        dropped = int(checkout.git("rev-list", "--count", f"{self.commit}..{self.current}"))
+        dropped = int(checkout.git("rev-list", "--count", f"{self.commit}..{server.current}"))
         return f"{name}: replaced (force), with {display.count(dropped, 'commit')} that the bump does not contain"
 
     def wait(self, waiting: str, next_action: str) -> "DryRun":
-        """Return the dry run with the action that must happen first, and how."""
-        return replace(self, waiting=waiting, next_action=next_action)
+        """Return the dry run with what must happen first, and how."""
+        return replace(self, waiting=Outcome(waiting, next_action))
 
     def show(self) -> display.View:
         """Show the push and pipeline to be confirmed."""
-        if self.problem or not self.commit:
-            return display.note(self.problem or self.waiting)
+        if self.server is None:
+            return display.note(self.problem or (capitalized(self.waiting.sentence) if self.waiting else ""))
         pipeline = f"to be started with {', '.join(map('='.join, self.variables.items()))}"
-        if self.pipeline:
-            pipeline = f"exists: {self.pipeline.url} ({self.pipeline.ref}, {self.pipeline.status})"
-        rows = {"from": f"{self.branch.bump.branch} at {self.commit}", "remote": f"{self.remote}: {self.project}"}
+        if existing := self.server.pipeline:
+            pipeline = f"exists: {existing.url} ({existing.ref}, {existing.status})"
+        rows = {
+            "from": f"{self.branch.bump.branch} at {self.commit}",
+            "remote": f"{self.remote}: {self.server.project}",
+        }
         rows |= {"destination": self.destination, "now there": self.replaces, "pipeline": pipeline}
         rows["must succeed"] = "\n".join(build.name for build in self.builds)
         shown = display.mapping(rows)
-        if self.waiting:
-            return shown + display.note(f"{capitalized(self.waiting)}. {self.next_action}")
-        if self.pipeline:
-            return shown
-        return shown + display.note(f"To confirm: confirm={self.destination}")
+        return shown if existing else shown + display.note(f"To confirm: confirm={self.destination}")
 
 
-def look(branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Mapping[str, str] = os.environ) -> DryRun:
+def read_dry_run(
+    branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Mapping[str, str] = os.environ
+) -> DryRun:
     """Return the dry run.  Changes nothing.
 
     ``remote`` is the internal GitLab's git remote, ``tests`` a scope of functional tests to run as well.  A run that
@@ -108,7 +114,7 @@ def look(branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Ma
         return replace(dry_run, problem=reason)
     variables = plan.variables(tests)
     if branch.tip is None:
-        if base_has_tag(branch):
+        if _base_has_tag(branch):
             return replace(dry_run, problem=f"{bump.base} already names {bump.tag}: there is nothing to build.")
         create = f"Create it: run {notebooks.OPEN_PR} with apply."
         return dry_run.wait(f"waiting for branch {bump.branch}", create)
@@ -125,15 +131,25 @@ def look(branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Ma
         problem = "no GitLab matrix row names this pin, so no job would build it"
         return dry_run.wait(f"waiting for a person: {problem}", "Build it by hand.")
     try:
-        return _query_gitlab(dry_run, env)
+        return replace(dry_run, server=_query_gitlab(dry_run, env))
     except RunbookError as error:
         if bump.publish or isinstance(error, Refused):
             raise
         return replace(dry_run, problem=f"The dry run is not possible. {error}")
 
 
-def _query_gitlab(dry_run: DryRun, env: Mapping[str, str]) -> DryRun:
-    """Add the destination's state, from GitLab and its git remote."""
+def _base_has_tag(branch: BumpBranch) -> bool:
+    """Return whether all pins of this image type on the base branch are at the tag: the bump is merged, or needless."""
+    bump, sites = branch.bump, branch.bump.repository.sites
+    texts = branch.checkout.read(sites.pin_paths, branch.base_commit)
+    pins = [
+        pin for pin in check_pins(texts, sites, bump.tag, bump.image_type) if pin.role == f"lockstep {bump.image_type}"
+    ]
+    return bool(pins) and all(pin.state == "in sync" for pin in pins)
+
+
+def _query_gitlab(dry_run: DryRun, env: Mapping[str, str]) -> Server:
+    """Return the destination's state, from GitLab and its git remote."""
     checkout, remote, name = dry_run.branch.checkout, dry_run.remote, dry_run.destination
     url = checkout.remote_url(remote)
     if url is None:
@@ -168,10 +184,13 @@ def _query_gitlab(dry_run: DryRun, env: Mapping[str, str]) -> DryRun:
     busy = None
     if current and current != dry_run.commit:
         busy = next((pipeline for pipeline in gitlab.pipelines(current) if pipeline.status in UNDER_WAY), None)
-    return replace(
-        dry_run, gitlab=gitlab, project=project, settings=settings, current=current, gitlab_branch=branch,
-        pipeline=find_pipeline(gitlab, dry_run), busy=busy,
-    )  # fmt: skip
+    server = Server(gitlab, project, settings, current, branch, find_pipeline(gitlab, dry_run), busy)
+    if server.pipeline and plan.runs_tests(variables(gitlab, server.pipeline), dry_run.variables) is None:
+        scope = dry_run.variables["FUNCTIONAL_TEST_SCOPE"]
+        sentence = f"Following pipeline {server.pipeline.id}, which exists for this commit. GitLab does not show"
+        warning = f"{sentence} whether it runs the tests of tests={scope}: see {server.pipeline.url}"
+        return replace(server, warning=warning)
+    return server
 
 
 def _connect(project: RemoteProject, url: str, env: Mapping[str, str]) -> GitLab:
@@ -213,6 +232,13 @@ def find_pipeline(gitlab: GitLab, dry_run: DryRun) -> Pipeline | None:
         if runs_tests:
             return pipeline
     return None
+
+
+def newest_pipeline(gitlab: GitLab, dry_run: DryRun) -> Pipeline | None:
+    """Return the pipeline that ``find_pipeline`` finds, else the newest of the commit, which may be of no use."""
+    found = find_pipeline(gitlab, dry_run)
+    others = plan.candidates(gitlab.pipelines(dry_run.commit), dry_run.commit, dry_run.destination)
+    return found or next(iter(others), None)
 
 
 def variables(gitlab: GitLab, pipeline: Pipeline) -> dict[str, str]:

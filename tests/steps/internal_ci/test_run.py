@@ -22,10 +22,14 @@ from runbook_lib.pins.repositories import MEGATRON_BRIDGE
 from runbook_lib.practice import second_ci
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.steps.internal_ci import logs
-from runbook_lib.steps.internal_ci import run as internal_ci
-from runbook_lib.steps.internal_ci.run import DryRun, PipelineResult
+from runbook_lib.steps.internal_ci import step as internal_ci
+from runbook_lib.steps.internal_ci.dry_run import DryRun
+from runbook_lib.steps.internal_ci.plan import PipelineProgress
+from runbook_lib.steps.internal_ci.step import InternalCi, PinBuilds
 from runbook_lib.workflow import bump_branch
+from runbook_lib.workflow.carry_out import carry_out
 from runbook_lib.world.conditions import pulls
+from runbook_lib.world.outside import World as Outside
 
 BRANCH = "bump/main/dev-26.04-py3"
 TO = f"pull-request/{BRANCH}"
@@ -57,22 +61,22 @@ class At:
         return dict(BareRepository(self.copy).tips())
 
     def look(self, mode: str = "publish", tests: str = "", env: dict[str, str] | None = None, **options: Any) -> DryRun:
-        position = bump_branch.find(self.world.checkout, bump_to(mode=mode, **options))
-        return internal_ci.look(position, tests=tests, env=self.env if env is None else env)
+        branch = bump_branch.find(self.world.checkout, bump_to(mode=mode, **options))
+        return internal_ci.read_dry_run(branch, tests=tests, env=self.env if env is None else env)
+
+    def carry_out(self, facts: DryRun, confirm: str = TO, *, wait: bool = False, **time: Any) -> None:
+        """Carry out the plan of what was seen before."""
+        bump, record = facts.branch.bump, self.world.step(facts.branch.bump)
+        plan = InternalCi(confirm=confirm, wait=wait).plan(facts, bump)
+        carry_out(record, plan, Outside(self.world.checkout, None, record, **time), lambda view: view)
 
     def run(
-        self, mode: str = "publish", *, confirm: str = TO, tests: str = "", **options: Any
-    ) -> PipelineResult | None:
-        """As the notebook runs it."""
-        dry_run = self.look(mode, tests, **options)
-        step = self.world.step(dry_run.branch.bump)
-        assert dry_run.show().html
-        dry_run = internal_ci.carry_out(step, dry_run, confirm)
-        result = internal_ci.follow(step, dry_run, sleep=lambda _: None)
-        assert internal_ci.show(dry_run, result).html
-        internal_ci.verify(step, dry_run, result)
-        step.raise_if_failed()
-        return result
+        self, mode: str = "publish", *, confirm: str = TO, tests: str = "", wait: bool = False, **options: Any
+    ) -> PipelineProgress | None:
+        """As the notebook runs it; return the pipeline's progress then."""
+        self.world.run(InternalCi("gitlab", tests, confirm, wait, self.env), mode=mode, **options)
+        facts = self.look(mode, tests, **options)
+        return PinBuilds(facts, facts.server, wait=False)._read() if facts.server else None
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +122,7 @@ def test_a_preview_changes_nothing_and_records_the_plan(at: At) -> None:
     assert [entry["publish"] for entry in planned] == [True, True]
     assert f"push {at.head[:10]} to {at.copy} as {TO}" in planned[0]["sentence"]
     assert f"pipeline for {TO}" in planned[1]["sentence"]
-    assert set(at.world.checks().values()) == {"skipped"}
+    assert list(at.world.checks().values()) == ["passed", "skipped", "skipped", "waiting"]
     assert (at.tips(), at.gitlab.started) == (before, [])
 
 
@@ -138,7 +142,7 @@ def test_a_confirmation_of_something_else_is_refused(at: At) -> None:
     before, dry_run = at.tips(), at.look()
     for confirm in (BRANCH, "main", f" {TO}", f"{TO}\n", "True", TO.upper(), "26.04-py3"):
         with pytest.raises(Refused, match=TO):
-            internal_ci.carry_out(at.world.step(dry_run.branch.bump), dry_run, confirm)
+            at.carry_out(dry_run, confirm)
     assert (at.tips(), at.gitlab.started) == (before, [])
 
 
@@ -149,12 +153,12 @@ def test_without_a_tag_or_pin_there_is_nothing_to_do(at: At) -> None:
 
 
 def test_the_run_waits_until_the_branch_has_the_pin(at: At) -> None:
-    assert "waiting for branch bump/dev/" in at.look(base="dev").waiting
+    assert "waiting for branch bump/dev/" in str(at.look(base="dev").waiting)
     at.git("switch", "-q", BRANCH)
     build = at.world.home / "checkout/.gitlab/stages/01.build.yml"
     build.write_text(build.read_text().replace("26.04-py3", "26.01-py3", 1))
     at.git("commit", "-qam", "Take a row back")
-    assert "26.01-py3" in at.look().waiting
+    assert "26.01-py3" in str(at.look().waiting)
 
 
 def test_a_pin_that_no_job_builds_is_not_started(at: At) -> None:
@@ -162,7 +166,7 @@ def test_a_pin_that_no_job_builds_is_not_started(at: At) -> None:
     build = at.world.home / "checkout/.gitlab/stages/01.build.yml"
     build.write_text(build.read_text().replace("IMAGE: CI_MCORE_DEV_IMAGE", "IMAGE: CI_OTHER_IMAGE"))
     at.git("commit", "-qam", "Rename")
-    assert "no GitLab matrix row names this pin" in at.look().waiting
+    assert "no GitLab matrix row names this pin" in str(at.look().waiting)
     at.run()
     assert at.world.effects() == []
 
@@ -186,7 +190,7 @@ def test_pushed_once_started_once_then_followed(at: At) -> None:
     before, at.gitlab.running = at.tips(), 99
     result = at.run()
     assert result is not None
-    assert result.progress.state == "waiting"
+    assert result.state == "waiting"
     assert at.world.effects() == ["push", "pipeline"]
     assert at.tips() == before | {TO: at.head}
     assert at.gitlab.started == [{"BUILD": "yes", "UNIT_TEST": "no", "INTEGRATION_TEST": "no", "FUNCTIONAL_TEST": "no"}]
@@ -194,7 +198,7 @@ def test_pushed_once_started_once_then_followed(at: At) -> None:
     at.gitlab.running = 0
     result = at.run(confirm="")
     assert result is not None
-    assert "nvcr.io/nvidia/pytorch:26.04-py3 for amd64" in result.progress.sentence
+    assert "nvcr.io/nvidia/pytorch:26.04-py3 for amd64" in result.sentence
     assert at.world.effects() == []
     assert set(at.world.checks().values()) == {"passed"}
     assert len(at.gitlab.started) == 1
@@ -214,9 +218,9 @@ def test_a_pipeline_of_the_commit_elsewhere_is_followed(at: At) -> None:
     at.world.github().comment(10, f"/ok to test {at.head}")
     result = at.run()
     assert result is not None
-    assert result.progress.state == "passed"
-    assert result.progress.pipeline is not None
-    assert result.progress.pipeline.ref == "pull-request/10"
+    assert result.state == "passed"
+    assert result.pipeline is not None
+    assert result.pipeline.ref == "pull-request/10"
     assert at.world.effects() == []
     assert TO not in at.tips()
     assert at.world.said("warning") == []
@@ -243,8 +247,8 @@ def test_a_pipeline_counts_only_if_it_runs_the_requested_tests(at: At, first: st
 def test_another_pipeline_starts_if_the_first_has_no_builds(at: At) -> None:
     at.git("push", "-q", "gitlab", f"{BRANCH}:refs/heads/{TO}")
     GitLab(at.env).start(TO, {"BUILD": "no", "FUNCTIONAL_TEST": "no"})
-    at.gitlab.fail("GET", "/pipelines/[0-9]+/jobs$", 200, [], times=3)
-    assert at.look().pipeline is None
+    at.gitlab.fail("GET", "/pipelines/[0-9]+/jobs$", 200, [], times=4)
+    assert at.look().server.pipeline is None  # type: ignore[union-attr]
     at.run()
     assert at.world.effects() == ["pipeline"]
     assert len(at.gitlab.started) == 2
@@ -329,9 +333,8 @@ def test_a_concurrent_push_is_not_overwritten(at: At) -> None:
             somebody(at, first)
         dry_run = at.look()
         theirs = somebody(at, f"While it was read {first}")
-        step = at.world.step(dry_run.branch.bump)
         with pytest.raises(Refused, match="stale info"):
-            internal_ci.carry_out(step, dry_run, TO)
+            at.carry_out(dry_run)
         assert at.tips()[TO] == theirs
         assert at.world.effects() == []
     assert at.gitlab.started == []
@@ -345,9 +348,9 @@ def test_a_push_before_the_pipeline_starts_is_noticed(at: At, monkeypatch: pytes
         somebody(at, "Quicker")
 
     monkeypatch.setattr(Checkout, "push", push_twice)
-    with pytest.raises(Refused, match="somebody else"):
+    with pytest.raises(RunbookError, match="GitLab has the bump's commit"):
         at.run()
-    assert at.world.effects() == ["push", "pipeline"]  # both effects are recorded anyway
+    assert (at.world.effects(), at.gitlab.started) == (["push"], [])
 
 
 def test_a_running_pipeline_is_not_cancelled_without_permission(at: At) -> None:
@@ -369,7 +372,7 @@ def test_a_protected_destination_is_refused(at: At) -> None:
         with pytest.raises(Refused, match="GitLab protects"):
             at.look()
         with pytest.raises(Refused, match="GitLab protects"):
-            internal_ci.carry_out(at.world.step(dry_run.branch.bump), dry_run, TO)
+            at.carry_out(dry_run)
     assert (at.tips(), at.gitlab.started) == (before, [])
 
 
@@ -407,57 +410,46 @@ def test_a_remote_of_another_project_is_refused(at: At) -> None:
 
 
 def test_following_reports_each_change(at: At, capsys: pytest.CaptureFixture[str]) -> None:
-    dry_run = at.look()
-    step = at.world.step(dry_run.branch.bump)
-    dry_run = internal_ci.carry_out(step, dry_run, TO)
-
-    at.gitlab.running = 3
-    result = internal_ci.follow(step, dry_run, wait=True, sleep=lambda _: None)
-    assert result is not None
-    assert result.progress.state == "passed"
+    at.gitlab.running = 7  # some of its reads find and show the pipeline
+    at.carry_out(at.look(), wait=True, sleep=lambda _: None)
+    assert at.world.outcome().startswith("The GitLab pin builds: nvcr.io/nvidia/pytorch:26.04-py3 for amd64")
     (report,) = capsys.readouterr().out.splitlines()  # once; the step shows the end
     assert "waiting for pipeline" in report
 
 
 def test_following_ends_after_its_time_limit(at: At) -> None:
-    dry_run = at.look()
-    step = at.world.step(dry_run.branch.bump)
-    dry_run = internal_ci.carry_out(step, dry_run, TO)
     elapsed, at.gitlab.running = [0.0], 10**6
 
     def sleep(_: float) -> None:
         elapsed[0] += 3600
 
-    result = internal_ci.follow(step, dry_run, wait=True, sleep=sleep, clock=lambda: elapsed[0])
-    assert result is not None
-    assert result.progress.state == "waiting"
+    at.carry_out(at.look(), wait=True, sleep=sleep, monotonic=lambda: elapsed[0])
+    assert at.world.outcome().startswith("waiting for pipeline")
     assert elapsed[0] < 10 * 3600
 
 
 def test_following_survives_a_short_outage_but_not_a_long_one(at: At) -> None:
-    dry_run = at.look()
-    step = at.world.step(dry_run.branch.bump)
-    dry_run = internal_ci.carry_out(step, dry_run, TO)
+    at.carry_out(at.look())
     at.gitlab.fail("GET", "/pipelines/[0-9]+$", 503, times=3)
-    result = internal_ci.follow(step, dry_run, wait=True, sleep=lambda _: None)
-    assert result is not None
-    assert result.progress.state == "passed"
+    at.carry_out(at.look(), wait=True, sleep=lambda _: None)
+    assert at.world.outcome().startswith("The GitLab pin builds")
     at.gitlab.fail("GET", "/pipelines/[0-9]+$", 503, times=99)
     with pytest.raises(Unreachable, match="HTTP 503"):
-        internal_ci.follow(step, dry_run, wait=True, sleep=lambda _: None)
+        at.carry_out(at.look(), wait=True, sleep=lambda _: None)
 
 
 @pytest.fixture
 def failed_build(at: At, monkeypatch: pytest.MonkeyPatch) -> Iterator[gitlab_project.Project]:
     """A pipeline in which the image of arm64 does not build; its logs are served."""
     at.run()
-    pipeline = at.look().pipeline
-    assert pipeline is not None
+    server = at.look().server
+    assert server is not None
+    assert server.pipeline is not None
     jobs = [
         gitlab_project.job(number, build.name, "failed" if build.platform == "arm64" else "success", stage="build")
         for number, build in enumerate(at.look().builds, 1)
     ]
-    at.gitlab.fail("GET", f"/pipelines/{pipeline.id}/jobs$", 200, jobs, times=9)
+    at.gitlab.fail("GET", f"/pipelines/{server.pipeline.id}/jobs$", 200, jobs, times=30)
     with gitlab_project.served(name=REPOSITORY) as project:
         monkeypatch.setattr(at, "url", project.url)
         yield project
@@ -468,10 +460,10 @@ def test_a_build_that_fails_is_explained(at: At, failed_build: gitlab_project.Pr
     failed_build.replies["jobs/2/trace"] = log.encode()
     result = at.run()
     assert result is not None
-    assert result.progress.state == "failed"
-    (job,) = (job for job in result.progress.jobs if job.status == "failed")
+    assert result.state == "failed"
+    (job,) = (job for job in result.jobs if job.status == "failed")
     assert job.name.endswith("nvcr.io/nvidia/pytorch:26.04-py3, arm64]")
-    (explained,) = result.explained
+    (explained,) = logs.explain(GitLab(at.env), [job])
     assert explained.failure.kind == "disk full"
     assert explained.failure.evidence
     assert any("disk" in pitfall.sign for pitfall in explained.pitfalls)
@@ -479,7 +471,7 @@ def test_a_build_that_fails_is_explained(at: At, failed_build: gitlab_project.Pr
     (waiting,) = at.world.said("waiting")
     assert "Free some space" in waiting["next"]
     assert at.world.checks()["the GitLab pin builds"] == "waiting"
-    shown = logs.show(result.explained)
+    shown = logs.show([explained])
     assert "no space left" in shown.text
     assert "The disk is full." in shown.text
 
@@ -488,14 +480,14 @@ def test_a_build_that_fails_is_explained(at: At, failed_build: gitlab_project.Pr
 def test_an_unavailable_log_is_reported(at: At) -> None:
     result = at.run()
     assert result is not None
-    (explained,) = result.explained
+    (explained,) = logs.explain(GitLab(at.env), [job for job in result.jobs if job.status == "failed"])
     assert "could not be read" in explained.failure.cause
     assert explained.pitfalls == ()
 
 
 def test_the_lts_image_has_its_own_jobs(at: At) -> None:
     result = at.look(image_type="lts", tag="25.11-py3")
-    assert "waiting for branch" in result.waiting
+    assert "waiting for branch" in str(result.waiting)
     at.world.open_pr(image_type="lts", tag="25.11-py3")
     dry_run = at.look(image_type="lts", tag="25.11-py3")
     assert dry_run.destination == "pull-request/bump/main/lts-25.11-py3"
