@@ -31,6 +31,11 @@ class OwnChange:
     head: str
     rows: RowChange
 
+    @property
+    def has_commit(self) -> bool:
+        """True if the change is committed, here or on the remote, or will be."""
+        return bool(self.rows.edits) or self.branch.tip is not None
+
 
 @dataclass(frozen=True)
 class QuarantineFacts:
@@ -72,8 +77,9 @@ def plan(facts: QuarantineFacts, bump: Bump) -> Plan[World]:
         done = f"No tag was given: {state}.", '-r reenable "case@platform: reason", or -r broken to file an issue.'
         return Plan(Outcome(*done), shown, questions=questions, evidence=evidence)
     diff = edits.diff(own.rows.edits)
+    change = lists.capitalized(own.rows.summary) if own.has_commit else "No row changes"
     return Plan(
-        Outcome(f"{lists.capitalized(own.rows.summary)}; {state}."),
+        Outcome(f"{change}; {state}."),
         (*shown, display.diff(diff, empty="No recipe changes.")),
         _conditions(own),
         questions,
@@ -88,11 +94,11 @@ def _conditions(own: OwnChange) -> tuple[Condition[World], ...]:
     conditions: list[Condition[World]] = list(rows.issues.values())
     if rows.edits:
         conditions.append(RowsChanged(tip, rows, bump.title))
-    if rows.edits or branch.tip:
+    if own.has_commit:
         conditions.append(Pushed(tip, bump.remote, branch.remote_tip))
         conditions.append(PullOpen(key, bump.remote, bump.title, _body(rows)))
-    if rows.reenabled:
-        conditions.append(Labelled(key, frozenset({FUNCTIONAL})))
+        if rows.reenabled:
+            conditions.append(Labelled(key, frozenset({FUNCTIONAL})))
     return tuple(conditions)
 
 

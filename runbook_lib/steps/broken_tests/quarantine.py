@@ -115,7 +115,7 @@ def plan(facts: RunFailures, bump: Bump) -> Plan[World]:
         tuple(conditions),
         decide.questions(tests, facts.searches),
         waiting,
-        evidence=_evidence(triage, decisions, again),
+        evidence=evidence(facts, again),
         round=None if run.older else Round(blocking, bool(edited)),  # which says nothing about the newest run
     )
 
@@ -150,9 +150,11 @@ def _described(triage: Triage) -> tuple[FailuresDescribed, ...]:
     return (FailuresDescribed(PullKey(state.head_name, state.pull.base_ref), "", "broken-tests", triage),)
 
 
-def _evidence(triage: Triage, decisions: NamedTests, again: Rerun | None) -> Evidence:
-    run = triage.run
-    assert run.source is not None
+def evidence(facts: RunFailures, again: Rerun | None = None) -> Evidence:
+    """Return what the record keeps of the run's failures; nothing without a run."""
+    triage, decisions, run = facts.triage, facts.decisions, facts.run
+    if run.source is None:
+        return Evidence()
     warnings = [*run.branch.warnings, *triage.warnings, *decisions.warnings]
     if again:
         warnings += triage.flaky_history(again.jobs)

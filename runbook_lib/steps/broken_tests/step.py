@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from runbook_lib.bump import Bump
+from runbook_lib.checks import Evidence
 from runbook_lib.git.commits import follow, tree_with
 from runbook_lib.model import Plan
 from runbook_lib.steps.broken_tests import decide, failures, own_change, quarantine
@@ -53,18 +54,23 @@ class BrokenTests:
 
     def plan(self, facts: BrokenTestFacts, bump: Bump) -> Plan[World]:
         """Plan the responses to the run; without a tag, the change of quarantined rows."""
+        own = own_change.plan(facts.quarantined, bump)
         if bump.tag is None:
-            planned = own_change.plan(facts.quarantined, bump)
-            return replace(planned, shown=(facts.found.triage.show(), *planned.shown))
-        planned, survey = quarantine.plan(facts.found, bump), facts.quarantined.survey
-        tables = {**planned.evidence.tables, "quarantined": [test.row for test in survey.tests]}
-        warnings = (*planned.evidence.warnings, *survey.notes)
+            kept, shown = quarantine.evidence(facts.found), (facts.found.triage.show(), *own.shown)
+            return replace(own, shown=shown, evidence=_joined(replace(kept, diff=own.evidence.diff), own.evidence))
+        planned = quarantine.plan(facts.found, bump)
         return replace(
             planned,
-            shown=(*planned.shown, survey.show()),
-            questions=(*planned.questions, *survey.questions()),
-            evidence=replace(planned.evidence, tables=tables, warnings=warnings),
+            shown=(*planned.shown, *own.shown),
+            questions=(*planned.questions, *own.questions),
+            evidence=_joined(planned.evidence, own.evidence),
         )
+
+
+def _joined(evidence: Evidence, of_survey: Evidence) -> Evidence:
+    """Return the evidence with the tables and warnings of the survey."""
+    tables, warnings = {**evidence.tables, **of_survey.tables}, (*evidence.warnings, *of_survey.warnings)
+    return replace(evidence, tables=tables, warnings=warnings)
 
 
 def _require_committable(branch: BumpBranch, change: RowChange) -> None:

@@ -48,7 +48,7 @@ class IssueFiled:
         name, issue = f"an issue tracks {self.subject}", self.find(world)
         if issue is None:
             return Check(name, "failed", "None is open.")
-        evidence = Evidence(links={f"issue of {self.subject}": issue.url})
+        evidence = Evidence(links={f"issue #{issue.number}": issue.url})
         return Check(name, "passed", f"#{issue.number}: {issue.url}", evidence=evidence)
 
     def make_true(self, world: World) -> Sequence[Effect]:

@@ -101,6 +101,12 @@ def test_a_test_is_re_enabled_in_a_pull_request_of_its_own(untracked: World) -> 
     assert git(untracked.checkout.path, "rev-parse", "main") == git(untracked.remote, "rev-parse", "main")
 
 
+def test_a_test_that_runs_already_needs_no_pull_request(untracked: World) -> None:
+    run_survey(untracked, reenable="gpt3_mcore_te_tp4_pp1_long@dgx_h100: fixed")
+    assert untracked.effects() == []
+    assert untracked.outcome().startswith("No row changes; 2 quarantined rows on main")
+
+
 def test_without_a_run_only_a_quarantined_test_can_be_named(untracked: World) -> None:
     with pytest.raises(Refused, match=r"is not quarantined on main\. Give the tag"):
         run_survey(untracked, broken="gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs")
