@@ -73,7 +73,7 @@ class WatchResult:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class NewerTag:
     """A newer tag, as the bump that would move to it, and why it is ``held`` back, by a rule or by what is known of it.
 
     ``earlier`` is a pull request for it, open or merged; ``drivers`` is the check of the runners' drivers.
@@ -105,13 +105,13 @@ class WatchFacts:
     bump: Bump
     tags: tuple[str, ...]
     editions: bool = False
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[NewerTag, ...] = ()
     asked: bool = False
     preview: str = ""
     opened: Opened | None = None
 
     @property
-    def proposal(self) -> Candidate | None:
+    def proposal(self) -> NewerTag | None:
         """The tag to be proposed; None if all are held back, or one has a pull request."""
         last = self.candidates[-1] if self.candidates else None
         return last if last and not last.held and not last.earlier else None
@@ -155,10 +155,10 @@ def look(
     image = replace(ImageRef.parse(pinned.name), tag=tags[0])
     with Registry.connect(image) as registry:
         newer = families.newer_releases(pinned.family, pinned.family.read(tags[0]), registry.tags())
-    candidates: list[Candidate] = []
+    candidates: list[NewerTag] = []
     asked = False
     for tag in newer:
-        candidate = Candidate(_bump(options, known, ":".join(filter(None, [pinned.short, str(tag)]))))
+        candidate = NewerTag(_bump(options, known, ":".join(filter(None, [pinned.short, str(tag)]))))
         reason = _hold(image.with_tag(tag), rules, options.today)
         if not reason:
             github = pull_request.connect_github(checkout.repository(), candidate.bump)
@@ -172,7 +172,7 @@ def look(
     return replace(facts, candidates=tuple(candidates), asked=asked, preview=preview)
 
 
-def _look_at(checkout: Checkout, github: GitHub | None, candidate: Candidate) -> Candidate:
+def _look_at(checkout: Checkout, github: GitHub | None, candidate: NewerTag) -> NewerTag:
     """Return a candidate that no rule holds back with its pull request, or with the checks of its image."""
     bump = candidate.bump
     if github:
@@ -220,7 +220,7 @@ def _judge_earlier(result: WatchResult, pull: Pull, bump: Bump) -> WatchResult:
     return replace(result, state="open", sentence=sentence, url=pull.url)
 
 
-def _judge_proposal(result: WatchResult, facts: WatchFacts, proposed: Candidate) -> WatchResult:
+def _judge_proposal(result: WatchResult, facts: WatchFacts, proposed: NewerTag) -> WatchResult:
     opened, drivers = facts.opened, proposed.drivers
     assert drivers is not None
     if opened is None:

@@ -34,20 +34,12 @@ def stands(tmp_path: Path, *runs: Told) -> BumpStatus:
 
 #: What was run, and the run that makes the bump ready; None where it is not.
 CASES: dict[str, tuple[tuple[Told, ...], str | None]] = {
-    "nothing but a look at the pins": ((("07-sync-check", False, {}),), None),
-    "pins without a pull request": ((*ALL[:3], ALL[-1]), None),
     "the whole runbook, which looked nothing up": ((("bump", False, {}),), None),
     "the whole runbook, and then an edit": ((WHOLE, ("01-github-pin", False, EDIT)), None),
-    "every step, and then an edit": ((*ALL, ("01-github-pin", False, EDIT)), None),
-    "every step, the pins not looked at after the pull request": ((*ALL[:2], ALL[-1], *ALL[2:-1]), None),
     "the whole runbook": ((WHOLE,), "bump"),
     "the whole runbook with steps that edited": ((WHOLE, *((name, True, it) for name, _, it in ALL)), "bump"),
     "the whole runbook, and then a step that found all done": ((WHOLE, ("01-github-pin", False, {})), "bump"),
     "the whole runbook, and then what is no step of it": ((WHOLE, ("build-image", False, EDIT)), "bump"),
-    "the whole runbook with steps that edited, and then what is no step of it": (
-        (WHOLE, *((name, True, it) for name, _, it in ALL), ("build-image", False, EDIT)),
-        "bump",
-    ),
     "the whole runbook, and then what failed beside it": (
         (WHOLE, ("build-image", False, {"state": "failed"})),
         "bump",

@@ -64,17 +64,8 @@ def state(checkout: Checkout) -> tuple[str, ...]:
 def commit(checkout: Checkout, branch: BumpBranch, edits: tuple[Edit, ...]) -> None:
     """Commit on the bump's branch, as its steps do."""
     tip = BranchTip(branch.bump.branch, branch.start)
-    Committed(tip, edits, branch.bump.title).make_true(World(checkout, None, Notes()))
-
-
-class Notes:
-    parent = None
-
-    def planned_commit(self, parent: str, changes: str) -> None:
-        pass
-
-    def progress(self, done: int, total: int) -> None:
-        pass
+    record = step_record.StepRecord("01-github-pin", branch.bump, "practice/Megatron-LM", None)
+    Committed(tip, edits, branch.bump.title).make_true(World(checkout, None, record))
 
 
 @pytest.mark.parametrize("asked", [{}, {"tag": ""}, {"publish": False}])
@@ -205,7 +196,7 @@ def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: step
         checkout.git("config", f"user.{name}", "")
     before = state(checkout)
     for apply, status in ((False, "skipped"), (True, "failed")):
-        facts = preflight.look(World(checkout, None, Notes()), branch(checkout, apply=apply).bump)
+        facts = preflight.look(World(checkout, None, step), branch(checkout, apply=apply).bump)
         (identity,) = [check for check in facts.checks if "committer identity" in check.name]
         assert identity.status == status
         assert "git config user.name" in identity.detail

