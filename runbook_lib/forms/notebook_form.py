@@ -380,8 +380,12 @@ class Form:
                 view.show_error(run.sentence)
             outputs = run.plan_html() if succeeded and not self.applies else ""
             view.show_result(html.result(run, open_cards=open_cards) + outputs)
+        # The page follows the focus: to the first decision, else to what the run has shown, below the buttons.
         if succeeded and open_cards:
             view.cards.open[0].focus()
+        else:
+            view.cancel.blur()  # a page that has become shorter does not move to what has the focus already
+            view.cancel.focus()
 
     def _in_background(self, work: Callable[[], None]) -> None:
         def run() -> None:
