@@ -10,8 +10,9 @@ import sys
 import time
 from collections import Counter
 
+from simulate_bisect import Scenario, search
+
 from runbook_lib.bisect.search import Conclusion, Point
-from runbook_lib.bisect.simulate import Scenario, search
 
 TENSORRT_LLM = {
     "tags": ["26.04-py3", "26.05-py3"],

@@ -5,9 +5,9 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from simulate_bisect import Scenario, search
 
 from runbook_lib.bisect.search import Conclusion, Point, Problem, Run, advance
-from runbook_lib.bisect.simulate import Scenario, search
 
 TAGS = ("26.01-py3", "26.02-py3", "26.04-py3")
 COMPONENTS = ("nccl", "cublas", "cudnn")

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from simulate_bisect import Scenario, main, simulate
 
-from runbook_lib.bisect.simulate import Scenario, main, simulate
 from runbook_lib.errors import RunbookError
 
 #: The values of TensorRT-LLM's case: https://github.com/NVIDIA/TensorRT-LLM/pull/17160

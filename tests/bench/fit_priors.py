@@ -1,6 +1,6 @@
 """The script that regenerates ``priors.json`` from the history of a Megatron-LM clone.
 
-    environment/run python -m runbook_lib.golden.fit_priors CLONE [--until 2026-01-01] > runbook_lib/golden/priors.json
+    environment/run python tests/bench/fit_priors.py CLONE [--until 2026-01-01] > runbook_lib/golden/priors.json
 
 Changes after ``--until`` are left out, so that later changes can be used for measurement.
 """

@@ -1,4 +1,4 @@
-"""The real search against simulated runs: ``python -m runbook_lib.bisect.simulate SCENARIO.toml --seeds N``."""
+"""The real search against simulated runs: ``python tests/bench/simulate_bisect.py SCENARIO.toml --seeds N``."""
 
 import argparse
 import json
@@ -124,7 +124,7 @@ def simulate(scenario: Scenario, seeds: Sequence[int]) -> dict[str, int]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 0, or 2 for an invalid scenario."""
-    parser = argparse.ArgumentParser(prog="python -m runbook_lib.bisect.simulate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python tests/bench/simulate_bisect.py", description=__doc__)
     parser.add_argument("scenario", type=Path, help="a TOML file; docs/bisect.md describes it")
     parser.add_argument("--seeds", type=int, default=100, help="number of simulated searches (default: 100)")
     parser.add_argument("--first-seed", type=int, default=0, help="the first seed (default: 0)")
