@@ -36,7 +36,7 @@ def command_run(options: argparse.Namespace) -> int:
     arguments = [argument for argument in options.arguments if argument not in (*QUIET, JSON)]
     if options.quiet or not set(QUIET).isdisjoint(options.arguments):
         arguments.insert(0, "--no-progress-bar")
-    return papermill.main([notebook, *arguments], _Json() if JSON in options.arguments else None)
+    return papermill.main([notebook, *arguments], _Json() if options.json or JSON in options.arguments else None)
 
 
 class _Json:

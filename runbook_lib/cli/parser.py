@@ -19,7 +19,7 @@ _EXAMPLES = {
     "why": "runbook why job.log",
 }
 
-#: They may also follow the notebook of ``runbook run``: papermill has no options of these names.
+#: These may also follow the notebook of ``runbook run``: papermill has no options of these names.
 QUIET = ("-q", "--quiet")
 JSON = "--json"
 #: The commands whose examples are in the help of ``runbook``.
@@ -133,9 +133,8 @@ def _add_notebooks(commands: Commands) -> None:
     run.add_argument(
         "notebook", nargs="?", default="", metavar="NOTEBOOK", help="name or path (default: list the names)"
     )
-    run.add_argument(
-        "arguments", nargs=argparse.REMAINDER, metavar="…", help="options and parameters of papermill, or --json"
-    )
+    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="options and parameters of papermill")
+    run.add_argument("--json", action="store_true", help="print JSON, with each condition of the plan")
 
     lab = commands.add_parser(
         "lab",

@@ -238,7 +238,7 @@ def test_the_plan_of_a_preview_is_data(world: practice.PracticeWorld, capfd: pyt
     assert (document["version"], document["notebook"], document["state"]) == (1, "03-open-pr", "previewed")
     states = {each["kind"]: each["state"] for each in document["conditions"]}
     assert states == dict.fromkeys(("Committed", "Pushed", "PullOpen", "Described", "Labelled"), "would be made")
-    assert main(["run", "03-open-pr", "-r", "tga", TAG, "--json"]) == 2
+    assert main(["run", "--json", "03-open-pr", "-r", "tga", TAG]) == 2
     assert "no parameter 'tga'" in json.loads(capfd.readouterr().out)["error"]["message"]
 
 
