@@ -9,6 +9,7 @@ from runbook_lib import display, notebooks
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY, Branch, Pipeline
 from runbook_lib.errors import Refused, RunbookError, Unreachable
+from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.model import Outcome
 from runbook_lib.pins.check import check_pins
@@ -28,15 +29,15 @@ _HELPER = """!f() { test "$1" = get && printf 'username=oauth2\\npassword=%s\\n'
 class Server:
     """What GitLab and its git remote say about the destination.
 
-    ``current`` is its commit now, which ``head`` describes; ``pipeline`` is an existing one for the bump's commit, and
-    ``warning`` what is unknown about it; ``busy`` is one still running on the destination.
+    ``current`` is its commit now, and ``replaces`` the effect of the push on it, in words; ``pipeline`` is an existing
+    one for the bump's commit, and ``warning`` what is unknown about it; ``busy`` is one still running there.
     """
 
     gitlab: GitLab
     project: RemoteProject
     settings: Mapping[str, str]
     current: str | None
-    head: Branch | None
+    replaces: str
     pipeline: Pipeline | None = None
     busy: Pipeline | None = None
     warning: str = ""
@@ -59,24 +60,6 @@ class DryRun:
     problem: str = ""
     waiting: Outcome | None = None
 
-    @property
-    def replaces(self) -> str:
-        """The effect of the push on the branch at the destination, in words."""
-        server, checkout = self.server, self.branch.checkout
-        if server is None or server.current is None:
-            return "nothing: the branch will be new"
-        if server.current == self.commit:
-            return "this same commit: nothing is pushed"
-        name = server.current[:10]
-        if server.head:
-            name += f" ({server.head.title!r}, by {server.head.author}, {server.head.when})"
-        if not checkout.has(server.current):
-            return f"{name}, which is not in this clone: it would be replaced (force)"
-        if checkout.is_ancestor(server.current, self.commit):
-            return f"{name}: the branch is fast-forwarded"
-        dropped = int(checkout.git("rev-list", "--count", f"{self.commit}..{server.current}"))
-        return f"{name}: replaced (force), with {display.count(dropped, 'commit')} that the bump does not contain"
-
     def wait(self, waiting: str, next_action: str) -> "DryRun":
         """Return the dry run with what must happen first, and how."""
         return replace(self, waiting=Outcome(waiting, next_action))
@@ -92,7 +75,7 @@ class DryRun:
             "from": f"{self.branch.bump.branch} at {self.commit}",
             "remote": f"{self.remote}: {self.server.project}",
         }
-        rows |= {"destination": self.destination, "now there": self.replaces, "pipeline": pipeline}
+        rows |= {"destination": self.destination, "now there": self.server.replaces, "pipeline": pipeline}
         rows["must succeed"] = "\n".join(build.name for build in self.builds)
         shown = display.mapping(rows)
         return shown if existing else shown + display.note(f"To confirm: confirm={self.destination}")
@@ -184,13 +167,31 @@ def _query_gitlab(dry_run: DryRun, env: Mapping[str, str]) -> Server:
     busy = None
     if current and current != dry_run.commit:
         busy = next((pipeline for pipeline in gitlab.pipelines(current) if pipeline.status in UNDER_WAY), None)
-    server = Server(gitlab, project, settings, current, branch, find_pipeline(gitlab, dry_run), busy)
+    replaces = _replaces(checkout, dry_run.commit, current, branch)
+    server = Server(gitlab, project, settings, current, replaces, find_pipeline(gitlab, dry_run), busy)
     if server.pipeline and plan.runs_tests(variables(gitlab, server.pipeline), dry_run.variables) is None:
         scope = dry_run.variables["FUNCTIONAL_TEST_SCOPE"]
         sentence = f"Following pipeline {server.pipeline.id}, which exists for this commit. GitLab does not show"
         warning = f"{sentence} whether it runs the tests of tests={scope}: see {server.pipeline.url}"
         return replace(server, warning=warning)
     return server
+
+
+def _replaces(checkout: Checkout, commit: str, current: str | None, head: Branch | None) -> str:
+    """Return the effect of pushing ``commit`` on the branch at the destination, which ``head`` describes."""
+    if current is None:
+        return "nothing: the branch will be new"
+    if current == commit:
+        return "this same commit: nothing is pushed"
+    name = current[:10]
+    if head:
+        name += f" ({head.title!r}, by {head.author}, {head.when})"
+    if not checkout.has(current):
+        return f"{name}, which is not in this clone: it would be replaced (force)"
+    if checkout.is_ancestor(current, commit):
+        return f"{name}: the branch is fast-forwarded"
+    dropped = int(checkout.git("rev-list", "--count", f"{commit}..{current}"))
+    return f"{name}: replaced (force), with {display.count(dropped, 'commit')} that the bump does not contain"
 
 
 def _connect(project: RemoteProject, url: str, env: Mapping[str, str]) -> GitLab:

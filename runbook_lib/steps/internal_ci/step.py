@@ -40,7 +40,7 @@ class OnGitLab:
     def sentence(self) -> str:
         """The change in the imperative."""
         push = f"push {self.dry_run.commit[:10]} to {self.server.project} as {self.dry_run.destination}"
-        return f"{push}; currently there: {self.dry_run.replaces}"
+        return f"{push}; currently there: {self.server.replaces}"
 
     def holds(self, world: World) -> Check:
         """Read the destination, and look for a pipeline of the commit elsewhere."""

@@ -207,7 +207,7 @@ def test_pushed_once_started_once_then_followed(at: At) -> None:
 
 def test_a_commit_at_its_destination_gets_a_pipeline_without_a_push(at: At) -> None:
     at.git("push", "-q", "gitlab", f"{BRANCH}:refs/heads/{TO}")
-    assert "nothing is pushed" in at.look().replaces
+    assert "nothing is pushed" in at.look().server.replaces  # type: ignore[union-attr]
     at.run(tests="mr")
     assert at.world.effects() == ["pipeline"]
     (variables,) = at.gitlab.started
@@ -310,7 +310,7 @@ def somebody(at: At, text: str) -> str:
 
 def test_a_replaced_branch_is_shown_first(at: At) -> None:
     theirs = somebody(at, "An older try")
-    shown = at.look().replaces
+    shown = at.look().server.replaces  # type: ignore[union-attr]
     assert theirs[:10] in shown
     assert "'An older try', by Ada Tester" in shown
     assert "(force)" in shown
@@ -324,7 +324,7 @@ def test_a_replaced_branch_is_shown_first(at: At) -> None:
 
 def test_a_fast_forward_is_not_called_a_replacement(at: At) -> None:
     at.git("push", "-q", "gitlab", f"{BRANCH}^:refs/heads/{TO}")
-    assert "fast-forwarded" in at.look().replaces
+    assert "fast-forwarded" in at.look().server.replaces  # type: ignore[union-attr]
 
 
 def test_a_concurrent_push_is_not_overwritten(at: At) -> None:
