@@ -18,11 +18,13 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.slurm.site import Site
-from runbook_lib.steps.bisect_image import run as bisect
-from runbook_lib.steps.bisect_image.plan import BisectPlan, plan_search
+from runbook_lib.steps.bisect_image.facts import RunOptions, SearchFacts, read_search, reread
 from runbook_lib.steps.bisect_image.report import BisectResult
-from runbook_lib.steps.bisect_image.request import BisectRequest, parse
+from runbook_lib.steps.bisect_image.request import BisectRequest, SearchOptions, parse
+from runbook_lib.steps.bisect_image.step import BisectImage, read_result
 from runbook_lib.workflow import bump_branch
+from runbook_lib.workflow.carry_out import carry_out
+from runbook_lib.world.outside import World as Outside
 
 #: A test that counts its starts, and is as good as its image: NCCL of 26.05 breaks it.
 TEST = """\
@@ -60,24 +62,23 @@ class World:
         self.checkout = Checkout.open(slurm_repository.create(folder / "checkout"))
         (folder / "test.sh").write_text(test.replace("{folder}", str(folder)).replace("{reports}", reports))
 
-    def plan(self, *, apply: bool = True, site: Site | None = None, **changes: str) -> BisectPlan:
+    def plan(self, *, apply: bool = True, site: Site | None = None, **changes: str) -> SearchFacts:
         bump = Bump.parse(tag="26.06-py3", apply=apply)
         given = {
             "good": "26.01-py3", "bad": "", "test": "", "command": f"bash {self.folder}/test.sh {{tag}} {{restored}}",
             "metric": "value higher", "where": "command", "image": "", "budget": "40", "minutes": "1",
         }  # fmt: skip
-        request = parse(bump, **{**given, **changes})  # type: ignore[arg-type]
-        options = {"slurm": "nodes=1 gpus=2", "gpus": "0"}
-        branch = bump_branch.find(self.checkout, bump)
-        return plan_search(branch, request, results=str(self.folder / "results"), site=site, **options)
+        request = parse(bump, SearchOptions(**{**given, **changes}))
+        options = RunOptions(str(self.folder / "results"), slurm="nodes=1 gpus=2", gpus="0")
+        return read_search(bump_branch.find(self.checkout, bump), request, options, site)
 
-    def go(self, plan: BisectPlan) -> tuple[BisectResult, list[dict[str, Any]]]:
-        folder = Path(tempfile.mkdtemp(prefix="record-", dir=self.folder))
-        step = StepRecord("bisect-image", plan.branch.bump, "o/n", folder)
-        result = bisect.carry_out(step, plan)
-        bisect.verify(step, result)
+    def go(self, facts: SearchFacts) -> tuple[BisectResult, list[dict[str, Any]]]:
+        folder, bump = Path(tempfile.mkdtemp(prefix="record-", dir=self.folder)), facts.branch.bump
+        record = StepRecord("bisect-image", bump, "o/n", folder)
+        plan = BisectImage(SearchOptions(), RunOptions()).plan(facts, bump)
+        carry_out(record, plan, Outside(self.checkout, None, record), lambda view: view)
         lines = (folder / "contributions.jsonl").read_text().splitlines()
-        return result, [json.loads(line) for line in lines]
+        return read_result(reread(facts)), [json.loads(line) for line in lines]
 
     @property
     def starts(self) -> list[str]:
@@ -120,6 +121,6 @@ def read_offer(text: str) -> BisectRequest:
     assert (given["site"], given["results"]) == ("SITE.yaml", "FOLDER")
     names = ("good", "bad", "test", "command", "metric", "where", "image", "budget", "minutes")
     values = {name: str({**parameters, **given}[name]) for name in names}
-    request = parse(Bump.parse(tag=given["tag"]), **values)  # type: ignore[arg-type]
+    request = parse(Bump.parse(tag=given["tag"]), SearchOptions(**values))
     assert request is not None
     return request

@@ -82,7 +82,7 @@ class LocalPlace:
                 "image": run.image, "overlay": str(folder / "overlay.sh"), "tag": run.point.tag,
                 "restored": ",".join(f"{overlay.name}={overlay.old}" for overlay in restored),
             }  # fmt: skip
-            command = self.request.program or self.request.command
+            command = self.request.measure.program or self.request.measure.command
             return re.sub(r"\{(image|overlay|tag|restored)\}", lambda match: shlex.quote(values[match[1]]), command)
         step = make_step(
             "run", words=("bash", str(folder / "inside.sh")), checkout=str(self.checkout),
@@ -101,8 +101,10 @@ class LocalPlace:
         if not (folder / "claim").exists():
             make_folder(folder)
             texts = {
-                "inside.sh": inside_script(restored, overlay_folder, self.request.command),
-                "run.sh": fill_script("run.sh", FOLDER=shlex.quote(str(folder)), MINUTES=str(self.request.minutes)),
+                "inside.sh": inside_script(restored, overlay_folder, self.request.measure.command),
+                "run.sh": fill_script(
+                    "run.sh", FOLDER=shlex.quote(str(folder)), MINUTES=str(self.request.budget.minutes)
+                ),
                 "command.sh": f"cd {shlex.quote(str(self.checkout))} || exit 1\n{self.command(run, restored)}\n",
                 "overlay.sh": overlays.script(restored, str(overlay_folder)),
             }
@@ -127,7 +129,7 @@ class LocalPlace:
         if self.container is not None:
             problem = container_problem(status, output, error)
         if status == 124 and not problem:
-            problem = f"it took longer than {self.request.minutes} minutes"
+            problem = f"it took longer than {self.request.budget.minutes} minutes"
         return RunEnd(status, seconds, node, output, problem, error)
 
 
@@ -172,14 +174,18 @@ def judge(
         return replace(run, outcome="invalid", reason=invalid[:400])
     if end.problem:
         return replace(run, outcome="lost", reason=end.problem)
-    if request.metric == "exit":
+    if request.measure.metric == "exit":
         return replace(run, outcome="value", value=float(end.status == 0))
     # A test whose golden values drifted fails, but has measured values anyway.
-    if end.status and request.metric == "value":
+    if end.status and request.measure.metric == "value":
         reason = f"it failed with exit status {end.status}, without producing a value: {end.error}"
         return replace(run, outcome="lost", reason=reason.removesuffix(": "))
     try:
-        value = _last_number(end.output) if request.metric == "value" else _golden_value(folder, request.metric)
+        value = (
+            _last_number(end.output)
+            if request.measure.metric == "value"
+            else _golden_value(folder, request.measure.metric)
+        )
     except RunbookError as error:
         return replace(run, outcome="lost", reason=str(error))
     return replace(run, outcome="value", value=value)

@@ -9,8 +9,8 @@ from runbook_lib import display
 from runbook_lib.bisect.overlays import Overlay
 from runbook_lib.bisect.search import Conclusion
 from runbook_lib.golden import plots
+from runbook_lib.steps.bisect_image.facts import SearchFacts
 from runbook_lib.steps.bisect_image.ledger import LedgerRun
-from runbook_lib.steps.bisect_image.plan import BisectPlan
 from runbook_lib.text import edits
 from runbook_lib.text.markdown import code
 
@@ -22,32 +22,32 @@ _LABELS = {"exit": "passed (1) or failed (0)", "iteration-time": "iteration-time
 class BisectResult:
     """The result in the ledger; ``conclusion`` is None before the search is over."""
 
-    plan: BisectPlan
+    facts: SearchFacts
     conclusion: Conclusion | None
 
     @property
     def is_over(self) -> bool:
         """True if there is nothing left to run or to compare."""
         open_step = self.conclusion is not None and self.conclusion.verdict == "tag only"
-        return self.plan.ledger.pending is None and not (open_step and self.plan.ledger.overlays is None)
+        return self.facts.ledger.pending is None and not (open_step and self.facts.ledger.overlays is None)
 
     @property
     def runs(self) -> list[LedgerRun]:
         """The runs in the ledger."""
-        return list(self.plan.ledger.runs.values())
+        return list(self.facts.ledger.runs.values())
 
     @property
     def culprits(self) -> tuple[Overlay, ...]:
         """The overlays of the culprits."""
         names = self.conclusion.culprits if self.conclusion else ()
-        return tuple(overlay for overlay in self.plan.ledger.overlays or () if overlay.name in names)
+        return tuple(overlay for overlay in self.facts.ledger.overlays or () if overlay.name in names)
 
     @property
     def suspects(self) -> tuple[str, ...]:
         """The components that could not be swapped, or whose old version could not be verified in the container."""
         restored = {run.point.restored for run in self.runs if run.outcome == "invalid"}
         invalid = sorted(names[0] for names in restored if len(names) == 1)
-        return (*self.plan.ledger.suspects, *(f"{name}: its old version did not take effect" for name in invalid))
+        return (*self.facts.ledger.suspects, *(f"{name}: its old version did not take effect" for name in invalid))
 
     @property
     def sentence(self) -> str:
@@ -75,7 +75,7 @@ class BisectResult:
             return f"Stay on {conclusion.step[0]}, and report {conclusion.step[1]} with the text below."
         return (
             "Give a larger budget, or a command that repeats its measurement, and run the same command again. If the "
-            f"runs themselves were faulty, first discard them by deleting {self.plan.folder}."
+            f"runs themselves were faulty, first discard them by deleting {self.facts.folder}."
         )
 
     @property
@@ -92,8 +92,8 @@ class BisectResult:
 
     def show(self) -> display.View:
         """Show the result, the components ruled out, the cost, and each run."""
-        if self.plan.request is None:
-            return display.note(self.plan.idle)
+        if self.facts.request is None:
+            return display.note(self.facts.idle)
         shown = display.note(self.sentence)
         if self.conclusion and self.is_over:
             shown += display.note(self.advice)
@@ -102,8 +102,8 @@ class BisectResult:
             shown += display.notes(self.suspects, title="Remaining suspects")
         hours = sum(run.seconds for run in self.runs) / 3600
         cost = f"{display.count(len(self.runs), 'run')}, {hours:.2f} hours"
-        if self.plan.gpus:
-            cost += f", {self.plan.gpu_hours:.2f} GPU hours"
+        if self.facts.gpus:
+            cost += f", {self.facts.gpu_hours:.2f} GPU hours"
         shown += display.note(f"Cost: {cost}.")
         return shown + display.table([run.row for run in self.runs], empty="No run yet.")
 
@@ -113,29 +113,29 @@ class BisectResult:
         if self.conclusion.verdict not in ("culprit", "not a single component"):
             return []
         tried = {run.point.restored for run in self.runs if run.outcome == "value"}
-        names = [overlay.name for overlay in self.plan.ledger.overlays or () if (overlay.name,) in tried]
+        names = [overlay.name for overlay in self.facts.ledger.overlays or () if (overlay.name,) in tried]
         return [name for name in names if name not in self.conclusion.culprits]
 
     def plot(self) -> display.Picture | display.View:
         """Plot the values by image and restored component."""
         groups: dict[str, list[float]] = {}
-        tags = list(self.plan.ledger.images)
+        tags = list(self.facts.ledger.images)
         points = {run.point for run in self.runs}
         for point in sorted(points, key=lambda point: (tags.index(point.tag), point.restored)):
             values = [run.value for run in self.runs if run.point == point and run.value is not None]
             if values:
                 groups["\nold ".join([point.tag, *point.restored])] = values
-        if not groups or self.plan.request is None:
+        if not groups or self.facts.request is None:
             return display.note("No run has a value yet.")
-        metric = self.plan.request.metric
-        label = _LABELS.get(metric, f"{metric}, {self.plan.direction}")
+        metric = self.facts.request.measure.metric
+        label = _LABELS.get(metric, f"{metric}, {self.facts.direction}")
         return plots.values_by_group(groups, label, highlighted=groups.keys() - set(tags))
 
     def edit_diff(self) -> str:
         """Return the proposed edit of the repository's Dockerfiles as a diff; empty without a culprit."""
         if not self.culprits:
             return ""
-        branch = self.plan.branch
+        branch = self.facts.branch
         name = f"Dockerfile.ci.{branch.bump.image_type}"
         paths = [path for path in branch.bump.repository.sites.paths if Path(path).name == name]
         reason = textwrap.wrap(f"# bisect-image: {self.sentence}", 110, subsequent_indent="# ")
@@ -156,15 +156,20 @@ class BisectResult:
 
     def issue(self) -> str:
         """Return the text of an upstream issue; empty before the search is over, or if no step was found."""
-        conclusion, request = self.conclusion, self.plan.request
+        conclusion, request = self.conclusion, self.facts.request
         if conclusion is None or conclusion.step is None or request is None or not self.is_over:
             return ""
-        image = self.plan.branch.bump.repository.sites.image
+        image = self.facts.branch.bump.repository.sites.image
         metric = "the exit status"
-        if request.metric != "exit":
-            metric = f"{request.metric} ({self.plan.direction})"
+        if request.measure.metric != "exit":
+            metric = f"{request.measure.metric} ({self.facts.direction})"
         lines = [f"Regression between {image}:{conclusion.step[0]} and {image}:{conclusion.step[1]}", ""]
-        lines += [f"Measured: {metric} of {code(request.test or request.command)}.", "", self.sentence, ""]
+        lines += [
+            f"Measured: {metric} of {code(request.measure.test or request.measure.command)}.",
+            "",
+            self.sentence,
+            "",
+        ]
         lines += ["| image | restored to the old version | values |", "| --- | --- | --- |"]
         for point in sorted({run.point for run in self.runs}):
             values = [f"{run.value:g}" for run in self.runs if run.point == point and run.value is not None]

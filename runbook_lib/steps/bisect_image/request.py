@@ -25,83 +25,119 @@ _LOWER = ("iteration-time", "mem-allocated-bytes", "mem-max-allocated-bytes")
 
 
 @dataclass(frozen=True)
-class BisectRequest:
-    """A search: from the ``good`` to the ``bad`` tag, by a recipe's ``test`` or a ``command``.
+class SearchOptions:
+    """The notebook's parameters that describe a search; without ``good`` there is none."""
+
+    good: str = ""
+    bad: str = ""
+    test: str = ""
+    command: str = ""
+    metric: str = "exit"
+    where: str = "local"
+    image: str = ""
+    components: str = ""
+    budget: str = "40"
+    minutes: str = "30"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is measured: a recipe's ``test``, or a ``command``.
 
     ``metric`` is ``exit``, ``value`` (the last number that the command prints), or a metric of the test's golden
-    values.  ``image`` is an image name containing ``{tag}``, or empty for the base image.  ``gpu_hours`` is None if
-    unlimited; ``minutes`` is the limit of one run.  ``components`` are swapped in addition to those that the images
-    name.  ``program`` is the program behind a practice ``command``.
+    values.  ``program`` is the program behind a practice ``command``.
     """
 
-    good: Tag
-    bad: Tag
     test: str
     command: str
     metric: str
     higher_is_better: bool
-    where: Where
-    image: str
+    program: str = ""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that a search may cost: ``gpu_hours`` is None if unlimited, ``minutes`` is the limit of one run."""
+
     runs: int
     gpu_hours: float | None
     minutes: int
+
+
+@dataclass(frozen=True)
+class BisectRequest:
+    """A search from the ``good`` to the ``bad`` tag.
+
+    ``image`` is an image name containing ``{tag}``, or empty for the base image.  ``components`` are swapped in
+    addition to those that the images name.
+    """
+
+    good: Tag
+    bad: Tag
+    measure: Measure
+    where: Where
+    image: str
+    budget: Budget
     components: tuple[UserOverlay, ...] = ()
-    program: str = ""
 
     @property
     def key(self) -> str:
         """A name for this search, whatever its budget: the same parameters continue it."""
-        facts = [str(self.good), str(self.bad), self.test, self.command, self.metric, self.where, self.image]
+        measure = self.measure
+        facts = [str(self.good), str(self.bad), measure.test, measure.command, measure.metric, self.where, self.image]
         facts += [f"{component.name}={component.old}" for component in self.components]
-        return hashlib.sha256(json.dumps([*facts, self.higher_is_better]).encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps([*facts, measure.higher_is_better]).encode()).hexdigest()[:12]
 
     @property
     def inputs(self) -> dict[str, Any]:
         """The parameters as stored in the record and the ledger."""
         components = ", ".join(f"{each.name}={each.old}" for each in self.components)
-        facts = {**vars(self), "program": "", "components": components}
+        facts = {
+            "good": self.good, "bad": self.bad, **vars(self.measure), "where": self.where, "image": self.image,
+            **vars(self.budget), "program": "", "components": components,
+        }  # fmt: skip
         return {name: str(value) for name, value in facts.items() if value not in ("", None)}
 
 
-def parse(
-    bump: Bump, *, good: str, bad: str, test: str, command: str, metric: str, where: str, image: str, budget: str,
-    minutes: str, components: str = "", practice: bool = False,
-) -> BisectRequest | None:  # fmt: skip
+def parse(bump: Bump, given: SearchOptions, *, practice: bool = False) -> BisectRequest | None:
     """Return the search that the parameters describe; None if no image is suspected.  Raises Refused."""
-    if not good:
+    if not given.good:
         return None
     family = bump.repository.sites.family
-    if not (bad or bump.tag):
+    if not (given.bad or bump.tag):
         raise Refused("A search needs two tags: good, the newest that works, and bad (or tag), one that does not.")
-    first, last = family.read(good), family.read(bad or str(bump.tag))
+    first, last = family.read(given.good), family.read(given.bad or str(bump.tag))
     if not is_older(first, last):
         raise Refused(f"good={first} must be older than bad={last}, and of the same kind. Swap or correct them.")
-    if bool(test) == bool(command):
+    if bool(given.test) == bool(given.command):
         raise Refused("Name either test, a recipe's model/case@platform, or command, the command to run in each image.")
-    program = ""
-    if practice and command.startswith(PRACTICE):
-        name = command.removeprefix(PRACTICE)
+    program, where = "", given.where
+    if practice and given.command.startswith(PRACTICE):
+        name = given.command.removeprefix(PRACTICE)
         where = "command"
         program = f"{shlex.quote(sys.executable)} -m runbook_lib.practice.workload {name} {{tag}} {{restored}}"
     if where not in ("local", "slurm", "command"):
         raise Refused(f"where={where!r} is invalid. Choose local, slurm or command.")
-    if test and where != "slurm":
+    if given.test and where != "slurm":
         raise Refused("A recipe's test runs on a cluster: choose where=slurm, or set command to the test's command.")
-    if where == "command" and not any(name in (program or command) for name in ("{image}", "{tag}")):
+    if where == "command" and not any(name in (program or given.command) for name in ("{image}", "{tag}")):
         raise Refused("With where=command, the command must contain {image} or {tag} and print the value.")
-    if image and "{tag}" not in image:
-        raise Refused(f"image={image!r} does not contain {{tag}}. Example: registry.example/mcore:{{tag}}")
-    match = _BUDGET.fullmatch(budget.strip())
+    if given.image and "{tag}" not in given.image:
+        raise Refused(f"image={given.image!r} does not contain {{tag}}. Example: registry.example/mcore:{{tag}}")
+    measure = Measure(given.test, given.command, *_metric(given.metric, has_golden=bool(given.test)), program)
+    components = tuple(_components(given.components))
+    return BisectRequest(first, last, measure, cast(Where, where), given.image, _budget(given), components)
+
+
+def _budget(given: SearchOptions) -> Budget:
+    match = _BUDGET.fullmatch(given.budget.strip())
     if match is None or not 4 <= int(match[1]) <= model.MAX_RUNS:
-        raise Refused(f"budget={budget!r} is not 4 to {model.MAX_RUNS} runs. Examples: 40, or 40 runs, 64 GPU hours")
-    if not re.fullmatch(r"[1-9][0-9]{0,3}", minutes):
-        raise Refused(f"minutes={minutes!r} is not a limit for each run, from 1 to 9999 minutes.")
-    name, higher = _metric(metric, has_golden=bool(test))
-    return BisectRequest(
-        first, last, test, command, name, higher, cast(Where, where), image,
-        int(match[1]), float(match[2]) if match[2] else None, int(minutes),
-        tuple(_components(components)), program,
-    )  # fmt: skip
+        raise Refused(
+            f"budget={given.budget!r} is not 4 to {model.MAX_RUNS} runs. Examples: 40, or 40 runs, 64 GPU hours"
+        )  # fmt: skip
+    if not re.fullmatch(r"[1-9][0-9]{0,3}", given.minutes):
+        raise Refused(f"minutes={given.minutes!r} is not a limit for each run, from 1 to 9999 minutes.")
+    return Budget(int(match[1]), float(match[2]) if match[2] else None, int(given.minutes))
 
 
 def _components(text: str) -> Iterator[UserOverlay]:

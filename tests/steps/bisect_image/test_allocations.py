@@ -13,7 +13,7 @@ from slurm_cluster import Cluster, cluster
 
 from runbook_lib.slurm.site import Site
 from runbook_lib.steps.bisect_image import allocations
-from runbook_lib.steps.bisect_image.plan import BisectPlan
+from runbook_lib.steps.bisect_image.facts import SearchFacts
 
 pytestmark = [pytest.mark.slow, pytest.mark.component("slurm")]
 
@@ -44,7 +44,7 @@ class SlurmWorld(World):
         self.changes = {"where": "slurm", "command": command, "metric": "exit", "image": "registry.example/a:{tag}"}
         self.site = site
 
-    def plan_slurm(self) -> BisectPlan:
+    def plan_slurm(self) -> SearchFacts:
         return self.plan(site=self.site, budget="30", **self.changes)
 
     def assert_complete(self, lost: int = 0) -> None:

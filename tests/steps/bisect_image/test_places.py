@@ -10,7 +10,7 @@ from runbook_lib.bisect.search import Point
 from runbook_lib.bump import Bump
 from runbook_lib.steps.bisect_image.ledger import LedgerRun
 from runbook_lib.steps.bisect_image.places import RunEnd, judge
-from runbook_lib.steps.bisect_image.request import parse
+from runbook_lib.steps.bisect_image.request import SearchOptions, parse
 
 NCCL = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", 3, "report")
 REPORT = "runbook-overlay: nccl 2.29.7"
@@ -40,9 +40,11 @@ def test_an_ended_run(
 ) -> None:
     is_golden = metric == "iteration-time"
     request = parse(
-        Bump.parse(tag=""), good="26.04-py3", bad="26.05-py3", test="gpt/a" if is_golden else "",
-        command="" if is_golden else "true", metric=metric, where="slurm" if is_golden else "local", image="",
-        budget="40", minutes="1",
+        Bump.parse(tag=""),
+        SearchOptions(
+            "26.04-py3", "26.05-py3", "gpt/a" if is_golden else "", "" if is_golden else "true", metric,
+            "slurm" if is_golden else "local", minutes="1",
+        ),
     )  # fmt: skip
     assert request is not None
     folder = tmp_path / "1/array/0/assets"

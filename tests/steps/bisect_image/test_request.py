@@ -6,7 +6,7 @@ import pytest
 
 from runbook_lib.bump import Bump
 from runbook_lib.errors import RunbookError
-from runbook_lib.steps.bisect_image.request import BisectRequest, parse
+from runbook_lib.steps.bisect_image.request import BisectRequest, SearchOptions, parse
 
 GIVEN = {
     "good": "26.04-py3", "bad": "26.05-py3", "test": "", "command": "true", "metric": "exit", "where": "local",
@@ -15,7 +15,7 @@ GIVEN = {
 
 
 def read(**changes: Any) -> BisectRequest | None:
-    return parse(Bump.parse(tag=""), **{**GIVEN, **changes})
+    return parse(Bump.parse(tag=""), SearchOptions(**{**GIVEN, **changes}))
 
 
 def test_without_tags_nothing_is_searched() -> None:
@@ -37,7 +37,7 @@ def test_without_tags_nothing_is_searched() -> None:
 def test_a_metric_has_a_direction(metric: str, test: str, expected: tuple[str, bool]) -> None:
     request = read(metric=metric, test=test, command="" if test else "true", where="slurm" if test else "local")
     assert request is not None
-    assert (request.metric, request.higher_is_better) == expected
+    assert (request.measure.metric, request.measure.higher_is_better) == expected
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_metric_has_a_direction(metric: str, test: str, expected: tuple[str, b
 def test_a_budget_has_runs_and_gpu_hours(budget: str, expected: tuple[int, float | None]) -> None:
     request = read(budget=budget)
     assert request is not None
-    assert (request.runs, request.gpu_hours) == expected
+    assert (request.budget.runs, request.budget.gpu_hours) == expected
     assert request.key == read().key  # type: ignore[union-attr]
 
 

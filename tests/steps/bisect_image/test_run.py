@@ -12,8 +12,8 @@ from runbook_lib.bisect.search import Conclusion
 from runbook_lib.containers.engine import Engine
 from runbook_lib.containers.work.machine import Machine
 from runbook_lib.errors import CannotTell
+from runbook_lib.steps.bisect_image.facts import SearchFacts
 from runbook_lib.steps.bisect_image.ledger import RunLedger
-from runbook_lib.steps.bisect_image.plan import BisectPlan
 from runbook_lib.steps.bisect_image.report import percent
 
 
@@ -30,7 +30,7 @@ def test_a_preview_writes_and_runs_nothing(world: World) -> None:
 
 def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
     result, entries = world.go(world.plan(components="flash-attn=2.7.4.post1"))
-    assert "flash-attn==2.7.4.post1" in [overlay.requirement for overlay in result.plan.ledger.overlays or ()]
+    assert "flash-attn==2.7.4.post1" in [overlay.requirement for overlay in result.facts.ledger.overlays or ()]
     assert result.conclusion is not None
     assert (result.conclusion.verdict, result.conclusion.culprits) == ("culprit", ("nccl",))
     assert result.conclusion.step == ("26.04-py3", "26.05-py3")
@@ -96,7 +96,7 @@ def test_gpu_hours_are_a_limit_too(world: World) -> None:
     result, _ = world.go(world.plan(budget="40 runs, 1 GPU hours"))
     assert isinstance(result.conclusion, Conclusion)  # no GPU is used
     plan = world.plan(budget="40 runs, 1 GPU hours", command="bash /nonexistent {tag}")
-    plan = BisectPlan(**{**vars(plan), "gpus": 80})
+    plan = SearchFacts(**{**vars(plan), "gpus": 80})
     answer = plan.advance()
     assert isinstance(answer, Conclusion)
     assert "GPU hours" in answer.reason
@@ -112,7 +112,7 @@ def test_every_prefix_of_the_ledger_continues_identically(world: World) -> None:
         ledger = RunLedger(plan.folder)
         following = json.loads(lines[length])
         if kinds[length] == "submit":
-            answer = BisectPlan(**{**vars(plan), "ledger": ledger}).advance()
+            answer = SearchFacts(**{**vars(plan), "ledger": ledger}).advance()
             assert (answer.tag, list(answer.restored)) == (following["tag"], following["restored"])  # type: ignore[union-attr]
         elif kinds[length] == "end":
             assert ledger.pending is not None
@@ -151,7 +151,7 @@ def test_a_container_of_this_machine_runs_the_command_and_verifies_overlays(
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     machine = Machine(engine=Engine("docker"), uid=os.getuid(), gid=os.getgid())
-    monkeypatch.setattr("runbook_lib.steps.bisect_image.plan.detect_machine", lambda: machine)
+    monkeypatch.setattr("runbook_lib.steps.bisect_image.facts.detect_machine", lambda: machine)
     command = "case $IMAGE$LD_LIBRARY_PATH in *26.0[56]*nccl-*) ;; *26.0[56]*) exit 1 ;; esac"
     plan = world.plan(where="local", command=command, metric="exit", image="registry.example/a:{tag}")
     assert plan.problems == ()

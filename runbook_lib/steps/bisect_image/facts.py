@@ -1,4 +1,4 @@
-"""The plan of a search: its images, its maximum cost, and the next run.  Writes nothing."""
+"""What a search needs to know: its images, its ledger, its place, and the next run.  Writes nothing."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -34,7 +34,21 @@ _ENDING = 60
 
 
 @dataclass(frozen=True)
-class BisectPlan:
+class RunOptions:
+    """The notebook's parameters about the place of the runs.
+
+    ``slurm`` is the allocation for a command's runs, such as ``nodes=2 gpus=8``; ``gpus`` those of this machine.
+    """
+
+    results: str = ""
+    slurm: str = ""
+    gpus: str = "8"
+    platform: str = ""
+    wait: bool = True
+
+
+@dataclass(frozen=True)
+class SearchFacts:
     """A search.  ``gpus``: the number that a run allocates.  ``idle``: why there is nothing to plan.
 
     ``problems`` prevent every run.  ``folder`` has the ledger and the results.
@@ -55,15 +69,20 @@ class BisectPlan:
         uncounted = sum(bool(run.outcome) for run in self.ledger.runs.values()) - len(self.ledger.counted())
         components = tuple(overlay.name for overlay in self.ledger.overlays or ())
         tags = tuple(self.ledger.images)
-        problem = Problem(tags, components, self.request.higher_is_better, self.request.runs - uncounted)
+        problem = Problem(tags, components, self.request.measure.higher_is_better, self.request.budget.runs - uncounted)
         answer = advance(problem, self.ledger.counted())
         if isinstance(answer, Conclusion):
             return answer
         if self.ledger.lost(answer) >= MAX_LOST:
             last = [run.reason for run in self.ledger.runs.values() if run.point == answer][-1]
             return Conclusion("undecided", f"{answer.tag} produced no value in {MAX_LOST} runs; in the last, {last}.")
-        if self.request.gpu_hours is not None and self.gpu_hours + self._most_of_a_run > self.request.gpu_hours:
-            return Conclusion("undecided", f"One more run could exceed the {self.request.gpu_hours:g} GPU hours.")
+        if (
+            self.request.budget.gpu_hours is not None
+            and self.gpu_hours + self._most_of_a_run > self.request.budget.gpu_hours
+        ):
+            return Conclusion(
+                "undecided", f"One more run could exceed the {self.request.budget.gpu_hours:g} GPU hours."
+            )
         return answer
 
     @property
@@ -77,7 +96,7 @@ class BisectPlan:
     @property
     def _most_of_a_run(self) -> float:
         assert self.request is not None
-        return self.gpus * (self.request.minutes * 60 + _ENDING) / 3600
+        return self.gpus * (self.request.budget.minutes * 60 + _ENDING) / 3600
 
     def restored(self, point: Point) -> tuple[Overlay, ...]:
         """Return the overlays of a point."""
@@ -92,18 +111,18 @@ class BisectPlan:
         if self.request is None or self.idle:
             return display.note(self.idle)
         request, done = self.request, len(self.ledger.runs)
-        open_runs = max(0, request.runs - done)
-        hours = open_runs * (request.minutes * 60 + _ENDING) / 3600
-        cost = {"max._runs": f"{open_runs} more" if done else request.runs, "max._hours": f"{hours:.1f}"}
+        open_runs = max(0, request.budget.runs - done)
+        hours = open_runs * (request.budget.minutes * 60 + _ENDING) / 3600
+        cost = {"max._runs": f"{open_runs} more" if done else request.budget.runs, "max._hours": f"{hours:.1f}"}
         if self.gpus:
-            gpu_hours = min(open_runs * self._most_of_a_run, request.gpu_hours or math.inf)
+            gpu_hours = min(open_runs * self._most_of_a_run, request.budget.gpu_hours or math.inf)
             cost["max._GPU_hours"] = f"{gpu_hours:.1f}"
         pulled = f"{len(self.ledger.images)} at most"
         if size := sum(self.ledger.sizes.values()):
             pulled += f", {size / 1e9:.1f} GB compressed"
         shown = display.facts(
-            what=request.test or request.command, metric=f"{request.metric}, {self.direction}", where=request.where,
-            results=self.folder, **cost, images=pulled,
+            what=request.measure.test or request.measure.command, metric=f"{request.measure.metric}, {self.direction}",
+            where=request.where, results=self.folder, **cost, images=pulled,
         )  # fmt: skip
         shown += display.notes(self.problems, title="Nothing can be run")
         shown += display.table([{"tag": tag, "image": image} for tag, image in self.ledger.images.items()])
@@ -117,9 +136,9 @@ class BisectPlan:
     def direction(self) -> str:
         """The direction of the metric, in words."""
         assert self.request is not None
-        if self.request.metric == "exit":
+        if self.request.measure.metric == "exit":
             return "0 is good"
-        return "higher is better" if self.request.higher_is_better else "lower is better"
+        return "higher is better" if self.request.measure.higher_is_better else "lower is better"
 
     def _next(self) -> display.View:
         answer = self.advance()
@@ -136,17 +155,17 @@ class BisectPlan:
         return display.code(self.place.command(run, self.restored(run.point)), title=title)
 
 
-def plan_search(
-    branch: BumpBranch, request: BisectRequest | None, *, results: str = "", site: Site | None = None,
-    slurm: str = "", gpus: str = "8", platform: str = "", wait: bool = True,
-) -> BisectPlan:  # fmt: skip
-    """Return the plan of a search.  ``slurm`` is the allocation for a command's runs, such as ``nodes=2 gpus=8``.
+def read_search(
+    branch: BumpBranch, request: BisectRequest | None, options: RunOptions, site: Site | None = None
+) -> SearchFacts:
+    """Return the state of a search.
 
     Raises Refused for a search that is impossible, and Unreachable or CannotTell if the registry cannot answer.
     """
     if request is None:
         idle = "Nothing is planned. Give good, the newest tag that works, and bad (or tag), one that does not."
-        return BisectPlan(branch, None, idle=idle)
+        return SearchFacts(branch, None, idle=idle)
+    results = options.results
     if not results:  # beside git's own files, so that neither the checkout nor the records contain it
         git = branch.checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
         results = f"{git}/runbook-bisect"
@@ -154,17 +173,17 @@ def plan_search(
     ledger = RunLedger(folder)
     if not ledger.images:
         _read_images(branch, request, ledger)
-    plan = BisectPlan(branch, request, folder, ledger)
+    facts = SearchFacts(branch, request, folder, ledger)
     if request.where == "slurm":
         if site is None or not site.results:
-            return replace(plan, problems=("Slurm needs results: a folder visible to all nodes.",))
-        return _on_slurm(branch, plan, site, slurm, platform, wait=wait)
-    if not gpus.isdecimal():
-        raise Refused(f"gpus={gpus!r} is not a number of this machine's GPUs.")
+            return replace(facts, problems=("Slurm needs results: a folder visible to all nodes.",))
+        return _on_slurm(branch, facts, site, options)
+    if not options.gpus.isdecimal():
+        raise Refused(f"gpus={options.gpus!r} is not a number of this machine's GPUs.")
     if request.where == "command":
         place = LocalPlace(request, folder, branch.checkout.path)
-        return replace(plan, gpus=int(gpus), place=place)
-    return _in_container(branch, plan, int(gpus))
+        return replace(facts, gpus=int(options.gpus), place=place)
+    return _in_container(branch, facts, int(options.gpus))
 
 
 def _read_images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) -> None:
@@ -185,10 +204,10 @@ def _read_images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) 
                 ledger.sizes[str(tag)] = max(platform.size for platform in image.platforms.values())
 
 
-def compare_neighbours(plan: BisectPlan, step: tuple[str, str]) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
+def compare_neighbours(facts: SearchFacts, step: tuple[str, str]) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
     """Return overlays for the components that differ between a step's images, and those that cannot be swapped."""
-    assert plan.request is not None
-    repository = plan.branch.bump.repository
+    assert facts.request is not None
+    repository = facts.branch.bump.repository
     sites = repository.sites
     with Registry.connect(ImageRef.parse(f"{sites.image}:{step[1]}")) as registry:
         old, new = (registry.image(tag) for tag in step)
@@ -199,49 +218,50 @@ def compare_neighbours(plan: BisectPlan, step: tuple[str, str]) -> tuple[tuple[O
         raise CannotTell("The two neighbouring images have no platform in common.")
     before, after = versions(old.platforms[shared[0]]), versions(new.platforms[shared[0]])
     components = [Component(name, before[name], after[name]) for name in before]
-    own = {overlay.name: overlay for overlay in (*repository.overlays, *plan.request.components)}
+    own = {overlay.name: overlay for overlay in (*repository.overlays, *facts.request.components)}
     return plan_overlays(components, tuple(own.values()))
 
 
-def _in_container(branch: BumpBranch, plan: BisectPlan, gpus: int) -> BisectPlan:
+def _in_container(branch: BumpBranch, facts: SearchFacts, gpus: int) -> SearchFacts:
     machine = detect_machine()
-    request = plan.request
+    request = facts.request
     assert request is not None
-    image = WorkImage.parse(plan.ledger.images[str(request.bad)])
+    image = WorkImage.parse(facts.ledger.images[str(request.bad)])
     container = WorkContainer.create(branch.bump.repository, image, str(branch.checkout.path))
     if machine.engine is None:
         reason = "Neither docker nor podman works on this machine."
         if machine.container:
             reason = f"This machine is itself a container ({machine.container}), which cannot start others."
         problem = f"{reason} Run this where docker or podman works, or set where=slurm or where=command."
-        plan = replace(plan, problems=(problem,))
+        facts = replace(facts, problems=(problem,))
     place = LocalPlace(
-        request, plan.folder, branch.checkout.path, container, machine.engine or Engine("docker"),
+        request, facts.folder, branch.checkout.path, container, machine.engine or Engine("docker"),
         (machine.uid, machine.gid), gpus=gpus > 0,
     )  # fmt: skip
-    return replace(plan, gpus=gpus, place=place)
+    return replace(facts, gpus=gpus, place=place)
 
 
-def _on_slurm(
-    branch: BumpBranch, plan: BisectPlan, site: Site, allocation: str, platform: str, *, wait: bool
-) -> BisectPlan:
-    assert plan.request is not None
+def _on_slurm(branch: BumpBranch, facts: SearchFacts, site: Site, options: RunOptions) -> SearchFacts:
+    assert facts.request is not None
     client, problems = Slurm(), list(site.problems())
     if site.runtime != "apptainer" and not client.runs_containers():
         if site.runtime or not client.has_program("apptainer"):
             problems.append("Neither Pyxis nor apptainer is available, so Slurm cannot run an image.")
         site = replace(site, runtime="apptainer")
-    request, connections = plan.request, Connections(None, "The command configures its own connections.")
-    if request.test:
-        workload, connections = _test_of(branch, site, request.test, platform)
+    request, connections = facts.request, Connections(None, "The command configures its own connections.")
+    if request.measure.test:
+        workload, connections = _test_of(branch, site, request.measure.test, options.platform)
     else:
-        nodes = Allocation.parse(allocation)
+        nodes = Allocation.parse(options.slurm)
         workload = workloads.Workload(
-            "the parameter command", "bisect", request.key, branch.bump.image_type, platform or "any", (), nodes.nodes,
-            nodes.gpus, request.minutes * 60, request.command.replace("{", "{{").replace("}", "}}"),
+            "the parameter command", "bisect", request.key, branch.bump.image_type, options.platform or "any", (),
+            nodes.nodes, nodes.gpus, request.budget.minutes * 60,
+            request.measure.command.replace("{", "{{").replace("}", "}}"),
         )  # fmt: skip
-    place = SlurmPlace(request, plan.folder, site, client, workload, connections, plan.folder / "tree.tar", wait=wait)
-    return replace(plan, gpus=workload.nodes * site.gpus_for(workload), place=place, problems=tuple(problems))
+    place = SlurmPlace(
+        request, facts.folder, site, client, workload, connections, facts.folder / "tree.tar", wait=options.wait
+    )
+    return replace(facts, gpus=workload.nodes * site.gpus_for(workload), place=place, problems=tuple(problems))
 
 
 def _test_of(branch: BumpBranch, site: Site, words: str, platform: str) -> tuple[workloads.Workload, Connections]:
@@ -258,9 +278,9 @@ def _test_of(branch: BumpBranch, site: Site, words: str, platform: str) -> tuple
     return test.test, test.connections
 
 
-def reread(plan: BisectPlan) -> BisectPlan:
+def reread(facts: SearchFacts) -> SearchFacts:
     """Return the plan with the ledger read again from disk."""
-    ledger = RunLedger(plan.folder)
+    ledger = RunLedger(facts.folder)
     if not ledger.images:
-        return plan
-    return replace(plan, ledger=ledger)
+        return facts
+    return replace(facts, ledger=ledger)
