@@ -35,7 +35,6 @@ from runbook_lib.world.outside import World
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "26.04-py3"
-REAL = [pytest.mark.component("registry"), pytest.mark.component("container")]
 
 
 @pytest.fixture
@@ -292,15 +291,7 @@ def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_agai
     file = world.checkout / "docker/Dockerfile.ci.lts"
     text = file.read_text()
     file.write_text(text.replace('RUN echo "uv', 'RUN sleep 600 && echo "uv'))
-    command = [
-        sys.executable,
-        "-m",
-        "runbook_lib.run",
-        str(ROOT / "runbooks/build-image.ipynb"),
-        "-p",
-        "apply",
-        "True",
-    ]
+    command = [sys.executable, "-m", "runbook_lib.run", str(ROOT / "runbooks/build-image.ipynb"), "-p", "apply", "True"]
     command += [part for name, value in parameters.items() for part in ("-p", name, str(value))]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     until = time.monotonic() + 200  # the step would take longer

@@ -49,9 +49,8 @@ class World:
 
     def plan(self, *, apply: bool = True, tag: str = TAG, site: Site | None = None, **options: Any) -> SlurmFacts:
         branch = bump_branch.find(self.checkout, Bump.parse(tag=tag, apply=apply))
-        return read_facts(
-            branch, site or self.site, MatrixChoice(**{"platform": "dgx_h100", **options}), self.slurm
-        )  # fmt: skip
+        choice = MatrixChoice(**{"platform": "dgx_h100", **options})
+        return read_facts(branch, site or self.site, choice, self.slurm)
 
     def go(self, facts: SlurmFacts, **options: bool) -> tuple[dict[str, MatrixOutcome], list[dict[str, Any]]]:
         """Carry out the step; return the outcomes by test, and the entries of the record."""
@@ -60,9 +59,8 @@ class World:
         folder.mkdir()
         record = StepRecord("slurm-verify", facts.branch.bump, "o/n", folder)
         plan = SlurmVerify(SiteOptions(), MatrixChoice(), **options).plan(facts, facts.branch.bump)
-        carry_out(
-            record, plan, Outside(self.checkout, None, record, sleep=lambda _: time.sleep(0.2)), shown.append
-        )  # fmt: skip
+        outside = Outside(self.checkout, None, record, sleep=lambda _: time.sleep(0.2))
+        carry_out(record, plan, outside, shown.append)
         lines = (folder / "contributions.jsonl").read_text().splitlines()
         self.shown = "".join(view.text for view in shown if hasattr(view, "text"))
         outcomes = {outcome.now.entry.test.case: outcome for outcome in read_results(facts).outcomes}
@@ -586,13 +584,8 @@ def test_the_notebook_continues_when_it_is_started_again(
     monkeypatch.setenv("SLURM_CONF", real.environment["SLURM_CONF"])
     site = world.folder / "site.yaml"
     site.write_text(f"results: {world.folder}/results\nshared: true\n")
-    parameters = {
-        "tag": TAG,
-        "repo": str(world.checkout.path),
-        "pins": "megatron-lm",
-        "site": str(site),
-        "tests": "good,oom",
-    }
+    parameters = {"tag": TAG, "repo": str(world.checkout.path), "pins": "megatron-lm", "site": str(site)}
+    parameters["tests"] = "good,oom"
 
     def execute(**options: object) -> tuple[str, str, list[dict[str, Any]]]:
         result = run.execute(ROOT / "runbooks/slurm-verify.ipynb", {**parameters, **options})

@@ -41,7 +41,7 @@ class SearchOptions:
 
 
 @dataclass(frozen=True)
-class Measure:
+class SearchSubject:
     """What is measured: a recipe's ``test``, or a ``command``.
 
     ``metric`` is ``exit``, ``value`` (the last number that the command prints), or a metric of the test's golden
@@ -74,7 +74,7 @@ class BisectRequest:
 
     good: Tag
     bad: Tag
-    measure: Measure
+    measure: SearchSubject
     where: Where
     image: str
     budget: Budget
@@ -124,7 +124,7 @@ def parse(bump: Bump, given: SearchOptions, *, practice: bool = False) -> Bisect
         raise Refused("With where=command, the command must contain {image} or {tag} and print the value.")
     if given.image and "{tag}" not in given.image:
         raise Refused(f"image={given.image!r} does not contain {{tag}}. Example: registry.example/mcore:{{tag}}")
-    measure = Measure(given.test, given.command, *_metric(given.metric, has_golden=bool(given.test)), program)
+    measure = SearchSubject(given.test, given.command, *_metric(given.metric, has_golden=bool(given.test)), program)
     components = tuple(_components(given.components))
     return BisectRequest(first, last, measure, cast(Where, where), given.image, _budget(given), components)
 

@@ -49,14 +49,8 @@ def test_an_ended_run(
     assert request is not None
     folder = tmp_path / "1/array/0/assets"
     folder.mkdir(parents=True)
-    values = {
-        "iteration-time": {
-            "start_step": 1,
-            "end_step": 4,
-            "step_interval": 1,
-            "values": {"1": 9, "2": 4, "3": 3, "4": 4},
-        }
-    }
+    steps = {"start_step": 1, "end_step": 4, "step_interval": 1}
+    values = {"iteration-time": {**steps, "values": {"1": 9, "2": 4, "3": 3, "4": 4}}}
     (folder / "golden_values_dev_dgx_h100.json").write_text(json.dumps(values))
     run = judge(request, LedgerRun(1, Point("26.05-py3"), "i"), restored, end, tmp_path)
     assert (run.outcome, run.value) == expected

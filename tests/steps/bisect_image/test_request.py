@@ -83,9 +83,7 @@ def test_a_request_that_cannot_be_searched_is_refused(changes: dict[str, str]) -
 def test_further_components_have_a_version_and_make_another_search() -> None:
     request = read(components="flash-attn=2.7.4.post1, apex=25.04")
     assert request is not None
-    assert [(component.name, component.old) for component in request.components] == [
-        ("flash-attn", "2.7.4.post1"),
-        ("apex", "25.04"),
-    ]
+    named = [(component.name, component.old) for component in request.components]
+    assert named == [("flash-attn", "2.7.4.post1"), ("apex", "25.04")]
     assert request.inputs["components"] == "flash-attn=2.7.4.post1, apex=25.04"
     assert request.key != read().key  # type: ignore[union-attr]
