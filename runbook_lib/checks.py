@@ -1,6 +1,6 @@
 """The result of a check: a condition verified by reading the actual state again, and the evidence for the record."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,8 +12,9 @@ class Evidence:
     """What the record keeps of a plan or a check.
 
     ``inputs`` are resolved values such as ``head_commit``, ``links`` addresses by name, ``tables`` rows by name,
-    ``files`` texts by file name, and ``exceptions`` the named exceptions that were used, with the reasons.  ``shown``
-    are views of what a condition found, shown below the conditions.
+    ``files`` texts by file name, drawn only for a record, and ``exceptions`` the named exceptions that were used, with
+    the reasons; ``dangers`` are those of accepted values.  ``shown`` are views of what a condition found, shown below
+    the conditions.
     """
 
     inputs: Mapping[str, object] = field(default_factory=dict)
@@ -21,8 +22,9 @@ class Evidence:
     tables: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     diff: str = ""
     exceptions: Mapping[str, str] = field(default_factory=dict)
+    dangers: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str | Callable[[], str]] = field(default_factory=dict)
     shown: tuple[object, ...] = ()
 
 

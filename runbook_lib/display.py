@@ -5,7 +5,7 @@ Every function returns a View; as the last line of a cell it is displayed.
 
 import html
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -65,6 +65,16 @@ class Picture:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"image/svg+xml": self.svg, "text/plain": visible(self.text)}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A plot or view that is made when it is shown."""
+
+    draw: Callable[[], Picture | View]
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return self.draw()._repr_mimebundle_()
 
 
 def table(rows: Iterable[Mapping[str, object]], *, empty: str = "Nothing to show.") -> View:

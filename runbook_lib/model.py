@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from runbook_lib.checks import Check, Evidence, Waits
 
 if TYPE_CHECKING:
-    from runbook_lib.display import Picture, View
+    from runbook_lib.display import Drawing, Picture, View
 
 W = TypeVar("W", contravariant=True)
 
@@ -93,7 +93,7 @@ class Plan(Generic[W]):
     """
 
     done: Outcome
-    shown: "tuple[View | Picture, ...]" = ()
+    shown: "tuple[View | Picture | Drawing, ...]" = ()
     conditions: tuple[Condition[W], ...] = ()
     questions: tuple[Question, ...] = ()
     waiting: Outcome | None = None

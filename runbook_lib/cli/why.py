@@ -10,6 +10,7 @@ from pathlib import Path
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.golden import ci_runs
 from runbook_lib.records.archive import default
 from runbook_lib.triage import failed_jobs, history, read_logs
 from runbook_lib.triage.failure import Failure
@@ -46,12 +47,12 @@ def _failures(place: str, workflow: str) -> Sequence[Failure]:
     path = Path(place).expanduser()
     if path.exists():
         return [read_logs.diagnose_folder(path)]
-    address = failed_jobs.ADDRESS.fullmatch(place)
+    address = ci_runs.ADDRESS.fullmatch(place)
     if not address and not place.lstrip("#").isdigit():
         raise RunbookError(f"{place} is neither a file or folder here, nor a run, job or pull request on GitHub.")
     repository = address["repository"] if address else Checkout.open(".").repository()
     with GitHub(repository) as github:
-        return failed_jobs.causes(github, failed_jobs.find_run(github, place, workflow))
+        return failed_jobs.causes(github, ci_runs.find_run(github, place, workflow))
 
 
 def _document(failure: Failure) -> dict[str, object]:

@@ -1,15 +1,17 @@
 """Sources of golden values: runs on GitHub and pipelines on GitLab, with the reason if one may not be used."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from runbook_lib.bump import ImageType
-from runbook_lib.clients.github.ci_status import WORKFLOW
+from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Artifact, WorkflowJob, WorkflowRun
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import FunctionalJob
-from runbook_lib.errors import Refused
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import CollectionProblem, GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, TestState, UploadMatch
@@ -23,6 +25,14 @@ _GITLAB: dict[str, TestState] = {
     "success": "passed", "failed": "failed", "canceled": "cancelled", "canceling": "cancelled",
     "skipped": "skipped", "manual": "skipped",
 }  # fmt: skip
+#: The summary job of a run, which fails if any other job fails.
+SUMMARY = "Nemo_CICD"
+ADDRESS = re.compile(
+    r"https?://[^/\s]+/(?P<repository>[^/\s]+/[^/\s]+)/"
+    r"(?:actions/runs/(?P<run>[0-9]{1,18})(?:/(?:attempts/[0-9]+/)?job/(?P<job>[0-9]{1,18}))?|pull/(?P<pull>[0-9]{1,18}))(?:[/?#]\S*)?"
+)
+#: Conclusions of jobs that failed.
+BAD = frozenset({"failure", "timed_out", "cancelled", "startup_failure"})
 _RAN = ("passed", "failed", "timed out", "cancelled")
 
 
@@ -146,3 +156,51 @@ def _of_gitlab_job(job: FunctionalJob) -> FunctionalTestJob:
     if state == "failed" and "timeout" in job.reason:
         state = "timed out"
     return FunctionalTestJob(job.id, f"{job.stage}/{job.name}", job.stage, job.name, state, platform=job.platform)
+
+
+@dataclass(frozen=True)
+class RequestedRun:
+    """The run named by the user, and the ID of one of its jobs, or None for all failed jobs."""
+
+    run: WorkflowRun
+    job: int | None = None
+
+
+def find_run(github: GitHub, text: str, workflow: str = WORKFLOW) -> RequestedRun:
+    """Find a run from text: the URL of a run, job or pull request, ``#12``, a run's number, or a branch.
+
+    For a pull request or a branch, return the newest run of ``workflow`` (by default the one started by copy-pr-bot),
+    or of any workflow if it is empty.  Raises Refused for another repository's run, and RunbookError if there is none.
+    """
+    text = text.strip()
+    address = ADDRESS.fullmatch(text)
+    if address and address["repository"].lower() != github.repository.lower():
+        raise Refused(f"{text} belongs to {address['repository']}, but the checkout to {github.repository}.")
+    if address and address["run"]:
+        return RequestedRun(github.run(int(address["run"])), int(address["job"]) if address["job"] else None)
+    if re.fullmatch(r"[0-9]{5,18}", text):
+        return RequestedRun(github.run(int(text)))
+    number = address["pull"] if address else ""
+    if re.fullmatch(r"#?[0-9]{1,7}", text):
+        number = text.removeprefix("#")
+    branch = text
+    if number and not workflow:
+        branch = f"#{number}"
+        runs = github.runs(head_sha=github.pull(int(number)).head_sha)
+    else:
+        if number:
+            branch = branch_of(int(number))
+        runs = github.runs(branch)
+    runs_of_workflow = [run for run in runs if workflow in ("", run.name)]
+    newest = max(runs_of_workflow, key=lambda run: (run.created, run.id), default=None)
+    if newest is None:
+        raise RunbookError(
+            f"{github.repository} has no run of {workflow or 'CI'} on {branch!r}. Give the URL of a run, a job or "
+            "a pull request, the number of a pull request, or a branch with CI runs."
+        )
+    return RequestedRun(newest)
+
+
+def failed(jobs: Iterable[WorkflowJob]) -> tuple[WorkflowJob, ...]:
+    """Return the jobs that failed or reached their time limit, without the summary job."""
+    return tuple(job for job in jobs if job.conclusion in BAD and not job.name.startswith(SUMMARY))

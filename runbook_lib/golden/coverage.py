@@ -5,15 +5,29 @@ GitHub runs only L0 and L1.
 """
 
 import itertools
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from runbook_lib import notebooks
 from runbook_lib.errors import CannotTell
 from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.recipes import rows as recipes
 
 #: GitHub's tiers by scope; all other scopes run on GitLab, or only when named.
 GITHUB = {"mr-github-slim": "L0", "mr-github": "L1", "L0": "L0", "L1": "L1"}
+Kind = Literal["covered", "gitlab", "gb200", "quarantined", "no recipe", "platform", "not produced"]
+#: What refreshes a golden file that the run did not cover.
+COMMANDS: Mapping[Kind, str] = {
+    "gitlab": (
+        f"{notebooks.GOLDEN_VALUES} with -r source gitlab, once the internal pipeline for this commit has finished"
+    ),
+    "gb200": "have a maintainer comment /ok to test for the commit, then run this step again",
+    "quarantined": "none: fix the test and re-enable it first",
+    "no recipe": "none: no recipe runs it",
+    "platform": "-p only_failing False",
+}
 _ON_GITLAB = {"nightly": "nightly", "L2": "nightly", "weekly": "weekly", "L3": "weekly"}
 
 
@@ -35,13 +49,18 @@ class ScopedTest:
 
 @dataclass(frozen=True)
 class Coverage:
-    """A golden file and the scopes that refresh it.  ``covered``: the run produced it; else ``reason`` explains."""
+    """A golden file and the scopes that refresh it.  If it is not covered, ``reason`` says why."""
 
     file: str
     scopes: tuple[str, ...]
     platform: str
-    covered: bool
-    reason: str
+    kind: Kind
+    reason: str = ""
+
+    @property
+    def covered(self) -> bool:
+        """True if the run produced it, or confirmed it."""
+        return self.kind == "covered"
 
 
 def scoped_tests(recipe: str, text: str) -> tuple[list[ScopedTest], list[str]]:
@@ -71,22 +90,38 @@ def coverage(
         if name is None or name.environment != environment:
             continue
         scopes = tuple(sorted(scopes_by_file.get(file.replace("_2nd.json", ".json"), ())))
-        covered = file in refreshed
-        reason = "" if covered else _reason(scopes, name.platform)
-        result.append(Coverage(file, scopes, name.platform, covered, reason))
+        if file in refreshed:
+            result.append(Coverage(file, scopes, name.platform, "covered"))
+        else:
+            result.append(Coverage(file, scopes, name.platform, *_reason(scopes, name.platform)))
     return result
 
 
-def _reason(scopes: tuple[str, ...], platform: str) -> str:
+def _reason(scopes: tuple[str, ...], platform: str) -> tuple[Kind, str]:
     if not scopes:
-        return "no recipe uses it"
+        return "no recipe", "no recipe uses it"
     if not GITHUB.keys().isdisjoint(scopes):
         if "gb200" in platform:
-            return "GB200 runs only for maintainers, and only if the repository allows it"
-        return "the run produced none"
+            return "gb200", "GB200 runs only for maintainers, and only if the repository allows it"
+        return "not produced", "the run produced none"
     if all(scope.endswith(("-broken", "-disabled")) or scope in ("flaky", "deprecated") for scope in scopes):
-        return "quarantined: runs only when its scope is named"
+        return "quarantined", "quarantined: runs only when its scope is named"
     for scope in scopes:
         if scope in _ON_GITLAB:
-            return f"runs {_ON_GITLAB[scope]}, in GitLab only"
-    return f"GitHub never runs the scope {scopes[0]}; GitLab does"
+            return "gitlab", f"runs {_ON_GITLAB[scope]}, in GitLab only"
+    return "gitlab", f"GitHub never runs the scope {scopes[0]}; GitLab does"
+
+
+def coverage_rows(coverage: Iterable[Coverage], commands: Mapping[Kind, str] = COMMANDS) -> list[dict[str, object]]:
+    """Return the number of golden files covered, and those not covered by reason and scope, with what to do."""
+    files = list(coverage)
+    if not files:
+        return []
+    missing = [each for each in files if not each.covered]
+    counts = Counter((each.reason, ", ".join(each.scopes), each.platform, each.kind) for each in missing)
+    covered = {"golden files": len(files) - len(missing), "scopes": "", "platform": "", "why": "covered", "next": ""}
+    rows: list[dict[str, object]] = [covered]
+    for (reason, scopes, platform, kind), count in sorted(counts.items()):
+        row = {"golden files": count, "scopes": scopes, "platform": platform, "why": reason}
+        rows.append({**row, "next": commands.get(kind, notebooks.BROKEN_TESTS)})
+    return rows

@@ -54,12 +54,17 @@ def fingerprint(*values: object) -> str:
     return hashlib.sha256(repr(values).encode("utf-8", "replace")).hexdigest()[:16]
 
 
+def plotted_metric(judgement: Judgement, old: GoldenValues, new: GoldenValues) -> str:
+    """Return the worst metric of a file; empty if it has no steps."""
+    metric = next((reason.metric for reason in judgement.reasons if reason.metric in old.series), "")
+    return metric if new.series.get(metric) else ""
+
+
 def plot(judgement: Judgement, verdicts: Verdicts, old: GoldenValues, new: GoldenValues) -> Picture | None:
     """Plot the worst metric of a file with the band that it leaves; None if no metric has steps."""
-    metric = next((reason.metric for reason in judgement.reasons if reason.metric in old.series), "")
-    before, after = old.series.get(metric, {}), new.series.get(metric, {})
-    if not metric or not after:
+    if not (metric := plotted_metric(judgement, old, new)):
         return None
+    before, after = old.series[metric], new.series[metric]
     loss = judgement.losses.get(metric)
     leaves = loss.leaves if loss else 0
     return plots.decision(judgement.file, metric, before, after, _band(judgement, verdicts, metric, before), leaves)

@@ -70,7 +70,7 @@ class Judgement:
         """The danger of accepting the file: its loss diverges, or it lost a metric or steps; empty if there is none."""
         if any(change.diverges and change.excess > 1 for change in self.losses.values()):
             return DIVERGENCE
-        is_lost = any(reason.kind in ("gone", "steps") or "gone" in reason.sentence for reason in self.reasons)
+        is_lost = any(reason.kind in ("gone", "steps") for reason in self.reasons)
         return LOST_METRIC if is_lost else ""
 
     @property

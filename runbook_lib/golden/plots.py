@@ -238,9 +238,14 @@ def shifts(verdicts: Verdicts) -> Picture | View:
     return _plot_groups(groups, verdicts, 9, 2.4)
 
 
+def has_shift(group: Group, verdicts: Verdicts) -> bool:
+    """Return whether there is something to plot: more than the form of the files changed."""
+    return group.ratio is not None and bool(_ratios(group, verdicts))
+
+
 def shift(group: Group, verdicts: Verdicts) -> Picture | None:
     """Plot the sorted changes of a group's files; None if only the form changed."""
-    if group.ratio is None or not _ratios(group, verdicts):
+    if not has_shift(group, verdicts):
         return None
     return _plot_groups([group], verdicts, 5, 2.9)
 

@@ -54,7 +54,7 @@ class StepRecord:
         self.outcome = ""
         self._previews: list[str] = []
         self._conditions: list[Mapping[str, object]] = []
-        self._planned_commits: list[dict[str, str]] = []
+        self._planned_commits: list[dict[str, object]] = []
         self._redactor = Redactor(os.environ)
         self._checks: list[Check] = []
         self._reports: list[str | View] = []
@@ -76,9 +76,12 @@ class StepRecord:
         self._conditions += conditions
         self.add_inputs(conditions=self._conditions)
 
-    def planned_commit(self, parent: str, changes: str, kind: str) -> None:
+    def planned_commit(
+        self, parent: str, changes: str, kind: str, evidence: Mapping[str, object] | None = None
+    ) -> None:
         """Announce a commit before creating it: on ``parent``, with changes that have this fingerprint."""
-        self._planned_commits.append({"parent": parent, "changes": changes, "kind": kind})
+        known = {"evidence": evidence} if evidence else {}
+        self._planned_commits.append({"parent": parent, "changes": changes, "kind": kind, **known})
         self.add_inputs(planned_commits=self._planned_commits)
 
     def progress(self, done: int, total: int) -> None:
@@ -106,10 +109,10 @@ class StepRecord:
         for name, rows in evidence.tables.items():
             self.table(name, rows)
         self.diff(evidence.diff)
-        for name, text in evidence.files.items():
-            self.store(name, text)
+        for name, text in evidence.files.items() if self.folder else ():
+            self.store(name, text if isinstance(text, str) else text())
         for exception, reason in evidence.exceptions.items():
-            self.allowed(exception, reason)
+            self.allowed(exception, reason, evidence.dangers.get(exception, ""))
 
     def allowed(self, exception: str, reason: str, danger: str = "") -> None:
         """Add an exception that was needed, and that a person has allowed; ``danger`` is that of an accepted value."""

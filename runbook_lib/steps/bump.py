@@ -19,7 +19,7 @@ _PARAMETERS = (
 
 def require(run: Context, *, accept: str, broken: str, rerun: str = "", hold: str = "") -> None:
     """Raise Refused for decisions on files or tests that are not on the branch, before any step changes anything."""
-    golden_comparison.require_known_files(run.branch, accept)
+    golden_comparison.read_acceptances(run.branch, accept)
     quarantines.resolve_targets(run.branch, broken, "broken")
     quarantines.resolve_targets(run.branch, rerun, "rerun")
     readiness.holds(hold)

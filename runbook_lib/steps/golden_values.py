@@ -1,273 +1,373 @@
 """Notebook 05-golden-values: the golden values of a CI run, all or none, committed on the bump's branch.
 
-``workflow.golden_comparison`` collects and judges them.
+``workflow.golden_comparison`` reads them, and ``workflow.golden_table`` judges them.
 """
 
 import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Check
-from runbook_lib.golden import summary
+from runbook_lib.bump import Bump
+from runbook_lib.checks import Check, Evidence
+from runbook_lib.golden import plots, summary
+from runbook_lib.golden.acceptance import Acceptance
+from runbook_lib.golden.coverage import coverage_rows
 from runbook_lib.golden.file_names import FOLDER
-from runbook_lib.golden.form import STOPPED, Judgement
-from runbook_lib.golden.judge import Verdicts
+from runbook_lib.golden.form import Judgement
 from runbook_lib.golden.shifts import Group
-from runbook_lib.model import Round
-from runbook_lib.records.step_record import StepRecord
-from runbook_lib.runner.command_line import command, review
-from runbook_lib.text import edits
-from runbook_lib.text.edits import Edit, edited_paths
+from runbook_lib.model import Condition, Outcome, Plan, Round
+from runbook_lib.runner.command_line import review
+from runbook_lib.text.edits import Edit, diff
 from runbook_lib.text.markdown import address, code, unlinked
-from runbook_lib.workflow import branch_history, bump_pull, golden_decisions, push_round
-from runbook_lib.workflow.golden_comparison import GoldenComparison, coverage_rows
-from runbook_lib.workflow.golden_refreshes import ACCEPTED, attempt_rows, changed_since_fork, image_digest
-from runbook_lib.workflow.run_choice import ChosenRun
+from runbook_lib.workflow import golden_comparison, golden_decisions, pull_request
+from runbook_lib.workflow.bump_branch import look as look_branch
+from runbook_lib.workflow.bump_pull import is_mine, marked, require_mine
+from runbook_lib.workflow.golden_comparison import GoldenComparison, GoldenReadings
+from runbook_lib.workflow.golden_refreshes import attempt_rows, evidence_of
+from runbook_lib.workflow.run_choice import ChosenRun, choose_run
+from runbook_lib.world.conditions.commits import BranchTip, Committed
+from runbook_lib.world.conditions.pulls import Described, PullKey
+from runbook_lib.world.outside import World
+
+_COMPLETE = "every requested golden file is there"
+_WRITTEN = "the branch has the run's values byte for byte"
 
 
 @dataclass(frozen=True)
-class RefreshPlan:
-    """The edits that refresh a run's golden values, and ``verdicts`` on every golden file that the bump changes."""
+class GoldenFacts:
+    """What was read, and the held-back values that a person accepts."""
 
-    values: GoldenComparison
-    edits: tuple[Edit, ...]
-    verdicts: Verdicts
-
-    @property
-    def run(self) -> ChosenRun:
-        """The CI run that measured the values."""
-        return self.values.ci_run
-
-    @property
-    def stopped(self) -> tuple[Judgement, ...]:
-        """The files that differ and are held back or refused, worst first."""
-        return tuple(file for file in summary.in_order(self.verdicts.judgements) if file.verdict in STOPPED)
-
-    @property
-    def waiting(self) -> tuple[Group, ...]:
-        """The groups of this run that nobody has accepted."""
-        return tuple(group for group in self.values.verdicts.groups if not group.accepted)
-
-    @property
-    def accepted_groups(self) -> list[Group]:
-        """The groups of written files that a person has accepted."""
-        groups = (group for group in self.values.verdicts.groups if group.accepted)
-        return [group for group in groups if self._written & set(group.files)]
-
-    @property
-    def accepted(self) -> list[Judgement]:
-        """The written files that a person has accepted."""
-        return [file for file in self.values.judged if file.accepted and file.file in self._written]
-
-    @property
-    def unconfirmed(self) -> str:
-        """A sentence on how to accept a danger that the given reason does not name; empty if there is none."""
-        written = "; ".join(f"{name}: {reason}" for name, reason in self.values.unconfirmed.items())
-        sentence = f" To accept a divergence or a lost metric, begin the reason with its word: “{written}”."
-        return sentence if written else ""
-
-    @property
-    def _written(self) -> set[str]:
-        return {edit.path.removeprefix(f"{FOLDER}/") for edit in self.edits}
-
-    @property
-    def image(self) -> str:
-        """The image that the run tested, with its digest if a record of the bump contains it."""
-        bump = self.run.bump
-        if not bump.tag:
-            return "of the branch"
-        digest = image_digest(self.run.pull_request.records)
-        return f"{bump.repository.sites.image}:{bump.tag}" + (f"@{digest}" if digest else "")
-
-    def provenance(self) -> list[dict[str, str]]:
-        """Return, for each written file, the run, job and runner that measured it, and the commit tested."""
-        rows = []
-        for file in self.values.collection.files:
-            if file.path.removeprefix(f"{FOLDER}/") in self._written:
-                row = {"file": file.path, "run": self.run.url, "job": file.job, "runner": file.runner}
-                rows.append(row | {"commit": self.run.tested, "image": self.image})
-        return rows
-
-    @property
-    def message(self) -> str:
-        """The commit message, without the sign-off."""
-        assert self.run.source is not None
-        files, name = display.count(len(self.edits), "file"), unlinked(self.run.source.name)
-        lines = [self.run.bump.refresh_title, ""]
-        lines.append(f"{files}, as {name} measured them: {address(self.run.url, unlinked)}")
-        runners = "; ".join(sorted({row["runner"] for row in self.provenance() if row["runner"]})) or "unknown"
-        lines.append(f"Commit {self.run.tested}, image {unlinked(self.image)}, runners {unlinked(runners)}.")
-        if self.accepted or self.accepted_groups:
-            lines += ["", ACCEPTED]
-        for group in self.accepted_groups:
-            ratio = 1.0 if group.ratio is None else group.ratio
-            lines.append(f"- {unlinked(f'{group.id} ×{ratio:.2f}: {group.accepted}')}")
-        for file in self.accepted:
-            metrics = f" [{', '.join(file.accepted_metrics)}]" if file.accepted_metrics else ""
-            lines.append(f"- {unlinked(f'{file.file}{metrics}: {file.accepted}')}")
-        return "\n".join(lines)
-
-    @property
-    def text(self) -> str:
-        """The summary for reviewers: the whole bump, and the coverage of this run."""
-        text = summary.markdown(self.verdicts)
-        rows = coverage_rows(self.values.coverage)
-        if not rows:
-            return text
-        name = self.run.source.name if self.run.source else ""
-        text += f"\n{code(name)} covered {rows[0]['golden files']} of {len(self.values.coverage)} golden files.\n"
-        if rows[1:]:
-            text += "Not covered:\n\n"
-        for row in rows[1:]:
-            scopes = [str(row[key]) for key in ("scopes", "platform") if row[key]]
-            text += f"- {row['golden files']}: {row['why']} ({code(', '.join(scopes) or 'no scope')})\n"
-        return text
-
-    def show(self) -> display.View:
-        """Return the files to be written, and the full texts."""
-        if self.run.source is None:
-            return display.note("There is nothing to write.")
-        rows = []
-        for edit in self.edits:
-            change = "new" if edit.before is None else "refreshed"
-            rows.append({"file": edit.path.removeprefix(f"{FOLDER}/"), "change": change})
-        nothing = "Nothing to write: the branch has all values from this run that are not held back."
-        view = display.table(rows, empty=nothing)
-        if self.edits:
-            view += display.code(f"{self.message}\n\nSigned-off-by: …", title="Commit message")
-        return view + display.code(self.text, title="Text for the pull request")
+    readings: GoldenReadings
+    acceptances: tuple[Acceptance, ...] = ()
 
 
-def plan(values: GoldenComparison) -> RefreshPlan:
-    """Plan the refresh of the bump's branch."""
-    branch, source = values.ci_run.branch, values.ci_run.source
-    refreshed = []
-    for file in values.judged:
-        if file.verdict == "refresh" and file.file not in values.verdicts.waiting:
-            refreshed.append(Edit(f"{FOLDER}/{file.file}", values.old[file.file], values.new[file.file]))
-    verdicts = Verdicts()
-    if source:
-        records = values.ci_run.pull_request.records
-        runners = {file.path: file.runner for file in values.collection.files}
-        verdicts = changed_since_fork(branch, records, values.history, values.verdicts, tuple(refreshed), runners)
-    return RefreshPlan(values, tuple(refreshed), verdicts)
+@dataclass(frozen=True)
+class GoldenStep:
+    """The step; ``run_id`` and ``source`` name the run, ``accept`` the held-back values that are accepted."""
+
+    run_id: str = ""
+    source: str = "github"
+    only_failing: bool = True
+    accept: str = ""
+
+    def look(self, world: World, bump: Bump) -> GoldenFacts:
+        """Choose the run, and read its golden files and those on the branch.
+
+        Raises Refused for an ``accept`` that names no golden file, and for an unrelated run.
+        """
+        state = pull_request.read_state(look_branch(world, bump), world.github, records=world.records)
+        run = choose_run(state, run_id=self.run_id, source=self.source)
+        acceptances = golden_comparison.read_acceptances(run.branch, self.accept)
+        return GoldenFacts(golden_comparison.read(run, only_failing=self.only_failing), acceptances)
+
+    def plan(self, facts: GoldenFacts, bump: Bump) -> Plan[World]:
+        """Plan the refresh: what drifted within tolerance is committed, and what did not is asked.
+
+        Raises Refused for an acceptance that covers nothing that is held back, and for somebody else's branch.
+        """
+        run = facts.readings.ci_run
+        if bump.tag and (reason := bump.repository.inapplicable(notebooks.GOLDEN_VALUES)):
+            return Plan(Outcome(reason), (display.note(reason),))
+        if run.source is None:
+            done, waiting = run.without_run("Nothing to refresh")
+            return Plan(done, (run.show(),), waiting=waiting)
+        values = facts.readings.judge(facts.acceptances)
+        questions, drawings = golden_decisions.questions(values)
+        return Plan(
+            _done(values),
+            _shown(values),
+            conditions=_conditions(values, bump),
+            questions=questions,
+            waiting=_waiting(values, bump),
+            checks=(_check_complete(values), *_check_written(values)),
+            evidence=_evidence(values, bump, drawings),
+            round=_round(values, bump),
+        )
 
 
-def carry_out(step: StepRecord, refresh: RefreshPlan) -> Round | None:
-    """With ``apply`` write and commit the values; with ``publish`` notify reviewers.  Return what is left of the round.
-
-    Raises Refused if somebody else's changes are in the way.
-    """
-    state, branch, bump = refresh.run.pull_request, refresh.run.branch, refresh.run.bump
-    answers: Round | None = Round(refresh.values.undecided, bool(refresh.edits))
-    if refresh.run.source is None or not bump.tag or refresh.run.older:
-        answers = None  # the branch does not belong to the runbook, or an older run says nothing about the newest one
-    if not bump.apply or refresh.run.source is None:
-        return answers
-    if bump.tag and refresh.edits and state.pull:
-        bump_pull.require_mine(state.pull, state.head_name)
-    if refresh.edits:
-        for file in refresh.values.judged:
-            if file.accepted:
-                step.allowed(f"accept {file.file}", file.accepted, file.danger)
-        for group in refresh.accepted_groups:
-            step.allowed(f"accept {group.id}", group.accepted, refresh.values.verdicts.danger(group))
-        branch_history.make(step, branch, refresh.edits, refresh.message, "refresh")
-    if bump.tag and refresh.verdicts.judgements:
-        push_round.update_body(step, state, refresh.text, "golden-values")
-    return answers
+def _conditions(values: GoldenComparison, bump: Bump) -> tuple[Condition[World], ...]:
+    """Return the commit of the values, and their summary in the pull request's description."""
+    run, edits = values.readings.ci_run, values.judged.edits
+    state, pull = run.pull_request, run.pull_request.pull
+    conditions: list[Condition[World]] = []
+    if edits:
+        if bump.tag and pull:
+            require_mine(pull, state.head_name)
+        tip = BranchTip(run.bump.branch, run.branch.start)
+        conditions.append(Committed(tip, edits, message(values), _WRITTEN, False, "refresh", _refresh_evidence(values)))
+    if bump.tag and pull and is_mine(pull, state.head_name) and values.judged.changed.judgements:
+        section = marked(text(values), bump, "golden-values")
+        conditions.append(Described(PullKey(state.head_name, pull.base_ref), section, "golden-values"))
+    return tuple(conditions)
 
 
-def verify(step: StepRecord, refresh: RefreshPlan) -> display.View:
-    """Read the branch again, and record the checks, the values held back and the outcome."""
-    values, run = refresh.values, refresh.run
-    step.warn(*run.branch.warnings, *values.warnings)
-    if run.source is not None:
-        run.record_inputs(step)
-        if run.older:
-            step.allowed("older-run", run.older)
-        step.table("golden values", values.frame())
-        step.table("groups", summary.group_rows(refresh.verdicts.groups))
-        step.table("verdicts", summary.verdict_rows(refresh.verdicts.judgements))
-        step.table("provenance", refresh.provenance())
-        step.table("attempts", attempt_rows(values.verdicts, run))
-        step.table("coverage", map(vars, values.coverage))
-        step.table("missing", map(vars, values.collection.problems))
-    step.check(*_checks(refresh))
-    if sum(len(edit.after) for edit in refresh.edits) < 100_000:
-        step.diff(edits.diff(refresh.edits))
-    golden_decisions.request(step, refresh.values, refresh.waiting, refresh.stopped)
-    _conclude(step, refresh)
-    return display.note("The record below lists the checks.")
+def _round(values: GoldenComparison, bump: Bump) -> Round | None:
+    """Return what is left of the run; None if the branch is not a bump's, or the run not the newest."""
+    if not bump.tag or values.readings.ci_run.older:
+        return None
+    return Round(values.undecided, bool(values.judged.edits))
 
 
-def _checks(refresh: RefreshPlan) -> list[Check]:
-    values, run = refresh.values, refresh.run
-    complete, exact = "every requested golden file is there", "the branch has the run's values byte for byte"
-    if run.source is None:
-        return [Check(complete, "skipped", f"{run.problem}."), Check(exact, "skipped", "Nothing was collected.")]
+def _done(values: GoldenComparison) -> Outcome:
+    run, edits = values.readings.ci_run, values.judged.edits
+    if not edits:
+        return Outcome("Already done: the branch has all golden values of this run.")
+    refreshed = f"Refreshed {display.count(len(edits), 'golden file')} on {run.bump.branch}."
+    push = f"git -C {shlex.quote(str(run.branch.checkout.path))} push {run.bump.remote} {run.bump.branch}"
+    return Outcome(refreshed, "" if run.bump.tag else push)
+
+
+def _waiting(values: GoldenComparison, bump: Bump) -> Outcome | None:
+    """Return for what a person or another run is needed."""
+    run = values.readings.ci_run
+    if run.source and run.source.unusable and not run.named:
+        return Outcome(f"waiting for a run with values: {run.source.unusable}", notebooks.BROKEN_TESTS)
+    groups = [group for group in values.judged.measured.groups if not group.accepted]
+    stopped = summary.in_order(values.judged.stopped)
+    if groups or stopped:
+        return Outcome(f"waiting for a person: {_held_back(values, groups, stopped)}", _decide(bump, groups, stopped))
+    if values.undecided and bump.tag:
+        names = ", ".join(values.undecided[:6])
+        sentence = "waiting for a person: golden values do not explain why these failed"
+        return Outcome(f"{sentence}: {names}", notebooks.BROKEN_TESTS)
+    return None
+
+
+def _held_back(values: GoldenComparison, groups: Sequence[Group], stopped: Sequence[Judgement]) -> str:
+    """Return what is held back, and how to accept a danger that the given reason does not name."""
+    reasons = [group.sentence for group in groups]
+    if stopped:
+        names = display.first_names([file.file for file in stopped], 4)
+        count = len(stopped)
+        reasons.append(f"{display.count(count, 'golden file')} {display.be(count)} held back ({names})")
+    sentence = "; ".join(reasons)
+    if written := "; ".join(f"{name}: {reason}" for name, reason in values.judged.unconfirmed.items()):
+        sentence += f". To accept a divergence or a lost metric, begin the reason with its word: “{written}”."
+    return sentence
+
+
+def _decide(bump: Bump, groups: Sequence[Group], stopped: Sequence[Judgement]) -> str:
+    if bump.tag:  # it asks for those on broken tests too
+        return f"Make the decisions: {review(bump)}"
+    first = [*(group.id for group in groups), *(file.file for file in stopped)][0]
+    return f'Accept them by name, -r accept "{first}: reason; …", or quarantine the test with 06-broken-tests.'
+
+
+def _check_complete(values: GoldenComparison) -> Check:
+    """Check that no golden file is missing."""
+    run, source = values.readings.ci_run, values.readings.ci_run.source
+    assert source is not None
     missing = []
     for problem in values.unavailable:
         missing.append(f"{problem.job}: {problem.file or problem.artifact} {problem.sentence}".replace("  ", " "))
-    check = Check(complete, "passed", f"{len(values.new)} files from {run.source.name}.")
-    if run.source.unusable and not run.named:
-        check = Check(complete, "skipped", run.source.unusable)
-    elif missing:
-        check = Check(complete, "failed", f"{len(missing)} missing. {' | '.join(missing[:5])}")
-    if not run.bump.apply:
-        return [check, Check(exact, "skipped", "This is a preview.")]
-    texts = run.branch.checkout.read(edited_paths(refresh.edits), run.bump.branch)
-    differing = edits.unapplied(refresh.edits, texts)
-    detail = f"{', '.join(differing)} differs." if differing else f"{display.count(len(texts), 'file')} written."
-    return [check, Check.of(exact, not differing, detail)]
+    if source.unusable and not run.named:
+        return Check(_COMPLETE, "skipped", source.unusable)
+    if missing:
+        return Check(_COMPLETE, "failed", f"{len(missing)} missing. {' | '.join(missing[:5])}")
+    return Check(_COMPLETE, "passed", f"{len(values.readings.table.measured)} files from {source.name}.")
 
 
-def _conclude(step: StepRecord, refresh: RefreshPlan) -> None:
-    run, bump, undecided = refresh.run, refresh.run.bump, refresh.values.undecided
-    files = display.count(len(refresh.edits), "golden file")
-    if run.conclude_without_run(step, "Nothing to refresh") or run.source is None:
-        return
-    if run.source.unusable and not run.named:
-        step.waiting(f"waiting for a run with values: {run.source.unusable}", notebooks.BROKEN_TESTS)
-    elif not bump.apply:
-        _plan_effects(step, refresh, files)
-        sentence = f"would refresh {files}"
-        if refresh.stopped:
-            sentence += f", and hold back {len(refresh.stopped)}"
-        if refresh.waiting:
-            sentence += f", and wait for {display.count(len(refresh.waiting), 'decision')} about many files"
-        step.preview(f"{sentence}{refresh.unconfirmed}", command(step.name, bump, apply=True))
-    elif refresh.stopped or refresh.waiting:
-        _wait_for_decision(step, refresh)
-    elif undecided and bump.tag:
-        sentence = "waiting for a person: golden values do not explain why these failed"
-        step.waiting(f"{sentence}: {', '.join(undecided[:6])}", notebooks.BROKEN_TESTS)
-    elif refresh.edits:
-        push_command = f"git -C {shlex.quote(str(run.branch.checkout.path))} push {bump.remote} {bump.branch}"
-        step.done(f"Refreshed {files} on {bump.branch}.", "" if bump.tag else push_command)
-    else:
-        step.done("Already done: the branch has all golden values of this run.")
+def _check_written(values: GoldenComparison) -> list[Check]:
+    """Say that nothing is left to write; otherwise the commit's condition checks it."""
+    return [] if values.judged.edits else [Check(_WRITTEN, "passed", "There is nothing to write.")]
 
 
-def _wait_for_decision(step: StepRecord, refresh: RefreshPlan) -> None:
-    reasons = [group.sentence for group in refresh.waiting]
-    if refresh.stopped:
-        names = display.first_names([file.file for file in refresh.stopped], 4)
-        count = len(refresh.stopped)
-        reasons.append(f"{display.count(count, 'golden file')} {display.be(count)} held back ({names})")
-    first = [group.id for group in refresh.waiting] + [file.file for file in refresh.stopped]
-    fix = f'Accept them by name, -r accept "{first[0]}: reason; …", or quarantine the test with 06-broken-tests.'
-    sentence = f"waiting for a person: {'; '.join(reasons)}"
-    if refresh.unconfirmed:
-        sentence += f".{refresh.unconfirmed}"
-    if refresh.run.bump.tag:  # it asks for those on broken tests too
-        fix = f"Make the decisions: {review(refresh.run.bump)}"
-    step.waiting(sentence, fix)
+def _evidence(values: GoldenComparison, bump: Bump, drawings: Mapping[str, Callable[[], str]]) -> Evidence:
+    run, readings, judged = values.readings.ci_run, values.readings, values.judged
+    assert run.source is not None
+    edits = judged.edits
+    exceptions, dangers = {}, {}
+    if edits and bump.apply:
+        for file in _accepted_files(values):
+            name = f"accept {file.file}"
+            exceptions[name], dangers[name] = file.accepted, file.danger
+        for group in _accepted_groups(values):
+            name = f"accept {group.id}"
+            exceptions[name], dangers[name] = group.accepted, judged.measured.danger(group)
+    if run.older:
+        exceptions["older-run"] = run.older
+    is_short = sum(len(edit.after) for edit in edits) < 100_000
+    return Evidence(
+        {"run": run.source.name, "base_commit": run.branch.base_commit, "plan_from": run.branch.start},
+        {"GitLab pipeline" if run.source.gitlab else "CI run": run.url},
+        {
+            "golden values": summary.rows(summary.in_order(judged.measured.judgements)),
+            "groups": summary.group_rows(judged.changed.groups),
+            "verdicts": summary.verdict_rows(judged.changed.judgements),
+            "provenance": provenance(values),
+            "attempts": attempt_rows(judged.measured, run),
+            "coverage": list(map(vars, readings.coverage)),
+            "missing": list(map(vars, readings.collection.problems)),
+        },
+        diff(edits) if is_short else "",
+        exceptions,
+        dangers,
+        (*run.branch.warnings, *readings.warnings),
+        drawings,
+    )
 
 
-def _plan_effects(step: StepRecord, refresh: RefreshPlan, files: str) -> None:
-    """Record what apply would do."""
-    for danger in refresh.verdicts.accepted_dangers:
-        step.would(f"accept {danger}")
-    if refresh.edits:
-        step.would(f"refresh {files} in one commit on branch {refresh.run.bump.branch}")
+def _accepted_files(values: GoldenComparison) -> list[Judgement]:
+    """Return the written files that a person has accepted."""
+    written = _written(values.judged.edits)
+    return [file for file in values.judged.measured.judgements if file.accepted and file.file in written]
+
+
+def _accepted_groups(values: GoldenComparison) -> list[Group]:
+    """Return the groups of written files that a person has accepted."""
+    written = _written(values.judged.edits)
+    return [group for group in values.judged.measured.groups if group.accepted and written & set(group.files)]
+
+
+def _written(edits: Sequence[Edit]) -> set[str]:
+    return {edit.path.removeprefix(f"{FOLDER}/") for edit in edits}
+
+
+def _refresh_evidence(values: GoldenComparison) -> dict[str, object]:
+    """Return what later runs need to know about the commit: who measured the values, and what was accepted."""
+    table = values.readings.table
+    texts = {name: table.measured[name] for name in sorted(_written(values.judged.edits))}
+    files = (Acceptance(file.file, file.file, file.accepted_metrics, file.accepted) for file in _accepted_files(values))
+    groups = (Acceptance(each.id, each.id, (), each.accepted, each.ratio) for each in _accepted_groups(values))
+    return evidence_of(texts, table.runners, files, groups)
+
+
+def image_of(readings: GoldenReadings) -> str:
+    """Return the image that the run tested, with its digest if a record of the bump contains it."""
+    bump = readings.ci_run.bump
+    if not bump.tag:
+        return "of the branch"
+    return f"{bump.repository.sites.image}:{bump.tag}" + (f"@{readings.image}" if readings.image else "")
+
+
+def provenance(values: GoldenComparison) -> list[dict[str, str]]:
+    """Return, for each written file, the run, job and runner that measured it, and the commit tested."""
+    run, rows, written = values.readings.ci_run, [], _written(values.judged.edits)
+    for file in values.readings.collection.files:
+        if file.path.removeprefix(f"{FOLDER}/") in written:
+            row = {"file": file.path, "run": run.url, "job": file.job, "runner": file.runner}
+            rows.append(row | {"commit": run.tested, "image": image_of(values.readings)})
+    return rows
+
+
+def message(values: GoldenComparison) -> str:
+    """Return the commit message, without the sign-off."""
+    runners = {row["runner"] for row in provenance(values) if row["runner"]}
+    accepted = []
+    for group in _accepted_groups(values):
+        ratio = 1.0 if group.ratio is None else group.ratio
+        accepted.append(f"{group.id} ×{ratio:.2f}: {group.accepted}")
+    for file in _accepted_files(values):
+        metrics = f" [{', '.join(file.accepted_metrics)}]" if file.accepted_metrics else ""
+        accepted.append(f"{file.file}{metrics}: {file.accepted}")
+    image = image_of(values.readings)
+    return compose_message(values.readings.ci_run, len(values.judged.edits), image, sorted(runners), accepted)
+
+
+def compose_message(run: ChosenRun, count: int, image: str, runners: Sequence[str], accepted: Sequence[str]) -> str:
+    """Return the message of a commit of ``count`` files; what others wrote cannot link or mention anything."""
+    assert run.source is not None
+    files, name = display.count(count, "file"), unlinked(run.source.name)
+    lines = [run.bump.refresh_title, ""]
+    lines.append(f"{files}, as {name} measured them: {address(run.url, unlinked)}")
+    measured = unlinked("; ".join(runners) or "unknown")
+    lines.append(f"Commit {run.tested}, image {unlinked(image)}, runners {measured}.")
+    if accepted:
+        lines += ["", "Accepted although held back:", *(f"- {unlinked(line)}" for line in accepted)]
+    return "\n".join(lines)
+
+
+def text(values: GoldenComparison) -> str:
+    """Return the summary for reviewers: the whole bump, and the coverage of this run."""
+    readings = values.readings
+    written = summary.markdown(values.judged.changed)
+    rows = coverage_rows(readings.coverage)
+    if not rows:
+        return written
+    name = readings.ci_run.source.name if readings.ci_run.source else ""
+    written += f"\n{code(name)} covered {rows[0]['golden files']} of {len(readings.coverage)} golden files.\n"
+    if rows[1:]:
+        written += "Not covered:\n\n"
+    for row in rows[1:]:
+        scopes = [str(row[key]) for key in ("scopes", "platform") if row[key]]
+        written += f"- {row['golden files']}: {row['why']} ({code(', '.join(scopes) or 'no scope')})\n"
+    return written
+
+
+def _shown(values: GoldenComparison) -> tuple[display.View | display.Drawing, ...]:
+    """Return the tables and plots, each drawn when it is shown."""
+    readings, judged = values.readings, values.judged
+    files = judged.measured.judgements
+    sections: dict[str, Callable[[], display.View | display.Picture]] = {
+        "The run that provides the values.": readings.ci_run.show,
+        "Its golden files, read from the artifacts, and the verdict on each.": partial(_verdicts, values),
+        "The shifts of time and memory that the tests of a platform share: one decision each.": partial(
+            plots.shifts, judged.measured
+        ),
+        "How far each metric moved.": partial(plots.drift, files),
+        "Files that are held back, step by step.": lambda: plots.worst(files, values.old, values.new),
+        "Iteration times; above 1, a test became slower.": partial(plots.times, files),
+        "How well the judge is calibrated: how often past changes were as improbable as the judge predicts.": partial(
+            plots.calibration, readings.history
+        ),
+        "Each metric of each file, the largest change first; the record has all rows.": partial(_listed, files),
+        "The golden files of this image type that the run covered, and how to refresh the others.": lambda: (
+            display.table(coverage_rows(readings.coverage), empty="No run, so nothing is covered.")
+        ),
+        "What would be committed, and the summary for reviewers.": partial(_written_view, values),
+    }
+    views: list[display.View | display.Drawing] = []
+    for sentence, draw in sections.items():
+        views += [display.note(sentence), display.Drawing(draw)]
+    return tuple(views)
+
+
+def _verdicts(values: GoldenComparison) -> display.View:
+    """Show the verdict on each file, and the files that cannot be used."""
+    verdicts, judged = values.judged.measured, values.judged
+    view = display.View("", "")
+    if groups := verdicts.groups:
+        rows = []
+        for group in groups:
+            row = {"group": group.id, "change": group.sentence, "files": display.count(len(group.files), "file")}
+            separate = ", ".join(verdicts.exceptions(group))
+            rows.append(row | {"decided separately": separate, "accepted": group.accepted})
+        view += display.note("One decision for many files:") + display.table(rows)
+    empty = "No golden value of this run differs from ours."
+    view += display.table(summary.verdict_rows(verdicts.judgements), empty=empty)
+    if judged.covers:
+        covered = [{"accept": entry, "files": "; ".join(files) or "none"} for entry, files in judged.covers.items()]
+        view += display.note("Accepted:") + display.table(covered)
+    if judged.unconfirmed:
+        rows = [{"file": name, "accept": f"{name}: {reason}"} for name, reason in judged.unconfirmed.items()]
+        view += display.note("Not accepted: the reason does not begin with the word for the danger. Write:")
+        view += display.table(rows)
+    unavailable = []
+    for problem in values.readings.collection.problems:
+        unavailable.append({"job": problem.job, "file": problem.file or problem.artifact, "why": problem.sentence})
+    if unavailable:
+        view += display.note("Unavailable, and therefore not used:") + display.table(unavailable)
+    return view + display.notes(values.readings.warnings, title="Warnings")
+
+
+def _listed(files: Sequence[Judgement]) -> display.View:
+    """Show the first metrics of the files, most urgent first."""
+    import pandas as pd
+
+    rows = summary.rows(summary.in_order(files))
+    return display.frame(pd.DataFrame(rows, columns=list(summary.CSV_COLUMNS))) if files else display.View("", "")
+
+
+def _written_view(values: GoldenComparison) -> display.View:
+    """Show the files to be written, and the full texts."""
+    edits, rows = values.judged.edits, []
+    for edit in edits:
+        change = "new" if edit.before is None else "refreshed"
+        rows.append({"file": edit.path.removeprefix(f"{FOLDER}/"), "change": change})
+    nothing = "Nothing to write: the branch has all values from this run that are not held back."
+    view = display.table(rows, empty=nothing)
+    if edits:
+        view += display.code(f"{message(values)}\n\nSigned-off-by: …", title="Commit message")
+    return view + display.code(text(values), title="Text for the pull request")

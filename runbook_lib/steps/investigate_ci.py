@@ -12,6 +12,7 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout, slug_of
+from runbook_lib.golden import ci_runs
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.recipes.ci_selection import WORKFLOW_FILE, select_tests
 from runbook_lib.text.codeowners import PLACES, owners
@@ -30,7 +31,7 @@ class Investigation:
     ``changed_files`` are table rows of its files.
     """
 
-    place: failed_jobs.RequestedRun | None
+    place: ci_runs.RequestedRun | None
     failures: tuple[failed_jobs.DiagnosedJob, ...] = ()
     changed_files: tuple[dict[str, object], ...] = ()
     pull: Pull | None = None
@@ -40,7 +41,7 @@ class Investigation:
 
 @dataclass(frozen=True)
 class InvestigateCi:
-    """The step: it investigates the run that ``place`` names, as ``failed_jobs.find_run`` parses it.
+    """The step: it investigates the run that ``place`` names, as ``ci_runs.find_run`` parses it.
 
     Without a place it is the current branch's run.  A branch with an open pull request, such as
     ``bump/main/dev-26.04-py3``, stands for that pull request.
@@ -58,7 +59,7 @@ class InvestigateCi:
             return Investigation(None, problem="GitHub cannot be queried without a token.")
         try:
             name = _pull_of(checkout, github, branch) or branch
-            requested = failed_jobs.find_run(github, name, choose(checkout).ci.workflow)
+            requested = ci_runs.find_run(github, name, choose(checkout).ci.workflow)
         except RunbookError as error:
             if place:
                 raise

@@ -14,7 +14,7 @@ from runbook_lib.git.commit_changes import list_commits
 from runbook_lib.golden.match_artifacts import parse_job_name
 from runbook_lib.model import Condition, Effect, Outcome, Plan
 from runbook_lib.transport import polling
-from runbook_lib.workflow import bump_branch, bump_plan, ci_run, ci_triggers, quarantines
+from runbook_lib.workflow import bump_branch, bump_plan, ci_progress, ci_run, ci_triggers, quarantines
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.pull_request import PullRequestState, read_state
 from runbook_lib.world.conditions.commits import BranchTip, Committed, Pushed
@@ -133,7 +133,7 @@ class CiPassed:
 
     def _read(self, world: World) -> CiStatus:
         pull = self.key.require(world.forge)
-        return ci_run.progress(replace(self.state, pull=pull), pull, world.forge)
+        return ci_progress.progress(replace(self.state, pull=pull), pull, world.forge)
 
 
 def _evidence(branch: BumpBranch, progress: CiStatus) -> Evidence:

@@ -7,9 +7,9 @@ from typing import Literal
 from runbook_lib.clients.github.ci_status import platform_of
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
+from runbook_lib.golden.ci_runs import BAD
 from runbook_lib.triage.failure import Failure
 
-BAD = frozenset({"failure", "timed_out", "cancelled", "startup_failure"})
 #: Number of finished runs of the base branch that are read to find out since when a job fails there.
 _MAX_RUNS = 15
 

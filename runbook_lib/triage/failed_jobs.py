@@ -1,36 +1,29 @@
 """The failed jobs of a CI run, each with its cause, and the result of the same job on the base branch."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from runbook_lib import display
-from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of, platform_of
+from runbook_lib.clients.github.ci_status import platform_of
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.models import Issue, WorkflowJob, WorkflowRun
+from runbook_lib.clients.github.models import Issue, WorkflowJob
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
-from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs, match_artifacts
+from runbook_lib.golden.ci_runs import RequestedRun, failed
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.transport.ranges import Address
 from runbook_lib.triage import history, read_logs
-from runbook_lib.triage.base_branch import BAD, BaseResult, Comparison, other_cause
+from runbook_lib.triage.base_branch import BaseResult, Comparison, other_cause
 from runbook_lib.triage.failure import FailedJob, Failure
 from runbook_lib.triage.read_logs import JobLogs
 
 #: Maximum number of characters of a cause in a table; the evidence below is complete.
 _MAX_CAUSE = 160
 UNKNOWN = BaseResult("unknown", "unknown: it was not compared with the base branch; a run there would decide")
-#: The summary job of a run, which fails if any other job fails.
-SUMMARY = "Nemo_CICD"
-ADDRESS = re.compile(
-    r"https?://[^/\s]+/(?P<repository>[^/\s]+/[^/\s]+)/"
-    r"(?:actions/runs/(?P<run>[0-9]{1,18})(?:/(?:attempts/[0-9]+/)?job/(?P<job>[0-9]{1,18}))?|pull/(?P<pull>[0-9]{1,18}))(?:[/?#]\S*)?"
-)
 
 
 @dataclass(frozen=True)
@@ -65,54 +58,6 @@ class DiagnosedJob:
             "on the base branch": self.comparison, "history": self.failure.details.get("history", ""),
             "flaky before": self.flaky_before, "next": self.failure.next, "url": self.failure.url,
         }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class RequestedRun:
-    """The run named by the user, and the ID of one of its jobs, or None for all failed jobs."""
-
-    run: WorkflowRun
-    job: int | None = None
-
-
-def find_run(github: GitHub, text: str, workflow: str = WORKFLOW) -> RequestedRun:
-    """Find a run from text: the URL of a run, job or pull request, ``#12``, a run's number, or a branch.
-
-    For a pull request or a branch, return the newest run of ``workflow`` (by default the one started by copy-pr-bot),
-    or of any workflow if it is empty.  Raises Refused for another repository's run, and RunbookError if there is none.
-    """
-    text = text.strip()
-    address = ADDRESS.fullmatch(text)
-    if address and address["repository"].lower() != github.repository.lower():
-        raise Refused(f"{text} belongs to {address['repository']}, but the checkout to {github.repository}.")
-    if address and address["run"]:
-        return RequestedRun(github.run(int(address["run"])), int(address["job"]) if address["job"] else None)
-    if re.fullmatch(r"[0-9]{5,18}", text):
-        return RequestedRun(github.run(int(text)))
-    number = address["pull"] if address else ""
-    if re.fullmatch(r"#?[0-9]{1,7}", text):
-        number = text.removeprefix("#")
-    branch = text
-    if number and not workflow:
-        branch = f"#{number}"
-        runs = github.runs(head_sha=github.pull(int(number)).head_sha)
-    else:
-        if number:
-            branch = branch_of(int(number))
-        runs = github.runs(branch)
-    runs_of_workflow = [run for run in runs if workflow in ("", run.name)]
-    newest = max(runs_of_workflow, key=lambda run: (run.created, run.id), default=None)
-    if newest is None:
-        raise RunbookError(
-            f"{github.repository} has no run of {workflow or 'CI'} on {branch!r}. Give the URL of a run, a job or "
-            "a pull request, the number of a pull request, or a branch with CI runs."
-        )
-    return RequestedRun(newest)
-
-
-def failed(jobs: Iterable[WorkflowJob]) -> tuple[WorkflowJob, ...]:
-    """Return the jobs that failed or reached their time limit, without the summary job."""
-    return tuple(job for job in jobs if job.conclusion in BAD and not job.name.startswith(SUMMARY))
 
 
 def diagnose_run(

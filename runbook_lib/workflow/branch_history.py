@@ -19,13 +19,11 @@ from runbook_lib.checks import Check
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.git.commit_changes import Commit
-from runbook_lib.git.commits import create_commit, move_branch, tree_with
 from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.model import Outcome, Plan, Question
 from runbook_lib.recipes.rows import FOLDER as RECIPES
 from runbook_lib.records import archive
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.text.edits import Edit
 from runbook_lib.text.lists import capitalized, join_first
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
@@ -293,33 +291,6 @@ def _origin(
     except RunbookError:
         return "foreign"  # the pins of its parent cannot be moved
     return "own" if changes == commit_changes.expected_changes(checkout, parent, plan.edits) else "foreign"
-
-
-def make(step: StepRecord, branch: BumpBranch, edits: Sequence[Edit], message: str, kind: CommitKind) -> str:
-    """Commit the edits on the bump's branch, and return the commit's ID; without edits the commit is empty.
-
-    The plan is recorded before the branch moves.  Raises Refused if the branch has moved since it was read.
-    """
-    tree = tree_with(branch.checkout, branch.start, edits)
-    changes = commit_changes.expected_changes(branch.checkout, branch.start, edits)
-    step.planned_commit(branch.start, commit_changes.fingerprint(changes), kind)
-    commit = create_commit(branch.checkout, tree, [branch.start], message)
-    advance(step, branch, commit)
-    step.report(f"Committed {commit[:10]} on {branch.bump.branch}: {display.count(len(edits), 'file')}.")
-    return commit
-
-
-def advance(step: StepRecord, branch: BumpBranch, commit: str) -> None:
-    """Move the bump's branch to a new commit on ``branch.start``.  Raises Refused if it has moved since it was read."""
-    bump, checkout = branch.bump, branch.checkout
-    local = checkout.branch_tip(bump.branch)
-    if local and local != branch.start and not checkout.is_ancestor(local, branch.start):
-        moved = f"Branch {bump.branch} has moved to {local[:10]} since it was read"
-        raise Refused(f"{moved}. Nothing was changed. Run again.")
-    move_branch(checkout, bump.branch, commit, local)
-    if local is None:
-        step.effect("branch", bump.branch, None, branch.start)
-    step.effect("commit", bump.branch, branch.start, commit)
 
 
 def _describe(commit: Commit) -> str:

@@ -145,11 +145,14 @@ def _conclude(step: StepRecord, plan: Plan[World], results: Sequence[Result]) ->
             sentence += f"; {waiting.sentence}"
         step.preview(sentence, command(step.name, bump, apply=True, publish=True))
         return
-    if would and (not waits or results.index(waits[0]) > [result.state for result in results].index("would be made")):
-        sentence = f"waiting for publish, which would {'; '.join(each.sentence for each in would)}"
-        waiting = Outcome(sentence, command(step.name, bump, apply=True, publish=True))
-    elif waits:
+    states = [result.state for result in results]
+    if waits and (not would or states.index("waits") < states.index("would be made")):
         waiting = _waiting(waits[0])
+    elif would:
+        sentence = f"waiting for publish, which would {'; '.join(each.sentence for each in would)}"
+        if waiting:
+            sentence += f"; {waiting.sentence}"
+        waiting = Outcome(sentence, command(step.name, bump, apply=True, publish=True))
     if step.waits:
         return
     if waiting is None and plan.done.sentence:

@@ -9,149 +9,109 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import TYPE_CHECKING
 
-from runbook_lib import display, notebooks
-from runbook_lib.golden import acceptance, match_artifacts, plots, summary
+from runbook_lib.golden import acceptance, history, match_artifacts
 from runbook_lib.golden import collect as artifacts
-from runbook_lib.golden.collect import CollectedFile, CollectionProblem, GoldenCollection, GoldenSource
+from runbook_lib.golden.acceptance import Acceptance
+from runbook_lib.golden.collect import CollectionProblem, GoldenCollection, GoldenSource
 from runbook_lib.golden.coverage import Coverage, ScopedTest, scoped_tests
 from runbook_lib.golden.coverage import coverage as coverage_of
 from runbook_lib.golden.diff import LINT
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
-from runbook_lib.golden.form import STOPPED, Judgement
+from runbook_lib.golden.form import STOPPED, examine
 from runbook_lib.golden.history import GoldenHistory
-from runbook_lib.golden.judge import NO_HISTORY, Verdicts, judge_all
+from runbook_lib.golden.judge import NO_HISTORY, Attempts
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.text.redact import Redactor
 from runbook_lib.workflow import golden_refreshes
+from runbook_lib.workflow.bisect_offer import ImageSearches, look_searches
 from runbook_lib.workflow.bump_branch import BumpBranch
+from runbook_lib.workflow.golden_table import GoldenTable, JudgedTable, judge
 from runbook_lib.workflow.run_choice import ChosenRun
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 #: Seconds between two lines of progress.
 _PROGRESS_PAUSE = 15.0
 
 
 @dataclass(frozen=True)
-class GoldenComparison:
-    """A run's golden values and the verdicts on them.
+class GoldenReadings:
+    """What was read of a run's golden values, and of the branch.
 
-    ``old`` and ``new`` are keyed by ``<model>/<test case>/golden_values_….json``.  ``undecided`` are the failed
-    jobs that these values do not explain; ``covers`` maps each entry of ``accept`` to the files that it accepts, and
-    ``unconfirmed`` each dangerous file or group that it does not accept to the reason that would.
+    ``rejected`` are the measured files that fail CI's comparison with those in the tested commit, ``image`` the digest
+    of the bump's image if a record has it.
     """
 
     ci_run: ChosenRun
     collection: GoldenCollection = field(default_factory=lambda: GoldenCollection((), ()))
-    old: Mapping[str, str | None] = field(default_factory=dict)
-    new: Mapping[str, str] = field(default_factory=dict)
-    verdicts: Verdicts = field(default_factory=Verdicts)
+    table: GoldenTable = field(default_factory=GoldenTable)
     history: GoldenHistory = NO_HISTORY
+    attempts: Attempts = field(default_factory=dict)
+    rejected: frozenset[str] = frozenset()
     coverage: tuple[Coverage, ...] = ()
-    undecided: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    covers: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    unconfirmed: Mapping[str, str] = field(default_factory=dict)
+    image: str = ""
+    searches: ImageSearches = field(default_factory=ImageSearches)
 
-    @property
-    def judged(self) -> tuple[Judgement, ...]:
-        """The verdict on each file."""
-        return self.verdicts.judgements
+    def judge(self, acceptances: Sequence[Acceptance] = (), *, on_branch: bool = False) -> "GoldenComparison":
+        """Judge the golden files, once.
+
+        ``on_branch``: only values on the branch count as explaining a failed job.
+        """
+        judged = judge(self.table, self.history, self.attempts, acceptances)
+        return GoldenComparison(self, judged, undecided_jobs(self, judged, on_branch=on_branch))
+
+
+@dataclass(frozen=True)
+class GoldenComparison:
+    """A run's golden values and the verdicts on them; ``undecided`` are the failed jobs that they do not explain."""
+
+    readings: GoldenReadings
+    judged: JudgedTable
+    undecided: tuple[str, ...] = ()
 
     @property
     def unavailable(self) -> tuple[CollectionProblem, ...]:
         """The files that a job uploaded, or should have uploaded, but that cannot be used."""
-        return tuple(problem for problem in self.collection.problems if not problem.by_job)
+        return tuple(problem for problem in self.readings.collection.problems if not problem.by_job)
 
     @property
     def ambiguous_jobs(self) -> tuple[str, ...]:
         """The failed jobs with ambiguous values, which need another attempt to decide."""
-        ambiguous = {judgement.file for judgement in self.judged if judgement.verdict == "ambiguous"}
+        ambiguous = {file.file for file in self.judged.measured.judgements if file.verdict == "ambiguous"}
         jobs = set()
-        for file in self.collection.files:
+        for file in self.readings.collection.files:
             if file.failed and _short(file.path) in ambiguous:
                 jobs.add((file.job, file.artifact))
         return tuple(sorted(job for job, _ in jobs))
 
-    def show(self) -> display.View:
-        """Show the verdict on each file, and the files that cannot be used."""
-        if self.ci_run.source is None:
-            return display.note("There is nothing to collect.")
-        view = display.View("", "")
-        if groups := self.verdicts.groups:
-            rows = []
-            for group in groups:
-                row = {"group": group.id, "change": group.sentence, "files": display.count(len(group.files), "file")}
-                separate = ", ".join(self.verdicts.exceptions(group))
-                rows.append(row | {"decided separately": separate, "accepted": group.accepted})
-            view += display.note("One decision for many files:") + display.table(rows)
-        empty = "No golden value of this run differs from ours."
-        view += display.table(summary.verdict_rows(self.judged), empty=empty)
-        if self.covers:
-            covered = [{"accept": entry, "files": "; ".join(files) or "none"} for entry, files in self.covers.items()]
-            view += display.note("Accepted:") + display.table(covered)
-        if self.unconfirmed:
-            rows = [{"file": name, "accept": f"{name}: {reason}"} for name, reason in self.unconfirmed.items()]
-            view += display.note("Not accepted: the reason does not begin with the word for the danger. Write:")
-            view += display.table(rows)
-        unavailable = []
-        for problem in self.collection.problems:
-            unavailable.append({"job": problem.job, "file": problem.file or problem.artifact, "why": problem.sentence})
-        if unavailable:
-            view += display.note("Unavailable, and therefore not used:") + display.table(unavailable)
-        return view + display.notes(self.warnings, title="Warnings")
+    @cached_property
+    def old(self) -> dict[str, GoldenValues]:
+        """The branch's values of the measured files."""
+        return parse_all({name: self.readings.table.branch[name] for name in self.readings.table.measured})
 
-    def frame(self) -> "pd.DataFrame":
-        """Return a row per (file, metric), most urgent first, with the CSV's columns."""
-        import pandas as pd
-
-        return pd.DataFrame(summary.rows(summary.in_order(self.judged)), columns=list(summary.CSV_COLUMNS))
-
-    def listed(self) -> display.View:
-        """Show the first rows of ``frame``."""
-        return display.frame(self.frame()) if self.judged else display.View("", "")
-
-    def shifts(self) -> display.Picture | display.View:
-        """Plot the new-to-old ratio of time and memory for each file in a group, with the common shift."""
-        return plots.shifts(self.verdicts)
-
-    def calibration(self) -> display.Picture | display.View:
-        """Plot how often past changes were as improbable as the judge considers them."""
-        return plots.calibration(self.history)
-
-    def worst(self) -> display.Picture | display.View:
-        """Plot old against new values, step by step, for the files that a person must review first."""
-        return plots.worst(self.judged, parse_all(self.old), parse_all(self.new))
-
-    def covered(self) -> display.View:
-        """Show how many golden files of this image type the run covered, why not the rest, and what to do."""
-        return display.table(coverage_rows(self.coverage), empty="No run, so nothing is covered.")
+    @cached_property
+    def new(self) -> dict[str, GoldenValues]:
+        """The measured values."""
+        return parse_all(self.readings.table.measured)
 
 
-def collect(
-    ci_run: ChosenRun, *, only_failing: bool = True, accepted: str = "", on_branch: bool = False,
-    report: Callable[[str], object] = print,
-) -> GoldenComparison:  # fmt: skip
-    """Read the golden files of the run's jobs and judge each against the branch; ``accepted`` is the ``accept`` text.
+def collect(ci_run: ChosenRun, *, on_branch: bool = False, report: Callable[[str], object] = print) -> GoldenComparison:
+    """Read the golden files of the run's failed jobs, and judge each."""
+    return read(ci_run, report=report).judge(on_branch=on_branch)
 
-    ``on_branch``: only values on the branch count as explaining a failed job.  Reports its progress.
-    Raises Refused for an ``accepted`` entry that names no golden file, or covers nothing that is held back.
-    """
+
+def read(ci_run: ChosenRun, *, only_failing: bool = True, report: Callable[[str], object] = print) -> GoldenReadings:
+    """Read the golden files of the run's jobs, and those that they are compared with.  Reports its progress."""
     branch, source = ci_run.branch, ci_run.source
     if source is None:
-        require_known_files(branch, accepted)
-        return GoldenComparison(ci_run)
-    paths, acceptances = _list_paths(branch), acceptance.parse(accepted, Redactor(os.environ))
+        return GoldenReadings(ci_run)
+    paths = _list_paths(branch)
     known = _golden_paths(paths)
-
     reported = monotonic()
 
     def progress(done: int, total: int, _last: str) -> None:
@@ -160,23 +120,64 @@ def collect(
             reported = monotonic()
             report(f"{done} of {total} artifacts read")
 
-    acceptance.require_known(acceptances, sorted(map(_short, known)))
     with TemporaryDirectory(prefix="runbook-") as folder:
         collection = artifacts.collect(source, Path(folder), only_failing=only_failing, known=known, progress=progress)
         new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
-    texts = branch.texts(_with_configs(new))
-    history = golden_refreshes.read_history(branch)
-    attempts = golden_refreshes.read_attempts(ci_run)
-    runners = {file.path: file.runner for file in collection.files}
-    verdicts = _judge_since_fork(branch, texts, new, history, attempts, runners, lint=LINT in paths)
-    before = verdicts
-    earlier: tuple[acceptance.Acceptance, ...] = ()
-    if acceptances or verdicts.groups:
-        earlier = golden_refreshes.accepted_earlier(branch, ci_run.pull_request.records)
-    acceptance.require_coverage(acceptances, verdicts, {entry.name for entry in earlier})
-    verdicts = acceptance.apply_all(verdicts, acceptances, earlier)
-    unconfirmed = acceptance.unconfirmed(acceptances, verdicts)
-    covers = acceptance.covered(acceptances, before, unconfirmed)
+    records = ci_run.pull_request.records
+    table = read_table(branch, records, new, {_short(file.path): file.runner for file in collection.files})
+    tests, warnings = _read_tests(branch, paths)
+    used = {test.golden for test in tests}
+    for name in new:
+        if name.replace("_2nd.json", ".json") not in used:
+            warnings.append(f"No recipe uses {name}: CI will not compare anything with it.")
+    return GoldenReadings(
+        ci_run, collection, table, read_history(branch), golden_refreshes.read_attempts(ci_run),
+        _rejected(ci_run, new), _coverage(source, collection, known, tests), tuple(warnings),
+        golden_refreshes.image_digest(records), look_searches(branch, records),
+    )  # fmt: skip
+
+
+def read_table(
+    branch: BumpBranch, records: Path | None, measured: Mapping[str, str], runners: Mapping[str, str]
+) -> GoldenTable:
+    """Read the measured files and those that the branch has changed, in all versions."""
+    diff = ("diff", "--name-only", "--no-renames", "-z", branch.fork, branch.start, "--", FOLDER)
+    changed = _golden_paths(branch.checkout.git(*diff).split("\0"))
+    paths = {name: f"{FOLDER}/{name}" for name in sorted({*map(_short, changed), *measured})}
+    configs = {name: config_path(path) for name, path in paths.items()}
+    before = branch.checkout.read(paths.values(), branch.fork)
+    texts = branch.texts([*paths.values(), *dict.fromkeys(configs.values()), LINT])
+    return GoldenTable(
+        {name: before[path] for name, path in paths.items()},
+        {name: texts[path] for name, path in paths.items()},
+        measured,
+        {name: texts[path] for name, path in configs.items()},
+        texts[LINT] is not None,
+        runners,
+        golden_refreshes.read_refreshes(records),
+    )
+
+
+def judge_branch(branch: BumpBranch, records: Path | None) -> JudgedTable:
+    """Judge the golden files that the branch has changed since it diverged from its base."""
+    return judge(read_table(branch, records, {}, {}), read_history(branch), {})
+
+
+def read_history(branch: BumpBranch) -> GoldenHistory:
+    """Read the history of the golden files up to the commit where the branch diverged from its base."""
+    return history.read(branch.checkout, branch.fork, history.default_cache())
+
+
+def read_acceptances(branch: BumpBranch, accepted: str) -> tuple[Acceptance, ...]:
+    """Parse the parameter ``accept``.  Raises Refused if it is malformed, or names no golden file on the branch."""
+    acceptances = acceptance.parse(accepted, Redactor(os.environ))
+    if acceptances:
+        acceptance.require_known(acceptances, sorted(map(_short, _golden_paths(_list_paths(branch)))))
+    return acceptances
+
+
+def _read_tests(branch: BumpBranch, paths: Iterable[str]) -> tuple[list[ScopedTest], list[str]]:
+    """Return the tests of the recipes, and sentences about unreadable parts."""
     tests: list[ScopedTest] = []
     warnings: list[str] = []
     listed = [path for path in paths if path.startswith(f"{recipes.FOLDER}/") and path.endswith((".yaml", ".yml"))]
@@ -184,56 +185,20 @@ def collect(
         of_recipe, problems = scoped_tests(path, text or "")
         tests += of_recipe
         warnings += problems
-    used = {test.golden for test in tests}
-    for name in new:
-        if name.replace("_2nd.json", ".json") not in used:
-            warnings.append(f"No recipe uses {name}: CI will not compare anything with it.")
-    old = {name: texts[f"{FOLDER}/{name}"] for name in new}
-    coverage = _coverage(source, collection, known, tests)
-    undecided = undecided_jobs(ci_run, collection.files, verdicts, new, on_branch)
-    return GoldenComparison(
-        ci_run, collection, old, new, verdicts, history, coverage, undecided, tuple(warnings), covers, unconfirmed
+    return tests, warnings
+
+
+def _rejected(ci_run: ChosenRun, new: Mapping[str, str]) -> frozenset[str]:
+    """Return the measured files that fail CI's comparison with those in the tested commit."""
+    checkout = ci_run.branch.checkout
+    tested = ci_run.tested if checkout.has(ci_run.tested) else ci_run.branch.start
+    paths = [f"{FOLDER}/{name}" for name in new]
+    texts = checkout.read([*paths, *dict.fromkeys(map(config_path, paths))], tested)
+    return frozenset(
+        name
+        for name, path in zip(new, paths, strict=True)
+        if examine(name, texts[path], new[name], texts[config_path(path)]).ci
     )
-
-
-def _with_configs(names: Iterable[str]) -> list[str]:
-    """Return the paths of golden files, and of the configurations for comparing them."""
-    paths = [f"{FOLDER}/{name}" for name in names]
-    return list(dict.fromkeys([*paths, *map(config_path, paths)]))
-
-
-def _judge_since_fork(
-    branch: BumpBranch, texts: Mapping[str, str | None], new: Mapping[str, str], history: GoldenHistory,
-    attempts: Mapping[tuple[str, str], Sequence[float]], runners: Mapping[str, str], *, lint: bool,
-) -> Verdicts:  # fmt: skip
-    """Judge the values against the branch, and by their accumulated drift since the branch was created."""
-    elsewhere = golden_refreshes.measured_elsewhere(branch, branch.start, runners)
-    verdicts = judge_all(golden_refreshes.examine_all(texts, new, lint=lint, elsewhere=elsewhere), history, attempts)
-    drifted = {file.file: new[file.file] for file in verdicts.judgements if file.verdict == "refresh"}
-    before = branch.checkout.read([f"{FOLDER}/{name}" for name in drifted], branch.fork)
-    if all(texts[path] == text for path, text in before.items()):
-        return verdicts
-    existing = {name: text for name, text in drifted.items() if before[f"{FOLDER}/{name}"] is not None}
-    unchanged = {name for name in existing if before[f"{FOLDER}/{name}"] == texts[f"{FOLDER}/{name}"]}
-    pooled = {key: values for key, values in attempts.items() if key[0] in unchanged}  # same old values
-    elsewhere = golden_refreshes.measured_elsewhere(branch, branch.fork, runners)
-    examined = golden_refreshes.examine_all({**texts, **before}, existing, lint=False, elsewhere=elsewhere)
-    totals = judge_all(examined, history, pooled)
-    stopped = {}
-    for total in totals.judgements:
-        if total.verdict == "ambiguous" and total.file not in unchanged:  # attempts cannot decide accumulated drift
-            total = replace(total, verdict="held back")
-        if total.verdict in ("held back", "ambiguous"):
-            stopped[total.file] = total
-    groups = {group.id: group for group in (*totals.groups, *verdicts.groups)}
-    judgements = tuple(stopped.get(file.file, file) for file in verdicts.judgements)
-    return replace(verdicts, judgements=judgements, groups=tuple(groups.values()))
-
-
-def require_known_files(branch: BumpBranch, accepted: str) -> None:
-    """Raise Refused for a malformed ``accepted``, and for files that are not on the branch."""
-    if acceptances := acceptance.parse(accepted, Redactor(os.environ)):
-        acceptance.require_known(acceptances, sorted(map(_short, _golden_paths(_list_paths(branch)))))
 
 
 def _list_paths(branch: BumpBranch) -> list[str]:
@@ -276,58 +241,26 @@ def _coverage(
     rows = []
     for row in coverage_of(map(_short, known), tests, set(map(_short, measured)), source.environment):
         if not row.covered and f"{FOLDER}/{row.file}" in unsure:
-            row = replace(row, reason="it ran on one of its platforms, but the run does not report which")
+            row = replace(
+                row, kind="platform", reason="it ran on one of its platforms, but the run does not report which"
+            )
         rows.append(row)
     return tuple(rows)
 
 
-def undecided_jobs(
-    ci_run: ChosenRun, files: Sequence[CollectedFile], verdicts: Verdicts, new: Mapping[str, str], on_branch: bool
-) -> tuple[str, ...]:
+def undecided_jobs(readings: GoldenReadings, judged: JudgedTable, *, on_branch: bool) -> tuple[str, ...]:
     """Return the failed jobs whose failure golden values do not explain.
 
     A job is explained if its values fail CI's comparison with those in the tested commit, and none is held back.
     """
-    checkout = ci_run.branch.checkout
     stopping = (*STOPPED, "refresh") if on_branch else STOPPED
-    stopped = {judgement.file for judgement in verdicts.judgements if judgement.verdict in stopping}
-    stopped |= verdicts.waiting.keys()
-    tested = ci_run.tested if checkout.has(ci_run.tested) else ci_run.branch.start
-    texts = checkout.read(_with_configs(new), tested)
-    drifted = {judgement.file for judgement in golden_refreshes.examine_all(texts, new, lint=False) if judgement.ci}
+    stopped = {file.file for file in judged.measured.judgements if file.verdict in stopping}
+    stopped |= judged.measured.waiting.keys()
     explained, unexplained = set(), set()
-    for file in files:
+    for file in readings.collection.files:
         if file.failed and _short(file.path) in stopped:
             unexplained.add((file.job, file.artifact))
-        elif file.failed and _short(file.path) in drifted:
+        elif file.failed and _short(file.path) in readings.rejected:
             explained.add((file.job, file.artifact))
     jobs = Counter(job for job, _ in explained - unexplained)
-    return tuple(sorted((Counter(ci_run.failed) - jobs).elements()))
-
-
-#: The command that refreshes a golden file not covered by the run, by the beginning of the reason.
-_COMMANDS = dict.fromkeys(
-    ("runs nightly", "runs weekly", "GitHub never runs"),
-    f"{notebooks.GOLDEN_VALUES} with -r source gitlab, once the internal pipeline for this commit has finished",
-) | {
-    "GB200": "have a maintainer comment /ok to test for the commit, then run this step again",
-    "quarantined": "none: fix the test and re-enable it first",
-    "no recipe": "none: no recipe runs it",
-    "it ran on one": "-p only_failing False",
-}
-
-
-def coverage_rows(coverage: Iterable[Coverage]) -> list[dict[str, object]]:
-    """Return the number of golden files covered, and those not covered by reason and scope, with what to do."""
-    files = list(coverage)
-    if not files:
-        return []
-    counts = Counter((file.reason, ", ".join(file.scopes), file.platform) for file in files if not file.covered)
-    covered = len(files) - counts.total()
-    rows: list[dict[str, object]] = [
-        {"golden files": covered, "scopes": "", "platform": "", "why": "covered", "next": ""}
-    ]
-    for (reason, scopes, platform), count in sorted(counts.items()):
-        command = next((text for start, text in _COMMANDS.items() if reason.startswith(start)), notebooks.BROKEN_TESTS)
-        rows.append({"golden files": count, "scopes": scopes, "platform": platform, "why": reason, "next": command})
-    return rows
+    return tuple(sorted((Counter(readings.ci_run.failed) - jobs).elements()))

@@ -1,6 +1,7 @@
-"""The decisions on golden values that only a person can make, with the contents of their cards."""
+"""The questions on golden values that only a person can answer, with the contents of their cards."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from runbook_lib.display import Picture
@@ -8,68 +9,77 @@ from runbook_lib.golden import decision_facts
 from runbook_lib.golden import plots as golden_plots
 from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.golden.form import Judgement
-from runbook_lib.golden.shifts import Group
 from runbook_lib.golden.summary import sentence
-from runbook_lib.records.step_record import StepRecord
+from runbook_lib.model import Question
 from runbook_lib.workflow import bisect_offer
-from runbook_lib.workflow.golden_comparison import GoldenComparison, parse_all
+from runbook_lib.workflow.golden_comparison import GoldenComparison
 
 #: Maximum number of plots per run; drawing one takes 0.2 s.
 _MOST_PLOTS = 20
 
 
-class _StoredPlots:
-    """The plots of a run's record, up to a number."""
+def questions(values: GoldenComparison) -> tuple[tuple[Question, ...], dict[str, Callable[[], str]]]:
+    """Return a question for each group and file that needs a person, and their plots by file name.
 
-    def __init__(self, step: StepRecord) -> None:
-        self._step, self._count = step, 0
-
-    def store(self, draw: Callable[[], Picture | None]) -> dict[str, object]:
-        """Draw and store a plot; return the fact that names it, or none without a record, room in it, or a plot."""
-        has_room = self._step.folder is not None and self._count < _MOST_PLOTS
-        picture = draw() if has_room else None
-        if picture is None:
-            return {}
-        self._count += 1
-        name = f"plot-{self._count}.svg"
-        self._step.store(name, picture.svg)
-        return {"plot": name}
+    Refused files cannot be accepted.
+    """
+    asked, plots = [], dict[str, Callable[[], str]]()
+    for question, draw in [*_of_groups(values), *_of_files(values)]:
+        if draw and len(plots) < _MOST_PLOTS:
+            name = f"plot-{len(plots) + 1}.svg"
+            plots[name] = partial(_svg, draw)
+            question = replace(question, facts={**question.facts, "plot": name})
+        asked.append(question)
+    return tuple(asked), plots
 
 
-def request(step: StepRecord, values: GoldenComparison, groups: Iterable[Group], stopped: Iterable[Judgement]) -> None:
-    """Record a decision for each group and file that needs a person; refused files cannot be accepted."""
-    plots = _StoredPlots(step)
-    for group in groups:
-        offer = _search(values, group.files[0], group.metric) if (group.ratio or 0) > 1 else ""
-        exceptions = ", ".join(values.verdicts.exceptions(group))
+def _svg(draw: Callable[[], Picture | None]) -> str:
+    picture = draw()
+    return picture.svg if picture else ""
+
+
+Asked = tuple[Question, Callable[[], Picture | None] | None]
+
+
+def _of_groups(values: GoldenComparison) -> Iterator[Asked]:
+    verdicts = values.judged.measured
+    for group in verdicts.groups:
+        if group.accepted:
+            continue
+        offer, command = _search(values, group.files[0], group.metric) if (group.ratio or 0) > 1 else ("", "")
+        exceptions = ", ".join(verdicts.exceptions(group))
         numbers = f"{group.sentence}; decided separately: {exceptions}" if exceptions else group.sentence
-        facts: dict[str, object] = {
-            "numbers": numbers,
-            "danger": values.verdicts.danger(group),
-            "files": list(group.files),
+        danger = verdicts.danger(group)
+        facts = {
+            "numbers": numbers, "danger": danger, "files": list(group.files), "search": command,
             "key": decision_facts.fingerprint(group.id, f"{group.ratio or 0:.2f}", len(group.files)),
-            "search": offer.partition(bisect_offer.PREFIX)[2],
-        }
-        facts |= plots.store(partial(golden_plots.shift, group, values.verdicts))
-        suggestion = "" if facts["danger"] else group.sentence
-        step.decide("accept", group.id, f"{numbers}. {offer}".rstrip(), suggestion, facts)
-    old, new = parse_all(values.old), parse_all(values.new)
-    for file in stopped:
+        }  # fmt: skip
+        suggestion = "" if danger else group.sentence
+        question = Question("accept", group.id, f"{numbers}. {offer}".rstrip(), suggestion, facts)
+        has_plot = golden_plots.has_shift(group, verdicts)
+        yield question, partial(golden_plots.shift, group, verdicts) if has_plot else None
+
+
+def _of_files(values: GoldenComparison) -> Iterator[Asked]:
+    table = values.readings.table
+    for file in values.judged.stopped:
         if file.verdict == "refused":
             continue
         numbers = ""
-        key = decision_facts.fingerprint(values.old.get(file.file), values.new.get(file.file))
-        offer = _search(values, file.file, _worse_metric(file))
-        command = offer.partition(bisect_offer.PREFIX)[2]
-        facts = {"danger": file.danger, "test": test_of(file.file), "key": key, "search": command}
+        key = decision_facts.fingerprint(table.branch.get(file.file), table.measured.get(file.file))
+        offer, command = _search(values, file.file, _worse_metric(file))
         why = f"{sentence(file)}. {offer}" if offer else sentence(file)
-        facts["judged"] = sentence(file) if command else why
-        if file.file in old and file.file in new:
-            both = old[file.file], new[file.file]
+        draw: Callable[[], Picture | None] | None = None
+        if file.file in values.old and file.file in values.new:
+            both = values.old[file.file], values.new[file.file]
             numbers = decision_facts.numbers(file, *both)
-            facts |= plots.store(partial(decision_facts.plot, file, values.verdicts, *both))
-        facts["numbers"] = numbers
-        step.decide("accept", file.file, why, "" if file.danger else numbers, facts)
+            if decision_facts.plotted_metric(file, *both):
+                draw = partial(decision_facts.plot, file, values.judged.measured, *both)
+        facts = {
+            "danger": file.danger, "test": test_of(file.file), "key": key, "search": command,
+            "judged": sentence(file) if command else why, "numbers": numbers,
+        }  # fmt: skip
+        yield Question("accept", file.file, why, "" if file.danger else numbers, facts), draw
 
 
 def test_of(file: str) -> str:
@@ -87,11 +97,13 @@ def _worse_metric(file: Judgement) -> str:
     return max(worse, key=lambda reason: reason.weight).metric if worse and not file.danger else ""
 
 
-def _search(values: GoldenComparison, file: str, metric: str) -> str:
-    """Return bisect-image's result for a file's test, else the command for a search; empty for a loss."""
+def _search(values: GoldenComparison, file: str, metric: str) -> tuple[str, str]:
+    """Return the result of an earlier search for a test, or the offer of one with its command; empty for a loss."""
     test = test_of(file)
     if not test or not metric or "loss" in metric:
-        return ""
-    run = values.ci_run
-    result = bisect_offer.result_of(run.pull_request.records, test)
-    return result or bisect_offer.offer(run.branch, test, f"{metric} lower")
+        return "", ""
+    readings = values.readings
+    if result := readings.searches.results.get(test):
+        return result, ""
+    command = readings.searches.offer(readings.ci_run.bump, test, f"{metric} lower")
+    return (f"{bisect_offer.PREFIX}{command}", command) if command else ("", "")

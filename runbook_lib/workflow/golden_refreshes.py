@@ -1,80 +1,95 @@
-"""The golden values that a bump's branch refreshes, and those that a person has accepted."""
+"""What the records of a bump know about refreshes of golden values: runners, acceptances, attempts, and the image."""
 
 import contextlib
+import hashlib
 import math
-import re
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from runbook_lib.golden import acceptance, history
 from runbook_lib.golden.acceptance import Acceptance
-from runbook_lib.golden.diff import LINT
-from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
-from runbook_lib.golden.form import STOPPED, Judgement, examine
-from runbook_lib.golden.judge import Verdicts, judge_all, without_times
-from runbook_lib.records import attachments
+from runbook_lib.golden.judge import Verdicts
+from runbook_lib.records import archive, attachments
 from runbook_lib.records.chain import recorded_inputs
-from runbook_lib.text.edits import Edit
-from runbook_lib.workflow import branch_history
-from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.run_choice import ChosenRun
 
-#: The line in a commit message after which accepted files and groups are listed.
-ACCEPTED = "Accepted although held back:"
-_NO_VERDICTS = Verdicts()
-#: The end of the line in a commit message that names the runners.
-_RUNNERS = re.compile(r", runners ([^\n]{1,500})\.$", re.MULTILINE)
-_NO_RUNNERS: Mapping[str, str] = {}
+
+def digest_of(text: str | None) -> str:
+    """Return the digest by which a record names a golden file's contents."""
+    return hashlib.sha256((text or "").encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def examine_all(
-    texts: Mapping[str, str | None], new: Mapping[str, str | None], *, lint: bool, elsewhere: Collection[str] = ()
-) -> list[Judgement]:
-    """Examine golden files, by name, against the old ones and the configurations in ``texts``, by path.
+@dataclass(frozen=True)
+class RecordedRefreshes:
+    """The refreshes in the archive: ``runners`` by (file, digest), and the acceptances of files and of groups.
 
-    Times are not compared for the paths in ``elsewhere``, which were measured on other runners.
+    An acceptance of a file holds for exactly the contents with the digest, that of a group up to its shift.  What no
+    record names is unknown.
     """
-    judgements = []
-    for name, text in new.items():
-        path = f"{FOLDER}/{name}"
-        judgement = examine(name, texts[path], text, texts[config_path(path)], lint=lint)
-        judgements.append(without_times(judgement) if path in elsewhere else judgement)
-    return judgements
+
+    runners: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    files: Mapping[tuple[str, str], Acceptance] = field(default_factory=dict)
+    groups: tuple[Acceptance, ...] = ()
+
+    def runner(self, file: str, text: str | None) -> str:
+        """Return the runners that measured a version of a file; empty if unknown."""
+        return self.runners.get((file, digest_of(text)), "")
+
+    def accepted(self, texts: Mapping[str, str | None]) -> tuple[Acceptance, ...]:
+        """Return the acceptances of exactly these contents, and those of groups."""
+        found = (self.files.get((file, digest_of(text))) for file, text in texts.items())
+        return (*filter(None, found), *self.groups)
 
 
-def changed_since_fork(
-    branch: BumpBranch, records: Path | None, past: history.GoldenHistory, new: Verdicts = _NO_VERDICTS,
-    edits: tuple[Edit, ...] = (), runners: Mapping[str, str] = _NO_RUNNERS,
-) -> Verdicts:  # fmt: skip
-    """Judge the golden files that the branch, including ``edits``, has changed since it diverged from its base.
-
-    A run's verdicts ``new`` replace these for files that they stop or leave to a group.  ``records`` is the bump's
-    folder in the archive, ``runners`` maps paths to the runners that measured the values in ``edits``.
-    """
-    checkout, fork = branch.checkout, branch.fork
-    listed = checkout.git("diff", "--name-only", "--no-renames", "-z", fork, branch.start, "--", FOLDER).split("\0")
-    after = {edit.path: edit.after for edit in edits}
-    paths = sorted({path for path in listed if GoldenFileName.of_path(path)} | after.keys())
-    old, current = checkout.read(paths, fork), branch.texts([*paths, *map(config_path, paths), LINT])
-    acceptances = list(accepted_earlier(branch, records))
-    for file in new.judgements:
-        if file.accepted:
-            acceptances.append(Acceptance(file.file, file.file, file.accepted_metrics, file.accepted))
-    refreshed = "; ".join(_RUNNERS.findall("\n".join(_own_messages(branch, records))))
-    elsewhere = measured_elsewhere(branch, branch.fork, dict.fromkeys(paths, refreshed) | dict(runners))
-    written_texts = {path.removeprefix(f"{FOLDER}/"): after.get(path, current[path]) for path in paths}
-    examined = examine_all({**current, **old}, written_texts, lint=current[LINT] is not None, elsewhere=elsewhere)
-    written = acceptance.apply_all(judge_all(examined, past), acceptances, committed=True)
-    stopped = {file.file: file for file in new.judgements if file.verdict in STOPPED or file.file in new.waiting}
-    judgements = [stopped.pop(file.file, file) for file in written.judgements]
-    groups = {group.id: group for group in (*written.groups, *new.groups)}
-    return replace(written, judgements=(*judgements, *stopped.values()), groups=tuple(groups.values()))
+def evidence_of(
+    texts: Mapping[str, str], runners: Mapping[str, str], files: Iterable[Acceptance], groups: Iterable[Acceptance]
+) -> dict[str, object]:
+    """Return what the record of a refresh keeps: who measured each file, and what a person accepted."""
+    accepted = {each.name: each for each in files}
+    rows: list[dict[str, object]] = []
+    for file, text in texts.items():
+        row: dict[str, object] = {"file": file, "values": digest_of(text), "runner": runners.get(file, "")}
+        if file in accepted:
+            row |= {"accepted": accepted[file].reason, "metrics": list(accepted[file].metrics)}
+        rows.append(row)
+    shifts = [{"group": each.name, "ratio": each.ratio, "accepted": each.reason} for each in groups]
+    return {"files": rows, "groups": shifts}
 
 
-def read_history(branch: BumpBranch) -> history.GoldenHistory:
-    """Read the history of the golden files up to the commit where the branch diverged from its base."""
-    return history.read(branch.checkout, branch.fork, history.default_cache())
+def read_refreshes(records: Path | None) -> RecordedRefreshes:
+    """Read the refreshes of a bump from its folder in the archive, and the runners of other bumps from theirs."""
+    runners: dict[tuple[str, str], str] = {}
+    files: dict[tuple[str, str], Acceptance] = {}
+    groups: dict[str, Acceptance] = {}
+    for folder in sorted(records.parent.iterdir()) if records and records.is_dir() else ():
+        if not folder.is_dir() or folder.is_symlink():
+            continue
+        for evidence in _refreshes(folder):
+            for row in _rows(evidence, "files"):
+                key = str(row.get("file")), str(row.get("values"))
+                if row.get("runner"):
+                    runners[key] = str(row["runner"])
+                if folder == records and row.get("accepted"):
+                    files[key] = Acceptance(key[0], key[0], tuple(map(str, row["metrics"])), str(row["accepted"]))
+            for row in _rows(evidence, "groups") if folder == records else ():
+                name, ratio = str(row["group"]), row["ratio"]
+                groups[name] = Acceptance(name, name, (), str(row["accepted"]), None if ratio is None else float(ratio))
+    return RecordedRefreshes(runners, files, tuple(groups.values()))
+
+
+def _refreshes(folder: Path) -> Iterable[Mapping[str, Any]]:
+    """Return the evidence of a bump's refreshes, oldest first."""
+    for run in archive.read_records(folder).readable:
+        entries = (run.get("inputs") or {}).get("planned_commits")
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and isinstance(entry.get("evidence"), dict):
+                yield entry["evidence"]
+
+
+def _rows(evidence: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]:
+    rows = evidence.get(name)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def attempt_rows(verdicts: Verdicts, run: ChosenRun) -> list[dict[str, object]]:
@@ -103,50 +118,3 @@ def read_attempts(run: ChosenRun) -> dict[tuple[str, str], list[float]]:
 def image_digest(records: Path | None) -> str:
     """Return the digest of the bump's image from the newest record that has it; empty if none does."""
     return next((str(inputs["digest"]) for inputs in recorded_inputs(records) if inputs.get("digest")), "")
-
-
-def accepted_earlier(branch: BumpBranch, records: Path | None) -> tuple[Acceptance, ...]:
-    """Return the files and groups that earlier refreshes of this bump accepted, with reasons, from commit messages.
-
-    Only commits that the runbook made or a person confirmed count: anybody could write such a message.
-    """
-    acceptances: dict[str, Acceptance] = {}
-    for message in _own_messages(branch, records):
-        listed = message.partition(ACCEPTED)[2]
-        for match in re.finditer(r"^- (\S+\.json(?: \[[^\]]+\])?): (.+)$", listed, re.MULTILINE):
-            acceptances[match[1]] = Acceptance.of(match[1], match[2])
-        for match in re.finditer(r"^- (\S+) ×([0-9]{1,9}\.[0-9]{2}): (.+)$", listed, re.MULTILINE):
-            acceptances[match[1]] = Acceptance(match[1], match[1], (), match[3], float(match[2]))
-    return tuple(acceptances.values())
-
-
-def _own_messages(branch: BumpBranch, records: Path | None) -> list[str]:
-    """Return the messages of the branch's refreshes that the runbook wrote or a person confirmed."""
-    review = branch_history.review(branch, branch.start, records)
-    ids = [commit.id for commit in review.commits if commit.id in review.trusted_messages]
-    if not ids:
-        return []
-    messages = branch.checkout.git("log", "-z", "--no-walk=unsorted", "--format=%B", *ids, "--").split("\0")
-    return [message for message in messages if message.startswith(branch.bump.refresh_title)]
-
-
-def measured_elsewhere(branch: BumpBranch, revision: str, runners: Mapping[str, str]) -> set[str]:
-    """Return the files known to come from different runners than their versions at a revision.
-
-    ``runners`` are those of the new values, by path; those of the old values are in the last commit's message.
-    """
-    known = {path for path, names in runners.items() if names}
-    if not known:
-        return set()
-    log = branch.checkout.git(
-        "log", "--first-parent", "-m", "--name-only", "-z", "--format=%x01%B%x02", revision, "--", *sorted(known)
-    )
-    elsewhere = set()
-    for entry in log.split("\1")[1:]:
-        message, _, paths = entry.partition("\2")
-        before = set("; ".join(_RUNNERS.findall(message)).split("; ")) - {"", "unknown"}
-        for path in known.intersection(paths.strip("\n\0").split("\0")):
-            known.remove(path)
-            if before and before.isdisjoint(runners[path].split("; ")):
-                elsewhere.add(path)
-    return elsewhere

@@ -9,17 +9,14 @@ from typing import Any
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
-from runbook_lib.checks import Check, Evidence
+from runbook_lib.checks import Check, Evidence, Waits
 from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull, WorkflowRun
-from runbook_lib.errors import RunbookError
 from runbook_lib.model import Condition, Effect, Outcome, Plan, Round
-from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.lists import capitalized
-from runbook_lib.text.sections import compose_body
 from runbook_lib.workflow import branch_history, bump_branch, ci_run
-from runbook_lib.workflow.bump_pull import Section, is_mine, marked
+from runbook_lib.workflow.bump_pull import is_mine
 from runbook_lib.workflow.pull_request import PullRequestState, read_state
 from runbook_lib.world.conditions.commits import BranchTip, Pushed
 from runbook_lib.world.conditions.pulls import Authorized, PullKey
@@ -131,7 +128,8 @@ class NoRun:
         if not running:
             return Check(name, "passed", "None is.")
         waiting = f"waiting for CI run {running[0].id} to finish: a push would cancel it and lose its golden values"
-        return Check(name, "waiting", waiting, f"Run again then, or add allow={_RUNNING}: {running[0].url}")
+        action = f"Run again then, or add allow={_RUNNING}: {running[0].url}"
+        return Check(name, "waiting", waiting, action, waits=Waits(waiting, for_ci=True))
 
     def make_true(self, world: World) -> Sequence[Effect]:
         """Change nothing: the run ends by itself."""
@@ -158,18 +156,3 @@ def actions_after_ci(bump: Bump, rounds: int) -> tuple[dict[str, Any], ...]:
         "responses to that run together, which starts the next run"
     )
     return ({"sentence": local, "publish": False}, {"sentence": public, "publish": True})
-
-
-def update_body(step: StepRecord, state: PullRequestState, text: str, section: Section) -> None:
-    """Update a section of the pull request's description, or warn if that fails."""
-    bump, github, pull = state.bump, state.github, state.pull
-    if not bump.publish or pull is None or github is None or not is_mine(pull, state.head_name):
-        return
-    try:
-        before = github.pull(pull.number).body
-        body = github.public(compose_body(before, marked(text, bump, section), section))
-        if body != before:
-            github.update_pull(pull.number, body)
-            step.effect("pull request", f"#{pull.number} text", before, body, url=pull.url)
-    except RunbookError as error:  # the work is done; the next run updates the description
-        step.warn(str(error))

@@ -14,7 +14,7 @@ from runbook_lib.clients.github.models import Pull
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
-from runbook_lib.golden.form import STOPPED
+from runbook_lib.golden.ci_runs import failed
 from runbook_lib.model import Outcome
 from runbook_lib.records import cards
 from runbook_lib.records.requirements import Kind, Requirement, name_of
@@ -24,12 +24,11 @@ from runbook_lib.runner.execute import StepResult
 from runbook_lib.runner.sequence import ROUNDS, conclude
 from runbook_lib.text.decisions import entries
 from runbook_lib.text.redact import Redactor
-from runbook_lib.triage.failed_jobs import failed
 from runbook_lib.workflow import (
     branch_history,
-    ci_run,
+    ci_progress,
     ci_triggers,
-    golden_refreshes,
+    golden_comparison,
     lts_validation,
     push_round,
     quarantines,
@@ -139,7 +138,7 @@ def _met(kind: Kind, ok: bool, evidence: str, action: str = "", *, decisions: tu
 
 
 def _check_ci(state: PullRequestState, github: GitHub, pull: Pull) -> Iterator[Requirement]:
-    status = ci_run.progress(state, pull, github)
+    status = ci_progress.progress(state, pull, github)
     authors = ", ".join(comment.author for comment in commands(state.comments, pull.head_sha))
     if not authors and status.run:
         authors = "copy-pr-bot"
@@ -179,8 +178,8 @@ def _check_pins(branch: BumpBranch, pull: Pull) -> Requirement:
 
 
 def _check_values(branch: BumpBranch, records: Path | None) -> Requirement:
-    verdicts = golden_refreshes.changed_since_fork(branch, records, golden_refreshes.read_history(branch))
-    files = [judgement.file for judgement in verdicts.judgements if judgement.verdict in STOPPED]
+    judged = golden_comparison.judge_branch(branch, records)
+    verdicts, files = judged.changed, [file.file for file in judged.stopped]
     # A group's files may have been committed by hand: a person must decide on the group anyway.
     files += [group.id for group in verdicts.groups if not group.accepted]
     action = f"{notebooks.GOLDEN_VALUES} with accept"

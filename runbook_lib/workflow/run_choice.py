@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import Bump
+from runbook_lib.checks import Waits
 from runbook_lib.clients.github.ci_status import branch_of, labels_at
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.gitlab.client import GitLab
@@ -15,10 +16,9 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.file_names import GoldenFileName
-from runbook_lib.records.step_record import StepRecord
+from runbook_lib.model import Outcome
 from runbook_lib.text.lists import capitalized
-from runbook_lib.triage import failed_jobs
-from runbook_lib.workflow import ci_run
+from runbook_lib.workflow import ci_progress
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.pull_request import PullRequestState
 
@@ -27,10 +27,10 @@ _PIPELINE = re.compile(r"https?://(?:(?!/pipelines/[0-9])\S)++/pipelines/([0-9]{
 
 @dataclass(frozen=True)
 class ChosenRun:
-    """The run to use.  ``problem`` is the reason why there is none (yet), ``next`` what to do about it.
+    """The run to use.  ``problem`` is the reason why there is none, ``next`` what to do about it.
 
-    ``tested`` is the commit it tested, ``failed`` are the names of its failed jobs; ``older`` is a sentence if it
-    tested a commit before the head, and ``named`` is true if a person named the run.
+    ``waits``: there will be one later; None otherwise.  ``tested`` is the commit it tested, ``failed`` are the names of
+    its failed jobs; ``older`` is a sentence if it tested a commit before the head, ``named``: a person named the run.
     """
 
     pull_request: PullRequestState
@@ -44,6 +44,7 @@ class ChosenRun:
     older: str = ""
     named: bool = False
     attempt: int = 1
+    waits: Waits | None = None
 
     @property
     def branch(self) -> BumpBranch:
@@ -64,24 +65,11 @@ class ChosenRun:
         run = f"{self.source.name} {self.url}".strip()
         return display.mapping({"run": run, "functional tests": tests, "usable": self.source.unusable or "yes"})
 
-    def record_inputs(self, step: StepRecord) -> None:
-        """Record the run and the commits that a step compares."""
-        if self.source is not None:
-            step.add_inputs(run=self.source.name, base_commit=self.branch.base_commit, plan_from=self.branch.start)
-            step.link("GitLab pipeline" if self.source.gitlab else "CI run", self.url)
-
-    def conclude_without_run(self, step: StepRecord, nothing: str) -> bool:
-        """Record the outcome of a step that has no run or does not apply; return whether that is the case."""
-        bump = self.bump
-        if bump.tag and (reason := bump.repository.inapplicable(step.name)):
-            step.done(reason)
-        elif self.source is not None:
-            return False
-        elif bump.tag and bump.apply and self.problem.startswith("waiting"):
-            step.waiting(self.problem, self.next)
-        else:
-            step.done(f"{nothing}: {self.problem.rstrip('.')}.", self.next)
-        return True
+    def without_run(self, nothing: str) -> tuple[Outcome, Outcome | None]:
+        """Return how a step ends that has no run, and for what it waits, if there will be one."""
+        done = Outcome(f"{nothing}: {self.problem.rstrip('.')}.", self.next)
+        is_awaited = self.bump.tag and self.waits
+        return done, Outcome(self.problem, self.next, self.waits or Waits()) if is_awaited else None
 
 
 def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "github") -> ChosenRun:
@@ -107,13 +95,15 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
         return _of_gitlab(state, run_id)
     if github is None or pull is None:
         reason = state.problem or f"no pull request is open for {bump.branch}"
-        return ChosenRun(state, problem=f"waiting for the pull request: {reason}", next="03-open-pr, with publish")
+        problem = f"waiting for the pull request: {reason}"
+        return ChosenRun(state, problem=problem, next="03-open-pr, with publish", waits=Waits(problem))
     if run_id:
         return _of_github(state, github, _number(run_id, github.repository), named=True)
-    status = ci_run.progress(state, pull, github)
+    status = ci_progress.progress(state, pull, github)
     if status.run is None or status.state not in ("passed", "failed"):
         url = status.run.url if status.run else ""
-        return ChosenRun(state, problem=status.sentence.rstrip("."), next=status.next, url=url)
+        waits = Waits(status.sentence, for_ci=not status.is_over)
+        return ChosenRun(state, problem=status.text.rstrip("."), next=status.next, url=url, waits=waits)
     if status.state == "passed" and os.environ.get("GITLAB_URL"):
         # GitHub's scopes are green: next are the scopes that it never runs.
         mirrored = _of_gitlab(state, "")
@@ -138,9 +128,10 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
     if source == "gitlab":
         run = _of_gitlab(state, run_id)
     elif state.github is None:
-        return ChosenRun(state, problem="waiting for a GitHub token, without which no run can be read")
+        problem = "waiting for a GitHub token, without which no run can be read"
+        return ChosenRun(state, problem=problem, waits=Waits(problem))
     else:
-        run_id = str(failed_jobs.find_run(state.github, run_id, bump.repository.ci.workflow).run.id)
+        run_id = str(ci_runs.find_run(state.github, run_id, bump.repository.ci.workflow).run.id)
         run = _of_github(state, state.github, int(run_id), named=True)
     if run.source is None or run.tested == tip:
         return replace(run, older="")
@@ -160,7 +151,7 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
 
 def _number(run_id: str, repository: str) -> int:
     text = run_id.strip()
-    if (match := failed_jobs.ADDRESS.fullmatch(text)) and match["run"]:
+    if (match := ci_runs.ADDRESS.fullmatch(text)) and match["run"]:
         if match["repository"].lower() != repository.lower():
             raise Refused(f"{text} is a run in {match['repository']}, but the bump is in {repository}.")
         text = match["run"]
@@ -183,7 +174,7 @@ def _of_github(state: PullRequestState, github: GitHub, run_id: int, *, named: b
         older=not bump.tag or "older-run" in bump.allow,
     )  # fmt: skip
     older = "" if run.head_sha == head else f"{source.name} tested {run.head_sha[:10]}."
-    failed = tuple(sorted(job.name for job in failed_jobs.failed(github.jobs(run_id))))
+    failed = tuple(sorted(job.name for job in ci_runs.failed(github.jobs(run_id))))
     return ChosenRun(
         state, source, url=run.url, number=run_id, tested=run.head_sha, failed=failed, older=older, named=named,
         attempt=run.attempt,
@@ -199,17 +190,18 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
         )
     if state.pull is None and branch.tip is None:
         problem = f"waiting for branch {bump.branch}: it does not exist yet"
-        return ChosenRun(state, problem=problem, next=notebooks.OPEN_PR)
+        return ChosenRun(state, problem=problem, next=notebooks.OPEN_PR, waits=Waits(problem))
     head = state.pull.head_sha if state.pull else branch.start
     gitlab = GitLab()
     pipeline = gitlab.pipeline(int(run_id)) if run_id else next(iter(gitlab.pipelines(head)), None)
     if pipeline is None:
         problem = f"waiting for a pipeline for {head[:10]} on GitLab: it has none"
         action = "Start one there with tools/trigger_internal_ci.py (--dry-run first), then run again."
-        return ChosenRun(state, problem=problem, next=action)
+        return ChosenRun(state, problem=problem, next=action, waits=Waits(problem))
     if pipeline.status in UNDER_WAY:
         problem = f"waiting for pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
-        return ChosenRun(state, problem=problem, next=f"Run again when it has ended: {pipeline.url}", url=pipeline.url)
+        action = f"Run again when it has ended: {pipeline.url}"
+        return ChosenRun(state, problem=problem, next=action, url=pipeline.url, waits=Waits(problem, for_ci=True))
     source = ci_runs.of_gitlab(
         gitlab, pipeline.id, image_type=bump.image_type, head=head, older=not bump.tag or "older-run" in bump.allow
     )

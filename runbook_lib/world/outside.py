@@ -1,7 +1,7 @@
 """The outside of one run: the repository, the forge, and the journal of what is about to change."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,8 +19,13 @@ class Journal(Protocol):
     def parent(self) -> str | None:
         """The ID of the run that this one is a step of; None for a run that a person started."""
 
-    def planned_commit(self, parent: str, changes: str, kind: str) -> None:
-        """Note a commit on ``parent`` with changes that have this fingerprint, before a branch has it."""
+    def planned_commit(
+        self, parent: str, changes: str, kind: str, evidence: Mapping[str, object] | None = None
+    ) -> None:
+        """Note a commit on ``parent`` with changes that have this fingerprint, before a branch has it.
+
+        ``evidence`` is what later runs need to know about it.
+        """
 
     def progress(self, done: int, total: int) -> None:
         """Note how many of CI's jobs have ended, for whoever watches the run."""

@@ -7,7 +7,7 @@ import pytest
 from bumping import World, world_after_ci
 
 from runbook_lib.cli.__main__ import main
-from runbook_lib.triage import failed_jobs
+from runbook_lib.golden import ci_runs
 
 pytestmark = pytest.mark.slow
 
@@ -25,8 +25,8 @@ def test_the_causes_of_a_run_a_job_and_a_pull_request(
     monkeypatch.setenv("GITHUB_TOKEN", "practice-token")
     monkeypatch.setenv("GITHUB_API_URL", at.forge.url)
     github = at.github()
-    run = failed_jobs.find_run(github, "#10").run
-    failed = failed_jobs.failed(github.jobs(run.id))
+    run = ci_runs.find_run(github, "#10").run
+    failed = ci_runs.failed(github.jobs(run.id))
 
     def why(place: str) -> tuple[int, dict[str, object]]:
         capsys.readouterr()

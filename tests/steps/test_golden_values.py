@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +17,23 @@ from bisect_world import read_offer
 from bumping import BRANCH, REPOSITORY, World, bump_to, git, world
 from stores import packed
 
+from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.git.checkout import Checkout
+from runbook_lib.git.commit_changes import fingerprint
 from runbook_lib.golden import noise, shifts
 from runbook_lib.golden.file_names import FOLDER
-from runbook_lib.model import Round
+from runbook_lib.model import Plan, Round
 from runbook_lib.practice.ci import evidence, measure
-from runbook_lib.records.step_record import StepRecord
 from runbook_lib.steps import golden_values
-from runbook_lib.steps.golden_values import RefreshPlan
+from runbook_lib.steps.golden_values import GoldenFacts, GoldenStep
 from runbook_lib.steps.run_ci import RunCi
+from runbook_lib.text.edits import Edit
 from runbook_lib.workflow import (
     bump_branch,
-    golden_comparison,
     golden_refreshes,
-    pull_request,
     push_round,
     readiness,
-    run_choice,
 )
 from runbook_lib.workflow.golden_comparison import GoldenComparison
 
@@ -47,30 +46,54 @@ DRIFTED = [
 TITLE = "test: refresh golden values for 26.04-py3"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ran:
-    step: StepRecord
-    found: GoldenComparison
-    plan: RefreshPlan
+    """A run of step 5: what it read and planned."""
+
+    step: GoldenStep
+    facts: GoldenFacts | None = None
+    planned: Plan[Any] | None = None
+
+    def look(self, world: Any, bump: Bump) -> GoldenFacts:
+        self.facts = self.step.look(world, bump)
+        return self.facts
+
+    def plan(self, facts: GoldenFacts, bump: Bump) -> Plan[Any]:
+        self.planned = self.step.plan(facts, bump)
+        return self.planned
+
+    @cached_property
+    def values(self) -> GoldenComparison:
+        assert self.facts
+        return self.facts.readings.judge(self.facts.acceptances)
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        return self.values.judged.edits
+
+    @property
+    def waiting(self) -> set[str]:
+        """The groups that nobody has accepted."""
+        return {group.id for group in self.values.judged.measured.groups if not group.accepted}
+
+    @cached_property
+    def shown(self) -> str:
+        assert self.planned
+        return "\n".join(view._repr_mimebundle_()["text/plain"] for view in self.planned.shown)
 
 
 def step05(
     at: World, *, mode: str = "publish", allow: str = "", token: str = "practice-token", let_go: bool = False,
-    only_failing: bool = True, accept: str = "", tag: str = "26.04-py3", **asked: str,
+    tag: str = "26.04-py3", **asked: Any,
 ) -> Ran:  # fmt: skip
     """Step 5, as its notebook runs it; ``let_go`` authorizes CI first."""
-    bump = bump_to(tag, mode=mode, allow=allow)
     if let_go:
-        at.run(RunCi(), token=token)
-    run = at.context(bump, token)
-    step = run.record
-    state = pull_request.read_state(bump_branch.find(at.checkout, bump), at.github(token), records=step.records)
-    found = golden_comparison.collect(run_choice.choose_run(state, **asked), only_failing=only_failing, accepted=accept)
-    plan = golden_values.plan(found)
-    run.world.round = golden_values.carry_out(step, plan)
-    golden_values.verify(step, plan)
+        at.run(RunCi(), token=token, allow=allow)
+    ran = Ran(GoldenStep(**asked))
+    run = at.context(bump_to(tag, mode=mode, allow=allow), token)
+    run.step(ran)
     run.step(push_round)
-    return Ran(step, found, plan)
+    return ran
 
 
 @contextmanager
@@ -123,11 +146,12 @@ def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
     ran = step05(at, mode="preview", token="contributor-token")  # reading needs no rights
     assert (at.state(), at.effects()) == (before, [])
     assert "failed" not in at.checks().values()
-    assert at.outcome() == "Preview: would refresh 4 golden files, and hold back 1."
-    shown = ran.found.show().text + ran.plan.show().text + ran.found.covered().text
-    assert all(name in shown for name in [*DRIFTED, REGRESSION, TITLE, "runs nightly, in GitLab only"])
-    assert "lm loss of hybrid" in ran.found.worst().text
-    assert list(ran.found.frame().columns)[:4] == ["file", "metric", "n_steps", "avg_rel_diff"]
+    assert at.outcome().startswith(f"Preview: would commit 4 files on branch {BRANCH}: '{TITLE}'; update our part")
+    assert "; waiting for a person: 1 golden file is held back (" in at.outcome()
+    assert all(name in ran.shown for name in [*DRIFTED, REGRESSION, TITLE, "runs nightly, in GitLab only"])
+    assert "lm loss of hybrid" in ran.shown
+    assert ran.planned
+    assert list(ran.planned.evidence.tables["golden values"][0])[:4] == ["file", "metric", "n_steps", "avg_rel_diff"]
 
 
 # -- refresh, held back, accepted --------------------------------------------------------------------------------
@@ -138,14 +162,17 @@ def test_drift_is_refreshed_and_a_regression_held_back(at: World) -> None:
     ran = step05(at, mode="apply")
     assert changed(at) == [f"{FOLDER}/{name}" for name in DRIFTED]
     for name in DRIFTED:
-        assert git(at.checkout.path, "show", f"HEAD:{FOLDER}/{name}") == ran.found.new[name].rstrip("\n")
+        assert git(at.checkout.path, "show", f"HEAD:{FOLDER}/{name}") == ran.values.readings.table.measured[
+            name
+        ].rstrip("\n")
     message = git(at.checkout.path, "log", "-1", "--format=%B")
     assert message.startswith(f"{TITLE}\n")
     assert "Signed-off-by: " in message
     assert re.search(r"^Commit [0-9a-f]{40}, image \S*26\.04-py3.*, runners .+\.$", message, re.MULTILINE)
-    assert {row["file"] for row in ran.plan.provenance()} == {f"{FOLDER}/{name}" for name in DRIFTED}
-    assert all(row["runner"] and row["job"] and row["commit"] == base for row in ran.plan.provenance())
-    assert at.outcome().startswith("waiting for a person: 1 golden file is held back (")
+    rows = golden_values.provenance(ran.values)
+    assert len(rows) == 4
+    assert all(row["runner"] and row["job"] and row["commit"] == base for row in rows)
+    assert "waiting for a person: 1 golden file is held back (" in at.outcome()
     assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == base
     assert at.checks()["the branch has the run's values byte for byte"] == "passed"
 
@@ -156,13 +183,13 @@ def test_undecided_tests_block_the_push_and_a_second_run_does_nothing(at: World)
     decided = at.conditions()["decide each failed test of this run"]
     assert decided["state"] == "waits"
     assert decided["found"].startswith("waiting for 06-broken-tests: 4 failed tests of this run are undecided")
-    assert sorted(name.split("/")[0] for name in ran.found.undecided) == ["gpt", "hybrid", "mimo", "moe"]
+    assert sorted(name.split("/")[0] for name in ran.values.undecided) == ["gpt", "hybrid", "mimo", "moe"]
     assert "push" not in at.effects()
     before = at.state()
     ran = step05(at)
-    assert (at.state(), at.effects(), ran.plan.edits) == (before, [], ())
-    assert ran.found.undecided == step05(at, mode="preview").found.undecided
-    assert len(ran.found.undecided) == 4  # the refreshed ones stay explained
+    assert (at.state(), at.effects(), ran.edits) == (before, [], ())
+    assert ran.values.undecided == step05(at, mode="preview").values.undecided
+    assert len(ran.values.undecided) == 4  # the refreshed ones stay explained
     at.open_pr()  # nor does step 3 push them
     assert "push" not in at.effects()
     assert at.head() == there
@@ -191,18 +218,6 @@ def test_an_accepted_value_is_refreshed_and_the_reason_kept(at: World) -> None:
     assert at.effects() == []
 
 
-def test_an_invalid_acceptance_is_refused(at: World) -> None:
-    before = at.state()
-    for accept, says in (
-        ("gpt/nothing/golden_values_dev_dgx_h100.json: why", "gpt/nothing"),
-        (REGRESSION, "must have the form `file: reason`"),
-        (f"{REGRESSION}: a; {REGRESSION}: b", "twice"),
-    ):
-        with pytest.raises(Refused, match=says):
-            step05(at, accept=accept)
-    assert at.state() == before
-
-
 # -- one push a round --------------------------------------------------------------------------------------------
 
 
@@ -214,11 +229,11 @@ def test_a_round_is_pushed_once_and_tested(at: World) -> None:
     assert at.github().comments(at.github().pulls()[0].number)[-1].body == f"/ok to test {head}"
     at.now[0] += 1000
     again = step05(at)
-    assert {one.file for one in again.found.judged} == set()  # what was refreshed passes now
+    assert again.values.judged.measured.judgements == ()  # what was refreshed passes now
     assert at.effects() == ["pull request"]  # the text names the newest run
     assert at.github().pulls()[0].body.count("golden-values:begin") == 1
     # The run before is of an older commit.
-    old = ran.found.ci_run.url.rpartition("/")[2]
+    old = ran.values.readings.ci_run.url.rpartition("/")[2]
     with pytest.raises(Refused, match="allow=older-run"):
         step05(at, run_id=old)
     step05(at, run_id=old, allow="older-run", mode="apply")
@@ -231,6 +246,7 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
         git(at.checkout.path, "switch", "-q", BRANCH)
         step05(at, let_go=True)
         at.now[0] += 30
+        at.step(bump_to()).planned_commit(at.head(), fingerprint({}), "refresh")
         git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", TITLE)
         head = git(at.checkout.path, "rev-parse", "HEAD")[:10]
         for allow, starts in (("", "waiting for CI run"), ("push-while-running", f"{head} is pushed")):
@@ -247,6 +263,7 @@ def test_an_invalid_acceptance_is_refused_before_there_is_a_run(tmp_path: Path) 
         step05(at, mode="preview", accept=f"{REGRESSION}: diverges: right")
         for accept, says in (
             ("nonsense", "must have the form `file: reason`"),
+            (f"{REGRESSION}: a; {REGRESSION}: b", "twice"),
             (f"{REGRESSION.replace('hybrid_', 'hybird_')}: why", f"Did you mean {REGRESSION}"),
             ("gpt/gpt3_nothing: why", "not a golden file"),
         ):
@@ -256,42 +273,31 @@ def test_an_invalid_acceptance_is_refused_before_there_is_a_run(tmp_path: Path) 
 
 def test_a_divergence_stays_held_back_until_the_reason_names_it(at: World) -> None:
     ran = step05(at, mode="apply", accept=f"{REGRESSION}: right")
-    assert [judgement.file for judgement in ran.plan.stopped] == [REGRESSION]
-    assert [edit.path for edit in ran.plan.edits] == [f"{FOLDER}/{name}" for name in DRIFTED]  # these are not lost
+    assert [judgement.file for judgement in ran.values.judged.stopped] == [REGRESSION]
+    assert [edit.path for edit in ran.edits] == [f"{FOLDER}/{name}" for name in DRIFTED]  # these are not lost
     entry = f"{REGRESSION}: diverges: right"
     assert f"“{entry}”" in at.outcome()
-    assert entry in ran.found.show().text
-    assert step05(at, mode="apply", accept=entry).plan.stopped == ()
+    assert entry in ran.shown
+    assert step05(at, mode="apply", accept=entry).values.judged.stopped == ()
 
 
 def test_a_preview_announces_every_push(at: World) -> None:
-    commit = "in one commit on branch bump/main/dev-26.04-py3"
-    accepted = f"accept {REGRESSION}, a divergence (diverges: right)"
-    push = [f"push branch {BRANCH} to origin (after: decide each failed test of this run)"]
+    commit = f"on branch {BRANCH}: '{TITLE}'"
+    push = f"push branch {BRANCH} to origin (after: decide each failed test of this run)"
     for accept, planned in (
-        ("", [f"refresh 4 golden files {commit}"]),
+        ("", [f"commit 4 files {commit}"]),
         ("", []),  # what an earlier run committed and did not push
-        (f"{REGRESSION}: diverges: right", [accepted, f"refresh 1 golden file {commit}"]),
+        (f"{REGRESSION}: diverges: right", [f"commit 1 file {commit}"]),
     ):
         step05(at, mode="preview", accept=accept)
-        *_, authorize = at.said("planned")
-        assert [it["sentence"] for it in at.said("planned")] == [*planned, *push, authorize["sentence"]]
-        assert [it["publish"] for it in at.said("planned")] == [*[False] * len(planned), True, True]
-        assert authorize["sentence"].startswith("authorize CI for ")
+        said = [(it["sentence"], it["publish"]) for it in at.said("planned")]
+        assert [sentence for sentence, publish in said if not publish] == planned
+        assert [publish for _, publish in said[-2:]] == [True, True]
+        assert (said[-2][0], said[-1][0][:9]) == (push, "authorize")
         step05(at, mode="apply")
 
 
 # -- what is in the way ------------------------------------------------------------------------------------------
-
-
-def test_uncommitted_changes_to_golden_files_stay_out_of_the_commit(at: World) -> None:
-    golden = at.checkout.path / FOLDER / DRIFTED[0]
-    git(at.checkout.path, "switch", "-q", "main")
-    golden.write_text("{}")
-    ran = step05(at, mode="apply")
-    committed = git(at.checkout.path, "show", f"{BRANCH}:{FOLDER}/{DRIFTED[0]}")
-    assert committed.strip() == str(ran.found.new[DRIFTED[0]]).strip() != "{}"
-    assert golden.read_text() == "{}"
 
 
 def test_a_run_of_another_branch_is_refused(at: World) -> None:
@@ -329,10 +335,10 @@ def test_a_missing_file_fails_the_step_and_the_rest_is_refreshed(at: World, monk
     monkeypatch.setattr(evidence, "archive", torn)
     ran = step05(at, mode="apply")
     assert changed(at) == [f"{FOLDER}/{name}" for name in DRIFTED if name.startswith("gpt")]
-    assert len(ran.found.unavailable) == 2
+    assert len(ran.values.unavailable) == 2
     assert at.checks()["every requested golden file is there"] == "failed"
     with pytest.raises(RunbookError, match="gpt3_moe_mcore_te_ep8"):
-        ran.step.raise_if_failed()
+        at.steps[-1].raise_if_failed()
 
 
 def test_nan_is_refused_even_if_it_is_accepted(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +358,7 @@ def test_nan_is_refused_even_if_it_is_accepted(at: World, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(evidence, "archive", poisoned)
     ran = step05(at)
-    assert {one.file: one.verdict for one in ran.found.judged}[REGRESSION] == "refused"
+    assert {one.file: one.verdict for one in ran.values.judged.measured.judgements}[REGRESSION] == "refused"
     with pytest.raises(Refused, match="NaN"):
         step05(at, accept=f"{REGRESSION}: diverges: never mind")
 
@@ -378,12 +384,12 @@ def gitlab(at: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 def test_values_of_the_scopes_that_github_never_runs_come_from_gitlab(gitlab: World) -> None:
     step05(gitlab, mode="apply")  # GitHub's
     ran = step05(gitlab, mode="apply", source="gitlab")
-    assert ran.found.ci_run.source is not None
-    assert ran.found.ci_run.source.name == "pipeline 1"
+    assert ran.values.readings.ci_run.source is not None
+    assert ran.values.readings.ci_run.source.name == "pipeline 1"
     assert NIGHTLY in changed(gitlab)
-    assert NIGHTLY not in [it.file for it in ran.found.coverage if not it.covered]
+    assert NIGHTLY not in [it.file for it in ran.values.readings.coverage if not it.covered]
     again = step05(gitlab, mode="apply", source="gitlab", run_id="1")
-    assert again.plan.edits == ()
+    assert again.edits == ()
     assert gitlab.effects() == []
 
 
@@ -428,7 +434,7 @@ def test_values_of_any_run_without_a_bump(feature: World) -> None:
     for run_id in ("10", str(run.id), run.url, feature.github().pulls()[0].url, "pull-request/10", "#10"):
         options: dict[str, Any] = {"tag": "", "run_id": run_id}
         step05(feature, mode="preview", **options)
-        assert feature.outcome() == "Preview: would refresh 4 golden files, and hold back 1."
+        assert feature.outcome().startswith("Preview: would commit 4 files on branch feature/faster: 'test: refresh")
         assert feature.effects() == []
     assert feature.state() == before
     step05(feature, **options, accept="*hybrid* [lm loss]: diverges: a new kernel")
@@ -450,7 +456,7 @@ def test_first_golden_values_of_a_new_test(feature: World) -> None:
     git(feature.checkout.path, "rm", "-q", "--", new)
     git(feature.checkout.path, "commit", "-qm", "As if the test had no values yet")
     ran = step05(feature, mode="apply", tag="", run_id="#10")
-    assert {edit.path: edit.before for edit in ran.plan.edits}[new] is None
+    assert {edit.path: edit.before for edit in ran.edits}[new] is None
     assert new in changed(feature)
 
 
@@ -479,10 +485,10 @@ def test_a_detached_head_and_unknown_runs_are_refused(feature: World) -> None:
 def test_a_pipeline_of_gitlab_without_a_bump(gitlab: World) -> None:
     git(gitlab.checkout.path, "switch", "-qc", "feature", "bump/main/dev-26.04-py3")
     ran = step05(gitlab, tag="", run_id="https://gitlab.example.com/p/-/pipelines/1", mode="apply")
-    assert ran.found.ci_run.source is not None
-    assert ran.found.ci_run.source.gitlab
+    assert ran.values.readings.ci_run.source is not None
+    assert ran.values.readings.ci_run.source.gitlab
     assert changed(gitlab) == [NIGHTLY]
-    assert step05(gitlab, tag="", run_id="1", source="gitlab", mode="apply").plan.edits == ()
+    assert step05(gitlab, tag="", run_id="1", source="gitlab", mode="apply").edits == ()
 
 
 # -- what a review found -----------------------------------------------------------------------------------------
@@ -525,13 +531,13 @@ def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
     file = f"{case}/golden_values_dev_dgx_h100.json"
     with monkeypatch.context() as patch:
         slower(patch, case.partition("/")[2], 1.2)
-        assert file not in [one.file for one in step05(at, mode="apply").plan.stopped]
+        assert file not in [one.file for one in step05(at, mode="apply").values.judged.stopped]
     slower(monkeypatch, case.partition("/")[2], 1.4)  # against the branch only a sixth more
     ran = step05(at, mode="apply")
-    assert file in [one.file for one in ran.plan.stopped]
-    assert ran.plan.edits == ()
+    assert file in [one.file for one in ran.values.judged.stopped]
+    assert ran.edits == ()
     accepted = f"{file}: the new kernel is slower; {case}/golden_values_dev_dgx_gb200.json: so is this"
-    assert f"{FOLDER}/{file}" in [edit.path for edit in step05(at, mode="apply", accept=accepted).plan.edits]
+    assert f"{FOLDER}/{file}" in [edit.path for edit in step05(at, mode="apply", accept=accepted).edits]
 
 
 def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -544,12 +550,12 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
     before = at.state()
     ran = step05(at)
     groups = {"dgx_h100/iteration-time", "dgx_gb200/iteration-time"}
-    assert {group.id for group in ran.plan.waiting} == groups
-    assert (ran.plan.edits, at.state()[0]) == ((), before[0])
+    assert ran.waiting == groups
+    assert (ran.edits, at.state()[0]) == ((), before[0])
     assert "tests slower" in at.outcome()
-    assert len(ran.found.undecided) == 8  # what waits explains no failure
+    assert len(ran.values.undecided) == 8  # what waits explains no failure
     everything = step05(at, mode="preview", accept="*: all")
-    assert ({group.id for group in everything.plan.waiting}, len(everything.plan.edits)) == (groups, 0)
+    assert (everything.waiting, len(everything.edits)) == (groups, 0)
     with pytest.raises(Refused, match="matches no golden file"):
         step05(at, accept="dgx_*/iteration-time: all")
     step05(at, mode="apply", accept="dgx_h100/iteration-time: the image is slower")
@@ -559,12 +565,12 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
     (exception,) = at.said("exception")
     assert exception["exception"] == "accept dgx_h100/iteration-time"
     again = step05(at, mode="preview")
-    assert [group.id for group in again.plan.waiting] == ["dgx_gb200/iteration-time"]
+    assert again.waiting == {"dgx_gb200/iteration-time"}
     (decision,) = [entry for entry in at.said("decision") if entry["name"] == "dgx_gb200/iteration-time"][-1:]
     search = read_offer(decision["why"])
     assert (search.metric, search.higher_is_better, search.where) == ("iteration-time", False, "slurm")
     assert search.test.endswith("@dgx_gb200")
-    text = again.plan.text
+    text = golden_values.text(again.values)
     assert "accepted: `the image is slower`" in text
     assert text.index("One decision for many files") < text.index("Held back: a person must decide")
 
@@ -597,22 +603,16 @@ def test_a_group_that_was_committed_by_hand_is_not_ready_before_it_is_accepted(
 def test_times_of_two_clusters_are_not_compared(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 2.5)
     files = [name for name in DRIFTED if name.startswith("moe")]
-    git_of = Checkout.git
-    for runners, slow in (("other-cluster; third", False), ("unknown", True), ("", True)):
+    for runners, slow in (("", True), ("other-cluster; third", False)):
         # The old values, as an earlier bump has left them on the base.
-        line = f"Commit {'0' * 40}, image x, runners {runners}." if runners else ""
-
-        def with_runners(self: Checkout, *arguments: str, line: str = line, **options: Any) -> str:
-            out = git_of(self, *arguments, **options)
-            return out.replace("\2", f"\n{line}\n\2") if "--format=%x01%B%x02" in arguments else out
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Checkout, "git", with_runners)
-            ran = step05(at, mode="preview")
-        stopped = {judgement.file for judgement in ran.plan.stopped}
+        texts = {name: str(at.checkout.read([f"{FOLDER}/{name}"], "HEAD")[f"{FOLDER}/{name}"]) for name in files}
+        earlier = golden_refreshes.evidence_of(texts, dict.fromkeys(files, runners), (), ()) if runners else {}
+        at.step(bump_to()).planned_commit("0" * 40, "", "refresh", earlier)
+        ran = step05(at, mode="preview")
+        stopped = {judgement.file for judgement in ran.values.judged.stopped}
         assert stopped.issuperset(files) == slow
         assert stopped.isdisjoint(files) != slow
-        notes = " ".join(note for judgement in ran.found.judged for note in judgement.notes)
+        notes = " ".join(note for judgement in ran.values.judged.measured.judgements for note in judgement.notes)
         assert ("measured on a different cluster" in notes) != slow
 
 
@@ -623,10 +623,10 @@ def test_an_ambiguous_value_is_held_back_and_recorded_for_the_next_attempt(
     monkeypatch.setattr(noise.NoiseModel, "returns", lambda *_: True)
     ran = step05(at, mode="apply")
     files = [name for name in DRIFTED if name.startswith("moe")]
-    assert [judgement.file for judgement in ran.plan.stopped if judgement.verdict == "ambiguous"] == files
-    assert not [edit for edit in ran.plan.edits if "moe" in edit.path]
-    assert len(ran.found.ambiguous_jobs) == 2
-    run = ran.found.ci_run
+    assert [judgement.file for judgement in ran.values.judged.stopped if judgement.verdict == "ambiguous"] == files
+    assert not [edit for edit in ran.edits if "moe" in edit.path]
+    assert len(ran.values.ambiguous_jobs) == 2
+    run = ran.values.readings.ci_run
     assert golden_refreshes.read_attempts(run) == {}  # this attempt is judged once, however often the step runs
     attempts = golden_refreshes.read_attempts(replace(run, attempt=2))
     assert attempts[files[0], "iteration-time"] == [pytest.approx(0.47, abs=0.04)]
@@ -639,29 +639,23 @@ def test_a_pattern_accepts_metrics_of_several_files_once(at: World, monkeypatch:
     with pytest.raises(Refused, match=r"matches nothing .* Held back: .*moe.*\[iteration-time\]"):
         step05(at, mode="preview", accept="moe/* [iteration-tim]: slow")
     files = [name for name in DRIFTED if name.startswith("moe")]
-    preview = step05(at, mode="preview", accept=accept).found.show().text
+    preview = step05(at, mode="preview", accept=accept).shown
     assert all(f"{name} [iteration-time]" in preview for name in files)
     step05(at, mode="apply", accept=accept)
     message = git(at.checkout.path, "log", "-1", "--format=%B")
     assert all(f"- {name} [iteration-time]: the new kernel is slower" in message for name in files)
     assert f"- {REGRESSION}: diverges: right" in message
     again = step05(at, mode="apply", accept=accept)  # nothing is held back any more, and nothing is refused
-    assert (again.plan.edits, again.plan.stopped) == ((), ())
+    assert (again.edits, again.values.judged.stopped) == ((), ())
 
 
 def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:
-    (one, *_) = step05(at, mode="preview").found.collection.files
-    asked = run_choice.choose_run(
-        pull_request.read_state(bump_branch.find(at.checkout, bump_to(mode="preview")), at.github())
-    )
-    found = golden_comparison.collect(asked, report=lambda _: None)
-    passed = [replace(file, failed=False) for file in found.collection.files]
-    left = [
-        golden_comparison.undecided_jobs(asked, files, found.verdicts, found.new, False)
-        for files in (passed, passed[:0])
-    ]
-    assert left[0] == left[1] == tuple(sorted(asked.failed))
-    assert one.failed
+    readings = step05(at, mode="preview").values.readings
+    assert all(file.failed for file in readings.collection.files)
+    passed = tuple(replace(file, failed=False) for file in readings.collection.files)
+    for files in (passed, ()):
+        changed = replace(readings, collection=replace(readings.collection, files=files))
+        assert changed.judge().undecided == tuple(sorted(readings.ci_run.failed))
 
 
 def test_gitlabs_values_need_the_bumps_branch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

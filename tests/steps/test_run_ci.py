@@ -11,7 +11,7 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Comment
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.steps.run_ci import CiFacts, RunCi, gb200_warning
-from runbook_lib.workflow import bump_branch, ci_run, pull_request
+from runbook_lib.workflow import bump_branch, ci_progress, ci_run, pull_request
 from runbook_lib.world.outside import World as Outside
 
 
@@ -151,7 +151,7 @@ def test_a_refused_deployment_changes_nothing_without_publish(opened: World, mod
 
 
 def test_a_refused_deployment_is_seen_without_a_comment(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ci_run, "refusals", lambda *_: ())
+    monkeypatch.setattr(ci_progress, "refusals", lambda *_: ())
     monkeypatch.setattr(pull_request, "refusals", lambda *_: ())
     opened.forge.refuse_deployment()
     run_ci(opened)
@@ -309,7 +309,7 @@ def test_the_platform_of_a_job_is_not_only_in_its_name(opened: World) -> None:
     branch, github = bump_branch.find(opened.checkout, bump_to()), opened.github()
     state = pull_request.read_state(branch, github)
     assert state.pull
-    progress = ci_run.progress(state, state.pull, github)
+    progress = ci_progress.progress(state, state.pull, github)
     skipped = replace(progress.jobs[0], name="${{ matrix.bucket }} - gb200 latest", conclusion="skipped")
     table: list[tuple[tuple[str, ...], str, str]] = [
         ((), "gpt/gpt3_mcore_te_tp1_pp1 - latest", "It is unknown whether a GB200 job ran"),
@@ -335,7 +335,7 @@ def test_a_lost_connection_is_retried(opened: World) -> None:
 
 
 def test_a_run_that_does_not_start_is_given_up(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ci_run, "choose", lambda *_: None)
+    monkeypatch.setattr(ci_progress, "choose", lambda *_: None)
     begun = opened.now[0]
     assert run_ci(opened, wait=True)["run_state"] == "none"
     assert opened.now[0] - begun < 1200

@@ -12,6 +12,7 @@ from bumping import World, world_after_ci
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import WorkflowRun
 from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.golden import ci_runs
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
 from runbook_lib.triage import failed_jobs
 
@@ -34,7 +35,7 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def test_every_class_is_recognized(at: World) -> None:
     github = at.github()
-    seen = failed_jobs.diagnose_run(github, failed_jobs.find_run(github, "#10"))
+    seen = failed_jobs.diagnose_run(github, ci_runs.find_run(github, "#10"))
     assert {it.test: it.failure.kind for it in seen} == KINDS
     assert all(0 < len(it.failure.evidence) <= 30 and it.failure.url for it in seen)
     (broken,) = [it for it in seen if it.on_base.state == "failing"]
@@ -49,13 +50,13 @@ def test_every_class_is_recognized(at: World) -> None:
 def test_each_way_to_name_a_run_leads_to_it(at: World) -> None:
     github = at.github()
     (run,) = github.runs("pull-request/10")
-    job = failed_jobs.failed(github.jobs(run.id))[0]
+    job = ci_runs.failed(github.jobs(run.id))[0]
     pull = github.pull(10)
     for place in ("#10", "10", pull.url, f"{pull.url}/files", run.url, f"{run.url}/attempts/1", str(run.id)):
-        assert failed_jobs.find_run(github, place) == failed_jobs.RequestedRun(run), place
-    assert failed_jobs.find_run(github, "pull-request/10").run == run
+        assert ci_runs.find_run(github, place) == ci_runs.RequestedRun(run), place
+    assert ci_runs.find_run(github, "pull-request/10").run == run
     for url in (job.url, f"{job.url}#step:3:1"):
-        asked = failed_jobs.find_run(github, url)
+        asked = ci_runs.find_run(github, url)
         assert (asked.run, asked.job) == (run, job.id)
     (only,) = failed_jobs.diagnose_run(github, asked)
     assert only.failure.job == job.name
@@ -73,7 +74,7 @@ def test_each_way_to_name_a_run_leads_to_it(at: World) -> None:
 )
 def test_a_text_that_names_no_run_is_refused(at: World, place: str, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
-        failed_jobs.find_run(at.github(), place)
+        ci_runs.find_run(at.github(), place)
 
 
 def _run(name: str, number: int, sha: str = "a") -> WorkflowRun:
@@ -97,9 +98,9 @@ class Other:
 
 @pytest.mark.parametrize(("workflow", "found"), [(MEGATRON_BRIDGE.ci.workflow, 5), ("", 6)])
 def test_the_workflow_is_that_of_the_repository(workflow: str, found: int) -> None:
-    assert failed_jobs.find_run(cast(GitHub, Other()), "#12", workflow).run.id == found
+    assert ci_runs.find_run(cast(GitHub, Other()), "#12", workflow).run.id == found
 
 
 def test_the_workflow_is_named_if_there_is_no_run() -> None:
     with pytest.raises(RunbookError, match="Megatron-Bridge has no run of Nothing on 'pull-request/12'"):
-        failed_jobs.find_run(cast(GitHub, Other()), "#12", "Nothing")
+        ci_runs.find_run(cast(GitHub, Other()), "#12", "Nothing")

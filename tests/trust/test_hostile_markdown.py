@@ -28,8 +28,7 @@ from runbook_lib.pins.plan import PinChange, PinPlan
 from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests import quarantine
-from runbook_lib.steps.golden_values import RefreshPlan
-from runbook_lib.text.edits import Edit
+from runbook_lib.steps.golden_values import compose_message
 from runbook_lib.text.sections import compose_body
 from runbook_lib.triage.base_branch import BaseResult
 from runbook_lib.triage.failed_jobs import DiagnosedJob
@@ -153,26 +152,13 @@ def messages(value: str) -> dict[str, str]:
     """The messages of all commits that hold what others wrote."""
     change = PinChange(value, 1, value, value, value, "github")
     plan: Any = PinPlan((change,), (), (), ())
-    run = SimpleNamespace(source=SimpleNamespace(name=value), url=value, bump=BUMP, tested="a" * 40)
-    file = f"{value}/golden_values_dev_dgx_h100.json"
-    group = SimpleNamespace(id=value, ratio=1.5, accepted=value)
-    refresh: Any = SimpleNamespace(
-        run=run,
-        edits=(Edit("a", "", "b"),),
-        accepted=[Judgement(file, "refresh", accepted=value)],
-        accepted_groups=[group],
-        image=value,
-        provenance=lambda: [{"runner": value}],
-    )
+    run: Any = SimpleNamespace(source=SimpleNamespace(name=value), url=value, bump=BUMP, tested="a" * 40)
+    accepted = [f"{value} ×1.50: {value}", f"{value}/golden_values_dev_dgx_h100.json: {value}"]
     return {
         "pins": bump_plan.commit_message(BUMP, plan),
-        "golden values": _got(RefreshPlan, "message", refresh),
+        "golden values": compose_message(run, 1, value, [value], accepted),
         "broken tests": _quarantine_message(value),
     }
-
-
-def _got(kind: Any, name: str, it: Any) -> str:
-    return str(vars(kind)[name].fget(it))
 
 
 def _quarantine_message(value: str) -> str:

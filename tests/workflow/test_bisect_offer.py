@@ -32,14 +32,8 @@ _FIELDS = ("id", "state", "bump", "notebook", "started")
 def test_the_newest_completed_search_counts(tmp_path: Path, records: dict[str, dict[str, str]], expected: str) -> None:
     for name, inputs in records.items():
         (tmp_path / name).mkdir()
-        (tmp_path / name / "run.json").write_text(
-            json.dumps(
-                {
-                    "_type": STATEMENT,
-                    "predicateType": PREDICATE,
-                    "predicate": {**dict.fromkeys(_FIELDS, ""), "inputs": inputs},
-                }
-            )
-        )
+        predicate = {**dict.fromkeys(_FIELDS, ""), "inputs": inputs}
+        document = {"_type": STATEMENT, "predicateType": PREDICATE, "predicate": predicate}
+        (tmp_path / name / "run.json").write_text(json.dumps(document))
     assert result_of(tmp_path, "gpt/a@h") == expected
     assert result_of(None, "gpt/a@h") == ""

@@ -12,9 +12,9 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY
 from runbook_lib.errors import RunbookError
+from runbook_lib.golden.ci_runs import failed
 from runbook_lib.runner.command_line import command
 from runbook_lib.text.lists import join_first
-from runbook_lib.triage.failed_jobs import failed
 from runbook_lib.workflow.bump_branch import BumpBranch
 
 #: Number of newest commits that are searched for a run: on a busy branch CI does not run for every commit.

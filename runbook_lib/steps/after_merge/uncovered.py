@@ -11,18 +11,15 @@ from runbook_lib.golden import ci_runs, coverage
 from runbook_lib.golden.file_names import FOLDER, GoldenFileName
 from runbook_lib.notebooks import GOLDEN_VALUES
 from runbook_lib.runner.command_line import command
-from runbook_lib.workflow import bump_pull, golden_comparison
+from runbook_lib.workflow import bump_pull
 from runbook_lib.workflow.bump_branch import BumpBranch
-
-#: A reason that applies only if the run's files are known.
-_NOT_IN_RUN = "the run produced none"
 
 
 def uncovered_rows(
     branch: BumpBranch, github: GitHub | None, files: Sequence[str], recipe_texts: Mapping[str, str | None], *,
     pipeline: int,
 ) -> tuple[list[dict[str, object]], str]:  # fmt: skip
-    """Return rows like ``golden_comparison.coverage_rows``, and why the run's files are unknown (empty if known).
+    """Return rows like ``coverage.coverage_rows``, and why the run's files are unknown (empty if known).
 
     If they are unknown, the rows list only the files that no run on GitHub covers.  ``pipeline`` is the base branch's
     GitLab pipeline, 0 for none.
@@ -39,13 +36,11 @@ def uncovered_rows(
     golden = [path for path in files if path.startswith(FOLDER) and GoldenFileName.of_path(path)]
     covered = coverage.coverage([path.removeprefix(f"{FOLDER}/") for path in golden], tests, compared, bump.image_type)
     if problem:
-        covered = [file for file in covered if file.reason != _NOT_IN_RUN]
-    rows = golden_comparison.coverage_rows(covered)
+        covered = [file for file in covered if file.kind != "not produced"]  # that is known only of a run
     refresh = command(GOLDEN_VALUES, bump, refs=None, apply=None, publish=None)
     refresh += f" -r source gitlab -r allow older-run -r run_id {pipeline or 'PIPELINE'}"
-    for row in rows:
-        if str(row["next"]).startswith(GOLDEN_VALUES):
-            row["next"] = f"{refresh}, once that pipeline on {bump.base} has finished"
+    finished = f"{refresh}, once that pipeline on {bump.base} has finished"
+    rows = coverage.coverage_rows(covered, {**coverage.COMMANDS, "gitlab": finished})
     return rows[1:] if problem else rows, problem
 
 

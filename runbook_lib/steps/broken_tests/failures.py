@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from runbook_lib import display
 from runbook_lib.bump import Bump
 from runbook_lib.clients.github.client import GitHub
+from runbook_lib.golden import ci_runs
 from runbook_lib.golden.collect import CollectionProblem
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
@@ -67,7 +68,7 @@ def triage(run: ChosenRun) -> Triage:
     if run.source.gitlab:
         jobs = failed_jobs.diagnose_pipeline(run.source, run.bump.base, run.branch.base_commit, print)
     else:
-        requested = failed_jobs.RequestedRun(github.run(run.number))
+        requested = ci_runs.RequestedRun(github.run(run.number))
         change = "this image" if run.bump.tag else "this run"
         jobs = failed_jobs.diagnose_run(github, requested, run.bump.base, print, change)
         jobs = _with_issues(github, jobs, run.bump)

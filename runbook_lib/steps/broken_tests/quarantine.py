@@ -124,8 +124,7 @@ def _without_run(run: ChosenRun, bump: Bump) -> Plan[World]:
     """Return the plan of a step that does not apply, or that has no run yet."""
     if reason := bump.repository.inapplicable(notebooks.BROKEN_TESTS):
         return Plan(Outcome(reason), (display.note(reason),))
-    done = Outcome(f"Nothing to decide: {run.problem.rstrip('.')}.", run.next)
-    waiting = Outcome(run.problem, run.next) if run.problem.startswith("waiting") else None
+    done, waiting = run.without_run("Nothing to decide")
     return Plan(done, (run.show(),), waiting=waiting)
 
 

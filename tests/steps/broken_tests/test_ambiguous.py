@@ -51,8 +51,8 @@ def measure(patch: pytest.MonkeyPatch, factors: dict[float, float]) -> None:
 
 def judged(at: World, **options: Any) -> Any:
     """Run step 5, and return its judgement on the file."""
-    found = step05(at, **options).found
-    return next(judgement for judgement in found.judged if judgement.file == FILE)
+    judged = step05(at, **options).values.judged.measured
+    return next(judgement for judgement in judged.judgements if judgement.file == FILE)
 
 
 @pytest.mark.parametrize(
