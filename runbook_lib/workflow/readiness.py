@@ -203,8 +203,11 @@ def _check_gitlab(bump: Bump, pull: Pull) -> Requirement:
     short = pull.head_sha[:10]
     if not os.environ.get("GITLAB_URL"):
         return _gitlab_unseen(bump, "GITLAB_URL is not set, so nobody looked for the pipeline.", "Set it")
-    gitlab = GitLab()
-    pipelines = gitlab.pipelines(pull.head_sha)
+    try:
+        gitlab = GitLab()
+        pipelines = gitlab.pipelines(pull.head_sha)
+    except RunbookError as error:
+        return _gitlab_unseen(bump, str(error), "Run bump again")
     if lts_validation.applies(bump):
         pipelines = lts_validation.testing(gitlab, pipelines)
         if not pipelines:

@@ -70,7 +70,12 @@ def test_a_bump_is_ready_if_no_requirement_is_missing_or_unknown(
 @pytest.mark.parametrize(
     ("allow", "blocks"), [("", True), ("second-ci-unseen", False)], ids=["unknown", "a person does without it"]
 )
-def test_a_pipeline_that_nobody_looked_for_is_unknown(world: World, allow: str, blocks: bool) -> None:
+@pytest.mark.parametrize("address", ["", "http://127.0.0.1:9"], ids=["no address", "unreachable"])
+def test_a_pipeline_that_nobody_looked_for_is_unknown(
+    world: World, monkeypatch: pytest.MonkeyPatch, allow: str, blocks: bool, address: str
+) -> None:
+    monkeypatch.setenv("GITLAB_URL", address)
+    monkeypatch.setenv("GITLAB_TOKEN", "x")
     world.open_pr()
     bump = bump_to(allow=allow)
     state = readiness.check(bump_branch.find(world.checkout, bump), world.github(), world.records)
