@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from runbook_lib.containers.engine import BuildPlan
+from runbook_lib.containers.engine import BuildCommand, BuildPlan
 from runbook_lib.containers.known_builds import BUILDS, STACK, KnownBuild
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.reference import ImageType
@@ -105,7 +105,7 @@ def stack(
             )
         part = BuildRequest(arguments, tag=f"{build.name}:local", secrets=request.secrets)
         plans.append(_plan(texts, build, file.path, base, source, platform, part, "dev"))
-        base, source = plans[-1].tag, f"the build of {build.name}"
+        base, source = plans[-1].command.tag, f"the build of {build.name}"
     return tuple(plans)
 
 
@@ -211,20 +211,19 @@ def _plan(
     stages = dockerfile.needed(target, arguments)
     secrets = _secrets(dockerfile, target, arguments, request.secrets)
     warnings = (*_unused(dockerfile, target, stages, arguments), *_unknown_bases(dockerfile, target, arguments))
+    tag = request.tag or f"{build.name}:local{'-lts' if image_type == 'lts' else ''}"
+    context = request.context or build.context
     return BuildPlan(
-        build.name, path, target, tuple(arguments.items()),
-        request.tag or f"{build.name}:local{'-lts' if image_type == 'lts' else ''}",
-        platform,
+        build.name,
+        BuildCommand(path, target, tuple(arguments.items()), tag, platform, context, secrets),
         arguments[build.argument],
         source if arguments[build.argument] == base else "your own argument",
-        request.context or build.context,
         dockerfile.images(target, arguments),
         tuple(stage.title for stage in stages),
         _unset(dockerfile, stages, arguments),
         dockerfile.heredocs,
-        secrets,
         warnings,
-    )  # fmt: skip
+    )
 
 
 def _is_known(name: str) -> bool:

@@ -40,7 +40,7 @@ class ImageMade:
         """The change in the imperative."""
         if self.build is None:
             return f"pull {self.name} with {self.engine}"
-        stage = f"{self.build.dockerfile} ({self.build.target or 'its last stage'}) at {self.source}"
+        stage = f"{self.build.command.dockerfile} ({self.build.command.target or 'its last stage'}) at {self.source}"
         return f"build {self.name} on {self.build.base}, from {stage}, with {self.engine}"
 
     @property

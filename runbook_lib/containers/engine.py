@@ -22,30 +22,18 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class BuildPlan:
-    """A build to run.  ``base`` is the image that it starts from, and ``source`` the place of its pin.
+class BuildCommand:
+    """What an engine is told to build, and how to name it.  ``platform`` is such as ``linux/amd64``."""
 
-    ``images`` are all images that it pulls, ``stages`` the stages that it runs; ``unset`` names their ARGs without a
-    value.  ``platform`` is such as ``linux/amd64``.  ``warnings`` are sentences.
-    """
-
-    name: str
     dockerfile: str
     target: str
     arguments: tuple[tuple[str, str], ...]
     tag: str
     platform: str
-    base: str
-    source: str
     context: str = "."
-    images: tuple[str, ...] = ()
-    stages: tuple[str, ...] = ()
-    unset: tuple[str, ...] = ()
-    heredocs: bool = False
     secrets: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
 
-    def command(self, engine: Engine) -> tuple[str, ...]:
+    def words(self, engine: Engine) -> tuple[str, ...]:
         """Return the argument list to run in the repository's root."""
         engine_options = {
             "docker": ("--progress=plain",),
@@ -63,6 +51,25 @@ class BuildPlan:
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class BuildPlan:
+    """A build to run.  ``base`` is the image that it starts from, and ``source`` the place of its pin.
+
+    ``images`` are all images that it pulls, ``stages`` the stages that it runs; ``unset`` names their ARGs without a
+    value.  ``warnings`` are sentences.
+    """
+
+    name: str
+    command: BuildCommand
+    base: str
+    source: str
+    images: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ()
+    heredocs: bool = False
+    warnings: tuple[str, ...] = ()
+
+
 def unfit(plan: BuildPlan, engine: Engine) -> str:
     """Return why an engine cannot run a plan, as a sentence; empty if it can.
 
@@ -72,7 +79,7 @@ def unfit(plan: BuildPlan, engine: Engine) -> str:
     since = {"docker": (23,), "podman": (4, 8), "buildah": (1, 33)}[engine.name]
     if plan.heredocs and engine.version and engine.version < since:
         return (
-            f"{plan.dockerfile} has here-documents (RUN <<EOF), and {engine} cannot read them; "
+            f"{plan.command.dockerfile} has here-documents (RUN <<EOF), and {engine} cannot read them; "
             f"{engine.name} {'.'.join(map(str, since))} or newer can."
         )
     return ""

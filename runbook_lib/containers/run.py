@@ -88,7 +88,7 @@ def build(
     """
     if problem := unfit(plan, engine):
         raise RunbookError(f"{problem} Nothing was built.")
-    if missing := [name for name in plan.secrets if not env.get(name)]:
+    if missing := [name for name in plan.command.secrets if not env.get(name)]:
         raise RunbookError(
             f"The build needs {' and '.join(missing)} as secret, and no environment variable of that name is set. "
             "Set it, and run the same command again. Nothing was built."
@@ -99,19 +99,19 @@ def build(
         if step := reader.take(text):
             say(str(step))
 
-    status = run_logged(plan.command(engine), root, log, line, env, plan.secrets)
+    status = run_logged(plan.command.words(engine), root, log, line, env, plan.command.secrets)
     seconds = time.monotonic() - start
     if status == 0:
         # Not the ID that the engine prints at the end: docker's image store may have a different ID for the image.
-        image = image_id(engine, plan.tag, env)
+        image = image_id(engine, plan.command.tag, env)
         failure = BuildFailure(
-            f"{engine.name} built the image but cannot find {plan.tag}: its builder stores images elsewhere. Use the "
-            "engine's own builder (`docker buildx use default`), and run the same command again."
+            f"{engine.name} built the image but cannot find {plan.command.tag}: its builder stores images elsewhere. "
+            "Use the engine's own builder (`docker buildx use default`), and run the same command again."
         )
         return BuildResult(image, reader.steps, seconds, None if image else failure)
-    text = (read_inside(root, plan.dockerfile) or b"").decode("utf-8", "replace")
+    text = (read_inside(root, plan.command.dockerfile) or b"").decode("utf-8", "replace")
     killed = signal_name(-status) if status < 0 else ""
-    return BuildResult("", reader.steps, seconds, reader.explain(plan.dockerfile, text, plan.images, killed))
+    return BuildResult("", reader.steps, seconds, reader.explain(plan.command.dockerfile, text, plan.images, killed))
 
 
 def pull(

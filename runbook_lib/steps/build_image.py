@@ -56,7 +56,7 @@ class ImageFacts:
     @property
     def image(self) -> str:
         """The name of the image, or of the last if there are several."""
-        return self.pulled or self.builds[-1].tag
+        return self.pulled or self.builds[-1].command.tag
 
     @property
     def commands(self) -> tuple[tuple[str, ...], ...]:
@@ -64,7 +64,7 @@ class ImageFacts:
         engine = self.engine or Engine("docker")
         if self.pulled:
             return ((engine.name, "pull", self.pulled),)
-        return tuple(build.command(engine) for build in self.builds)
+        return tuple(build.command.words(engine) for build in self.builds)
 
     @property
     def claims(self) -> dict[str, str]:
@@ -178,7 +178,7 @@ class BuildImage:
     ) -> tuple[Condition[World], ...]:
         engine = facts.engine
         conditions: list[Condition[World]] = [
-            ImageMade(build.tag, engine, build, facts.source, obstacle) for build in facts.builds
+            ImageMade(build.command.tag, engine, build, facts.source, obstacle) for build in facts.builds
         ]
         if facts.pulled:
             conditions = [ImageMade(facts.pulled, engine, None, "", obstacle)]
@@ -201,7 +201,7 @@ class BuildImage:
 
 
 def _names(facts: ImageFacts) -> str:
-    return facts.pulled or " and ".join(dict.fromkeys(build.tag for build in facts.builds))
+    return facts.pulled or " and ".join(dict.fromkeys(build.command.tag for build in facts.builds))
 
 
 def _show(facts: ImageFacts, training: StepCommand | None) -> display.View:
@@ -222,12 +222,13 @@ def _show(facts: ImageFacts, training: StepCommand | None) -> display.View:
 
 
 def _show_build(build: BuildPlan) -> display.View:
+    command = build.command
     return display.facts(
-        image=build.tag, built_on=build.base, pinned_in=build.source, Dockerfile=build.dockerfile,
-        target=build.target or "the last stage", stages=", ".join(build.stages), platform=build.platform,
-        context=build.context, pulls=", ".join(build.images) or "nothing",
-        build_arguments=", ".join(map("=".join, build.arguments)),
-        arguments_without_a_value=", ".join(build.unset) or "none", secrets=", ".join(build.secrets) or "none",
+        image=command.tag, built_on=build.base, pinned_in=build.source, Dockerfile=command.dockerfile,
+        target=command.target or "the last stage", stages=", ".join(build.stages), platform=command.platform,
+        context=command.context, pulls=", ".join(build.images) or "nothing",
+        build_arguments=", ".join(map("=".join, command.arguments)),
+        arguments_without_a_value=", ".join(build.unset) or "none", secrets=", ".join(command.secrets) or "none",
     )  # fmt: skip
 
 
@@ -289,7 +290,7 @@ def _base_image(build: BuildPlan, env: Mapping[str, str], warnings: list[str]) -
 
 
 def _architecture(build: BuildPlan) -> str:
-    return build.platform.partition("/")[2]
+    return build.command.platform.partition("/")[2]
 
 
 def _source(checkout: Checkout, commit: str, warnings: list[str]) -> str:

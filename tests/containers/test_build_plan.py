@@ -50,14 +50,14 @@ def megatron(number: int) -> dict[str, str | None]:
 )
 def test_megatron_lm_is_built_from_its_pin_in_every_layout(number, image_type, dockerfile, tag, source, typed):
     made = plan(megatron(number), MEGATRON_LM, image_type)
-    assert (made.dockerfile, made.target, made.context) == (dockerfile, "main", ".")
+    assert (made.command.dockerfile, made.command.target, made.command.context) == (dockerfile, "main", ".")
     assert (made.base, made.source) == (image(tag), source)
     given = {"FROM_IMAGE_NAME": image(tag)} | ({"IMAGE_TYPE": image_type} if typed else {})
-    assert dict(made.arguments) == given
+    assert dict(made.command.arguments) == given
     assert made.images == (image(tag),)
     assert made.stages == ("main",)
-    assert made.tag == ("megatron-lm:local" if image_type == "dev" else "megatron-lm:local-lts")
-    assert (made.warnings, made.secrets, made.unset) == ((), (), ())
+    assert made.command.tag == ("megatron-lm:local" if image_type == "dev" else "megatron-lm:local-lts")
+    assert (made.warnings, made.command.secrets, made.unset) == ((), (), ())
 
 
 def test_the_argument_list_of_each_engine():
@@ -67,12 +67,12 @@ def test_the_argument_list_of_each_engine():
         f"--build-arg=FROM_IMAGE_NAME={image('26.02-py3')}", "--build-arg=IMAGE_TYPE=dev",
     )  # fmt: skip
     end = ("--tag=megatron-lm:local", ".")
-    assert made.command(Engine("docker")) == ("docker", "build", "--progress=plain", *shared, *end)
+    assert made.command.words(Engine("docker")) == ("docker", "build", "--progress=plain", *shared, *end)
     for name in ("podman", "buildah"):
         own = (name, "build", "--format=docker", "--layers", "--force-rm")
-        assert made.command(Engine(name)) == (*own, *shared, *end)
+        assert made.command.words(Engine(name)) == (*own, *shared, *end)
     odd = Engine("buildah", (1, 33), ("--root", "/r"), ("--tls-verify=false",))
-    assert made.command(odd)[:5] == ("buildah", "--root", "/r", "build", "--tls-verify=false")
+    assert made.command.words(odd)[:5] == ("buildah", "--root", "/r", "build", "--tls-verify=false")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_the_row_of_the_machines_platform_is_used(machine, tag):
     texts[GITLAB] = texts[GITLAB].replace("26.02", "26.01", 1)
     made = plan(texts, MEGATRON_LM, "dev", machine)
     assert (made.base, made.warnings) == (image(tag), ())
-    assert made.platform == ("linux/arm64" if machine == "aarch64" else "linux/amd64")
+    assert made.command.platform == ("linux/arm64" if machine == "aarch64" else "linux/amd64")
 
 
 def test_a_machine_without_base_images_is_refused():
@@ -109,8 +109,8 @@ def test_the_stage_with_an_internal_secret_is_refused():
     with pytest.raises(Refused, match=says):
         plan(megatron(4), MEGATRON_LM, request=BuildRequest(target="jet"))
     made = plan(megatron(4), MEGATRON_LM, request=BuildRequest(target="jet", secrets=("JET_URLS",)))
-    assert (made.stages, made.secrets, made.unset) == (("main", "jet"), ("JET_URLS",), ("JET_VERSION",))
-    assert "--secret=id=JET_URLS,env=JET_URLS" in made.command(Engine("docker"))
+    assert (made.stages, made.command.secrets, made.unset) == (("main", "jet"), ("JET_URLS",), ("JET_VERSION",))
+    assert "--secret=id=JET_URLS,env=JET_URLS" in made.command.words(Engine("docker"))
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,17 @@ def test_a_request_is_followed():
     made = plan(
         megatron(4), MEGATRON_LM, request=BuildRequest({"FROM_IMAGE_NAME": "me/mine:1"}, tag="a:b", context="sub")
     )
-    assert (made.base, made.source, made.tag, made.context) == ("me/mine:1", "your own argument", "a:b", "sub")
+    assert (made.base, made.source, made.command.tag, made.command.context) == (
+        "me/mine:1",
+        "your own argument",
+        "a:b",
+        "sub",
+    )
 
 
 def test_megatron_bridge_alone():
     made = plan(BRIDGE, MEGATRON_BRIDGE)
-    assert made.command(Engine("docker"))[3:] == (
+    assert made.command.words(Engine("docker"))[3:] == (
         "--platform=linux/amd64", "--file=docker/Dockerfile.ci", "--target=megatron_bridge",
         f"--build-arg=BASE_IMAGE={image('26.06-py3')}", "--tag=megatron-bridge:local", ".",
     )  # fmt: skip
@@ -157,13 +162,13 @@ def test_the_stack_of_nemo_is_built_each_on_the_one_before():
     assert base.images == (image("26.06-py3"),)
     assert base.stages == ("base", "wheel_none", "wheel", "fw_dep_builder", "fw_toolkit_builder", "nemo_fw_base_final")
     assert base.unset == ("REINSTALL",)
-    assert (bridge.base, bridge.source, dict(bridge.arguments)["DEEPEP"]) == (
+    assert (bridge.base, bridge.source, dict(bridge.command.arguments)["DEEPEP"]) == (
         "fw-base:local",
         "the build of fw-base",
         "False",
     )
-    assert (final.base, final.tag) == ("megatron-bridge:local", "fw-final:local")
-    assert dict(final.arguments) == {"NEMO_FW_FINAL_BASE_IMAGE": "megatron-bridge:local", **COMMITS}
+    assert (final.base, final.command.tag) == ("megatron-bridge:local", "fw-final:local")
+    assert dict(final.command.arguments) == {"NEMO_FW_FINAL_BASE_IMAGE": "megatron-bridge:local", **COMMITS}
     assert [it.warnings for it in (base, bridge, final)] == [(), (), ()]
 
 
@@ -199,9 +204,9 @@ def test_a_declared_repository_is_built_from_what_it_declares():
     own = pins_file.parse(PINS, "me/Mine")
     texts = {"build/Dockerfile": f"ARG BASE={image('26.02-py3')}\nFROM $BASE\nFROM scratch\n"}
     made = plan(texts, own)
-    assert (made.dockerfile, made.target, made.tag) == ("build/Dockerfile", "", "mine:local")
-    assert dict(made.arguments) == {"BASE": image("26.02-py3")}
-    assert "--target=" not in " ".join(made.command(Engine("podman")))
+    assert (made.command.dockerfile, made.command.target, made.command.tag) == ("build/Dockerfile", "", "mine:local")
+    assert dict(made.command.arguments) == {"BASE": image("26.02-py3")}
+    assert "--target=" not in " ".join(made.command.words(Engine("podman")))
 
 
 def test_a_declared_repository_with_several_dockerfiles_or_none():
@@ -214,7 +219,7 @@ def test_a_declared_repository_with_several_dockerfiles_or_none():
     with pytest.raises(CannotTell, match=r"build/Dockerfile, other/Dockerfile\. Name one of them as dockerfile"):
         plan(texts, own)
     made = plan(texts, own, request=BuildRequest(dockerfile="other/Dockerfile"))
-    assert dict(made.arguments) == {"FROM_IMAGE": image("26.03-py3")}
+    assert dict(made.command.arguments) == {"FROM_IMAGE": image("26.03-py3")}
     whole = pins_file.parse(PINS.replace("{arg: BASE}", "{file: whole}"), "me/mine")
     with pytest.raises(CannotTell, match=r"none\. Declare one with `find: \{arg: …\}` in the pins file"):
         plan({"build/Dockerfile": image("26.02-py3")}, whole)
@@ -230,7 +235,7 @@ def test_ml_containers_is_built_in_its_folder():
         "megatron/Dockerfile": "ARG BASE_IMAGE\nFROM $BASE_IMAGE\nARG COMMIT\n",
     }
     made = plan(texts, ML_CONTAINERS)
-    assert (made.base, made.context, made.unset) == (reference, "megatron", ("COMMIT",))
+    assert (made.base, made.command.context, made.unset) == (reference, "megatron", ("COMMIT",))
 
 
 @pytest.mark.parametrize(

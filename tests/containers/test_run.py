@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.containers import run as container
-from runbook_lib.containers.engine import BuildPlan, Engine
+from runbook_lib.containers.engine import BuildCommand, BuildPlan, Engine
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.system import subprocess_lines
 
 DOCKERFILE = "ARG BASE\nFROM ${BASE} AS main\nRUN make\n"
 PLAN = BuildPlan(
-    "x", "Dockerfile", "main", (("BASE", "b:1"),), "x:local", "linux/amd64", "b:1", "pin:1", images=("b:1",)
+    "x", BuildCommand("Dockerfile", "main", (("BASE", "b:1"),), "x:local", "linux/amd64"), "b:1", "pin:1", ("b:1",)
 )
 DAEMON = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
 DENIED = "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock"

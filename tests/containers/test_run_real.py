@@ -14,7 +14,7 @@ from building import ENGINE, Place, claims, place, start_registry
 
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.containers import run, smoke
-from runbook_lib.containers.engine import BuildPlan
+from runbook_lib.containers.engine import BuildCommand, BuildPlan
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.compare import versions
 from runbook_lib.images.reference import ImageRef
@@ -50,10 +50,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 def plan(root: Path, text: str, **more: object) -> BuildPlan:
     (root / "Dockerfile").write_text(text)
-    made = BuildPlan(
-        "x", "Dockerfile", "main", (("FROM_IMAGE_NAME", BASE),), f"x:{root.name.lower()}", "linux/amd64", BASE, "pin:1",
-        images=(BASE,),
+    command = BuildCommand(
+        "Dockerfile", "main", (("FROM_IMAGE_NAME", BASE),), f"x:{root.name.lower()}", "linux/amd64"
     )  # fmt: skip
+    given = {name: more.pop(name) for name in vars(command).keys() & more.keys()}
+    made = BuildPlan("x", replace(command, **given), BASE, "pin:1", images=(BASE,))  # type: ignore[arg-type]
     return replace(made, **more)  # type: ignore[arg-type]
 
 
@@ -172,7 +173,7 @@ def test_a_secret_is_mounted_and_seen_nowhere(built: Place, tmp_path: Path) -> N
     assert "***" in log
     for secret in ("hunter2", "index.invalid", "second-line"):
         assert secret not in log
-        assert secret not in " ".join(made.command(ENGINE))
+        assert secret not in " ".join(made.command.words(ENGINE))
         assert secret not in " ".join(said)
     with pytest.raises(RunbookError, match="needs INDEX_URLS as secret"):
         run.build(made, ENGINE, tmp_path, tmp_path / "build.log", said.append, built.env)

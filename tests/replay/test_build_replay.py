@@ -41,20 +41,20 @@ def show(clone: Path, ref: str, path: str) -> str:
 
 def judge(clone: Path, ref: str, plan: BuildPlan) -> None:
     """By plain patterns over the file: its stages, its arguments, and that no stage of the plan wants a secret."""
-    text = show(clone, ref, plan.dockerfile)
+    text = show(clone, ref, plan.command.dockerfile)
     stages = re.split(r"(?m)^FROM ", text)[1:]
     names = [re.match(r"\S+ +(?:AS|as) +(\S+)", stage) for stage in stages]
     by_name = {name[1] if name else str(index): stages[index] for index, name in enumerate(names)}
-    assert plan.target in (*by_name, "")
+    assert plan.command.target in (*by_name, "")
     assert set(plan.stages) <= set(by_name)
     assert not any("type=secret" in by_name[stage] for stage in plan.stages)
     declared = set(re.findall(r"(?m)^ARG +(\w+)", text))
-    assert {name for name, _ in plan.arguments} <= declared
+    assert {name for name, _ in plan.command.arguments} <= declared
     for engine in ENGINES:
-        command = plan.command(Engine(engine))
+        command = plan.command.words(Engine(engine))
         assert command[:2] == (engine, "build")
-        assert f"--file={plan.dockerfile}" in command
-        assert command[-1] == plan.context
+        assert f"--file={plan.command.dockerfile}" in command
+        assert command[-1] == plan.command.context
 
 
 @pytest.mark.parametrize("image_type", ["dev", "lts"])
@@ -63,15 +63,15 @@ def test_dev_and_lts_at_every_layout(megatron_lm, ref, image_type):
     plan = build_plan.plan(texts(megatron_lm, ref, MEGATRON_LM), MEGATRON_LM, image_type)
     judge(megatron_lm, ref, plan)
     own = image_type == "lts" and ref in (LAYOUTS["layout 1"], LAYOUTS["layout 4"], MAIN)
-    assert plan.dockerfile == f"docker/Dockerfile.ci.{'lts' if own else 'dev'}"
-    assert (plan.target, plan.context, plan.warnings) == ("main", ".", ())
+    assert plan.command.dockerfile == f"docker/Dockerfile.ci.{'lts' if own else 'dev'}"
+    assert (plan.command.target, plan.command.context, plan.warnings) == ("main", ".", ())
     path, _, line = plan.source.rpartition(":")
     assert plan.base in show(megatron_lm, ref, path).splitlines()[int(line) - 1]
     assert path == (
         ".gitlab/stages/01.build.yml" if ref == LAYOUTS["layout 1"] else f"docker/.ngc_version.{image_type}"
     )
     assert plan.images == (plan.base,)
-    assert dict(plan.arguments).get("IMAGE_TYPE") == (None if own or ref == LAYOUTS["layout 1"] else image_type)
+    assert dict(plan.command.arguments).get("IMAGE_TYPE") == (None if own or ref == LAYOUTS["layout 1"] else image_type)
 
 
 @pytest.mark.parametrize("ref", [*LAYOUTS.values(), MAIN], ids=[*LAYOUTS, "main"])
@@ -84,7 +84,7 @@ def test_megatron_bridge():
     clone = real("MEGATRON_BRIDGE")
     plan = build_plan.plan(texts(clone, BRIDGE_MAIN, MEGATRON_BRIDGE), MEGATRON_BRIDGE)
     judge(clone, BRIDGE_MAIN, plan)
-    assert (plan.dockerfile, plan.target) == ("docker/Dockerfile.ci", "megatron_bridge")
+    assert (plan.command.dockerfile, plan.command.target) == ("docker/Dockerfile.ci", "megatron_bridge")
     assert plan.base == "nvcr.io/nvidia/pytorch:26.06-py3"
     (warning,) = plan.warnings
     assert ".github/workflows/cicd-main.yml" in warning
@@ -102,16 +102,16 @@ def test_the_stack_of_the_nemo_framework():
     plans = build_plan.stack(given, request=BuildRequest(COMMITS))
     for plan in plans:
         judge(clone, BRIDGE_MAIN, plan)
-    assert [plan.dockerfile for plan in plans] == [
+    assert [plan.command.dockerfile for plan in plans] == [
         "docker/Dockerfile.fw_base", "docker/Dockerfile.ci", "docker/Dockerfile.fw_final",
     ]  # fmt: skip
-    assert [plan.base for plan in plans[1:]] == [plan.tag for plan in plans[:-1]]
-    assert [plan.target for plan in plans] == ["nemo_fw_base_final", "megatron_bridge", "nemo_fw_final"]
+    assert [plan.base for plan in plans[1:]] == [plan.command.tag for plan in plans[:-1]]
+    assert [plan.command.target for plan in plans] == ["nemo_fw_base_final", "megatron_bridge", "nemo_fw_final"]
 
 
 def test_ml_containers():
     clone = real("ML_CONTAINERS")
     plan = build_plan.plan(texts(clone, "HEAD", ML_CONTAINERS), ML_CONTAINERS)
     judge(clone, "HEAD", plan)
-    assert (plan.dockerfile, plan.context) == ("megatron/Dockerfile", "megatron")
+    assert (plan.command.dockerfile, plan.command.context) == ("megatron/Dockerfile", "megatron")
     assert plan.base in show(clone, "HEAD", ".github/workflows/megatron.yml")
