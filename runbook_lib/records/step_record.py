@@ -57,7 +57,6 @@ class StepRecord:
         self._planned_commits: list[dict[str, object]] = []
         self._redactor = Redactor(os.environ)
         self._checks: list[Check] = []
-        self._reports: list[str | View] = []
         self._lines: list[str] = []
         # Without a tag a notebook shows the current state, even with apply.
         self._add("begin", step=name, mode=bump.mode if bump.tag else "preview", repository=repository)
@@ -127,22 +126,6 @@ class StepRecord:
         """Add a URL that belongs to the run, such as the pull request's."""
         if url:
             self._add("link", name=name, url=url)
-
-    def report(self, *parts: "str | View") -> None:
-        """Add sentences and views for ``reported`` to show: work that was done now or had been done already."""
-        self._reports += parts
-
-    def reported(self) -> "View":
-        """Show everything reported since the last call."""
-        from runbook_lib import display
-
-        view = display.View("", "")
-        for part in self._reports:
-            view += display.note(part) if isinstance(part, str) else part
-        if not self._reports and not self.bump.apply:
-            view = display.note("This is a preview: nothing was changed.")
-        self._reports.clear()
-        return view
 
     def table(self, name: str, rows: Table | Iterable[Mapping[str, object]]) -> None:
         """Store the rows as ``<name>.csv`` in the record."""

@@ -23,7 +23,6 @@ from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.model import Outcome, Plan, Question
 from runbook_lib.recipes.rows import FOLDER as RECIPES
 from runbook_lib.records import archive
-from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.lists import capitalized, join_first
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
@@ -168,19 +167,6 @@ class Review:
             view += display.diff(redactor.text(diff), empty="It does not change any file.")
             view += display.note(f"Full diff: git -C {checkout.path} show {commit.id}")
         return view + display.note(f"{capitalized(self.waiting)}. {self.next}")
-
-    def record(self, step: StepRecord) -> None:
-        """Record the commits confirmed now, or those to be confirmed with their diffs."""
-        if self.branch.bump.apply:
-            for name, reason in self.exceptions().items():
-                step.allowed(name, reason)
-        if not self.foreign:
-            return
-        step.warn(f"The runbook did not make {_list(self.foreign)}.")
-        step.report(self.show())
-        step.diff(self.diff())
-        for question in self.questions():
-            step.decide(question.parameter, question.name, question.why)
 
     def exceptions(self) -> dict[str, str]:
         """Return the exceptions that confirm commits, with their reasons."""
