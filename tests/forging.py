@@ -1,4 +1,4 @@
-"""A practice forge with its remote, a fork and a checkout, spoken to over HTTP; GitHub's own description judges it."""
+"""A practice forge with its remote and a checkout, spoken to over HTTP; GitHub's own description judges it."""
 
 import shutil
 import subprocess
@@ -12,7 +12,6 @@ import httpx
 from controlled_forge import ControlledForge
 
 from runbook_lib.practice.git import BareRepository
-from runbook_lib.practice.github import server
 
 REPO = "/repos/practice/Megatron-LM"
 BRANCH = "bump/main/dev-26.04-py3"
@@ -27,11 +26,6 @@ def problems(response: httpx.Response) -> list[str]:
     return judge.answer(request.method, url, response.status_code, response.headers, response.content)
 
 
-def route_of(request: httpx.Request) -> Any:
-    match = server.match_route(request.method, request.url.path)
-    return match and match[0]
-
-
 # -- the world of a test --------------------------------------------------------------------------------------------
 
 
@@ -44,28 +38,14 @@ class Clock:
 
 
 class World:
-    """A forge with its remote, a fork, a checkout to push from, and clients."""
+    """A forge with its remote, a checkout to push from, and clients."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.clock = folder, Clock()
-        self.remote, self.fork, self.checkout = folder / "remote.git", folder / "fork.git", folder / "checkout"
+        self.clock = Clock()
+        self.remote, self.checkout = folder / "remote.git", folder / "checkout"
         self.answered: list[httpx.Response] = []
         self.clients: dict[str, httpx.Client] = {}
-        self.forge = self.serve()
-
-    def serve(self) -> ControlledForge:
-        forks = {"outside-contributor": self.fork}
-        return ControlledForge(self.folder / "forge.sqlite", self.remote, clock=self.clock, forks=forks)
-
-    def restart(self) -> None:
-        self.forge.close()
-        self.close_clients()
-        self.forge = self.serve()
-
-    def close_clients(self) -> None:
-        for client in self.clients.values():
-            client.close()
-        self.clients.clear()
+        self.forge = ControlledForge(folder / "forge.sqlite", self.remote, clock=self.clock)
 
     def call(self, method: str, path: str, *, token: str = "practice-token", **options: Any) -> httpx.Response:
         if token not in self.clients:
@@ -93,7 +73,7 @@ class World:
         """The commit that a revision names in the forge's repository, or None."""
         return BareRepository(self.remote).resolve(revision)
 
-    def push(self, branch: str = BRANCH, pin: str = "26.04-py3", to: Path | None = None) -> str:
+    def push(self, branch: str = BRANCH, pin: str = "26.04-py3") -> str:
         """A commit on a branch from main, or one more on it, that sets the pin."""
         if self.git("branch", "--list", branch):
             self.git("checkout", "-q", branch)
@@ -102,30 +82,30 @@ class World:
             self.git("checkout", "-q", "-b", branch, "origin/main")
         (self.checkout / "docker/.ngc_version.dev").write_text(f"nvcr.io/nvidia/pytorch:{pin}\n")
         self.git("commit", "-q", "--allow-empty", "-am", f"chore: Update to {pin}")
-        self.git("push", "-q", str(to or "origin"), f"+HEAD:refs/heads/{branch}")
+        self.git("push", "-q", "origin", f"+HEAD:refs/heads/{branch}")
         return self.git("rev-parse", "HEAD")
 
-    def open_pull(self, head: str = BRANCH, expected: int = 201, token: str = "practice-token", **more: Any) -> Any:
-        asked = {"title": "chore: bump", "head": head, "base": "main", "body": "Why", "draft": True} | more
-        return self.post(f"{REPO}/pulls", asked, expected, token=token)
+    def open_pull(self, **more: Any) -> Any:
+        asked = {"title": "chore: bump", "head": BRANCH, "base": "main", "body": "Why", "draft": True} | more
+        return self.post(f"{REPO}/pulls", asked)
 
     def label(self, number: int, *names: str) -> None:
         self.post(f"{REPO}/issues/{number}/labels", {"labels": list(names)}, 200)
 
-    def comment(self, number: int, body: str, token: str = "practice-token") -> list[str]:
+    def comment(self, number: int, body: str) -> list[str]:
         """The bots' words in answer to a comment."""
         before = len(self.comments(number))
-        self.post(f"{REPO}/issues/{number}/comments", {"body": body}, token=token)
+        self.post(f"{REPO}/issues/{number}/comments", {"body": body})
         return [each["body"] for each in self.comments(number)[before + 1 :]]
 
     def comments(self, number: int) -> list[Any]:
         found: list[Any] = self.get(f"{REPO}/issues/{number}/comments")
         return found
 
-    def authorized(self, *labels: str, number: int | None = None) -> tuple[int, int]:
+    def authorized(self, *labels: str) -> tuple[int, int]:
         """Number of a new pull request and id of its run."""
         sha = self.push()
-        number = number or self.open_pull()["number"]
+        number = self.open_pull()["number"]
         if labels:
             self.label(number, *labels)
         self.comment(number, f"/ok to test {sha}")
@@ -149,11 +129,11 @@ class World:
 def copied(seeded: Path, folder: Path) -> Iterator[World]:
     """A world of a test's own, from repositories that were seeded once."""
     shutil.copytree(seeded, folder, dirs_exist_ok=True)
-    shutil.copytree(folder / "remote.git", folder / "fork.git")
     made = World(folder)
     made.git("remote", "set-url", "origin", str(made.remote))
     yield made
-    made.close_clients()
+    for client in made.clients.values():
+        client.close()
     made.forge.close()
     # Whatever the test was about, the forms of the answers were right.
     if described.FILE.exists():

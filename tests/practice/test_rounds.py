@@ -5,7 +5,6 @@ import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from forging import REPO, World, copied
@@ -115,9 +114,6 @@ def test_a_new_push_stops_the_round(world: World) -> None:
     assert "hybrid/hybrid_mr_tp2_cp2" not in ran(world, again(world))
 
 
-# -- more attempts -----------------------------------------------------------------------------------------------
-
-
 # -- main --------------------------------------------------------------------------------------------------------
 
 
@@ -151,13 +147,6 @@ def test_after_the_merge_ci_tests_the_base(world: World, refreshed: bool) -> Non
     assert len(world.runs(branch="main")) == 2
 
 
-def test_a_merge_by_a_push_is_seen_too(world: World) -> None:
-    ended(world)
-    world.git("push", "-q", "origin", "HEAD:main")
-    assert world.get(f"{REPO}/pulls/10")["merged"] is True
-    assert world.runs(branch="main")[0]["head_sha"] == world.git("rev-parse", "HEAD")
-
-
 # -- logs --------------------------------------------------------------------------------------------------------
 
 CAUSES = {
@@ -177,19 +166,6 @@ def test_one_rank_alone_shows_the_cause(world: World, test: str) -> None:
     assert {ranks[name] for name, text in members.items() if words in text} == {culprit}
 
 
-def test_the_last_progress_of_a_hanging_test(world: World) -> None:
-    run = ended(world)
-    members = unpacked(world, run, "gpt/gpt3_mcore_te_tp4_pp1_long")
-    steps: dict[str, int] = {}  # by repeat
-    for name, text in members.items():
-        for step in re.findall(r"iteration +(\d+)/", text):
-            steps[name.split("/")[1]] = int(step)
-    assert steps == {"1": 50, "2": 12}
-    text = log(world, run, "gpt/gpt3_mcore_te_tp4_pp1_long")
-    assert text.splitlines()[-2].endswith("##[error]The job has exceeded the maximum execution time of 1h0m0s")
-    assert "Watchdog" not in text
-
-
 @pytest.mark.parametrize(
     ("test", "words"),
     [
@@ -207,36 +183,3 @@ def test_the_log_of_a_job(world: World, test: str, words: str) -> None:
     assert times == sorted(times)
     # Of the ranks the first and the last alone are in it.
     assert set(re.findall(r"Z \[default(\d)\]", text)) <= {"0", "7"}
-
-
-@pytest.mark.parametrize(
-    ("name", "words", "code"),
-    [
-        ("cicd-container-build", "E: Version '2.29.3-1+cuda13.1' for 'libnccl2' was not found", 100),
-        ("tests/unit_tests/models/", "short test summary info", 1),
-        ("linting", "golden values and formatting", 1),
-    ],
-)
-def test_jobs_that_a_person_breaks(world: World, name: str, words: str, code: int) -> None:
-    world.forge.break_jobs(name)
-    run = ended(world)
-    text = log(world, run, name)
-    assert words in text
-    assert f"##[error]Process completed with exit code {code}." in text
-    assert not {it for it in ran(world, run) if it.startswith(("gpt/", "moe/"))}
-    if name.startswith("tests/"):
-        found = unpacked(world, run, name.replace("/", "-"))
-        assert any("FAILED tests/unit_tests/models/test_practice.py" in it for it in found.values())
-        assert all(member.startswith("1/") for member in found)
-
-
-def runs_of(world: World, number: int) -> list[Any]:
-    return [it for it in world.runs() if it["head_branch"] == f"pull-request/{number}"]
-
-
-def test_two_pull_requests_have_runs_of_their_own(world: World) -> None:
-    world.authorized(LABEL)
-    sha = world.push("other", pin="26.03-py3")
-    number = world.open_pull("other")["number"]
-    world.comment(number, f"/ok to test {sha}")
-    assert [len(runs_of(world, it)) for it in (10, number)] == [1, 1]

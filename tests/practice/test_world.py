@@ -16,7 +16,7 @@ from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.practice import content as template
-from runbook_lib.practice import seed, world
+from runbook_lib.practice import world
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -155,20 +155,6 @@ def test_commits_have_the_users_identity(
         git("-C", str(new.checkout), "push", "--quiet", "origin", "main")
 
 
-def test_a_hook_of_another_repository_does_not_lead_astray(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    git("init", "--quiet", str(tmp_path / "other"))
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other/.git"))
-    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other/.git/index"))
-    with practice.start():
-        pass
-    monkeypatch.delenv("GIT_DIR")
-    monkeypatch.delenv("GIT_INDEX_FILE")
-    assert git("-C", str(home / "Megatron-LM"), "status", "--porcelain") == ""
-    assert git("-C", str(tmp_path / "other"), "for-each-ref") == ""
-
-
 def test_the_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("RUNBOOK_PRACTICE_HOME")
     assert practice.default_home() == Path.home() / ".local/state/base-image-runbook/practice"
@@ -230,13 +216,6 @@ def test_the_lock_of_a_dead_launcher_is_free(home: Path) -> None:
     with practice.start() as next_one:
         assert not next_one.running_elsewhere
         assert next_one.env == env
-
-
-def test_files_of_a_dead_launcher_are_removed(home: Path) -> None:
-    practice.start().close()
-    (home / "practice-world.lock").write_text("x" * 2000)
-    with practice.start(), practice.start() as second:
-        assert second.running_elsewhere
 
 
 def test_a_world_whose_creator_was_killed_is_created_again(home: Path) -> None:
@@ -306,13 +285,6 @@ def test_without_git_it_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch)
         practice.start()
 
 
-def test_a_failing_git_is_quoted(tmp_path: Path) -> None:
-    (tmp_path / "checkout").mkdir()
-    (tmp_path / "checkout/file").write_text("")
-    with pytest.raises(RunbookError, match=r"`git clone .*already exists and is not an empty directory"):
-        seed.create(tmp_path / "remote.git", tmp_path / "checkout")
-
-
 # Reset
 
 
@@ -373,17 +345,6 @@ def test_no_repository_is_the_practice_world(home: Path, monkeypatch: pytest.Mon
     assert dict(os.environ) == before
 
 
-def test_the_environment_that_a_launcher_set_is_used(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with practice.start() as launcher:
-        for name, value in launcher.env.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", "/nonexistent")
-        assert practice.enter("") == str(launcher.checkout)
-        # What the launcher set is not ours to take back.
-        practice.enter("/a/repo")
-        assert os.environ["GITHUB_API_URL"] == launcher.launcher.forge
-
-
 def test_a_user_of_a_world_that_ended_starts_it_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher = Launcher()
     _, env = launcher.ready()
@@ -396,6 +357,3 @@ def test_a_user_of_a_world_that_ended_starts_it_again(home: Path, monkeypatch: p
     assert world.responds(os.environ["RUNBOOK_REGISTRY"])
     practice.enter("/a/repo")
     assert "GITHUB_API_URL" not in os.environ
-
-
-# The command
