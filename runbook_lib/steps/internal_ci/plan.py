@@ -94,13 +94,6 @@ def builds(texts: Mapping[str, str | None], sites: Sites, image_type: ImageType)
     return tuple(result)
 
 
-def describe(expected: Sequence[BuildJob]) -> str:
-    """Return the images that jobs build, with their platforms."""
-    images = " and ".join(dict.fromkeys(build.image for build in expected))
-    platforms = " and ".join(build.platform for build in expected if build.platform)
-    return f"{images} for {platforms}" if platforms else images
-
-
 def candidates(pipelines: Sequence[Pipeline], commit: str, branch: str) -> list[Pipeline]:
     """Return a commit's pipelines that were not cancelled or skipped: those of ``branch`` first, newest first."""
     ended = ("canceled", "canceling", "skipped")
@@ -146,7 +139,11 @@ def judge(
         advice = f"Read the log and fix the cause, or retry the job there: {failed[0].url}"
         return progress("failed", f"the GitLab pin does not build: {names} failed in {name}", advice)
     if len(build_jobs) == len(expected) and all(job.status == "success" for job in build_jobs):
-        return progress("passed", f"The GitLab pin builds: {describe(expected)}, in {name}.")
+        images = " and ".join(dict.fromkeys(build.image for build in expected))
+        platforms = " and ".join(build.platform for build in expected if build.platform)
+        if platforms:
+            images += f" for {platforms}"
+        return progress("passed", f"The GitLab pin builds: {images}, in {name}.")
     manual = [job for job in build_jobs if job.status == "manual"]
     if manual:
         sentence = f"waiting for a person: {manual[0].name} in {name} must be started by hand"

@@ -143,12 +143,14 @@ class PinBuilds:
             shown=(_show(progress, explained),),
         )  # fmt: skip
         if progress.state == "passed":
-            return Check(name, "passed", progress.sentence, evidence=evidence)
+            advice = f"Once its tests have run, collect golden values: {notebooks.GOLDEN_VALUES} with source=gitlab."
+            is_tested = self.dry_run.variables.get("FUNCTIONAL_TEST") == "yes"
+            return Check(name, "passed", progress.sentence, advice if is_tested else "", evidence)
         pitfalls = itertools.chain.from_iterable(job.pitfalls for job in explained)
-        advice = [*dict.fromkeys(pitfall.fix for pitfall in pitfalls), progress.next_action or f"See {pipeline.url}"]
+        fixes = [*dict.fromkeys(pitfall.fix for pitfall in pitfalls), progress.next_action or f"See {pipeline.url}"]
         is_followed = self.wait and progress.state == "waiting"
         status: Status = "failed" if is_followed else "waiting"
-        return Check(name, status, progress.sentence, " ".join(advice), evidence)
+        return Check(name, status, progress.sentence, " ".join(fixes), evidence)
 
     def make_true(self, world: World) -> Sequence[Effect]:
         """Follow the pipeline, and print each change of its state.  Raises Unreachable if GitLab stays unreachable."""
@@ -207,23 +209,16 @@ class InternalCi:
     def plan(self, facts: DryRun, bump: Bump) -> Plan[World]:
         """Plan the push, the pipeline, and what it has to show.  Raises Refused for another confirmation."""
         inputs = {"head_commit": facts.commit or None, "base_commit": facts.branch.base_commit}
-        advice = f"Once its tests have run, collect golden values: {notebooks.GOLDEN_VALUES} with source=gitlab."
-        is_tested = facts.variables.get("FUNCTIONAL_TEST") == "yes"
         planned: Plan[World] = Plan(
-            Outcome(f"The GitLab pin builds: {plan.describe(facts.builds)}.", advice if is_tested else ""),
-            (facts.show(),), waiting=facts.waiting, evidence=Evidence(inputs),
+            Outcome(facts.problem), (facts.show(),), waiting=facts.waiting, evidence=Evidence(inputs)
         )  # fmt: skip
         server = facts.server
-        if facts.problem:
-            return replace(planned, done=Outcome(facts.problem))
-        if facts.waiting or server is None:
+        if server is None:
             return planned
         follow = PinBuilds(facts, server, self.wait)
         if server.pipeline:  # nothing is published, so nobody has to confirm anything
-            warnings = (server.warning,) if server.warning else ()
-            conditions = (OnGitLab(facts, server), PipelineStarted(facts, server), follow)
-            evidence = replace(planned.evidence, warnings=warnings)
-            return replace(planned, conditions=conditions, evidence=evidence, on_branch=False)
+            evidence = replace(planned.evidence, warnings=(server.warning,) if server.warning else ())
+            return replace(planned, conditions=(follow,), evidence=evidence, on_branch=False)
         if bump.publish and not self.confirm:
             sentence = f"waiting for confirmation of the destination {facts.destination}"
             command = f"Read the dry run above, then run again with -r confirm {facts.destination}"
