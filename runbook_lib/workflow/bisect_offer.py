@@ -46,25 +46,13 @@ def look_searches(branch: BumpBranch, records: Path | None) -> ImageSearches:
         verdicts = check_pins(branch.checkout.read(sites.pin_paths, branch.base_commit), sites)
         tags = {pin.image.rpartition(":")[2] for pin in verdicts if pin.role == f"lockstep {bump.image_type}"}
     is_older = len(tags) == 1 and tags != {str(bump.tag)}
+    return ImageSearches(tags.pop() if is_older else "", completed(records))
+
+
+def completed(records: Path | None) -> dict[str, str]:
+    """Return the result of each test's newest completed search, by test."""
     results: dict[str, str] = {}
     for inputs in recorded_inputs(records, notebooks.BISECT_IMAGE):  # the newest first
         if inputs.get("bisect_result"):
             results.setdefault(str(inputs.get("test")), str(inputs["bisect_result"]))
-    return ImageSearches(tags.pop() if is_older else "", results)
-
-
-def offer(branch: BumpBranch, test: str, metric: str = "exit") -> str:
-    """Return a sentence with the command that previews a search; empty if the base branch does not name an older tag.
-
-    ``test`` is ``model/case@platform``.
-    """
-    command = look_searches(branch, None).offer(branch.bump, test, metric)
-    return f"{PREFIX}{command}" if command else ""
-
-
-def result_of(records: Path | None, test: str) -> str:
-    """Return the result of the newest completed search for a test in the bump's records; empty if there is none."""
-    for inputs in recorded_inputs(records, notebooks.BISECT_IMAGE):
-        if inputs.get("test") == test and inputs.get("bisect_result"):
-            return str(inputs["bisect_result"])
-    return ""
+    return results

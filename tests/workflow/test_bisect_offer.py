@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.records.statement import PREDICATE, STATEMENT
-from runbook_lib.workflow.bisect_offer import result_of
+from runbook_lib.workflow.bisect_offer import completed
 
 _FIELDS = ("id", "state", "bump", "notebook", "started")
 
@@ -35,5 +35,5 @@ def test_the_newest_completed_search_counts(tmp_path: Path, records: dict[str, d
         predicate = {**dict.fromkeys(_FIELDS, ""), "inputs": inputs}
         document = {"_type": STATEMENT, "predicateType": PREDICATE, "predicate": predicate}
         (tmp_path / name / "run.json").write_text(json.dumps(document))
-    assert result_of(tmp_path, "gpt/a@h") == expected
-    assert result_of(None, "gpt/a@h") == ""
+    assert completed(tmp_path).get("gpt/a@h", "") == expected
+    assert completed(None) == {}

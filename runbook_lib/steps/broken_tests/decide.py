@@ -1,10 +1,11 @@
 """Notebook 06-broken-tests: the tests that a person declares broken, re-enables or runs again, and the open ones."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from runbook_lib import display
+from runbook_lib.bump import Bump
 from runbook_lib.errors import Refused
 from runbook_lib.golden.decision_facts import fingerprint
 from runbook_lib.model import Question
@@ -18,6 +19,7 @@ from runbook_lib.steps.broken_tests.rows import RowChange
 from runbook_lib.text import edits
 from runbook_lib.triage.failed_jobs import DiagnosedJob
 from runbook_lib.workflow import bisect_offer, quarantines
+from runbook_lib.workflow.bisect_offer import ImageSearches
 from runbook_lib.workflow.run_choice import ChosenRun
 from runbook_lib.world.conditions.issues import IssueFiled
 
@@ -107,7 +109,8 @@ def _issue(
     sites = bump.repository.sites
     pins = check_pins(run.branch.checkout.read(sites.pin_paths, run.branch.base_commit), sites)
     base_images = sorted({pin.image for pin in pins if pin.role == f"lockstep {bump.image_type}"})
-    search_result = bisect_offer.result_of(run.pull_request.records, f"{target.model}/{target.case}@{target.platform}")
+    searches = bisect_offer.look_searches(run.branch, run.pull_request.records)
+    search_result = searches.results.get(f"{target.model}/{target.case}@{target.platform}", "")
     body = tracking.body(
         target, bump, job, recipe=rows[0].recipe, scopes=tuple(scopes), old=", ".join(base_images) or "unknown",
         new=f"{sites.image}:{bump.tag}", run=run.url, pull=pull.url if pull else "", internal=internal,
@@ -164,34 +167,18 @@ def as_parameter(reasons: Mapping[str, str]) -> str:
     return "; ".join(map(": ".join, reasons.items()))
 
 
-@dataclass(frozen=True)
-class ImageSearch:
-    """The ``result`` of an earlier search for the image change behind a test's failure, or the ``offer`` of one."""
-
-    result: str = ""
-    offer: str = ""
-
-
-def searches(run: ChosenRun, tests: Iterable[str]) -> dict[str, ImageSearch]:
-    """Read the result of each test's search from the records, or prepare the offer of one."""
-    found = {}
-    for test in tests:
-        result = bisect_offer.result_of(run.pull_request.records, test)
-        found[test] = ImageSearch(result, "" if result else bisect_offer.offer(run.branch, test))
-    return found
-
-
-def questions(tests: Mapping[str, DiagnosedJob], searched: Mapping[str, ImageSearch]) -> tuple[Question, ...]:
+def questions(tests: Mapping[str, DiagnosedJob], searches: ImageSearches, bump: Bump) -> tuple[Question, ...]:
     """Return a question for each open test, with the cause as the suggested reason.
 
     For a test that also fails on the base branch, the suggested reason is that failure and its issue.
     """
     asked = []
     for test, cause in proposals(tests).items():
-        job, search = tests[test], searched.get(test, ImageSearch())
-        why = f"{cause} ({job.comparison}) {search.result or search.offer}".rstrip()
-        command = search.offer.partition(bisect_offer.PREFIX)[2]
-        asked.append(_question(test, job, why, cause, judged=search.result, search=command))
+        job, result = tests[test], searches.results.get(test, "")
+        command = "" if result else searches.offer(bump, test)
+        offer = f"{bisect_offer.PREFIX}{command}" if command else ""
+        why = f"{cause} ({job.comparison}) {result or offer}".rstrip()
+        asked.append(_question(test, job, why, cause, judged=result, search=command))
     for test, job in failing_on_base(tests).items():
         reason = job.on_base.sentence.replace(";", ",")
         if job.tracked:

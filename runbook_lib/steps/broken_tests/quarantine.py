@@ -12,13 +12,14 @@ from runbook_lib.bump import Bump
 from runbook_lib.checks import Evidence, Waits
 from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.steps.broken_tests import decide
-from runbook_lib.steps.broken_tests.decide import ImageSearch, NamedTests
+from runbook_lib.steps.broken_tests.decide import NamedTests
 from runbook_lib.steps.broken_tests.failures import Triage, open_jobs
 from runbook_lib.steps.broken_tests.rows import RowsChanged
 from runbook_lib.text import edits, lists
 from runbook_lib.triage import failed_jobs
 from runbook_lib.triage.failed_jobs import DiagnosedJob
 from runbook_lib.workflow import bump_pull, markdown_texts, quarantines
+from runbook_lib.workflow.bisect_offer import ImageSearches
 from runbook_lib.workflow.run_choice import ChosenRun
 from runbook_lib.world.conditions.commits import BranchTip
 from runbook_lib.world.conditions.issues import Rerun
@@ -38,7 +39,7 @@ class RunFailures:
 
     triage: Triage
     decisions: NamedTests
-    searches: Mapping[str, ImageSearch]
+    searches: ImageSearches
 
     @property
     def run(self) -> ChosenRun:
@@ -113,7 +114,7 @@ def plan(facts: RunFailures, bump: Bump) -> Plan[World]:
         Outcome(done, notebooks.RUN_CI),
         (triage.show(), decisions.show(), decide.show_open(tests)),
         tuple(conditions),
-        decide.questions(tests, facts.searches),
+        decide.questions(tests, facts.searches, bump),
         waiting,
         evidence=evidence(facts, again),
         round=None if run.older else Round(blocking, bool(edited)),  # which says nothing about the newest run

@@ -10,7 +10,7 @@ from runbook_lib.steps.broken_tests import decide, failures, own_change, quarant
 from runbook_lib.steps.broken_tests.own_change import QuarantineFacts
 from runbook_lib.steps.broken_tests.quarantine import RunFailures
 from runbook_lib.steps.broken_tests.rows import RowChange
-from runbook_lib.workflow import bump_branch, pull_request, run_choice
+from runbook_lib.workflow import bisect_offer, bump_branch, pull_request, run_choice
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.world.outside import World
 
@@ -43,14 +43,13 @@ class BrokenTests:
         state = pull_request.read_state(branch, world.github, records=world.records)
         triaged = failures.triage(run_choice.choose_run(state, run_id=self.run_id, source=self.source))
         decided = decide.decide(triaged, broken=self.broken, reenable=self.reenable, rerun=self.rerun, soft=self.soft)
-        open_tests = decide.open_tests(triaged, decided)
-        searched = decide.searches(triaged.run, decide.proposals(open_tests)) if bump.tag else {}
+        searches = bisect_offer.look_searches(branch, world.records)
         quarantined = own_change.look(world, bump, broken=self.broken, reenable=self.reenable)
         if bump.apply:
             _require_committable(branch, decided.change)
             if own := quarantined.change:
                 _require_committable(own.branch, own.rows)
-        return BrokenTestFacts(RunFailures(triaged, decided, searched), quarantined)
+        return BrokenTestFacts(RunFailures(triaged, decided, searches), quarantined)
 
     def plan(self, facts: BrokenTestFacts, bump: Bump) -> Plan[World]:
         """Plan the responses to the run; without a tag, the change of quarantined rows."""
