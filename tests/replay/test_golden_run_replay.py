@@ -45,7 +45,7 @@ def test_values_that_a_branch_moved_are_committed_on_it(
         parameters = {"repo": str(clone), "run_id": f"#{pull.number}"}
         preview = execute.execute(NOTEBOOK, parameters)
         assert preview.ok, preview.summary
-        assert "would refresh" in preview.summary
+        assert "would commit" in preview.summary
         assert git(clone, "rev-parse", "HEAD") == pull.head_sha
         applied = execute.execute(NOTEBOOK, parameters | {"apply": True})
         assert applied.ok, applied.summary
@@ -60,4 +60,4 @@ def test_values_that_a_branch_moved_are_committed_on_it(
     assert verify(tmp_path / "audit")[0] == []
     assert applied.record is not None
     effects = json.loads((applied.record / "run.json").read_text())["predicate"]["effects"]
-    assert [effect["effect"] for effect in effects] == ["edit"] * len(changed) + ["commit"]
+    assert [effect["effect"] for effect in effects] == ["commit"]
