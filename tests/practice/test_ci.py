@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from runbook_lib.git.blobs import read_blobs
 from runbook_lib.practice import content
@@ -84,28 +82,6 @@ def test_without_a_new_image_all_is_well() -> None:
     assert {job.conclusion for job in plan.plan(replace(BEFORE, labels=frozenset()))} == {"success"}
 
 
-def test_a_new_image_breaks_what_it_is_to_break() -> None:
-    caused = {f"{job.model}/{job.test_case}": job.cause for job in PLANNED if job.cause}
-    assert caused == plan.FATES
-    assert jobs(BUMP, "cancelled") == {"gpt/gpt3_mcore_te_tp4_pp1_long dgx_h100"}
-    assert PLANNED[-1].name == "Nemo_CICD_Test"
-    assert PLANNED[-1].conclusion == "failure"
-    assert PLANNED[-1].ends == pytest.approx(20.0)
-
-
-def test_refreshed_values_pass_and_broken_ones_do_not() -> None:
-    new: dict[str, str] = {}
-    for job in (job for job in PLANNED if job.measures):
-        new |= plan.measured(BUMP, job)
-    refreshed = replace(BUMP, golden=GOLDEN | new)
-    assert jobs(refreshed, "failure") == {
-        "moe/gpt3_moe_mcore_tp2_ep4_memory dgx_h100", "mimo/mimo_vlm_tp1 dgx_h100", "Nemo_CICD_Test "
-    }  # fmt: skip
-    path = f"{plan.TEST_CASES}/gpt/gpt3_mcore_te_tp2_pp2_resume/golden_values_dev_dgx_h100_2nd.json"
-    spoilt = replace(BEFORE, golden=GOLDEN | {path: GOLDEN[path].replace("10.", "11.")})
-    assert "gpt/gpt3_mcore_te_tp2_pp2_resume dgx_h100" in jobs(spoilt, "failure")
-
-
 @pytest.mark.parametrize("maintainer", [True, False])
 def test_gb200_is_for_maintainers(maintainer: bool) -> None:
     platforms = {job.platform for job in plan.plan(replace(BEFORE, maintainer=maintainer)) if job.test_case}
@@ -137,47 +113,6 @@ def test_parts_that_need_a_failed_job_are_skipped(at: plan.Situation, last: str,
     assert not [job.name for job in planned if job.kind == "functional" and job.test_case]
     assert len({(job.name, job.platform) for job in planned}) == len(planned)
     assert plan.retry(planned, 60.0)[-1].conclusion == "failure"
-
-
-# -- what is seen when ----------------------------------------------------------------------------------------------
-
-
-@given(st.floats(0, 30), st.floats(0, 30), st.none() | st.floats(0, 30))
-def test_time_only_adds(first: float, second: float, cancelled: float | None) -> None:
-    early, late = sorted((first, second))
-    states = {"queued": 0, "waiting": 1, "in_progress": 1, "completed": 2}
-    for job in PLANNED:
-        before, after = (plan.job_at(job, 1000.0, 1000.0 + now, _stop(cancelled, now)) for now in (early, late))
-        if before is not None:
-            assert after is not None
-            assert states[before.status] <= states[after.status]
-        if before is not None and before.status == "completed":
-            assert before == after
-    for now in (early, late):
-        stop = _stop(cancelled, now)
-        run = plan.run_at(PLANNED, 1000.0, 1000.0 + now, stop)
-        listed = [seen for job in PLANNED if (seen := plan.job_at(job, 1000.0, 1000.0 + now, stop))]
-        if run.status == "completed":
-            assert {seen.status for seen in listed} == {"completed"}
-        assert (run.status == "completed") == (run.conclusion is not None)
-        assert plan.changed_at(PLANNED, 1000.0, 1000.0 + now) <= 1000.0 + now
-
-
-def _stop(cancelled: float | None, now: float) -> float | None:
-    # Nobody knows of a cancellation before it happens.
-    return None if cancelled is None or cancelled > now else 1000.0 + cancelled
-
-
-def test_the_second_attempt() -> None:
-    second = plan.retry(PLANNED, 100.0)
-    assert len(second) == len(PLANNED)
-    kept = [job for job in second if job.ends < 0]
-    assert {job.conclusion for job in kept} == {"success"}
-    assert {job.name for job in second if job.ends >= 0 and job.conclusion == "success"} == {
-        "mimo/mimo_vlm_tp1 - latest"
-    }
-    assert plan.run_at(second, 1000.0, 1000.0).status == "in_progress"
-    assert plan.run_at(second, 1000.0, 1020.0).conclusion == "failure"
 
 
 # -- what is measured -----------------------------------------------------------------------------------------------

@@ -252,36 +252,3 @@ def test_failed_jobs_once_more(world: World) -> None:
     assert not first & second
     left = world.get(f"{REPO}/actions/runs/{run_id}/artifacts?per_page=100")["artifacts"]
     assert len({each["name"] for each in left}) == len(left) == 12 + 8  # only what ran again leaves another one
-
-
-# -- downloads and pages --------------------------------------------------------------------------------------------
-
-
-def test_downloads(world: World) -> None:
-    _, run_id = world.authorized("Run functional tests")
-    world.clock.now += 60
-    artifact = world.get(f"{REPO}/actions/runs/{run_id}/artifacts")["artifacts"][0]
-    url = artifact["archive_download_url"]
-    world.get(url, 401, token="")
-    place = world.call("GET", url).headers["Location"]
-    whole = world.call("GET", place, token="").content
-    for asked, status, part in (
-        ("bytes=0-9", 206, whole[:10]),
-        ("bytes=-22", 206, whole[-22:]),
-        ("bytes=5-", 206, whole[5:]),
-        (f"bytes={len(whole)}-", 416, b""),
-    ):
-        response = world.call("GET", place, token="", headers={"Range": asked})
-        assert response.status_code == status, asked
-        assert status == 416 or response.content == part, asked
-    beyond = world.call("GET", place, token="", headers={"Range": f"bytes=0-{len(whole) + 9}"})
-    assert beyond.headers["Content-Range"] == f"bytes 0-{len(whole) - 1}/{len(whole)}"
-    world.clock.now += 61
-    assert world.call("GET", place, token="").status_code == 403  # the address is no longer good
-    job = next(each for each in world.jobs(run_id) if each["name"].startswith("moe/gpt3_moe_mcore_tp2"))
-    log = world.call("GET", f"{REPO}/actions/jobs/{job['id']}/logs", follow_redirects=True).text
-    assert "rank      : 3" in log
-    assert "torch.OutOfMemoryError" not in log  # only the log of that rank, in the artifact, tells why
-    world.clock.now += 91 * 86400
-    assert world.get(url, 410)["message"] == "Artifact has expired"
-    assert world.get(f"{REPO}/actions/runs/{run_id}/artifacts")["artifacts"][0]["expired"] is True

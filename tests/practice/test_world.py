@@ -128,33 +128,6 @@ def test_a_proxy_is_passed_by(
     assert env.get("NO_PROXY") == env.get("no_proxy") == expected
 
 
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        ("", "Release Engineer <release-engineer@practice.invalid>"),
-        ("[user]\nname = Ada\nemail = ada@example.org\n", "Ada <ada@example.org>"),
-        ("[user]\nemail = ada@example.org\n", "Release Engineer <ada@example.org>"),
-    ],
-)
-def test_commits_have_the_users_identity(
-    home: Path, tmp_path: Path, config: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hooks = tmp_path / "hooks"
-    hooks.mkdir()
-    (hooks / "pre-commit").write_text("#!/bin/sh\nexit 1\n")
-    (hooks / "pre-commit").chmod(0o755)
-    hostile = (
-        f"[core]\nhooksPath = {hooks}\nautocrlf = true\n[commit]\ngpgSign = true\n[clone]\ndefaultRemoteName = x\n"
-    )
-    (tmp_path / "gitconfig").write_text(config + hostile)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
-    with practice.start() as new:
-        git("-C", str(new.checkout), "commit", "--quiet", "--allow-empty", "-m", "Practice")
-        assert git("-C", str(new.checkout), "log", "-1", "--format=%an <%ae>") == expected
-        assert git("-C", str(new.checkout), "status", "--porcelain") == ""
-        git("-C", str(new.checkout), "push", "--quiet", "origin", "main")
-
-
 def test_the_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("RUNBOOK_PRACTICE_HOME")
     assert practice.default_home() == Path.home() / ".local/state/base-image-runbook/practice"
@@ -199,14 +172,6 @@ def test_a_second_launcher_joins_the_first(home: Path) -> None:
     first.close()
     with practice.start() as third:  # the port may belong to another program by now
         assert not third.running_elsewhere
-
-
-def test_one_of_many_concurrent_starts_serves(home: Path) -> None:
-    launchers = [Launcher() for _ in range(3)]
-    got = [launcher.ready() for launcher in launchers]
-    assert sorted(elsewhere for elsewhere, _ in got) == [False, True, True]
-    assert all(env == got[0][1] for _, env in got)
-    assert [launcher.end() for launcher in launchers] == [0, 0, 0]
 
 
 def test_the_lock_of_a_dead_launcher_is_free(home: Path) -> None:
