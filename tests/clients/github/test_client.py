@@ -114,12 +114,6 @@ def test_ghosts_and_missing_parts_are_read(connect: Connect) -> None:
     assert [it.label for it in connect(answer(body=labels)).labellings(7)] == ["x"]
 
 
-def test_labels_of_an_issue_are_objects_or_names(connect: Connect) -> None:
-    issue = {"number": 1, "html_url": "x", "title": "t", "body": None, "state": "open", "user": None}
-    labels = ["bug", {"name": "CI"}, {"name": None}]
-    assert connect(answer(body=issue | {"labels": labels})).issue(1).labels == {"bug", "CI", ""}
-
-
 def test_all_pages_are_read_from_the_same_host(connect: Connect) -> None:
     def handler(request: httpx.Request) -> httpx.Response:
         page = int(request.url.params["page"])
@@ -371,12 +365,6 @@ def test_an_unanswered_request_is_not_a_success(connect: Connect, answered: http
             ask()
     with pytest.raises(Unreachable, match=r"answered|sent a reply"):
         github.pull(7)
-
-
-def test_assignability_is_queried_again(connect: Connect) -> None:
-    answers = [httpx.Response(502), httpx.Response(204), httpx.Response(404)]
-    github = connect(lambda _: answers.pop(0))
-    assert [github.is_assignable("anna") for _ in range(2)] == [True, False]
 
 
 def test_a_slow_reply_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:

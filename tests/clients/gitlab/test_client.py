@@ -203,13 +203,6 @@ def test_nobody_listens(project: Project) -> None:
         client(project, GITLAB_URL="http://127.0.0.1:9").pipeline(1)
 
 
-def test_an_unanswered_question_is_repeated(project: Project) -> None:
-    project.replies["protected_branches"] = [{"name": "main"}, {"name": "core_*"}, {"name": "*-stable"}]
-    project.statuses = [502, 429]
-    project.headers = {"Retry-After": "Sat, 21 Nov 2026 12:00:00 GMT", "RateLimit-Reset": "99999999999"}
-    assert client(project).protected() == ("main", "core_*", "*-stable")
-
-
 # -- the token stays at home -----------------------------------------------------------------------------------------
 
 
@@ -256,11 +249,3 @@ def test_a_next_page_elsewhere_is_not_shown_the_token(
         client(project).protected()  # every page is requested at home, and each says that there is a further one
     assert seen == []
     assert project.tokens == [TOKEN] * 50
-
-
-def test_a_redirect_at_home_keeps_the_token(project: Project) -> None:
-    project.replies["protected_branches"] = [{"name": "main"}]
-    path = "/api/v4/projects/adlr%2Fmegatron-lm/protected_branches"
-    project.statuses, project.headers = [302], {"Location": f"{project.url}{path}"}
-    assert client(project).protected() == ("main",)
-    assert set(project.tokens) == {TOKEN}

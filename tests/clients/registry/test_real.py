@@ -1,10 +1,8 @@
 """The registry client against servers that are not ours: Debian's docker-registry, and TLS that nobody trusts."""
 
 import base64
-import contextlib
 import datetime
 import json
-import socketserver
 import ssl
 import subprocess
 import threading
@@ -15,7 +13,6 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
 import jwt
 import pytest
 from building import start_registry
@@ -25,7 +22,6 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from loopback import serving
 
 from runbook_lib.clients.registry.client import Registry
-from runbook_lib.clients.registry.connection import Connection
 from runbook_lib.clients.registry.lookup import verify_tag
 from runbook_lib.errors import Unreachable
 from runbook_lib.images.reference import Image, ImageRef
@@ -100,36 +96,6 @@ def key_and_certificate(days: tuple[int, int] = (-1, 1)) -> tuple[str, str]:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return secret.decode(), certificate.public_bytes(serialization.Encoding.PEM).decode()
-
-
-@pytest.fixture(params=["headers", "body"])
-def dripping(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A server that sends a byte now and then, for ever."""
-    stop = threading.Event()
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            self.request.recv(10_000)
-            with contextlib.suppress(OSError):
-                self.request.sendall(b"HTTP/1.1 200 OK\r\n" + (b"\r\n" if request.param == "body" else b"X-A: "))
-                while not stop.wait(0.02):
-                    self.request.sendall(b" ")
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/"
-        stop.set()
-        server.shutdown()
-
-
-def test_a_slow_reply_is_not_waited_for(dripping: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runbook_lib.clients.registry.connection.DEADLINE", 0.2)
-    slept: list[float] = []
-    connection = Connection(httpx.URL(dripping), "nvidia/pytorch", sleep=slept.append)
-    with pytest.raises(Unreachable, match=r"it did not finish its answer within 0\.2 s"):
-        Registry(connection).tags()
-    assert slept == []
-    connection.close()
 
 
 class TokenServer(BaseHTTPRequestHandler):
