@@ -147,14 +147,6 @@ def test_uv_refuses_the_guides_mistakes_and_accepts_the_planned_commands(clone: 
     assert "a value is required for '--optional" in said  # as Megatron-Bridge's guide writes it
 
 
-def test_uv_knows_every_planned_option(clone: Path, tmp_path: Path) -> None:
-    everything = choose(clone, task="install")
-    sh(clone, *everything.commands[-1].words, "--dry-run", tmp=tmp_path)
-    sh(clone, "uv", "run", "--isolated", "--locked", "--only-group", "test", "true", tmp=tmp_path)
-    sh(clone, "uv", "run", "--no-sync", "true", tmp=tmp_path)
-    sh(clone, "uv", "sync", "--inexact", "--dry-run", tmp=tmp_path)
-
-
 # -- adding ------------------------------------------------------------------------------------------------------
 
 
@@ -198,15 +190,6 @@ def _wheel(folder: Path, name: str) -> None:
         made.writestr(f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         made.writestr(f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         made.writestr(f"{name}-1.0.dist-info/RECORD", "")
-
-
-def test_a_package_that_does_not_exist_leaves_the_files_as_they_were(clone: Path, tmp_path: Path) -> None:
-    before = (clone / "pyproject.toml").read_bytes(), (clone / "uv.lock").read_bytes()
-    done = run(choose(clone, task="add", package="no-such-package", extra="dev"), clone, tmp_path)
-    assert done.failure is not None
-    assert done.failure.command.step.title == "Add no-such-package to extra dev"
-    assert "again" in done.failure.message
-    assert ((clone / "pyproject.toml").read_bytes(), (clone / "uv.lock").read_bytes()) == before
 
 
 # -- conflicts ---------------------------------------------------------------------------------------------------
@@ -259,22 +242,6 @@ def test_a_conflict_continues_after_uv_has_failed(clone: Path, tmp_path: Path) -
     assert [it.words[0] for it in again.runnable] == ["uv", "git", "git"]
     assert run(again, clone, tmp_path).failure is None
     assert sh(clone, "git", "status", "--porcelain", tmp=tmp_path) == ""
-
-
-def test_other_conflicts_are_left_to_the_user(clone: Path, tmp_path: Path) -> None:
-    diverge(clone, tmp_path)
-    origin = tmp_path / "Megatron-LM"
-    for place, text in ((clone, "ours\n"), (origin, "theirs\n")):
-        (place / "a.py").write_text(text)
-        sh(place, "git", "add", "a.py", tmp=tmp_path)
-        sh(place, "git", "-c", "user.name=A", "-c", "user.email=a@b", "commit", "-qm", "a", tmp=tmp_path)
-    sh(clone, "git", "fetch", "-q", tmp=tmp_path)
-    join(clone, tmp_path, "merge")
-    task = choose(clone, task="conflict")
-    assert "Resolve a.py as well" in task.plan.next_action
-    assert run(task, clone, tmp_path).failure is None
-    assert "<<<<<<<" in (clone / "a.py").read_text()
-    assert read_project_state(Checkout.open(clone), "x/y").unmerged == ("a.py",)
 
 
 def test_a_pyproject_in_conflict_is_refused(clone: Path, tmp_path: Path) -> None:
@@ -352,16 +319,6 @@ def test_uv_is_refused_outside_of_a_container_and_synced_once_for_slurm(clone: P
     shown = choose(clone, MEGATRON_LM, Machine(), task="lock")
     assert shown.obstacle.startswith("Neither docker nor podman")
     assert shown.commands[-1].words[-2:] == ("uv", "lock")
-
-
-def test_the_cache_folder_is_created_before_a_container_mounts_it(clone: Path, tmp_path: Path) -> None:
-    docker, cache = Machine(engine=Engine("docker")), str(tmp_path / "new")
-    first = choose(clone, MEGATRON_LM, docker, task="lock", cache=cache).commands[0]
-    assert first.words == ("mkdir", "-p", "--", cache)
-    (only,) = choose(clone, MEGATRON_LM, INSIDE, task="lock", cache=cache, where="inside").commands
-    assert only.words == ("uv", "lock")
-    (tmp_path / "new").mkdir()
-    assert len(choose(clone, MEGATRON_LM, docker, task="lock", cache=cache).commands) == 1
 
 
 def test_an_image_built_here_is_imported_once_for_a_cluster(
