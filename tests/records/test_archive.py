@@ -13,7 +13,6 @@ from archives import record_folder as folder
 from runbook_lib.records import archive, run_view
 from runbook_lib.records.chain import Ledger, read_head, read_predicate
 from runbook_lib.records.pages import index
-from runbook_lib.records.statement import Identity
 from runbook_lib.records.status import BumpStatus
 from runbook_lib.records.verify import verify
 from runbook_lib.system import provenance
@@ -153,22 +152,6 @@ def test_status_links_pull_request_ci_run_and_issues(tmp_path: Path) -> None:
     assert found.started == "2026-04-01T00:01:00.000Z"
     assert found.links == {"pull request": "https://x/1", "CI run": "https://x/new", "issue #12": "https://x/12"}
     assert Path(found.story) == tmp_path.joinpath(*BUMP.parts, "story.html")
-
-
-def test_the_most_recently_active_bump_is_first(tmp_path: Path) -> None:
-    for at, tag in enumerate(("26.05-py3", "26.03-py3", "26.04-py3")):
-        record(tmp_path, "bump", "done", at=at, bump=Identity("o/r", "main", "dev", tag, practice=False))
-    assert [one.tag for one in archive.status(tmp_path)] == ["26.04-py3", "26.03-py3", "26.05-py3"]
-
-
-def test_a_bumps_own_link_is_newer_than_those_of_its_steps(tmp_path: Path) -> None:
-    name = record(tmp_path, "bump", "done", at=1, ended="2026-04-01T00:09:00.000Z", links={"GitLab pipeline": "new"})
-    record(
-        tmp_path, "05-golden-values", "done", at=5, ended="2026-04-01T00:07:00.000Z", parent=name,
-        links={"GitLab pipeline": "old"},
-    )  # fmt: skip
-    (found,) = archive.status(tmp_path)
-    assert found.links == {"GitLab pipeline": "new"}
 
 
 def test_links_are_not_followed(audit: Path, tmp_path: Path) -> None:

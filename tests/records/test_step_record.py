@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
@@ -19,7 +17,6 @@ from runbook_lib.records.chain import Ledger, read_predicate
 from runbook_lib.records.statement import CONTRIBUTIONS, collect
 from runbook_lib.steps import context
 from runbook_lib.system import provenance
-from runbook_lib.text.redact import Redactor
 
 PREVIEW = Bump.parse(tag="26.04-py3")
 APPLY = Bump.parse(tag="26.04-py3", apply=True)
@@ -128,11 +125,6 @@ def test_stores_tables_and_the_diff_without_secrets(folder: Path, monkeypatch: p
     assert not any(b"0123456789abc" in path.read_bytes() for path in folder.iterdir())
 
 
-def test_no_diff_leaves_no_file(folder: Path) -> None:
-    context.open_record("01-pin", APPLY, repository="o/r").diff("")
-    assert not (folder / "change.diff").exists()
-
-
 def test_in_jupyterlab_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "/x/01-pin.ipynb")
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
@@ -165,17 +157,6 @@ def test_failed_checks_are_all_named() -> None:
     step.check(Check("a", "failed", "1"), Check("b", "passed", "2"), Check("c", "failed", "3"))
     with pytest.raises(RunbookError, match=r"These 2 checks failed: a \(1\); c \(3\)\."):
         step.raise_if_failed()
-
-
-@given(st.text(), st.text())
-def test_stores_any_text(tmp_path_factory: pytest.TempPathFactory, sentence: str, name: str) -> None:
-    folder = tmp_path_factory.mktemp("record")
-    step = step_record.StepRecord("01-pin", APPLY, "o/r", folder)
-    step.link(name, "u" + sentence)
-    step.done(sentence)
-    found = fields(folder)
-    assert found["outcome"]["sentence"] == Redactor(os.environ).text(sentence)
-    assert len(found["links"]) == 1
 
 
 # -- a kernel that nobody of ours started --------------------------------------------------------------------------

@@ -6,8 +6,6 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote
 
 import pytest
 from archives import BUMP, READY, elements, record, words
@@ -17,8 +15,6 @@ from runbook_lib.records.pages import index
 from runbook_lib.records.statement import Identity
 from runbook_lib.records.verify import verify
 from runbook_lib.system import provenance
-
-HOSTILE = Identity("o/<script>alert(1)</script>", "a b/c", "dev", "x' onclick='y", practice=False)
 
 
 def page(archive: Path) -> str:
@@ -55,18 +51,6 @@ def test_one_row_per_bump_newest_first(tmp_path: Path) -> None:
     assert "<em>CI</em>" in text
 
 
-def test_hostile_names_are_escaped(tmp_path: Path) -> None:
-    record(tmp_path, "01-pin", "done", "see https://ci/1 <b>", bump=HOSTILE, links={"x": "javascript:alert(1)"})
-    text = page(tmp_path)
-    assert [tag for tag, _ in elements(text)].count("script") == 1
-    assert "b" not in [tag for tag, attributes in elements(text)]
-    assert not any(name.startswith("on") for _, attributes in elements(text) for name in attributes)
-    links = [attributes["href"] for tag, attributes in elements(text) if tag == "a"]
-    assert [link for link in links if ":" in unquote(link)] == ["https://ci/1"]
-    assert all((tmp_path / unquote(link)).is_file() for link in links if not link.startswith("https:"))
-    assert len(links) == 3  # its story, the address, its report
-
-
 def test_page_loads_nothing_and_runs_only_its_own_script(tmp_path: Path) -> None:
     record(tmp_path, "01-pin", "done")
     text = page(tmp_path)
@@ -80,14 +64,6 @@ def test_page_loads_nothing_and_runs_only_its_own_script(tmp_path: Path) -> None
     assert f"script-src 'sha256-{digest}'" in policy
     assert "@import" not in text
     assert "url(" not in text
-
-
-def test_page_without_its_script_is_the_full_list_without_controls(tmp_path: Path) -> None:
-    record(tmp_path, "01-pin", "done")
-    found = elements(page(tmp_path))
-    (sieve,) = [attributes for tag, attributes in found if attributes.get("role") == "search"]
-    assert "hidden" in sieve
-    assert not [row for row in rows(page(tmp_path)) if "hidden" in row]
 
 
 def test_every_control_has_a_label_and_the_states_are_counted(tmp_path: Path) -> None:
@@ -162,11 +138,3 @@ def test_story_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     story(tmp_path).mkdir()
     with pytest.raises(RunbookError, match=r"story\.html could not be written"):
         index.write_index(tmp_path)
-
-
-def test_pages_are_reproducible(tmp_path: Path) -> None:
-    record(tmp_path, "bump", "waiting", "Waits.")
-    record(tmp_path, "bump", "failed", "Lost.", at=1, inputs={"digest": "sha256:1"})
-    first: Any = (page(tmp_path), story(tmp_path).read_text())
-    story(tmp_path).unlink()
-    assert (page(tmp_path), story(tmp_path).read_text()) == first

@@ -1,15 +1,12 @@
 """The page that tells a bump: in order, from the records alone, and small however much there is."""
 
 import base64
-import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from archives import BUMP, READY, elements, record, words
-from hypothesis import given
-from hypothesis import strategies as st
 
 from runbook_lib.records import timeline
 from runbook_lib.records.archive import read_records
@@ -121,13 +118,6 @@ def test_complete_bump_is_shown_in_order(tmp_path: Path) -> None:
     assert [(it["alt"], it["src"]) for it in images] == [
         ("A plot", f"data:image/svg+xml;base64,{base64.b64encode(b'<svg/>').decode()}")
     ]
-
-
-def test_runs_are_ordered_by_start(tmp_path: Path) -> None:
-    for at in (5, 1, 3):
-        record(tmp_path, f"0{at}-step", "done", f"Number {at}.", at=at)
-    told = words(page(tmp_path))
-    assert told.index("1. 01-step") < told.index("2. 03-step") < told.index("3. 05-step")
 
 
 # -- folded --------------------------------------------------------------------------------------------------------
@@ -307,33 +297,6 @@ def test_excess_is_omitted_and_named(tmp_path: Path, name: str) -> None:
         assert sentence in words(text)
 
 
-def test_all_excesses_together_stay_below_a_megabyte(tmp_path: Path) -> None:
-    for at, (text, (fields, _)) in enumerate(itertools.product(LONG[1:3], TOO_MUCH.values())):
-        told = {"outcome": {"sentence": text, "next": text}, "warnings": [text], "inputs": {"digest": text}}
-        record(tmp_path, "05-golden-values", "failed", at=at, **(told | fields))
-    text = page(tmp_path)
-    assert 800_000 < len(to_bytes(text)) < 1_000_000
-
-
-@given(st.text(), st.text())
-def test_any_text_of_a_record_is_escaped(tmp_path_factory: pytest.TempPathFactory, one: str, two: str) -> None:
-    hostile = f"{one}</p><script>x</script><img src=http://x onerror=y>{two}"
-    folder = tmp_path_factory.mktemp("bump")
-    run = {
-        "id": "1-bump", "state": "failed", "notebook": {"name": hostile}, "bump": BUMP.as_json(), "parent": None,
-        "started": "2026-04-01T00:00:00.000Z", "ended": "2026-04-01T00:01:00.000Z", "warnings": [hostile],
-        "outcome": {"sentence": hostile, "next": hostile}, "inputs": {"digest": hostile, "base_commit": [hostile]},
-        "effects": [effect(hostile, hostile, hostile, hostile, hostile), effect("pull request", "1 text", one, two)],
-        "checks": [{"name": hostile, "status": hostile, "detail": hostile}], "links": {hostile: hostile},
-        "exceptions": [{"exception": hostile, "reason": hostile}], "who": {"git": hostile},
-    }  # fmt: skip
-    status = bump_status(folder, [run])
-    assert status is not None
-    found = elements(story.render(folder, status, [run]))
-    assert {tag for tag, _ in found}.isdisjoint({"script", "img", "iframe", "link", "form"})
-    assert not any(name.startswith("on") for _, attributes in found for name in attributes)
-
-
 DAMAGE: dict[str, dict[str, str]] = {
     "no files": {},
     "a notebook that is none": {"executed.ipynb": '"image/svg+xml"'},
@@ -358,9 +321,3 @@ def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "outside").write_text(DIFF)
     (tmp_path / FOLDER / made / "change.diff").symlink_to(tmp_path / "outside")
     assert "new:26.04-py3" not in page(tmp_path)
-
-
-def test_two_runs_in_progress_are_both_shown(tmp_path: Path) -> None:
-    for at in (0, 1):
-        record(tmp_path, "04-run-ci", "running", at=at)
-    assert len(timeline.entries(read_records(tmp_path / FOLDER).readable)) == 2
