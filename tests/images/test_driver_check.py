@@ -82,17 +82,6 @@ def test_the_answer_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert [entry["driver"] for entry in document["drivers"]] == ["535.104.05", "570.86.15"]
 
 
-def test_platforms_with_the_same_requirement_share_a_result() -> None:
-    assert [result.platforms for result in driver_check.judge(SAME, ["575.51.03"])] == [("amd64", "arm64")]
-    apart = image(amd64=CUDA_12_9, arm64=CUDA_12_9 | {"CUDA_VERSION": "13.2.0"})
-    results = driver_check.judge(apart, ["575.51.03"])
-    assert {result.platforms: result.judgement.verdict for result in results} == {
-        ("amd64",): "runs",
-        ("arm64",): "runs",
-    }
-    assert driver_check.worst(driver_check.judge(apart, ["560.1"])) == "does not run"
-
-
 @pytest.mark.parametrize(
     ("drivers", "status", "says"),
     [

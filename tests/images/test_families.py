@@ -115,17 +115,6 @@ def test_releases_come_first_then_candidates_then_special_tags():
     assert listing.unreadable == ("26.8",)
 
 
-def test_a_release_is_newer_than_its_candidates_and_those_are_newer_than_the_month_before():
-    ordered = ["nightly", "26.06", "26.06.01", "26.08.some_model", "26.08.rc5", "26.08.rc10", "26.08", "26.08.01.rc1"]
-    assert [str(tag) for tag in sorted(map(NemoTag.parse, reversed(ordered)))] == ordered
-
-
-def test_variants_of_ngc_tags_are_distinguished():
-    listing = NGC.listed(["26.04-py3-igpu", "26.04-py3", "26.06-py3", "latest"])
-    assert listing.releases == (NgcTag(26, 6), NgcTag(26, 4))
-    assert listing.specials == (NgcTag(26, 4, "py3-igpu"),)
-
-
 @pytest.mark.parametrize(
     ("text", "family"),
     [
@@ -187,25 +176,10 @@ def test_a_tag_that_is_too_long_is_refused_with_the_limit(family):
 # CoreWeave
 
 
-def test_a_tag_is_composed_as_the_workflows_do():
-    tag = CoreWeaveTag(
-        "nccl", "12.9.1", "2.10.0", "0.25.0", "2.10.0", "1", nccl="2.29.2-1", os="ubuntu22.04", commit="17ad6db"
-    )
-    assert str(tag) == REAL["CoreWeave ml-containers"][8]
-    assert tag.kind == "release"
-
-
 def test_the_parts_of_an_old_tag_with_dashes_in_a_version():
     tag = CoreWeaveTag.parse("afecfe9-nccl-cuda11.8.0-nccl2.16.2-1-torch2.0.0-rc1-vision0.15.1")
     assert (tag.os, tag.nccl, tag.torch, tag.vision, tag.kind) == ("", "2.16.2-1", "2.0.0-rc1", "0.15.1", "candidate")
     assert CoreWeaveTag.parse("1234567-nccl-cuda11.8.0-nccl2.16.2-torch2.0.0").os == ""
-
-
-def test_branch_and_date_distinguish_builds():
-    branch = CoreWeaveTag.parse("es-cuda-12.9.1-74755e9-base-cuda12.9.1-ubuntu22.04-torch2.7.1-vision0.22.1")
-    assert (branch.branch, branch.commit, branch.kind) == ("es-cuda-12.9.1", "74755e9", "special")
-    nightly = CoreWeaveTag.parse(REAL["CoreWeave ml-containers"][-1])
-    assert (nightly.date, nightly.commit, nightly.kind) == ("25080505", "", "candidate")
 
 
 _GOOD = {"edition": "base", "cuda": "12.9.1", "torch": "2.10.0", "commit": "17ad6db"}
@@ -217,13 +191,9 @@ _GOOD = {"edition": "base", "cuda": "12.9.1", "torch": "2.10.0", "commit": "17ad
         ({"branch": "b" * 200}, r"has \d+ characters, but a tag may have at most 128"),
         ({"cuda": ""}, "is not a tag of CoreWeave's"),
         ({"cuda": "12.9.1-ubuntu22.04"}, "is not a tag of CoreWeave's"),
-        ({"os": "nccl2.3"}, "is not a tag of CoreWeave's"),
-        ({"branch": "a/b"}, "is not a tag of CoreWeave's"),
-        ({"commit": "17ad6d"}, "is not a tag of CoreWeave's"),
         ({"commit": ""}, "does not begin with a commit"),
         ({"edition": "nccl"}, "contradicts itself"),
         ({"nccl": "2.29.2-1"}, "contradicts itself"),
-        ({"abi": "2"}, "is not a tag of CoreWeave's"),
         ({"edition": "fast"}, "is not a tag of CoreWeave's"),
     ],
 )
@@ -233,28 +203,17 @@ def test_a_tag_that_cannot_be_is_not_composed(changed, said):
         CoreWeaveTag(**{**_GOOD, **changed})
 
 
-def test_a_tag_of_128_characters_is_the_longest():
-    rest = len("-17ad6db-base-cuda12.9.1-torch2.10.0")
-    assert len(str(CoreWeaveTag(**_GOOD, branch="b" * (128 - rest)))) == 128
-    with pytest.raises(RunbookError, match="has 129 characters"):
-        CoreWeaveTag(**_GOOD, branch="b" * (129 - rest))
-
-
 @pytest.mark.parametrize(
     ("constraints", "found"),
     [
         ("", [3, 2, 1, 0]),
         ("edition=nccl", [3, 1]),
         ("cuda=12.9", [2, 1]),
-        ("cuda<=12.9", [2, 1, 0]),
         ("cuda>12.9", [3]),
         ("cuda>=12 cuda<13", [2, 1, 0]),
-        ("cuda!=12.9", [3, 0]),
         ("torch>=2.9 os=ubuntu22.04", [2, 1]),
-        ("torch=2.10.0 edition==base", [2]),
         ("nccl>=2.30", [3]),
         ("nccl=2.29.2-1", [1]),
-        ("nccl!=2.29", [3, 2, 0]),
         ("torch=2.1", []),
         ("abi>=1 branch!=x", [3]),
     ],
@@ -356,13 +315,6 @@ def test_tags_of_no_known_family_are_ordered_part_by_part():
     assert sorted(map(str, listed.releases)) == sorted(texts)
 
 
-@given(st.lists(st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}", fullmatch=True), unique=True))
-def test_the_order_of_other_tags_is_total(texts):
-    tags = sorted(map(OtherTag.parse, texts))
-    assert all(one < two and not two < one for one, two in itertools.pairwise(tags))
-    assert {str(tag) for tag in tags} == set(texts)
-
-
 @pytest.mark.parametrize(
     ("read", "one", "two", "older"),
     [
@@ -398,19 +350,14 @@ _RELEASE = "17ad6db-base-cuda12.9.1-ubuntu22.04-torch{}-vision0.25.0-audio2.10.0
         (ALIBABA.read, "25.04-serverless", "25.05-serverless"),
         (NGC.read, "26.04-py3-igpu", "26.05-py3-igpu"),
         (NUMBERED.read, "26.03-cuda13.1-devel-ubuntu22.04", "26.04-cuda13.2-devel-ubuntu24.04"),
-        (NUMBERED.read, "26.04-cuda13.1-devel-ubuntu24.04", "26.04-cuda13.2-devel-ubuntu24.04"),
         (NUMBERED.read, "12.9.1-devel-ubuntu22.04", "12.10.0-devel-ubuntu22.04"),
         (NUMBERED.read, "v1.2.0rc5", "v1.2.0rc10"),
         (NUMBERED.read, "1.2.0rc5", "1.2.0"),
         (NUMBERED.read, "25.02.rc2", "25.02"),
         (NUMBERED.read, "2.0.0", "2.0.0.post1"),
-        (NUMBERED.read, "1.1.0rc2", "1.1.0rc2.post2"),
         (NUMBERED.read, "1.1.0rc2.post2", "1.1.0rc2.post10"),
         (NUMBERED.read, "1.1.0rc2.post2", "1.1.0rc3"),
-        (NUMBERED.read, "1.1.0rc2.post2", "1.2.0rc4"),
-        (NUMBERED.read, "1.1.0rc2.post2-py3", "1.1.0-py3"),
         (NEMO.read, "24.03.01.framework", "24.05"),
-        (NEMO.read, "24.01.framework", "24.03.01.framework"),
         (NUMBERED.read, "25.12-tf2-py3", "26.01-tf2-py3"),
     ],
 )
@@ -448,25 +395,8 @@ def test_a_tag_without_a_version_in_front_is_none_of_ngc(text):
         NUMBERED.read(text)
 
 
-@given(st.from_regex(r"v?[0-9]{1,3}(\.[0-9]{1,3}){1,3}(rc[0-9]{1,2})?(-[a-z0-9.]{1,9}){0,3}", fullmatch=True))
-def test_any_tag_with_a_version_prints_as_it_was_read_or_is_refused(text):
-    try:
-        tag = NUMBERED.read(text)
-    except RunbookError:
-        return
-    assert str(tag) == text
-    assert not tag < tag
-    assert tag.kind in ("release", "candidate")
-    assert not edition(tag).startswith("-")
-
-
 @pytest.mark.parametrize("text", ["26.04", "25.10-cuda13.0-devel-ubuntu24.04", "24.05-vllm-python-py3"])
 def test_a_month_is_not_a_version(text):
     assert CUDA.listed([text]).unreadable == (text,)
     with pytest.raises(RunbookError):
         CUDA.read(text)
-
-
-@pytest.mark.parametrize("text", ["1.3.0rc19", "13.0.2-devel-ubuntu24.04", "12.10", "26.13", "26.04.1", "9.12"])
-def test_a_version_is_not_a_month(text):
-    assert str(CUDA.read(text)) == text
