@@ -97,13 +97,6 @@ def test_it_works_through_links_and_from_another_folder(checkout: Path, tmp_path
     assert (done.stdout, done.stderr) == (f"{checkout}/environment/.venv\n{tmp_path}\n", "")
 
 
-def test_the_command_replaces_the_script(checkout: Path) -> None:
-    install(checkout)
-    with subprocess.Popen([checkout / "environment/run", "sh", "-c", "echo $$"], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert int(process.stdout.read()) == process.pid
-
-
 def test_the_users_python_settings_are_ignored(checkout: Path) -> None:
     install(checkout)
     mine = {"PYTHONPATH": "/mine", "PYTHONHOME": "/mine", "JUPYTER_CONFIG_PATH": "/my/jupyter"}
@@ -157,13 +150,6 @@ def test_nothing_is_run_or_imported_from_the_current_folder(
     done = run(inside, *words, cwd=folder, env={**os.environ, **theirs})
     assert not marker.exists(), marker.read_text()
     assert done.returncode in status, done.stderr
-
-
-def test_a_script_can_import_the_modules_beside_it(inside: Path, tmp_path: Path) -> None:
-    (tmp_path / "scripts").mkdir()
-    (tmp_path / "scripts/beside.py").write_text("NAME = 'beside'\n")
-    (tmp_path / "scripts/script.py").write_text("import sys, beside\nprint(beside.NAME, *sys.argv[1:])\n")
-    assert run(inside, "python", "scripts/script.py", "-x", "a b", cwd=tmp_path).stdout == "beside -x a b\n"
 
 
 def test_papermill_is_the_command_that_keeps_records(checkout: Path, tmp_path: Path) -> None:
@@ -255,18 +241,6 @@ def test_a_second_start_waits_for_the_first(checkout: Path, tools: Path) -> None
     assert second.communicate(timeout=200) == ("started\n", "")
 
 
-@pytest.mark.slow
-def test_a_failed_installation_explains_the_remedy_and_is_not_used(checkout: Path, tools: Path) -> None:
-    put(tools, "python3", f'exec "{sys.executable}" "$@"')
-    nowhere = {"PATH": str(tools), "PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1"}
-    done = run(checkout / "environment/run", "echo", "started", env=nowhere)
-    assert (done.returncode, done.stdout) == (125, "")
-    assert "uv could not be installed." in done.stderr
-    assert "HTTPS_PROXY" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (checkout / "environment/.venv/installed").exists()
-
-
 def test_a_checkout_that_cannot_be_written(checkout: Path, tools: Path) -> None:
     put(tools, "python3", f'exec "{sys.executable}" "$@"')
     (checkout / "environment/.lock").mkdir()
@@ -310,15 +284,6 @@ def test_an_unknown_component_is_reported_with_the_known_ones() -> None:
     assert done.returncode == 2
     assert "printer" in done.stderr
     assert "registry" in done.stderr
-
-
-def test_installed_components_are_left_alone(checkout: Path, tools: Path) -> None:
-    (tools / "sed").symlink_to(str(shutil.which("sed")))
-    for command in ("docker-registry", "skopeo"):
-        put(tools, command, "")
-    put(tools, "apt-get", "echo must not be called >&2; exit 1")
-    done = run(checkout / "environment/components", "registry", env={"PATH": str(tools)})
-    assert (done.returncode, done.stderr) == (0, "environment/components: registry is installed.\n")
 
 
 GUARDED = """

@@ -72,17 +72,6 @@ def test_a_bump_runs_from_an_empty_folder(site: Path, home: Path) -> None:
     assert not list(site.rglob("audit"))
 
 
-def test_the_notebooks_are_listed_without_a_name(site: Path, home: Path) -> None:
-    names = runbook(site, home, "run").stdout.split()
-    assert names == sorted(path.stem for path in (ROOT / "runbooks").glob("*.ipynb"))
-
-
-def test_a_notebook_that_does_not_exist_is_named(site: Path, home: Path) -> None:
-    done = runbook(site, home, "run", "bumb")
-    assert done.returncode == 2
-    assert "bump.ipynb" in done.stderr
-
-
 def test_jupyterlab_gets_a_copy_that_it_may_change(site: Path, home: Path) -> None:
     done = runbook(site, home, "lab", "work", "--version")
     assert done.returncode == 0, done.stderr

@@ -14,13 +14,11 @@ from bumping import git
 from practice_state import fingerprint
 
 from runbook_lib import practice
-from runbook_lib.forms import choices
 from runbook_lib.forms import notebook_form as forms
 from runbook_lib.forms.decision_cards import CardWidgets
 from runbook_lib.forms.form import offer
 from runbook_lib.forms.notebook_form import Form
 from runbook_lib.practice import PracticeWorld
-from runbook_lib.records import run_view
 from runbook_lib.records.cards import from_decisions
 from runbook_lib.runner import background, execute, session
 
@@ -211,15 +209,6 @@ def test_a_headless_kernel_does_not_load_the_form() -> None:
     assert "ipywidgets" not in done.stdout
 
 
-def test_choices_are_queried_once_typing_pauses(world: PracticeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    form, bases = create("05-golden-values", tag=TAG), []
-    monkeypatch.setattr(choices, "pinned_tags", lambda checkout, bump: bases.append(bump.base) or {})
-    for base in ("r", "re", "rel"):
-        field(form, "base").value = base
-    until(lambda: bases)
-    assert bases == ["rel"]
-
-
 def test_a_fault_of_the_form_is_shown_and_the_run_is_followed_to_its_end(
     world: PracticeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,35 +221,6 @@ def test_a_fault_of_the_form_is_shown_and_the_run_is_followed_to_its_end(
     previewed(form)
     assert "TypeError: no such thing" in shown(form, "runbook-error")
     assert background.active_runs(world.home.parent / "audit") == []
-
-
-def test_a_run_survives_an_archive_that_is_unreadable_for_a_moment(
-    world: PracticeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read, calls = run_view.find_run, []
-
-    def sometimes(*arguments: Any, **options: Any) -> Any:
-        calls.append(1)
-        if len(calls) % 4:
-            raise PermissionError(13, "denied")
-        return read(*arguments, **options)
-
-    monkeypatch.setattr(run_view, "find_run", sometimes)
-    assert "commit 3 files" in shown(previewed(create(tag=TAG)), "runbook-plan")
-
-
-def test_a_form_follows_only_a_run_of_its_bump(world: PracticeWorld) -> None:
-    running = create("bump", tag=TAG)
-    running.view.preview.click()
-    audit = world.home.parent / "audit"
-    until(lambda: audit.is_dir() and background.active_runs(audit))
-    other, same = create("01-github-pin", tag="26.03-py3"), create("01-github-pin", tag=TAG)
-    other.begin()
-    same.begin()
-    until(lambda: same.busy)
-    assert not other.busy
-    same.view.cancel.click()
-    until(lambda: not running.busy)
 
 
 def test_a_problem_is_shown_below_its_field_and_disables_the_buttons(world: PracticeWorld, tmp_path: Path) -> None:

@@ -154,14 +154,6 @@ def test_closes_the_records_of_a_killed_kernel(tmp_path: Path, audit: Path) -> N
     forget_temporary_files()  # those of the kernel's own kernel
 
 
-def test_two_runs_of_one_bump_keep_one_chain(tmp_path: Path, audit: Path) -> None:
-    path = notebook(tmp_path / "runbooks" / "01-a.ipynb", "step.done('A is done.')")
-    both = [start(path, "-p", "tag", "26.04-py3") for _ in range(2)]
-    assert [(process.communicate(), process.returncode)[1] for process in both] == [0, 0]
-    problems, counts = verify(audit)
-    assert (problems, counts.records, counts.running) == ([], 2, 0)
-
-
 def test_does_not_close_the_record_of_a_live_process(tmp_path: Path, audit: Path) -> None:
     path = notebook(tmp_path / "runbooks" / "01-a.ipynb", SLEEP)
     process = start(path)
@@ -184,27 +176,6 @@ def test_a_cell_that_exceeds_its_limit_ends_its_processes(tmp_path: Path, audit:
     until(lambda: not [it for it in psutil.process_iter() if _in_group(it, group)])
 
 
-def test_closing_a_kernel_can_be_repeated_after_an_interruption(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernel = Kernel(dict(os.environ), tmp_path)
-    join = threading.Thread.join
-
-    def interrupted(thread: threading.Thread, timeout: float | None = None) -> None:
-        join(thread, timeout)
-        if thread.name == "kernel":
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "join", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            kernel.close()
-    again = threading.Thread(target=kernel.close, daemon=True)
-    again.start()
-    again.join(120)
-    assert not again.is_alive()
-
-
 #: Ctrl-C, as it comes in the moment between the end of a cell and the answer that it has ended.
 AS_IT_ANSWERS = """from IPython import get_ipython
 session = get_ipython().kernel.session
@@ -225,19 +196,6 @@ def test_does_not_wait_for_a_kernel_that_was_interrupted_as_it_answered(
     assert result.state == "cancelled"
     assert result.summary.startswith("The run was cancelled (01-a, cell ")
     assert verify(audit)[0] == []
-
-
-def test_runs_the_next_notebook_after_the_folder_of_the_last_was_removed(tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    second.mkdir()
-    where = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("import os\nprint(os.getcwd())")])
-    with Kernel(environ(), tmp_path) as kernel:
-        kernel.begin({}, first)
-        first.rmdir()
-        kernel.begin({}, second)
-        kernel.run(where, limit=30, on_output=lambda *_: None, cell_done=lambda _: None)
-    assert str(second) in str(where.cells)
 
 
 def press_ctrl_c() -> None:

@@ -208,15 +208,6 @@ def test_options_that_change_how_it_runs(runbooks: Path, tmp_path: Path, capsys:
     assert all(cell["metadata"]["jupyter"]["source_hidden"] for cell in cells if cell["cell_type"] == "code")
 
 
-def test_a_notebook_prepared_only(runbooks: Path) -> None:
-    code, _, _ = papermill("01-pin.ipynb", "new/p.ipynb", "--prepare-only", "-p", "tag", "x", cwd=runbooks)
-    assert code == 0
-    assert 'tag = "x"\n' in "".join(
-        "".join(cell["source"]) for cell in json.loads((runbooks / "new" / "p.ipynb").read_bytes())["cells"]
-    )
-    assert not (runbooks.parent / "audit").exists()
-
-
 def test_any_other_notebook_is_papermills_own_affair(tmp_path: Path) -> None:
     notebook(tmp_path / "plain.ipynb", "print(tag)", step=None)
     code, _, err = papermill("plain.ipynb", "out.ipynb", "-p", "tga", "x", cwd=tmp_path)
@@ -224,14 +215,6 @@ def test_any_other_notebook_is_papermills_own_affair(tmp_path: Path) -> None:
     assert "Passed unknown parameter: tga" in err
     assert outputs(tmp_path / "out.ipynb") == ["\n"]
     assert not (tmp_path.parent / "audit").exists()
-
-
-def test_papermills_help_and_that_of_a_notebook_are_there(runbooks: Path) -> None:
-    code, out, _ = papermill("--version", cwd=runbooks)
-    assert (code, "papermill_command" in out, "papermill" in out) == (0, False, True)
-    code, out, _ = papermill("01-pin.ipynb", "--help-notebook", cwd=runbooks)
-    assert code == 0
-    assert 'tag: str (default "")' in out
 
 
 def test_a_second_interruption_still_closes_the_record(runbooks: Path, tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.runner.job import CELL_LIMIT, WAITING_LIMIT, NotebookJob
@@ -134,20 +132,6 @@ def test_only_notebooks_that_say_so_are_ours(tmp_path: Path) -> None:
     assert not is_ours(tmp_path / "none.ipynb")
     (tmp_path / "d.ipynb").write_text("no JSON")
     assert not is_ours(tmp_path / "d.ipynb")
-
-
-@given(
-    name=st.text(),
-    value=st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text())),
-)
-def test_any_name_and_value_are_accepted_or_refused(source: NotebookSource, name: str, value: Any) -> None:
-    for key in (name, *DEFAULTS):
-        try:
-            found = resolve(source, {key: value})
-        except BadParameter as refused:
-            assert str(refused)  # noqa: PT017
-        else:
-            assert key == "note" or type(found[key]) is type(DEFAULTS[key])
 
 
 RUNBOOKS = Path(__file__).resolve().parents[2] / "runbooks"

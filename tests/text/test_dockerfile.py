@@ -1,10 +1,6 @@
 """Dockerfiles as Docker's reference defines them."""
 
-import contextlib
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.text.dockerfile import Arg, arguments, parse
@@ -203,21 +199,3 @@ def test_the_arguments_of_a_dockerfile_and_those_of_every_build(text, names):
 
 def test_arguments_are_read_from_invalid_files_too():
     assert arguments("RUN x\nARG A=1\nRUN <<E\nARG C\n") - arguments("") == {"A"}
-
-
-PIECES = st.sampled_from(
-    ["FROM", "ARG", "RUN", "COPY", "ONBUILD", " ", "\n", "\r\n", "\\", "`", "#", "#escape=`\n", "<<E", "E\n", "\t", "'",
-     '"', "$", "${", "}", ":-", "a", "AS", "--from=", "--mount=type=secret", "=", "[", "\ufeff"]
-)  # fmt: skip
-
-
-@given(st.lists(PIECES, max_size=30).map("".join) | st.text(max_size=60))
-def test_any_text_is_parsed_or_refused(text):
-    for instruction in instructions(text):
-        assert instruction.text.strip()
-        assert 1 <= instruction.line(text) <= text.count("\n") + 1
-    assert "no_proxy" in arguments(text)
-    with contextlib.suppress(CannotTell):
-        dockerfile = parse(text)
-        assert all(stage.base for stage in dockerfile.stages)
-        dockerfile.images("", {})
