@@ -16,7 +16,7 @@ from runbook_lib.records.statement import Identity
 from runbook_lib.text.edits import diff, edited_paths
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.text.sections import compose_body
-from runbook_lib.workflow import branch_history, bump_branch, bump_plan, lts_validation, pull_request
+from runbook_lib.workflow import branch_history, bump_branch, bump_plan, lts_validation
 from runbook_lib.workflow.bump_branch import BumpBranch, commit_titles
 from runbook_lib.workflow.bump_plan import NO_PLAN, PlannedBump, plan_commit
 from runbook_lib.workflow.bump_pull import find_pull, head_of, is_mine, named_in, open_for
@@ -100,7 +100,7 @@ def look(world: World, bump: Bump) -> PullFacts:
     if bump.tag is None or proposal.nothing_to_do:
         return PullFacts(proposal)
     if proposal.pull and not proposal.mine:
-        review = pull_request.review_pull(branch, proposal.pull, world.records, mine=False)
+        review = branch_history.review_pull(branch, proposal.pull, world.records, mine=False)
         missing = bump_plan.plan_commit(branch, proposal.pull.head_sha).changes if review else ()
         return PullFacts(proposal, review=review, missing=missing)
     remote_tip, awaits_round = branch.remote_tip, False

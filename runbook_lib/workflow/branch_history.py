@@ -16,6 +16,7 @@ from typing import Literal
 from runbook_lib import display
 from runbook_lib.bump import FOREIGN
 from runbook_lib.checks import Check
+from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.git.commit_changes import Commit
@@ -237,6 +238,21 @@ def review(branch: BumpBranch, head: str, records: Path | None, theirs: str = ""
             foreign.append(commit)
     diffs = tuple(commit_changes.show_diff(branch.checkout, commit) for commit in foreign)
     return Review(branch, head, commits, tuple(foreign), tuple(confirmed_now), frozenset(trusted), theirs, diffs)
+
+
+def review_pull(branch: BumpBranch, pull: Pull, records: Path | None, *, mine: bool) -> Review | None:
+    """Return the review of a pull request's commits, whoever made them; None if they cannot be fetched."""
+    if not branch.checkout.has(pull.head_sha):
+        try:  # may have been pushed since the branch was read
+            if mine:
+                branch.checkout.fetch(branch.bump.remote, branch.bump.branch)
+            else:
+                branch.checkout.fetch_pull(branch.base_remote, pull.number)
+        except RunbookError:
+            return None
+    if not branch.checkout.has(pull.head_sha):
+        return None
+    return review(branch, pull.head_sha, records, theirs="" if mine else pull.url)
 
 
 def _require_on_branch(branch: BumpBranch, ids: frozenset[str]) -> None:

@@ -1,4 +1,4 @@
-"""The bump's pull request on GitHub: head, comments, labels, authorization, and review of its commits."""
+"""The bump's pull request on GitHub: head, comments, labels and authorization."""
 
 import contextlib
 from dataclasses import dataclass, replace
@@ -11,9 +11,8 @@ from runbook_lib.clients.github.copy_pr_bot import command, commands, refusals
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Comment, LabelEvent, Pull
 from runbook_lib.errors import RunbookError
-from runbook_lib.workflow import branch_history
 from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.bump_pull import find_pull, head_of, is_mine
+from runbook_lib.workflow.bump_pull import find_pull, head_of
 from runbook_lib.world.conditions.pulls import wait_for_head
 
 
@@ -46,7 +45,6 @@ class PullRequestState:
     behind: int = 0
     me: str = ""
     records: Path | None = None
-    review: branch_history.Review | None = None
     refused: bool = False
     problem: str = ""
     waiting: str = ""
@@ -75,17 +73,13 @@ class PullRequestState:
             "labels": ", ".join(sorted(self.pull.labels)) or "none",
             "authorized": ", ".join(comments) or f"not yet: the comment will be {command(self.pull.head_sha)!r}",
         }
-        view = display.mapping(rows)
-        return view + self.review.show() if self.review else view
+        return display.mapping(rows)
 
 
-def read_state(
-    branch: BumpBranch, github: GitHub | None, head: str | None = None, *, records: Path | None = None
-) -> PullRequestState:
+def read_state(branch: BumpBranch, github: GitHub | None, records: Path | None = None) -> PullRequestState:
     """Read the bump's pull request, with its comments and labels.  Changes nothing.
 
-    ``head`` is a commit that was just pushed: waits some seconds until GitHub has noticed it.  With ``records``, the
-    bump's folder in the archive, the commits are reviewed.  A run that publishes nothing continues without GitHub.
+    ``records`` is the bump's folder in the archive.  A run that publishes nothing continues without GitHub.
     """
     bump = branch.bump
     if bump.tag is None or github is None:
@@ -94,39 +88,17 @@ def read_state(
     state = PullRequestState(branch, github, head_of(branch.checkout, bump), records=records)
     try:
         if pull := find_pull(github, bump, state.head_name):
-            state = refresh(state, github, pull.number, head)
+            state = refresh(state, github, pull.number)
     except RunbookError as error:
         if bump.publish:
             raise
         return replace(state, problem=str(error))
-    return replace(state, review=review_commits(state, records)) if records else state
+    return state
 
 
-def review_commits(state: PullRequestState, records: Path | None) -> branch_history.Review | None:
-    """Return the review of the head's commits; None without a pull request, or if they cannot be fetched."""
-    if state.pull is None:
-        return None
-    return review_pull(state.branch, state.pull, records, mine=is_mine(state.pull, state.head_name))
-
-
-def review_pull(branch: BumpBranch, pull: Pull, records: Path | None, *, mine: bool) -> branch_history.Review | None:
-    """Return the review of a pull request's commits, whoever made them; None if they cannot be fetched."""
-    if not branch.checkout.has(pull.head_sha):
-        try:  # may have been pushed since the branch was read
-            if mine:
-                branch.checkout.fetch(branch.bump.remote, branch.bump.branch)
-            else:
-                branch.checkout.fetch_pull(branch.base_remote, pull.number)
-        except RunbookError:
-            return None
-    if not branch.checkout.has(pull.head_sha):
-        return None
-    return branch_history.review(branch, pull.head_sha, records, theirs="" if mine else pull.url)
-
-
-def refresh(state: PullRequestState, github: GitHub, number: int, head: str | None = None) -> PullRequestState:
-    """Return the state with the pull request read again from GitHub; ``head`` as in ``read_state``."""
-    pull = wait_for_head(github, number, head)
+def refresh(state: PullRequestState, github: GitHub, number: int) -> PullRequestState:
+    """Return the state with the pull request read again from GitHub."""
+    pull = wait_for_head(github, number, None)
     behind = github.behind(pull.base_ref, pull.head_sha)
     comments, labellings = github.comments(number), github.labellings(number)
     me = state.me

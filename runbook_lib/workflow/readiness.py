@@ -36,7 +36,7 @@ from runbook_lib.workflow import (
 )
 from runbook_lib.workflow.bump_branch import BumpBranch
 from runbook_lib.workflow.bump_pull import is_mine
-from runbook_lib.workflow.pull_request import PullRequestState, read_state, review_commits
+from runbook_lib.workflow.pull_request import PullRequestState, read_state
 
 #: The exception for a pipeline that was not looked at.
 _UNSEEN = "second-ci-unseen"
@@ -100,7 +100,7 @@ def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None
     pull = state.pull
     if pull is None:
         return Readiness(problem=state.problem or "There is no pull request, so there is nothing to merge.")
-    review = review_commits(state, records)
+    review = branch_history.review_pull(branch, pull, records, mine=is_mine(pull, state.head_name))
     if review is None:
         unseen = f"#{pull.number} is at {pull.head_sha[:10]}, which cannot be fetched, so nothing was looked at."
         return Readiness((Requirement("commits", "unknown", unseen, "Run bump again."),), commit=pull.head_sha)

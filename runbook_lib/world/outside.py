@@ -32,14 +32,24 @@ class Journal(Protocol):
 
 
 @dataclass
+class Changes:
+    """What this run has changed so far: the IDs of its ``commits``, and the ``pushed`` ones by branch.
+
+    ``published``: it has pushed something, or opened the pull request, so GitHub may need some seconds.
+    ``refused`` are GitHub's refusals of texts, by the part of the description (``Described``).
+    """
+
+    commits: set[str] = field(default_factory=set)
+    pushed: dict[str, str] = field(default_factory=dict)
+    published: bool = False
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
 class World:
     """``github`` is None if there is no usable token, ``records`` is the bump's folder in the archive.
 
     ``folder`` is this run's record, for the logs of long processes; None if nothing is recorded.
-    ``made`` are the IDs of the commits made in this run.
-    ``published``: this run has pushed something, or opened the pull request, so GitHub may need some seconds;
-    ``pushed`` are the pushed commits by branch.
-    ``refused`` are GitHub's refusals of texts in this run, by the part of the description (``Described``).
     ``branches`` are the bump's branches that were read (``bump_branch.look``), so that each is read once.
     ``round`` is what the step before leaves of the newest CI run; None if it does not respond to it.
     ``sleep`` and ``monotonic`` are the time, in seconds.
@@ -49,10 +59,7 @@ class World:
     github: GitHub | None
     journal: Journal
     records: Path | None = None
-    made: set[str] = field(default_factory=set)
-    published: bool = False
-    refused: dict[str, str] = field(default_factory=dict)
-    pushed: dict[str, str] = field(default_factory=dict)
+    changes: Changes = field(default_factory=Changes)
     branches: dict[str, Any] = field(default_factory=dict)
     round: Round | None = None
     sleep: Callable[[float], None] = time.sleep

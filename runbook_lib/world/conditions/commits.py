@@ -32,7 +32,7 @@ class BranchTip:
         """Return the branch's newest commit.  Raises Refused unless it was read before, or made in this run."""
         tip, local = self.read(world.checkout), world.checkout.branch_tip(self.branch)
         is_behind = local is None or world.checkout.is_ancestor(local, tip)
-        if not is_behind or tip not in {self.start, *world.made}:
+        if not is_behind or tip not in {self.start, *world.changes.commits}:
             raise Refused(
                 f"Branch {self.branch} has moved to {(local or tip)[:10]} since it was read at {self.start[:10]}. "
                 "Nothing was changed. Run again to plan with it."
@@ -44,7 +44,7 @@ class BranchTip:
         local = world.checkout.branch_tip(self.branch)
         before = self.read(world.checkout)
         move_branch(world.checkout, self.branch, commit, local)
-        world.made.add(commit)
+        world.changes.commits.add(commit)
         effects = [Effect("commit", self.branch, before, commit)]
         if local is None:
             effects.insert(0, Effect("branch", self.branch, None, before))
@@ -154,5 +154,5 @@ class Pushed:
         if self.before and not world.checkout.is_ancestor(self.before, commit):
             raise Refused(f"{self.remote} has {self.before[:10]}, which {commit[:10]} lacks: nothing was pushed.")
         world.checkout.push(self.remote, self.tip.branch, commit, replaces=self.before or "")
-        world.published, world.pushed[self.tip.branch] = True, commit
+        world.changes.published, world.changes.pushed[self.tip.branch] = True, commit
         return [Effect("push", f"{self.remote} {self.tip.branch}", self.before, commit)]

@@ -76,7 +76,7 @@ class PullOpen:
         if pull is None:
             return Check(name, "failed", f"None from {self.key.head} into {self.key.base}.")
         pushed = world.checkout.remote_tip(self.remote, self.key.head.partition(":")[2])
-        if world.published:
+        if world.changes.published:
             pull = wait_for_head(world.forge, pull.number, pushed, world.sleep)
         state = "draft" if pull.draft else "ready for review"
         detail = f"#{pull.number}: {state}, into {pull.base_ref}, at {pull.head_sha[:10]}: {pull.url}"
@@ -89,7 +89,7 @@ class PullOpen:
         """Open it, unless somebody else is faster."""
         github, key = world.forge, self.key
         pull = once(lambda: key.find(github), lambda: github.open_pull(self.title, key.head, key.base, self.body))
-        world.published = True
+        world.changes.published = True
         return [Effect("pull request", f"#{pull.number}", None, self.title, pull.url)]
 
 
@@ -111,8 +111,8 @@ class Described:
         name, pull = "the description is current", self.key.find(world.forge)
         if pull is None:
             return Check(name, "failed", "No pull request is open yet.")
-        if self.section in world.refused:
-            return Check(name, "skipped", world.refused[self.section])
+        if self.section in world.changes.refused:
+            return Check(name, "skipped", world.changes.refused[self.section])
         try:
             body = self._body(world, pull)
         except CannotTell as error:
@@ -128,7 +128,7 @@ class Described:
         except RunbookError as error:
             if not self.section:
                 raise
-            world.refused[self.section] = str(error)
+            world.changes.refused[self.section] = str(error)
             return []
         return [Effect("pull request", f"#{pull.number} text", pull.body, body, pull.url)]
 
@@ -221,7 +221,7 @@ class Authorized:
         """Look for a run, and for a comment by somebody who may authorize it."""
         name, github = "CI may test the head commit", world.forge
         pull, pushed = self._find(world)
-        if not self.head and not world.made:
+        if not self.head and not world.changes.commits:
             return Check(name, "failed", "That commit has yet to be made.")
         if pushed and pull.head_sha != pushed:
             return Check(name, "waiting", f"waiting for GitHub to notice the push of {pushed[:10]}", "Run again.")
@@ -257,13 +257,13 @@ class Authorized:
 
     def _find(self, world: World) -> tuple[Pull, str]:
         """Return the pull request and the commit that this run has pushed to it, which GitHub may not show yet."""
-        pull, pushed = self.key.require(world.forge), world.pushed.get(self.key.head.partition(":")[2], "")
+        pull, pushed = self.key.require(world.forge), world.changes.pushed.get(self.key.head.partition(":")[2], "")
         if pushed and (pull.head_sha != pushed or pull.mergeable is None):
             pull = wait_for_head(world.forge, pull.number, pushed, world.sleep)
         return pull, pushed
 
     def _is_known(self, world: World, pull: Pull) -> bool:
-        return pull.head_sha in {self.head, *world.made}
+        return pull.head_sha in {self.head, *world.changes.commits}
 
 
 def _unreviewed(name: str, pull: Pull) -> Check:
