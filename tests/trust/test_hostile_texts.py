@@ -10,12 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from bumping import git
 from hostile import ALL, CANARY
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from runbook_lib.cli.__main__ import main
 from runbook_lib.clients.github import copy_pr_bot
 from runbook_lib.clients.github.models import Comment
 from runbook_lib.containers.work import pyproject
@@ -24,7 +20,6 @@ from runbook_lib.golden import ci_rules
 from runbook_lib.golden.values import MAX_BYTES, BadGoldenFile, parse
 from runbook_lib.pins import finders, known_sites, pins_file
 from runbook_lib.pins.check import check_pins
-from runbook_lib.pins.repositories import FILE
 from runbook_lib.recipes import parallelism, quarantine, rows, targets, workloads
 from runbook_lib.records.statement import collect, predicate_of
 from runbook_lib.runner.parameters import NotebookSource
@@ -199,40 +194,6 @@ def test_yaml(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", READERS)
-@settings(max_examples=15)
-@given(text=st.recursive(
-    st.sampled_from(VALUES) | st.text(max_size=20) | st.integers().map(str) | st.floats().map(str),
-    lambda inner: st.lists(inner, max_size=4).map(lambda it: f"[{', '.join(it)}]")
-    | st.lists(st.tuples(inner, inner), max_size=4).map(lambda it: f"{{{', '.join(f'? {k} : {v}' for k, v in it)}}}"),
-    max_leaves=8,
-))  # fmt: skip
-def test_any_text(name: str, text: str) -> None:
-    read, shape = READERS[name]
-    for whole in (text, shape(text)):
-        outcome(lambda whole=whole: read(whole))  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(("keys", "text"), [(f"a{STEPS}.x", CHAIN), (f"a.{BIG}", "a: [x]")], ids=["chain", "index"])
-def test_the_command_reports_it(tmp_path: Path, keys: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    git(tmp_path, "init", "-q", str(tmp_path / "clone"))
-    (tmp_path / "clone" / "f").write_text(text)
-    (tmp_path / "clone" / FILE).write_text(in_pins(keys).replace(f"version: {keys}", "version: 1"))
-    assert main(["check", str(tmp_path / "clone")]) == 2
-    shown = "".join(capsys.readouterr())
-    assert "Traceback" not in shown
-    assert len(shown) < 20_000
-
-
-def test_a_merge_chain_takes_no_memory_without_measure() -> None:
-    """Each of these merges all that the ones before it made."""
-    text = "a0: &a0 {x: 1}\n" + "".join(
-        f"a{i}: &a{i}\n  <<: *a{i - 1}\n" + "".join(f"  k{i}_{j}: 1\n" for j in range(10)) for i in range(1, 3000)
-    )
-    with pytest.raises(RunbookError, match="merge keys"):
-        every_pair(text)
-
-
 # -- JSON ------------------------------------------------------------------------------------------------------------
 
 
@@ -251,17 +212,6 @@ def test_json(tmp_path: Path) -> None:
             predicate_of(text.encode("utf-8", "surrogatepass"))
         (tmp_path / "a.ipynb").write_text(text, "utf-8", errors="surrogatepass")
         assert "could not be read" in outcome(lambda: NotebookSource.read(tmp_path / "a.ipynb"))
-
-
-@given(st.recursive(
-    st.none() | st.booleans() | st.integers() | st.integers(10**300, 10**400) | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-))  # fmt: skip
-def test_any_json_for_golden_values(value: object) -> None:
-    assert ci_rules.typical(value) is None or isinstance(ci_rules.typical(value), float)
-    for document in (value, {"lm loss": value}, {"lm loss": {"values": value}}, {"lm loss": {"values": {"1": value}}}):
-        with contextlib.suppress(BadGoldenFile):
-            parse(json.dumps(document))
 
 
 # -- logs, comments and patterns -------------------------------------------------------------------------------------

@@ -268,12 +268,6 @@ def test_every_spelling_of_an_address_is_read(number: int, spelled: Callable[[ip
     assert allowed == address.is_global
 
 
-@given(st.text(max_size=40), st.text(max_size=40))
-def test_odd_hosts_are_judged_without_an_error(source: str, target: str) -> None:
-    assert isinstance(may_redirect(("https", source), ("https", target)), bool)
-    assert not may_redirect(("https", source), ("http", target))
-
-
 def certificate(place: Path) -> Path:
     """A key with a certificate of this machine, which signed itself."""
     key = ec.generate_private_key(ec.SECP256R1())
@@ -292,26 +286,6 @@ def certificate(place: Path) -> Path:
     path = place / "both.pem"
     path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
     return path
-
-
-@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
-def test_a_companys_certificates_are_trusted_where_they_are_named(
-    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    both = certificate(tmp_path)
-    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
-        monkeypatch.delenv(name, raising=False)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(both)
-    requests: list[str] = []
-    with listening("127.0.0.1", recorder(requests), context) as port:
-        with pytest.raises(Unreachable, match="certificate"):
-            ask_gitlab(f"https://127.0.0.1:{port}")
-        assert requests == []
-        monkeypatch.setenv(variable, str(both))
-        with pytest.raises(RunbookError, match="unexpected form"):
-            ask_gitlab(f"https://127.0.0.1:{port}")
-    assert requests
 
 
 @pytest.mark.parametrize("client", CLIENTS)

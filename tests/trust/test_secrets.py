@@ -9,14 +9,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import httpx
 import pytest
 from bumping import REPOSITORY, World, git, world
-from loopback import serving
-from seeded import KINDS, Search, secrets, shown
+from seeded import Search, secrets, shown
 from small_runbooks import notebook
 from token_rights import Token
 from werkzeug.wrappers import Request, Response
@@ -30,8 +28,6 @@ from runbook_lib.practice.github.server import Forge
 from runbook_lib.practice.registry.server import RegistryServer
 from runbook_lib.records.verify import verify
 from runbook_lib.system import provenance
-from runbook_lib.text.redact import Redactor
-from runbook_lib.triage import read_logs
 
 RUNBOOKS = provenance.ROOT / "runbooks"
 TAG = "26.04-py3"
@@ -204,47 +200,6 @@ def echoing(status: int, path: str, method: str, *steps: str) -> Callable[[Bench
     return run
 
 
-class Refusing(BaseHTTPRequestHandler):
-    """A registry that refuses every login with all that it was told."""
-
-    words = ""
-
-    def do_GET(self) -> None:
-        body = json.dumps(
-            {"errors": [{"code": "DENIED", "message": f"{self.headers} {self.words}", "detail": self.words}]}
-        )
-        host = self.headers["Host"]
-        self.send_response(403 if self.path.startswith("/token") else 401)
-        self.send_header(
-            "WWW-Authenticate", f'Bearer realm="http://{host}/token",service="x",scope="{self.words[:40]}"'
-        )
-        self.send_header("Content-Length", str(len(body.encode())))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    do_HEAD = do_GET  # noqa: N815
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-def refused_login(made: Bench) -> None:
-    """The registry refuses NGC's key, and then what Docker keeps, and repeats both."""
-    Refusing.words = (
-        " ".join(made.any(number) for number in range(len(made.strange))).replace("\n", " ").replace('"', "'")
-    )
-    with serving(Refusing) as url:
-        address = url.removeprefix("http://")
-        made.patch.setenv("RUNBOOK_REGISTRY", f"nvcr.io=http://{address}")
-        assert "Traceback" not in made.step("00-preflight")
-        kept = made.home / "user" / ".docker" / "config.json"
-        kept.parent.mkdir()
-        auth = base64.b64encode(f"ada:{made.strange['a password']}".encode()).decode()
-        kept.write_text(json.dumps({"auths": {address: {"auth": auth}}}))
-        made.put.append(kept)
-        made.act("bump")
-
-
 CRASH = """\
 import sys
 from IPython.display import display, HTML, JSON
@@ -286,34 +241,6 @@ def crash(made: Bench) -> None:
         made.papermill(path, tag=TAG, repo=made.checkout, run_id=made.any(5).replace("\n", " "))
 
 
-def names(made: Bench) -> None:
-    """Branches, tags and other parameters that hold one."""
-    branch = f"release-{made.strange['GitHub app']}"
-    git(made.checkout, "branch", branch, "main")
-    git(made.checkout, "push", "-q", "origin", branch)
-    made.put += [made.checkout / ".git", made.world.remote]
-    made.step("00-preflight", base=branch)
-    made.step("01-github-pin", base=branch, apply=True)
-    made.step("00-preflight", tag=f"26.04-{made.strange['Hugging Face']}")
-    made.step("05-golden-values", run_id=made.strange["Slack bot"], accept=f"x: {made.strange['npm']}")
-    made.step("bump", allow=made.strange["Docker Hub"], remote=made.strange["Anthropic"])
-    made.step("investigate-ci", place=f"https://ada:{made.strange['a password']}@x.example/{REPOSITORY}/pull/1")
-
-
-def test_logs_that_a_person_has_downloaded(tmp_path: Path) -> None:
-    strange = secrets("downloaded")
-    search = Search(strange.values())
-    for number, (name, secret) in enumerate(strange.items()):
-        for turn in range(len(KINDS[name].texts)):
-            text = shown(secret, name, turn)
-            lines = "\n".join(f"2026-05-07T03:12:{number:02}.1234567Z {line}" for line in text.split("\n"))
-            error = f'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\nRuntimeError: {text}\n'
-            file = tmp_path / f"{number}.log"
-            file.write_text(f"{lines}\n{error}{lines}\n##[error]{text}\n")
-            found = search.found(repr(read_logs.diagnose_folder(file, hide=Redactor({}).text)).encode())
-            assert not found, (name, text, found)
-
-
 def test_text_that_leaves_the_machine_is_searched_again(tmp_path: Path) -> None:
     """Whatever has forgotten to: the messages of commits, and what GitHub is sent."""
     strange = secrets("leaving")
@@ -342,9 +269,7 @@ API = f"^/repos/{REPOSITORY}"
 SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "a whole bump": whole,
     "remotes": remotes,
-    "a refused login": refused_login,
     "a crash": crash,
-    "names": names,
     "401 to all": echoing(401, "^/", "GET", "03-open-pr", "bump"),
     "403 to a label": echoing(403, f"{API}/issues/[0-9]+/labels", "POST", "03-open-pr"),
     "422 to a pull request": echoing(422, f"{API}/pulls$", "POST", "03-open-pr", "bump"),
@@ -363,11 +288,11 @@ def test_a_bump(tmp_path: Path, scenario: str) -> None:
         for number, told in enumerate(made.told):
             hits[f"what command {number} said"] = search.found(told.encode())
         hits["git"] = set()
-        for repository in (made.checkout, made.world.remote, made.world.fork) if scenario != "names" else ():
+        for repository in (made.checkout, made.world.remote, made.world.fork):
             hits["git"] |= search.in_git(repository)
         found = {place: what for place, what in hits.items() if what}
         assert not found
         assert verify(tmp_path / "audit")[0] == []
         # It was there to be found.
         kept = b"".join(it.read_bytes() for it in (tmp_path / "audit").rglob("*") if it.is_file())
-        assert (b"***" in kept) == (scenario != "a refused login")  # whose words are not told at all
+        assert b"***" in kept

@@ -1,10 +1,9 @@
-"""Two runs that meet on a checkout, an archive, a pull request or in practice: one waits, or names the other."""
+"""Two runs that meet on a checkout, an archive or a pull request: one waits, or names the other."""
 
 import random
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,6 @@ import bumping
 import pytest
 import stopping
 import whole
-from small_runbooks import ROOT
 from stopping import Moments, Point, World, git
 from werkzeug.wrappers import Request, Response
 
@@ -139,45 +137,6 @@ def test_a_preview_beside_a_bump_does_not_wait_and_changes_nothing(world: World)
 def _state(world: World) -> tuple[str, ...]:
     refs = [git(place, "for-each-ref") for place in (world.checkout, world.remote)]
     return (*refs, git(world.checkout, "status", "--porcelain"), git(world.checkout, "diff"), repr(whole.held(world)))
-
-
-def test_practice_twice(made: Path, tmp_path: Path) -> None:
-    (tmp_path / "w" / "tmp").mkdir(parents=True)
-    world = World(tmp_path / "w")
-    world.copy(made)
-    command = [sys.executable, "-P", "-m", "runbook_lib", "practice"]
-    first = _practice(command, world)
-    second = _practice(command, world)
-    assert first.stdout is not None
-    assert second.stdout is not None
-    told = [_until(it, "practice reset") for it in (first, second)]
-    serving = sorted(told, key=lambda text: "It ends with" in text)
-    assert "Ctrl-C ends it" in serving[0]
-    assert re.search(r"It ends with .*[0-9]+", serving[1])
-    assert set(re.findall(r"http://127\S+", told[0])) == set(re.findall(r"http://127\S+", told[1]))
-    for process in (first, second):
-        process.kill()
-        process.communicate()
-    third = _practice(command, world)  # the lock of the dead holds nothing
-    assert "Ctrl-C ends it" in _until(third, "practice reset")
-    third.kill()
-    third.communicate()
-
-
-def _practice(command: list[str], world: World) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        command, env=world.env(), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
-def _until(process: "subprocess.Popen[str]", sign: str) -> str:
-    assert process.stdout is not None
-    told = ""
-    while sign not in told:
-        line = process.stdout.readline()
-        assert line, told
-        told += line
-    return told
 
 
 # -- the same change at the same moment ------------------------------------------------------------------------------
