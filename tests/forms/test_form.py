@@ -304,11 +304,3 @@ def test_tags_are_offered_newest_first_and_the_pinned_one_is_marked(world: Pract
     field(form, "tag").value = labels[-1]
     form.view.other_tag.value = " 26.04-PY3"
     assert "did you mean &#x27;26.04-py3&#x27;?" in form.view.messages["tag"].value
-
-
-def test_a_form_without_anything_to_apply_has_one_button(world: PracticeWorld) -> None:
-    form = create("07-sync-check", applies=False, tag=TAG)
-    assert form.view.preview.description == "Run"
-    assert form.view.apply not in form.root.children
-    previewed(form)
-    assert "In sync" in shown(form, "runbook-result")

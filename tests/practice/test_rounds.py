@@ -1,7 +1,6 @@
 """Rounds of the practice CI: what a refresh, a quarantine, another attempt and a merge change, and what logs tell."""
 
 import io
-import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,41 +144,3 @@ def test_after_the_merge_ci_tests_the_base(world: World, refreshed: bool) -> Non
     expected = set(plan.FATES) - (drifted if refreshed else set())
     assert failed(world, newest["id"]) == expected
     assert len(world.runs(branch="main")) == 2
-
-
-# -- logs --------------------------------------------------------------------------------------------------------
-
-CAUSES = {
-    "gpt/gpt3_mcore_te_tp4_pp1_long": (2, "use of fork() may lead to deadlocks"),
-    MEMORY: (3, "torch.OutOfMemoryError: CUDA out of memory."),
-    FLAKY: (5, "Connection reset by peer"),
-}
-
-
-@pytest.mark.parametrize("test", CAUSES)
-def test_one_rank_alone_shows_the_cause(world: World, test: str) -> None:
-    culprit, words = CAUSES[test]
-    members = unpacked(world, ended(world), test)
-    form = re.compile(r"logs/[12]/none_[0-9a-f]{8}/attempt_0/(\d)/std(?:out|err)\.log")
-    ranks = {name: int(match[1]) for name in members if (match := form.fullmatch(name))}
-    assert set(ranks.values()) == set(range(8))
-    assert {ranks[name] for name, text in members.items() if words in text} == {culprit}
-
-
-@pytest.mark.parametrize(
-    ("test", "words"),
-    [
-        ("gpt/gpt3_mcore_te_tp1_pp1", "The following metrics failed: lm loss, num-zeros"),
-        ("hybrid/hybrid_mr_tp2_cp2", "The following metrics failed: lm loss\n"),
-        (MEMORY, "ChildFailedError"),
-        (FLAKY, "Detected flaky failure, attempt restart."),
-    ],
-)
-def test_the_log_of_a_job(world: World, test: str, words: str) -> None:
-    text = log(world, ended(world), test)
-    assert words in text
-    assert all(re.match(r"2027-01-15T08:00:\d\d\.\d{7}Z ", line) for line in text.splitlines())
-    times = [line[:28] for line in text.splitlines()]
-    assert times == sorted(times)
-    # Of the ranks the first and the last alone are in it.
-    assert set(re.findall(r"Z \[default(\d)\]", text)) <= {"0", "7"}

@@ -86,26 +86,6 @@ def test_a_new_world_is_a_clean_checkout_with_its_remote(home: Path) -> None:
         assert home.stat().st_mode & 0o777 == 0o700
 
 
-def test_it_is_reached_only_through_the_environment(home: Path) -> None:
-    with practice.start() as new:
-        assert new.env == {
-            "RUNBOOK_PRACTICE": str(home / "Megatron-LM"),
-            "GITHUB_API_URL": new.launcher.forge,
-            "GITHUB_REPOSITORY": "practice/Megatron-LM",
-            "GITHUB_TOKEN": "practice-token",
-            "RUNBOOK_REGISTRY": new.launcher.registry,
-            "NGC_API_KEY": "",
-            "GITLAB_URL": "http://127.0.0.1:9",
-            "GITLAB_TOKEN": "practice-gitlab-token",
-            "GITLAB_PROJECT": "practice/Megatron-LM",
-        } | dict.fromkeys(("NO_PROXY", "no_proxy"), os.environ["NO_PROXY"])
-        for url in (new.launcher.forge, new.launcher.registry):
-            assert url.startswith("http://127.0.0.1:")
-            assert world.responds(url)
-    # Another test may have got one of the two ports since.
-    assert not (world.responds(new.launcher.forge) and world.responds(new.launcher.registry))
-
-
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
@@ -138,15 +118,6 @@ def test_the_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", "here")
     assert practice.default_home() == tmp_path / "here"
-
-
-def test_practice_is_light_to_import() -> None:
-    code = "import sys, runbook_lib.practice; print(*sys.modules)"
-    modules = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    assert "runbook_lib.practice.world" in modules
-    assert not {"pandas", "githubkit", "httpx", "http.server", "werkzeug", "IPython", "sqlalchemy"}.intersection(
-        modules.split()
-    )
 
 
 # A world that exists

@@ -1,6 +1,5 @@
 """Views of runs, while they are running and afterwards."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from background_runs import SLOW, TAG, folder, prepare, run_of, start, until
 
 from runbook_lib.records import run_view
 from runbook_lib.runner import background
-from runbook_lib.system.files import write
 
 
 @pytest.fixture
@@ -66,14 +64,4 @@ def test_finds_no_run_without_a_record(place: Path) -> None:
     launched = background.start(small.notebook(place / "01-a.ipynb"), {"tog": TAG})
     until(lambda: launched.has_exited)
     assert "has no parameter 'tog'. Did you mean tag?" in launched.progress()
-    launched.close()
-
-
-def test_shows_nothing_of_an_incomplete_notebook(place: Path) -> None:
-    launched = start(small.notebook(place / "01-a.ipynb", "step.done('Fine.')"))
-    until(lambda: launched.has_exited)
-    run = run_of(place, launched)
-    for content in ("{", "{}", json.dumps({"cells": 3})):
-        write(run.folder / "executed.ipynb", content)
-        assert run.plan_html() == ""
     launched.close()

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import psutil
 import pytest
 from small_runbooks import bump, command, environ, notebook, outputs, records
@@ -19,7 +18,7 @@ from small_runbooks import bump, command, environ, notebook, outputs, records
 from runbook_lib.records import archive
 from runbook_lib.records.chain import Ledger, read_predicate
 from runbook_lib.records.verify import verify
-from runbook_lib.runner import execute, kernel_client, sequence
+from runbook_lib.runner import execute, sequence
 from runbook_lib.runner import notebook as executed
 from runbook_lib.runner.kernel import Kernel, KernelDied
 
@@ -176,28 +175,6 @@ def test_a_cell_that_exceeds_its_limit_ends_its_processes(tmp_path: Path, audit:
     until(lambda: not [it for it in psutil.process_iter() if _in_group(it, group)])
 
 
-#: Ctrl-C, as it comes in the moment between the end of a cell and the answer that it has ended.
-AS_IT_ANSWERS = """from IPython import get_ipython
-session = get_ipython().kernel.session
-send = session.send
-def interrupted(stream, what, *arguments, **more):
-    if what == "execute_reply":
-        session.send = send
-        raise KeyboardInterrupt
-    return send(stream, what, *arguments, **more)
-session.send = interrupted"""
-
-
-def test_does_not_wait_for_a_kernel_that_was_interrupted_as_it_answered(
-    tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kernel_client, "ANSWER_LIMIT", 0.5)
-    result = execute.execute(notebook(tmp_path / "01-a.ipynb", AS_IT_ANSWERS, "print('never')"), {})
-    assert result.state == "cancelled"
-    assert result.summary.startswith("The run was cancelled (01-a, cell ")
-    assert verify(audit)[0] == []
-
-
 def press_ctrl_c() -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
@@ -244,37 +221,26 @@ def _in_group(process: psutil.Process, group: int) -> bool:
         return False
 
 
-#: A hook of every new Python: does this when the kernel imports libzmq, long before it can run cells.
-WHILE_STARTING = """
-import signal, sys, time
+#: A hook of every new Python: sleeps when the kernel imports libzmq, long before it can run cells.
+SLEEPING = """
+import sys, time
 
 class Starting:
     def find_spec(self, name, path=None, target=None):
         if name == "zmq" and any(word.endswith("kernel_main.py") for word in sys.orig_argv):
-            sys.meta_path.remove(self)
-            {action}
+            time.sleep(600)
 
 sys.meta_path.insert(0, Starting())
 """
 
 
-def _starting(folder: Path, action: str, limit: int) -> Kernel:
-    (folder / "sitecustomize.py").write_text(WHILE_STARTING.format(action=action))
-    return Kernel({**os.environ, "PYTHONPATH": str(folder)}, folder, limit)
-
-
-def test_an_interrupt_of_a_starting_kernel_is_ignored(tmp_path: Path) -> None:
-    with _starting(tmp_path, "signal.raise_signal(signal.SIGINT)", 60) as kernel:
-        kernel.begin({"A": "1"}, tmp_path)
-        cell = nbformat.v4.new_code_cell("import os; print(os.environ['A'])")
-        page = nbformat.v4.new_notebook(cells=[cell])
-        kernel.run(page, limit=60, on_output=lambda _name, _text: None, cell_done=lambda _: None)
-        assert cell.outputs[0].text == "1\n"
-
-
 def test_a_kernel_that_does_not_start_is_given_up_after_its_limit(tmp_path: Path) -> None:
     """Also when more requests were sent than libzmq queues, which takes a kernel that is slow for a minute."""
+    (tmp_path / "sitecustomize.py").write_text(SLEEPING)
     began = time.monotonic()
-    with _starting(tmp_path, "time.sleep(600)", 55) as kernel, pytest.raises(KernelDied, match="55 seconds"):
+    with (
+        Kernel({**os.environ, "PYTHONPATH": str(tmp_path)}, tmp_path, 55) as kernel,
+        pytest.raises(KernelDied, match="55 seconds"),
+    ):
         kernel.begin({}, tmp_path)
     assert time.monotonic() - began < 120

@@ -185,19 +185,6 @@ def test_an_archive_that_cannot_be_written_is_a_sentence_and_status_1(
 
 
 @pytest.mark.usefixtures("warm")
-def test_secrets_do_not_reach_the_terminal(
-    runbooks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("GH_TOKEN", "0123456789abc")
-    printing = "print('x0123', end='')\nprint('456789abc')\nprint('https://a:b@c', end='')"
-    path = notebook(runbooks / "01-pin.ipynb", printing)
-    papermill_command.main([str(path)])
-    told = capsys.readouterr()
-    assert told.err.endswith("x***\nhttps://***@c\n")
-    assert "0123456789abc" not in told.out
-
-
-@pytest.mark.usefixtures("warm")
 def test_options_that_change_how_it_runs(runbooks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = notebook(runbooks / "01-pin.ipynb", "print(os.getcwd(), os.environ['RUNBOOK_CELL_LIMIT'])\nstep.done('x')")
     arguments = ["--cwd", str(tmp_path), "--execution-timeout", "77", "--report-mode", "-k", "python3", "--log-output"]

@@ -15,7 +15,7 @@ from bumping import REPOSITORY
 from token_rights import TOKENS, Token
 from whole_bump import Exchange, playing, whole
 
-from runbook_lib.clients.github import connection, token_scopes
+from runbook_lib.clients.github import token_scopes
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.github import server
@@ -156,19 +156,6 @@ def test_the_forge_requires_the_scopes_that_github_describes(route: Any) -> None
 
 
 # -- versions, errors, redirects ------------------------------------------------------------------------------------
-
-
-def test_a_version_that_github_no_longer_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "VERSION", "2019-01-01")
-    with playing(tmp_path) as played:
-        for ask in (lambda it: it.pulls(), lambda it: it.comment(1, "x"), lambda it: it.deployment_failed("a" * 40)):
-            with pytest.raises(RunbookError, match="version of its API"):
-                ask(played.at.github())
-    assert {it.answer.status_code for it in played.exchanges} == {400}
-    assert not any(
-        described.description().answer(it.request.method, it.url, 400, dict(it.answer.headers), it.answer.data)
-        for it in played.exchanges
-    )
 
 
 REDIRECTED = {

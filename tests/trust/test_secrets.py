@@ -270,10 +270,7 @@ SCENARIOS: Mapping[str, Callable[[Bench], None]] = {
     "a whole bump": whole,
     "remotes": remotes,
     "a crash": crash,
-    "401 to all": echoing(401, "^/", "GET", "03-open-pr", "bump"),
     "403 to a label": echoing(403, f"{API}/issues/[0-9]+/labels", "POST", "03-open-pr"),
-    "422 to a pull request": echoing(422, f"{API}/pulls$", "POST", "03-open-pr", "bump"),
-    "500 to CI": echoing(500, f"{API}/(actions|commits)/", "GET", "bump"),
     "400 of GitLab": echoing(400, "^/gitlab/", "GET", "bump", "internal-ci"),
 }
 

@@ -161,12 +161,3 @@ def test_invalid_statements_are_named(bump: Path, content: bytes) -> None:
         archive.status(bump.parents[2])
         file.write_bytes(before)
     assert verify(bump.parents[2])[0] == []
-
-
-@pytest.mark.parametrize("value", ["x", 7, [], {"record": 1}, {"record": [], "sha256": {}}, True])
-def test_a_predecessor_of_another_shape_is_named(bump: Path, value: object) -> None:
-    file = records(bump)[1] / RUN
-    document = json.loads(file.read_bytes())
-    document["predicate"]["previous"] = value
-    file.write_bytes(to_bytes(document))
-    found(bump, file.parent)

@@ -123,22 +123,6 @@ def test_two_worlds_on_one_archive(made: Path, world: World, tmp_path: Path) -> 
     checked(world)
 
 
-def test_a_preview_beside_a_bump_does_not_wait_and_changes_nothing(world: World) -> None:
-    first = Held(world, point(0))
-    before = _state(world)
-    status, told = ended(world.start("-p", "apply", "False", watched=False))
-    assert "Waiting for another command" not in told
-    assert status == 0 or "Out of sync" in told, told  # so it is, in the middle of a bump
-    assert _state(world) == before
-    assert first.go_on()[0] == 0
-    checked(world)
-
-
-def _state(world: World) -> tuple[str, ...]:
-    refs = [git(place, "for-each-ref") for place in (world.checkout, world.remote)]
-    return (*refs, git(world.checkout, "status", "--porcelain"), git(world.checkout, "diff"), repr(whole.held(world)))
-
-
 # -- the same change at the same moment ------------------------------------------------------------------------------
 
 

@@ -229,21 +229,6 @@ def test_the_lock_of_main_is_that_of_the_commit_being_merged(clone: Path, tmp_pa
     assert read_project_state(Checkout.open(clone), "x/y").base_commit != merged
 
 
-def test_a_conflict_continues_after_uv_has_failed(clone: Path, tmp_path: Path) -> None:
-    diverge(clone, tmp_path)
-    join(clone, tmp_path, "merge")
-    packages = clone / "packages"
-    packages.rename(clone / "away")
-    failed = run(choose(clone, task="conflict"), clone, tmp_path)
-    assert failed.failure is not None
-    assert failed.failure.command.words == ("uv", "lock")
-    (clone / "away").rename(packages)
-    again = choose(clone, task="conflict")
-    assert [it.words[0] for it in again.runnable] == ["uv", "git", "git"]
-    assert run(again, clone, tmp_path).failure is None
-    assert sh(clone, "git", "status", "--porcelain", tmp=tmp_path) == ""
-
-
 def test_a_pyproject_in_conflict_is_refused(clone: Path, tmp_path: Path) -> None:
     diverge(clone, tmp_path)
     sh(clone, "git", "merge", "origin/main", tmp=tmp_path, ok=False)
@@ -359,16 +344,3 @@ def test_alibabas_image_is_never_changed(clone: Path) -> None:
     assert "Do not reinstall" in demo.show().text
     with pytest.raises(RunbookError, match="Only Alibaba's image"):
         choose(clone, MEGATRON_LM, docker, task="demo")
-
-
-def test_a_task_shows_its_commands(clone: Path) -> None:
-    task = choose(clone, MEGATRON_LM, Machine(engine=Engine("docker")), task="session", install="dev")
-    text = task.show().text
-    assert "Commands to run in" in text
-    assert "--volume=" in text
-    assert [command.words[-1] for command in task.commands if command.step.terminal][:1] == ["bash"]
-    assert all(it.step.place == "host" or "docker" in it.words for it in task.runnable)
-    with pytest.raises(RunbookError, match="Choose one of session"):
-        choose(clone, task="sesion")
-    with pytest.raises(RunbookError, match="nodes=1"):
-        choose(clone, task="session", slurm="nodes 2")

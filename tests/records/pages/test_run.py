@@ -3,10 +3,9 @@
 import re
 from typing import Any
 
-from archives import BUMP, elements, words
+from archives import BUMP, elements
 
 from runbook_lib import display
-from runbook_lib.display import MARKS
 from runbook_lib.records.pages import run
 
 RUN: dict[str, Any] = {
@@ -26,14 +25,6 @@ def test_words_between_stars_are_emphasized() -> None:
     assert 'Press <em>Ready for review</em> on <a class="url" href="https://x/1">https://x/1</a>.' in page()
 
 
-def test_effects_have_time_and_address() -> None:
-    effect = {"at": "2026-04-01T10:00:07.100Z", "effect": "push", "target": "#7", "before": None, "after": "a" * 40,
-              "url": "https://x/7"}  # fmt: skip
-    text = page(effects=[effect])
-    assert "at (UTC) effect target before after 10:00:07 push #7 https://x/7 aaaaaaaaaa" in words(text)
-    assert [attributes["href"] for tag, attributes in elements(text) if tag == "a"].count("https://x/7") == 1
-
-
 def test_only_tables_are_in_boxes_that_scroll() -> None:
     text = page({"text/html": display.table([{"a": 1}]).html}, {"text/html": "<p>A sentence.</p>"}, checks=[
         {"name": "pins", "status": "waiting", "detail": "CI runs"}])  # fmt: skip
@@ -42,10 +33,6 @@ def test_only_tables_are_in_boxes_that_scroll() -> None:
         ("wide", "group", "Checks"), ("output", "group", "table"),
     ]  # fmt: skip
     assert text.count("<table") == 2
-
-
-def test_every_mark_has_a_word() -> None:
-    assert all(mark.split(" ", 1)[1] == name for name, mark in MARKS.items())
 
 
 def test_the_outcome_comes_first_and_parameters_and_code_are_folded() -> None:
