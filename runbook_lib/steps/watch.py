@@ -215,7 +215,7 @@ def _open(branch: BumpBranch, github: GitHub, result: WatchResult, options: Watc
     ran = execute.execute(provenance.ROOT / "runbooks" / f"{notebooks.OPEN_PR}.ipynb", parameters)
     made = checkout.branch_tip(bump.branch)
     if made and not was_here and made == checkout.remote_tip(bump.remote, bump.branch):
-        checkout.git("branch", "--quiet", "--delete", "--force", bump.branch)
+        checkout.git("update-ref", "-d", f"refs/heads/{bump.branch}", made)
     pull = find_pull(github, bump, head_of(checkout, bump)) if ran.ok else None
     if pull is None:
         raise RunbookError(f"{ran.lines()[0]} Record: {ran.record}")
