@@ -152,7 +152,7 @@ def collect(lines: Iterable[str]) -> Contributions:
         state = "waiting"
     elif not fields["mode"]:
         state = "incomplete"
-    elif fields["mode"] == "preview":
+    elif fields["mode"] == "preview" and not fields["effects"]:  # without a tag, only some runs change anything
         state = "previewed"
     return Contributions(fields, state)
 

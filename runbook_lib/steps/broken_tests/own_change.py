@@ -12,7 +12,7 @@ from runbook_lib.recipes.targets import Target
 from runbook_lib.steps.broken_tests import issue as tracking
 from runbook_lib.steps.broken_tests.rows import RowChange, RowsChanged
 from runbook_lib.steps.broken_tests.survey import QuarantineSurvey, read_survey
-from runbook_lib.text import edits, lists
+from runbook_lib.text import edits
 from runbook_lib.text.markdown import code, prose, unlinked
 from runbook_lib.workflow import bump_branch, bump_pull
 from runbook_lib.workflow.bump_branch import BumpBranch
@@ -77,7 +77,7 @@ def plan(facts: QuarantineFacts, bump: Bump) -> Plan[World]:
         done = f"No tag was given: {state}.", '-r reenable "case@platform: reason", or -r broken to file an issue.'
         return Plan(Outcome(*done), shown, questions=questions, evidence=evidence)
     diff = edits.diff(own.rows.edits)
-    change = lists.capitalized(own.rows.summary) if own.has_commit else "No row changes"
+    change = f"Done: {own.rows.summary}" if own.has_commit else "No row changes"
     return Plan(
         Outcome(f"{change}; {state}."),
         (*shown, display.diff(diff, empty="No recipe changes.")),
