@@ -1,14 +1,9 @@
 """The fields of a form, and the problems of typed values."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from runbook_lib.forms import fields
-from runbook_lib.records.cards import format_entries
 from runbook_lib.runner.parameters import Parameter
-from runbook_lib.text.decisions import entries
-from runbook_lib.text.redact import Redactor
 
 
 @pytest.mark.parametrize(
@@ -56,19 +51,3 @@ def test_every_parameter_but_apply_has_a_field() -> None:
     tag, audit = fields.fields(declared)
     assert (tag.label, tag.help, tag.seldom) == ("Tag", "the month", False)
     assert (audit.name, audit.seldom) == ("audit", True)
-
-
-WORD = st.text(st.characters(exclude_characters=";:", exclude_categories=["C", "Z"]), min_size=1)
-
-
-@given(
-    st.dictionaries(
-        WORD,
-        st.text(st.characters(exclude_categories=["C"]), min_size=1).filter(
-            lambda reason: reason.replace(";", " ").split()
-        ),
-    )
-)
-def test_decisions_are_read_back(reasons: dict[str, str]) -> None:
-    parsed = entries(format_entries(reasons), "accept", "name: reason", Redactor({}))
-    assert parsed == {name: " ".join(reason.replace(";", ",").split()) for name, reason in reasons.items()}

@@ -3,8 +3,6 @@
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.drivers import GUIDE, MINOR, MINORS, RULES, DriverRequirement, cuda_of_month, numbers
@@ -197,24 +195,3 @@ def test_each_month_has_one_cuda_release() -> None:
     assert known == sorted(known)
     assert "" not in releases[months.index("22.09") : months.index("25.12") + 1]
     assert [cuda_of_month(month) for month in ("22.08", "25.03", "25.04", "27.01")] == ["", "12.8", "12.9", ""]
-
-
-@given(
-    st.sampled_from(sorted(RULES)),
-    st.tuples(st.integers(350, 700), st.integers(0, 300), st.integers(0, 99)),
-    st.booleans(),
-)
-def test_a_judgement_is_complete_and_a_workstation_never_fares_better(
-    cuda: str, version: tuple[int, int, int], built: bool
-) -> None:
-    requirement = DriverRequirement(cuda, "600.41.02" if built else "")
-    driver = "{}.{}.{:02}".format(*version)
-    here, elsewhere = requirement.judge(driver), requirement.judge(driver, data_center=False)
-    order = [RUNS, PACKAGE, UNKNOWN, NO]
-    assert order.index(here.verdict) <= order.index(elsewhere.verdict)
-    assert elsewhere.verdict != PACKAGE
-    for judgement in (here, elsewhere):
-        assert judgement.reason[0].isupper()
-        assert judgement.reason.endswith(".")
-        assert driver in judgement.reason
-        assert judgement.sources

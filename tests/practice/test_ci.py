@@ -32,28 +32,6 @@ def jobs(at: plan.Situation, conclusion: str) -> set[str]:
 # -- which tests ----------------------------------------------------------------------------------------------------
 
 
-def selected(*products: str, scopes: tuple[str, ...] = ("mr-github",), platform: str = "dgx_h100") -> list[str]:
-    text = "spec: {model: gpt, platforms: dgx_h100}\nproducts:\n" + "".join(f"  - {each}\n" for each in products)
-    found = rows.rows("a.yaml", text)
-    return [row.case for row in plan.select(found, scopes, platform)]
-
-
-@pytest.mark.parametrize(
-    ("product", "expected"),
-    [
-        ("{test_case: [a]}", []),
-        ("{test_case: [a], products: [{environment: [dev], scope: []}]}", []),
-        ("{test_case: [a, b], products: [{environment: [dev], scope: [mr-github]}]}", ["a"]),
-        ("{test_case: [a], products: [{environment: [lts], scope: [mr-github]}]}", []),
-        ("{test_case: [a], products: [{environment: [dev], scope: [mr-github-broken]}]}", []),
-        ("{test_case: [a], products: [{environment: [dev], scope: [mr-github-slim]}]}", []),
-        ("{test_case: [a], products: [{environment: [dev], scope: [mr-github], platforms: [dgx_a100]}]}", []),
-    ],
-)
-def test_selection_is_equality(product: str, expected: list[str]) -> None:
-    assert selected(product) == expected
-
-
 def test_the_real_recipes(megatron_lm: Path) -> None:
     """The numbers that were counted in the repository at that commit."""
     commit = "d98e8a64ddf34856e74b24714e3bedb2f5a39553"

@@ -86,28 +86,6 @@ def test_a_new_world_is_a_clean_checkout_with_its_remote(home: Path) -> None:
         assert home.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        ({}, None),
-        ({"NO_PROXY": "example.com"}, None),
-        ({"HTTPS_PROXY": "http://proxy"}, "127.0.0.1"),
-        ({"http_proxy": "http://proxy", "NO_PROXY": "example.com"}, "example.com,127.0.0.1"),
-        ({"ALL_PROXY": "http://proxy", "no_proxy": "127.0.0.1,x", "NO_PROXY": "y"}, "127.0.0.1,x"),
-    ],
-)
-def test_a_proxy_is_passed_by(
-    home: Path, variables: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in list(os.environ):
-        if name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    env = world.PracticeWorld(home, world.Launcher(1, "", ""), None).env
-    assert env.get("NO_PROXY") == env.get("no_proxy") == expected
-
-
 def test_the_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("RUNBOOK_PRACTICE_HOME")
     assert practice.default_home() == Path.home() / ".local/state/base-image-runbook/practice"

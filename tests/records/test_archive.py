@@ -124,13 +124,6 @@ def test_a_preview_does_not_change_the_status(tmp_path: Path, state: str) -> Non
     assert (found.state, found.step, found.since) == ("waiting", "bump", "2026-04-01T00:00:30.000Z")
 
 
-def test_status_has_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(tmp_path / "audit", "bump", "done")
-    monkeypatch.chdir(tmp_path)
-    (found,) = archive.status(Path("audit"))
-    assert Path(found.record).parent == Path(found.story).parent == tmp_path.joinpath("audit", *BUMP.parts)
-
-
 def test_status_of_a_cancelled_run_names_what_to_do(tmp_path: Path) -> None:
     found = status_after(tmp_path, ("bump", "cancelled", "Cancelled.", False))
     assert "Run the same command again" in found.next

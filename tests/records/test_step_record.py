@@ -53,10 +53,6 @@ def test_contributions_determine_the_state(
     assert collect(step_record.contributions(folder)).state == state
 
 
-def test_no_contributions_are_incomplete(folder: Path) -> None:
-    assert collect(step_record.contributions(folder)).state == "incomplete"
-
-
 def test_stores_each_contribution_immediately(folder: Path) -> None:
     step = context.open_record("01-pin", APPLY, repository="o/r")
     step.add_inputs(digest="sha256:1", platforms={"b", "a"})

@@ -2,10 +2,8 @@
 
 import os
 import signal
-import tempfile
 from pathlib import Path
 
-import psutil
 import pytest
 import small_runbooks as small
 from background_runs import SLOW, TAG, prepare, run_of, start, until
@@ -42,36 +40,6 @@ def test_applies_only_the_plan_that_was_shown(place: Path) -> None:
         assert (run.state, (place / "log").read_text(), run.steps) == (state, log, ())
         assert ("Preview again" in run.sentence) == (state == "failed")
     assert verify(place / "audit")[0] == []
-
-
-@pytest.mark.slow
-def test_the_steps_of_the_preview_and_of_the_run_share_a_kernel(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (place / "plan").write_text("change 2 lines")
-    write_process = "import os, pathlib\npathlib.Path('processes').open('a').write(f'{os.getpid()} ')"
-    small.notebook(place / "01-a.ipynb", write_process + PLANS.format(apply="apply"))
-    bump = small.bump(place, "01-a")
-    preview = start(bump, apply=False)
-    preview.close()
-    shown = run_of(place, preview).fingerprint
-    for plan, state, steps in (("change 2 lines", "done", 2), ("change 9 lines", "failed", 1)):
-        (place / "processes").write_text("")
-        (place / "plan").write_text(plan)
-        with tempfile.TemporaryDirectory() as temporary:
-            monkeypatch.setenv("TMPDIR", temporary)
-            applied = background.start(bump, {"tag": TAG, "repo": ".", "apply": True}, shown=shown)
-            applied.close()
-            assert list(Path(temporary).iterdir()) == []
-        assert run_of(place, applied).state == state
-        processes = (place / "processes").read_text().split()
-        assert (len(processes), len(set(processes))) == (steps, 1)
-        until(lambda number=int(processes[0]): _has_ended(number))
-
-
-def _has_ended(number: int) -> bool:
-    try:
-        return psutil.Process(number).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_a_run_cancelled_before_its_record_leaves_nothing(place: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from small_runbooks import bump, command, environ, notebook, outputs, records
 
 from runbook_lib.records import archive
-from runbook_lib.records.chain import Ledger, read_predicate
+from runbook_lib.records.chain import read_predicate
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute, sequence
 from runbook_lib.runner import notebook as executed
@@ -128,16 +128,6 @@ def test_a_blocked_kernel_ends_with_its_launcher(tmp_path: Path) -> None:
     forget_temporary_files()
 
 
-def test_a_killed_kernel_of_steps_fails_only_its_step(tmp_path: Path, audit: Path) -> None:
-    folder = tmp_path / "runbooks"
-    notebook(folder / "01-a.ipynb", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    notebook(folder / "02-b.ipynb", "step.done('never')")
-    result = execute.execute(bump(folder, "01-a", "02-b"), {})
-    assert result.state == "failed"
-    assert [read_predicate(path)["state"] for path in records(audit)] == ["failed", "killed"]
-    assert verify(audit)[0] == []
-
-
 def test_closes_the_records_of_a_killed_kernel(tmp_path: Path, audit: Path) -> None:
     folder = tmp_path / "runbooks"
     notebook(folder / "01-a.ipynb", SLEEP)
@@ -151,18 +141,6 @@ def test_closes_the_records_of_a_killed_kernel(tmp_path: Path, audit: Path) -> N
     assert [read_predicate(path)["state"] for path in records(audit)] == ["killed", "killed"]
     assert verify(audit)[0] == []
     forget_temporary_files()  # those of the kernel's own kernel
-
-
-def test_does_not_close_the_record_of_a_live_process(tmp_path: Path, audit: Path) -> None:
-    path = notebook(tmp_path / "runbooks" / "01-a.ipynb", SLEEP)
-    process = start(path)
-    until((path.parent / "begun").exists)
-    (folder,) = records(audit)
-    with Ledger.locked(folder.parent) as ledger:
-        assert archive.close_dead(ledger) == []
-    process.send_signal(signal.SIGINT)
-    process.communicate()
-    assert read_predicate(folder)["state"] == "cancelled"
 
 
 def test_a_cell_that_exceeds_its_limit_ends_its_processes(tmp_path: Path, audit: Path) -> None:

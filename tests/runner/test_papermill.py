@@ -50,18 +50,12 @@ def on_a_terminal(*arguments: object, cwd: Path) -> tuple[int, str]:
     return process.returncode, shown.decode().replace("\r\n", "\n")
 
 
-def piped(*arguments: object, cwd: Path) -> tuple[int, str]:
-    """Run it with a pipe as standard input, which makes papermill alone take the one path for the output."""
-    code, out, err = papermill(*arguments, cwd=cwd, stdin=subprocess.PIPE)
-    return code, err + out
-
-
 def unpiped(*arguments: object, cwd: Path) -> tuple[int, str]:
     code, out, err = papermill(*arguments, cwd=cwd)
     return code, err + out
 
 
-@pytest.mark.parametrize("way", [on_a_terminal, piped, unpiped])
+@pytest.mark.parametrize("way", [on_a_terminal, unpiped])
 def test_runs_without_an_output_path(runbooks: Path, way: Callable[..., tuple[int, str]]) -> None:
     before = (runbooks / "01-pin.ipynb").read_bytes()
     code, shown = way("01-pin.ipynb", "-p", "tag", "26.04-py3", cwd=runbooks)

@@ -66,16 +66,6 @@ def test_page_loads_nothing_and_runs_only_its_own_script(tmp_path: Path) -> None
     assert "url(" not in text
 
 
-def test_every_control_has_a_label_and_the_states_are_counted(tmp_path: Path) -> None:
-    record(tmp_path, "01-pin", "done")
-    record(tmp_path, "bump", "done", bump=Identity("o/r", "dev", "dev", "26.04-py3", practice=False), **READY)
-    text = page(tmp_path)
-    labels = re.findall(r"<label>(\w+) <(input|select)", text)
-    assert labels == [("Words", "input"), ("State", "select"), ("Repository", "select"), ("World", "select")]
-    for option in ("ready (1)", "in progress (1)", "o/r (2)", "real (2)"):
-        assert f">{option}</option>" in text
-
-
 def test_unreadable_records_are_named(tmp_path: Path) -> None:
     name = record(tmp_path, "01-pin", "done", "Pinned.")
     record(tmp_path, "04-run-ci", "done", at=3)

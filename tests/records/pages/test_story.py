@@ -225,24 +225,6 @@ def test_story_stays_below_a_megabyte_and_names_what_it_omits(tmp_path: Path) ->
     assert [told.count(f"Round {at}.") > 0 for at in (0, 39)] == [True, True]
 
 
-def test_oldest_of_many_runs_are_omitted(tmp_path: Path) -> None:
-    many: list[dict[str, Any]] = [
-        {"id": f"{at:04}-05", "state": "done", "notebook": {"name": "05-golden-values"}, "bump": BUMP.as_json(),
-         "started": "2026-04-01T00:00:00.000Z", "ended": "2026-04-01T00:01:00.000Z",
-         "outcome": {"sentence": f"Round {at}. {'x' * 30_000}"}}
-        for at in range(300)
-    ]  # fmt: skip
-    # What stands above the runs takes from their room.
-    many[-1]["inputs"] = {"requirements": [{"kind": f"{it}", "evidence": "x" * 400} for it in range(200)]}
-    status = bump_status(tmp_path, many)
-    assert status is not None
-    text = story.render(tmp_path, status, many)
-    assert len(text.encode()) < 1_000_000
-    assert "older runs omitted: see the records beside this page." in words(text)
-    assert "Round 299." in text
-    assert "Round 2." not in text
-
-
 LONG = ("x" * 2_000_000, '"' * 100_000, "\U0001f600" * 100_000)
 HEAD = PINS.partition("\n")[0] + "\n"
 PIN = "d/{},1,whole file,nvcr.io/nvidia/pytorch:26.02-py3,nvcr.io/nvidia/pytorch:26.04-py3,github\n"
@@ -283,25 +265,6 @@ def test_excess_is_omitted_and_named(tmp_path: Path, name: str) -> None:
     assert len(to_bytes(text)) < 1_000_000
     for sentence in expected:
         assert sentence in words(text)
-
-
-DAMAGE: dict[str, dict[str, str]] = {
-    "no files": {},
-    "a notebook that is none": {"executed.ipynb": '"image/svg+xml"'},
-    "outputs that are none": {"executed.ipynb": '{"cells": [{"outputs": [{"data": {"image/png": 7}}]}]}'},
-    "an output that is none": {"executed.ipynb": '{"cells": [{"outputs": [{"data": {"image/png": "x"}}, 3]}]}'},
-    "data of another shape": {
-        "executed.ipynb": '{"cells": [{"outputs": [{"data": "image/png"}, {"data": ["image/png"]}]}]}'
-    },
-    "tables of other columns": {"changes.csv": "a\n1,2,3\n", "verdicts.csv": "\x00,\n", "failures.csv": "\n\n"},
-    "a change that is none": {"change.diff": "@@\x00\n+++"},
-}
-
-
-@pytest.mark.parametrize("name", DAMAGE)
-def test_damaged_files_are_left_out(tmp_path: Path, name: str) -> None:
-    record(tmp_path, "05-golden-values", "done", "Refreshed.", files=DAMAGE[name])
-    assert "Refreshed." in page(tmp_path)
 
 
 def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
