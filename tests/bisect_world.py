@@ -13,17 +13,17 @@ from typing import Any
 
 import slurm_repository
 
-from runbook_lib.bump import Bump
+from runbook_lib.bisect.image.facts import RunOptions, SearchFacts, read_search, reread
+from runbook_lib.bisect.image.report import BisectResult
+from runbook_lib.bisect.image.request import BisectRequest, SearchOptions, parse
+from runbook_lib.bisect.image.step import BisectImage, read_result
+from runbook_lib.bump.run import carry_out
+from runbook_lib.compute.slurm.site import Site
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.bump import Bump
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.parameters import NotebookSource
-from runbook_lib.slurm.site import Site
-from runbook_lib.steps.bisect_image.facts import RunOptions, SearchFacts, read_search, reread
-from runbook_lib.steps.bisect_image.report import BisectResult
-from runbook_lib.steps.bisect_image.request import BisectRequest, SearchOptions, parse
-from runbook_lib.steps.bisect_image.step import BisectImage, read_result
-from runbook_lib.workflow import bump_branch
-from runbook_lib.workflow.carry_out import carry_out
+from runbook_lib.world import bump_branch
 from runbook_lib.world.outside import World as Outside
 
 #: A test that counts its starts, and is as good as its image: NCCL of 26.05 breaks it.

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from runbook_lib.containers.engine import Engine
+from runbook_lib.compute.engine import Engine
 from runbook_lib.practice.registry import images
 
 BUSYBOX = "/bin/busybox"

@@ -13,26 +13,25 @@ from unittest.mock import patch
 import pytest
 from controlled_forge import ControlledForge
 
-from runbook_lib.bump import Bump
+from runbook_lib.bump import bump_plan, open_pr
+from runbook_lib.bump.bump_plan import NO_PLAN, PlannedBump
+from runbook_lib.bump.run import Run, Step
+from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.checks import Check
 from runbook_lib.clients.github import connection
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import seed
 from runbook_lib.practice.accounts import ACCOUNTS
 from runbook_lib.records.chain import Ledger
 from runbook_lib.records.statement import Identity
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.steps import open_pr
-from runbook_lib.steps.context import Context, Step
-from runbook_lib.steps.run_ci import RunCi
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.transport import ranges
-from runbook_lib.workflow import bump_plan
-from runbook_lib.workflow.bump_branch import BumpBranch
-from runbook_lib.workflow.bump_plan import NO_PLAN, PlannedBump
+from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions import pulls
 from runbook_lib.world.outside import World as Outside
 
@@ -140,9 +139,9 @@ class World:
         run.close()
         return bump
 
-    def context(self, bump: Bump, token: str = "practice-token") -> Context:
+    def context(self, bump: Bump, token: str = "practice-token") -> Run:
         """Begin a run of a notebook; the clock moves on while it sleeps."""
-        run = Context(bump, self.checkout, self.step(bump))
+        run = Run(bump, self.checkout, self.step(bump))
         run.__dict__["forge"] = self.github(token)
         run.__dict__["world"] = Outside(
             self.checkout, run.forge, run.record, run.record.records, sleep=self._sleep, monotonic=lambda: self.now[0]

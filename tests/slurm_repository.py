@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runbook_lib.golden.file_names import FOLDER
-from runbook_lib.slurm.batch_files import launch
+from runbook_lib.compute.slurm.batch_files import launch
+from runbook_lib.recipes.file_names import FOLDER
 
 #: How a test ends, by its name.
 CASES = ("good", "drift", "oom", "missing", "nccl", "hang", "silent")

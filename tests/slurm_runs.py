@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from runbook_lib.compute.slurm import submissions
+from runbook_lib.compute.slurm.batch_files import arrays
+from runbook_lib.compute.slurm.client import Slurm
+from runbook_lib.compute.slurm.follow import Follower, ObservedTest, submit
+from runbook_lib.compute.slurm.site import Site
+from runbook_lib.compute.slurm.submissions import Submission
 from runbook_lib.recipes.device_connections import Connections
 from runbook_lib.recipes.workloads import Workload
-from runbook_lib.slurm import submissions
-from runbook_lib.slurm.batch_files import arrays
-from runbook_lib.slurm.client import Slurm
-from runbook_lib.slurm.follow import Follower, ObservedTest, submit
-from runbook_lib.slurm.site import Site
-from runbook_lib.slurm.submissions import Submission
 
 _NO_NEED = Connections(None, "Nothing requires it.")
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runbook_lib.bump import EXCEPTIONS, Bump
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.images.tags.ngc import NgcTag
+from runbook_lib.pins.bump import EXCEPTIONS, Bump
 
 
 def test_as_shipped_a_bump_has_no_tag_and_changes_nothing():

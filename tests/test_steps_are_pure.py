@@ -71,7 +71,7 @@ def impurities(name: str, seen: set[str]) -> Iterator[str]:
 
 def test_the_steps_and_the_readings_of_helpers_are_found() -> None:
     assert len(STEPS) >= 17
-    assert any("checkout" in reading for reading in impurities("runbook_lib.workflow.bump_plan.pin_rows", set()))
+    assert any("checkout" in reading for reading in impurities("runbook_lib.bump.bump_plan.pin_rows", set()))
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -4,11 +4,11 @@ import argparse
 import json
 from dataclasses import replace
 
+from runbook_lib.bump import sync_survey
 from runbook_lib.cli.style import paint
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.workflow import sync_survey
-from runbook_lib.workflow.repository import choose, is_named_by_files
+from runbook_lib.world.repository import choose, is_named_by_files
 
 _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
 _COLOURS = {"in sync": "green", "out of sync": "red", "cannot tell": "yellow"}

@@ -18,7 +18,7 @@ from runbook_lib.pins.repositories import FILE
 from runbook_lib.pins.sites import read
 from runbook_lib.system import files
 from runbook_lib.text.sanitize import visible
-from runbook_lib.workflow import repository as repositories
+from runbook_lib.world import repository as repositories
 
 _MAX_LENGTH = 2**21  # characters of a file
 _MAX_COMMITS = 5000

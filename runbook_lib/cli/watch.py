@@ -6,8 +6,8 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
+from runbook_lib.bump.watch import WatchOptions, watch
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.steps.watch import WatchOptions, watch
 from runbook_lib.system.clock import now
 from runbook_lib.text.redact import Redactor
 

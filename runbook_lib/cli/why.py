@@ -9,12 +9,12 @@ from pathlib import Path
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
+from runbook_lib.failures import failed_jobs, history, read_logs
+from runbook_lib.failures.failure import Failure
+from runbook_lib.failures.patterns import ADVICE, CLASSES, CONFIDENT, LINES, WORDS
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import ci_runs
 from runbook_lib.records.archive import default
-from runbook_lib.triage import failed_jobs, history, read_logs
-from runbook_lib.triage.failure import Failure
-from runbook_lib.triage.patterns import ADVICE, CLASSES, CONFIDENT, LINES, WORDS
 
 VERSION = 1
 

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from runbook_lib.bump import Bump
 from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.registry.client import Registry
@@ -12,10 +11,11 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.families import edition
 from runbook_lib.images.reference import ImageRef
+from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.pins.sites import PinnedImage
-from runbook_lib.workflow import bump_branch, pull_request
+from runbook_lib.world import bump_branch, pull_request
 
 #: Number of tags and CI runs that are offered; older ones can still be typed.
 _TAGS, _RUNS = 12, 10

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runbook_lib.bump import Bump
 from runbook_lib.errors import RunbookError
+from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 from runbook_lib.runner.parameters import Parameter
 from runbook_lib.text.decisions import entries
@@ -98,8 +98,8 @@ def choices(name: str) -> Mapping[str, str]:
     if name not in ("task", "where"):
         return _CHOICES.get(name, {})
     # Imported for these fields only: every form waits for what is imported above.
-    from runbook_lib.containers.work.target import TARGETS
-    from runbook_lib.containers.work.tasks import TASKS
+    from runbook_lib.compute.work.target import TARGETS
+    from runbook_lib.compute.work.tasks import TASKS
 
     if name == "task":
         return {task: f"{task}: {text}" for task, text in TASKS.items()}

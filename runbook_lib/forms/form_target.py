@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.bump import Bump
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.practice import enter
 from runbook_lib.records import archive

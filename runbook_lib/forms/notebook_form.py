@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runbook_lib import notebooks
+from runbook_lib.compute.internal_ci.destination import destination
 from runbook_lib.errors import NoSuchBranch, RunbookError
 from runbook_lib.forms import fields, html, next_action, widgets
 from runbook_lib.forms.followed_run import FollowedRun, StartedRun, find_run
@@ -24,8 +25,7 @@ from runbook_lib.records.cards import Card
 from runbook_lib.records.run_view import RunView
 from runbook_lib.runner import background
 from runbook_lib.runner.parameters import NotebookSource
-from runbook_lib.steps.internal_ci.destination import destination
-from runbook_lib.workflow import repository
+from runbook_lib.world import repository
 
 #: Seconds between two reads of a run's record.
 _INTERVAL = 0.2
@@ -190,7 +190,7 @@ class Form:
 
     def _offer_runs(self, query: int) -> None:
         from runbook_lib.forms import choices
-        from runbook_lib.workflow import pull_request
+        from runbook_lib.world import pull_request
 
         target = self.target()
         if "run_id" not in target.values:

@@ -8,10 +8,10 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runbook_lib.errors import Refused
-from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.golden.form import Judgement
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.shifts import SHIFT_LIMIT, Group
+from runbook_lib.recipes.file_names import GoldenFileName
 from runbook_lib.text.decisions import confirmed, confirms, entries
 from runbook_lib.text.redact import Redactor
 

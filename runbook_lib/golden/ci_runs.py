@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from runbook_lib.bump import ImageType
 from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Artifact, WorkflowJob, WorkflowRun
@@ -15,6 +14,7 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import CollectionProblem, GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, TestState, UploadMatch
+from runbook_lib.pins.bump import ImageType
 from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
 from runbook_lib.transport.ranges import Address
 

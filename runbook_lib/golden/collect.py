@@ -13,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from runbook_lib.bump import ImageType
 from runbook_lib.clients.github.models import Artifact
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import match_artifacts
-from runbook_lib.golden.file_names import FOLDER, GoldenFileName
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
+from runbook_lib.pins.bump import ImageType
+from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
 from runbook_lib.system.files import cannot_write, make_folder, write
 from runbook_lib.transport import remote_zip
 from runbook_lib.transport.ranges import Address, Web

@@ -12,8 +12,8 @@ from typing import Literal
 
 from runbook_lib import notebooks
 from runbook_lib.errors import CannotTell
-from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.recipes import rows as recipes
+from runbook_lib.recipes.file_names import GoldenFileName
 
 #: GitHub's tiers by scope; all other scopes run on GitLab, or only when named.
 GITHUB = {"mr-github-slim": "L0", "mr-github": "L1", "L0": "L0", "L1": "L1"}

@@ -14,11 +14,11 @@ from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.blobs import read_blobs
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import summary
-from runbook_lib.golden.file_names import FOLDER, GoldenFileName, config_path
 from runbook_lib.golden.form import Judgement, examine
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import NO_HISTORY, Verdicts, judge_all
 from runbook_lib.golden.values import MAX_BYTES
+from runbook_lib.recipes.file_names import FOLDER, GoldenFileName, config_path
 
 LINT = "tools/check_golden_values.py"
 

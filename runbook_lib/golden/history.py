@@ -18,11 +18,11 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.git.blobs import read_objects
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.file_versions import file_versions
-from runbook_lib.golden.file_names import FOLDER, GoldenFileName
 from runbook_lib.golden.losses import fingerprint, is_loss, loss_change
 from runbook_lib.golden.measure import cost_changes
 from runbook_lib.golden.priors import PRIORS
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
+from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
 from runbook_lib.system.files import make_folder, write
 
 _FORMAT = 1

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from runbook_lib.clients.github.models import Artifact
-from runbook_lib.golden.file_names import FOLDER, GoldenFileName
+from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
 from runbook_lib.transport.remote_zip import is_safe
 
 TestState = Literal["passed", "failed", "cancelled", "timed out", "skipped", "unfinished"]

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.golden.history import GoldenHistory, PastChange
 from runbook_lib.golden.priors import PRIORS
+from runbook_lib.recipes.file_names import GoldenFileName
 
 #: The minimum number of files for a platform's common shift, and the factor from median deviation to sigma.
 COMMON, SIGMA = 4, 1.4826

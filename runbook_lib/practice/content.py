@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.golden import file_names
+from runbook_lib.recipes import file_names
 
 #: Incremented whenever a commit of the template changes; a world records the version that it was created from.
 VERSION = 5

@@ -24,8 +24,8 @@ from runbook_lib.system.files import cannot_write, write
 from runbook_lib.text.redact import Redactor
 
 if TYPE_CHECKING:
-    from runbook_lib.bump import Bump
     from runbook_lib.display import View
+    from runbook_lib.pins.bump import Bump
 
 ELSEWHERE = "It was not started by this environment's papermill, so the record has only the notebook's own reports."
 

@@ -11,7 +11,7 @@ from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.system import provenance
 
 if TYPE_CHECKING:
-    from runbook_lib.bump import Bump
+    from runbook_lib.pins.bump import Bump
 
 #: The folder of the notebooks, relative to the project's root.
 FOLDER = "runbooks"

@@ -21,8 +21,8 @@ from pathlib import Path
 from runbook_lib.clients.github.models import Artifact
 from runbook_lib.golden import collect
 from runbook_lib.golden.collect import GoldenSource
-from runbook_lib.golden.file_names import GoldenFileName
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, UploadMatch
+from runbook_lib.recipes.file_names import GoldenFileName
 from runbook_lib.transport.ranges import Address
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]

@@ -22,10 +22,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from runbook_lib.failures import read_logs
+from runbook_lib.failures.failure import FailedJob, Failure
+from runbook_lib.failures.read_logs import JobLogs
 from runbook_lib.transport.ranges import Address
-from runbook_lib.triage import read_logs
-from runbook_lib.triage.failure import FailedJob, Failure
-from runbook_lib.triage.read_logs import JobLogs
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 import stores  # noqa: E402

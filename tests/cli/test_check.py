@@ -391,7 +391,7 @@ def test_a_command_that_is_interrupted_ends_without_a_traceback(clone, monkeypat
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("runbook_lib.workflow.sync_survey.survey", interrupt)
+    monkeypatch.setattr("runbook_lib.bump.sync_survey.survey", interrupt)
     assert main(["check", str(clone)]) == 130
 
 

@@ -56,7 +56,7 @@ def test_the_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_classes_are_documented() -> None:
-    from runbook_lib.triage.patterns import CLASSES
+    from runbook_lib.failures.patterns import CLASSES
 
     text = (Path(__file__).parents[2] / "docs" / "root-causes.md").read_text()
     assert not [name for name in CLASSES if f"| {name} |" not in text]

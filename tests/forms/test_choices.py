@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from runbook_lib.bump import Bump
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError
 from runbook_lib.forms import choices
 from runbook_lib.images.families import ALIBABA, NEMO, NGC
+from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.pins.sites import PinnedImage, Sites
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from runbook_lib.failures import patterns
 from runbook_lib.forms.next_action import card_in_form, in_form, sentence_in_form
 from runbook_lib.records.cards import Card
 from runbook_lib.records.status import RERUN
-from runbook_lib.triage import patterns
 
 LIBRARY = Path(__file__).resolve().parents[2] / "runbook_lib"
 #: What belongs into a terminal.

@@ -8,11 +8,11 @@ import pytest
 from bumping import World, git
 from bumping import world as start
 
+from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs, collect
 from runbook_lib.golden.collect import GoldenSource
-from runbook_lib.golden.file_names import GoldenFileName
-from runbook_lib.steps.run_ci import RunCi
+from runbook_lib.recipes.file_names import GoldenFileName
 
 BRANCH = "bump/main/dev-26.04-py3"
 CASES = "tests/functional_tests/test_cases"

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from runbook_lib.cli.__main__ import main
-from runbook_lib.golden.file_names import FOLDER
+from runbook_lib.recipes.file_names import FOLDER
 
 NAME = "gpt/case/golden_values_dev_dgx_h100.json"
 

@@ -27,7 +27,7 @@ from elsewhere import (
 )
 from layouts import layout
 
-from runbook_lib.bump import Bump
+from runbook_lib.bump.sync_survey import survey
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
@@ -35,6 +35,7 @@ from runbook_lib.images.families import OTHER
 from runbook_lib.images.tags.coreweave import CoreWeaveTag
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan as pins
+from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import PinVerdict, check_pins, outcome
 from runbook_lib.pins.finders import BuildArg
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, REPOSITORIES, Repository
@@ -46,8 +47,7 @@ from runbook_lib.practice.registry.images import RegistryContent
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute
 from runbook_lib.runner.execute import StepResult
-from runbook_lib.workflow import repository
-from runbook_lib.workflow.sync_survey import survey
+from runbook_lib.world import repository
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,11 +12,11 @@ from elsewhere import PINS_FILE, own
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.bump import Bump
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.families import COREWEAVE, NEMO, NGC, OTHER
 from runbook_lib.pins import pins_file
 from runbook_lib.pins import plan as pins
+from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import check_pins, outcome
 from runbook_lib.pins.pins_file import parse
 from runbook_lib.pins.repositories import TITLE, Repository

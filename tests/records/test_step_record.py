@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from runbook_lib.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
+from runbook_lib.notebook import begin
+from runbook_lib.pins.bump import Bump
 from runbook_lib.records import step_record
 from runbook_lib.records.chain import Ledger, read_predicate
 from runbook_lib.records.statement import CONTRIBUTIONS, collect
-from runbook_lib.steps import context
 from runbook_lib.system import provenance
 
 PREVIEW = Bump.parse(tag="26.04-py3")
@@ -49,12 +49,12 @@ def fields(folder: Path) -> dict[str, Any]:
 def test_contributions_determine_the_state(
     folder: Path, bump: Bump, account: Callable[[step_record.StepRecord], object], state: str
 ) -> None:
-    account(context.open_record("01-pin", bump, repository="o/r"))
+    account(begin.open_record("01-pin", bump, repository="o/r"))
     assert collect(step_record.contributions(folder)).state == state
 
 
 def test_stores_each_contribution_immediately(folder: Path) -> None:
-    step = context.open_record("01-pin", APPLY, repository="o/r")
+    step = begin.open_record("01-pin", APPLY, repository="o/r")
     step.add_inputs(digest="sha256:1", platforms={"b", "a"})
     step.add_inputs(base_commit="c0ffee")
     step.effect("push", "fork/bump", None, "c0ffee", url="https://github.com/o/r")
@@ -96,7 +96,7 @@ def test_stores_each_contribution_immediately(folder: Path) -> None:
 
 
 def test_skips_a_line_that_a_killed_kernel_left_unfinished(folder: Path) -> None:
-    step = context.open_record("01-pin", APPLY, repository="o/r")
+    step = begin.open_record("01-pin", APPLY, repository="o/r")
     step.done("First.")
     with (folder / CONTRIBUTIONS).open("ab") as file:
         file.write(b'{"kind": "done", "sentence": "Sec\xff')
@@ -107,7 +107,7 @@ def test_stores_tables_and_the_diff_without_secrets(folder: Path, monkeypatch: p
     import pandas as pd
 
     monkeypatch.setenv("GITHUB_TOKEN", "0123456789abc")
-    step = context.open_record("01-pin", APPLY, repository="o/r")
+    step = begin.open_record("01-pin", APPLY, repository="o/r")
     step.table("golden values", [{"a": 1, "b": "x,y"}, {"a": "0123456789abc"}])
     step.table("../frame", pd.DataFrame({"n": [1, 2]}))
     step.diff("-old 0123456789abc\n+new\n")
@@ -124,7 +124,7 @@ def test_stores_tables_and_the_diff_without_secrets(folder: Path, monkeypatch: p
 def test_in_jupyterlab_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "/x/01-pin.ipynb")
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
-    step = context.open_record("01-pin", PREVIEW, repository="o/r")
+    step = begin.open_record("01-pin", PREVIEW, repository="o/r")
     step.table("t", [{"a": 1}])
     step.diff("-a\n+b\n")
     step.check(Check("pins", "failed", "differ"))
@@ -136,7 +136,7 @@ def test_in_jupyterlab_nothing_is_written(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_view_shows_checks_warnings_and_outcome(folder: Path) -> None:
-    step = context.open_record("03-open-pr", APPLY, repository="o/r")
+    step = begin.open_record("03-open-pr", APPLY, repository="o/r")
     step.check(Check("label", "passed", "is set"))
     step.warn("The base has moved.")
     step.waiting("Waiting for a maintainer.", next="ask @ada")
@@ -162,7 +162,7 @@ import os, signal, sys
 from runbook_lib.bump import Bump
 from runbook_lib.steps import context
 from runbook_lib.text.redact import Redactor
-step = context.open_record("01-pin", Bump.parse(tag="26.04-py3", apply=True), repository="o/r")
+step = begin.open_record("01-pin", Bump.parse(tag="26.04-py3", apply=True), repository="o/r")
 step.done("Did it.")
 if len(sys.argv) > 1:
     os.kill(os.getpid(), signal.SIGKILL)
@@ -186,8 +186,8 @@ def test_a_run_from_elsewhere_leaves_an_incomplete_record(tmp_path: Path, killed
 
 
 def test_reports_a_missing_record_folder(folder: Path) -> None:
-    step = context.open_record("01-pin", APPLY, repository="o/r")
+    step = begin.open_record("01-pin", APPLY, repository="o/r")
     os.environ["RUNBOOK_RECORD"] = str(folder / "gone")
     with pytest.raises(RunbookError, match="could not be written"):
-        context.open_record("01-pin", APPLY, repository="o/r")
+        begin.open_record("01-pin", APPLY, repository="o/r")
     step.done("The first goes on.")

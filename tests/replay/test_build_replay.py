@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.containers import build_plan
-from runbook_lib.containers.build_plan import BuildRequest
-from runbook_lib.containers.engine import ENGINES, BuildPlan, Engine
+from runbook_lib.compute import build_plan
+from runbook_lib.compute.build_plan import BuildRequest
+from runbook_lib.compute.engine import ENGINES, BuildPlan, Engine
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import blobs
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository

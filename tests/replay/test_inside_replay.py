@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.containers.work import unit_tests
-from runbook_lib.containers.work.project_state import LOCK, ProjectState
-from runbook_lib.containers.work.pyproject import PYPROJECT, PythonProject
-from runbook_lib.containers.work.uv import usual_options
+from runbook_lib.compute.work import unit_tests
+from runbook_lib.compute.work.project_state import LOCK, ProjectState
+from runbook_lib.compute.work.pyproject import PYPROJECT, PythonProject
+from runbook_lib.compute.work.uv import usual_options
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM

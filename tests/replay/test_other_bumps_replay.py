@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from controlled_forge import ControlledForge
 
+from runbook_lib.bump.sync_survey import survey
 from runbook_lib.cli.__main__ import main
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, ML_CONTAINERS
@@ -23,7 +24,6 @@ from runbook_lib.practice.registry import server as registry
 from runbook_lib.practice.registry.images import RegistryContent
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute
-from runbook_lib.workflow.sync_survey import survey
 
 pytestmark = pytest.mark.replay
 ROOT = Path(__file__).resolve().parents[2]

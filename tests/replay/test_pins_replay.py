@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from runbook_lib.bump.sync_survey import survey
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
 from runbook_lib.git import blobs
@@ -15,7 +16,6 @@ from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan
 from runbook_lib.pins.check import outcome
 from runbook_lib.pins.known_sites import MEGATRON_LM
-from runbook_lib.workflow.sync_survey import survey
 
 pytestmark = pytest.mark.replay
 

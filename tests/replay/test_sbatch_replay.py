@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from runbook_lib.compute.slurm import selection, site_file
+from runbook_lib.compute.slurm.batch_files import CALLS, arrays
+from runbook_lib.compute.slurm.site import Site
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.golden import file_names
+from runbook_lib.recipes import file_names, workloads
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes import workloads
 from runbook_lib.recipes.device_connections import Connections, architecture, choose
 from runbook_lib.recipes.parallelism import Parallelism
 from runbook_lib.recipes.workloads import Workload
-from runbook_lib.slurm import selection, site_file
-from runbook_lib.slurm.batch_files import CALLS, arrays
-from runbook_lib.slurm.site import Site
 
 pytestmark = pytest.mark.replay
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.triage import read_logs
-from runbook_lib.triage.failure import Failure
-from runbook_lib.triage.log_lines import clean
+from runbook_lib.failures import read_logs
+from runbook_lib.failures.failure import Failure
+from runbook_lib.failures.log_lines import clean
 
 FIXTURES = "aws/lambda/log-classifier/fixtures/classify"
 LABELLED, KNOWN = 0.92, 0.85

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.bump import Bump
+from runbook_lib.pins.bump import Bump
 from runbook_lib.records.statement import statement, to_bytes
 from runbook_lib.runner import command_line
 from runbook_lib.system import provenance

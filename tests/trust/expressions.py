@@ -16,10 +16,10 @@ from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
 import runbook_lib
+from runbook_lib.failures import known_problems, patterns
 from runbook_lib.pins import finders, known_sites
 from runbook_lib.text import redact
 from runbook_lib.text.user_file import load_schema
-from runbook_lib.triage import known_problems, patterns
 
 ROOT = Path(runbook_lib.__file__).resolve().parent
 _ANCHORED = ("match", "fullmatch")

@@ -14,15 +14,15 @@ from runbook_lib.clients.github.models import Artifact
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError
+from runbook_lib.failures import read_logs
+from runbook_lib.failures.failure import FailedJob
+from runbook_lib.failures.read_logs import JobLogs
 from runbook_lib.golden import collect, match_artifacts
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport.ranges import Address, Web
-from runbook_lib.triage import read_logs
-from runbook_lib.triage.failure import FailedJob
-from runbook_lib.triage.read_logs import JobLogs
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 AUTH = {"Authorization": "Bearer secret-of-the-forge"}

@@ -7,21 +7,15 @@ from pathlib import Path
 import pytest
 from bumping import BRANCH, CONTRIBUTOR, World, bump_to, git
 
-from runbook_lib.bump import FOREIGN
+from runbook_lib.bump import branch_history, ci_run, push_round
+from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
+from runbook_lib.golden import comparison, refreshes
 from runbook_lib.model import Round
-from runbook_lib.steps.run_ci import RunCi
-from runbook_lib.workflow import (
-    branch_history,
-    bump_branch,
-    ci_run,
-    golden_comparison,
-    golden_refreshes,
-    pull_request,
-    push_round,
-)
+from runbook_lib.pins.bump import FOREIGN
+from runbook_lib.world import bump_branch, pull_request
 
 TITLE = "chore: Update Docker image version to 26.04-py3"
 PIN, DOCKERFILE = "docker/.ngc_version.dev", "docker/Dockerfile.ci.dev"
@@ -374,9 +368,9 @@ def test_the_reasons_of_a_foreign_commit_accept_nothing(opened: World) -> None:
     other.git("commit", "-q", "--amend", "-m", f"test: refresh golden values for 26.04-py3\n\n{told}")
     other.push()
     branch = bump_branch.find(opened.checkout, bump_to())
-    table = golden_comparison.read_table(branch, opened.records, {}, {})
+    table = comparison.read_table(branch, opened.records, {}, {})
     assert GOLDEN.partition("test_cases/")[2] in table.branch
-    assert table.recorded == golden_refreshes.RecordedRefreshes()
+    assert table.recorded == refreshes.RecordedRefreshes()
 
 
 # -- how it is shown ------------------------------------------------------------------------------------------------

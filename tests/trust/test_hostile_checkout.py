@@ -11,12 +11,12 @@ from bumping import git
 from hostile_checkout import PIN, PINS_FILE, within
 
 from runbook_lib.cli.__main__ import main
+from runbook_lib.compute.slurm.site_options import SiteOptions
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.commits import create_commit, move_branch, tree_with
 from runbook_lib.golden import diff
 from runbook_lib.pins.repositories import FILE
-from runbook_lib.slurm.site_options import SiteOptions
 from runbook_lib.system.files import LARGEST
 from runbook_lib.text.edits import Edit
 

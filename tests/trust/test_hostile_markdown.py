@@ -14,29 +14,29 @@ import mistune
 import pytest
 from hostile import ALL, CANARY
 
-from runbook_lib.bump import Bump
+from runbook_lib.bump import bump_plan
+from runbook_lib.bump.pull_request_body import part
 from runbook_lib.clients.github import copy_pr_bot
 from runbook_lib.clients.github.client import GitHub
+from runbook_lib.failures.base_branch import BaseResult
+from runbook_lib.failures.broken_tests import issue as tracking
+from runbook_lib.failures.broken_tests import quarantine
+from runbook_lib.failures.failed_jobs import DiagnosedJob
+from runbook_lib.failures.failure import Failure
+from runbook_lib.failures.quarantines import commit_message
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.commits import create_commit, move_branch
 from runbook_lib.golden import summary
 from runbook_lib.golden.form import Judgement, ReviewReason
 from runbook_lib.golden.judge import Verdicts
+from runbook_lib.golden.step import compose_message
 from runbook_lib.images import compare
 from runbook_lib.images.reference import Image, PlatformImage
+from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinChange, PinPlan
 from runbook_lib.recipes.targets import Target
-from runbook_lib.steps.broken_tests import issue as tracking
-from runbook_lib.steps.broken_tests import quarantine
-from runbook_lib.steps.golden_values import compose_message
 from runbook_lib.text.sections import compose_body
-from runbook_lib.triage.base_branch import BaseResult
-from runbook_lib.triage.failed_jobs import DiagnosedJob
-from runbook_lib.triage.failure import Failure
-from runbook_lib.workflow import bump_plan
-from runbook_lib.workflow.bump_pull import marked
-from runbook_lib.workflow.pull_request_body import part
-from runbook_lib.workflow.quarantines import commit_message
+from runbook_lib.world.bump_pull import marked
 
 BUMP = Bump.parse(tag="26.04-py3")
 PLAIN = "word"

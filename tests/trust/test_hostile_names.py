@@ -15,17 +15,17 @@ from bumping import git
 from hostile import CANARY, NAMES
 from layouts import layout
 
-from runbook_lib.bump import Bump
 from runbook_lib.cli.__main__ import main
+from runbook_lib.compute.slurm import batch_files
+from runbook_lib.compute.slurm.site import Site
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.bump import Bump
 from runbook_lib.recipes.device_connections import Connections
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.runner import command_line
 from runbook_lib.runner import notebook as executed
 from runbook_lib.runner.parameters import NotebookSource, resolve
-from runbook_lib.slurm import batch_files
-from runbook_lib.slurm.site import Site
 from runbook_lib.system.provenance import ROOT
 
 NOTEBOOKS = {path.stem: NotebookSource.read(path) for path in sorted((ROOT / "runbooks").glob("*.ipynb"))}

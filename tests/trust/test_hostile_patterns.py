@@ -11,14 +11,14 @@ import pytest
 from expressions import FLAGGED, ROOT, Expression, attacks, exponent, expressions
 
 from runbook_lib import display
-from runbook_lib.bump import Bump
+from runbook_lib.failures.broken_tests import issue
+from runbook_lib.failures.failed_jobs import DiagnosedJob
+from runbook_lib.failures.failure import Failure
+from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.finders import BuildArg
 from runbook_lib.recipes.targets import Target
-from runbook_lib.steps.broken_tests import issue
 from runbook_lib.text import markdown, sanitize
 from runbook_lib.text.redact import Redactor
-from runbook_lib.triage.failed_jobs import DiagnosedJob
-from runbook_lib.triage.failure import Failure
 
 PACKAGES = sorted(it.stem for it in ROOT.iterdir() if it.suffix == ".py" or (it / "__init__.py").exists())
 

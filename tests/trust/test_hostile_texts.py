@@ -14,8 +14,12 @@ from hostile import ALL, CANARY
 
 from runbook_lib.clients.github import copy_pr_bot
 from runbook_lib.clients.github.models import Comment
-from runbook_lib.containers.work import pyproject
+from runbook_lib.compute.slurm import selection, site_file
+from runbook_lib.compute.work import pyproject
 from runbook_lib.errors import RunbookError
+from runbook_lib.failures.diagnose import conclude
+from runbook_lib.failures.failure import FailedJob
+from runbook_lib.failures.log_scanner import Scanner
 from runbook_lib.golden import ci_rules
 from runbook_lib.golden.values import MAX_BYTES, BadGoldenFile, parse
 from runbook_lib.pins import finders, known_sites, pins_file
@@ -23,12 +27,8 @@ from runbook_lib.pins.check import check_pins
 from runbook_lib.recipes import parallelism, quarantine, rows, targets, workloads
 from runbook_lib.records.statement import collect, predicate_of
 from runbook_lib.runner.parameters import NotebookSource
-from runbook_lib.slurm import selection, site_file
 from runbook_lib.text import dockerfile, untrusted_regex, yaml_spans
 from runbook_lib.text.redact import Redactor
-from runbook_lib.triage.diagnose import conclude
-from runbook_lib.triage.failure import FailedJob
-from runbook_lib.triage.log_scanner import Scanner
 
 #: Seconds of the processor, of which ordinary files take a hundredth: that something ends, not how fast.
 _ENDS = 30.0

@@ -17,11 +17,11 @@ import whole
 from stopping import Moments, Point, World, git
 from werkzeug.wrappers import Request, Response
 
+from runbook_lib.bump.run_ci import RunCi
+from runbook_lib.failures.broken_tests import issue
 from runbook_lib.practice.github.server import Forge
 from runbook_lib.recipes.targets import Target
 from runbook_lib.records.verify import verify
-from runbook_lib.steps.broken_tests import issue
-from runbook_lib.steps.run_ci import RunCi
 
 WAIT = 250.0
 #: Until CI would have to be waited for: what follows is the same as in a run alone.

@@ -17,11 +17,12 @@ import pytest
 from bumping import World, bump_to, world
 from werkzeug.wrappers import Request, Response
 
+from runbook_lib.bump import readiness
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.forms import choices
 from runbook_lib.practice.github.server import Forge
 from runbook_lib.practice.registry.server import RegistryServer
-from runbook_lib.workflow import bump_branch, readiness
+from runbook_lib.world import bump_branch
 
 T = TypeVar("T")
 

@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from runbook_lib.golden import file_names
 from runbook_lib.practice.ci import measure
-from runbook_lib.recipes import rows
+from runbook_lib.recipes import file_names, rows
 from runbook_lib.recipes.ci_selection import CiSelection, select_tests
 from runbook_lib.recipes.rows import RecipeRow
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from runbook_lib.bump import ImageType
 from runbook_lib.clients.github.ci_status import WORKFLOW, choose, judge, labels_at, wrong_tests
 from runbook_lib.clients.github.copy_pr_bot import commands, complaint, refusals
 from runbook_lib.clients.github.models import Comment, LabelEvent, WorkflowJob, WorkflowRun
+from runbook_lib.pins.bump import ImageType
 
 NOON = datetime(2026, 4, 1, 12, tzinfo=UTC)
 HEAD, OTHER = "a1" * 20, "b2" * 20

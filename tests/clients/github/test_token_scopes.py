@@ -7,13 +7,13 @@ import pytest
 from bumping import World, bump_to, world
 from token_rights import Token
 
+from runbook_lib.bump import preflight
 from runbook_lib.checks import Check
 from runbook_lib.clients.github import token_scopes
 from runbook_lib.clients.github.errors import RIGHTS
 from runbook_lib.clients.github.token_scopes import NEEDS
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.accounts import CONTRIBUTOR, ENGINEER
-from runbook_lib.steps import preflight
 
 READS = sorted({it.replace("=write", "=read") for need in NEEDS for it in need.permissions})
 CLASSIC = {name: Token(ENGINEER, scopes=name) for name in ("repo", "repo, workflow", "public_repo", "gist", "")}

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from runbook_lib import practice
-from runbook_lib.bump import Bump
+from runbook_lib.bump import bump_plan
 from runbook_lib.cli.__main__ import main
 from runbook_lib.clients.registry.lookup import reference
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.workflow import bump_branch, bump_plan
+from runbook_lib.pins.bump import Bump
+from runbook_lib.world import bump_branch
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markup import a_notebook, a_run, changed, files, require_ours
 
+from runbook_lib.notebook import start
 from runbook_lib.notebooks import STEPS
 from runbook_lib.records import archive
 from runbook_lib.records.pages import index, run
 from runbook_lib.records.statement import Identity
-from runbook_lib.steps import start
 
 PARTS = ["<", ">", "</p>", "<!--", '"', "'", " ", "&", "&lt;", "*a*", "\n", "/", "//evil.example/", "..", "#", "?",
          "%2F", "javascript:alert(1)", "https://ci/1", "<script>x</script>", "<img src=x onerror=x y=", "' onclick='x",

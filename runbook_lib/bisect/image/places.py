@@ -1,0 +1,216 @@
+"""The places where a run happens, and its verdict: this machine, in a container or with a user's command.
+
+A started run continues if this process is killed, and is found again by its claim and its lock.
+``allocations`` has the other place, a cluster.
+"""
+
+import fcntl
+import math
+import os
+import re
+import shlex
+import statistics
+import subprocess
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+from runbook_lib.bisect import overlays
+from runbook_lib.bisect.image.ledger import LedgerRun
+from runbook_lib.bisect.image.request import BisectRequest
+from runbook_lib.bisect.overlays import INVALID, Overlay
+from runbook_lib.compute.engine import Engine
+from runbook_lib.compute.work.container import WorkContainer, engine_command
+from runbook_lib.compute.work.tasks import make_step
+from runbook_lib.errors import RunbookError
+from runbook_lib.golden import values as golden_values
+from runbook_lib.system import environment
+from runbook_lib.system.files import make_folder, write
+
+#: The first line that a container prints: without it none was started, and the exit status is not the test's own.
+_STARTED = "runbook-started:"
+_NUMBER = re.compile(r"-?(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][-+]?[0-9]{1,3})?")
+_MAX_OUTPUT = 4_000_000  # bytes from the end of an output
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """The end of a run, before its values are read.
+
+    ``problem``: why it has none, if the place is at fault.  ``error``: the last line on standard error.
+    """
+
+    status: int | None
+    seconds: float
+    node: str
+    output: list[str]
+    problem: str = ""
+    error: str = ""
+
+
+def inside_script(restored: tuple[Overlay, ...], folder: Path, command: str) -> str:
+    """Return the script for the container: install and verify the overlays, then run the command."""
+    lines = ["#!/bin/bash", f'echo "{_STARTED} $(hostname)"', overlays.script(restored, str(folder)), command]
+    return "\n".join(filter(None, lines)) + "\n"
+
+
+def fill_script(name: str, **values: str) -> str:
+    """Return one of this package's scripts with a value for each of its ``@NAMES@``."""
+    text = files(__package__).joinpath(name).read_text("utf-8")
+    for key, value in values.items():
+        text = text.replace(f"@{key}@", value)
+    return text
+
+
+@dataclass(frozen=True)
+class LocalPlace:
+    """This machine.  ``container`` and ``engine`` are None for a user's command that takes an image."""
+
+    request: BisectRequest
+    folder: Path
+    checkout: Path
+    container: WorkContainer | None = None
+    engine: Engine | None = None
+    owner: tuple[int, int] | None = None
+    gpus: bool = True
+
+    def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
+        """Return the user's command with the image filled in, or the container engine's command."""
+        folder = self.folder / "runs" / str(run.number)
+        if self.container is None or self.engine is None:
+            values = {
+                "image": run.image, "overlay": str(folder / "overlay.sh"), "tag": run.point.tag,
+                "restored": ",".join(f"{overlay.name}={overlay.old}" for overlay in restored),
+            }  # fmt: skip
+            command = self.request.measure.program or self.request.measure.command
+            return re.sub(r"\{(image|overlay|tag|restored)\}", lambda match: shlex.quote(values[match[1]]), command)
+        step = make_step(
+            "run", words=("bash", str(folder / "inside.sh")), checkout=str(self.checkout),
+            inside=self.container.inside, launch="",
+        )  # fmt: skip
+        if not self.gpus:
+            step = replace(step, gpus=False)
+        options = (f"--volume={self.folder}:{self.folder}",)
+        image = replace(self.container.image, name=run.image, options=(*self.container.image.options, *options))
+        words = engine_command(replace(self.container, image=image), self.engine, step, self.owner)
+        return f"exec {shlex.join(words)}"
+
+    def finish(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> RunEnd | None:
+        """Start a run unless it is already claimed, and wait until it ends."""
+        folder, overlay_folder = self.folder / "runs" / str(run.number), self.folder / "overlays"
+        if not (folder / "claim").exists():
+            make_folder(folder)
+            texts = {
+                "inside.sh": inside_script(restored, overlay_folder, self.request.measure.command),
+                "run.sh": fill_script(
+                    "run.sh", FOLDER=shlex.quote(str(folder)), MINUTES=str(self.request.budget.minutes)
+                ),
+                "command.sh": f"cd {shlex.quote(str(self.checkout))} || exit 1\n{self.command(run, restored)}\n",
+                "overlay.sh": overlays.script(restored, str(overlay_folder)),
+            }
+            for name, text in texts.items():
+                write(folder / name, text)
+            # Its own session, so that the run continues if this process is killed.
+            process = subprocess.Popen(
+                ["bash", str(folder / "run.sh")], start_new_session=True, env=environment.user_environment(os.environ),
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            process.wait()
+        else:
+            print(f"Run {run.number} was started before: waiting for it.")
+        with open(folder / "lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # held by the run until it has ended
+        output = read_lines(folder / "output.log")
+        end = read_end(folder)
+        if end is None:
+            return RunEnd(None, 0, "", output, "it was killed before it could report its exit status")
+        status, seconds, node = end
+        problem, error = "", last_line(folder / "errors.log")
+        if self.container is not None:
+            problem = container_problem(status, output, error)
+        if status == 124 and not problem:
+            problem = f"it took longer than {self.request.budget.minutes} minutes"
+        return RunEnd(status, seconds, node, output, problem, error)
+
+
+def read_end(folder: Path) -> tuple[int, float, str] | None:
+    """Return the exit status, duration in seconds and node of a finished run."""
+    lines = read_lines(folder / "ended")
+    if not lines:
+        return None
+    code, seconds, node = lines[0].split()
+    return int(code), float(seconds), node
+
+
+def container_problem(status: int | None, output: list[str], error: str) -> str:
+    """Return the reason why the container was not started; empty if it was."""
+    if any(line.startswith(_STARTED) for line in output):
+        return ""
+    return f"the container was not started (exit status {status}): {error}"
+
+
+def last_line(path: Path) -> str:
+    """Return the last line of a file, shortened; empty if there is none."""
+    return " ".join(read_lines(path)[-1:])[:200]
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines at the end of a file; none if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _MAX_OUTPUT))
+            return file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+
+
+def judge(
+    request: BisectRequest, run: LedgerRun, restored: tuple[Overlay, ...], end: RunEnd, folder: Path
+) -> LedgerRun:
+    """Return a run with its value, or as invalid or lost with the reason."""
+    run = replace(run, status=end.status, node=end.node[:80], seconds=end.seconds)
+    invalid = overlays.invalidity(restored, end.output)
+    if invalid and (not end.problem or end.status == INVALID):
+        return replace(run, outcome="invalid", reason=invalid[:400])
+    if end.problem:
+        return replace(run, outcome="lost", reason=end.problem)
+    if request.measure.metric == "exit":
+        return replace(run, outcome="value", value=float(end.status == 0))
+    # A test whose golden values drifted fails, but has measured values anyway.
+    if end.status and request.measure.metric == "value":
+        reason = f"it failed with exit status {end.status}, without producing a value: {end.error}"
+        return replace(run, outcome="lost", reason=reason.removesuffix(": "))
+    try:
+        value = (
+            _last_number(end.output)
+            if request.measure.metric == "value"
+            else _golden_value(folder, request.measure.metric)
+        )
+    except RunbookError as error:
+        return replace(run, outcome="lost", reason=str(error))
+    return replace(run, outcome="value", value=value)
+
+
+def _last_number(output: list[str]) -> float:
+    """Return the number at the end of the last line that ends with one."""
+    for line in reversed(output):
+        last = re.split(r"[\s:=]", line[-200:].strip())[-1]
+        match = None if line.startswith("runbook-") else _NUMBER.fullmatch(last)
+        if match and math.isfinite(float(match[0])):
+            return float(match[0])
+    raise RunbookError("no line of its output ends with a number")
+
+
+def _golden_value(folder: Path, metric: str) -> float:
+    """Return the median of a metric over a run's golden files, ignoring the first half of the steps."""
+    values: list[float] = []
+    for path in sorted(folder.glob("1/*/0/assets/**/*.json")):
+        try:
+            series = golden_values.parse(path.read_bytes()).series.get(metric, {})
+        except (OSError, golden_values.BadGoldenFile):
+            continue
+        steps = [value for _, value in sorted(series.items()) if math.isfinite(value)]
+        values += steps[len(steps) // 2 :]
+    if not values:
+        raise RunbookError(f"none of its golden files has {metric}")
+    return statistics.median(values)

@@ -1,0 +1,197 @@
+"""The result of a search: the conclusion and its probability, a plot, the fix, and a text for upstream."""
+
+import re
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+from runbook_lib import display
+from runbook_lib.bisect.image.facts import SearchFacts
+from runbook_lib.bisect.image.ledger import LedgerRun
+from runbook_lib.bisect.overlays import Overlay
+from runbook_lib.bisect.search import Conclusion
+from runbook_lib.golden import plots
+from runbook_lib.text import edits
+from runbook_lib.text.markdown import code
+
+#: Labels of a plot, by metric.
+_LABELS = {"exit": "passed (1) or failed (0)", "iteration-time": "iteration-time in seconds, lower is better"}
+
+
+@dataclass(frozen=True)
+class BisectResult:
+    """The result in the ledger; ``conclusion`` is None before the search is over."""
+
+    facts: SearchFacts
+    conclusion: Conclusion | None
+
+    @property
+    def is_over(self) -> bool:
+        """True if there is nothing left to run or to compare."""
+        open_step = self.conclusion is not None and self.conclusion.verdict == "tag only"
+        return self.facts.ledger.pending is None and not (open_step and self.facts.ledger.overlays is None)
+
+    @property
+    def runs(self) -> list[LedgerRun]:
+        """The runs in the ledger."""
+        return list(self.facts.ledger.runs.values())
+
+    @property
+    def culprits(self) -> tuple[Overlay, ...]:
+        """The overlays of the culprits."""
+        names = self.conclusion.culprits if self.conclusion else ()
+        return tuple(overlay for overlay in self.facts.ledger.overlays or () if overlay.name in names)
+
+    @property
+    def suspects(self) -> tuple[str, ...]:
+        """The components that could not be swapped, or whose old version could not be verified in the container."""
+        restored = {run.point.restored for run in self.runs if run.outcome == "invalid"}
+        invalid = sorted(names[0] for names in restored if len(names) == 1)
+        return (*self.facts.ledger.suspects, *(f"{name}: its old version did not take effect" for name in invalid))
+
+    @property
+    def sentence(self) -> str:
+        """The result in one or two sentences, with its probability."""
+        conclusion = self.conclusion
+        if conclusion is None or not self.is_over:
+            return "The search is not over."
+        if conclusion.step is None:
+            return f"No result: {conclusion.reason}"
+        start = f"{conclusion.step[1]} is the first bad tag, {conclusion.step[0]} the last good one"
+        if conclusion.verdict != "culprit":
+            return f"{start} (probability {percent(conclusion.probability)}). {conclusion.reason}"
+        return f"{start}. {conclusion.reason} Probability: {percent(conclusion.probability)}."
+
+    @property
+    def advice(self) -> str:
+        """The next action, as a sentence."""
+        conclusion = self.conclusion
+        if conclusion is None or not self.is_over:
+            return "Run the same command again to continue."
+        if self.culprits:
+            names = " and ".join(f"{overlay.name} {overlay.old}" for overlay in self._needed)
+            return f"Install {names} on top of the new image, as below."
+        if conclusion.step:
+            return f"Stay on {conclusion.step[0]}, and report {conclusion.step[1]} with the text below."
+        return (
+            "Give a larger budget, or a command that repeats its measurement, and run the same command again. If the "
+            f"runs themselves were faulty, first discard them by deleting {self.facts.folder}."
+        )
+
+    @property
+    def _needed(self) -> tuple[Overlay, ...]:
+        """The overlays that make the image good: one of several that fail only together, else all."""
+        return self.culprits if self.conclusion and self.conclusion.together else self.culprits[:1]
+
+    @property
+    def _dockerfile_lines(self) -> list[str]:
+        lines: list[str] = []
+        for overlay in self._needed:
+            lines += overlay.dockerfile_lines()
+        return lines
+
+    def show(self) -> display.View:
+        """Show the result, the components ruled out, the cost, and each run."""
+        if self.facts.request is None:
+            return display.note(self.facts.idle)
+        shown = display.note(self.sentence)
+        if self.conclusion and self.is_over:
+            shown += display.note(self.advice)
+            if ruled_out := self._ruled_out():
+                shown += display.note(f"Ruled out (restored alone, without effect): {', '.join(ruled_out)}.")
+            shown += display.notes(self.suspects, title="Remaining suspects")
+        hours = sum(run.seconds for run in self.runs) / 3600
+        cost = f"{display.count(len(self.runs), 'run')}, {hours:.2f} hours"
+        if self.facts.gpus:
+            cost += f", {self.facts.gpu_hours:.2f} GPU hours"
+        shown += display.note(f"Cost: {cost}.")
+        return shown + display.table([run.row for run in self.runs], empty="No run yet.")
+
+    def _ruled_out(self) -> list[str]:
+        """Return the components that were restored alone and turned out not to be culprits."""
+        assert self.conclusion is not None
+        if self.conclusion.verdict not in ("culprit", "not a single component"):
+            return []
+        tried = {run.point.restored for run in self.runs if run.outcome == "value"}
+        names = [overlay.name for overlay in self.facts.ledger.overlays or () if (overlay.name,) in tried]
+        return [name for name in names if name not in self.conclusion.culprits]
+
+    def plot(self) -> display.Picture | display.View:
+        """Plot the values by image and restored component."""
+        groups: dict[str, list[float]] = {}
+        tags = list(self.facts.ledger.images)
+        points = {run.point for run in self.runs}
+        for point in sorted(points, key=lambda point: (tags.index(point.tag), point.restored)):
+            values = [run.value for run in self.runs if run.point == point and run.value is not None]
+            if values:
+                groups["\nold ".join([point.tag, *point.restored])] = values
+        if not groups or self.facts.request is None:
+            return display.note("No run has a value yet.")
+        metric = self.facts.request.measure.metric
+        label = _LABELS.get(metric, f"{metric}, {self.facts.direction}")
+        return plots.values_by_group(groups, label, highlighted=groups.keys() - set(tags))
+
+    def edit_diff(self) -> str:
+        """Return the proposed edit of the repository's Dockerfiles as a diff; empty without a culprit."""
+        if not self.culprits:
+            return ""
+        branch = self.facts.branch
+        name = f"Dockerfile.ci.{branch.bump.image_type}"
+        paths = [path for path in branch.bump.repository.sites.paths if Path(path).name == name]
+        reason = textwrap.wrap(f"# bisect-image: {self.sentence}", 110, subsequent_indent="# ")
+        proposed = []
+        for path, text in branch.checkout.read(paths).items():
+            if text and (start := re.search(r"\nFROM .*(?=\n)", text)):
+                addition = "\n".join(["", *reason, *self._dockerfile_lines])
+                proposed.append(edits.Edit(path, text, text[: start.end()] + addition + text[start.end() :]))
+        return edits.diff(tuple(proposed))
+
+    def fix(self) -> display.View:
+        """Show the fix: the proposed edit, or the instructions for another Dockerfile."""
+        if not self.culprits:
+            return display.note(self.advice)
+        if diff := self.edit_diff():
+            return display.note("Proposed edit; nothing was changed:") + display.diff(diff)
+        return display.code("\n".join(self._dockerfile_lines), title="After FROM in the Dockerfile")
+
+    def issue(self) -> str:
+        """Return the text of an upstream issue; empty before the search is over, or if no step was found."""
+        conclusion, request = self.conclusion, self.facts.request
+        if conclusion is None or conclusion.step is None or request is None or not self.is_over:
+            return ""
+        image = self.facts.branch.bump.repository.sites.image
+        metric = "the exit status"
+        if request.measure.metric != "exit":
+            metric = f"{request.measure.metric} ({self.facts.direction})"
+        lines = [f"Regression between {image}:{conclusion.step[0]} and {image}:{conclusion.step[1]}", ""]
+        lines += [
+            f"Measured: {metric} of {code(request.measure.test or request.measure.command)}.",
+            "",
+            self.sentence,
+            "",
+        ]
+        lines += ["| image | restored to the old version | values |", "| --- | --- | --- |"]
+        for point in sorted({run.point for run in self.runs}):
+            values = [f"{run.value:g}" for run in self.runs if run.point == point and run.value is not None]
+            if values:
+                restored = ", ".join(map(code, point.restored)) or "–"
+                lines.append(f"| {code(point.tag)} | {restored} | {', '.join(values)} |")
+        for overlay in self.culprits:
+            lines += ["", f"{overlay.name}: {code(overlay.old)} → {code(overlay.new or 'the version of the image')}"]
+        if self.suspects:
+            lines += ["", "Not tried, because it cannot be swapped or the swap could not be verified:", ""]
+            lines += [f"- {suspect}" for suspect in self.suspects]
+        nodes = sorted({run.node for run in self.runs if run.node})
+        return "\n".join([*lines, "", f"{len(self.runs)} runs on {display.count(len(nodes), 'node')}.", ""])
+
+    def text(self) -> display.View:
+        """Show the text for upstream."""
+        text = self.issue()
+        if not text:
+            return display.note("There is nothing to report.")
+        return display.code(text, title="Text for upstream")
+
+
+def percent(probability: float) -> str:
+    """Return a probability as a percentage that never rounds up to certainty."""
+    return f"{min(int(probability * 1000) / 10, 99.9):.1f} %"

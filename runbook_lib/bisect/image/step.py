@@ -1,0 +1,173 @@
+"""Notebook bisect-image: run after run until there is a result, each recorded in the ledger before and after."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from runbook_lib import display, notebooks
+from runbook_lib.bisect.image import facts as searches
+from runbook_lib.bisect.image import places
+from runbook_lib.bisect.image.allocations import SlurmPlace
+from runbook_lib.bisect.image.facts import RunOptions, SearchFacts
+from runbook_lib.bisect.image.ledger import LEDGER, LedgerRun
+from runbook_lib.bisect.image.report import BisectResult
+from runbook_lib.bisect.image.request import BisectRequest, SearchOptions, parse
+from runbook_lib.bisect.search import Conclusion, Point
+from runbook_lib.checks import Check, Evidence
+from runbook_lib.compute.slurm.site_options import SiteOptions
+from runbook_lib.errors import Refused
+from runbook_lib.model import Effect, Outcome, Plan
+from runbook_lib.pins.bump import Bump
+from runbook_lib.runner import command_line
+from runbook_lib.system import clock, files
+from runbook_lib.world import bump_branch
+from runbook_lib.world.outside import World
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The ledger of a search has a result, or its budget is used up; no run was paid for twice."""
+
+    facts: SearchFacts
+    request: BisectRequest
+    leaves_machine = False
+    _continued: list[bool] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def sentence(self) -> str:
+        """The runs in the imperative."""
+        left = self.request.budget.runs - len(self.facts.ledger.runs)
+        subject = self.request.measure.test or self.request.measure.command
+        return f"run up to {left} times {subject} on {self.request.where}"
+
+    def holds(self, world: World) -> Check:
+        """Read the ledger."""
+        name, facts = "the search is over, and no run was paid for twice", searches.reread(self.facts)
+        result, runs = read_result(facts), len(facts.ledger.runs)
+        submitted = sum('"kind": "submit"' in line for line in facts.ledger.lines)
+        most, again = (
+            self.request.budget.runs,
+            command_line.command(notebooks.BISECT_IMAGE, facts.branch.bump, apply=True),
+        )
+        evidence = _evidence(result) if runs else Evidence()
+        if submitted != runs or runs > most:
+            detail = f"The ledger has {submitted} submissions of {display.count(runs, 'run')}, of at most {most}."
+            return Check(name, "failed", detail, evidence=evidence)
+        if result.is_over and result.conclusion is not None:
+            next_action = notebooks.BROKEN_TESTS if result.conclusion.step else again
+            return Check(name, "passed", result.sentence, next_action, evidence)
+        detail = (
+            f"waiting for run {runs} of the search" if self._continued else f"{runs} of at most {most} runs so far."
+        )
+        return Check(name, "waiting" if self._continued else "failed", detail, again, evidence)
+
+    def make_true(self, world: World) -> Iterator[Effect]:
+        """Run points until the search ends or waits for a job.  Raises Refused for a problem of the place."""
+        if self.facts.problems:
+            raise Refused(" ".join(self.facts.problems))
+        files.make_folder(self.facts.folder)
+        # A second process on the same search would submit the same runs, so this one locks the search until it ends.
+        with files.locked(self.facts.folder / "lock", print):
+            facts = searches.reread(self.facts)
+            if isinstance(facts.place, SlurmPlace) and not facts.place.tree.exists():
+                facts.branch.checkout.archive(facts.branch.start, facts.place.tree)
+            if not facts.ledger.lines:
+                images, sizes = facts.ledger.images, facts.ledger.sizes
+                facts.ledger.add({"kind": "images", "version": 1, "images": images, "sizes": sizes})
+            yield from self._search(facts)
+            if isinstance(facts.place, SlurmPlace) and facts.ledger.pending is None:
+                facts.place.release()
+        self._continued.append(True)
+
+    def _search(self, facts: SearchFacts) -> Iterator[Effect]:
+        """Run until the search is over or waits for a job."""
+        while True:
+            pending = facts.ledger.pending
+            if pending is None:
+                answer = facts.advance()
+                if isinstance(answer, Point):
+                    pending = facts.new_run(answer)
+                    overlays = [f"{overlay.name} {overlay.requirement}" for overlay in facts.restored(answer)]
+                    at = clock.stamp(clock.now())
+                    facts.ledger.add({"kind": "submit", "at": at, "overlay": overlays, **_line(pending)})
+                    yield Effect("run", f"{pending.number}: {_name(answer)}", "", pending.image)
+                elif answer.verdict == "tag only" and facts.ledger.overlays is None and answer.step:
+                    found, suspects = searches.compare_neighbours(facts, answer.step)
+                    facts.ledger.add({"kind": "components", "overlays": list(map(vars, found)), "suspects": suspects})
+                    continue
+                else:
+                    return
+            if not self._finish(facts, pending):
+                return
+
+    def _finish(self, facts: SearchFacts, pending: LedgerRun) -> bool:
+        """Wait for the end of a run, and record it; return False if it continues without this process."""
+        assert facts.place is not None
+        restored = facts.restored(pending.point)
+        end = facts.place.finish(pending, restored)
+        if end is None:
+            return False
+        ended = places.judge(self.request, pending, restored, end, facts.folder / "runs" / str(pending.number))
+        facts.ledger.add({"kind": "end", "at": clock.stamp(clock.now()), **_line(ended)})
+        shown = f"{ended.value:g}" if ended.value is not None else f"{ended.outcome}: {ended.reason}"
+        print(f"Run {ended.number} of at most {self.request.budget.runs}: {_name(ended.point)}: {shown}")
+        return True
+
+
+@dataclass(frozen=True)
+class BisectImage:
+    """The step; ``site`` is a file that describes the cluster."""
+
+    search: SearchOptions
+    runs: RunOptions
+    site: str = ""
+    practice: bool = False
+
+    def look(self, world: World, bump: Bump) -> SearchFacts:
+        """Read the ledger, the registry and the place of the runs.  Raises RunbookError like ``read_search``."""
+        site = None
+        if self.search.where == "slurm":
+            site = SiteOptions(self.site, self.runs.results).read(world.checkout.path)
+        request = parse(bump, self.search, practice=self.practice)
+        return searches.read_search(bump_branch.look(world, bump), request, self.runs, site)
+
+    def plan(self, facts: SearchFacts, bump: Bump) -> Plan[World]:
+        """Plan the runs."""
+        planned: Plan[World] = Plan(Outcome(facts.idle), (facts.show(),), on_branch=False)
+        if facts.request is None or (facts.place is None and not facts.problems):
+            return planned
+        evidence = Evidence(
+            {**facts.request.inputs, "ledger": str(facts.ledger.path)}, warnings=() if bump.apply else facts.problems
+        )
+        return replace(planned, conditions=(Searched(facts, facts.request),), evidence=evidence)
+
+
+def read_result(facts: SearchFacts) -> BisectResult:
+    """Return the result in the ledger."""
+    answer = facts.advance() if facts.ledger.images else None
+    return BisectResult(facts, answer if isinstance(answer, Conclusion) else None)
+
+
+def _evidence(result: BisectResult) -> Evidence:
+    """Return the runs so far, and of a search that is over its result, the fix and the text for upstream."""
+    ledger = result.facts.ledger
+    tables = {"runs": [run.row for run in result.runs]}
+    kept = {LEDGER: "".join(f"{line}\n" for line in ledger.lines)}
+    if result.conclusion is None or not result.is_over:
+        return Evidence(tables=tables, files=kept, shown=(result.show(), result.plot()))
+    if text := result.issue():
+        kept["upstream-issue.md"] = text
+    return Evidence(
+        {"bisect_result": result.sentence}, tables=tables, diff=result.edit_diff(), files=kept,
+        warnings=tuple(f"Remaining suspect: {suspect}." for suspect in result.suspects),
+        shown=(result.show(), result.plot(), result.fix(), result.text()),
+    )  # fmt: skip
+
+
+def _line(run: LedgerRun) -> dict[str, object]:
+    line = {**vars(run), "tag": run.point.tag, "restored": list(run.point.restored)}
+    del line["point"]
+    return line
+
+
+def _name(point: Point) -> str:
+    return " with the old ".join(filter(None, [point.tag, " and ".join(point.restored)]))

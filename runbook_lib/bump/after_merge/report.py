@@ -1,0 +1,258 @@
+"""Notebook 08-after-merge: the work that remains after a merge.  Changes nothing.
+
+It covers both CIs on the base branch, golden files that the pull request's run did not compare, branches on an older
+image, and quarantined tests with the states of their issues.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from runbook_lib import display, notebooks
+from runbook_lib.bump import bump_plan
+from runbook_lib.bump.after_merge import base_ci, uncovered
+from runbook_lib.checks import Check, Evidence
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.errors import CannotTell
+from runbook_lib.failures.quarantines import issue_states
+from runbook_lib.git import blobs, commit_changes
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.images.families import is_older
+from runbook_lib.images.reference import ImageRef, Tag
+from runbook_lib.model import Outcome, Plan
+from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.check import PinVerdict, check_pins
+from runbook_lib.recipes import quarantine
+from runbook_lib.recipes import rows as recipes
+from runbook_lib.recipes.file_names import FOLDER
+from runbook_lib.runner.command_line import command
+from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.outside import World
+
+_Rows = Sequence[dict[str, object]]
+
+
+@dataclass(frozen=True)
+class MergeFacts:
+    """The state after a merge; ``merged`` is its commit, empty before the merge and without a tag."""
+
+    branch: BumpBranch
+    merged: str = ""
+    runs: tuple[base_ci.BaseRun, ...] = ()
+    uncovered: _Rows = ()
+    branches: _Rows = ()
+    quarantines: _Rows = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """A sentence about the merge."""
+        bump = self.branch.bump
+        if bump.tag is None:
+            return "No tag was given."
+        if self.merged:
+            return f"{bump.base} has named {bump.tag} since {self.merged[:10]}."
+        return f"{bump.base} does not name {bump.tag} yet: 07-sync-check and the merge are still to come."
+
+
+@dataclass(frozen=True)
+class AfterMerge:
+    """The step; ``refs`` are branches or patterns separated by spaces or commas.
+
+    By default they are the repository's own (`dev core_r*`).
+    """
+
+    refs: str = ""
+
+    def look(self, world: World, bump: Bump) -> MergeFacts:
+        """Query everything that may remain after the merge.
+
+        A part that GitHub or GitLab cannot answer says so.  Raises CannotTell for refs that match no branch.
+        """
+        branch, github, checkout = bump_branch.look(world, bump), world.github, world.checkout
+        branches, note = branch_rows(branch, self.refs)
+        files = commit_changes.list_files(checkout, branch.base_commit, FOLDER, recipes.FOLDER)
+        recipe_paths = [path for path in files if path.startswith(recipes.FOLDER) and path.endswith((".yaml", ".yml"))]
+        texts = checkout.read(recipe_paths, branch.base_commit)
+        quarantined, unreadable = quarantine.quarantined_rows(texts, checkout.repository())
+        quarantines = _quarantine_rows(quarantined, bump, github)
+        notes = [*branch.warnings, *filter(None, [note]), *unreadable]
+        if not bump_plan.base_has_tag(branch):
+            return MergeFacts(branch, branches=branches, quarantines=quarantines, notes=tuple(notes))
+        merge = base_ci.merge_commit(branch)
+        commits = base_ci.commits_since(branch, merge)
+        runs = [base_ci.github_run(bump, github, commits)]
+        if not bump.repository.inapplicable(notebooks.GITLAB_PIN):
+            runs.append(base_ci.gitlab_run(commits))
+        missing: _Rows = ()
+        if bump.repository.tests.golden:
+            missing, problem = uncovered.uncovered_rows(branch, github, files, texts, pipeline=runs[-1].pipeline)
+            notes += filter(None, [problem])
+        return MergeFacts(branch, merge, tuple(runs), missing, branches, quarantines, tuple(notes))
+
+    def plan(self, facts: MergeFacts, bump: Bump) -> Plan[World]:
+        """Return the remaining work.  None of it makes the run fail, because people must do it."""
+        tables = {"branches": facts.branches, "quarantines": facts.quarantines}
+        inputs = {"base_commit": facts.branch.base_commit, "merge_commit": facts.merged or None}
+        plan: Plan[World] = Plan(
+            _done(facts), tuple(_shown(facts)), evidence=Evidence(inputs, tables=tables, warnings=facts.notes),
+            only_reads=True,
+        )  # fmt: skip
+        if not facts.merged:
+            return plan
+        names = {run: f"CI of {bump.base} on {run.ci}" for run in facts.runs}
+        waiting = None
+        if under_way := [run for run in facts.runs if run.state == "waiting"]:
+            sentence = f"waiting for {names[under_way[0]]}: {under_way[0].detail}"
+            waiting = Outcome(sentence, under_way[0].next)
+        evidence = replace(
+            plan.evidence, tables={**tables, "not covered": facts.uncovered},
+            links={names[run]: run.url for run in facts.runs},
+        )  # fmt: skip
+        checks = (
+            Check.of(names[run], run.state == "passed", f"{run.state}: {run.detail}", "skipped") for run in facts.runs
+        )
+        return replace(plan, waiting=waiting, checks=tuple(checks), evidence=evidence)
+
+
+def _done(facts: MergeFacts) -> Outcome:
+    """Return the outcome if no CI is waited for: what remains, and the first command for it."""
+    remaining = _remaining(facts)
+    if facts.branch.bump.tag is None:
+        return Outcome(f"No tag was given: {remaining}.", "Run again with the tag of a bump, such as -r tag 26.04-py3.")
+    if not facts.merged:
+        return Outcome(facts.sentence, notebooks.SYNC_CHECK)
+    states = "; ".join(f"{run.ci}: {run.state}" for run in facts.runs)
+    commands = [run.next for run in facts.runs if run.state == "failed"]
+    commands += [str(row["next"]) for row in facts.branches if row["state"] == "older"]
+    return Outcome(f"{facts.sentence} {states}; {remaining}.", next(iter(commands), ""))
+
+
+def _shown(facts: MergeFacts) -> Iterator[display.View]:
+    """Yield all parts as tables."""
+    bump = facts.branch.bump
+    yield display.note(facts.sentence)
+    if facts.merged:
+        runs = display.rows(facts.runs, CI="ci", state="state", found="detail", next="next")
+        yield display.note(f"Both CIs on {bump.base}:") + display.table(runs)
+    if facts.merged and bump.repository.tests.golden:
+        yield display.note("Golden files that the pull request's run did and did not cover:")
+        yield display.table(facts.uncovered, empty="There are no golden files for this image type.")
+    yield display.note("Other branches, by their pins, as last fetched:") + display.table(facts.branches, empty="None.")
+    quarantines = display.table(facts.quarantines, empty="None.")
+    yield display.note(f"Quarantined tests on {bump.base}:") + quarantines + display.notes(facts.notes, title="Also")
+
+
+def _quarantine_rows(quarantined: Sequence[quarantine.QuarantinedRow], bump: Bump, github: GitHub | None) -> _Rows:
+    """Return the quarantined rows with the states of their issues: closed ones first, then those without an issue."""
+    states = issue_states(github, quarantined)
+    rows: list[dict[str, object]] = []
+    for entry in quarantined:
+        environments, platforms = ", ".join(entry.row.environments), ", ".join(entry.row.platforms)
+        issue, state = f"#{entry.issue}" if entry.issue else "none named", states[entry.issue]
+        rows.append({
+            "test": entry.test, "environments": environments, "platforms": platforms, "issue": issue, "state": state,
+            "row": entry.place, "next": _next(entry, state, bump),
+        })  # fmt: skip
+    order = {"closed": 0, "no issue": 1}
+    return sorted(rows, key=lambda row: order.get(str(row["state"]), len(order)))
+
+
+def _next(entry: quarantine.QuarantinedRow, state: str, bump: Bump) -> str:
+    run = command(notebooks.BROKEN_TESTS, bump, tag="", refs=None, apply=None, publish=None)
+    if state == "closed":
+        tests = "; ".join(f"{entry.test}@{platform}: #{entry.issue} is closed" for platform in entry.row.platforms)
+        return f'Re-enable it: {run} -r reenable "{tests}"'
+    if state == "no issue" and entry.row.platforms:
+        return f'File an issue: {run} -r broken "{entry.test}@{entry.row.platforms[0]}: REASON"'
+    return ""
+
+
+def _remaining(facts: MergeFacts) -> str:
+    """Return the numbers of other branches and of quarantined rows, in words."""
+    issue_states = Counter(str(row["state"]) for row in facts.quarantines)
+    branches = {row["branch"] for row in facts.branches}
+    older = {row["branch"] for row in facts.branches if row["state"] == "older"}
+    rows = display.count(len(facts.quarantines), "quarantined row")
+    counts = [f"{len(branches)} other branches", f"{rows} of recipes"]
+    if facts.branch.bump.tag:
+        counts[0] = f"{len(older)} of {len(branches)} other branches on an older image"
+    if closed := issue_states["closed"]:
+        counts.append(f"{closed} of them with a closed issue")
+    if untracked := issue_states["no issue"]:
+        counts.append(f"{untracked} without an issue")
+    return ", ".join(counts)
+
+
+def branch_rows(branch: BumpBranch, refs: str) -> tuple[list[dict[str, object]], str]:
+    """Return each branch as last fetched, with its image, state and next command, and a note about those without pins.
+
+    ``refs`` as in ``AfterMerge``.  Raises CannotTell for refs that match no branch.
+    """
+    bump, checkout, sites = branch.bump, branch.checkout, branch.bump.repository.sites
+    refs_by_name = _matching(checkout, bump, branch.base_remote, refs)
+    if bump.base in refs_by_name:
+        refs_by_name[bump.base] = branch.base_commit  # newer than the last fetch
+    stored = blobs.read_blobs(checkout.path, itertools.product(refs_by_name.values(), sites.pin_paths))
+    rows: list[dict[str, object]] = []
+    without_pins = []
+    for name, ref in refs_by_name.items():
+        blobs_by_path = {path: stored[ref, path] for path in sites.pin_paths}
+        texts = {path: blob and blob[1] for path, blob in blobs_by_path.items()}
+        if sites.matches(texts):
+            rows += _image_rows(name, check_pins(texts, sites), bump)
+        else:
+            without_pins.append(name)
+    if not without_pins:
+        return rows, ""
+    return rows, f"Omitted, because they have no known pin site: {', '.join(without_pins)}."
+
+
+def _image_rows(name: str, verdicts: Sequence[PinVerdict], bump: Bump) -> Iterator[dict[str, object]]:
+    """Yield the row of a branch for each image of the bump's type."""
+    images, role = bump.repository.sites.images, f"lockstep {bump.image_type}"
+    references = [ImageRef.parse(pin.image) for pin in verdicts if pin.role == role and pin.image]
+    for image in images:
+        tags = sorted({image.family.read(found.tag or "") for found in references if found.name == image.name})
+        if len(images) > 1 and not tags:
+            continue  # it has only pins of another type
+        state, fix = image_state(tags, bump, name, bump.tag)
+        listed = ", ".join(str(tag) for tag in tags)
+        if image.short:
+            listed = f"{image.short}: {listed}"
+        yield {"branch": name, "image": listed or "–", "state": state, "next": fix}
+
+
+def image_state(tags: Sequence[Tag], bump: Bump, branch: str, target: Tag | None) -> tuple[str, str]:
+    """Return how a branch with pins at these tags compares with the target, and the command that fixes it."""
+    check = f"runbook check --ref {branch}"
+    if not tags:
+        return "cannot tell", check
+    if target is None and len(tags) > 1:
+        return "out of sync", check
+    if target is None:
+        return "in sync", ""
+    if any(is_older(tag, target) for tag in tags):
+        return "older", command(notebooks.BUMP, bump, base=branch, refs=None, apply=None, publish=None)
+    if any(is_older(target, tag) for tag in tags):
+        return "newer", ""
+    if target in tags:
+        return "names it", ""
+    return "another edition or build", ""
+
+
+def _matching(checkout: Checkout, bump: Bump, remote: str, refs: str) -> dict[str, str]:
+    """Return the full refs of the branches that ``refs`` match, by short name."""
+    prefix = f"refs/remotes/{remote}/" if remote else "refs/heads/"
+    known = {ref.removeprefix(prefix): ref for ref in blobs.branches(checkout.path) if ref.startswith(prefix)}
+    chosen: dict[str, str] = {}
+    for pattern in (refs or bump.repository.ci.branches).replace(",", " ").split():
+        short = pattern.removeprefix(f"{remote}/") if remote else pattern
+        matched = [name for name in known if fnmatchcase(name, short)]
+        if refs and not matched:
+            raise CannotTell(f"No branch of {remote or 'this clone'} matches {pattern!r}. Fetch it, or correct it.")
+        chosen |= {name: known[name] for name in matched if refs or name != bump.base}
+    return chosen

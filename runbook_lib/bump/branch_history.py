@@ -1,0 +1,303 @@
+"""The commits on the bump's branch: created and recorded here, and reviewed before they are pushed or tested.
+
+A commit is the runbook's own if it contains exactly the changes that the records say were planned on its parent, or,
+if this archive does not know it, exactly the pin plan for its parent.  An empty commit and a clean merge of the base
+add nothing.  Every other commit is *foreign*, whatever its author and title.  It is pushed and tested only after a
+person who has read its diff confirms it by its full ID.
+"""
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from runbook_lib import display
+from runbook_lib.bump.bump_plan import plan_commit
+from runbook_lib.checks import Check
+from runbook_lib.clients.github.models import Pull
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.git import commit_changes
+from runbook_lib.git.commit_changes import Commit
+from runbook_lib.model import Outcome, Plan, Question
+from runbook_lib.pins.bump import FOREIGN
+from runbook_lib.recipes.file_names import GoldenFileName
+from runbook_lib.recipes.rows import FOLDER as RECIPES
+from runbook_lib.records import archive
+from runbook_lib.text.lists import capitalized, join_first
+from runbook_lib.text.redact import Redactor
+from runbook_lib.text.sanitize import visible
+from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.conditions.commits import CommitKind
+from runbook_lib.world.outside import World
+
+#: More commits than this cannot be reviewed; copy-pr-bot does not trust a branch with 250.
+LIMIT = 200
+_CI_ANSWERS: frozenset[CommitKind] = frozenset({"refresh", "quarantine", "reenable"})
+OWN_COMMITS = "every commit is the runbook's own or confirmed"
+
+
+@dataclass(frozen=True)
+class RecordedCommits:
+    """The commits of a bump, according to its records.
+
+    ``planned`` are pairs of a parent and the changes planned on it, with the IDs of the resulting commits; ``kinds``
+    are the kinds of these.  ``confirmed`` are the commits that a person has confirmed.
+    """
+
+    planned: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    confirmed: frozenset[str] = frozenset()
+    kinds: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
+def read_records(records: Path | None) -> RecordedCommits:
+    """Read the records in a bump's folder; empty if there are none."""
+    if records is None or not records.is_dir():
+        return RecordedCommits()
+    planned: dict[tuple[str, str], frozenset[str]] = {}
+    confirmed: set[str] = set()
+    kinds: dict[tuple[str, str], str] = {}
+    for run in archive.read_records(records).readable:
+        commits = {}
+        for effect in run.get("effects") or ():
+            if effect.get("effect") == "commit":
+                commits[str(effect.get("before"))] = str(effect.get("after"))
+        entries = (run.get("inputs") or {}).get("planned_commits")
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict):
+                key = str(entry.get("parent")), str(entry.get("changes"))
+                ids = {commits[key[0]]} if key[0] in commits else set()
+                planned[key] = planned.get(key, frozenset()) | ids
+                kinds[key] = str(entry.get("kind", ""))
+        for exception in run.get("exceptions") or ():
+            name, _, commit = str(exception.get("exception")).partition(":")
+            if name == FOREIGN:
+                confirmed.add(commit)
+    return RecordedCommits(planned, frozenset(confirmed), kinds)
+
+
+def only_ci_answers(branch: BumpBranch, pushed: str, tip: str, records: Path | None) -> bool:
+    """Return whether ``tip`` adds only responses to the pushed commit's CI run, which are waiting to be pushed.
+
+    The responses of one round are pushed together, because each push costs a complete run.
+    """
+    checkout = branch.checkout
+    if not checkout.has(pushed) or not checkout.is_ancestor(pushed, tip):
+        return False
+    recorded = read_records(records)
+    waiting = [commit for commit in commit_changes.list_commits(checkout, pushed, tip) if len(commit.parents) == 1]
+    return bool(waiting) and all(_is_ci_answer(branch, commit, recorded) for commit in waiting)
+
+
+def _is_ci_answer(branch: BumpBranch, commit: Commit, recorded: RecordedCommits) -> bool:
+    """Judge a commit by its kind in the records; one that they do not have by the files that it changes."""
+    parent = commit.parents[0]
+    changes = commit_changes.tree_changes(branch.checkout, parent, commit.id)
+    if kind := recorded.kinds.get((parent, commit_changes.fingerprint(changes))):
+        return kind in _CI_ANSWERS
+    is_pins = set(changes) <= set(branch.bump.repository.sites.paths)
+    return not is_pins and all(GoldenFileName.of_path(path) or path.startswith(f"{RECIPES}/") for path in changes)
+
+
+@dataclass(frozen=True)
+class Review:
+    """The commits between the base and a head, oldest first, and the foreign ones among them.
+
+    ``confirmed`` are the foreign ones that a person has confirmed, with this run's ``allow`` or an earlier one's.
+    ``trusted_messages`` are the IDs of those whose messages are the runbook's own or confirmed.  ``theirs`` is the URL
+    of somebody else's pull request if the commits are that one's.  ``diffs`` are those of the foreign commits.
+    """
+
+    branch: BumpBranch
+    head: str
+    commits: tuple[Commit, ...] = ()
+    foreign: tuple[Commit, ...] = ()
+    confirmed: tuple[Commit, ...] = ()
+    trusted_messages: frozenset[str] = frozenset()
+    theirs: str = ""
+    diffs: tuple[str, ...] = ()
+
+    @property
+    def waiting(self) -> str:
+        """The reason to wait; empty if every commit is the runbook's own or confirmed."""
+        if not self.foreign:
+            return ""
+        count = "a commit" if len(self.foreign) == 1 else f"{len(self.foreign)} commits"
+        return f"waiting for a person to confirm {count} that the runbook did not make: {_list(self.foreign)}"
+
+    @property
+    def next(self) -> str:
+        """The next action: how to confirm or undo the foreign commits."""
+        if not self.foreign:
+            return ""
+        return f"Read the diff. If it is right, run again with {self.parameter}. {self.undo}"
+
+    @property
+    def parameter(self) -> str:
+        """The parameter that confirms them, ready to paste."""
+        names = [*sorted(self.branch.bump.allow), *(f"{FOREIGN}:{commit.id}" for commit in self.foreign)]
+        return f'allow="{", ".join(names)}"'
+
+    @property
+    def undo(self) -> str:
+        """The commands that remove the oldest foreign commit and all later ones from the branch, if it is ours."""
+        if self.theirs:
+            return f"Otherwise have it removed from {self.theirs}, or that pull request closed."
+        bump, checkout = self.branch.bump, self.branch.checkout
+        if not self.foreign[0].parents:
+            return f"Otherwise delete branch {bump.branch} and run again."
+        parent = self.foreign[0].parents[0]
+        git = f"git -C {shlex.quote(str(checkout.path))}"
+        local = f"{git} branch --force {bump.branch} {parent}"
+        remote = f"{git} push --force-with-lease {bump.remote} {parent}:refs/heads/{bump.branch}"
+        return (
+            f"Otherwise remove it and all later commits from the branch: `{local}`; "
+            f"and if it has been pushed: `{remote}`."
+        )
+
+    def show(self) -> display.View:
+        """Show each foreign commit's diff and author, and how to confirm it."""
+        view = display.View("", "")
+        if not self.foreign:
+            return view
+        redactor, checkout = Redactor(os.environ), self.branch.checkout
+        for commit, diff in zip(self.foreign, self.diffs, strict=True):
+            kind = " (a merge: its diff is against its first parent)" if len(commit.parents) > 1 else ""
+            view += display.note(redactor.text(f"{commit.id}{kind}: {_describe(commit)}, {commit.date}"))
+            view += display.diff(redactor.text(diff), empty="It does not change any file.")
+            view += display.note(f"Full diff: git -C {checkout.path} show {commit.id}")
+        return view + display.note(f"{capitalized(self.waiting)}. {self.next}")
+
+    def exceptions(self) -> dict[str, str]:
+        """Return the exceptions that confirm commits, with their reasons."""
+        return {f"{FOREIGN}:{commit.id}": f"It is {_describe(commit)}." for commit in self.confirmed}
+
+    def diff(self) -> str:
+        """Return the diffs of the foreign commits."""
+        return "\n".join(self.diffs) + "\n"
+
+    def questions(self) -> tuple[Question, ...]:
+        """Return a question for each foreign commit."""
+        why = "The runbook did not make {}. Read its diff."
+        return tuple(Question("allow", f"{FOREIGN}:{each.id}", why.format(_describe(each))) for each in self.foreign)
+
+
+def apply_review(plan: Plan[World], reviewed: Review) -> Plan[World]:
+    """Return the plan with the review of the commits that it builds on: it does nothing while one is unconfirmed."""
+    evidence = plan.evidence
+    if not reviewed.foreign:
+        commits = display.count(len(reviewed.commits), "commit")
+        if reviewed.confirmed:
+            commits += f", {len(reviewed.confirmed)} of them confirmed by a person"
+        check = Check(OWN_COMMITS, "passed", f"{commits}.")
+        if reviewed.branch.bump.apply:  # a preview confirms nothing
+            evidence = replace(evidence, exceptions={**evidence.exceptions, **reviewed.exceptions()})
+        return replace(plan, checks=(*plan.checks, check), evidence=evidence)
+    unknown = f"The runbook did not make {_list(reviewed.foreign)}."
+    return replace(
+        plan,
+        shown=(*plan.shown, reviewed.show()),
+        conditions=(),
+        questions=(*plan.questions, *reviewed.questions()),
+        waiting=Outcome(reviewed.waiting, reviewed.next),
+        checks=(*plan.checks, Check(OWN_COMMITS, "waiting", f"{reviewed.waiting}.")),
+        evidence=replace(evidence, diff=reviewed.diff(), warnings=(*evidence.warnings, unknown)),
+    )
+
+
+def review(branch: BumpBranch, head: str, records: Path | None, theirs: str = "") -> Review:
+    """Judge every commit between the base branch and ``head`` by its changes.  Writes nothing.
+
+    ``theirs`` is the URL of the pull request if it is somebody else's.
+
+    Raises Refused for a confirmed commit that is not among them, and for more commits than can be reviewed.
+    """
+    bump = branch.bump
+    commits = commit_changes.list_commits(branch.checkout, branch.base_commit, head)
+    if len(commits) > LIMIT:
+        raise Refused(
+            f"{bump.branch} has {len(commits)} commits that are not on {bump.base}, and at most {LIMIT} can be "
+            "reviewed, so nothing was pushed or tested. Check the base, or delete the branch and run again."
+        )
+    ids = {commit.id for commit in commits}
+    allowed = frozenset(name.partition(":")[2] for name in bump.allow if name.startswith(f"{FOREIGN}:"))
+    _require_on_branch(branch, allowed - ids)
+    recorded = read_records(records)
+    confirmed = allowed | recorded.confirmed
+    foreign: list[Commit] = []
+    confirmed_now: list[Commit] = []
+    trusted: set[str] = set()
+    for commit in commits:
+        origin = _origin(branch, commit, ids, recorded)
+        if commit.id in confirmed or origin == "recorded":
+            trusted.add(commit.id)
+        if origin == "foreign" and commit.id in confirmed:
+            confirmed_now.append(commit)
+        elif origin == "foreign":
+            foreign.append(commit)
+    diffs = tuple(commit_changes.show_diff(branch.checkout, commit) for commit in foreign)
+    return Review(branch, head, commits, tuple(foreign), tuple(confirmed_now), frozenset(trusted), theirs, diffs)
+
+
+def review_pull(branch: BumpBranch, pull: Pull, records: Path | None, *, mine: bool) -> Review | None:
+    """Return the review of a pull request's commits, whoever made them; None if they cannot be fetched."""
+    if not branch.checkout.has(pull.head_sha):
+        try:  # may have been pushed since the branch was read
+            if mine:
+                branch.checkout.fetch(branch.bump.remote, branch.bump.branch)
+            else:
+                branch.checkout.fetch_pull(branch.base_remote, pull.number)
+        except RunbookError:
+            return None
+    if not branch.checkout.has(pull.head_sha):
+        return None
+    return review(branch, pull.head_sha, records, theirs="" if mine else pull.url)
+
+
+def _require_on_branch(branch: BumpBranch, ids: frozenset[str]) -> None:
+    """Raise Refused for a confirmed commit that is not on the branch, whether pushed or not."""
+    if not ids:
+        return
+    bump = branch.bump
+    commits = commit_changes.list_commits(branch.checkout, branch.base_commit, branch.start)
+    if unknown := sorted(ids - {commit.id for commit in commits}):
+        raise Refused(
+            f"allow confirms {', '.join(unknown)}, which is not a commit on {bump.branch} beyond {bump.base}. "
+            "A confirmation applies to a single commit: remove it from allow."
+        )
+
+
+def _origin(
+    branch: BumpBranch, commit: Commit, ids: set[str], recorded: RecordedCommits
+) -> Literal["recorded", "own", "foreign"]:
+    """Judge a commit: the records have it, and so its message; it adds nothing beyond the plan; or neither."""
+    checkout = branch.checkout
+    if len(commit.parents) == 2:
+        of_the_base = [parent for parent in commit.parents if parent not in ids]
+        is_own = len(of_the_base) == 1 and commit_changes.is_clean_merge(checkout, commit)
+        return "own" if is_own else "foreign"
+    if len(commit.parents) != 1:
+        return "foreign"
+    parent = commit.parents[0]
+    changes = commit_changes.tree_changes(checkout, parent, commit.id)
+    planned = recorded.planned.get((parent, commit_changes.fingerprint(changes)))
+    if planned is not None:  # without an ID if the run was killed after planning it
+        return "recorded" if not planned or commit.id in planned else "own"
+    if not changes:
+        return "own"
+    if not set(changes) <= set(branch.bump.repository.sites.paths):
+        return "foreign"
+    try:
+        plan = plan_commit(branch, parent)
+    except RunbookError:
+        return "foreign"  # the pins of its parent cannot be moved
+    return "own" if changes == commit_changes.expected_changes(checkout, parent, plan.edits) else "foreign"
+
+
+def _describe(commit: Commit) -> str:
+    return f"{commit.id[:10]} {visible(commit.title)[:80]!r} by {visible(commit.author)[:80]}"
+
+
+def _list(commits: Sequence[Commit]) -> str:
+    return join_first(list(map(_describe, commits)), 5)

@@ -1,0 +1,250 @@
+"""The plan of a bump on its branch, what it leaves alone, and the registry's description of the new image."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+from runbook_lib import display
+from runbook_lib.checks import Check
+from runbook_lib.clients.registry.client import Registry
+from runbook_lib.clients.registry.lookup import verify_tag
+from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
+from runbook_lib.images import months
+from runbook_lib.images.compare import ImageComparison, compare, merged
+from runbook_lib.images.families import is_older
+from runbook_lib.images.reference import Image, ImageRef, Tag
+from runbook_lib.pins import plan as pins
+from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.check import check_pins
+from runbook_lib.pins.plan import PinChange, PinPlan
+from runbook_lib.pins.sites import Sites
+from runbook_lib.text.edits import Edit
+from runbook_lib.text.markdown import unlinked
+from runbook_lib.world.bump_branch import BumpBranch, commit_titles
+
+NO_PLAN = PinPlan((), (), (), ())
+
+
+@dataclass(frozen=True)
+class PlannedBump:
+    """The plan of a bump, and the registry's description of its image.  Empty for a bump without a tag.
+
+    ``base_tag``: the tag on the base branch, if there is exactly one.  ``changes`` compares its image with the new
+    one, if the registry has both.
+    """
+
+    bump: Bump
+    plan: PinPlan
+    image: Image | None
+    check: Check
+    changes: ImageComparison | None = None
+    base_tag: Tag | None = None
+
+    def require(self) -> None:
+        """Raise Refused if the registry has no such image, or was unreachable and this run publishes."""
+        if self.bump.tag is None:
+            raise Refused("No tag was given, so there is nothing to apply. Give one, such as -p tag 26.04-py3.")
+        if self.check.status == "failed":
+            raise Refused(f"The tag cannot be used: {self.check.detail}")
+        if self.check.status == "skipped" and self.bump.publish and "unverified-tag" not in self.bump.allow:
+            raise Refused(f"The tag {self.bump.tag} was not verified: {self.check.detail}", "unverified-tag")
+
+    @property
+    def cuda(self) -> str | None:
+        """The CUDA release (``13.2``) of the image on every platform; None if unknown."""
+        platforms = self.image.platforms.values() if self.image else ()
+        versions = {platform.env.get("CUDA_VERSION", "") for platform in platforms}
+        if len(versions) != 1:
+            return None
+        return ".".join(versions.pop().split(".")[:2]) or None
+
+    @property
+    def platforms(self) -> list[dict[str, str]]:
+        """The image for each platform: digest, download size in GB, and reported versions."""
+        names = ("CUDA_VERSION", "CUDNN_VERSION", "NCCL_VERSION", "PYTORCH_VERSION", "CUDA_DRIVER_VERSION")
+        rows = []
+        for name, platform in sorted(self.image.platforms.items()) if self.image else ():
+            versions = {variable: platform.env.get(variable, "") for variable in names}
+            rows.append({"platform": name, "digest": platform.digest, "GB": f"{platform.size / 1e9:.2f}"} | versions)
+        return rows
+
+    @property
+    def compared_months(self) -> tuple[str, str]:
+        """The months of the current and the new image, each empty if there is none."""
+        image = self.bump.repository.sites.image
+        return months.month_of(image, str(self.base_tag)), months.month_of(image, str(self.bump.tag))
+
+    @property
+    def known_issues(self) -> list[months.KnownIssue]:
+        """The published issues that are in the new image but not in the current one; all of them if that is unknown."""
+        return months.new_issues(*self.compared_months)
+
+    def show_changes(self) -> display.View:
+        """Show the changes in the new image and in its environment variables, and the facts published about it."""
+        published = display.table([issue.row() for issue in self.known_issues], empty="No known issue is recorded.")
+        published += display.table(months.facts(*self.compared_months), empty="No published facts are recorded.")
+        if self.changes is None:
+            return display.note("There is nothing to compare: the registry does not have both images.") + published
+        environment = display.table(merged(self.changes.environment()), empty="Its environment is the same.")
+        return display.table(merged(self.changes.rows())) + environment + published
+
+    @property
+    def used_exceptions(self) -> dict[str, str]:
+        """The named exceptions that this bump actually needed, with the reasons."""
+        used = {}
+        if self.check.status == "skipped" and "unverified-tag" in self.bump.allow:
+            used["unverified-tag"] = self.check.detail
+        older = [change for change in self.plan.changes if _goes_back(self.bump, change)]
+        if older and "older-tag" in self.bump.allow:
+            used["older-tag"] = f"{older[0].old} is newer than {older[0].new}."
+        return used
+
+
+def plan_bump(branch: BumpBranch) -> PlannedBump:
+    """Plan on the branch's newest commit, and query the registry for the image on each of the pins' platforms.
+
+    Raises Refused for a branch that has the bump's name but different content.
+    """
+    bump, sites = branch.bump, branch.bump.repository.sites
+    if bump.tag is None:
+        return PlannedBump(bump, NO_PLAN, None, Check("the image exists", "skipped", "No tag was given."))
+    plan, base_plan = plan_commit(branch, branch.start), plan_commit(branch, branch.base_commit)
+    _refuse_other_content(branch, plan, base_plan)
+    base_tag = _base_tag(bump, base_plan)
+    connection = Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}"))
+    with connection as registry, ThreadPoolExecutor(1) as pool:  # in parallel, because a distant registry is slow
+        old_image = pool.submit(_base_image, registry, base_tag)
+        check, image = verify_tag(registry, bump.tag, plan.platforms, sites.family)
+    old = old_image.result()
+    changes = compare(old, image, (str(base_tag), str(bump.tag))) if old and image else None
+    planned = PlannedBump(bump, plan, image, check, changes, base_tag)
+    return replace(planned, plan=plan.for_cuda(planned.cuda))
+
+
+def plan_commit(branch: BumpBranch, commit: str) -> PinPlan:
+    """Return the pin plan for the files in a commit, which is read and planned once per ``branch``.
+
+    Raises RunbookError like ``pins.plan.plan``.
+    """
+    bump, sites = branch.bump, branch.bump.repository.sites
+    assert bump.tag is not None
+    if commit not in branch.plans:
+        texts = branch.checkout.read(sites.paths, commit)
+        branch.plans[commit] = pins.plan(
+            texts, sites, bump.tag, bump.image_type, allow=bump.allow, digest_of_target=partial(_digest, bump)
+        )
+    return branch.plans[commit]
+
+
+def _digest(bump: Bump) -> str:
+    """Return the digest of the new image index, for pins that include a digest.
+
+    Raises RunbookError if it is unknown.
+    """
+    reference = ImageRef.parse(f"{bump.repository.sites.image}:{bump.tag}")
+    with Registry.connect(reference) as registry:
+        image = registry.image(str(bump.tag))
+    if image is None:
+        raise CannotTell(
+            f"The pins include a digest, but the registry has no image {reference}, so there is no new "
+            "digest to write. Correct the tag."
+        )
+    return image.digest
+
+
+def _base_tag(bump: Bump, base_plan: PinPlan) -> Tag | None:
+    """Return the tag that the bump moves away from; None if the base's pins name several, or the new one."""
+    tags = {_tag(bump, change.old) for change in base_plan.changes}
+    return tags.pop() if len(tags) == 1 else None
+
+
+def _base_image(registry: Registry, tag: Tag | None) -> Image | None:
+    """Return a tag's image; None without a tag, or if the registry does not have or describe it."""
+    with contextlib.suppress(Unreachable, CannotTell):  # the check of the new tag reports the problem
+        return registry.image(str(tag)) if tag else None
+    return None
+
+
+def _refuse_other_content(branch: BumpBranch, plan: PinPlan, base_plan: PinPlan) -> None:
+    """Raise Refused for somebody's own branch, and for that of the bump to which a rollback returns.
+
+    Somebody's own branch has commits, none of them the bump's, and lacks the plan.
+    """
+    bump, checkout = branch.bump, branch.checkout
+    titles = commit_titles(checkout, f"{branch.base_commit}..{branch.start}")
+    if plan.changes and titles and bump.title not in titles.values():
+        listed = ", ".join(f"{commit[:10]} ({title})" for commit, title in list(titles.items())[:3])
+        raise Refused(
+            f"Branch {bump.branch} in {checkout.path} has content unrelated to this bump: {listed}. Nothing was "
+            "changed. Delete or rename that branch, here and on the remote, then run again."
+        )
+    back = any(_goes_back(bump, change) for change in base_plan.changes)
+    if back and branch.tip and not checkout.is_ancestor(branch.base_commit, branch.start):
+        raise Refused(
+            f"Branch {bump.branch} in {checkout.path} is from an earlier bump, and {bump.base} has moved since. "
+            "Nothing was changed. Delete that branch, here and on the remote, then run again."
+        )
+
+
+def commit_message(bump: Bump, plan: PinPlan) -> str:
+    """Return the message of the commit that moves the pins; none of its lines can be mistaken for a trailer."""
+    lines = (unlinked(f"- {change.path}: {change.old} -> {change.new}") for change in plan.changes)
+    return "\n".join([bump.title, "", *dict.fromkeys(lines)])
+
+
+def base_has_tag(branch: BumpBranch) -> bool:
+    """Return whether the base branch already names the tag: the bump is merged, or was never needed."""
+    if branch.bump.tag is None:
+        return False
+    try:
+        return not plan_commit(branch, branch.base_commit).changes
+    except RunbookError:
+        return False  # the steps that plan report the problem
+
+
+def _tag(bump: Bump, image: str) -> Tag:
+    return bump.repository.sites.family.read(ImageRef.parse(image).tag or "")
+
+
+def _goes_back(bump: Bump, change: PinChange) -> bool:
+    return is_older(_tag(bump, change.new), _tag(bump, change.old))
+
+
+def pin_rows(branch: BumpBranch) -> list[dict[str, str]]:
+    """Return a row for every pin on the base branch, and on the bump's branch if it exists."""
+    sites = branch.bump.repository.sites
+    commits = {branch.bump.base: branch.base_commit}
+    if branch.tip:
+        commits[branch.bump.branch] = branch.start
+    rows = []
+    for name, commit in commits.items():
+        for pin in check_pins(branch.checkout.read(sites.pin_paths, commit), sites):
+            rows.append({"branch": name, "pin": pin.site, "role": pin.role, "image": pin.image, "verdict": pin.state})
+    return rows
+
+
+def check_other_type(branch: BumpBranch, before: str, after: str, edits: Sequence[Edit] = ()) -> Check:
+    """Check that ``edits`` of the commit ``after`` leave the pins of the other image type as ``before`` has them.
+
+    Skipped with ``allow=both-types``, which moves both.
+    """
+    bump, sites = branch.bump, branch.bump.repository.sites
+    image_type = bump.repository.other_type(bump.image_type)
+    if image_type is None:
+        return Check("no other pin is touched", "skipped", f"All pins in {bump.repository.name} are of one image type.")
+    name = f"the {image_type} pins are untouched"
+    if "both-types" in bump.allow:
+        return Check(name, "skipped", "both-types is allowed.")
+    planned = {edit.path: edit.after for edit in edits if edit.path in sites.pin_paths}
+    old = _images(branch.checkout.read(sites.pin_paths, before), sites, image_type)
+    new = _images({**branch.checkout.read(sites.pin_paths, after), **planned}, sites, image_type)
+    detail = "; ".join(f"{pin} names {image}" for pin, image in sorted(old ^ new))
+    return Check.of(name, not detail, detail or f"{len(new)} pins as on {bump.base}.")
+
+
+def _images(texts: Mapping[str, str | None], sites: Sites, image_type: str) -> set[tuple[str, str]]:
+    """Return the lockstep pins of this type, each with its image."""
+    pins = (pin for pin in check_pins(texts, sites) if pin.role == f"lockstep {image_type}")
+    return {(f"{pin.path} ({pin.selector})", pin.image) for pin in pins}

@@ -1,0 +1,119 @@
+"""Notebooks 01-github-pin and 02-gitlab-pin: show the pins, and move them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from runbook_lib import display
+from runbook_lib.bump import bump_plan
+from runbook_lib.bump.bump_plan import PlannedBump
+from runbook_lib.checks import Check, Evidence
+from runbook_lib.model import Outcome, Plan
+from runbook_lib.notebooks import GITHUB_PIN, GITLAB_PIN, OPEN_PR
+from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.plan import PinPlan
+from runbook_lib.pins.sites import read
+from runbook_lib.text import edits
+from runbook_lib.world import bump_branch
+from runbook_lib.world.conditions.commits import BranchTip, Committed
+from runbook_lib.world.outside import World
+
+_NO_TAG = Outcome("No tag was given, so nothing is planned.", "Run again with a tag, such as -p tag 26.04-py3.")
+
+
+@dataclass(frozen=True)
+class PinFacts:
+    """The bump's branch, and the plan on its newest commit with the registry's answer.
+
+    ``inapplicable`` says why the step has no pin to move, ``untouched`` whether the plan leaves the other type's alone,
+    and ``rows`` are the present pins.
+    """
+
+    branch: bump_branch.BumpBranch
+    planned: PlannedBump
+    inapplicable: str
+    untouched: Check
+    rows: list[dict[str, str]]
+
+    def evidence(self, part: PinPlan) -> Evidence:
+        """Return what the record keeps of a step that shows this part of the plan."""
+        branch, planned = self.branch, self.planned
+        digest = planned.image and planned.image.digest
+        return Evidence(
+            inputs={"base_commit": branch.base_commit, "plan_from": branch.start, "digest": digest},
+            tables={"changes": list(map(vars, planned.plan.changes))},
+            diff=edits.diff(planned.plan.edits),
+            exceptions=planned.used_exceptions,
+            warnings=(*branch.warnings, *part.warnings),
+        )
+
+
+@dataclass(frozen=True)
+class PinStep:
+    """The step that shows the pins of one CI.
+
+    All pins move in one commit, so that no commit has only some of them: the first of the two steps makes it, and the
+    second one finds it.
+    """
+
+    notebook: str
+    ci: Literal["github", "gitlab"]
+
+    def look(self, world: World, bump: Bump) -> PinFacts:
+        """Read the branch and the registry.  Raises RunbookError like ``bump_plan.plan_bump``."""
+        branch = bump_branch.look(world, bump)
+        planned = bump_plan.plan_bump(branch)
+        inapplicable = _not_applicable(branch, self.notebook, self.ci)
+        untouched = bump_plan.check_other_type(branch, branch.start, branch.start, planned.plan.edits)
+        return PinFacts(branch, planned, inapplicable, untouched, bump_plan.pin_rows(branch))
+
+    def plan(self, facts: PinFacts, bump: Bump) -> Plan[World]:
+        """Plan the commit.  Raises Refused for an image that cannot be used, unless this is a preview."""
+        branch, planned = facts.branch, facts.planned
+        part = planned.plan.part(self.ci)
+        evidence = facts.evidence(part)
+        if bump.tag is None:
+            shown = display.note(f"{_NO_TAG.sentence} {_NO_TAG.next}") + display.table(facts.rows)
+            return Plan(_NO_TAG, (shown,), evidence=evidence)
+        if facts.inapplicable:
+            return Plan(Outcome(facts.inapplicable), (display.note(facts.inapplicable),), evidence=evidence)
+        if bump.apply:
+            planned.require()
+        no_change = f"All pins of this step are already at {bump.tag}: nothing to change."
+        shown = display.note(branch.describe()) + display.diff(edits.diff(part.edits), empty=no_change)
+        place = bump.branch if branch.tip or part.edits else bump.base
+        return Plan(
+            Outcome(f"All pins of this step are at {bump.tag} on {place}.", OPEN_PR),
+            (shown,),
+            conditions=pins_committed(facts),
+            checks=(planned.check, facts.untouched),
+            evidence=evidence,
+        )
+
+
+github = PinStep(GITHUB_PIN, "github")
+gitlab = PinStep(GITLAB_PIN, "gitlab")
+
+
+def pins_committed(facts: PinFacts) -> tuple[Committed, ...]:
+    """Return the condition that all pins are committed; none if the branch has them."""
+    branch, plan = facts.branch, facts.planned.plan
+    if not plan.edits:
+        return ()
+    tip = BranchTip(branch.bump.branch, branch.start)
+    message = bump_plan.commit_message(branch.bump, plan)
+    return (Committed(tip, plan.edits, message, "the branch has the complete bump"),)
+
+
+def _not_applicable(branch: bump_branch.BumpBranch, notebook: str, ci: str) -> str:
+    """Return why the repository or this branch has no pin that this step could move; empty if it has one."""
+    bump = branch.bump
+    if reason := bump.repository.inapplicable(notebook):
+        return reason
+    sites = bump.repository.sites
+    for reading in read(branch.checkout.read(sites.pin_paths, branch.start), sites):
+        site = reading.site
+        is_moved = site.lockstep and site.image_type == bump.image_type
+        if is_moved and (site.ci == "gitlab") == (ci == "gitlab") and (reading.pins or reading.problem):
+            return ""
+    reader = "that GitLab reads" if ci == "gitlab" else "outside GitLab"
+    return f"Not applicable: {bump.base} has no {bump.image_type} pin {reader}."

@@ -1,0 +1,143 @@
+"""Notebook 00-preflight: check the checkout, the image, the runners' drivers and the token before a bump starts."""
+
+import os
+from dataclasses import dataclass
+
+from runbook_lib import display, notebooks
+from runbook_lib.bump import bump_plan, lts_validation
+from runbook_lib.bump.bump_plan import PlannedBump
+from runbook_lib.checks import Check, Evidence
+from runbook_lib.clients.github import token_scopes
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.errors import RunbookError
+from runbook_lib.git.commits import tree_with
+from runbook_lib.images import driver_check
+from runbook_lib.model import Outcome, Plan
+from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.plan import PinPlan
+from runbook_lib.runner.command_line import command
+from runbook_lib.text.edits import diff
+from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.outside import World
+
+
+@dataclass(frozen=True)
+class PreflightFacts:
+    """The branch, the plan and the image, the runners' drivers, and the checks of checkout and token.
+
+    ``pins`` are the present pins, and ``validation`` says how the LTS image is validated.
+    """
+
+    branch: BumpBranch
+    planned: PlannedBump
+    drivers: str
+    checks: tuple[Check, ...]
+    pins: list[dict[str, str]]
+    validation: tuple[str, ...]
+
+
+def look(world: World, bump: Bump) -> PreflightFacts:
+    """Read the branch, the registry, the checkout and the token.  Raises RunbookError like ``plan_bump``."""
+    branch = bump_branch.look(world, bump)
+    planned = bump_plan.plan_bump(branch)
+    checks = (*_checkout_checks(branch, planned.plan), *rights(world.github, bump))
+    drivers, validation = os.environ.get(driver_check.VARIABLE, ""), tuple(lts_validation.describe(branch))
+    return PreflightFacts(branch, planned, drivers, checks, bump_plan.pin_rows(branch), validation)
+
+
+def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
+    """Return the checks of a bump that has not begun.  Raises Refused if this run publishes an unverified tag."""
+    branch, planned = facts.branch, facts.planned
+    checks, drivers = facts.checks, driver_check.rows(planned.image, facts.drivers)
+    tables = {
+        "platforms": planned.platforms,
+        "image changes": planned.changes.rows() if planned.changes else [],
+        "known issues": [issue.row() for issue in planned.known_issues],
+        "validation": [{"step": sentence} for sentence in facts.validation],
+    }
+    warnings = [*branch.warnings, *planned.plan.warnings]
+    if bump.tag is None:
+        done = Outcome(
+            "No tag was given: this is the current state.", "Run again with a tag, such as -p tag 26.04-py3."
+        )
+    else:
+        done = Outcome(_sentence(planned, bump), command(notebooks.BUMP, bump, apply=True))
+        checks = (planned.check, *checks, driver_check.check(planned.image, facts.drivers))
+        tables["drivers"] = drivers
+    if bump.tag and planned.check.status == "skipped":
+        if bump.publish:
+            planned.require()
+        detail = planned.check.detail
+        warnings.append(f"The tag was not verified. {detail} Publishing requires allow=unverified-tag.")
+    return Plan(
+        done,
+        shown=_shown(facts, drivers),
+        checks=checks,
+        evidence=Evidence(
+            inputs={"base_commit": branch.base_commit, "digest": planned.image and planned.image.digest},
+            tables={name: rows for name, rows in tables.items() if rows},
+            exceptions=planned.used_exceptions,
+            warnings=tuple(warnings),
+        ),
+    )
+
+
+def _shown(facts: PreflightFacts, drivers: list[dict[str, str]]) -> tuple[display.View, ...]:
+    planned = facts.planned
+    return (
+        display.table(facts.pins),
+        display.diff(diff(planned.plan.edits)),
+        display.table(planned.platforms, empty=planned.check.detail),
+        planned.show_changes(),
+        display.table(drivers, empty=planned.check.detail),
+    )
+
+
+def _sentence(planned: PlannedBump, bump: Bump) -> str:
+    plan = planned.plan
+    if not plan.edits:
+        return f"All pins are already at {bump.tag}."
+    values = f"{display.count(len(plan.changes), 'value')} in {display.count(len(plan.edits), 'file')}"
+    return f"{values} would move to {bump.tag}."
+
+
+def _checkout_checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:
+    """Check that the planned files can be committed in this repository."""
+    checkout, checks = branch.checkout, []
+    name = "git has a committer identity"
+    try:
+        checks.append(Check.of(name, True, "{} <{}>".format(*checkout.identity())))
+    except RunbookError as error:
+        if branch.bump.apply:
+            checks.append(Check(name, "failed", str(error)))
+        else:
+            checks.append(Check(name, "skipped", f"{error} A preview does not commit, so it works without one."))
+    name = "the planned files can be committed"
+    try:
+        tree_with(checkout, branch.start, plan.edits)
+        checks.append(Check.of(name, True, f"{display.count(len(plan.edits), 'file')} would be edited."))
+    except RunbookError as error:  # Refused, or CannotTell for a symbolic link
+        checks.append(Check.of(name, False, str(error)))
+    return checks
+
+
+def rights(github: GitHub | None, bump: Bump) -> list[Check]:
+    """Check the token's permissions.  A contributor who may not set labels is not a failure."""
+    valid, can_label = "the token is valid", "labels can be set"
+    names = (valid, can_label, token_scopes.NAME)
+    if github is None:
+        return Check.each(names, "skipped", "There is no token. Set GITHUB_TOKEN to publish.")
+    try:
+        login, repository = github.me(), github.repo()
+    except RunbookError as error:
+        if bump.publish:
+            raise
+        return Check.each(names, "skipped", str(error))
+    subject = f"{login} on {repository.name}"
+    labels = Check(can_label, "passed", f"Permissions of {subject}: {', '.join(sorted(repository.permissions))}.")
+    if repository.permissions.isdisjoint({"triage", "push", "maintain", "admin"}):
+        detail = f"{subject} has no permission to set labels, so the bump will wait for a maintainer to set them."
+        labels = Check(can_label, "skipped", detail)
+    scopes = token_scopes.check(github, login, repository, publish=bump.publish)
+    return [Check.of(valid, True, subject), labels, scopes]

@@ -1,0 +1,159 @@
+"""The joint push of one round's responses to CI (refreshed values, quarantined tests), and the next CI run.
+
+Each push costs a complete run and cancels the one in progress, losing its golden values.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from runbook_lib import display, notebooks
+from runbook_lib.bump import branch_history, ci_run
+from runbook_lib.checks import Check, Evidence, Waits
+from runbook_lib.clients.github.ci_status import branch_of
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import Pull, WorkflowRun
+from runbook_lib.model import Condition, Effect, Outcome, Plan, Round
+from runbook_lib.pins.bump import Bump
+from runbook_lib.text.lists import capitalized
+from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_pull import is_mine
+from runbook_lib.world.conditions.commits import BranchTip, Pushed
+from runbook_lib.world.conditions.pulls import Authorized, PullKey
+from runbook_lib.world.outside import World
+from runbook_lib.world.pull_request import PullRequestState, read_state
+
+_PARTIAL, _RUNNING = "partial-round", "push-while-running"
+
+
+@dataclass(frozen=True)
+class RoundFacts:
+    """The bump's pull request, what its branch has to push, and what prevents that.
+
+    ``ready`` is False if there is nothing to push.
+    """
+
+    round: Round = field(default_factory=Round)
+    state: PullRequestState | None = None
+    ready: bool = False
+    running: tuple[WorkflowRun, ...] = ()
+    obstacle: Outcome | None = None
+
+
+def look(world: World, bump: Bump) -> RoundFacts:
+    """Read the branch again, the pull request, and its CI runs.  Raises RunbookError if this run publishes."""
+    if bump.tag is None or world.github is None or world.round is None:
+        return RoundFacts()
+    world.branches.pop(bump.branch, None)  # the step before may have committed
+    branch = bump_branch.look(world, bump)
+    state = read_state(branch, world.github)
+    pull, commits = state.pull, world.round.commits and not bump.apply
+    if pull is None or not is_mine(pull, state.head_name):
+        return RoundFacts()
+    if branch.start == pull.head_sha and not commits:
+        return RoundFacts()
+    obstacle = ci_run.find_obstacle(state, pull, world.github, world.records)
+    if branch.start != pull.head_sha and not branch_history.only_ci_answers(
+        branch, pull.head_sha, branch.start, world.records
+    ):
+        commits_differ = f"{bump.branch} is at {branch.start[:10]} here, #{pull.number} at {pull.head_sha[:10]}"
+        waiting = f"waiting for a push: {commits_differ}, which differ by more than responses to CI"
+        obstacle = Outcome(waiting, notebooks.OPEN_PR)
+    left = replace(world.round, commits=commits)
+    return RoundFacts(left, state, True, unfinished(world.github, pull), obstacle)
+
+
+def plan(facts: RoundFacts, bump: Bump) -> Plan[World]:
+    """Plan the push and the authorization of its CI run, which wait until every failed test is decided."""
+    state, undecided = facts.state, facts.round.undecided
+    if not facts.ready or state is None or state.pull is None:
+        return Plan(Outcome(""))
+    branch, pull = state.branch, state.pull
+    if waiting := facts.obstacle:
+        shown = display.note(f"{capitalized(waiting.sentence)}. {waiting.next}")
+        return Plan(Outcome(""), (shown,), waiting=waiting)
+    exceptions: dict[str, str] = {}
+    conditions: list[Condition[World]] = []
+    if _PARTIAL not in bump.allow:
+        conditions.append(Decided(undecided))
+    elif undecided:
+        exceptions[_PARTIAL] = f"{display.count(len(undecided), 'test')} would have blocked the push."
+    if _RUNNING not in bump.allow:
+        conditions.append(NoRun(PullKey(state.head_name, pull.base_ref)))
+    elif facts.running:
+        exceptions[_RUNNING] = f"{display.count(len(facts.running), 'run')} would have blocked the push."
+    tip = BranchTip(bump.branch, branch.start)
+    head = "" if facts.round.commits else branch.start
+    conditions.append(Pushed(tip, bump.remote, branch.remote_tip, follows=facts.round.commits))
+    conditions.append(Authorized(PullKey(state.head_name, pull.base_ref), head, bump.repository.ci.workflow))
+    done = Outcome(f"{branch.start[:10]} is pushed, and CI is authorized for it.", notebooks.RUN_CI)
+    return Plan(done, conditions=tuple(conditions), evidence=Evidence(exceptions=exceptions if bump.publish else {}))
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Every failed test of the round's CI run is explained or decided."""
+
+    undecided: tuple[str, ...]
+    leaves_machine = False
+    sentence = "decide each failed test of this run"
+
+    def holds(self, world: World) -> Check:
+        """Return whether none is undecided."""
+        name, count = "each failed test of the run is decided", len(self.undecided)
+        if not count:
+            return Check(name, "passed", "None is open.")
+        failed = f"{display.count(count, 'failed test')} of this run {display.be(count)} undecided"
+        waiting = f"waiting for {notebooks.BROKEN_TESTS}: {failed}, and a push costs a complete run"
+        action = f"{notebooks.BROKEN_TESTS}, which pushes everything together once all are decided"
+        detail = f"{waiting} ({display.first_names(self.undecided)})"
+        return Check(name, "waiting", detail, f"{action}; or add allow={_PARTIAL}.")
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Change nothing: a person decides."""
+        return ()
+
+
+@dataclass(frozen=True)
+class NoRun:
+    """No CI run of the pull request is in progress."""
+
+    key: PullKey
+    leaves_machine = False
+    sentence = "wait for the CI run in progress"
+
+    def holds(self, world: World) -> Check:
+        """Read the pull request's runs."""
+        name = "no CI run is in progress"
+        running = unfinished(world.forge, self.key.require(world.forge))
+        if not running:
+            return Check(name, "passed", "None is.")
+        waiting = f"waiting for CI run {running[0].id} to finish: a push would cancel it and lose its golden values"
+        action = f"Run again then, or add allow={_RUNNING}: {running[0].url}"
+        return Check(name, "waiting", waiting, action, waits=Waits(waiting, for_ci=True))
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Change nothing: the run ends by itself."""
+        return ()
+
+
+def unfinished(github: GitHub, pull: Pull) -> tuple[WorkflowRun, ...]:
+    """Return a pull request's CI runs that have not finished."""
+    return tuple(run for run in github.runs(branch_of(pull.number)) if run.status != "completed" and not run.fork)
+
+
+def actions_after_ci(bump: Bump, rounds: int) -> tuple[dict[str, Any], ...]:
+    """Return, for a preview, the actions that a waiting run takes after CI, in up to ``rounds`` CI runs."""
+    if bump.repository.inapplicable(notebooks.RUN_CI):
+        return ()
+    if not bump.repository.tests.golden:
+        return ({"sentence": "follow CI until it has finished", "publish": False},)
+    local = (
+        "follow CI until it has finished, then commit the golden values that drifted within tolerance (it "
+        "never accepts values that are held back or declares a test broken unless a person has named them)"
+    )
+    public = (
+        f"after each CI run, for up to {rounds} of them, restart the jobs that infrastructure failed, or push the "
+        "responses to that run together, which starts the next run"
+    )
+    return ({"sentence": local, "publish": False}, {"sentence": public, "publish": True})

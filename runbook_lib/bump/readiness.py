@@ -1,0 +1,317 @@
+"""A bump's readiness to merge: the requirements, each checked again, and the work left to people."""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from runbook_lib import display, notebooks
+from runbook_lib.bump import branch_history, ci_triggers, lts_validation, push_round, sync_survey
+from runbook_lib.checks import Waits
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.copy_pr_bot import commands
+from runbook_lib.clients.github.models import Pull
+from runbook_lib.clients.gitlab.client import GitLab
+from runbook_lib.display import View
+from runbook_lib.errors import RunbookError
+from runbook_lib.failures import quarantines
+from runbook_lib.golden import comparison
+from runbook_lib.golden.ci_runs import failed
+from runbook_lib.model import Outcome
+from runbook_lib.pins.bump import Bump
+from runbook_lib.records import cards
+from runbook_lib.records.requirements import Kind, Requirement, name_of
+from runbook_lib.records.step_record import StepRecord
+from runbook_lib.runner import command_line
+from runbook_lib.runner.execute import StepResult
+from runbook_lib.runner.sequence import ROUNDS, conclude
+from runbook_lib.text.decisions import entries
+from runbook_lib.text.redact import Redactor
+from runbook_lib.world import ci_progress
+from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.bump_pull import is_mine
+from runbook_lib.world.pull_request import PullRequestState, read_state
+
+#: The exception for a pipeline that was not looked at.
+_UNSEEN = "second-ci-unseen"
+#: The links of a bump's record to the runs of the checked commit.
+_LINKS: Mapping[Kind, str] = {"ci": "CI run", "second ci": "GitLab pipeline"}
+_LIFT = "Fix the cause, or bump to another image. To lift the hold, run bump without it."
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """The requirements for the merge, and ``people``: the work left to people once all are met.
+
+    ``inapplicable`` are the kinds that the repository does not have, with the reasons.  ``problem`` is the reason why
+    nothing was checked.  ``commit`` is the checked head commit.
+    """
+
+    requirements: tuple[Requirement, ...] = ()
+    people: tuple[str, ...] = ()
+    inapplicable: Mapping[Kind, str] = field(default_factory=dict)
+    problem: str = ""
+    commit: str = ""
+
+    @property
+    def missing(self) -> tuple[Requirement, ...]:
+        """The requirements that prevent the merge: they are not met, or unknown and no person does without them."""
+        return tuple(requirement for requirement in self.requirements if requirement.blocks)
+
+    @property
+    def unseen(self) -> tuple[Requirement, ...]:
+        """The requirements that are unknown, and that a person does without."""
+        return tuple(each for each in self.requirements if each.state == "unknown" and not each.blocks)
+
+    def show(self) -> View:
+        """Show every requirement, and the work left to people."""
+        if self.problem:
+            return display.note(self.problem)
+        outcomes = {"met": "✓ met", "missing": "✗ missing", "unknown": "? unknown"}
+        rows = (
+            {"before the merge": each.name, "outcome": outcomes[each.state], "found": each.evidence, "next": each.next}
+            for each in self.requirements
+        )
+        others = [f"{name_of(kind)}: {reason}" for kind, reason in self.inapplicable.items()]
+        view = display.table(rows) + display.notes(others, title="Does not apply")
+        return view + display.notes(self.people, title="Left to people")
+
+
+def holds(hold: str) -> dict[str, str]:
+    """Return the reasons for a person's holds on the merge, by name.  Raises Refused for a malformed entry."""
+    return entries(hold, "hold", "name: reason", Redactor(os.environ))
+
+
+def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None, hold: str = "") -> Readiness:
+    """Check the CI run of the head commit, its pins, golden values, issues and GitLab.  Changes nothing.
+
+    ``records`` is the bump's folder in the archive, ``hold`` the parameter with a person's holds.
+    """
+    bump = branch.bump
+    if bump.tag is None or github is None or not bump.apply:
+        return Readiness(problem="Readiness to merge is checked only with apply.")
+    state = read_state(branch, github)
+    pull = state.pull
+    if pull is None:
+        return Readiness(problem=state.problem or "There is no pull request, so there is nothing to merge.")
+    review = branch_history.review_pull(branch, pull, records, mine=is_mine(pull, state.head_name))
+    if review is None:
+        unseen = f"#{pull.number} is at {pull.head_sha[:10]}, which cannot be fetched, so nothing was looked at."
+        return Readiness((Requirement("commits", "unknown", unseen, "Run bump again."),), commit=pull.head_sha)
+    # Each requirement with its check and its step, which may not apply to a repository.
+    checks: dict[Kind, tuple[str, Callable[[], Iterable[Requirement]]]] = {
+        "ci": (notebooks.RUN_CI, lambda: _check_ci(state, github, pull)),
+        "commits": ("", lambda: [_check_commits(review)]),
+        "pins": ("", lambda: [_check_pins(branch, pull)]),
+        "values": (notebooks.GOLDEN_VALUES, lambda: [_check_values(branch, records)]),
+        "issues": (notebooks.BROKEN_TESTS, lambda: [_check_issues(branch, github, pull)]),
+        "second ci": (notebooks.GITLAB_PIN, lambda: [_check_gitlab(bump, pull)]),
+        "push": ("", lambda: [_check_pushed(state, pull)]),
+    }
+    inapplicable: dict[Kind, str] = {}
+    requirements: list[Requirement] = []
+    for name, reason in holds(hold).items():
+        requirements.append(Requirement("hold", "missing", f"Do not merge: {name}: {reason}", _LIFT))
+    for kind, (step, check_requirement) in checks.items():
+        if reason := bump.repository.inapplicable(step):
+            inapplicable[kind] = reason
+            continue
+        try:
+            requirements += check_requirement()
+        except RunbookError as error:  # one unavailable answer must not hide the others
+            requirements.append(Requirement(kind, "unknown", str(error), "Run bump again."))
+    accepted = ["; ".join(each.decisions) for each in requirements if each.kind == "values" and each.decisions]
+    people = [f"Reviewers: a person accepted {dangers}. Read its plot before the merge." for dangers in accepted]
+    left = (*people, *_left_to_people(state, pull))
+    return Readiness(tuple(requirements), left, inapplicable, commit=pull.head_sha)
+
+
+def _met(kind: Kind, ok: bool, evidence: str, action: str = "", *, decisions: tuple[str, ...] = ()) -> Requirement:
+    """Return a requirement that was looked at; the action is for one that is missing."""
+    return Requirement(kind, "met" if ok else "missing", evidence, "" if ok else action, decisions)
+
+
+def _check_ci(state: PullRequestState, github: GitHub, pull: Pull) -> Iterator[Requirement]:
+    status = ci_progress.progress(state, pull, github)
+    authors = ", ".join(comment.author for comment in commands(state.comments, pull.head_sha))
+    if not authors and status.run:
+        authors = "copy-pr-bot"
+    detail = f"{pull.head_sha[:10]}, by {authors or 'nobody'}."
+    yield _met("authorization", bool(authors), detail, notebooks.RUN_CI)
+    if status.state == "failed":
+        red = {job.name for job in failed(status.jobs)}
+        rows = quarantines.quarantined_since_fork(state.branch, pull.head_sha)
+        soft = {str(row["test"]) for row in rows if row["form"] == "soft"}
+        if red and all(name.partition(" - ")[0] in soft for name in red):
+            yield Requirement("ci", "met", f"Red but explained: {', '.join(sorted(red))} may fail (soft).")
+            return
+    passed = status.state == "passed"
+    detail = f"{status.text.rstrip('.')}."
+    if passed:
+        moved = f", which has since moved by {state.behind} commits." if state.behind else " as it is."
+        detail += f" It tested the merge with {pull.base_ref}{moved}"
+    running = status.run is not None and not status.is_over
+    url = status.run.url if status.run else ""
+    yield Requirement("ci", "met" if passed else "missing", detail, status.next, running=running, url=url)
+
+
+def _check_commits(review: branch_history.Review) -> Requirement:
+    detail = f"{review.waiting}." if review.foreign else f"{display.count(len(review.commits), 'commit')}."
+    return _met("commits", not review.foreign, detail, review.next)
+
+
+def _check_pins(branch: BumpBranch, pull: Pull) -> Requirement:
+    bump = branch.bump
+    survey = sync_survey.survey(
+        branch.checkout.path, [pull.head_sha], expected=bump.tag, image_type=bump.image_type,
+        repository=bump.repository, of_bump=True,
+    )  # fmt: skip
+    if survey.outcome == "cannot tell":
+        return Requirement("pins", "unknown", survey.summary, notebooks.SYNC_CHECK)
+    return _met("pins", survey.outcome == "in sync", survey.summary, notebooks.SYNC_CHECK)
+
+
+def _check_values(branch: BumpBranch, records: Path | None) -> Requirement:
+    judged = comparison.judge_branch(branch, records)
+    verdicts, files = judged.changed, [file.file for file in judged.stopped]
+    # A group's files may have been committed by hand: a person must decide on the group anyway.
+    files += [group.id for group in verdicts.groups if not group.accepted]
+    action = f"{notebooks.GOLDEN_VALUES} with accept"
+    detail = f"{display.first_names(files, 4)} {display.be(len(files))} held back." if files else "None is held back."
+    return _met("values", not files, detail, action, decisions=tuple(verdicts.accepted_dangers))
+
+
+def _check_issues(branch: BumpBranch, github: GitHub, pull: Pull) -> Requirement:
+    tests = quarantines.quarantined_since_fork(branch, pull.head_sha)
+    problems = [f"{test['test']} has no issue" for test in tests if not test["issue"]]
+    for test in tests:
+        if isinstance(test["issue"], int):
+            issue = github.issue(test["issue"])
+            if issue.state != "open":
+                problems.append(f"#{issue.number} for {test['test']} is {issue.state}")
+    detail = f"{'; '.join(problems)}." if problems else f"{display.count(len(tests), 'test')} marked."
+    return _met("issues", not problems, detail, "File one, and name it in the comment above the row.")
+
+
+def _check_gitlab(bump: Bump, pull: Pull) -> Requirement:
+    short = pull.head_sha[:10]
+    if not os.environ.get("GITLAB_URL"):
+        return _gitlab_unseen(bump, "GITLAB_URL is not set, so nobody looked for the pipeline.", "Set it")
+    try:
+        gitlab = GitLab()
+        pipelines = gitlab.pipelines(pull.head_sha)
+    except RunbookError as error:
+        return _gitlab_unseen(bump, str(error), "Run bump again")
+    if lts_validation.applies(bump):
+        pipelines = lts_validation.testing(gitlab, pipelines)
+        if not pipelines:
+            action = "Run internal-ci with tests=mr: only such pipelines run the tests in the LTS image."
+            return Requirement("second ci", "missing", f"No pipeline for {short} runs the lts tests.", action)
+    pipeline = next(iter(pipelines), None)
+    if pipeline is None:
+        action = "Start one with tools/trigger_internal_ci.py (--dry-run first)"
+        return _gitlab_unseen(bump, f"{short} has no pipeline.", action)
+    detail = f"Pipeline {pipeline.id} for {short}: {pipeline.status}. {pipeline.url}"
+    if pipeline.status == "skipped":
+        return _gitlab_unseen(bump, detail, "Start one with tools/trigger_internal_ci.py", pipeline.url)
+    if pipeline.status == "success":
+        return Requirement("second ci", "met", detail, url=pipeline.url)
+    action = "Run bump again."
+    if pipeline.status == "failed":
+        action = f"{notebooks.GOLDEN_VALUES}, then {notebooks.BROKEN_TESTS}"
+    return Requirement("second ci", "missing", detail, action, url=pipeline.url)
+
+
+def _gitlab_unseen(bump: Bump, detail: str, action: str, url: str = "") -> Requirement:
+    """Return the requirement for a pipeline whose tests nobody saw; a person may do without it."""
+    decisions = (_UNSEEN,) if _UNSEEN in bump.allow else ()
+    action = "" if decisions else f"{action}, or do without it: allow={_UNSEEN}."
+    return Requirement("second ci", "unknown", detail, action, decisions, url=url)
+
+
+def _check_pushed(state: PullRequestState, pull: Pull) -> Requirement:
+    branch = state.branch
+    pushed = branch.start == pull.head_sha
+    detail = f"{branch.start[:10]} here, {pull.head_sha[:10]} on #{pull.number}."
+    action = f"{notebooks.GOLDEN_VALUES} or {notebooks.BROKEN_TESTS} push it."
+    if not is_mine(pull, state.head_name):
+        ref = f"refs/pull/{pull.number}/head:{branch.bump.branch}"
+        action = f"Fetch it, so that its values are compared: git fetch {branch.base_remote} {ref}"
+    return _met("push", pushed, detail, action)
+
+
+def _left_to_people(state: PullRequestState, pull: Pull) -> Iterator[str]:
+    repository = state.bump.repository
+    if pull.draft:
+        yield f"Press “Ready for review” on {pull.url}."
+    yield "Get the code owners' reviews."
+    if not repository.ci.workflow:
+        yield f"{ci_triggers.describe(state.branch)} Read the checks of {pull.url}, which are not followed here."
+    yield from lts_validation.describe(state.branch)
+    yield from (sentence for label, sentence in repository.ci.offers.items() if label not in pull.labels)
+    merge = "Add it to the merge queue" if repository.ci.workflow else "Merge it"
+    yield f"{merge}; then run {notebooks.AFTER_MERGE}."
+
+
+def finish(
+    step: StepRecord, results: tuple[StepResult, ...], readiness: Readiness, *, wait: bool = False, hold: str = ""
+) -> View:
+    """Record the outcome of a complete bump: ready to merge, or everything that is missing.
+
+    The plan of a preview that would ``wait`` for CI ends with the actions after CI, and with those on ``hold``.
+    """
+    continues = wait and not step.bump.apply and any(each.planned or each.state == "waiting" for each in results)
+    actions = list(push_round.actions_after_ci(step.bump, ROUNDS)) if continues else []
+    if not step.bump.apply:
+        held = [f"end with “do not merge”: {name}: {reason}" for name, reason in holds(hold).items()]
+        actions += [{"sentence": sentence, "publish": False} for sentence in held]
+    if readiness.requirements:  # the steps may have linked runs of earlier commits
+        results = tuple(_without_links(result, _LINKS.values()) for result in results)
+    conclude(step, results, actions)
+    for each in readiness.requirements:
+        step.link(_LINKS.get(each.kind, ""), each.url)
+    if readiness.problem or not all(result.ok for result in results):
+        return display.note(readiness.problem or "A step failed, so the bump is not ready.")
+    step.add_inputs(requirements=[each.as_json() for each in readiness.requirements])
+    if all(result.state == "previewed" for result in results):
+        return readiness.show()  # the outcome stays the run's plan
+    if readiness.missing:
+        outcome = _not_ready(step.bump, readiness.missing, results)
+        if outcome.next in [each.next for each in readiness.missing if each.running]:
+            outcome = replace(outcome, next=command_line.command(step.name, step.bump, wait=True))
+        step.waiting(outcome.sentence, outcome.next, outcome.waits)
+        return readiness.show()
+    limit = ""
+    if "ci" in readiness.inapplicable:
+        limit = ", except for CI, which is not followed here"
+    else:
+        step.add_inputs(ready_commit=readiness.commit)
+    for unseen in readiness.unseen:
+        for decision in unseen.decisions:
+            step.allowed(decision, unseen.evidence)
+        limit += f", except for {unseen.name}, which nobody has seen"
+    step.done(f"Ready to merge{limit}: every requirement was checked and is met.", " ".join(readiness.people))
+    return readiness.show()
+
+
+def _without_links(result: StepResult, names: Collection[str]) -> StepResult:
+    return replace(result, links={name: url for name, url in result.links.items() if name not in names})
+
+
+def _not_ready(bump: Bump, missing: Sequence[Requirement], results: Sequence[StepResult]) -> Outcome:
+    """Return a sentence about the missing requirements, and the next action."""
+    if held := "; ".join(each.evidence for each in missing if each.kind == "hold"):
+        return Outcome(f"{held[0].lower()}{held[1:]}", missing[0].next)
+    names = reason = f"not ready to merge; missing: {', '.join(each.name for each in missing)}"
+    if len(missing) == 1:  # there is room for the details of a single one; otherwise the table has them
+        names += f" ({missing[0].evidence.rstrip('.')})"
+    running = all(each.running for each in missing)
+    waits = Waits(reason if running else names, for_ci=running)
+    last = {result.notebook: result for result in results if result.notebook in notebooks.CI_ROUND}
+    count = sum(len(cards.from_decisions(result.decisions, cards.BUMP_PARAMETERS)) for result in last.values())
+    if count:
+        action = f"Make {display.count(count, 'decision')}: {command_line.review(bump)}"
+        return Outcome(names, action, replace(waits, for_ci=False))
+    actions = [result.next for result in last.values() if result.state == "waiting" and result.next]
+    # Later steps resolve what CI is waiting for.
+    return Outcome(names, " ".join(dict.fromkeys(actions[1:] or actions)) or missing[0].next, waits)

@@ -1,0 +1,248 @@
+"""A run of a notebook: carry out the plan of each step, show and record it, and close.
+
+For each condition: show it, make it true where the mode allows it, and read it again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, Protocol, TypeVar
+
+from IPython.display import display as show
+
+from runbook_lib import display
+from runbook_lib.bump import branch_history, bump_plan
+from runbook_lib.checks import Check
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.errors import NotAllowed
+from runbook_lib.errors import RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.model import Condition, Outcome, Plan
+from runbook_lib.pins.bump import Bump
+from runbook_lib.records.step_record import StepRecord
+from runbook_lib.runner.command_line import command
+from runbook_lib.world import bump_branch
+from runbook_lib.world.outside import World
+from runbook_lib.world.pull_request import connect_github
+
+State = Literal["holds", "made", "would be made", "waits", "failed"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a condition, and what its last reading found."""
+
+    condition: Condition[World]
+    state: State
+    check: Check
+
+    def as_json(self) -> dict[str, object]:
+        """Return the condition for the record and for ``--json``."""
+        return {
+            "kind": type(self.condition).__name__,
+            "sentence": self.condition.sentence,
+            "publishes": self.condition.leaves_machine,
+            "state": self.state,
+            "found": self.check.detail,
+        }
+
+
+def carry_out(
+    step: StepRecord, plan: Plan[World], world: World, show: Callable[[object], object]
+) -> tuple[Result, ...]:
+    """Show the plan, make its conditions true as far as the mode allows, and record the outcome.
+
+    A condition is made true only if those before it hold.  Raises RunbookError if one cannot be made true.
+    """
+    for view in plan.shown:
+        show(view)
+    _record_evidence(step, plan)
+    results: list[Result] = []
+    for condition in plan.conditions:
+        if results and results[-1].state in ("waits", "failed"):
+            check = Check(condition.sentence, "waiting", "It waits for the one above.")
+            results.append(Result(condition, "waits", check))
+        else:
+            results.append(_treat(step, condition, world))
+    if results:
+        rows = ({"shall hold": r.condition.sentence, "state": r.state, "found": r.check.detail} for r in results)
+        show(display.table(rows))
+    for result in results:
+        for found in result.check.evidence.shown:
+            show(found)
+    step.add_conditions([result.as_json() for result in results])
+    is_stopped = any(result.state in ("waits", "failed") for result in results)
+    world.round = None if is_stopped else plan.round  # the plan decides tests only once its conditions hold
+    for result in results:
+        step.check(_recorded(result))
+        if result.check.status == "skipped":
+            step.warn(result.check.detail)
+    _conclude(step, plan, results)
+    return tuple(results)
+
+
+def _record_evidence(step: StepRecord, plan: Plan[World]) -> None:
+    step.keep(plan.evidence)
+    for question in plan.questions:
+        step.decide(question.parameter, question.name, question.why, question.suggestion, question.facts)
+    step.check(*plan.checks)
+
+
+def _treat(step: StepRecord, condition: Condition[World], world: World) -> Result:
+    """Read one condition, and make it true if the mode allows it."""
+    check = _read(step.bump, condition, world)
+    if check.status in ("passed", "skipped"):
+        return Result(condition, "holds", check)
+    if check.status == "waiting":
+        return Result(condition, "waits", check)
+    if not _may(step.bump, condition):
+        return Result(condition, "would be made", check)
+    changed = False
+    try:
+        for effect in condition.make_true(world):  # each is recorded before the next one is made
+            step.effect(effect.kind, effect.target, effect.before, effect.after, effect.url)
+            changed = True
+    except NotAllowed as error:  # somebody with more permissions has to do it
+        return Result(condition, "waits", Check(check.name, "waiting", str(error)))
+    check = condition.holds(world)
+    if check.status == "failed" and check.next and not changed:  # it was followed, and its time is up
+        check = replace(check, status="waiting")
+    states: dict[str, State] = {"passed": "made", "skipped": "made", "waiting": "waits"}
+    return Result(condition, states.get(check.status, "failed"), check)
+
+
+def _read(bump: Bump, condition: Condition[World], world: World) -> Check:
+    """Read a condition; without publish a service that cannot be read is no obstacle."""
+    try:
+        return condition.holds(world)
+    except RunbookError as error:
+        if bump.publish or not condition.leaves_machine:
+            raise
+        return Check(condition.sentence, "failed", str(error))
+
+
+def _may(bump: Bump, condition: Condition[World]) -> bool:
+    return bump.publish if condition.leaves_machine else bump.apply
+
+
+def _recorded(result: Result) -> Check:
+    check = result.check
+    if result.state == "would be made":
+        return replace(check, status="skipped", detail=f"Not done: {result.condition.sentence}.")
+    return check
+
+
+def _conclude(step: StepRecord, plan: Plan[World], results: Sequence[Result]) -> None:
+    """Record the outcome: what would be done, for what the step waits, or that it is done.
+
+    Of several steps in one notebook the first that waits gives the outcome.
+    """
+    bump = step.bump
+    if any(result.state == "failed" for result in results):  # the run fails, and names the check
+        return
+    would = [result.condition for result in results if result.state == "would be made"]
+    waits = [result for result in results if result.state == "waits"]
+    for condition in would:
+        step.would(condition.sentence, publish=condition.leaves_machine)
+    if waits and not bump.apply:
+        for result in results[results.index(waits[0]) + 1 :]:
+            if result.condition.leaves_machine:
+                sentence = f"{result.condition.sentence} (after: {waits[0].condition.sentence})"
+                step.would(sentence, publish=True)
+    waiting = plan.waiting
+    if would and not bump.apply:
+        sentence = f"would {'; '.join(each.sentence for each in would)}"
+        if waiting:
+            sentence += f"; {waiting.sentence}"
+        step.preview(sentence, command(step.name, bump, apply=True, publish=True))
+        return
+    states = [result.state for result in results]
+    if waits and (not would or states.index("waits") < states.index("would be made")):
+        waiting = _waiting(waits[0])
+    elif would:
+        sentence = f"waiting for publish, which would {'; '.join(each.sentence for each in would)}"
+        if waiting:
+            sentence += f"; {waiting.sentence}"
+        waiting = Outcome(sentence, command(step.name, bump, apply=True, publish=True))
+    if step.waits:
+        return
+    if waiting is None and plan.done.sentence:
+        step.done(f"{step.outcome} {plan.done.sentence}".lstrip(), plan.done.next)
+    elif waiting is None and results:
+        step.done(results[-1].check.detail, results[-1].check.next)
+    elif waiting and (bump.apply or plan.only_reads):
+        step.waiting(waiting.sentence, waiting.next, waiting.waits)
+    elif waiting and not step.outcome:
+        step.preview(waiting.sentence, waiting.next)
+
+
+def _waiting(result: Result) -> Outcome:
+    """Return for what a condition waits."""
+    if result.check.next:
+        return Outcome(result.check.detail, result.check.next, result.check.waits)
+    return Outcome(f"waiting to {result.condition.sentence}", result.check.detail)
+
+
+F = TypeVar("F")
+
+
+class Step(Protocol[F]):
+    """A module or object that looks at the outside once, and plans from what it saw."""
+
+    def look(self, world: World, bump: Bump) -> F:
+        """Read what the step needs."""
+
+    def plan(self, facts: F, bump: Bump) -> Plan[World]:
+        """Plan, purely from the facts and the parameters."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a notebook.  Its branch, plan and forge are read when they are first needed."""
+
+    bump: Bump
+    checkout: Checkout
+    record: StepRecord
+
+    @property
+    def branch(self) -> bump_branch.BumpBranch:
+        """The bump's branch and its base.  Raises RunbookError like ``bump_branch.find``."""
+        return bump_branch.look(self.world, self.bump)
+
+    @cached_property
+    def plan(self) -> bump_plan.PlannedBump:
+        """The plan of the bump on its branch.  Raises RunbookError as ``bump_plan.plan_bump`` does."""
+        return bump_plan.plan_bump(self.branch)
+
+    @cached_property
+    def forge(self) -> GitHub | None:
+        """GitHub, or None if there is no usable token and this run publishes nothing."""
+        return connect_github(self.checkout.repository(), self.bump)
+
+    @cached_property
+    def world(self) -> World:
+        """The outside, as the steps see it."""
+        return World(self.checkout, self.forge, self.record, self.record.records, folder=self.record.folder)
+
+    def step(self, step: Step[F]) -> None:
+        """Show a step's plan, carry it out as far as the mode allows, and record it.
+
+        Nothing is built on commits that the runbook did not make, or published with them, until a person has confirmed
+        them.  Raises RunbookError if a condition cannot be made true.
+        """
+        plan = step.plan(step.look(self.world, self.bump), self.bump)
+        if plan.conditions and plan.on_branch:
+            plan = self._reviewed(plan)
+        carry_out(self.record, plan, self.world, show)
+
+    def close(self) -> None:
+        """Show the record's outcome.  Raises RunbookError if a check failed."""
+        show(self.record.show())
+        self.record.raise_if_failed()
+
+    def _reviewed(self, plan: Plan[World]) -> Plan[World]:
+        """Return the plan with the review of the commits on the branch that it builds on."""
+        branch = self.world.branches[plan.on_branch] if isinstance(plan.on_branch, str) else self.branch
+        if branch.tip is None:
+            return plan
+        return branch_history.apply_review(plan, branch_history.review(branch, branch.tip, self.record.records))

@@ -1,0 +1,190 @@
+"""Notebook 04-run-ci: authorize CI for the head commit, once and with the right labels, and follow its run."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from runbook_lib import display, notebooks
+from runbook_lib.bump import bump_plan, ci_run, ci_triggers
+from runbook_lib.checks import Check, Evidence, Status, Waits
+from runbook_lib.clients.github.ci_status import CiStatus, platform_of
+from runbook_lib.clients.github.models import Pull
+from runbook_lib.failures import quarantines
+from runbook_lib.git.commit_changes import list_commits
+from runbook_lib.golden.match_artifacts import parse_job_name
+from runbook_lib.model import Condition, Effect, Outcome, Plan
+from runbook_lib.pins.bump import Bump
+from runbook_lib.transport import polling
+from runbook_lib.world import bump_branch, ci_progress
+from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.conditions.commits import BranchTip, Committed, Pushed
+from runbook_lib.world.conditions.pulls import Authorized, PullKey
+from runbook_lib.world.outside import World
+from runbook_lib.world.pull_request import PullRequestState, read_state
+
+#: Seconds to wait for a run to start.
+_START_LIMIT = 15 * 60
+#: Number of refused deployments after which a maintainer has to find the cause.
+_MAX_REFUSED = 3
+_EMPTY_COMMIT_TITLE = "chore: Trigger CI again"
+_DONE = Outcome("CI passed for the head commit.", "07-sync-check; then a person: reviews, merge queue.")
+
+
+@dataclass(frozen=True)
+class CiFacts:
+    """The pull request, what prevents its CI, and how many of its newest commits could not be deployed.
+
+    ``no_ci`` is the reason why there is no CI to run, or to follow.
+    """
+
+    state: PullRequestState
+    no_ci: str = ""
+    obstacle: Outcome | None = None
+    refused: int = 0
+
+
+@dataclass(frozen=True)
+class RunCi:
+    """The step; with ``wait`` it follows the run until it ends."""
+
+    wait: bool = False
+
+    def look(self, world: World, bump: Bump) -> CiFacts:
+        """Read the pull request with its comments, labels and runs.  Raises RunbookError if this run publishes."""
+        branch = bump_branch.look(world, bump)
+        state = read_state(branch, world.github)
+        if bump.tag is None:
+            return CiFacts(state, "No tag was given, so there is no CI to run.")
+        if reason := bump.repository.inapplicable(notebooks.RUN_CI):
+            return CiFacts(state, f"{reason} {ci_triggers.describe(branch)}")
+        if state.pull is None or state.github is None:
+            if state.github is not None and bump_plan.base_has_tag(branch):
+                return CiFacts(state, f"{bump.base} already names {bump.tag}: there is no CI to run.")
+            reason = state.problem.rstrip(".") or f"no pull request is open for {bump.branch}"
+            waiting = Outcome(f"waiting for the pull request: {reason}", f"{notebooks.OPEN_PR}, with publish")
+            return CiFacts(state, obstacle=waiting)
+        refused = _count_refused(branch) if state.refused else 0
+        return CiFacts(state, "", ci_run.find_obstacle(state, state.pull, state.github, world.records), refused)
+
+    def plan(self, facts: CiFacts, bump: Bump) -> Plan[World]:
+        """Plan the authorization, and what CI has to show."""
+        state, pull = facts.state, facts.state.pull
+        if facts.no_ci:
+            return Plan(Outcome(facts.no_ci), (display.note(facts.no_ci),))
+        evidence = Evidence({"base_commit": state.branch.base_commit}, warnings=_warnings(state))
+        if pull is None and not bump.apply and not state.problem:
+            authorized = Authorized(PullKey(state.head_name, bump.base), "", bump.repository.ci.workflow)
+            return Plan(_DONE, (state.show(),), (authorized,), evidence=evidence)
+        if facts.obstacle or pull is None:
+            return Plan(_DONE, (state.show(),), waiting=facts.obstacle, evidence=evidence)
+        if facts.refused >= _MAX_REFUSED:
+            waiting = f"waiting for a maintainer: {facts.refused} commits in #{pull.number} could not be deployed"
+            fix = f"Ask a maintainer what prevents the deployment: {pull.url}"
+            return Plan(_DONE, (state.show(),), waiting=Outcome(waiting, fix), evidence=evidence)
+        return Plan(_DONE, (state.show(),), conditions=self._conditions(facts, pull), evidence=evidence)
+
+    def _conditions(self, facts: CiFacts, pull: Pull) -> tuple[Condition[World], ...]:
+        state, bump = facts.state, facts.state.bump
+        key = PullKey(f"{pull.head_owner}:{pull.head_ref}", pull.base_ref)
+        conditions: list[Condition[World]] = []
+        head = pull.head_sha
+        if facts.refused:  # a refused deployment is tied to its commit
+            tip = BranchTip(bump.branch, state.branch.start)
+            name = "another commit replaces the refused one"
+            conditions.append(Committed(tip, (), _EMPTY_COMMIT_TITLE, name, True, "empty"))
+            conditions.append(Pushed(tip, bump.remote, state.branch.remote_tip, follows=True))
+            head = ""
+        conditions.append(Authorized(key, head, bump.repository.ci.workflow))
+        conditions.append(CiPassed(key, state, self.wait))
+        return tuple(conditions)
+
+
+@dataclass(frozen=True)
+class CiPassed:
+    """The CI run of the head commit has passed; with ``wait`` it is followed until it ends."""
+
+    key: PullKey
+    state: PullRequestState
+    wait: bool
+    leaves_machine = False
+    sentence = "follow CI until it has finished"
+
+    def holds(self, world: World) -> Check:
+        """Read the run and its jobs."""
+        progress = polling.patiently(lambda: self._read(world), world.sleep, print) if self.wait else self._read(world)
+        evidence = _evidence(self.state.branch, progress)
+        if progress.state == "passed":
+            return Check("CI passed", "passed", progress.sentence, evidence=evidence)
+        is_followed = self.wait and not progress.is_over
+        status: Status = "failed" if is_followed else "waiting"
+        waits = Waits(progress.sentence, for_ci=not progress.is_over)
+        return Check("CI passed", status, progress.text, progress.next, evidence, waits)
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Follow the run, and print each change of its state.  Raises Unreachable if GitHub stays unreachable."""
+
+        def observe(progress: CiStatus) -> polling.Observation:
+            if progress.jobs:
+                world.journal.progress(progress.ended, len(progress.jobs))
+            limit = _START_LIMIT if progress.state == "none" else polling.LIMIT
+            return polling.Observation(progress.text, progress.is_over, progress.mark, limit)
+
+        polling.follow(lambda: self._read(world), observe, wait=True, sleep=world.sleep, clock=world.monotonic)
+        return ()
+
+    def _read(self, world: World) -> CiStatus:
+        pull = self.key.require(world.forge)
+        return ci_progress.progress(replace(self.state, pull=pull), pull, world.forge)
+
+
+def _evidence(branch: BumpBranch, progress: CiStatus) -> Evidence:
+    if progress.run is None:
+        return Evidence({"run_state": progress.state})
+    run, columns = progress.run, ("name", "status", "conclusion", "started", "completed", "url")
+    warnings = (gb200_warning(branch, progress),) if branch.bump.repository.tests.golden else ()
+    return Evidence(
+        inputs={"run_id": run.id, "run_attempt": run.attempt, "run_state": progress.state},
+        links={"CI run": run.url},
+        tables={"jobs": display.rows(progress.jobs, **{column: column for column in columns})},
+        warnings=tuple(filter(None, warnings)),
+    )
+
+
+def _count_refused(branch: BumpBranch) -> int:
+    """Return the number of newest commits with the same tree: each but the first replaced a refused one."""
+    trees = [commit.tree for commit in list_commits(branch.checkout, branch.base_commit, branch.start)]
+    return sum(tree == previous for previous, tree in pairwise(trees)) + 1
+
+
+def _warnings(state: PullRequestState) -> tuple[str, ...]:
+    if state.pull is None or not state.behind:
+        return ()
+    return (
+        f"{state.pull.base_ref} has moved: #{state.pull.number} is {display.count(state.behind, 'commit')} behind. CI "
+        "tests the merge of both at the time it starts; allow=merge-base merges them into the branch and plans again.",
+    )
+
+
+def gb200_warning(branch: BumpBranch, progress: CiStatus) -> str:
+    """Return a warning if no GB200 job ran, or if that is unknown; empty otherwise."""
+    if progress.run is None or not progress.is_over:
+        return ""
+    ran = [job for job in progress.jobs if job.conclusion != "skipped"]
+    platforms = {platform_of(job) for job in ran}
+    if "dgx_gb200" in platforms:
+        return ""
+    tests = [parse_job_name(job.name) for job in ran if not platform_of(job)]
+    unknown = Counter(test for test in tests if test)
+    if not unknown:
+        return (
+            f"No GB200 job ran in CI run {progress.run.id}: they run only for maintainers, and only when the "
+            "repository enables them. Their absence is not a pass: 05-golden-values lists the golden files that the "
+            "run did not cover."
+        )
+    rows = quarantines.rows_of(branch, [case for _, case in unknown])
+    for test, count in unknown.items():
+        of_test = set[str]().union(*(row.platforms for row in rows if (row.model, row.case) == test))
+        if of_test == {"dgx_gb200"} or (count > 1 and "dgx_gb200" in of_test):
+            return ""
+    return f"It is unknown whether a GB200 job ran in CI run {progress.run.id}: its jobs do not show their platform."

@@ -1,0 +1,115 @@
+"""Notebook 07-sync-check: compare all pins on the bump's branch, or on any other branches.  Changes nothing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from runbook_lib import display
+from runbook_lib.bump import bump_plan, old_tag, sync_survey
+from runbook_lib.bump.sync_survey import Survey
+from runbook_lib.checks import Check, Evidence
+from runbook_lib.git.command import GitFailed
+from runbook_lib.model import Outcome, Plan
+from runbook_lib.pins.bump import Bump
+from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.outside import World
+
+_NAMED = 5  # lines in a sentence
+
+
+@dataclass(frozen=True)
+class SyncFacts:
+    """The pins to judge: as they are, or as ``planned``, with the present problems in ``present``.
+
+    ``untouched`` compares the pins of the other image type with the base.  ``old_lines`` are the lines outside the
+    pins that name the old tag, by place; ``unsearched`` is the reason if they are unknown.
+    """
+
+    branch: BumpBranch
+    survey: Survey
+    planned: bool = False
+    present: tuple[str, ...] = ()
+    untouched: tuple[Check, ...] = ()
+    old_lines: Mapping[str, str] = field(default_factory=dict)
+    unsearched: str = ""
+
+
+@dataclass(frozen=True)
+class SyncCheck:
+    """The step; ``refs`` are names or patterns separated by spaces or commas.
+
+    Without refs it compares the pins on the bump's branch, or in the work tree if there is no branch yet.  A preview
+    compares them as the bump will leave them.
+    """
+
+    refs: str = ""
+
+    def look(self, world: World, bump: Bump) -> SyncFacts:
+        """Read the pins.
+
+        Raises CannotTell for a ref that does not exist, and RunbookError for pins that cannot be planned.
+        """
+        branch = bump_branch.look(world, bump)
+        survey, planned, present = _read_pins(world, branch, _names(branch, self.refs))
+        untouched = (bump_plan.check_other_type(branch, branch.fork, branch.start),) if branch.tip else ()
+        old_lines, unsearched = {}, ""
+        if bump.tag is not None and survey.image_type is not None:
+            try:
+                old_lines = old_tag.find(branch, survey.snapshots[0].verdicts)
+            except GitFailed as error:
+                unsearched = f"{world.checkout.path} could not be searched for lines that name the old tag. {error}"
+        return SyncFacts(branch, survey, planned, present, untouched, old_lines, unsearched)
+
+    def plan(self, facts: SyncFacts, bump: Bump) -> Plan[World]:
+        """Judge whether the pins agree, or will agree after the planned edits."""
+        survey, branch = facts.survey, facts.branch
+        in_sync = survey.outcome == "in sync"
+        summary = f"With the planned edits: {survey.summary}" if facts.planned else survey.summary
+        findings = [f"Before this bump: {sentence}" for sentence in facts.present]
+        findings += filter(None, [facts.unsearched])
+        if facts.old_lines:
+            places = display.first_names(list(facts.old_lines), _NAMED)
+            named = f"The old tag is still named outside of the pins: {places}"
+            findings.append(f"{named}. A bump does not move these lines.")
+        warnings = (*survey.sentences, *findings)
+        old_lines = [{"place": place, "line": line} for place, line in facts.old_lines.items()]
+        shown = display.table(survey.rows()) + display.notes(warnings) + display.note(summary)
+        return Plan(
+            Outcome(summary, "" if in_sync else "Fix the pins named above; a bump moves them together."),
+            (shown + display.table(old_lines) if old_lines else shown,),
+            checks=(Check.of("all pins agree", in_sync, " ".join([summary, *survey.notes])), *facts.untouched),
+            evidence=Evidence(
+                inputs={"base_commit": branch.base_commit, "head_commit": branch.start},
+                tables={"pins": survey.rows()} | ({"old-tag": old_lines} if old_lines else {}),
+                warnings=warnings,
+            ),
+        )
+
+
+def _names(branch: BumpBranch, refs: str) -> list[str]:
+    """Return the refs to compare; a local branch may be outdated, so its remote branch counts."""
+    names = []
+    for ref in refs.replace(",", " ").split():
+        is_pattern = not set(ref).isdisjoint("*?[")
+        if not is_pattern and branch.checkout.tracked_tip(branch.base_remote, ref):
+            ref = f"{branch.base_remote}/{ref}"
+        names.append(ref)
+    return names
+
+
+def _read_pins(world: World, branch: BumpBranch, names: Sequence[str]) -> tuple[Survey, bool, tuple[str, ...]]:
+    """Return the pins, whether that is with the planned edits, and the problems that they have without those."""
+    bump = branch.bump
+    compare = partial(sync_survey.survey, world.checkout.path, image_type=bump.image_type, repository=bump.repository)
+    if names:
+        return compare(names), False, ()  # other branches may use another month
+    # Run on its own, the step proves that a branch is in sync now; in a bump's preview the edits are still to come.
+    if bump.tag and not bump.apply and (branch.tip is None or world.journal.parent):
+        edits = bump_plan.plan_commit(branch, branch.start).edits
+        present = compare([branch.start])
+        problems = present.sentences if present.outcome != "in sync" else ()
+        return compare([branch.start], expected=bump.tag, edits=edits, of_bump=True), bool(edits), problems
+    if branch.tip is None:
+        return compare(), False, ()
+    return compare([branch.start], expected=bump.tag, of_bump=True), False, ()

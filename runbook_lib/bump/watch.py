@@ -1,0 +1,224 @@
+"""``runbook watch``: for each image, propose the newest tag that nothing holds back, once, as a draft pull request."""
+
+import os
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from typing import Literal
+
+from runbook_lib import notebooks
+from runbook_lib.bump import bump_plan
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.registry.client import Registry
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.images import driver_check, families
+from runbook_lib.images.reference import ImageRef
+from runbook_lib.pins import check, watch_rules
+from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.pins_file import SCHEMA
+from runbook_lib.pins.repositories import Repository
+from runbook_lib.pins.sites import PinnedImage
+from runbook_lib.pins.watch_rules import WatchRules
+from runbook_lib.runner import command_line, execute
+from runbook_lib.system import provenance
+from runbook_lib.text.user_file import load_schema
+from runbook_lib.world import bump_branch, pull_request, repository
+from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.bump_pull import find_pull, head_of
+
+State = Literal["up to date", "waiting", "open", "new", "needs a person", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """``cool_down`` overrides the rules' own; ``today`` is the day for which they are judged."""
+
+    today: date
+    image_type: str = "dev"
+    base: str = "main"
+    remote: str = "origin"
+    pins: str = ""
+    audit: str = ""
+    cool_down: int | None = None
+    publish: bool = False
+
+
+@dataclass(frozen=True)
+class WatchResult:
+    """The pinned tag of an image, and the newer ``tag`` that is proposed; ``sentence`` says why, or why not.
+
+    *new*: not proposed yet, because this run did not publish.  *waiting*: every newer tag is held back.
+    """
+
+    image: str
+    image_type: str
+    base: str
+    state: State
+    sentence: str = ""
+    current: str = ""
+    tag: str = ""
+    url: str = ""
+
+    @property
+    def exit_status(self) -> int:
+        """0 if up to date, proposed or waiting; 1 if a person is needed; 2 if the image could not be compared."""
+        return {"new": 1, "needs a person": 1, "cannot tell": 2}.get(self.state, 0)
+
+
+def watch(checkout: Checkout, options: WatchOptions) -> tuple[WatchResult, ...]:
+    """Compare the pins of each image on the base branch with the registry, and propose a newer tag.
+
+    Changes nothing without ``publish``.  An image that cannot be compared does not hide the others.
+    """
+    known = repository.choose(checkout, options.pins)
+    rules = _rules(checkout, known)
+    if options.cool_down is not None:
+        rules = replace(rules, cool_down=options.cool_down)
+    moved = [site for site in known.sites.pins if site.lockstep and site.image_type == options.image_type]
+    results = []
+    for pinned in dict.fromkeys(map(known.sites.image_of, moved)):
+        result = WatchResult(pinned.name, options.image_type, options.base, "cannot tell")
+        try:
+            results.append(_watch_image(checkout, known, pinned, rules, options, result))
+        except RunbookError as error:
+            results.append(replace(result, sentence=str(error)))
+    if not results:
+        raise CannotTell(f"{known.name} has no {options.image_type} pins, so there is nothing to watch.")
+    return tuple(results)
+
+
+def _watch_image(
+    checkout: Checkout, known: Repository, pinned: PinnedImage, rules: WatchRules, options: WatchOptions,
+    result: WatchResult,
+) -> WatchResult:  # fmt: skip
+    tags = _pinned_tags(bump_branch.find(checkout, _bump(options, known)), pinned)
+    result = replace(result, current=", ".join(sorted(tags)))
+    if any(site.edition for site in known.sites.only(pinned).pins):
+        sentence = f"Pins of several editions ({result.current}) are bumped by hand, each edition to a tag of its own."
+        return replace(result, state="needs a person", sentence=sentence)
+    if len(tags) > 1:
+        sentence = f"The pins do not agree ({result.current}). Fix them first: `runbook check` lists them."
+        return replace(result, state="needs a person", sentence=sentence)
+    image = replace(ImageRef.parse(pinned.name), tag=result.current)
+    with Registry.connect(image) as registry:
+        newer = families.newer_releases(pinned.family, pinned.family.read(result.current), registry.tags())
+    if not newer:
+        return replace(result, state="up to date", sentence=f"{result.current} is the newest release.")
+    reasons: list[str] = []
+    for tag in newer:
+        reason = _hold(image.with_tag(tag), rules, options.today)
+        if not reason:
+            bump = _bump(options, known, ":".join(filter(None, [pinned.short, str(tag)])))
+            proposed = _propose(checkout, bump, replace(result, tag=str(tag)), options)
+            if isinstance(proposed, WatchResult):
+                held = "".join(f" {each}" for each in reasons)
+                return replace(proposed, sentence=f"{proposed.sentence}{held}")
+            reason = proposed
+        reasons.append(f"{tag}: {reason}")
+    return replace(result, state="waiting", sentence=f"{result.current} stays. {' '.join(reasons)}")
+
+
+def _pinned_tags(branch: BumpBranch, pinned: PinnedImage) -> set[str]:
+    """Return the tags that the image's pins have on the base branch."""
+    bump, sites = branch.bump, branch.bump.repository.sites.only(pinned)
+    tags = set()
+    for verdict in check.check_pins(branch.checkout.read(sites.pin_paths, branch.base_commit), sites):
+        if verdict.image and verdict.role == f"lockstep {bump.image_type}":
+            tags.add(ImageRef.parse(verdict.image).tag or "")
+    if not tags:
+        raise CannotTell(f"{bump.base} has no readable {bump.image_type} pin, so nothing can be compared.")
+    return tags
+
+
+def _bump(options: WatchOptions, known: Repository, tag: str = "") -> Bump:
+    return Bump.parse(
+        tag=tag, image_type=options.image_type, base=options.base, remote=options.remote,
+        apply=options.publish, publish=options.publish, repository=known,
+    )  # fmt: skip
+
+
+def _rules(checkout: Checkout, known: Repository) -> WatchRules:
+    """Return the rules in the pins file, or for built-in pins those in the watch file."""
+    if known.origin:
+        return known.watch
+    text = checkout.read([watch_rules.FILE], "HEAD" if checkout.bare else None)[watch_rules.FILE]
+    return watch_rules.parse(text or "", load_schema("runbook_lib.pins", SCHEMA))
+
+
+def _hold(image: ImageRef, rules: WatchRules, today: date) -> str:
+    """Return why the rules hold a tag back today; empty if they do not."""
+    if reason := rules.hold(image.tag or ""):
+        return f"It is held: {reason.rstrip('.')}."
+    if not rules.cool_down:
+        return ""
+    with Registry.connect(image) as registry:
+        described = registry.image(image.tag or "")
+    if described is None or described.built is None:
+        raise CannotTell(
+            f"{image} does not say when it was built, so its cool-down cannot be judged. Set a hold for it, or "
+            "cool-down 0."
+        )
+    end = described.built + timedelta(days=rules.cool_down)
+    if today >= end:
+        return ""
+    return f"It was built on {described.built}, and the {rules.cool_down}-day cool-down ends on {end}."
+
+
+def _propose(checkout: Checkout, bump: Bump, result: WatchResult, options: WatchOptions) -> WatchResult | str:
+    """Return the result for a tag that no rule holds back, or the reason if it is not to be proposed."""
+    github = pull_request.connect_github(checkout.repository(), bump)
+    if github and (earlier := _earlier(checkout, github, bump, result)):
+        return earlier
+    branch = bump_branch.find(checkout, bump)
+    planned = bump_plan.plan_bump(branch)
+    if planned.check.status == "failed":
+        return planned.check.detail
+    if planned.check.status == "skipped":
+        raise CannotTell(f"{bump.tag} could not be verified: {planned.check.detail}")
+    drivers = driver_check.check(planned.image, os.environ.get(driver_check.VARIABLE, ""))
+    if options.publish and github:
+        result = _open(branch, github, result, options)
+    else:
+        unknown = "" if github else " Whether it is open already is unknown without a token for GitHub."
+        plan = command_line.command(notebooks.BUMP, bump, repo=str(checkout.path))
+        sentence = f"Would open a draft pull request: {bump.title!r}. Add --publish.{unknown} The plan: {plan}"
+        result = replace(result, state="new", sentence=sentence)
+    state: State = "needs a person" if drivers.status == "failed" else result.state
+    return replace(result, state=state, sentence=f"{result.sentence} Drivers: {drivers.detail}")
+
+
+def _earlier(checkout: Checkout, github: GitHub, bump: Bump, result: WatchResult) -> WatchResult | str:
+    """Return what an earlier pull request means for a tag; empty if there is none."""
+    head = head_of(checkout, bump)
+    if pull := find_pull(github, bump, head):
+        sentence = f"#{pull.number} by {pull.author} is open: continue with the bump notebook."
+        return replace(result, state="open", sentence=sentence, url=pull.url)
+    last = next(iter(github.pulls(head=head, base=bump.base, state="all")), None)
+    if last is None:
+        return ""
+    if last.merged:
+        sentence = f"#{last.number} was merged, but {bump.base} no longer has {bump.tag}. Set a hold that says why."
+        return replace(result, state="needs a person", sentence=sentence, url=last.url)
+    return f"#{last.number} was closed without a merge. Reopen it to try again."
+
+
+def _open(branch: BumpBranch, github: GitHub, result: WatchResult, options: WatchOptions) -> WatchResult:
+    """Run 03-open-pr with its record, and return the pull request.
+
+    A branch that it made here is removed once the remote has it: whoever continues the bump takes it from there.
+    """
+    bump, checkout = branch.bump, branch.checkout
+    parameters = {
+        "tag": bump.target, "repo": str(checkout.path), "image_type": bump.image_type, "base": bump.base,
+        "remote": bump.remote, "pins": options.pins, "audit": options.audit, "apply": True, "publish": True,
+    }  # fmt: skip
+    was_here = checkout.branch_tip(bump.branch)
+    ran = execute.execute(provenance.ROOT / "runbooks" / f"{notebooks.OPEN_PR}.ipynb", parameters)
+    made = checkout.branch_tip(bump.branch)
+    if made and not was_here and made == checkout.remote_tip(bump.remote, bump.branch):
+        checkout.git("update-ref", "-d", f"refs/heads/{bump.branch}", made)
+    pull = find_pull(github, bump, head_of(checkout, bump)) if ran.ok else None
+    if pull is None:
+        raise RunbookError(f"{ran.lines()[0]} Record: {ran.record}")
+    sentence = f"Opened #{pull.number}: continue with the bump notebook."
+    return replace(result, state="open", sentence=sentence, url=pull.url)

@@ -1,0 +1,1 @@
+"""Image builds, commands inside the image, jobs on Slurm, internal CI."""

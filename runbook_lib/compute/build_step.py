@@ -1,0 +1,334 @@
+"""Notebook build-image: build the image of a checkout from its pins, or pull it, and check what is in it."""
+
+import os
+import platform
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from runbook_lib import display, notebooks
+from runbook_lib.checks import Evidence
+from runbook_lib.clients.registry.client import Registry
+from runbook_lib.compute import build_plan, known_builds, run, smoke
+from runbook_lib.compute.conditions import CommandRun, ImageMade, VersionsMatch
+from runbook_lib.compute.engine import ENGINES, BuildPlan, Engine, unfit
+from runbook_lib.compute.work.container import WorkContainer, engine_command
+from runbook_lib.compute.work.image import WorkImage
+from runbook_lib.compute.work.run import StepCommand
+from runbook_lib.compute.work.tasks import WorkStep, parse_variables
+from runbook_lib.errors import RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.images.compare import versions
+from runbook_lib.images.reference import Image, ImageRef
+from runbook_lib.model import Condition, Outcome, Plan
+from runbook_lib.pins.bump import Bump
+from runbook_lib.text.lists import join_first
+from runbook_lib.text.redact import Redactor
+from runbook_lib.world.outside import World
+
+_PRACTICE = "The practice environment's images contain no programs to build on. Use your own checkout: -r repo FOLDER."
+HOW = ("build", "stack", "pull")
+#: A lowercase name and a tag.  A name that starts with a dash would be an option.
+_NAME = re.compile(r"[a-z0-9][a-z0-9._/-]{0,200}(?::[0-9]{1,5}/[a-z0-9._/-]{1,200})?(?::[\w][\w.-]{0,127})?")
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """The ordered ``builds``, and the image to pull instead in ``pulled``.
+
+    ``base`` is the registry's description of the pinned image, if known.  ``source`` is ``commit`` with the number of
+    uncommitted files.  ``problem`` says why no engine works, ``refusal`` why nothing may be built; empty otherwise.
+    """
+
+    root: Path
+    builds: tuple[BuildPlan, ...]
+    pulled: str
+    engine: Engine | None
+    problem: str
+    refusal: str
+    base: Image | None
+    commit: str
+    source: str
+    warnings: tuple[str, ...]
+
+    @property
+    def image(self) -> str:
+        """The name of the image, or of the last if there are several."""
+        return self.pulled or self.builds[-1].command.tag
+
+    @property
+    def commands(self) -> tuple[tuple[str, ...], ...]:
+        """The commands to run in the checkout, in order."""
+        engine = self.engine or Engine("docker")
+        if self.pulled:
+            return ((engine.name, "pull", self.pulled),)
+        return tuple(build.command.words(engine) for build in self.builds)
+
+    @property
+    def claims(self) -> dict[str, str]:
+        """The versions that the registry names for the pinned image; empty if they are unknown."""
+        config = self.base.platforms.get(_architecture(self.builds[0])) if self.base else None
+        return versions(config) if config else {}
+
+
+@dataclass(frozen=True)
+class BuildImage:
+    """The step.  It builds from the pins in the work tree, as it is: it needs the files checked out.
+
+    ``inspect`` compares the versions in the image, ``train`` trains in it with ``variables``.
+    """
+
+    request: build_plan.BuildRequest
+    how: str = "build"
+    engine: str = ""
+    inspect: bool = True
+    train: bool = False
+    variables: str = ""
+    practice: bool = False
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    def look(self, world: World, bump: Bump) -> ImageFacts:
+        """Read the work tree, the registry and the engines.
+
+        Raises RunbookError for invalid parameters, CannotTell and Refused like ``build_plan.plan``.
+        """
+        for parameter, value, known in (("how", self.how, HOW), ("engine", self.engine, ENGINES)):
+            if value and value not in known:
+                raise RunbookError(f"{parameter}={value!r} is invalid. Choose {' or '.join(known)}. Nothing was built.")
+        checkout, repository = world.checkout, bump.repository
+        builds, pulled = self._builds(checkout, bump), ""
+        if self.how == "pull":
+            url = checkout.remote_url(known_builds.GITLAB_REMOTE)
+            pulled = str(known_builds.internal_image(url, repository, bump.image_type))
+        commit, warnings = checkout.resolve("HEAD"), list[str]()
+        base = _base_image(builds[0], self.env, warnings)
+        for build in builds:
+            warnings += build.warnings
+        source = _source(checkout, commit, warnings)
+        usable, problem = None, ""
+        try:  # a plan can be shown without an engine
+            usable = run.find(self.engine, self.env)
+        except RunbookError as error:
+            problem = str(error)
+        refusal = _refusal(bump, builds[0], base)
+        if usable and not pulled:
+            reasons = filter(None, (unfit(build, usable) for build in builds))
+            refusal = refusal or next((f"{reason} Nothing was built." for reason in reasons), "")
+        return ImageFacts(
+            checkout.path, builds, pulled, usable, problem, refusal or self._training_refusal(bump, usable), base,
+            commit, source, tuple(dict.fromkeys(warnings)),
+        )  # fmt: skip
+
+    def _builds(self, checkout: Checkout, bump: Bump) -> tuple[BuildPlan, ...]:
+        paths = [*build_plan.paths(bump.repository), *filter(None, [self.request.dockerfile])]
+        texts, machine = checkout.read(paths, "HEAD" if checkout.bare else None), platform.machine()
+        if self.how == "stack":
+            return build_plan.stack(texts, machine, self.request, bump.repository)
+        return (build_plan.plan(texts, bump.repository, bump.image_type, machine, self.request),)
+
+    def _training_refusal(self, bump: Bump, engine: Engine | None) -> str:
+        if not self.train:
+            return ""
+        if not smoke.sanity(bump.repository):
+            return f"The guides of {bump.repository.name} describe no training of five iterations: set train to False."
+        if engine and engine.name == "buildah":
+            return "buildah cannot run a training: install docker or podman, or set train to False."
+        return ""
+
+    def plan(self, facts: ImageFacts, bump: Bump) -> Plan[World]:
+        """Plan the builds or the pull, then the check of the image."""
+        training = self._training(facts, bump)
+        evidence = Evidence(
+            inputs={
+                "base": facts.builds[0].base, "digest": facts.base.digest if facts.base else "",
+                "head_commit": facts.commit,
+            },
+            tables={"commands": [{"command": shlex.join(command)} for command in facts.commands]},
+            warnings=facts.warnings,
+        )  # fmt: skip
+        planned: Plan[World] = Plan(
+            Outcome(f"{'Pulled' if facts.pulled else 'Built'} {_names(facts)}."),
+            (_show(facts, training),), evidence=evidence, on_branch=False,
+        )  # fmt: skip
+        if idle := self._idle(facts, bump):
+            return replace(planned, done=Outcome(idle))
+        obstacle = facts.refusal or facts.problem
+        if not obstacle or bump.apply:
+            return replace(planned, conditions=self._conditions(facts, training, obstacle))
+        warned = replace(evidence, warnings=(*facts.warnings, obstacle))
+        sentence = f"Apply would be refused. {obstacle}"
+        if not facts.refusal:
+            verb = "pull" if facts.pulled else "build"
+            sentence = f"Would {verb} {facts.image}, but that is not possible here. {obstacle}"
+        return replace(planned, done=Outcome(sentence), evidence=warned)
+
+    def _idle(self, facts: ImageFacts, bump: Bump) -> str:
+        """Return the reason why Apply does nothing, as a sentence; empty otherwise."""
+        if self.practice:
+            return _PRACTICE
+        if bump.tag is not None:
+            return ""
+        tag = _tag(facts.builds[0])
+        return f"No tag was given, so nothing is built. The work tree pins {tag}: set tag to that to build it."
+
+    def _conditions(
+        self, facts: ImageFacts, training: StepCommand | None, obstacle: str
+    ) -> tuple[Condition[World], ...]:
+        engine = facts.engine
+        conditions: list[Condition[World]] = [
+            ImageMade(build.command.tag, engine, build, facts.source, obstacle) for build in facts.builds
+        ]
+        if facts.pulled:
+            conditions = [ImageMade(facts.pulled, engine, None, "", obstacle)]
+        if self.inspect and engine:
+            conditions.append(VersionsMatch(facts.image, engine, facts.claims))
+        if training:
+            conditions.append(CommandRun(training, "sanity.log", obstacle))
+        return tuple(conditions)
+
+    def _training(self, facts: ImageFacts, bump: Bump) -> StepCommand | None:
+        """Return the command that trains five iterations; None if that was not requested or is impossible."""
+        command = smoke.sanity(bump.repository)
+        if not self.train or not command:
+            return None
+        reason, variables = "This shows that the image can train.", parse_variables(self.variables)
+        step = WorkStep("Train five iterations", command, "container", reason, gpus=True, env=variables)
+        container = WorkContainer.create(bump.repository, WorkImage.parse(facts.image), str(facts.root))
+        engine = facts.engine if facts.engine and facts.engine.name != "buildah" else Engine("docker")
+        return StepCommand(step, engine_command(container, engine, step))
+
+
+def _names(facts: ImageFacts) -> str:
+    return facts.pulled or " and ".join(dict.fromkeys(build.command.tag for build in facts.builds))
+
+
+def _show(facts: ImageFacts, training: StepCommand | None) -> display.View:
+    """Show each build, its command and the warnings."""
+    shown = display.View("", "")
+    if facts.pulled:
+        shown = display.note(f"Ready to be pulled: {facts.pulled}.")
+    else:
+        for build in facts.builds:
+            shown += _show_build(build)
+    engine = f", with {facts.engine}" if facts.engine else ""
+    commands = "\n\n".join(map(_format_command, facts.commands))
+    shown += display.code(commands, title=f"To be run in {facts.root}{engine}:")
+    if training:
+        shown += display.code(_format_command(training.words), title="Then, on this machine's GPUs:")
+    notes = filter(None, [facts.refusal, facts.problem, *facts.warnings])
+    return shown + display.notes(notes, title="Attention")
+
+
+def _show_build(build: BuildPlan) -> display.View:
+    command = build.command
+    return display.facts(
+        image=command.tag, built_on=build.base, pinned_in=build.source, Dockerfile=command.dockerfile,
+        target=command.target or "the last stage", stages=", ".join(build.stages), platform=command.platform,
+        context=command.context, pulls=", ".join(build.images) or "nothing",
+        build_arguments=", ".join(map("=".join, command.arguments)),
+        arguments_without_a_value=", ".join(build.unset) or "none", secrets=", ".join(command.secrets) or "none",
+    )  # fmt: skip
+
+
+def _format_command(command: tuple[str, ...]) -> str:
+    """Return a shell command with one option per line."""
+    lines = [shlex.quote(command[0])]
+    for word in command[1:]:
+        quoted = shlex.quote(word)
+        if word.startswith("--"):
+            lines.append(quoted)
+        else:
+            lines[-1] += f" {quoted}"
+    return " \\\n    ".join(lines)
+
+
+def parse_request(
+    target: str = "", dockerfile: str = "", arguments: str = "", name: str = "", secrets: str = ""
+) -> build_plan.BuildRequest:
+    """Parse the notebook's parameters; empty means the default.
+
+    ``arguments`` are ``NAME=value; …``, ``secrets`` names of environment variables.  Raises RunbookError.
+    """
+    words = tuple(secrets.replace(",", " ").split())
+    invalid = [word for word in words if not word.isidentifier()]
+    if invalid:  # not quoted in the message, because one may be a secret
+        raise RunbookError(f"secrets must be names of environment variables; {len(invalid)} of its words are not.")
+    if name and not _NAME.fullmatch(name):
+        raise RunbookError(f"name={name[:200]!r} is not a valid image name. Example: megatron-lm:mine")
+    return build_plan.BuildRequest(_parse_arguments(arguments), target.strip(), dockerfile.strip(), "", name, words)
+
+
+def _parse_arguments(text: str) -> dict[str, str]:
+    arguments: dict[str, str] = {}
+    for entry in filter(None, map(str.strip, text.split(";"))):
+        name, equals, value = map(str.strip, entry.partition("="))
+        if not equals or not name.isidentifier():
+            raise RunbookError(f"arguments contains {entry[:80]!r}; expected NAME=value entries separated by `;`.")
+        if Redactor({name: value}).text(value) != value:
+            raise RunbookError(
+                f"The build argument {name} looks like a secret, and arguments are stored in the image and in the "
+                "record. Mount it in the Dockerfile, and add its environment variable to secrets. Nothing was built."
+            )
+        arguments[name] = value
+    return arguments
+
+
+def _base_image(build: BuildPlan, env: Mapping[str, str], warnings: list[str]) -> Image | None:
+    """Return the registry's description of the base image, or add a warning that it is unknown."""
+    try:
+        reference = ImageRef.parse(build.base)
+        with Registry.connect(reference, env) as registry:
+            image = registry.image(reference.digest or reference.tag or "latest")
+    except RunbookError as error:
+        warnings.append(f"The versions in {build.base} are unknown: {error}")
+        return None
+    if image is None:
+        warnings.append(f"The registry has no {build.base}, so the build will fail unless this machine has it.")
+    return image
+
+
+def _architecture(build: BuildPlan) -> str:
+    return build.command.platform.partition("/")[2]
+
+
+def _source(checkout: Checkout, commit: str, warnings: list[str]) -> str:
+    """Return the commit with the number of uncommitted files, and add warnings about the work tree."""
+    source = f"commit {commit[:10]}"
+    if checkout.bare:
+        warnings.append("This clone has no work tree: the plan is for its HEAD, and nothing can be built in it.")
+        return source
+    changed = checkout.uncommitted([])
+    if changed:
+        source += f" and {display.count(len(changed), 'uncommitted file')}"
+        branch, files = checkout.current_branch() or f"commit {commit[:10]}", join_first(changed, 5)
+        warnings.append(f"The build uses the work tree ({branch}) as it is, with uncommitted changes: {files}.")
+    submodules = ""
+    if checkout.read([".gitmodules"])[".gitmodules"] is not None:
+        submodules = checkout.git("submodule", "status")
+    for line in submodules.splitlines():
+        if line.startswith("-"):  # the build would copy an empty folder
+            path = line[1:].split()[1]
+            warnings.append(f"The submodule {path} is not initialized: run `git submodule update --init {path}` first.")
+    return source
+
+
+def _refusal(bump: Bump, build: BuildPlan, image: Image | None) -> str:
+    """Return why the pinned image may not be built on, as a sentence; empty if it may."""
+    if bump.tag is not None and _tag(build) != str(bump.tag):
+        return (
+            f"The work tree pins {build.base} ({build.source}), but {bump.tag} was requested. Move the pins first "
+            f"({notebooks.GITHUB_PIN}, {notebooks.GITLAB_PIN}), check out {bump.branch}, or request the pinned "
+            "tag. Nothing was built."
+        )
+    architecture = _architecture(build)
+    if image and architecture not in image.platforms:
+        platforms = " and ".join(sorted(image.platforms)) or "no platform"
+        return f"{build.base} is published for {platforms}, but this machine is {architecture}. Nothing was built."
+    return ""
+
+
+def _tag(build: BuildPlan) -> str:
+    """Return the tag of the base image; empty if it has none."""
+    return build.base.partition("@")[0].rpartition("/")[2].partition(":")[2]

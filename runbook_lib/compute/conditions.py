@@ -1,0 +1,170 @@
+"""Conditions on an image of this machine and on commands in it: made by an engine, with the right versions, run."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runbook_lib import display
+from runbook_lib.checks import Check, Evidence
+from runbook_lib.compute import run, smoke
+from runbook_lib.compute.build_log import BuildFailure
+from runbook_lib.compute.engine import BuildPlan, Engine
+from runbook_lib.compute.work import run as work_run
+from runbook_lib.compute.work.run import StepCommand
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.model import Effect
+from runbook_lib.world.outside import World
+
+_NOT_YET = "Not done in this run."
+
+
+@dataclass(frozen=True)
+class ImageMade:
+    """The name refers to the image that the engine makes of ``build`` now, or pulls.
+
+    Only the engine knows whether an image is up to date: it repeats the steps whose inputs have changed, and a pull
+    reads the registry.  So each run asks it; an image that was up to date stays the same.
+    """
+
+    name: str
+    engine: Engine | None
+    build: BuildPlan | None
+    source: str = ""
+    obstacle: str = ""
+    leaves_machine = False
+    _results: list[run.BuildResult] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def sentence(self) -> str:
+        """The change in the imperative."""
+        if self.build is None:
+            return f"pull {self.name} with {self.engine}"
+        stage = f"{self.build.command.dockerfile} ({self.build.command.target or 'its last stage'}) at {self.source}"
+        return f"build {self.name} on {self.build.base}, from {stage}, with {self.engine}"
+
+    @property
+    def _log(self) -> str:
+        return f"{self.build.name}.log" if self.build else "pull.log"
+
+    def holds(self, world: World) -> Check:
+        """Ask the engine for the image again."""
+        name = f"{self.name} was {'built' if self.build else 'pulled'}"
+        if not self._results or self.engine is None:
+            return Check(name, "failed", _NOT_YET)
+        result = self._results[-1]
+        if result.failure:
+            advice = [f"{pitfall.cause} {pitfall.fix}" for pitfall in result.failure.pitfalls[:2]]
+            detail = " ".join([result.failure.sentence, *advice, f"The log is {self._log}."])
+            return Check(name, "failed", detail, evidence=_evidence(result.failure))
+        image = run.image_id(self.engine, self.name)
+        if image != result.image:
+            return Check(name, "failed", f"The name now refers to {image or 'no image'}, not to {result.image}.")
+        return Check(name, "passed", f"{image}, {result.steps} steps in {result.seconds:.0f} s.")
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Build or pull; the complete log is in the record.  Raises Refused if that is not possible here."""
+        if self.obstacle:
+            raise Refused(self.obstacle)
+        world.checkout.require_work_tree()
+        if self.engine is None or world.folder is None:
+            raise RunbookError("Builds run only headlessly, with Apply. Nothing was built.")
+        log, before = world.folder / self._log, run.image_id(self.engine, self.name)
+        print(f"{self.name} is being {'built' if self.build else 'pulled'}; the log is {log}.")
+        if self.build:
+            result = run.build(self.build, self.engine, world.checkout.path, log)
+        else:
+            result = run.pull(self.name, self.engine, log)
+        self._results.append(result)
+        is_new = result.failure is None and result.image != before
+        return [Effect("image", self.name, before, result.image)] if is_new else []
+
+
+@dataclass(frozen=True)
+class VersionsMatch:
+    """The programs in an image have the versions that the registry names for its base, read in this run."""
+
+    image: str
+    engine: Engine
+    claims: Mapping[str, str]
+    leaves_machine = False
+    _found: list[smoke.CheckedVersion] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def sentence(self) -> str:
+        """The reading in the imperative."""
+        return f"check the versions of PyTorch, CUDA, NCCL, Transformer Engine and Python in {self.image}"
+
+    def holds(self, world: World) -> Check:
+        """Compare the versions that were read in the image."""
+        name = "the image matches the base that the registry reports"
+        if not self._found:
+            return Check(name, "failed", _NOT_YET)
+        rows = [version.row for version in self._found]
+        differences = []
+        for version in self._found:
+            if version.wrong:
+                differences.append(f"{version.name} {version.imported or 'is missing'} ({version.claimed} is claimed)")
+        detail = f"{'; '.join(differences)}." if differences else "Python, PyTorch and CUDA match the base image."
+        evidence = Evidence(tables={"smoke": rows}, shown=(display.table(rows),))
+        return Check.of(name, not differences, detail, evidence=evidence)
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Read the versions in a new container, which changes nothing.  Raises CannotTell if that is impossible."""
+        print(f"Checking the versions in {self.image}.")
+        output = run.inside(self.engine, run.image_id(self.engine, self.image), smoke.COMMAND, smoke.LIMIT)
+        self._found[:] = smoke.judge(self.claims, output)
+        return ()
+
+
+@dataclass(frozen=True)
+class CommandRun:
+    """A command succeeded in this run.
+
+    Its effect cannot be read in general, so each run of the step runs it.  ``missing`` reads afterwards what the
+    commands should have caused, and returns what is wrong, as a sentence.
+    """
+
+    command: StepCommand
+    log: str
+    obstacle: str = ""
+    missing: Callable[[World], str] = lambda world: ""
+    leaves_machine = False
+    _results: list[work_run.WorkResult] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def sentence(self) -> str:
+        """The command, after its title in the imperative."""
+        title = self.command.step.title
+        return f"{title[:1].lower()}{title[1:]}: {self.command.line}"
+
+    def holds(self, world: World) -> Check:
+        """Return how the command ended, and read what it should have caused."""
+        name = f"step “{self.command.step.title}”"
+        if not self._results:
+            return Check(name, "failed", _NOT_YET)
+        if failure := self._results[-1].failure:
+            shown = display.code("\n".join(failure.lines), title=f"The last lines of {name}")
+            return Check(name, "failed", failure.message, evidence=Evidence(shown=(shown,)))
+        missing = self.missing(world)
+        return Check.of(name, not missing, missing or "It succeeded.")
+
+    def make_true(self, world: World) -> Iterator[Effect]:
+        """Run it in the checkout; files that it overwrites are kept.  Raises Refused if it cannot be run from here."""
+        if self.obstacle:
+            raise Refused(f"Nothing was run. {self.obstacle} Copy the commands shown above.")
+        world.checkout.require_work_tree()
+        log = world.folder / self.log if world.folder else Path(os.devnull)
+        result = work_run.run([self.command], world.checkout.path, log)
+        self._results.append(result)
+        for path, blob in result.saved:
+            yield Effect("kept", path, f"git blob {blob}", "")
+        if result.failure is None:
+            yield Effect("command", self.command.step.title, "", self.command.line)
+
+
+def _evidence(failure: BuildFailure) -> Evidence:
+    """Return a failure with its last lines and the known problems, to be shown."""
+    pitfalls = display.rows(failure.pitfalls, sign="sign", cause="cause", fix="fix")
+    shown = display.note(failure.sentence) + display.table(pitfalls, empty="The log shows no known problem.")
+    return Evidence(shown=(shown + display.code("\n".join(failure.lines), title="The last lines:"),))

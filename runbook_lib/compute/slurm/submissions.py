@@ -1,0 +1,197 @@
+"""The matrix of tests in the results folder: the plan, the submissions, and the result of each test.
+
+``<base>/<round>/matrix.json`` lists a round's arrays, ``<base>/<round>/<array>/job`` has the ID assigned by Slurm.  A
+test belongs to its newest round: running it again creates another round, so nothing is overwritten.  The list is
+written before anything is submitted and the ID right afterwards, so an interrupted submission can be continued.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from runbook_lib.compute.slurm.batch_files import JobArray
+from runbook_lib.errors import CannotTell
+from runbook_lib.recipes.workloads import Workload
+from runbook_lib.system import files
+
+_LIST = "matrix.json"
+_TEXTS = ("recipe", "model", "case", "environment", "platform")
+_NUMBERS = ("nodes", "gpus", "time_limit")
+#: Messages that Slurm writes to a job's log when it ends the job, the most reliable first.
+_LOG_SIGNS = (
+    ("TIMEOUT", b"DUE TO TIME LIMIT"), ("PREEMPTED", b"DUE TO PREEMPTION"), ("NODE_FAIL", b"DUE TO NODE FAILURE"),
+    ("NODE_FAIL", b"Node failure on"), ("NODE_FAIL", b"srun: error: Task launch for"),
+    ("OUT_OF_MEMORY", b"oom_kill"), ("OUT_OF_MEMORY", b"oom-kill"), ("CANCELLED", b" CANCELLED AT "),
+)  # fmt: skip
+_FAILED_NODE = re.compile(
+    rb"(?:Node failure on|Task launch for \S{1,80} failed on node) ([A-Za-z0-9][\w.,\[\]-]{0,200})"
+)
+_LOG_TAIL = 16384  # bytes
+
+
+@dataclass(frozen=True)
+class RoundTest:
+    """A test of a round; ``folder`` contains its results.  ``job`` is None before its array is submitted."""
+
+    test: Workload
+    round: int
+    array: str
+    index: int
+    folder: Path
+    job: int | None = None
+
+    @property
+    def exit_record(self) -> tuple[int, int] | None:
+        """Job ID and exit status, written by the job itself at its end."""
+        words = _text(self.folder / "ended").split()
+        if len(words) != 2 or not "".join(words).isdecimal():
+            return None
+        return int(words[0]), int(words[1])
+
+    @property
+    def earlier(self) -> tuple[Path, ...]:
+        """The folders of earlier attempts, after which Slurm requeued the test, the oldest first."""
+        folders = self.folder.parent.glob(f"{self.folder.name}.attempt-*")
+        return tuple(sorted(folders, key=lambda path: int(re.sub(r"\D", "", path.name.rpartition("-")[2]) or 0)))
+
+
+@dataclass(frozen=True)
+class Submission:
+    """An array of a round."""
+
+    name: str
+    folder: Path
+    entries: tuple[RoundTest, ...]
+    job: int | None = None
+
+    @property
+    def path(self) -> str:
+        """Its batch file."""
+        return str(self.folder / "array.sbatch")
+
+    def with_job(self, job: int) -> "Submission":
+        """Return the array, marked as submitted with a job ID."""
+        return replace(self, job=job, entries=tuple(replace(entry, job=job) for entry in self.entries))
+
+
+def read(base: Path) -> tuple[Submission, ...]:
+    """Return all arrays of all rounds, the oldest first.  Raises CannotTell for a damaged list."""
+    submissions: list[Submission] = []
+    for number in _rounds(base):
+        submissions += _round(base / str(number), number)
+    return tuple(submissions)
+
+
+def newest(submissions: Iterable[Submission]) -> dict[str, RoundTest]:
+    """Return the newest entry of each test, by the test's name."""
+    entries: dict[str, RoundTest] = {}
+    for submission in submissions:
+        entries |= {entry.test.name: entry for entry in submission.entries}
+    return entries
+
+
+def next_round(base: Path) -> int:
+    """Return the number of the round that is planned next."""
+    return max(_rounds(base), default=0) + 1
+
+
+def write_round(base: Path, number: int, arrays: Sequence[JobArray]) -> tuple[Submission, ...]:
+    """Write a round's files, its list last.  Raises RunbookError if that fails."""
+    listed = []
+    for array in arrays:
+        tests = []
+        for task in array.tasks:
+            files.make_folder(Path(task.folder))
+            tests.append(_as_json(task.workload))
+        for path, text in array.files.items():
+            files.write(Path(path), text)
+        listed.append({"name": array.name, "tests": tests})
+    files.write(base / str(number) / _LIST, json.dumps({"arrays": listed}, indent=1))
+    return tuple(_round(base / str(number), number))
+
+
+def discard_round(base: Path, number: int) -> None:
+    """Remove a round without a job, so that the next gets its number.  A round with a job stays."""
+    if all(submission.job is None for submission in _round(base / str(number), number)):
+        (base / str(number) / _LIST).unlink(missing_ok=True)
+
+
+def write_job(submission: Submission, job: int) -> Submission:
+    """Write the ID that Slurm assigned to an array; return the updated array."""
+    files.write(submission.folder / "job", f"{job}\n")
+    return submission.with_job(job)
+
+
+def log_tail(path: Path, size: int = _LOG_TAIL) -> bytes:
+    """Return the last bytes of a log; empty if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            return file.read(size)
+    except OSError:
+        return b""
+
+
+def state_in_log(folder: Path) -> str:
+    """Return the state that Slurm wrote at the end of a job's log; empty if there is none."""
+    tail = log_tail(folder / "job.log").rpartition(b"DUE TO JOB REQUEUE")[2]  # before it is an earlier attempt
+    return next((state for state, sign in _LOG_SIGNS if sign in tail), "")
+
+
+def failed_nodes(entry: RoundTest) -> set[str]:
+    """Return the nodes that failed in any attempt of a test, according to Slurm; names may be lists (``n[1-2]``)."""
+    nodes: set[str] = set()
+    for folder in (entry.folder, *entry.earlier):
+        nodes |= {name.decode().rstrip(".,") for name in _FAILED_NODE.findall(log_tail(folder / "job.log"))}
+    return nodes
+
+
+def _rounds(base: Path) -> list[int]:
+    names = [path.parent.name for path in base.glob(f"[0-9]*/{_LIST}")]
+    return sorted(map(int, filter(str.isdecimal, names)))
+
+
+def _round(folder: Path, number: int) -> Iterator[Submission]:
+    try:
+        for listed in json.loads((folder / _LIST).read_text())["arrays"]:
+            array = folder / str(listed["name"])
+            entries = []
+            for index, data in enumerate(listed["tests"]):
+                entries.append(RoundTest(_from_json(data), number, array.name, index, array / str(index)))
+            submission, job = Submission(array.name, array, tuple(entries)), _job(array)
+            yield submission if job is None else submission.with_job(job)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise CannotTell(
+            f"{folder / _LIST} cannot be read ({error}). It lists the submitted tests: restore it, or choose another "
+            "folder for results."
+        ) from error
+
+
+def _job(folder: Path) -> int | None:
+    """Return the ID of an array, written after its submission or by one of its elements at the start."""
+    for file in (folder / "job", *sorted(folder.glob("*/started"))):
+        if (text := _text(file).strip()).isdecimal():
+            return int(text)
+    return None
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open(errors="replace") as file:
+            return file.read(200)
+    except OSError:
+        return ""
+
+
+def _as_json(test: Workload) -> dict[str, Any]:
+    return {name: getattr(test, name) for name in (*_TEXTS, *_NUMBERS)} | {"tag": test.values.get("tag", "")}
+
+
+def _from_json(data: Mapping[str, Any]) -> Workload:
+    recipe, model, case, environment, platform = (str(data[name]) for name in _TEXTS)
+    nodes, gpus, limit = (int(data[name]) for name in _NUMBERS)
+    return Workload(recipe, model, case, environment, platform, (), nodes, gpus, limit, "", {"tag": str(data["tag"])})

@@ -1,0 +1,326 @@
+"""What a run on a Slurm cluster needs to know: its tests, their arrays, and what prevents them.  Writes nothing."""
+
+import glob
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from runbook_lib import display
+from runbook_lib.compute.slurm import follow, selection
+from runbook_lib.compute.slurm import submissions as rounds
+from runbook_lib.compute.slurm.batch_files import JobArray, arrays
+from runbook_lib.compute.slurm.client import Slurm
+from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
+from runbook_lib.compute.slurm.site import Site
+from runbook_lib.compute.slurm_verify.cluster import find_obstacle, inspect_cluster
+from runbook_lib.compute.slurm_verify.commit_tests import golden_files, read_commit_tests
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.recipes.workloads import Workload
+from runbook_lib.text.lists import join_first
+from runbook_lib.world.bump_branch import BumpBranch
+
+_NO_RESULTS = "Nothing is planned without a results folder that all nodes see: set results, or use a site file."
+
+
+@dataclass(frozen=True)
+class MatrixChoice:
+    """The tests to run: ``train``, a training script with its arguments, replaces them.
+
+    ``again`` names tests to submit once more, or is ``failed`` for all that did not pass.  ``repeats`` is the maximum
+    number of repetitions of a test; with ``canary`` one test is submitted first, and the others once it has run.
+    """
+
+    tests: str = selection.BUMP
+    platform: str = ""
+    again: str = ""
+    train: str = ""
+    nodes: str = "1"
+    gpus: str = "8"
+    repeats: str = ""
+    canary: bool = False
+
+
+@dataclass(frozen=True)
+class NewTests:
+    """The tests to submit now, in ``arrays``; an array whose submission was interrupted is planned again.
+
+    ``canary`` says which test the others wait for.
+    """
+
+    tests: tuple[selection.SelectedTest, ...] = ()
+    arrays: tuple[JobArray, ...] = ()
+    canary: str = ""
+
+
+@dataclass(frozen=True)
+class Obstacles:
+    """What stands in the way: ``problems`` of the cluster prevent a submission; ``idle``: why nothing is planned."""
+
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    idle: str = ""
+
+
+@dataclass(frozen=True)
+class SlurmFacts:
+    """A commit's tests on a cluster; ``folder`` is for the results of this commit with this image.
+
+    ``submissions`` are earlier arrays with their job IDs, from the folder or the queue.  ``elsewhere`` are this bump's
+    unfinished tests at other commits or with other images.  ``texts`` are settings and golden files by path.
+    """
+
+    branch: BumpBranch
+    site: Site
+    folder: Path
+    slurm: Slurm
+    tests: tuple[selection.SelectedTest, ...] = ()
+    texts: Mapping[str, str | None] = field(default_factory=dict, repr=False)
+    submissions: tuple[rounds.Submission, ...] = ()
+    elsewhere: tuple[rounds.RoundTest, ...] = ()
+    new: NewTests = NewTests()
+    obstacles: Obstacles = Obstacles()
+
+    @property
+    def left_out(self) -> dict[str, list[str]]:
+        """The names of the tests that cannot run, by reason."""
+        names: dict[str, list[str]] = {}
+        for entry in self.tests:
+            if entry.obstacle:
+                names.setdefault(entry.obstacle, []).append(str(entry.test))
+        return names
+
+    def expected_names(self, test: Workload) -> tuple[str, ...]:
+        """Return the names of the golden files that a test should write."""
+        return tuple(path.rpartition("/")[2] for path in golden_files(test, self.texts))
+
+    def outcome(self, observed: follow.ObservedTest) -> MatrixOutcome:
+        """Return a test's outcome, with its golden values judged against the commit's."""
+        config = selection.config_of(observed.entry.test)
+        folder = config.removesuffix("model_config.yaml")
+        golden = {path.removeprefix(folder): text for path, text in self.texts.items() if path.startswith(folder)}
+        return conclude(observed, golden, self.expected_names(observed.entry.test), self.texts.get(config))
+
+    def show(self) -> display.View:
+        """Show the site, the problems, the arrays, and the omitted tests."""
+        if self.obstacles.idle:
+            return display.note(self.obstacles.idle)
+        shown = display.facts(
+            commit=self.branch.start[:10], results=self.folder,
+            image=", ".join(self.site.image_names) or "none: in the checkout itself",
+            partition=", ".join(sorted(set(self.site.partitions.values()))), account=self.site.account,
+        )  # fmt: skip
+        shown += display.notes(self.obstacles.problems, title="Nothing can be submitted")
+        shown += display.notes(self.obstacles.warnings, title="Warnings")
+        shown += display.notes(filter(None, [self.new.canary]))
+        if self.new.arrays or not (self.obstacles.problems or self.new.canary):
+            rows = []
+            for array in self.new.arrays:
+                test, seconds = array.tasks[0].workload, max(task.workload.time_limit for task in array.tasks)
+                rows.append({
+                    "array": array.name, "tests": len(array.tasks), "nodes": test.nodes,
+                    "GPUs per node": self.site.gpus_for(test), "max. minutes": -(-seconds // 60),
+                })  # fmt: skip
+            shown += display.table(rows, empty="Nothing new to submit: all these tests have been submitted already.")
+        rows = [{"tests": join_first(names, 3), "omitted because": reason} for reason, names in self.left_out.items()]
+        if rows:
+            shown += display.note("Left out:") + display.table(rows)
+        return shown
+
+    def files(self) -> display.View:
+        """Show each array's batch file, and the first task's files."""
+        if not self.new.arrays:
+            return display.note("There is no new batch file.")
+        shown = display.View("", "")
+        for array in self.new.arrays:
+            shown += display.code(array.text, title=array.path)
+        for path, text in self.new.arrays[0].tasks[0].files.items():
+            shown += display.code(text, title=path)
+        return shown
+
+
+def read_facts(branch: BumpBranch, site: Site, choice: MatrixChoice, slurm: Slurm | None = None) -> SlurmFacts:
+    """Return the tests of the branch's commit, and what the cluster and the results folder know about them.
+
+    Raises Refused for a test that does not exist or is still running, and CannotTell for a damaged submission list.
+    """
+    bump = branch.bump
+    name = f"{bump.image_type}-{bump.tag or 'none'}"
+    folder = f"{name}-{branch.start[:12]}"
+    if site.image_names:  # each image has its own results
+        folder += f"-{hashlib.sha256(','.join(site.image_names).encode()).hexdigest()[:6]}"
+    facts = SlurmFacts(branch, site, Path(site.results or "/") / folder, slurm or Slurm())
+    if not site.results:
+        return replace(facts, obstacles=Obstacles(idle=_NO_RESULTS))
+    if not bump.repository.tests.recipes:
+        return replace(facts, obstacles=Obstacles(idle=f"{bump.repository.name} has no test recipes."))
+    training = None
+    if choice.train.strip():
+        training = selection.training_test(choice.train, choice.nodes, choice.gpus, choice.platform, bump.image_type)
+    selected, texts, warnings = read_commit_tests(branch, site, choice.tests, choice.platform, training)
+    if choice.repeats.strip():
+        limit = selection.count("repeats", choice.repeats)
+        selected = tuple(replace(entry, test=selection.limit_repeats(entry.test, limit)) for entry in selected)
+    warnings = (*branch.warnings, *warnings)
+    if bump.tag is not None and branch.tip is None:
+        source = f"the tests and golden values are from {bump.base} at {branch.start[:10]}"
+        warnings += (f"Branch {bump.branch} does not exist yet: {source}.",)
+    facts = replace(facts, tests=selected, texts=texts, obstacles=Obstacles(warnings=warnings))
+    facts = _with_new_tests(_with_submissions(facts, name), choice.again, canary=choice.canary)
+    if facts.obstacles.problems or not facts.new.tests:
+        return facts
+    return _with_arrays(facts)
+
+
+def _with_problems(facts: SlurmFacts, problems: Iterable[str] = (), warnings: Iterable[str] = ()) -> SlurmFacts:
+    """Return the facts with further problems and warnings."""
+    known = facts.obstacles
+    return replace(
+        facts, obstacles=Obstacles((*known.problems, *problems), (*known.warnings, *warnings), known.idle)
+    )  # fmt: skip
+
+
+def _with_submissions(facts: SlurmFacts, prefix: str) -> SlurmFacts:
+    """Add earlier submissions.  The names of all the bump's folders start with ``prefix``."""
+    problems = facts.site.problems()
+    submissions = rounds.read(facts.folder)
+    try:
+        submissions = follow.adopt_jobs(facts.slurm, submissions)
+    except RunbookError as error:
+        problems += (f"{error} Whether an array planned earlier was submitted is unknown.",)
+    warnings = list[str]()
+    elsewhere = _unfinished_elsewhere(facts, prefix, warnings)
+    return _with_problems(replace(facts, submissions=submissions, elsewhere=elsewhere), problems, warnings)
+
+
+def _unfinished_elsewhere(facts: SlurmFacts, prefix: str, warnings: list[str]) -> tuple[rounds.RoundTest, ...]:
+    results = facts.folder.parent
+    started: list[rounds.RoundTest] = []
+    for folder in sorted(results.glob(f"{glob.escape(prefix)}-*")):
+        if folder == facts.folder:
+            continue
+        try:
+            submissions = follow.adopt_jobs(facts.slurm, rounds.read(folder))
+        except RunbookError as error:
+            warnings.append(f"{error} Whether its tests are still running is unknown.")
+            continue
+        for submission in submissions:
+            for test in submission.entries:
+                if test.job is not None and not follow.saved_state(test).over:
+                    started.append(test)
+    if not started:
+        return ()
+    try:
+        unfinished = follow.unfinished(facts.slurm.queue(), started)
+    except RunbookError as error:
+        warnings.append(f"{error} Whether tests of other commits or images are still running is unknown.")
+        return ()
+    if unfinished:
+        folders = ", ".join(sorted({test.folder.relative_to(results).parts[0] for test in unfinished}))
+        tests = f"{display.count(len(unfinished), 'test')} of this bump, at another commit or with another image"
+        warnings.append(f"{tests}, still waiting or running: see {folders}. cancel ends them too.")
+    return unfinished
+
+
+def _with_arrays(facts: SlurmFacts) -> SlurmFacts:
+    """Add arrays for the new tests, except those that cannot run on the cluster.  If none can, that is a problem."""
+    cluster = inspect_cluster(facts.slurm, facts.site, [entry.test for entry in facts.new.tests])
+    obstacles = {}
+    for entry in facts.new.tests:
+        settings = facts.texts.get(selection.config_of(entry.test)) or ""
+        if obstacle := find_obstacle(entry.test, facts.site, cluster.partitions, settings):
+            obstacles[entry.test.name] = obstacle
+    if len(obstacles) == len(facts.new.tests):
+        return _with_problems(facts, (*dict.fromkeys(obstacles.values()), *cluster.problems), cluster.warnings)
+    tests = []
+    for entry in facts.tests:
+        tests.append(replace(entry, obstacle=entry.obstacle or obstacles.get(entry.test.name, "")))
+    new_tests = tuple(entry for entry in facts.new.tests if entry.test.name not in obstacles)
+    facts = replace(facts, tests=tuple(tests), new=replace(facts.new, tests=new_tests))
+    facts = _with_problems(facts, cluster.problems, cluster.warnings)
+    options = facts.site.options
+    if nodes := _failed_nodes(facts):
+        warning = f"Excluded {','.join(nodes)}: Slurm reports that they failed in an earlier attempt of these tests."
+        facts = _with_problems(facts, warnings=[warning])
+        excluded = [option.removeprefix("--exclude=") for option in options if option.startswith("--exclude=")]
+        others = (option for option in options if not option.startswith("--exclude="))
+        options = (*others, f"--exclude={','.join([*excluded, *nodes])}")
+    site = replace(cluster.site, results=f"{facts.folder}/{rounds.next_round(facts.folder)}", options=options)
+    try:
+        job_arrays = arrays([(entry.test, entry.connections) for entry in facts.new.tests], site)
+    except Refused as error:
+        return _with_problems(facts, [str(error)])
+    facts = replace(facts, new=replace(facts.new, arrays=job_arrays))
+    return _with_problems(facts, warnings=_work_tree_warnings(facts.branch, site))
+
+
+def _failed_nodes(facts: SlurmFacts) -> list[str]:
+    names = {entry.test.name for entry in facts.new.tests}
+    nodes: set[str] = set()
+    for submission in facts.submissions:
+        for entry in submission.entries:
+            if entry.test.name in names:
+                nodes |= rounds.failed_nodes(entry)
+    return sorted(nodes)
+
+
+def _work_tree_warnings(branch: BumpBranch, site: Site) -> list[str]:
+    if site.image_names or branch.checkout.bare:
+        return []
+    head = branch.checkout.resolve("HEAD")
+    if head == branch.start and not branch.checkout.uncommitted(["."]):
+        return []
+    state = f"currently at {head[:10]} with its uncommitted changes, not at {branch.start[:10]}"
+    return [f"Without an image the tests run in {site.checkout} as it is when they start: {state}."]
+
+
+def _with_new_tests(facts: SlurmFacts, again: str, *, canary: bool) -> SlurmFacts:
+    """Add the tests not submitted yet, and those that ``again`` names; with ``canary`` only one of them at first.
+
+    Raises Refused for a word that matches no test, and for a test that is still waiting or running.
+    """
+    words = set(again.replace(",", " ").split())
+    runnable = {entry.test.name: entry for entry in facts.tests if not entry.obstacle}
+    names = {}
+    for name, entry in runnable.items():
+        names[name] = {name, entry.test.case, f"{entry.test.model}/{entry.test.case}"}
+    if unknown := words - {"failed"}.union(*names.values()):
+        raise Refused(f"again names {', '.join(sorted(unknown))}, not among the chosen tests.")
+    newest = rounds.newest(facts.submissions)
+    submitted = {name: newest[name] for name in runnable if name in newest and newest[name].job is not None}
+    new = runnable.keys() - submitted.keys()
+    unfinished, outcomes = [], set()
+    if words or canary:
+        for observed in follow.Follower(facts.slurm, submitted.values(), notes=False).poll():
+            test, word = observed.entry, facts.outcome(observed).word
+            is_named = bool(names[test.test.name] & words)
+            if is_named and observed.state and not observed.over:
+                unfinished.append(f"{test.test} (job {test.job}_{test.index})")
+            elif is_named or ("failed" in words and (word in ("failed", "unknown") or not observed.state)):
+                new.add(test.test.name)
+            else:
+                outcomes.add(word)
+    if unfinished:
+        advice = "Wait until they finish, or end them with cancel; then run again."
+        raise Refused(f"again names unfinished tests: {', '.join(unfinished)}. {advice}")
+    tests = tuple(entry for name, entry in runnable.items() if name in new)
+    facts = replace(facts, new=NewTests(tests))
+    return _with_canary(facts, outcomes) if canary else facts
+
+
+def _with_canary(facts: SlurmFacts, outcomes: Collection[str]) -> SlurmFacts:
+    """Reduce the new tests to the smallest, unless ``outcomes`` shows that a test of this commit and image has run."""
+    if not facts.new.tests or not {"passed", "drifted", "to be judged"}.isdisjoint(outcomes):
+        return facts
+    if outcomes and "not over" not in outcomes:
+        problem = "The canary failed, so the other tests would fail too. Fix the cause, then submit it with again."
+        return _with_problems(replace(facts, new=NewTests()), [problem])
+    chosen: list[selection.SelectedTest] = []
+    if not outcomes:
+        submitted = rounds.newest(facts.submissions)  # a resubmitted test, else the smallest
+        by_size = sorted(facts.new.tests, key=lambda entry: (entry.test.world_size, entry.test.time_limit))
+        chosen = sorted(by_size, key=lambda entry: entry.test.name not in submitted)[:1]
+    sentence = ""
+    if more := len(facts.new.tests) - len(chosen):
+        sentence = f"{display.count(more, 'more test')} can be submitted once the canary has run: run again then."
+    return replace(facts, new=NewTests(tuple(chosen), canary=sentence))

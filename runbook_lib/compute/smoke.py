@@ -1,0 +1,113 @@
+"""A smoke check of an image: the versions that its own Python imports, compared with the registry's claims.  Pure."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Literal
+
+from runbook_lib.compute.known_builds import TRAINING
+from runbook_lib.errors import CannotTell
+from runbook_lib.images.compare import version_numbers
+from runbook_lib.pins.repositories import Repository
+
+Verdict = Literal["as claimed", "another version", "not claimed", "not found"]
+
+#: Seconds for the imports, because a new image is read from disk for the first time.
+LIMIT = 600.0
+
+#: Marks the answer among the image's other output.
+_MARK = "runbook-smoke "
+#: Components that must come from the base image.  A Dockerfile, or its lock, may replace the others on purpose.
+_FROM_BASE = ("Python", "PyTorch", "CUDA")
+_CHECKED = ("Python", "PyTorch", "CUDA", "cuDNN", "NCCL", "Transformer Engine")
+
+#: The command to run in the image, with the first Python of its PATH.
+COMMAND = ("python3", "-c", (files("runbook_lib.compute") / "smoke_program.txt").read_text("utf-8"))
+
+
+@dataclass(frozen=True)
+class CheckedVersion:
+    """A component's version in the registry's config and in the image, empty if there is none.
+
+    ``note`` is a sentence, or empty.
+    """
+
+    name: str
+    claimed: str
+    imported: str
+    verdict: Verdict
+    note: str = ""
+
+    @property
+    def wrong(self) -> bool:
+        """True if the image's version is wrong."""
+        return self.name in _FROM_BASE and self.verdict in ("another version", "not found")
+
+    @property
+    def row(self) -> dict[str, str]:
+        """The version as a row of a table."""
+        return {
+            "component": self.name, "claimed by the registry": self.claimed or "not named",
+            "found in the image": self.imported or "none", "verdict": self.verdict, "note": self.note,
+        }  # fmt: skip
+
+
+def judge(claims: Mapping[str, str], output: str) -> tuple[CheckedVersion, ...]:
+    """Compare the output of COMMAND in the image with ``claims`` as ``compare.versions`` reads them.
+
+    Raises CannotTell if the output has no answer.
+    """
+    lines = [line for line in output.splitlines() if line.startswith(_MARK)] or [""]
+    try:
+        answer = json.loads(lines[-1].removeprefix(_MARK))
+        versions = {str(name): str(value) for name, value in answer["found"].items()}
+        problems = {str(name): f"{value}." for name, value in answer["problems"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        last = output.strip().splitlines()[-1:] or ["nothing"]
+        raise CannotTell(
+            f"The smoke check's program printed no result in the image; its last line is {last[0]!r}."
+        ) from error
+    checked = []
+    for name in _CHECKED:
+        checked.append(_checked(name, claims.get(name, ""), versions.get(name, ""), problems.get(name, "")))
+    error_message = problems.get("import of Transformer Engine", "")
+    if error_message and checked[-1].imported:
+        note = f"Its import failed: {error_message} This is expected without a GPU and its driver."
+        checked[-1] = replace(checked[-1], note=f"{checked[-1].note} {note}".strip())
+    return tuple(checked)
+
+
+def _checked(name: str, claimed: str, imported: str, problem: str) -> CheckedVersion:
+    if not imported:
+        return CheckedVersion(name, claimed, "", "not found", problem)
+    if not claimed:
+        return CheckedVersion(name, "", imported, "not claimed")
+    if same_version(claimed, imported):
+        return CheckedVersion(name, claimed, imported, "as claimed")
+    note = "" if name in _FROM_BASE else "The Dockerfile, or the lock, may install a different version on purpose."
+    return CheckedVersion(name, claimed, imported, "another version", note)
+
+
+def same_version(claimed: str, imported: str) -> bool:
+    """Return True if two versions agree in the parts that both have.
+
+    CUDA is claimed as ``13.2.0.046``, but PyTorch reports ``13.2``; PyTorch is claimed as ``2.12.0a0+0291f96`` and
+    reports ``2.12.0a0+0291f96.nv26.4``.
+    """
+    claimed_numbers, imported_numbers = version_numbers(claimed), version_numbers(imported)
+    count = min(len(claimed_numbers), len(imported_numbers))
+    claimed_build, imported_build = claimed.partition("+")[2], imported.partition("+")[2]
+    same_build = claimed_build.startswith(imported_build) or imported_build.startswith(claimed_build)
+    return count > 0 and claimed_numbers[:count] == imported_numbers[:count] and same_build
+
+
+def sanity(repository: Repository) -> tuple[str, ...]:
+    """Return the command that trains five iterations inside the image, in the checkout.
+
+    It is empty if the repository's guides have none.
+    """
+    if (training := TRAINING.get(repository.name)) is None:
+        return ()
+    gpus = f"--nproc-per-node={training['gpus']}"
+    return ("uv", "run", "--no-sync", "python", "-m", "torch.distributed.run", gpus, *training["script"])

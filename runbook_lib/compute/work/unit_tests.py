@@ -1,0 +1,112 @@
+"""Unit tests inside the image: a bucket as CI runs it, a file, one test, or the tests with a name.  Pure.
+
+A bucket is a row of a recipe ``unit-tests.yaml``; ``tests/unit_tests/run_ci_test.sh`` decides which tests it leaves to
+smaller buckets and which markers count.  Sources: Megatron-LM's ``skills/mcore-testing`` and that script;
+Megatron-Bridge's ``tests/unit_tests/Launch_Unit_Tests_*.sh``.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from runbook_lib.compute.work.tasks import WorkStep, make_step
+from runbook_lib.errors import RunbookError
+from runbook_lib.images.reference import ImageType
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE
+from runbook_lib.recipes.workloads import Workload
+from runbook_lib.text.suggestions import did_you_mean
+
+FOLDER = "tests/unit_tests"
+RECIPE = re.compile(r"tests/test_utils/recipes/\w+/unit-tests\.yaml")
+_USUAL_PLATFORM = "dgx_h100"
+_BRIDGE_SCRIPT = re.compile(rf"{FOLDER}/Launch_Unit_Tests_(\w+)\.sh")
+
+
+@dataclass(frozen=True)
+class UnitTestBucket:
+    """A set of tests that CI runs as one job on ``gpus`` GPUs of a node; ``platform`` is such as ``dgx_h100``."""
+
+    name: str
+    platform: str
+    gpus: int
+    environments: tuple[str, ...]
+
+    @property
+    def base(self) -> str:
+        """The file or folder that the bucket covers."""
+        return self.name.partition("/**")[0].rstrip("/")
+
+    def covers(self, path: str) -> bool:
+        """Return True for a file of the bucket, including those that CI leaves to smaller buckets."""
+        return path == self.base or path.startswith(f"{self.base}/")
+
+
+def read_buckets(workloads: Iterable[Workload]) -> tuple[UnitTestBucket, ...]:
+    """Return the buckets of the unit-tests recipes, each once per platform."""
+    buckets: dict[tuple[str, str], UnitTestBucket] = {}
+    for workload in workloads:
+        if workload.model == "unit-tests":
+            key = (workload.case, workload.platform)
+            bucket = buckets.get(key, UnitTestBucket(*key, workload.gpus, ()))
+            environments = dict.fromkeys((*bucket.environments, workload.environment))
+            buckets[key] = replace(bucket, gpus=workload.gpus, environments=tuple(environments))
+    return tuple(buckets.values())
+
+
+def bucket_of(path: str, buckets: Iterable[UnitTestBucket]) -> str:
+    """Return the bucket in which CI runs a file: the smallest that covers it; empty if none does."""
+    covering = sorted((len(bucket.base), bucket.name) for bucket in buckets if bucket.covers(path))
+    return covering[-1][1] if covering else ""
+
+
+def plan_tests(
+    tests: str, repository: str, buckets: Sequence[UnitTestBucket], files: Collection[str], image_type: ImageType,
+    gpus: int = 8,
+) -> WorkStep:  # fmt: skip
+    """Return the step that runs the named tests.
+
+    ``tests`` is a bucket, a path below tests/unit_tests with or without ``::Class::test``, or an expression on names;
+    empty for all.  ``files`` are those of the checkout.  Raises RunbookError for a path or bucket that does not exist.
+    """
+    tests = tests.strip()
+    if tests.startswith("-") or re.search(r"[\x00-\x1f\x7f]", tests):
+        raise RunbookError(f"tests={tests!r} matches no tests: give a bucket, a file, file::test, or a part of a name.")
+    if repository == MEGATRON_BRIDGE.name:
+        scripts = {match[1].lower(): match[0] for match in filter(None, map(_BRIDGE_SCRIPT.fullmatch, files))}
+        if tests.lower() in scripts:
+            return make_step("test-bucket-bridge", bucket=tests, script=scripts[tests.lower()])
+        selection = _selection(tests, files, list(scripts))
+        return make_step("test-files-bridge", subject=tests or "all unit tests", selection=selection)
+    matching = {bucket.platform: bucket for bucket in buckets if bucket.name == tests}
+    if matching:
+        bucket = matching.get(_USUAL_PLATFORM, next(iter(matching.values())))
+        if image_type not in bucket.environments:
+            environments = ", ".join(bucket.environments)
+            raise RunbookError(f"CI does not run the bucket {tests} for {image_type}, only for {environments}.")
+        platform: tuple[str, ...] = ()
+        if bucket.platform != _USUAL_PLATFORM:
+            platform = ("--platform", bucket.platform.removeprefix("dgx_"))
+        return make_step("test-bucket", bucket=tests, image_type=image_type, platform=platform, gpus=str(bucket.gpus))
+    selection = _selection(tests, files, [bucket.name for bucket in buckets])
+    subject = tests or "all unit tests"
+    if "-k" in selection:
+        subject = f"the tests whose names match {tests}"
+    path, sentence = tests.partition("::")[0], ""
+    if path.endswith(".py") and (name := bucket_of(path, buckets)):
+        sentence = f" CI runs this file in the bucket {name}."
+    return make_step("test-files", subject=subject, gpus=str(gpus), selection=selection, bucket=sentence)
+
+
+def _selection(tests: str, files: Collection[str], buckets: Sequence[str]) -> tuple[str, ...]:
+    """Return pytest's arguments.  Raises RunbookError for a path that does not exist, with similar ones."""
+    path = tests.partition("::")[0]
+    if tests and "/" not in tests and not path.endswith(".py"):
+        return (FOLDER, "-k", tests)
+    path = path or FOLDER
+    folder = f"{path.rstrip('/')}/"
+    if path not in files and not any(file.startswith(folder) for file in files):
+        known = [file for file in files if file.startswith(FOLDER) and file.endswith(".py")]
+        hint = did_you_mean(path, [*buckets, *known], 3)
+        problem = f"This checkout has no test file, folder or bucket {path[:200]!r}{hint}."
+        raise RunbookError(f"{problem} Name a file below {FOLDER}, or a bucket.")
+    return (tests or FOLDER,)

@@ -1,1 +1,0 @@
-"""Container engines, image builds, and work inside an image."""

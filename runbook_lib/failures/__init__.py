@@ -1,0 +1,1 @@
+"""Failures of CI: from logs to root causes; issues, quarantine, re-enabling."""

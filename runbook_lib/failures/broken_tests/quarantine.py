@@ -1,0 +1,196 @@
+"""Notebook 06-broken-tests in a bump: issues, quarantined rows, and another run of flaky jobs.
+
+No test is quarantined without an issue: if none can be filed, its row stays.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from runbook_lib import display, notebooks
+from runbook_lib.checks import Evidence, Waits
+from runbook_lib.failures import failed_jobs, quarantines
+from runbook_lib.failures.broken_tests import decide
+from runbook_lib.failures.broken_tests.decide import NamedTests
+from runbook_lib.failures.broken_tests.failures import Triage, open_jobs
+from runbook_lib.failures.broken_tests.rows import RowsChanged
+from runbook_lib.failures.failed_jobs import DiagnosedJob
+from runbook_lib.golden.bisect_offer import ImageSearches
+from runbook_lib.golden.run_choice import ChosenRun
+from runbook_lib.model import Condition, Outcome, Plan, Round
+from runbook_lib.pins.bump import Bump
+from runbook_lib.text import edits, lists, markdown_texts
+from runbook_lib.world import bump_pull
+from runbook_lib.world.conditions.commits import BranchTip
+from runbook_lib.world.conditions.issues import Rerun
+from runbook_lib.world.conditions.pulls import Described, PullKey
+from runbook_lib.world.outside import World
+
+#: Runs of a flaky test before a person must examine it.
+_MAX_ATTEMPTS = 3
+#: Failed jobs listed in a pull request's description; GitHub's limit is 65536 characters.
+_MAX_JOBS = 40
+_AGAIN = "Run bump again, or with wait=True."
+
+
+@dataclass(frozen=True)
+class RunFailures:
+    """The failures of a run, what a person decided about them, and the searches for the change in the image."""
+
+    triage: Triage
+    decisions: NamedTests
+    searches: ImageSearches
+
+    @property
+    def run(self) -> ChosenRun:
+        """The CI run."""
+        return self.triage.run
+
+
+@dataclass(frozen=True)
+class FailuresDescribed(Described):
+    """The description has the tests that the branch quarantines now, and the cause of each failure of the run."""
+
+    triage: Triage | None = None
+
+    def text(self, world: World) -> str:
+        """Return our part, from the branch as it is now."""
+        assert self.triage is not None
+        branch = self.triage.run.branch
+        commit = BranchTip(branch.bump.branch, branch.start).read(world.checkout)
+        quarantined = quarantines.quarantined_since_fork(branch, commit)
+        return bump_pull.marked(text(quarantined, self.triage), branch.bump, "broken-tests")
+
+
+def text(quarantined: Sequence[Mapping[str, object]], failures: Triage) -> str:
+    """Return our part of the pull request's description, without its markers.
+
+    ``quarantined`` is the result of ``quarantines.quarantined_since_fork``.
+    """
+    return markdown_texts.render(
+        "broken-tests", quarantined=quarantined, jobs=failures.jobs, most=_MAX_JOBS, url=failures.run.url,
+        base=failures.run.bump.base,
+    )  # fmt: skip
+
+
+def plan(facts: RunFailures, bump: Bump) -> Plan[World]:
+    """Plan the issues, the commit, and another run of flaky jobs.
+
+    Raises Refused if this changes rows on somebody else's branch.
+    """
+    triage, decisions, run = facts.triage, facts.decisions, facts.run
+    if run.source is None:
+        return _without_run(run, bump)
+    change = decisions.change
+    edited = change.edits
+    if edited and bump.apply and run.pull_request.pull:
+        bump_pull.require_mine(run.pull_request.pull, run.pull_request.head_name)
+    blocking, flaky = open_jobs(triage, edited, decisions.rerun)
+    tests = decide.open_tests(triage, decisions)
+    tip, conditions = BranchTip(bump.branch, run.branch.start), list[Condition[World]](change.issues.values())
+    if edited:
+        title = bump.quarantine_title if change.issues else bump.reenable_title
+        used = tuple(sorted(bump.allow & {"whole-row", "unseen-failure"}))
+        conditions.append(RowsChanged(tip, change, title, used))
+    idle = bool(flaky) and not blocking and not edited and _nothing_to_push(run)
+    again = _rerun(run, flaky) if idle else None
+    if again:
+        conditions.append(again)
+    conditions += _described(triage)
+    waiting = None
+    if blocking:
+        waiting = Outcome(_open_sentence(triage, blocking, bump), _next(triage, tests, blocking))
+    elif again:
+        rerun = f"waiting for CI run {run.number}: its flaky tests are being rerun"
+        waiting = Outcome(rerun, _AGAIN, Waits(rerun, for_ci=True))
+    elif idle:
+        history = " ".join([*triage.flaky_history(flaky), run.url])
+        failed = f"waiting for a person: infrastructure has failed these repeatedly: {', '.join(flaky)}"
+        waiting = Outcome(failed, history)
+    done = "Every failed test of this run is explained or decided."
+    if edited:
+        done = f"{lists.capitalized(change.summary)}."
+    return Plan(
+        Outcome(done, notebooks.RUN_CI),
+        (triage.show(), decisions.show(), decide.show_open(tests)),
+        tuple(conditions),
+        decide.questions(tests, facts.searches, bump),
+        waiting,
+        evidence=evidence(facts, again),
+        round=None if run.older else Round(blocking, bool(edited)),  # which says nothing about the newest run
+    )
+
+
+def _without_run(run: ChosenRun, bump: Bump) -> Plan[World]:
+    """Return the plan of a step that does not apply, or that has no run yet."""
+    if reason := bump.repository.inapplicable(notebooks.BROKEN_TESTS):
+        return Plan(Outcome(reason), (display.note(reason),))
+    done, waiting = run.without_run("Nothing to decide")
+    return Plan(done, (run.show(),), waiting=waiting)
+
+
+def _nothing_to_push(run: ChosenRun) -> bool:
+    """Return whether the branch has no responses to the newest run that are still to be pushed."""
+    pull = run.pull_request.pull
+    return pull is not None and run.branch.start == pull.head_sha and not run.older
+
+
+def _rerun(run: ChosenRun, flaky: tuple[str, ...]) -> Rerun | None:
+    """Return the condition that the run's failed jobs run again; None after too many attempts, or if it is not ours."""
+    state, source = run.pull_request, run.source
+    if state.pull is None or source is None or source.gitlab or run.attempt >= _MAX_ATTEMPTS:
+        return None
+    return Rerun(run.number, run.attempt, flaky) if bump_pull.is_mine(state.pull, state.head_name) else None
+
+
+def _described(triage: Triage) -> tuple[FailuresDescribed, ...]:
+    state = triage.run.pull_request
+    if state.pull is None or not bump_pull.is_mine(state.pull, state.head_name):
+        return ()
+    return (FailuresDescribed(PullKey(state.head_name, state.pull.base_ref), "", "broken-tests", triage),)
+
+
+def evidence(facts: RunFailures, again: Rerun | None = None) -> Evidence:
+    """Return what the record keeps of the run's failures; nothing without a run."""
+    triage, decisions, run = facts.triage, facts.decisions, facts.run
+    if run.source is None:
+        return Evidence()
+    warnings = [*run.branch.warnings, *triage.warnings, *decisions.warnings]
+    if again:
+        warnings += triage.flaky_history(again.jobs)
+    return Evidence(
+        inputs={"run": run.source.name, "base_commit": run.branch.base_commit, "plan_from": run.branch.start},
+        links={"GitLab pipeline" if run.source.gitlab else "CI run": run.url},
+        tables={
+            "failures": [job.row | {"test": job.test} for job in triage.jobs],
+            "evidence": failed_jobs.evidence_rows(triage.jobs),
+        },
+        diff=edits.diff(decisions.change.edits),
+        warnings=tuple(warnings),
+    )
+
+
+def _open_sentence(triage: Triage, blocking: Sequence[str], bump: Bump) -> str:
+    jobs = display.count(len(blocking), "failed job")
+    drifted = {job.failure.job for job in triage.jobs if job.failure.kind == "golden drift"}
+    if not bump.apply and drifted.issuperset(blocking):  # a preview of 05-golden-values commits no values
+        return f"{jobs} {display.be(len(blocking))} open until {notebooks.GOLDEN_VALUES} refreshes their values"
+    return f"waiting for a person: {jobs} to decide ({display.first_names(blocking)})"
+
+
+def _next(triage: Triage, tests: Mapping[str, DiagnosedJob], blocking: Sequence[str]) -> str:
+    """Return instructions for deciding the open failures."""
+    prefix = ""
+    if any(problem.retryable and problem.job in blocking for problem in triage.unread):
+        prefix = "Run 06-broken-tests again for the golden values that could not be read. "
+    if failing := decide.failing_on_base(tests):
+        # A quarantine here would hide a test that is broken on the base branch.
+        base = triage.run.bump.base
+        verb = "fails" if len(failing) == 1 else "fail"
+        prefix += f"{display.first_names(list(failing))} also {verb} on {base}: "
+        prefix += "fix or quarantine these there, or name them in broken with their issue. "
+    advice = "Read the logs; then fix the cause, accept the values by name in step 5, or declare the test broken."
+    if reasons := decide.proposals(tests):
+        parameter = shlex.quote(decide.as_parameter(reasons))  # quoted because the causes come from logs
+        advice = f"If they are broken: -r broken {parameter}. Only a person can judge a regression: read the logs."
+    return f"{prefix}{advice}"

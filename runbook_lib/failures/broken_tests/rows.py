@@ -1,0 +1,134 @@
+"""The change of recipe rows that a person decided on, and the condition that the branch has it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from runbook_lib import display
+from runbook_lib.checks import Check, Evidence
+from runbook_lib.clients.github.models import Issue
+from runbook_lib.errors import Refused
+from runbook_lib.failures.quarantines import commit_message, edit_recipes
+from runbook_lib.model import Effect
+from runbook_lib.recipes import quarantine
+from runbook_lib.recipes.targets import Target
+from runbook_lib.text import edits
+from runbook_lib.text.edits import Edit
+from runbook_lib.world.conditions.commits import BranchTip, Committed
+from runbook_lib.world.conditions.issues import IssueFiled
+from runbook_lib.world.outside import World
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """The rows of the tests in ``issues`` are marked, each with its issue, and those of ``reenabled`` tests restored.
+
+    ``texts`` are the recipes with these tests, by path.  ``mark``: the tests are quarantined, may fail, or have been
+    quarantined before without an issue.
+    """
+
+    texts: Mapping[str, str]
+    issues: Mapping[Target, IssueFiled]
+    reenabled: tuple[Target, ...] = ()
+    mark: Literal["quarantine", "soft", "track"] = "quarantine"
+    whole_rows: bool = False
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """The edits as they can be shown now: an issue that is still to be filed is ``#(new)``."""
+        return self.edits_with({target: issue.known for target, issue in self.issues.items()})
+
+    def edits_with(self, numbers: Mapping[Target, int]) -> tuple[Edit, ...]:
+        """Return the edits, with the number of each test's issue."""
+
+        def mark(path: str, text: str, target: Target, issue: int) -> Edit:
+            if self.mark == "track":
+                return quarantine.track(path, text, target, issue)
+            return quarantine.mark(
+                path, text, [target], issue, companions=tuple(numbers), soft=self.mark == "soft",
+                whole_rows=self.whole_rows,
+            )  # fmt: skip
+
+        return edit_recipes(self.texts, numbers, mark, self.reenabled, whole_rows=self.whole_rows)
+
+    @property
+    def summary(self) -> str:
+        """The change in the imperative, such as ``mark 2 tests broken, re-enable 1 test``."""
+        parts = []
+        if self.issues:
+            count = display.count(len(self.issues), "test")
+            parts.append(f"name the issue of {count}" if self.mark == "track" else f"mark {count} broken")
+        if self.reenabled:
+            parts.append(f"re-enable {display.count(len(self.reenabled), 'test')}")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class RowsChanged:
+    """The branch has the change, from one commit.
+
+    A row names the issue of its test, which may be filed in the same run: the commit is planned with the issues found
+    when it is made, and without an issue nothing is committed.  ``allowed`` are the named exceptions that it uses.
+    """
+
+    tip: BranchTip
+    change: RowChange
+    title: str
+    allowed: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The change in the imperative."""
+        return f"{self.change.summary}, in one commit on branch {self.tip.branch}"
+
+    @property
+    def leaves_machine(self) -> bool:
+        """True if an issue has to be filed first."""
+        return not all(issue.known for issue in self.change.issues.values())
+
+    def holds(self, world: World) -> Check:
+        """Compare the recipes on the branch with the change, with the issues that are open now."""
+        name, issues = "the rows of the named tests are changed", self._issues(world)
+        if untracked := self._untracked(issues):
+            return Check(name, "failed", f"No issue tracks {untracked} yet.")
+        committed = self._committed(issues)
+        check = committed.holds(world)
+        if check.status != "passed":
+            return replace(check, name=name)
+        tests = [f"{target}: #{issue.number}" for target, issue in issues.items()]
+        tests += [f"{target} runs again" for target in self.change.reenabled]
+        inputs = {**check.evidence.inputs, **self._record(issues)}
+        exceptions = dict.fromkeys(self.allowed, "; ".join(map(str, issues)) or "It was not needed.")
+        evidence = Evidence(inputs, diff=edits.diff(committed.edits), exceptions=exceptions)
+        return Check(name, "passed", f"{check.detail} {', '.join(tests)}.", evidence=evidence)
+
+    def make_true(self, world: World) -> Sequence[Effect]:
+        """Commit.  Raises Refused for a test without an issue, and if the branch or a recipe has changed."""
+        issues = self._issues(world)
+        if untracked := self._untracked(issues):
+            raise Refused(f"No open issue tracks {untracked}, so no row was changed. Run again with publish.")
+        return self._committed(issues).make_true(world)
+
+    def _issues(self, world: World) -> dict[Target, Issue]:
+        found = {target: filed.find(world) for target, filed in self.change.issues.items()}
+        return {target: issue for target, issue in found.items() if issue is not None}
+
+    def _untracked(self, issues: Mapping[Target, Issue]) -> str:
+        return ", ".join(str(target) for target in self.change.issues if target not in issues)
+
+    def _committed(self, issues: Mapping[Target, Issue]) -> Committed:
+        numbers = {target: issue.number for target, issue in issues.items()}
+        message = commit_message(self.title, numbers, self.change.reenabled)
+        kind: Literal["quarantine", "reenable"] = "quarantine" if issues else "reenable"
+        return Committed(self.tip, self.change.edits_with(numbers), message, kind=kind)
+
+    def _record(self, issues: Mapping[Target, Issue]) -> dict[str, object]:
+        """Return the decisions that the commit carries out."""
+        quarantined = []
+        for test, issue in issues.items() if self.change.mark != "track" else ():
+            quarantined.append(_named(test) | {"issue": issue.number, "url": issue.url})
+        return {"quarantined": quarantined, "reenabled": list(map(_named, self.change.reenabled))}
+
+
+def _named(test: Target) -> dict[str, object]:
+    return {"test": f"{test.model}/{test.case}@{test.platform}", "reason": test.reason}

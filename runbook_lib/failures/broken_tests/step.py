@@ -1,0 +1,82 @@
+"""Notebook 06-broken-tests: why the jobs of a CI run failed, and what a person decided about their tests."""
+
+from dataclasses import dataclass, replace
+
+from runbook_lib.checks import Evidence
+from runbook_lib.failures.broken_tests import decide, failures, own_change, quarantine
+from runbook_lib.failures.broken_tests.own_change import QuarantineFacts
+from runbook_lib.failures.broken_tests.quarantine import RunFailures
+from runbook_lib.failures.broken_tests.rows import RowChange
+from runbook_lib.git.commits import follow, tree_with
+from runbook_lib.golden import bisect_offer, run_choice
+from runbook_lib.model import Plan
+from runbook_lib.pins.bump import Bump
+from runbook_lib.world import bump_branch, pull_request
+from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.outside import World
+
+
+@dataclass(frozen=True)
+class BrokenTestFacts:
+    """The failures of the run, and the tests quarantined on the base branch."""
+
+    found: RunFailures
+    quarantined: QuarantineFacts
+
+
+@dataclass(frozen=True)
+class BrokenTests:
+    """The step; ``run_id`` and ``source`` name the run, the others are a person's decisions."""
+
+    run_id: str = ""
+    source: str = "github"
+    broken: str = ""
+    reenable: str = ""
+    rerun: str = ""
+    soft: bool = False
+
+    def look(self, world: World, bump: Bump) -> BrokenTestFacts:
+        """Read the run, its logs and golden values, the recipes, and the issues of the tests.
+
+        Raises Refused for a decision that cannot be carried out, before anything is filed.
+        """
+        branch = bump_branch.look(world, bump)
+        state = pull_request.read_state(branch, world.github, records=world.records)
+        triaged = failures.triage(run_choice.choose_run(state, run_id=self.run_id, source=self.source))
+        decided = decide.decide(triaged, broken=self.broken, reenable=self.reenable, rerun=self.rerun, soft=self.soft)
+        searches = bisect_offer.look_searches(branch, world.records)
+        quarantined = own_change.look(world, bump, broken=self.broken, reenable=self.reenable)
+        if bump.apply:
+            _require_committable(branch, decided.change)
+            if own := quarantined.change:
+                _require_committable(own.branch, own.rows)
+        return BrokenTestFacts(RunFailures(triaged, decided, searches), quarantined)
+
+    def plan(self, facts: BrokenTestFacts, bump: Bump) -> Plan[World]:
+        """Plan the responses to the run; without a tag, the change of quarantined rows."""
+        own = own_change.plan(facts.quarantined, bump)
+        if bump.tag is None:
+            kept, shown = quarantine.evidence(facts.found), (facts.found.triage.show(), *own.shown)
+            return replace(own, shown=shown, evidence=_joined(replace(kept, diff=own.evidence.diff), own.evidence))
+        planned = quarantine.plan(facts.found, bump)
+        return replace(
+            planned,
+            shown=(*planned.shown, *own.shown),
+            questions=(*planned.questions, *own.questions),
+            evidence=_joined(planned.evidence, own.evidence),
+        )
+
+
+def _joined(evidence: Evidence, of_survey: Evidence) -> Evidence:
+    """Return the evidence with the tables and warnings of the survey."""
+    tables, warnings = {**evidence.tables, **of_survey.tables}, (*evidence.warnings, *of_survey.warnings)
+    return replace(evidence, tables=tables, warnings=warnings)
+
+
+def _require_committable(branch: BumpBranch, change: RowChange) -> None:
+    """Raise RunbookError for anything that would prevent the commit, before an issue is filed for it."""
+    if planned := change.edits:
+        branch.checkout.identity()
+        tree = tree_with(branch.checkout, branch.start, planned)
+        name = branch.bump.branch
+        follow(branch.checkout, name, tree, branch.checkout.branch_tip(name), "-n")

@@ -1,0 +1,166 @@
+"""Facts for the report of a failure: numbers, phase, memory, parallelism, the rank that stopped first.  Pure."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from runbook_lib.failures.log_summary import LogSummary, MetricComparison
+from runbook_lib.images.drivers import DRIVER, DriverRequirement, cuda_of_month
+
+#: A relative difference of a loss that is too large for drift: ten times the tolerance of CI's comparison.
+FAR = 0.5
+#: A loss that ends this many times above its first value has diverged.
+_DIVERGED = 1.1
+_CHECKPOINT = {"save_checkpoint", "load_checkpoint", "save_checkpoint_and_time"}
+_INITIALIZATION = {"setup_model_and_optimizer", "get_model", "initialize_megatron", "get_megatron_optimizer"}
+
+
+def wrong_numbers(comparisons: Sequence[MetricComparison], logs: Sequence[LogSummary]) -> str:
+    """Return why numbers are wrong and not just different, as the beginning of a sentence; empty if they are not."""
+    for comparison in comparisons:
+        if comparison.metric.startswith(("iteration-time", "mem-", "throughput")):
+            continue
+        for new, old in zip(comparison.actual, comparison.golden, strict=False):
+            if math.isfinite(old) and not math.isfinite(new):
+                return f"{comparison.metric} is not finite"
+            if "loss" in comparison.metric and math.isfinite(old) and abs(new - old) > FAR * abs(old):
+                return f"{comparison.metric} is more than {FAR:.0%} off"
+    if any(log.not_finite for log in logs):
+        return "The loss is not finite"
+    if any(log.losses and log.losses[1] > _DIVERGED * log.losses[0] > 0 for log in logs):
+        return "The loss diverges"
+    return ""
+
+
+def worst_difference(comparisons: Sequence[MetricComparison]) -> dict[str, str]:
+    """Return the expected and the actual value at the largest difference."""
+    largest = -1.0
+    details = {}
+    for comparison in comparisons:
+        for number, (new, old) in enumerate(zip(comparison.actual, comparison.golden, strict=False), 1):
+            difference = _relative_difference(new, old)
+            if difference > largest:
+                largest = difference
+                details = {
+                    "metric": comparison.metric, "expected": f"{old:g}", "found": f"{new:g}",
+                    "value number": str(number),
+                }  # fmt: skip
+    return details
+
+
+def _relative_difference(new: float, old: float) -> float:
+    if new == old:
+        return 0.0
+    if math.isnan(new) and math.isnan(old):
+        return -1.0
+    if old and math.isfinite(new - old):
+        return abs(new - old) / abs(old)
+    return math.inf
+
+
+def losses(logs: Sequence[LogSummary]) -> dict[str, str]:
+    """Return the first and the last loss of the first log that has any."""
+    for log in logs:
+        if log.losses:
+            return {"lm loss": f"{log.losses[0]:g} at first, {log.losses[1]:g} at last"}
+    return {}
+
+
+def phase_of(frames: Sequence[tuple[str, str]]) -> str:
+    """Return the phase of a rank, from the functions and files in its traceback; empty if unknown.
+
+    ``checkpoint`` means saving and loading, although recomputation of activations uses the same word.
+    """
+    files, functions = " ".join(file for file, _ in frames), {function for _, function in frames}
+    if "dist_checkpointing" in files or functions & _CHECKPOINT:
+        return "checkpoint"
+    if functions & _INITIALIZATION:
+        return "initialization"
+    if "/optimizer/" in files or "/optim/" in files:
+        return "optimizer"
+    if any("backward" in function and "forward" not in function for function in functions):
+        return "backward"
+    if any(function.startswith("forward") and "backward" not in function for function in functions):
+        return "forward"
+    return "initialization" if "__init__" in functions else ""
+
+
+def peak_of(message: str) -> str:
+    """Return a process's memory in use when it ran out, from PyTorch's message."""
+    match = re.search(r"(\d[\d.]{0,12} [KMGT]iB) memory in use", message)
+    if match is None:
+        match = re.search(r"allocated memory (\d[\d.]{0,12} [KMGT]iB) is allocated", message)
+    return match[1] if match else ""
+
+
+def parallelism(logs: Sequence[LogSummary]) -> str:
+    """Return ``TP 2, PP 4, …`` from the arguments printed by rank 0."""
+    sizes: dict[str, str] = {}
+    for log in reversed(logs):
+        sizes.update(log.parallelism)
+    return ", ".join(f"{name} {sizes[name]}" for name in ("TP", "PP", "EP", "CP") if name in sizes)
+
+
+def driver_verdict(text: str) -> str:
+    """Return the verdict on the driver for the image in these lines; empty if they name no image.
+
+    The image is identified by its CUDA release or NGC month; PyTorch reports the release that a driver supports.
+    """
+    shown = re.sub(
+        r"Driver Version: [^\n]{0,200}", "", text
+    )  # nvidia-smi prints the CUDA release that the driver supports
+    named = re.search(r"cuda ?>= ?(\d{1,2}\.\d)|\bCUDA(?:_VERSION| [Vv]ersion|)[ :=]{1,3}(\d{1,2}\.\d)", shown)
+    month = re.search(r"(?:NVIDIA Release |nvcr\.io/nvidia/\w{1,40}:)(\d\d\.\d\d)\b", text)
+    supported = re.search(r"driver on your system is too old \(found version (\d{1,2})0(\d)0\)", text)
+    cuda = ""
+    if month:
+        cuda = cuda_of_month(month[1])
+    if named and not cuda:
+        cuda = named[1] or named[2]
+    if not cuda:
+        return f"The node's driver supports CUDA {supported[1]}.{supported[2]} at most." if supported else ""
+    driver = re.search(rf"(?:[Dd]river(?: [Vv]ersion|_VERSION|)[ :=]{{1,3}}|but version )({DRIVER})", text)
+    needed = DriverRequirement(cuda)
+    return (needed.judge(driver[1]) if driver else needed.summary).reason
+
+
+def stopped_rank(logs: Sequence[LogSummary]) -> int | None:
+    """Return the first rank to stop in a hang, from the watchdogs' sequence numbers or the ranks' progress.
+
+    That rank is behind, or silent while the others report.  None if all are alike.
+    """
+    enqueued: dict[int, int] = {}
+    reporters: dict[int, int] = {}
+    trained: dict[int, int] = {}
+    world_size = 0
+    ranks: set[int] = set()
+    for log in logs:
+        enqueued.update(log.enqueued)
+        reporters.update(log.reporters)
+        world_size = max(world_size, log.world_size)
+        if log.rank is not None:
+            ranks.add(log.rank)
+            if log.iteration is not None:
+                trained[log.rank] = log.iteration
+    behind = _slowest(enqueued)
+    if behind is None:
+        behind = _slowest(reporters)
+    if behind is None:
+        behind = _silent(ranks, set(enqueued) | set(reporters), world_size)
+    return _slowest(trained) if behind is None else behind
+
+
+def _silent(ranks: set[int], reporting: set[int], world_size: int) -> int | None:
+    """Return the first of a few ranks that report no time-out while all others do."""
+    if len(reporting) < 2:
+        return None
+    expected = ranks | reporting | set(range(max(max(reporting) + 1, world_size)))
+    silent = sorted(expected - reporting)
+    return silent[0] if silent and len(silent) < len(reporting) else None
+
+
+def _slowest(steps_by_rank: Mapping[int, int]) -> int | None:
+    """Return the lowest rank with the fewest steps; None if all have the same number."""
+    if len(set(steps_by_rank.values())) < 2:
+        return None
+    return min(steps_by_rank, key=lambda rank: (steps_by_rank[rank], rank))

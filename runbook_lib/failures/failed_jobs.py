@@ -1,0 +1,206 @@
+"""The failed jobs of a CI run, each with its cause, and the result of the same job on the base branch."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from runbook_lib import display
+from runbook_lib.clients.github.ci_status import platform_of
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import Issue, WorkflowJob
+from runbook_lib.clients.gitlab.client import GitLab
+from runbook_lib.display import View
+from runbook_lib.failures import history, read_logs
+from runbook_lib.failures.base_branch import BaseResult, Comparison, other_cause
+from runbook_lib.failures.failure import FailedJob, Failure
+from runbook_lib.failures.read_logs import JobLogs
+from runbook_lib.golden import ci_runs, match_artifacts
+from runbook_lib.golden.ci_runs import RequestedRun, failed
+from runbook_lib.golden.collect import GoldenSource
+from runbook_lib.golden.match_artifacts import FunctionalTestJob
+from runbook_lib.transport.ranges import Address
+
+#: Maximum number of characters of a cause in a table; the evidence below is complete.
+_MAX_CAUSE = 160
+UNKNOWN = BaseResult("unknown", "unknown: it was not compared with the base branch; a run there would decide")
+
+
+@dataclass(frozen=True)
+class DiagnosedJob:
+    """A failed job.  ``test`` is ``<model>/<test case>``, empty for other kinds of jobs.
+
+    ``platform`` is empty if unknown.  ``tracked`` is the issue of a test that also fails on the base branch,
+    ``flaky_before`` lists earlier runs in which the job failed because of infrastructure.
+    """
+
+    failure: Failure
+    test: str = ""
+    on_base: BaseResult = UNKNOWN
+    platform: str = ""
+    tracked: Issue | None = None
+    flaky_before: str = ""
+
+    @property
+    def comparison(self) -> str:
+        """The comparison with the base branch, and the issue that tracks a failure there."""
+        issue = f"; tracked by #{self.tracked.number} {self.tracked.url}" if self.tracked else ""
+        return f"{self.on_base.sentence}{issue}"
+
+    @property
+    def row(self) -> dict[str, object]:
+        """Return a row for a table."""
+        cause = self.failure.cause
+        if len(cause) > _MAX_CAUSE:
+            cause = f"{cause[:_MAX_CAUSE]} …"
+        return {
+            "job": self.failure.job, "class": self.failure.kind, "cause": cause, "platform": self.platform,
+            "on the base branch": self.comparison, "history": self.failure.details.get("history", ""),
+            "flaky before": self.flaky_before, "next": self.failure.next, "url": self.failure.url,
+        }  # fmt: skip
+
+
+def diagnose_run(
+    github: GitHub, requested: RequestedRun, base: str = "main", say: Callable[[str], object] = print,
+    change: str = "this run",
+) -> tuple[DiagnosedJob, ...]:  # fmt: skip
+    """Return the cause of each failed job of a run, sorted by name, compared with the branch ``base``.
+
+    Reads only as much of the logs as needed.  ``change`` describes the run's difference from that branch.
+    """
+    run_id = requested.run.id
+    jobs, chosen = _chosen(github, requested)
+    failures = _diagnose(github, run_id, jobs, chosen, say)
+    comparison = Comparison(github, requested.run, base, change, partial(_diagnose, github))
+    on_base = comparison.results(chosen, failures)
+    diagnosed = []
+    for job, failure, result in zip(chosen, failures, on_base, strict=True):
+        tests = [f"{test.model}/{test.test_case}" for test in ci_runs.functional_tests([job])]
+        diagnosed.append(DiagnosedJob(failure, "".join(tests), result, platform_of(job)))
+    return tuple(diagnosed)
+
+
+def causes(github: GitHub, requested: RequestedRun) -> tuple[Failure, ...]:
+    """Return the cause of each failed job of a run, sorted by name, without comparing with the base branch."""
+    jobs, chosen = _chosen(github, requested)
+    return _diagnose(github, requested.run.id, jobs, chosen)
+
+
+def _chosen(github: GitHub, requested: RequestedRun) -> tuple[Sequence[WorkflowJob], list[WorkflowJob]]:
+    """Return all jobs of a run, and the failed ones or the one that was requested."""
+    jobs = github.jobs(requested.run.id)
+    chosen = sorted(failed(jobs), key=lambda job: (job.name, job.id))
+    if requested.job is not None:
+        chosen = [job for job in jobs if job.id == requested.job] or [github.job(requested.job)]  # an earlier attempt
+    return jobs, chosen
+
+
+def _diagnose(
+    github: GitHub, run_id: int, jobs: Sequence[WorkflowJob], chosen: Iterable[WorkflowJob],
+    say: Callable[[str], object] = str,
+) -> tuple[Failure, ...]:  # fmt: skip
+    artifacts = _artifacts(github, run_id, jobs)
+    logs = []
+    for job in chosen:
+        failed_job = FailedJob(job.name, job.url, job.conclusion, job.failed_steps)
+        artifact = artifacts.get(job.id, (None, 0, False))
+        logs.append(JobLogs(failed_job, *artifact, Address(*github.log(job.id))))
+    return read_logs.diagnose_all(logs, progress=_progress(say))
+
+
+def diagnose_pipeline(
+    source: GoldenSource, base: str, base_commit: str, say: Callable[[str], object] = print, change: str = "this image"
+) -> tuple[DiagnosedJob, ...]:
+    """Return the cause of each failed functional job of a pipeline, compared with the pipeline of ``base_commit``."""
+    gitlab = GitLab()
+    jobs = [job for job in source.jobs if job.state not in ("passed", "skipped")]
+    jobs.sort(key=lambda job: (job.name, job.id))
+    uploads = {match.jobs[0].id: match.upload for match in source.matches}
+    logs = []
+    for job in jobs:
+        upload, trace = uploads.get(job.id), Address(*gitlab.trace(job.id))
+        if upload:
+            logs.append(JobLogs(FailedJob(job.name), source.address(upload), upload.size, upload.expired, trace))
+        else:
+            logs.append(JobLogs(FailedJob(job.name), log=trace))
+    failures = read_logs.diagnose_all(logs, progress=_progress(say))
+    place = f"{base} at {base_commit[:10]}"
+    finished = [pipeline for pipeline in gitlab.pipelines(base_commit) if pipeline.status in ("success", "failed")]
+    there: dict[tuple[str, str, str], FunctionalTestJob] = {}
+    if finished:
+        on_base = ci_runs.of_gitlab(gitlab, finished[0].id, image_type=source.environment, head=base_commit)
+        there = {(job.model, job.test_case, job.platform): job for job in on_base.jobs}
+        place = f"{base} ({on_base.name} of {base_commit[:10]})"
+    diagnosed = []
+    for job, failure in zip(jobs, failures, strict=True):
+        test = there.get((job.model, job.test_case, job.platform))
+        result = _result_of_pipeline(gitlab, failure, test, place, change)
+        diagnosed.append(DiagnosedJob(failure, f"{job.model}/{job.test_case}", result, job.platform))
+    return tuple(diagnosed)
+
+
+def _result_of_pipeline(
+    gitlab: GitLab, failure: Failure, test: FunctionalTestJob | None, place: str, change: str
+) -> BaseResult:
+    if test is None or test.state not in ("passed", "failed", "timed out"):
+        return BaseResult("unknown", f"unknown: no job of this test has finished on {place}; one would decide")
+    if test.state == "passed":
+        if failure.kind == "flaky infrastructure":
+            return BaseResult("unknown", f"unknown: it passes on {place}; a rerun here would decide")
+        return BaseResult("new", f"new with {change}: it passes on {place}")
+    log = JobLogs(FailedJob(test.name), log=Address(*gitlab.trace(test.id)))
+    (cause,) = read_logs.diagnose_all([log])
+    if doubt := other_cause(failure, cause):
+        return BaseResult("unknown", f"unknown: it fails on {place}, {doubt}")
+    return BaseResult("failing", f"already failing on {place}, since an unknown time")
+
+
+def _progress(say: Callable[[str], object]) -> Callable[[int, int, str], object]:
+    return lambda done, total, _: say(f"{done} of {total} failed jobs read") if done == total else None
+
+
+def _artifacts(github: GitHub, run_id: int, jobs: Sequence[WorkflowJob]) -> dict[int, tuple[Address | None, int, bool]]:
+    """Return the artifact of each functional job for which it is unambiguous."""
+    artifacts: dict[int, tuple[Address | None, int, bool]] = {}
+    tests = ci_runs.functional_tests(jobs)
+    for match in match_artifacts.match_uploads(tests, github.artifacts(run_id), run_id):
+        if len(match.jobs) == 1:
+            address = Address(*github.download(match.upload.id))
+            artifacts[match.jobs[0].id] = (address, match.upload.size, match.upload.expired)
+    return artifacts
+
+
+def add_history(jobs: Sequence[DiagnosedJob], records: Path | None) -> tuple[DiagnosedJob, ...]:
+    """Add earlier failures with the same cause, and flaky ones of the job; ``records`` is a bump's folder."""
+    if records is None or not jobs:
+        return tuple(jobs)
+    earlier = history.read(records.parent.parent)
+    listed = []
+    for job in jobs:
+        flaky = earlier.flaky_runs(job.failure, job.platform)
+        listed.append(replace(job, failure=earlier.add_to(job.failure), flaky_before=flaky))
+    return tuple(listed)
+
+
+def evidence_rows(jobs: Iterable[DiagnosedJob]) -> list[dict[str, object]]:
+    """Return the log lines that show the causes, with their jobs."""
+    rows: list[dict[str, object]] = []
+    for job in jobs:
+        for line in job.failure.evidence:
+            rows.append({"job": job.failure.job, "platform": job.platform, "text": line})
+    return rows
+
+
+def show(jobs: Sequence[DiagnosedJob]) -> View:
+    """Show each failed job with its cause, then the verbatim evidence."""
+    view = display.table((job.row for job in jobs), empty="No job failed.")
+    for failure in (job.failure for job in jobs):
+        if failure.evidence:
+            title = f"{failure.job}: {failure.kind}"
+            if failure.where:
+                title += f" ({failure.where.log}, line {failure.where.line})"
+            view += display.code("\n".join(failure.evidence), title=title)
+        details = [f"{name}: {detail}" for name, detail in failure.details.items() if name not in ("error", "history")]
+        if details:
+            view += display.note("; ".join(details))
+    return view

@@ -1,0 +1,62 @@
+"""A failed job, and the cause of its failure for display and records.  Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from runbook_lib.failures.patterns import FailureKind
+
+
+@dataclass(frozen=True)
+class FailedJob:
+    """A job as listed by the forge; ``conclusion`` in the forge's words, ``failed_steps`` if it reports any."""
+
+    name: str
+    url: str = ""
+    conclusion: str = "failure"
+    failed_steps: tuple[str, ...] = ()
+
+    @property
+    def timed_out(self) -> bool:
+        return self.conclusion in ("timed_out", "timed out")
+
+
+@dataclass(frozen=True)
+class LogPosition:
+    """The position of evidence: the log's name, the rank if known, and the line number from 1."""
+
+    log: str
+    rank: int | None
+    line: int
+
+
+@dataclass(frozen=True)
+class Clue:
+    """A line that a rule matches; ``rule`` is empty for an error that no rule explains."""
+
+    file: str
+    line: int
+    text: str
+    rule: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The cause of a job's failure.  ``evidence`` is verbatim except for colours, control characters and secrets.
+
+    ``cause_cut``: the cause ends in the middle of a sentence.
+    """
+
+    job: str
+    url: str
+    kind: FailureKind
+    cause: str
+    evidence: tuple[str, ...] = ()
+    where: LogPosition | None = None
+    retry: bool = False
+    next: str = ""
+    details: Mapping[str, str] = field(default_factory=dict)
+    rank: int | None = None
+    confidence: float = 0.9
+    clues: tuple[Clue, ...] = ()
+    consequences: tuple[Clue, ...] = ()
+    cause_cut: bool = False

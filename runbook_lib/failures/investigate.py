@@ -1,0 +1,160 @@
+"""Notebook investigate-ci: the causes of a CI run's failed jobs, and the changed files that may be related."""
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+
+from runbook_lib import display
+from runbook_lib.checks import Check, Evidence
+from runbook_lib.clients.github import ci_status
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import Pull, WorkflowRun
+from runbook_lib.errors import CannotTell, RunbookError
+from runbook_lib.failures import failed_jobs
+from runbook_lib.git.checkout import Checkout, slug_of
+from runbook_lib.golden import ci_runs
+from runbook_lib.model import Outcome, Plan
+from runbook_lib.pins.bump import Bump
+from runbook_lib.recipes.ci_selection import WORKFLOW_FILE, select_tests
+from runbook_lib.text.codeowners import PLACES, owners
+from runbook_lib.world.outside import World
+from runbook_lib.world.repository import choose
+
+_NAME_ONE = "Name a run: -r place '#12', a branch, or the URL of a run, job or pull request."
+
+
+@dataclass(frozen=True)
+class Investigation:
+    """The failed jobs of a run, or the ``problem`` that prevented finding one.
+
+    ``pull`` is the pull request that the run tests, ``selection`` describes the tests that its labels selected, and
+    ``changed_files`` are table rows of its files.
+    """
+
+    place: ci_runs.RequestedRun | None
+    failures: tuple[failed_jobs.DiagnosedJob, ...] = ()
+    changed_files: tuple[dict[str, object], ...] = ()
+    pull: Pull | None = None
+    selection: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class InvestigateCi:
+    """The step: it investigates the run that ``place`` names, as ``ci_runs.find_run`` parses it.
+
+    Without a place it is the current branch's run.  A branch with an open pull request, such as
+    ``bump/main/dev-26.04-py3``, stands for that pull request.
+    """
+
+    place: str = ""
+
+    def look(self, world: World, bump: Bump) -> Investigation:
+        """Read the run, its logs, its pull request, and earlier failures of the repository from the records."""
+        checkout, github, place = world.checkout, world.github, self.place.strip()
+        branch = place or checkout.current_branch()
+        if branch is None:
+            return Investigation(None, problem="No branch is checked out.")
+        if github is None:
+            return Investigation(None, problem="GitHub cannot be queried without a token.")
+        try:
+            name = _pull_of(checkout, github, branch) or branch
+            requested = ci_runs.find_run(github, name, choose(checkout).ci.workflow)
+        except RunbookError as error:
+            if place:
+                raise
+            return Investigation(None, problem=str(error))
+        number = re.fullmatch(r"pull-request/([0-9]{1,18})", requested.run.head_branch)
+        if number is None:
+            failures = failed_jobs.diagnose_run(github, requested, bump.base, print)
+            return Investigation(requested, failed_jobs.add_history(failures, world.records))
+        pull = github.pull(int(number[1]))
+        failures = failed_jobs.diagnose_run(github, requested, pull.base_ref, print, f"#{pull.number}")
+        failures = failed_jobs.add_history(failures, world.records)
+        files = _file_rows(checkout, github.files(pull.number), failures)
+        return Investigation(requested, failures, files, pull, _selection(checkout, github, pull, requested.run))
+
+    def plan(self, facts: Investigation, bump: Bump) -> Plan[World]:
+        """Return what was found: there is nothing to change."""
+        if facts.place is None:
+            done = Outcome(facts.problem, _NAME_ONE)
+            return Plan(done, (display.note(f"{done.sentence} {done.next}"),))
+        run, pull, failures = facts.place.run, facts.pull, facts.failures
+        kinds = {failure.failure.kind for failure in failures}
+        unknown = [failure.failure.job for failure in failures if failure.failure.kind == "unknown"]
+        check = Check("every failed job has a cause", "passed", f"{display.count(len(failures), 'failed job')}.")
+        if unknown:
+            check = Check(check.name, "skipped", f"The logs of {', '.join(unknown)} do not show one.")
+        inputs = {"run_id": run.id, "run_attempt": run.attempt, "head_commit": run.head_sha}
+        links = {"CI run": run.url}
+        if pull:
+            inputs |= {"pull_request": pull.number, "selected_tests": facts.selection}
+            links["pull request"] = pull.url
+        tables = {"failures": [failure.row for failure in failures], "files": facts.changed_files}
+        kinds_found = ", ".join(sorted(kinds)) or "no job failed"
+        return Plan(
+            Outcome(f"CI run {run.id} ({run.conclusion or run.status}): {kinds_found}."),
+            (_show(facts, run),),
+            checks=(check,),
+            evidence=Evidence(inputs, links, tables),
+        )
+
+
+def _show(facts: Investigation, run: WorkflowRun) -> display.View:
+    """Show the run and its pull request, its failed jobs with their evidence, and the changed files."""
+    pull = facts.pull
+    rows = {
+        "run": run.url, "branch": run.head_branch, "commit": run.head_sha, "ended": run.conclusion or "not yet",
+    }  # fmt: skip
+    if pull:
+        labels = ", ".join(sorted(pull.labels)) or "none"
+        rows |= {"pull_request": f"#{pull.number} {pull.title}", "author": pull.author, "base": pull.base_ref}
+        rows |= {"labels": labels, "ci_runs": facts.selection}
+    shown = display.facts(**rows) + failed_jobs.show(facts.failures)
+    if facts.changed_files:
+        shown += display.note("Files in the pull request; those named in the logs come first:")
+        shown += display.table(facts.changed_files)
+    return shown
+
+
+def _pull_of(checkout: Checkout, github: GitHub, branch: str) -> str:
+    """Return the open pull request from a branch of the repository or a remote, as ``#12``; empty if there is none."""
+    if branch.startswith(("#", "https://", "http://")) or branch.isdigit():
+        return ""
+    owners = {github.repository.partition("/")[0]: None}
+    for remote in checkout.remotes():
+        with suppress(RunbookError):  # a URL without an owner
+            owners[slug_of(checkout.remote_url(remote, push=True) or "").partition("/")[0]] = None
+    for owner in owners:
+        if pulls := github.pulls(head=f"{owner}:{branch}"):
+            return f"#{pulls[0].number}"
+    return ""
+
+
+def _selection(checkout: Checkout, github: GitHub, pull: Pull, run: WorkflowRun) -> str:
+    """Return a sentence about the tests that the pull request's labels selected when the run was created."""
+    commit = next((commit for commit in (run.head_sha, pull.head_sha) if checkout.has(commit)), "HEAD")
+    try:
+        workflow = checkout.read([WORKFLOW_FILE], commit)[WORKFLOW_FILE]
+        if not workflow:
+            return f"unknown: {WORKFLOW_FILE} does not exist"
+        labels = ci_status.labels_at(pull.labels, github.labellings(pull.number), run.created)
+        return select_tests(labels, workflow=workflow).sentence
+    except CannotTell as error:
+        return f"unknown: {error}"
+
+
+def _file_rows(
+    checkout: Checkout, files: tuple[str, ...], failures: tuple[failed_jobs.DiagnosedJob, ...]
+) -> tuple[dict[str, object], ...]:  # fmt: skip
+    texts = checkout.read(PLACES, "HEAD")
+    code_owners = owners(next((text for text in texts.values() if text), ""), files)
+    rows: list[dict[str, object]] = []
+    for path in files:
+        jobs: dict[str, None] = {}
+        for failure in failures:
+            is_of_test = bool(failure.test) and f"/{failure.test}/" in path
+            if is_of_test or any(path in line for line in failure.failure.evidence):
+                jobs[failure.failure.job] = None
+        rows.append({"file": path, "owners": " ".join(code_owners[path]), "named by": "; ".join(jobs)})
+    return tuple(sorted(rows, key=lambda row: (not row["named by"], str(row["file"]))))

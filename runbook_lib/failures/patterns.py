@@ -1,0 +1,289 @@
+"""The rules for log lines, read once from ``rules.toml``, and the one-pass search for their literals."""
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from importlib import import_module, resources
+from typing import Any, Literal
+
+import ahocorasick_rs
+
+FailureKind = Literal[
+    "golden drift", "resume mismatch", "regression", "shape", "out of memory", "driver mismatch", "CUDA error",
+    "flaky infrastructure", "communication", "hang", "crash", "container start", "missing program", "container build",
+    "compile error", "dependency", "import error", "missing data", "missing resource", "access denied", "rate limit",
+    "disk full", "configuration", "git", "policy", "lint", "unit tests", "cancelled", "program error", "unknown",
+]  # fmt: skip
+
+#: Classes that say nothing about the change: the job runs again before anybody decides on its test.
+RERUN: tuple[FailureKind, ...] = ("flaky infrastructure", "rate limit")
+
+#: The tier of a match by the strength of its rule.  A traceback that ends its process is between the first two.
+_TIERS = {"cause": 4.0, "symptom": 2.0, "generic": 1.0, "consequence": 0.0}
+TRACEBACK = 3.0
+GENERIC = _TIERS["generic"]
+SYMPTOM = _TIERS["symptom"]
+_BY_WORDS = 0.1  # an error with telling words explains this much more than others
+_WORDS_SOURCE = "https://docs.python.org/3/"
+#: The measured share of correct classes among failures diagnosed for the first time, by kind of evidence.
+_CONFIDENCE = {"cause": 0.9, "symptom": 0.75, "generic": 0.6, "consequence": 0.2}
+#: Below this confidence the class is "unknown".
+CONFIDENT = 0.5
+_MAX_LITERALS = 64  # maximum number of texts that a part of a pattern may expand to
+_parser = import_module("re._parser")  # the parser of regular expressions has no public name
+_SHORTEST = 4  # minimum length of a literal taken from a pattern
+
+
+@dataclass(frozen=True)
+class LogPattern:
+    """A rule: a regular expression for lines; ``finding`` ends the sentence "The log shows …"."""
+
+    id: str
+    kind: FailureKind
+    finding: str
+    pattern: str
+    source: str
+    tier: float
+    confidence: float
+    advice: str = ""
+    limit: bool = False
+    context_pattern: str = ""
+    consequence_of: tuple[str, ...] = ()
+    by_words: bool = False  # not a rule but words in an error, ignoring case
+
+    # Compiled on first use, so that a notebook that reads no log need not wait for all rules.
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        """The regular expression for matching lines."""
+        return re.compile(self.pattern, re.IGNORECASE if self.by_words else re.NOFLAG)
+
+    @cached_property
+    def context(self) -> re.Pattern[str] | None:
+        """The regular expression that one of the preceding lines must match."""
+        return re.compile(self.context_pattern) if self.context_pattern else None
+
+    @cached_property
+    def literals(self) -> tuple[bytes, ...]:
+        """Strings at least one of which is in every line that the rule matches."""
+        return literals_of(self.pattern)
+
+    def matches(self, line: str, before: Iterable[str]) -> re.Match[str] | None:
+        """Return the match in a line, if the preceding lines have the context that the rule requires."""
+        match = self.regex.search(line)
+        if match and self.context and not any(map(self.context.search, before)):
+            return None
+        return match
+
+    @property
+    def explains(self) -> bool:
+        """Return True if a match is more than a consequence."""
+        return self.confidence >= CONFIDENT
+
+
+def read_table(name: str) -> dict[str, Any]:
+    """Return a table of rules shipped with this package."""
+    return tomllib.loads(resources.files("runbook_lib.failures").joinpath(name).read_text("utf-8"))
+
+
+def _read_pattern(rule: Mapping[str, Any]) -> LogPattern:
+    strength = rule.get("strength", "cause")
+    return LogPattern(
+        rule["id"], rule["class"], rule["finding"], rule["pattern"], rule["source"],
+        float(rule.get("tier", _TIERS[strength])), rule.get("conf", _CONFIDENCE[strength]),
+        rule.get("advice", ""), rule.get("limit", False), rule.get("context", ""),
+        tuple(rule.get("consequence_of", ())),
+    )  # fmt: skip
+
+
+def _read_words(entry: Mapping[str, Any]) -> LogPattern:
+    kind = entry["class"]
+    return LogPattern(
+        f"words of {kind}", kind, "an error", entry["pattern"], _WORDS_SOURCE, GENERIC, _CONFIDENCE["generic"],
+        by_words=True,
+    )  # fmt: skip
+
+
+def literals_of(pattern: str) -> tuple[bytes, ...]:
+    """Return strings at least one of which is in every text that the pattern matches.  Raises ValueError if none."""
+    literals = _required(_parser.parse(pattern))
+    if not literals:
+        raise ValueError(f"{pattern!r} has an alternative without {_SHORTEST} consecutive literal characters.")
+    return tuple(sorted(literal.encode() for literal in literals))
+
+
+def _required(sequence: Iterable[tuple[Any, Any]]) -> set[str]:
+    """Return the best set of literals for a parsed sequence: the set whose shortest literal is longest."""
+    sets: list[set[str]] = []
+    runs = {""}
+    for item in sequence:
+        texts = _all_texts([item])
+        if texts and len(runs) * len(texts) <= _MAX_LITERALS:
+            runs = {run + text for run in runs for text in texts}
+            continue
+        sets += [runs, _required_by(*item)]
+        runs = {""}
+    best = max([*sets, runs], key=_shortest)
+    return best if _shortest(best) >= _SHORTEST else set()
+
+
+def _required_by(code: object, value: Any) -> set[str]:
+    match str(code):
+        case "SUBPATTERN":
+            return _required(value[-1])
+        case "BRANCH":
+            return _union(map(_required, value[1]))
+        case "MAX_REPEAT" if value[0]:
+            return _required(value[2])
+    return set()
+
+
+def _all_texts(sequence: Iterable[tuple[Any, Any]]) -> set[str]:
+    """Return all texts that a parsed sequence matches; empty if there are too many."""
+    texts = {""}
+    for code, value in sequence:
+        more: set[str] = set()
+        match str(code):
+            case "LITERAL":
+                more = {chr(value)}
+            case "IN":
+                more = _characters(value)
+            case "SUBPATTERN":
+                more = _all_texts(value[-1])
+            case "BRANCH":
+                more = _union(map(_all_texts, value[1]))
+            case "MAX_REPEAT" if value[:2] == (0, 1):
+                more = _all_texts(value[2])
+                more = more and more | {""}
+        texts = {text + end for text in texts for end in more}
+        if len(texts) > _MAX_LITERALS:
+            return set()
+    return texts
+
+
+def _characters(members: Iterable[tuple[Any, Any]]) -> set[str]:
+    """Return the characters of a class; empty if there are too many."""
+    characters: set[str] = set()
+    for kind, value in members:
+        first, last = value if str(kind) == "RANGE" else (value, value)
+        if str(kind) not in ("LITERAL", "RANGE") or last - first > _MAX_LITERALS:
+            return set()
+        characters |= set(map(chr, range(first, last + 1)))
+    return characters
+
+
+def _union(alternatives: Iterable[set[str]]) -> set[str]:
+    """Return the texts of all alternatives; empty if one alternative has none."""
+    union: set[str] = set()
+    for texts in alternatives:
+        if not texts:
+            return set()
+        union |= texts
+    return union
+
+
+def _shortest(literals: set[str]) -> int:
+    return min(map(len, literals), default=0)
+
+
+_TABLE = read_table("rules.toml")
+CLASSES: Mapping[str, str] = {entry["name"]: entry["description"] for entry in _TABLE["class"]}
+ADVICE: Mapping[str, str] = {entry["name"]: entry["advice"] for entry in _TABLE["class"]}
+#: All rules; the first that matches a line explains most.
+LINES = tuple(sorted(map(_read_pattern, _TABLE["rule"]), key=lambda pattern: -pattern.tier))
+BY_ID: Mapping[str, LogPattern] = {pattern.id: pattern for pattern in LINES}
+#: The class of an error that no rule explains, by its words; the first match counts.
+WORDS = tuple(map(_read_words, _TABLE["words"]))
+#: Errors that are faults of the program, regardless of their words.
+_OF_THE_PROGRAM = re.compile(
+    r"^(?:E  +)?[\w.]{0,100}\b(?:AttributeError|IndexError|KeyError|NameError|NotImplementedError|RecursionError|"
+    r"TypeError|UnboundLocalError|UnicodeDecodeError|ZeroDivisionError)\b"
+)
+
+#: Literals of lines that matter although they are in no rule.
+_STRUCTURE = (
+    "Traceback (most recent call last)", "FAILED", "ERROR ", "E   ", "attempt restart", "first observed failure",
+    "rank      :", "exitcode  :", "last enqueued", "SeqNum=", "orld_size", "orld size", " values: ", "comparison of",
+    "1st vs 2nd run", "_pipeline", "against golden values", "arallel", "##[group]", "##[endgroup]",
+    "##[error]Process completed", "passed in", "failed in", "short test summary",
+    "NVIDIA Release ", "Driver Version: ", "nvcr.io/nvidia/",
+)  # fmt: skip
+
+
+class _Literals:
+    """The literals of all rules in one automaton."""
+
+    def __init__(self) -> None:
+        rules: dict[bytes, list[LogPattern]] = {literal.encode(): [] for literal in _STRUCTURE}
+        for pattern in LINES:
+            for literal in pattern.literals:
+                rules.setdefault(literal, []).append(pattern)
+        self.texts = tuple(rules)
+        self._rules = tuple(rules.values())
+        self._search = ahocorasick_rs.BytesAhoCorasick(self.texts, implementation=ahocorasick_rs.Implementation.DFA)
+
+    def starts(self, data: bytes) -> Sequence[int]:
+        """Return the start offsets of non-overlapping literals."""
+        return [start for _, start, _ in self._search.find_matches_as_indexes(data)]
+
+    def rules_of(self, line: bytes) -> list[LogPattern]:
+        """Return the rules that may match a line, the most explanatory first."""
+        hits = {index for index, _, _ in self._search.find_matches_as_indexes(line, overlapping=True)}
+        rules = {rule.id: rule for index in hits for rule in self._rules[index]}
+        return sorted(rules.values(), key=_RANKING.__getitem__)
+
+
+_RANKING = {pattern: number for number, pattern in enumerate(LINES)}
+
+
+@cache
+def literals() -> _Literals:
+    """Return the automaton, built on first use."""
+    return _Literals()
+
+
+def by_words(text: str, tier: float = GENERIC) -> LogPattern | None:
+    """Return the class of an error that no rule explains, by its words; ``tier`` depends on the error's form."""
+    if _OF_THE_PROGRAM.search(text):
+        return None
+    words = next((words for words in WORDS if words.regex.search(text)), None)
+    return replace(words, tier=tier + _BY_WORDS) if words else None
+
+
+def explain(text: str, before: Sequence[str] = ()) -> LogPattern | None:
+    """Return the most explanatory rule for the lines of an error's message; among equals, the rule of the first line.
+
+    ``before`` are the lines before the error, which are searched for the context of a rule.
+    """
+    best = None
+    for line in text.splitlines():
+        pattern = next((rule for rule in literals().rules_of(line.encode()) if rule.matches(line, before)), None)
+        if pattern is not None and (best is None or pattern.tier > best.tier):
+            best = pattern
+    if best is None or best.kind == "program error":
+        return by_words(text) or best
+    return best
+
+
+#: Lines about failures that a program tolerates, commands that are only printed, and uploads of reports.
+MILD = re.compile(
+    r"(?<!NCCL )\bWARN(?:ING)?\b|Warning: |\[W\d{3}|\bDEBUG\b|"
+    r"##\[(?:warning|debug|group)|[Ff]all(?:ing)?[ -]?back|[Ss]kipping|[Rr]etrying|will retry|before retry|"
+    r"[Ii]gnor(?:ed|ing)|\(optional\)|^\+ (?:echo|grep)|"
+    r"^(?!##\[error\]|ERROR: ).{0,60}(?:[Uu]pload|telemetry|usage statistics)"
+)
+#: Consequences and chatter, which are not causes by themselves.
+NOISE = re.compile(
+    r"destroy_process_group|(?:TCPStore|c10d|socket\.cpp|sendBytes|recvValue|recvVector).{0,400}"
+    r"(?:Connection (?:reset|closed)|Broken pipe|[Ff]ailed to recv|[Ff]ailed to send|unavailable)|"
+    r"\bHeartbeatMonitor\b|resource_tracker|^Exception ignored in|"
+    r"^\s{0,8}>{0,3}\s{0,4}(?:\d{1,6} {1,4})?\d{1,6} {1,3}\|"  # code printed by a compiler or linter
+)
+#: Exceptions that follow the death of another rank, and those of a stopped process.
+CONSEQUENCE = re.compile(
+    r"^(?:[\w.]{0,100}\.)?(?:ChildFailedError|SignalException|DistBackendError|DistStoreError|DistNetworkError|"
+    r"KeyboardInterrupt|SystemExit|BrokenPipeError|ConnectionResetError|ProcessExitedException|"
+    r"ProcessRaisedException|Rendezvous\w{0,20}Error|CalledProcessError|BdbQuit)\b"
+    r"|NCCL (?:communicator was aborted|error|Error|watchdog)|Watchdog caught collective"
+)

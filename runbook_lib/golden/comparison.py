@@ -1,0 +1,265 @@
+"""The golden values of a CI run, collected and judged against those on the bump's branch.  Changes nothing.
+
+Files already refreshed on the branch are not refreshed again.
+"""
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+
+from runbook_lib.golden import acceptance, history, match_artifacts, refreshes
+from runbook_lib.golden import collect as artifacts
+from runbook_lib.golden.acceptance import Acceptance
+from runbook_lib.golden.bisect_offer import ImageSearches, look_searches
+from runbook_lib.golden.collect import CollectionProblem, GoldenCollection, GoldenSource
+from runbook_lib.golden.coverage import Coverage, ScopedTest, scoped_tests
+from runbook_lib.golden.coverage import coverage as coverage_of
+from runbook_lib.golden.diff import LINT
+from runbook_lib.golden.form import STOPPED, examine
+from runbook_lib.golden.history import GoldenHistory
+from runbook_lib.golden.judge import NO_HISTORY, Attempts
+from runbook_lib.golden.run_choice import ChosenRun
+from runbook_lib.golden.table import GoldenTable, JudgedTable, judge
+from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
+from runbook_lib.recipes import rows as recipes
+from runbook_lib.recipes.file_names import FOLDER, GoldenFileName, config_path
+from runbook_lib.text.redact import Redactor
+from runbook_lib.world.bump_branch import BumpBranch
+
+#: Seconds between two lines of progress.
+_PROGRESS_PAUSE = 15.0
+
+
+@dataclass(frozen=True)
+class GoldenReadings:
+    """What was read of a run's golden values, and of the branch.
+
+    ``rejected`` are the measured files that fail CI's comparison with those in the tested commit, ``image`` the digest
+    of the bump's image if a record has it.
+    """
+
+    ci_run: ChosenRun
+    collection: GoldenCollection = field(default_factory=lambda: GoldenCollection((), ()))
+    table: GoldenTable = field(default_factory=GoldenTable)
+    history: GoldenHistory = NO_HISTORY
+    attempts: Attempts = field(default_factory=dict)
+    rejected: frozenset[str] = frozenset()
+    coverage: tuple[Coverage, ...] = ()
+    warnings: tuple[str, ...] = ()
+    image: str = ""
+    searches: ImageSearches = field(default_factory=ImageSearches)
+
+    def judge(self, acceptances: Sequence[Acceptance] = (), *, on_branch: bool = False) -> "GoldenComparison":
+        """Judge the golden files, once.
+
+        ``on_branch``: only values on the branch count as explaining a failed job.
+        """
+        judged = judge(self.table, self.history, self.attempts, acceptances)
+        return GoldenComparison(self, judged, undecided_jobs(self, judged, on_branch=on_branch))
+
+
+@dataclass(frozen=True)
+class GoldenComparison:
+    """A run's golden values and the verdicts on them; ``undecided`` are the failed jobs that they do not explain."""
+
+    readings: GoldenReadings
+    judged: JudgedTable
+    undecided: tuple[str, ...] = ()
+
+    @property
+    def unavailable(self) -> tuple[CollectionProblem, ...]:
+        """The files that a job uploaded, or should have uploaded, but that cannot be used."""
+        return tuple(problem for problem in self.readings.collection.problems if not problem.by_job)
+
+    @property
+    def ambiguous_jobs(self) -> tuple[str, ...]:
+        """The failed jobs with ambiguous values, which need another attempt to decide."""
+        ambiguous = {file.file for file in self.judged.measured.judgements if file.verdict == "ambiguous"}
+        jobs = set()
+        for file in self.readings.collection.files:
+            if file.failed and _short(file.path) in ambiguous:
+                jobs.add((file.job, file.artifact))
+        return tuple(sorted(job for job, _ in jobs))
+
+    @cached_property
+    def old(self) -> dict[str, GoldenValues]:
+        """The branch's values of the measured files."""
+        return parse_all({name: self.readings.table.branch[name] for name in self.readings.table.measured})
+
+    @cached_property
+    def new(self) -> dict[str, GoldenValues]:
+        """The measured values."""
+        return parse_all(self.readings.table.measured)
+
+
+def collect(ci_run: ChosenRun, *, on_branch: bool = False, report: Callable[[str], object] = print) -> GoldenComparison:
+    """Read the golden files of the run's failed jobs, and judge each."""
+    return read(ci_run, report=report).judge(on_branch=on_branch)
+
+
+def read(ci_run: ChosenRun, *, only_failing: bool = True, report: Callable[[str], object] = print) -> GoldenReadings:
+    """Read the golden files of the run's jobs, and those that they are compared with.  Reports its progress."""
+    branch, source = ci_run.branch, ci_run.source
+    if source is None:
+        return GoldenReadings(ci_run)
+    paths = _list_paths(branch)
+    known = _golden_paths(paths)
+    reported = monotonic()
+
+    def progress(done: int, total: int, _last: str) -> None:
+        nonlocal reported
+        if done == total or monotonic() - reported > _PROGRESS_PAUSE:
+            reported = monotonic()
+            report(f"{done} of {total} artifacts read")
+
+    with TemporaryDirectory(prefix="runbook-") as folder:
+        collection = artifacts.collect(source, Path(folder), only_failing=only_failing, known=known, progress=progress)
+        new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
+    records = ci_run.pull_request.records
+    table = read_table(branch, records, new, {_short(file.path): file.runner for file in collection.files})
+    tests, warnings = _read_tests(branch, paths)
+    used = {test.golden for test in tests}
+    for name in new:
+        if name.replace("_2nd.json", ".json") not in used:
+            warnings.append(f"No recipe uses {name}: CI will not compare anything with it.")
+    return GoldenReadings(
+        ci_run, collection, table, read_history(branch), refreshes.read_attempts(ci_run),
+        _rejected(ci_run, new), _coverage(source, collection, known, tests), tuple(warnings),
+        refreshes.image_digest(records), look_searches(branch, records),
+    )  # fmt: skip
+
+
+def read_table(
+    branch: BumpBranch, records: Path | None, measured: Mapping[str, str], runners: Mapping[str, str]
+) -> GoldenTable:
+    """Read the measured files and those that the branch has changed, in all versions."""
+    diff = ("diff", "--name-only", "--no-renames", "-z", branch.fork, branch.start, "--", FOLDER)
+    changed = _golden_paths(branch.checkout.git(*diff).split("\0"))
+    paths = {name: f"{FOLDER}/{name}" for name in sorted({*map(_short, changed), *measured})}
+    configs = {name: config_path(path) for name, path in paths.items()}
+    before = branch.checkout.read(paths.values(), branch.fork)
+    texts = branch.texts([*paths.values(), *dict.fromkeys(configs.values()), LINT])
+    return GoldenTable(
+        {name: before[path] for name, path in paths.items()},
+        {name: texts[path] for name, path in paths.items()},
+        measured,
+        {name: texts[path] for name, path in configs.items()},
+        texts[LINT] is not None,
+        runners,
+        refreshes.read_refreshes(records),
+    )
+
+
+def judge_branch(branch: BumpBranch, records: Path | None) -> JudgedTable:
+    """Judge the golden files that the branch has changed since it diverged from its base."""
+    return judge(read_table(branch, records, {}, {}), read_history(branch), {})
+
+
+def read_history(branch: BumpBranch) -> GoldenHistory:
+    """Read the history of the golden files up to the commit where the branch diverged from its base."""
+    return history.read(branch.checkout, branch.fork, history.default_cache())
+
+
+def read_acceptances(branch: BumpBranch, accepted: str) -> tuple[Acceptance, ...]:
+    """Parse the parameter ``accept``.  Raises Refused if it is malformed, or names no golden file on the branch."""
+    acceptances = acceptance.parse(accepted, Redactor(os.environ))
+    if acceptances:
+        acceptance.require_known(acceptances, sorted(map(_short, _golden_paths(_list_paths(branch)))))
+    return acceptances
+
+
+def _read_tests(branch: BumpBranch, paths: Iterable[str]) -> tuple[list[ScopedTest], list[str]]:
+    """Return the tests of the recipes, and sentences about unreadable parts."""
+    tests: list[ScopedTest] = []
+    warnings: list[str] = []
+    listed = [path for path in paths if path.startswith(f"{recipes.FOLDER}/") and path.endswith((".yaml", ".yml"))]
+    for path, text in branch.texts(listed).items():
+        of_recipe, problems = scoped_tests(path, text or "")
+        tests += of_recipe
+        warnings += problems
+    return tests, warnings
+
+
+def _rejected(ci_run: ChosenRun, new: Mapping[str, str]) -> frozenset[str]:
+    """Return the measured files that fail CI's comparison with those in the tested commit."""
+    checkout = ci_run.branch.checkout
+    tested = ci_run.tested if checkout.has(ci_run.tested) else ci_run.branch.start
+    paths = [f"{FOLDER}/{name}" for name in new]
+    texts = checkout.read([*paths, *dict.fromkeys(map(config_path, paths))], tested)
+    return frozenset(
+        name
+        for name, path in zip(new, paths, strict=True)
+        if examine(name, texts[path], new[name], texts[config_path(path)]).ci
+    )
+
+
+def _list_paths(branch: BumpBranch) -> list[str]:
+    folders = (FOLDER, recipes.FOLDER, LINT)
+    listed = branch.checkout.git("ls-tree", "-r", "-z", "--name-only", "--full-tree", branch.start, "--", *folders)
+    return listed.split("\0")
+
+
+def _golden_paths(paths: Iterable[str]) -> frozenset[str]:
+    return frozenset(path for path in paths if path.startswith(f"{FOLDER}/") and GoldenFileName.of_path(path))
+
+
+def _short(path: str) -> str:
+    return path.removeprefix(f"{FOLDER}/")
+
+
+def parse_all(texts: Mapping[str, str | None]) -> dict[str, GoldenValues]:
+    """Return the golden values that can be parsed, by name; the judgement reports the others."""
+    values = {}
+    for name, text in texts.items():
+        with contextlib.suppress(BadGoldenFile):
+            values[name] = parse(text or "")
+    return values
+
+
+def _coverage(
+    source: GoldenSource, collection: GoldenCollection, known: AbstractSet[str], tests: Sequence[ScopedTest]
+) -> tuple[Coverage, ...]:
+    """Return the coverage: files that the run uploaded, and those of jobs that passed with our values."""
+    measured = {file.path for file in collection.files}
+    unsure: set[str] = set()
+    finished = Counter((job.model, job.test_case) for job in source.jobs if job.state in ("passed", "failed"))
+    for job in source.jobs:
+        if job.state != "passed":
+            continue
+        files = match_artifacts.expected_files(known, job, source.environment, {job.platform} if job.platform else ())
+        platforms = {name.platform for path in files if (name := GoldenFileName.of_path(path))}
+        certain = job.platform or finished[job.model, job.test_case] >= len(platforms)
+        (measured if certain else unsure).update(files)
+    rows = []
+    for row in coverage_of(map(_short, known), tests, set(map(_short, measured)), source.environment):
+        if not row.covered and f"{FOLDER}/{row.file}" in unsure:
+            row = replace(
+                row, kind="platform", reason="it ran on one of its platforms, but the run does not report which"
+            )
+        rows.append(row)
+    return tuple(rows)
+
+
+def undecided_jobs(readings: GoldenReadings, judged: JudgedTable, *, on_branch: bool) -> tuple[str, ...]:
+    """Return the failed jobs whose failure golden values do not explain.
+
+    A job is explained if its values fail CI's comparison with those in the tested commit, and none is held back.
+    """
+    stopping = (*STOPPED, "refresh") if on_branch else STOPPED
+    stopped = {file.file for file in judged.measured.judgements if file.verdict in stopping}
+    stopped |= judged.measured.waiting.keys()
+    explained, unexplained = set(), set()
+    for file in readings.collection.files:
+        if file.failed and _short(file.path) in stopped:
+            unexplained.add((file.job, file.artifact))
+        elif file.failed and _short(file.path) in readings.rejected:
+            explained.add((file.job, file.artifact))
+    jobs = Counter(job for job, _ in explained - unexplained)
+    return tuple(sorted((Counter(readings.ci_run.failed) - jobs).elements()))

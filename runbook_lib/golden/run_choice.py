@@ -1,0 +1,213 @@
+"""The CI run whose golden values and failures are read."""
+
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from runbook_lib import display, notebooks
+from runbook_lib.checks import Waits
+from runbook_lib.clients.github.ci_status import branch_of, labels_at
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.gitlab.client import GitLab
+from runbook_lib.clients.gitlab.models import UNDER_WAY
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.golden import ci_runs
+from runbook_lib.golden.collect import GoldenSource
+from runbook_lib.model import Outcome
+from runbook_lib.pins.bump import Bump
+from runbook_lib.recipes.file_names import GoldenFileName
+from runbook_lib.text.lists import capitalized
+from runbook_lib.world import ci_progress
+from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.pull_request import PullRequestState
+
+_PIPELINE = re.compile(r"https?://(?:(?!/pipelines/[0-9])\S)++/pipelines/([0-9]{1,18})(?:[/?#]\S*)?")
+
+
+@dataclass(frozen=True)
+class ChosenRun:
+    """The run to use.  ``problem`` is the reason why there is none, ``next`` what to do about it.
+
+    ``waits``: there will be one later; None otherwise.  ``tested`` is the commit it tested, ``failed`` are the names of
+    its failed jobs; ``older`` is a sentence if it tested a commit before the head, ``named``: a person named the run.
+    """
+
+    pull_request: PullRequestState
+    source: GoldenSource | None = None
+    problem: str = ""
+    next: str = ""
+    url: str = ""
+    number: int = 0
+    tested: str = ""
+    failed: tuple[str, ...] = ()
+    older: str = ""
+    named: bool = False
+    attempt: int = 1
+    waits: Waits | None = None
+
+    @property
+    def branch(self) -> BumpBranch:
+        """The bump's branch."""
+        return self.pull_request.branch
+
+    @property
+    def bump(self) -> Bump:
+        """The parameters of the bump."""
+        return self.pull_request.bump
+
+    def show(self) -> display.View:
+        """Show the run, its functional tests, and whether its values may be used."""
+        if self.source is None:
+            return display.note(f"{capitalized(self.problem)}.")
+        states = sorted(Counter(job.state for job in self.source.jobs).items())
+        tests = ", ".join(f"{count} {state}" for state, count in states) or "none"
+        run = f"{self.source.name} {self.url}".strip()
+        return display.mapping({"run": run, "functional tests": tests, "usable": self.source.unusable or "yes"})
+
+    def without_run(self, nothing: str) -> tuple[Outcome, Outcome | None]:
+        """Return how a step ends that has no run, and for what it waits, if there will be one."""
+        done = Outcome(f"{nothing}: {self.problem.rstrip('.')}.", self.next)
+        is_awaited = self.bump.tag and self.waits
+        return done, Outcome(self.problem, self.next, self.waits or Waits()) if is_awaited else None
+
+
+def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "github") -> ChosenRun:
+    """Return the run that ``run_id`` names (a number or URL), else the newest run for the head commit.
+
+    Without a bump it may also name a pull request (``#12``) or a branch; the values are for the checked-out branch.
+    If the newest run is green and GitLab is configured, returns the failed pipeline for the same commit there.
+    Raises RunbookError for an invalid number or an unknown source, Refused for an unrelated run.
+    """
+    bump, github, pull = state.bump, state.github, state.pull
+    if source not in ("github", "gitlab"):
+        raise RunbookError(f"source={source!r} is unknown: choose github or gitlab.")
+    if pipeline := _PIPELINE.fullmatch(run_id.strip()):
+        run_id, source = pipeline[1], "gitlab"
+    if bump.tag is None and not run_id:
+        action = "-r tag 26.04-py3; or without a bump, -r run_id with any run, such as '#12'"
+        return ChosenRun(state, problem="no tag was given, so there is no run to search for", next=action)
+    if not (bump.repository.tests.golden or bump.repository.tests.recipes):
+        return ChosenRun(state, problem=f"{bump.repository.name} has neither golden values nor recipes")
+    if bump.tag is None:
+        return _without_bump(state, run_id.strip(), source)
+    if source == "gitlab":
+        return _of_gitlab(state, run_id)
+    if github is None or pull is None:
+        reason = state.problem or f"no pull request is open for {bump.branch}"
+        problem = f"waiting for the pull request: {reason}"
+        return ChosenRun(state, problem=problem, next="03-open-pr, with publish", waits=Waits(problem))
+    if run_id:
+        return _of_github(state, github, _number(run_id, github.repository), named=True)
+    status = ci_progress.progress(state, pull, github)
+    if status.run is None or status.state not in ("passed", "failed"):
+        url = status.run.url if status.run else ""
+        waits = Waits(status.sentence, for_ci=not status.is_over)
+        return ChosenRun(state, problem=status.text.rstrip("."), next=status.next, url=url, waits=waits)
+    if status.state == "passed" and os.environ.get("GITLAB_URL"):
+        # GitHub's scopes are green: next are the scopes that it never runs.
+        mirrored = _of_gitlab(state, "")
+        if mirrored.source is not None and mirrored.failed:
+            return mirrored
+    return _of_github(state, github, status.run.id, named=False)
+
+
+def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRun:
+    """Return any run, for the checked-out branch.
+
+    Raises Refused for a run whose commit differs from the branch in more than golden files, unless ``older-run``
+    permits it.
+    """
+    checkout = state.branch.checkout
+    name, tip = checkout.current_branch(), checkout.resolve("HEAD")
+    if name is None:
+        raise Refused(f"No branch is checked out in {checkout.path}, so golden values cannot be committed.")
+    bump = replace(state.bump, current_branch=name)
+    branch = BumpBranch(checkout, bump, state.branch.base_remote, tip, tip, tip)
+    state = replace(state, branch=branch)
+    if source == "gitlab":
+        run = _of_gitlab(state, run_id)
+    elif state.github is None:
+        problem = "waiting for a GitHub token, without which no run can be read"
+        return ChosenRun(state, problem=problem, waits=Waits(problem))
+    else:
+        run_id = str(ci_runs.find_run(state.github, run_id, bump.repository.ci.workflow).run.id)
+        run = _of_github(state, state.github, int(run_id), named=True)
+    if run.source is None or run.tested == tip:
+        return replace(run, older="")
+    if checkout.has(run.tested) and checkout.is_ancestor(run.tested, tip):
+        changed = filter(None, checkout.git("diff", "--name-only", "-z", run.tested, tip).split("\0"))
+        if all(map(GoldenFileName.of_path, changed)):  # committed by an earlier run
+            state = replace(state, branch=replace(branch, base_commit=run.tested))
+            return replace(run, pull_request=state, older="")
+    if "older-run" not in bump.allow:
+        raise Refused(
+            f"{run.source.name} tested {run.tested[:10]}, but {name} is at {tip[:10]}: the run's values may differ "
+            "from this branch's. Check out the commit that was tested, or name a run of this branch.",
+            "older-run",
+        )
+    return run
+
+
+def _number(run_id: str, repository: str) -> int:
+    text = run_id.strip()
+    if (match := ci_runs.ADDRESS.fullmatch(text)) and match["run"]:
+        if match["repository"].lower() != repository.lower():
+            raise Refused(f"{text} is a run in {match['repository']}, but the bump is in {repository}.")
+        text = match["run"]
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise RunbookError(f"run_id={run_id!r} is not a run number. Use the number from its URL, …/runs/<number>.")
+    return int(text)
+
+
+def _of_github(state: PullRequestState, github: GitHub, run_id: int, *, named: bool) -> ChosenRun:
+    """Return a run of the bump's pull request, or without a bump any run."""
+    bump, pull, labellings, run = state.bump, state.pull, state.labellings, github.run(run_id)
+    branch, head = run.head_branch, state.branch.start
+    if pull:
+        branch, head = branch_of(pull.number), pull.head_sha
+    elif number := re.fullmatch(r"pull-request/([0-9]{1,18})", branch):
+        pull, labellings = github.pull(int(number[1])), github.labellings(int(number[1]))
+    labels = labels_at(pull.labels, labellings, run.created) if pull else frozenset()
+    source = ci_runs.of_github(
+        github, run_id, image_type=bump.image_type, branch=branch, head=head, labels=labels,
+        older=not bump.tag or "older-run" in bump.allow,
+    )  # fmt: skip
+    older = "" if run.head_sha == head else f"{source.name} tested {run.head_sha[:10]}."
+    failed = tuple(sorted(job.name for job in ci_runs.failed(github.jobs(run_id))))
+    return ChosenRun(
+        state, source, url=run.url, number=run_id, tested=run.head_sha, failed=failed, older=older, named=named,
+        attempt=run.attempt,
+    )  # fmt: skip
+
+
+def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
+    bump, branch = state.bump, state.branch
+    if run_id and not re.fullmatch(r"[0-9]{1,18}", run_id.strip()):
+        raise RunbookError(
+            f"run_id={run_id!r} is not a pipeline number. Use the number from its URL, …/pipelines/<number>; "
+            "without run_id, the newest pipeline for the bump's commit is used."
+        )
+    if state.pull is None and branch.tip is None:
+        problem = f"waiting for branch {bump.branch}: it does not exist yet"
+        return ChosenRun(state, problem=problem, next=notebooks.OPEN_PR, waits=Waits(problem))
+    head = state.pull.head_sha if state.pull else branch.start
+    gitlab = GitLab()
+    pipeline = gitlab.pipeline(int(run_id)) if run_id else next(iter(gitlab.pipelines(head)), None)
+    if pipeline is None:
+        problem = f"waiting for a pipeline for {head[:10]} on GitLab: it has none"
+        action = "Start one there with tools/trigger_internal_ci.py (--dry-run first), then run again."
+        return ChosenRun(state, problem=problem, next=action, waits=Waits(problem))
+    if pipeline.status in UNDER_WAY:
+        problem = f"waiting for pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
+        action = f"Run again when it has ended: {pipeline.url}"
+        return ChosenRun(state, problem=problem, next=action, url=pipeline.url, waits=Waits(problem, for_ci=True))
+    source = ci_runs.of_gitlab(
+        gitlab, pipeline.id, image_type=bump.image_type, head=head, older=not bump.tag or "older-run" in bump.allow
+    )
+    older = "" if pipeline.sha == head else f"{source.name} tested {pipeline.sha[:10]}."
+    failed = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))
+    return ChosenRun(
+        state, source, url=pipeline.url, number=pipeline.id, tested=pipeline.sha, failed=failed, older=older,
+        named=bool(run_id),
+    )  # fmt: skip

@@ -1,0 +1,373 @@
+"""Notebook 05-golden-values: the golden values of a CI run, all or none, committed on the bump's branch.
+
+``golden.comparison`` reads them, and ``golden.table`` judges them.
+"""
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from runbook_lib import display, notebooks
+from runbook_lib.checks import Check, Evidence
+from runbook_lib.golden import comparison, decisions, plots, summary
+from runbook_lib.golden.acceptance import Acceptance
+from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
+from runbook_lib.golden.coverage import coverage_rows
+from runbook_lib.golden.form import Judgement
+from runbook_lib.golden.refreshes import attempt_rows, evidence_of
+from runbook_lib.golden.run_choice import ChosenRun, choose_run
+from runbook_lib.golden.shifts import Group
+from runbook_lib.model import Condition, Outcome, Plan, Round
+from runbook_lib.pins.bump import Bump
+from runbook_lib.recipes.file_names import FOLDER
+from runbook_lib.runner.command_line import review
+from runbook_lib.text.edits import Edit, diff
+from runbook_lib.text.markdown import address, code, unlinked
+from runbook_lib.world import pull_request
+from runbook_lib.world.bump_branch import look as look_branch
+from runbook_lib.world.bump_pull import is_mine, marked, require_mine
+from runbook_lib.world.conditions.commits import BranchTip, Committed
+from runbook_lib.world.conditions.pulls import Described, PullKey
+from runbook_lib.world.outside import World
+
+_COMPLETE = "every requested golden file is there"
+_WRITTEN = "the branch has the run's values byte for byte"
+
+
+@dataclass(frozen=True)
+class GoldenFacts:
+    """What was read, and the held-back values that a person accepts."""
+
+    readings: GoldenReadings
+    acceptances: tuple[Acceptance, ...] = ()
+
+
+@dataclass(frozen=True)
+class GoldenStep:
+    """The step; ``run_id`` and ``source`` name the run, ``accept`` the held-back values that are accepted."""
+
+    run_id: str = ""
+    source: str = "github"
+    only_failing: bool = True
+    accept: str = ""
+
+    def look(self, world: World, bump: Bump) -> GoldenFacts:
+        """Choose the run, and read its golden files and those on the branch.
+
+        Raises Refused for an ``accept`` that names no golden file, and for an unrelated run.
+        """
+        state = pull_request.read_state(look_branch(world, bump), world.github, records=world.records)
+        run = choose_run(state, run_id=self.run_id, source=self.source)
+        acceptances = comparison.read_acceptances(run.branch, self.accept)
+        return GoldenFacts(comparison.read(run, only_failing=self.only_failing), acceptances)
+
+    def plan(self, facts: GoldenFacts, bump: Bump) -> Plan[World]:
+        """Plan the refresh: what drifted within tolerance is committed, and what did not is asked.
+
+        Raises Refused for an acceptance that covers nothing that is held back, and for somebody else's branch.
+        """
+        run = facts.readings.ci_run
+        if bump.tag and (reason := bump.repository.inapplicable(notebooks.GOLDEN_VALUES)):
+            return Plan(Outcome(reason), (display.note(reason),))
+        if run.source is None:
+            done, waiting = run.without_run("Nothing to refresh")
+            return Plan(done, (run.show(),), waiting=waiting)
+        values = facts.readings.judge(facts.acceptances)
+        questions, drawings = decisions.questions(values)
+        return Plan(
+            _done(values),
+            _shown(values),
+            conditions=_conditions(values, bump),
+            questions=questions,
+            waiting=_waiting(values, bump),
+            checks=(_check_complete(values), *_check_written(values)),
+            evidence=_evidence(values, bump, drawings),
+            round=_round(values, bump),
+        )
+
+
+def _conditions(values: GoldenComparison, bump: Bump) -> tuple[Condition[World], ...]:
+    """Return the commit of the values, and their summary in the pull request's description."""
+    run, edits = values.readings.ci_run, values.judged.edits
+    state, pull = run.pull_request, run.pull_request.pull
+    conditions: list[Condition[World]] = []
+    if edits:
+        if bump.tag and pull:
+            require_mine(pull, state.head_name)
+        tip = BranchTip(run.bump.branch, run.branch.start)
+        conditions.append(Committed(tip, edits, message(values), _WRITTEN, False, "refresh", _refresh_evidence(values)))
+    if bump.tag and pull and is_mine(pull, state.head_name) and values.judged.changed.judgements:
+        section = marked(text(values), bump, "golden-values")
+        conditions.append(Described(PullKey(state.head_name, pull.base_ref), section, "golden-values"))
+    return tuple(conditions)
+
+
+def _round(values: GoldenComparison, bump: Bump) -> Round | None:
+    """Return what is left of the run; None if the branch is not a bump's, or the run not the newest."""
+    if not bump.tag or values.readings.ci_run.older:
+        return None
+    return Round(values.undecided, bool(values.judged.edits))
+
+
+def _done(values: GoldenComparison) -> Outcome:
+    run, edits = values.readings.ci_run, values.judged.edits
+    if not edits:
+        return Outcome("Already done: the branch has all golden values of this run.")
+    refreshed = f"Refreshed {display.count(len(edits), 'golden file')} on {run.bump.branch}."
+    push = f"git -C {shlex.quote(str(run.branch.checkout.path))} push {run.bump.remote} {run.bump.branch}"
+    return Outcome(refreshed, "" if run.bump.tag else push)
+
+
+def _waiting(values: GoldenComparison, bump: Bump) -> Outcome | None:
+    """Return for what a person or another run is needed."""
+    run = values.readings.ci_run
+    if run.source and run.source.unusable and not run.named:
+        return Outcome(f"waiting for a run with values: {run.source.unusable}", notebooks.BROKEN_TESTS)
+    groups = [group for group in values.judged.measured.groups if not group.accepted]
+    stopped = summary.in_order(values.judged.stopped)
+    if groups or stopped:
+        return Outcome(f"waiting for a person: {_held_back(values, groups, stopped)}", _decide(bump, groups, stopped))
+    if values.undecided and bump.tag:
+        names = ", ".join(values.undecided[:6])
+        sentence = "waiting for a person: golden values do not explain why these failed"
+        return Outcome(f"{sentence}: {names}", notebooks.BROKEN_TESTS)
+    return None
+
+
+def _held_back(values: GoldenComparison, groups: Sequence[Group], stopped: Sequence[Judgement]) -> str:
+    """Return what is held back, and how to accept a danger that the given reason does not name."""
+    reasons = [group.sentence for group in groups]
+    if stopped:
+        names = display.first_names([file.file for file in stopped], 4)
+        count = len(stopped)
+        reasons.append(f"{display.count(count, 'golden file')} {display.be(count)} held back ({names})")
+    sentence = "; ".join(reasons)
+    if written := "; ".join(f"{name}: {reason}" for name, reason in values.judged.unconfirmed.items()):
+        sentence += f". To accept a divergence or a lost metric, begin the reason with its word: “{written}”."
+    return sentence
+
+
+def _decide(bump: Bump, groups: Sequence[Group], stopped: Sequence[Judgement]) -> str:
+    if bump.tag:  # it asks for those on broken tests too
+        return f"Make the decisions: {review(bump)}"
+    first = [*(group.id for group in groups), *(file.file for file in stopped)][0]
+    return f'Accept them by name, -r accept "{first}: reason; …", or quarantine the test with 06-broken-tests.'
+
+
+def _check_complete(values: GoldenComparison) -> Check:
+    """Check that no golden file is missing."""
+    run, source = values.readings.ci_run, values.readings.ci_run.source
+    assert source is not None
+    missing = []
+    for problem in values.unavailable:
+        missing.append(f"{problem.job}: {problem.file or problem.artifact} {problem.sentence}".replace("  ", " "))
+    if source.unusable and not run.named:
+        return Check(_COMPLETE, "skipped", source.unusable)
+    if missing:
+        return Check(_COMPLETE, "failed", f"{len(missing)} missing. {' | '.join(missing[:5])}")
+    return Check(_COMPLETE, "passed", f"{len(values.readings.table.measured)} files from {source.name}.")
+
+
+def _check_written(values: GoldenComparison) -> list[Check]:
+    """Say that nothing is left to write; otherwise the commit's condition checks it."""
+    return [] if values.judged.edits else [Check(_WRITTEN, "passed", "There is nothing to write.")]
+
+
+def _evidence(values: GoldenComparison, bump: Bump, drawings: Mapping[str, Callable[[], str]]) -> Evidence:
+    run, readings, judged = values.readings.ci_run, values.readings, values.judged
+    assert run.source is not None
+    edits = judged.edits
+    exceptions, dangers = {}, {}
+    if edits and bump.apply:
+        for file in _accepted_files(values):
+            name = f"accept {file.file}"
+            exceptions[name], dangers[name] = file.accepted, file.danger
+        for group in _accepted_groups(values):
+            name = f"accept {group.id}"
+            exceptions[name], dangers[name] = group.accepted, judged.measured.danger(group)
+    if run.older:
+        exceptions["older-run"] = run.older
+    is_short = sum(len(edit.after) for edit in edits) < 100_000
+    return Evidence(
+        {"run": run.source.name, "base_commit": run.branch.base_commit, "plan_from": run.branch.start},
+        {"GitLab pipeline" if run.source.gitlab else "CI run": run.url},
+        {
+            "golden values": summary.rows(summary.in_order(judged.measured.judgements)),
+            "groups": summary.group_rows(judged.changed.groups),
+            "verdicts": summary.verdict_rows(judged.changed.judgements),
+            "provenance": provenance(values),
+            "attempts": attempt_rows(judged.measured, run),
+            "coverage": list(map(vars, readings.coverage)),
+            "missing": list(map(vars, readings.collection.problems)),
+        },
+        diff(edits) if is_short else "",
+        exceptions,
+        dangers,
+        (*run.branch.warnings, *readings.warnings),
+        drawings,
+    )
+
+
+def _accepted_files(values: GoldenComparison) -> list[Judgement]:
+    """Return the written files that a person has accepted."""
+    written = _written(values.judged.edits)
+    return [file for file in values.judged.measured.judgements if file.accepted and file.file in written]
+
+
+def _accepted_groups(values: GoldenComparison) -> list[Group]:
+    """Return the groups of written files that a person has accepted."""
+    written = _written(values.judged.edits)
+    return [group for group in values.judged.measured.groups if group.accepted and written & set(group.files)]
+
+
+def _written(edits: Sequence[Edit]) -> set[str]:
+    return {edit.path.removeprefix(f"{FOLDER}/") for edit in edits}
+
+
+def _refresh_evidence(values: GoldenComparison) -> dict[str, object]:
+    """Return what later runs need to know about the commit: who measured the values, and what was accepted."""
+    table = values.readings.table
+    texts = {name: table.measured[name] for name in sorted(_written(values.judged.edits))}
+    files = (Acceptance(file.file, file.file, file.accepted_metrics, file.accepted) for file in _accepted_files(values))
+    groups = (Acceptance(each.id, each.id, (), each.accepted, each.ratio) for each in _accepted_groups(values))
+    return evidence_of(texts, table.runners, files, groups)
+
+
+def image_of(readings: GoldenReadings) -> str:
+    """Return the image that the run tested, with its digest if a record of the bump contains it."""
+    bump = readings.ci_run.bump
+    if not bump.tag:
+        return "of the branch"
+    return f"{bump.repository.sites.image}:{bump.tag}" + (f"@{readings.image}" if readings.image else "")
+
+
+def provenance(values: GoldenComparison) -> list[dict[str, str]]:
+    """Return, for each written file, the run, job and runner that measured it, and the commit tested."""
+    run, rows, written = values.readings.ci_run, [], _written(values.judged.edits)
+    for file in values.readings.collection.files:
+        if file.path.removeprefix(f"{FOLDER}/") in written:
+            row = {"file": file.path, "run": run.url, "job": file.job, "runner": file.runner}
+            rows.append(row | {"commit": run.tested, "image": image_of(values.readings)})
+    return rows
+
+
+def message(values: GoldenComparison) -> str:
+    """Return the commit message, without the sign-off."""
+    runners = {row["runner"] for row in provenance(values) if row["runner"]}
+    accepted = []
+    for group in _accepted_groups(values):
+        ratio = 1.0 if group.ratio is None else group.ratio
+        accepted.append(f"{group.id} ×{ratio:.2f}: {group.accepted}")
+    for file in _accepted_files(values):
+        metrics = f" [{', '.join(file.accepted_metrics)}]" if file.accepted_metrics else ""
+        accepted.append(f"{file.file}{metrics}: {file.accepted}")
+    image = image_of(values.readings)
+    return compose_message(values.readings.ci_run, len(values.judged.edits), image, sorted(runners), accepted)
+
+
+def compose_message(run: ChosenRun, count: int, image: str, runners: Sequence[str], accepted: Sequence[str]) -> str:
+    """Return the message of a commit of ``count`` files; what others wrote cannot link or mention anything."""
+    assert run.source is not None
+    files, name = display.count(count, "file"), unlinked(run.source.name)
+    lines = [run.bump.refresh_title, ""]
+    lines.append(f"{files}, as {name} measured them: {address(run.url, unlinked)}")
+    measured = unlinked("; ".join(runners) or "unknown")
+    lines.append(f"Commit {run.tested}, image {unlinked(image)}, runners {measured}.")
+    if accepted:
+        lines += ["", "Accepted although held back:", *(f"- {unlinked(line)}" for line in accepted)]
+    return "\n".join(lines)
+
+
+def text(values: GoldenComparison) -> str:
+    """Return the summary for reviewers: the whole bump, and the coverage of this run."""
+    readings = values.readings
+    written = summary.markdown(values.judged.changed)
+    rows = coverage_rows(readings.coverage)
+    if not rows:
+        return written
+    name = readings.ci_run.source.name if readings.ci_run.source else ""
+    written += f"\n{code(name)} covered {rows[0]['golden files']} of {len(readings.coverage)} golden files.\n"
+    if rows[1:]:
+        written += "Not covered:\n\n"
+    for row in rows[1:]:
+        scopes = [str(row[key]) for key in ("scopes", "platform") if row[key]]
+        written += f"- {row['golden files']}: {row['why']} ({code(', '.join(scopes) or 'no scope')})\n"
+    return written
+
+
+def _shown(values: GoldenComparison) -> tuple[display.View | display.Drawing, ...]:
+    """Return the tables and plots, each drawn when it is shown."""
+    readings, judged = values.readings, values.judged
+    files = judged.measured.judgements
+    sections: dict[str, Callable[[], display.View | display.Picture]] = {
+        "The run that provides the values.": readings.ci_run.show,
+        "Its golden files, read from the artifacts, and the verdict on each.": partial(_verdicts, values),
+        "The shifts of time and memory that the tests of a platform share: one decision each.": partial(
+            plots.shifts, judged.measured
+        ),
+        "How far each metric moved.": partial(plots.drift, files),
+        "Files that are held back, step by step.": lambda: plots.worst(files, values.old, values.new),
+        "Iteration times; above 1, a test became slower.": partial(plots.times, files),
+        "How well the judge is calibrated: how often past changes were as improbable as the judge predicts.": partial(
+            plots.calibration, readings.history
+        ),
+        "Each metric of each file, the largest change first; the record has all rows.": partial(_listed, files),
+        "The golden files of this image type that the run covered, and how to refresh the others.": lambda: (
+            display.table(coverage_rows(readings.coverage), empty="No run, so nothing is covered.")
+        ),
+        "What would be committed, and the summary for reviewers.": partial(_written_view, values),
+    }
+    views: list[display.View | display.Drawing] = []
+    for sentence, draw in sections.items():
+        views += [display.note(sentence), display.Drawing(draw)]
+    return tuple(views)
+
+
+def _verdicts(values: GoldenComparison) -> display.View:
+    """Show the verdict on each file, and the files that cannot be used."""
+    verdicts, judged = values.judged.measured, values.judged
+    view = display.View("", "")
+    if groups := verdicts.groups:
+        rows = []
+        for group in groups:
+            row = {"group": group.id, "change": group.sentence, "files": display.count(len(group.files), "file")}
+            separate = ", ".join(verdicts.exceptions(group))
+            rows.append(row | {"decided separately": separate, "accepted": group.accepted})
+        view += display.note("One decision for many files:") + display.table(rows)
+    empty = "No golden value of this run differs from ours."
+    view += display.table(summary.verdict_rows(verdicts.judgements), empty=empty)
+    if judged.covers:
+        covered = [{"accept": entry, "files": "; ".join(files) or "none"} for entry, files in judged.covers.items()]
+        view += display.note("Accepted:") + display.table(covered)
+    if judged.unconfirmed:
+        rows = [{"file": name, "accept": f"{name}: {reason}"} for name, reason in judged.unconfirmed.items()]
+        view += display.note("Not accepted: the reason does not begin with the word for the danger. Write:")
+        view += display.table(rows)
+    unavailable = []
+    for problem in values.readings.collection.problems:
+        unavailable.append({"job": problem.job, "file": problem.file or problem.artifact, "why": problem.sentence})
+    if unavailable:
+        view += display.note("Unavailable, and therefore not used:") + display.table(unavailable)
+    return view + display.notes(values.readings.warnings, title="Warnings")
+
+
+def _listed(files: Sequence[Judgement]) -> display.View:
+    """Show the first metrics of the files, most urgent first."""
+    import pandas as pd
+
+    rows = summary.rows(summary.in_order(files))
+    return display.frame(pd.DataFrame(rows, columns=list(summary.CSV_COLUMNS))) if files else display.View("", "")
+
+
+def _written_view(values: GoldenComparison) -> display.View:
+    """Show the files to be written, and the full texts."""
+    edits, rows = values.judged.edits, []
+    for edit in edits:
+        change = "new" if edit.before is None else "refreshed"
+        rows.append({"file": edit.path.removeprefix(f"{FOLDER}/"), "change": change})
+    nothing = "Nothing to write: the branch has all values from this run that are not held back."
+    view = display.table(rows, empty=nothing)
+    if edits:
+        view += display.code(f"{message(values)}\n\nSigned-off-by: …", title="Commit message")
+    return view + display.code(text(values), title="Text for the pull request")

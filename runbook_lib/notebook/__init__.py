@@ -1,0 +1,1 @@
+"""The beginning of a notebook's run, and the start page."""

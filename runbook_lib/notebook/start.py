@@ -1,0 +1,180 @@
+"""The board of the start page: the status of each bump, and the notebook to open next."""
+
+import html
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from IPython.display import display as display_output
+from IPython.display import update_display
+
+from runbook_lib import display, notebooks
+from runbook_lib.checks import Evidence
+from runbook_lib.model import Outcome, Plan
+from runbook_lib.pins.bump import Bump
+from runbook_lib.records import archive, cards, run_view
+from runbook_lib.records.pages.html import link
+from runbook_lib.records.status import BumpStatus
+from runbook_lib.runner import session
+from runbook_lib.system.clock import ago
+from runbook_lib.world.outside import World
+
+#: The steps of a bump, as named on the board.
+_NAMES = ("preflight", "GitHub pin", "GitLab pin", "pull request", "CI", "golden values", "broken tests", "in sync")
+_TITLES = dict(zip(notebooks.STEPS, _NAMES, strict=True))
+_BOARD = "runbook-board"
+_STEPPER = "list-style:none;display:flex;flex-wrap:wrap;gap:.4rem 1.4rem;padding:0;margin:.4rem 0"
+_CARD = "border:1px solid rgba(128,128,128,.4);border-radius:.4rem;padding:.4rem 1rem;margin:.6rem 0"
+
+
+def show_board(audit: str) -> None:
+    """Show every bump in the archive, those in flight first; ``audit`` is the notebook's parameter."""
+    display_output(board(audit), display_id=_BOARD)
+
+
+def refresh_board(audit: str) -> None:
+    """Show the current board in place of the old one."""
+    update_display(board(audit), display_id=_BOARD)
+
+
+def board(audit: str) -> display.View:
+    """Return the board: bumps in flight, then those that are ready, then those that were only previewed."""
+    bumps = _bumps(audit)
+    if not bumps:
+        return display.note("No bump yet. Start one below.")
+    in_flight = [bump for bump in bumps if bump.is_in_flight]
+    ready = [bump for bump in bumps if bump.state == "ready"]
+    previewed = [title(bump) for bump in bumps if bump.state == "previewed"]
+    shown = display.note(f"{display.count(len(in_flight), 'bump')} in flight, {len(ready)} ready to merge or merged.")
+    for bump in in_flight:
+        shown += _card(bump)
+    for bump in ready:
+        shown += _line(bump)
+    if previewed:
+        shown += display.note(f"Only previewed, nothing changed: {', '.join(previewed)}.")
+    return shown
+
+
+@dataclass(frozen=True)
+class BoardFacts:
+    """The bumps on the board, and whether it is the one in JupyterLab, which changes while it is shown."""
+
+    bumps: tuple[BumpStatus, ...]
+    interactive: bool
+
+
+@dataclass(frozen=True)
+class Start:
+    """The step that records the board; ``audit`` is the notebook's parameter."""
+
+    audit: str = ""
+
+    def look(self, world: World, bump: Bump) -> BoardFacts:
+        """Read the archive."""
+        return BoardFacts(tuple(_bumps(self.audit)), session.interactive())
+
+    def plan(self, facts: BoardFacts, bump: Bump) -> Plan[World]:
+        """Return the bumps in flight as the outcome."""
+        rows = [
+            {"bump": title(bump), "state": bump.state, "what": bump.sentence, "next": bump.next} for bump in facts.bumps
+        ]
+        in_flight = [f"{title(bump)} is {bump.state}" for bump in facts.bumps if bump.is_in_flight]
+        sentence = f"In flight: {'; '.join(in_flight)}." if in_flight else "No bump is in flight."
+        if facts.interactive:  # this text stays as it is while the board changes
+            sentence = "The board above shows the bumps in flight."
+        return Plan(Outcome(sentence), evidence=Evidence(tables={"bumps": rows}), only_reads=True)
+
+
+def _bumps(audit: str) -> list[BumpStatus]:
+    root = _root(audit)
+    if not root.is_dir():
+        return []
+    return [bump for bump in archive.status(root) if bump.is_started]
+
+
+def _root(audit: str) -> Path:
+    if audit:
+        return Path(audit).expanduser().absolute()
+    return archive.default(session.notebook(notebooks.START))
+
+
+def title(bump: BumpStatus) -> str:
+    """Return for example ``owner/name main dev 26.04-py3 (practice)``."""
+    practice = " (practice)" if bump.practice else ""
+    return f"{bump.repository} {bump.base} {bump.image_type} {bump.tag}{practice}"
+
+
+def _card(bump: BumpStatus) -> display.View:
+    newest = run_view.newest(Path(bump.story).parent, previews_last=True)
+    labels = []
+    items = []
+    for name, label in _TITLES.items():
+        state = newest[name].state if name in newest else "not run"
+        mark = display.MARKS.get(state, state)
+        labels.append(f"{label} {mark}")
+        items.append(_stepper_item(name, label, mark, is_current=name == bump.step))
+    state = display.MARKS.get(bump.state, bump.state)
+    text = [title(bump), f"  {' → '.join(labels)}", f"  {bump.state}, {ago(bump.since)}: {bump.sentence}"]
+    if bump.next:
+        text.append(f"  next: {bump.next}")
+    opened = [notebooks.BUMP]
+    if bump.step != notebooks.BUMP:  # the step that blocks the bump
+        opened.append(bump.step)
+    paragraphs = [
+        _heading(bump, state),
+        display.linked(bump.sentence),
+        f"Next: {_next_action(bump)}",
+        _links(bump, opened),
+    ]
+    body = "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs if paragraph)
+    stepper = f'<ol style="{_STEPPER}">{"".join(items)}</ol>'
+    return display.View(f'<div style="{_CARD}">{stepper}{body}</div>', "\n".join(text))
+
+
+def _line(bump: BumpStatus) -> display.View:
+    """Show a bump that is ready to merge or merged."""
+    text = f"{title(bump)}: {bump.state}, {ago(bump.since)}: {bump.sentence}"
+    parts = [_heading(bump, bump.state), display.linked(bump.sentence), _links(bump, [notebooks.AFTER_MERGE])]
+    return display.View(f"<p>{'<br>'.join(parts)}</p>", text)
+
+
+def _heading(bump: BumpStatus, state: str) -> str:
+    time = f'<time title="{html.escape(bump.since)}">{html.escape(ago(bump.since))}</time>'
+    return f"<strong>{html.escape(title(bump))}</strong>: {html.escape(state)}, {time}"
+
+
+def _links(bump: BumpStatus, opened: Iterable[str]) -> str:
+    """Return links to these notebooks, and those of the bump."""
+    links = [_notebook_link(name, f"Open {name}") for name in opened]
+    return " · ".join(links + [link(name, url) for name, url in bump.links.items()])
+
+
+def _stepper_item(notebook: str, label: str, mark: str, *, is_current: bool) -> str:
+    """Return a step with its icon and its state in words, as a link to its notebook."""
+    icon, _, word = mark.partition(" ")
+    current = ' aria-current="step"' if is_current else ""
+    weight = ";font-weight:bold" if is_current else ""
+    text = f"{icon} {_notebook_link(notebook, label)}<br><small>{html.escape(word)}</small>"
+    return f'<li style="margin:0{weight}"{current}>{text}</li>'
+
+
+def _next_action(bump: BumpStatus) -> str:
+    """Return the next action, in the words of the form."""
+    press = f"choose {html.escape(bump.tag)} in the form below and press <em>Preview</em>, then <em>Apply</em>."
+    if bump.state == "running":
+        return "nothing; it is running, and the form below follows it."
+    decisions = [card for card in cards.read(Path(bump.story).parent, cards.BUMP_PARAMETERS) if not card.is_held]
+    if decisions:
+        return f"decide {display.count(len(decisions), 'card')} in the form below; then {press}"
+    if "hold" in bump.blockers:
+        return f"fix the cause, or start another bump; to lift the hold, decide its card again, and {press}"
+    if bump.for_ci:
+        return f"nothing until CI has ended; then {press}"
+    if bump.state == "failed":
+        return f"fix what failed; then {press}"
+    return press
+
+
+def _notebook_link(notebook: str, label: str) -> str:
+    return f'<a href="{quote(notebook, safe="")}.ipynb">{html.escape(label)}</a>'

@@ -1,1 +1,0 @@
-"""The root cause of a failed job, from its logs."""

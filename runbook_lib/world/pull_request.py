@@ -1,0 +1,109 @@
+"""The bump's pull request on GitHub: head, comments, labels and authorization."""
+
+import contextlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runbook_lib import display
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.copy_pr_bot import command, commands, refusals
+from runbook_lib.clients.github.errors import NotAllowed
+from runbook_lib.clients.github.models import Comment, LabelEvent, Pull
+from runbook_lib.errors import RunbookError
+from runbook_lib.pins.bump import Bump
+from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.bump_pull import find_pull, head_of
+from runbook_lib.world.conditions.pulls import wait_for_head
+
+
+def connect_github(repository: str, bump: Bump) -> GitHub | None:
+    """Return the forge, or None if there is no usable token and this run publishes nothing."""
+    try:
+        return GitHub(repository)
+    except RunbookError:
+        if bump.publish:
+            raise
+        return None
+
+
+@dataclass(frozen=True)
+class PullRequestState:
+    """The state of the bump's pull request and its CI on GitHub.
+
+    ``problem`` is the reason why GitHub could not be queried.  ``behind`` is the number of base commits that the head
+    lacks, ``me`` is the token's login, ``records`` the bump's folder in the archive, and ``review`` the review of the
+    commits between base and head.  ``refused``: the head commit's deployment to CI was refused.  If CI cannot be
+    authorized now, ``authorize`` sets ``waiting`` to the reason and ``next`` to the action.
+    """
+
+    branch: BumpBranch
+    github: GitHub | None
+    head_name: str
+    pull: Pull | None = None
+    comments: tuple[Comment, ...] = ()
+    labellings: tuple[LabelEvent, ...] = ()
+    behind: int = 0
+    me: str = ""
+    records: Path | None = None
+    refused: bool = False
+    problem: str = ""
+    waiting: str = ""
+    next: str = ""
+
+    @property
+    def bump(self) -> Bump:
+        """The parameters of the bump."""
+        return self.branch.bump
+
+    @property
+    def authorized(self) -> tuple[Comment, ...]:
+        """The comments that authorize CI for the head commit: our own, and those of people who may authorize it."""
+        return commands(self.comments, self.pull.head_sha, self.me) if self.pull else ()
+
+    def show(self) -> display.View:
+        """Show the pull request, and the comment that would authorize its CI."""
+        if self.pull is None:
+            return display.note(self.problem or f"No pull request is open for {self.branch.bump.branch}.")
+        comments = [f"{comment.author} at {comment.created:%Y-%m-%d %H:%M} UTC" for comment in self.authorized]
+        rows = {
+            "pull request": f"#{self.pull.number} {self.pull.url}",
+            "head": self.pull.head_sha,
+            "merge commit (what CI tests)": self.pull.merge_commit or "not computed yet",
+            "base": f"{self.pull.base_ref}, {self.behind} commits ahead of the head",
+            "labels": ", ".join(sorted(self.pull.labels)) or "none",
+            "authorized": ", ".join(comments) or f"not yet: the comment will be {command(self.pull.head_sha)!r}",
+        }
+        return display.mapping(rows)
+
+
+def read_state(branch: BumpBranch, github: GitHub | None, records: Path | None = None) -> PullRequestState:
+    """Read the bump's pull request, with its comments and labels.  Changes nothing.
+
+    ``records`` is the bump's folder in the archive.  A run that publishes nothing continues without GitHub.
+    """
+    bump = branch.bump
+    if bump.tag is None or github is None:
+        problem = "No tag was given." if bump.tag is None else "GitHub cannot be queried without a token."
+        return PullRequestState(branch, github, "", records=records, problem=problem)
+    state = PullRequestState(branch, github, head_of(branch.checkout, bump), records=records)
+    try:
+        if pull := find_pull(github, bump, state.head_name):
+            state = refresh(state, github, pull.number)
+    except RunbookError as error:
+        if bump.publish:
+            raise
+        return replace(state, problem=str(error))
+    return state
+
+
+def refresh(state: PullRequestState, github: GitHub, number: int) -> PullRequestState:
+    """Return the state with the pull request read again from GitHub."""
+    pull = wait_for_head(github, number, None)
+    behind = github.behind(pull.base_ref, pull.head_sha)
+    comments, labellings = github.comments(number), github.labellings(number)
+    me = state.me
+    if not me:
+        with contextlib.suppress(NotAllowed):  # a workflow job's token has no login
+            me = github.me()
+    refused = bool(refusals(comments, pull.head_sha)) or github.deployment_failed(pull.head_sha)
+    return replace(state, pull=pull, comments=comments, labellings=labellings, behind=behind, me=me, refused=refused)

@@ -1,0 +1,156 @@
+"""The notebook on images whose components are real: pulled from a registry, and their overlays built inside."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+import slurm_repository
+import small_runbooks
+from building import Place, place, start_registry
+from component_images import KERNEL_VERSIONS, KERNELS, WORKLOAD, ComponentImages, write_runners
+from slurm_cluster import cluster
+
+from runbook_lib.bisect.image.ledger import LEDGER
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.component("registry"),
+    pytest.mark.component("container"),
+    pytest.mark.component("compiler"),
+]
+#: The machine of the tests may be a container itself, in which the library would look for no engine.
+HIDE_CONTAINER = """\
+import os.path
+exists = os.path.exists
+os.path.exists = lambda path: path not in ("/.dockerenv", "/run/.containerenv") and exists(path)
+"""
+PINS = f"""\
+version: 1
+image: nvcr.io/nvidia/pytorch
+pins:
+- {{path: docker/.ngc_version.dev, find: {{file: whole}}}}
+overlays:
+- {{name: {KERNELS}, old: "1.2", new: "1.3", requirement: "{KERNELS}=={{version}}", module: my_kernels}}
+"""
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("components")
+    process, url = start_registry(folder, folder / "registry")
+    try:
+        engine = place(folder, url)
+        components = ComponentImages(engine, folder / "layers")
+        for month in KERNEL_VERSIONS:
+            components.write_wheels(month)
+        for month in KERNEL_VERSIONS:
+            components.publish(month)
+        write_runners(folder / "bin")
+        (folder / "bin/sitecustomize.py").write_text(HIDE_CONTAINER)
+        yield engine
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def checkout_with_workload(folder: Path) -> Path:
+    """Return a checkout with the measured test, and a pins file that adds an overlay."""
+    checkout = slurm_repository.create(folder / "checkout")
+    for name, text in {
+        "workload.py": WORKLOAD,
+        ".base-image-pins.yaml": PINS,
+        "docker/.ngc_version.dev": "nvcr.io/nvidia/pytorch:26.03-py3\n",
+    }.items():
+        (checkout / name).parent.mkdir(exist_ok=True)
+        (checkout / name).write_text(text)
+    for arguments in (["add", "-A"], ["commit", "-q", "-m", "workload"]):
+        subprocess.run(["git", "-C", str(checkout), *arguments], check=True)
+    return checkout
+
+
+def search(
+    images: Place, folder: Path, env: Mapping[str, str] = MappingProxyType({}), **changes: str
+) -> tuple[str, list[dict[str, object]]]:
+    """Run the notebook as papermill does; return what it prints, and the lines of the ledger."""
+    checkout = folder / "checkout"
+    if not checkout.exists():
+        checkout_with_workload(folder)
+    parameters = {
+        "tag": "26.06-py3", "good": "26.03-py3", "repo": str(checkout), "command": "python3 workload.py",
+        "metric": "value higher", "gpus": "0", "budget": "80", "results": str(folder / "results"),
+        "audit": str(folder / "audit"), **changes,
+    }  # fmt: skip
+    words = [word for name, value in parameters.items() for word in ("-r", name, value)]
+    executed = folder / "executed.ipynb"
+    programs = f"{images.folder}/bin"
+    env = {
+        **images.env,
+        **env,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": f"{programs}:{small_runbooks.ROOT}",
+    }
+    status, out, err = small_runbooks.papermill(
+        small_runbooks.ROOT / "runbooks/bisect-image.ipynb", executed, *words, "-p", "apply", "True",
+        cwd=small_runbooks.ROOT, **env,
+    )  # fmt: skip
+    assert status == 0, (out + err)[-3000:]
+    (ledger,) = (folder / "results").glob(f"*/{LEDGER}")
+    return "\n".join(small_runbooks.outputs(executed)), [json.loads(line) for line in ledger.read_text().splitlines()]
+
+
+def loaded_nccl(line: dict[str, object]) -> str:
+    """Return what the test prints of a run, if its image and overlay are what the ledger says."""
+    if line["restored"] == ["nccl"] or line["tag"] == "26.04-py3":
+        return "NCCL 22907"
+    return {"26.05-py3": "NCCL 23003", "26.06-py3": "NCCL 23007"}.get(str(line["tag"]), "NCCL 2")
+
+
+def check_runs(images: Place, folder: Path, text: str, lines: list[dict[str, object]], log: str) -> None:
+    """Compare the search's result with what each run really loaded."""
+    assert "26.05-py3 is the first bad tag, 26.04-py3 the last good one. Restoring nccl makes 26.05-py3 good." in text
+    ends = [line for line in lines if line["kind"] == "end"]
+    assert len(ends) == len([line for line in lines if line["kind"] == "submit"]) <= 80
+    outcomes = {(line["tag"], *line["restored"]): line["outcome"] for line in ends}  # type: ignore[misc]
+    for name in ("nccl", "cublas", "cudnn", KERNELS):
+        assert outcomes["26.05-py3", name] == "value"
+    # There is no git in the image: an overlay that cannot be built is no evidence.
+    assert outcomes["26.05-py3", "transformer-engine"] == "invalid"
+    (results,) = (folder / "results").glob("*/runs")
+    for line in ends:
+        if line["outcome"] == "value":
+            (path,) = results.glob(f"{line['number']}/{log}")  # of standard error
+            output = path.read_text()
+            assert loaded_nccl(line) in output, output
+            assert ("my-kernels 1.2" in output) == (line["tag"] == "26.04-py3" or line["restored"] == [KERNELS]) or (
+                line["tag"] == "26.03-py3"
+            )
+
+
+def test_in_containers_the_old_versions_are_really_loaded_and_the_fix_works(images: Place, tmp_path: Path) -> None:
+    text, lines = search(images, tmp_path)
+    check_runs(images, tmp_path, text, lines, "errors.log")
+    fix = [line for line in text.splitlines() if line.startswith(("RUN env", "ENV LD_LIBRARY_PATH"))]
+    (tmp_path / "Dockerfile").write_text("\n".join(["FROM nvcr.io/nvidia/pytorch:26.06-py3", *fix, "COPY w.py /"]))
+    (tmp_path / "w.py").write_text(WORKLOAD)
+    images.buildah("build", "--format=docker", "--tag=localhost/fixed", str(tmp_path))
+    container = images.buildah("from", "--quiet", "localhost/fixed").strip()
+    assert "NCCL 22907" in images.buildah("run", container, "--", "bash", "-c", "python3 /w.py 2>&1")
+    images.buildah("rm", container)
+
+
+@pytest.mark.component("slurm")
+def test_on_slurm_one_allocation_runs_all_images(images: Place, tmp_path: Path) -> None:
+    """Jobs, allocation, images and overlays are real; in place of Apptainer a chroot enters each image."""
+    with cluster() as real:
+        site = tmp_path / "site.yaml"
+        site.write_text("container: apptainer\nshared: true\n")
+        given = {"where": "slurm", "site": str(site), "slurm": "nodes=1 gpus=2"}
+        text, lines = search(images, tmp_path, env=real.environment, **given)
+        check_runs(images, tmp_path, text, lines, "1/*/0/node-0.err.log")
+        assert {line["node"] for line in lines if line["kind"] == "end"} == {"node1"}
+        jobs = [path.read_text() for path in (tmp_path / "results").glob("*/allocations/*/*/job")]
+        assert len(jobs) == 1

@@ -1,0 +1,162 @@
+"""Searches carried out by a command, and in containers of this machine; never a run twice."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from bisect_world import PYTHON, REPORTS, TEST, World
+
+from runbook_lib.bisect.image.facts import SearchFacts
+from runbook_lib.bisect.image.ledger import RunLedger
+from runbook_lib.bisect.image.report import percent
+from runbook_lib.bisect.search import Conclusion
+from runbook_lib.compute.engine import Engine
+from runbook_lib.compute.work.machine import Machine
+from runbook_lib.errors import CannotTell
+
+
+def test_a_preview_writes_and_runs_nothing(world: World) -> None:
+    plan = world.plan(apply=False)
+    text = plan.show().text
+    assert "26.03-py3" in text
+    assert "40" in text
+    assert "test.sh 26.06-py3" in text
+    _, entries = world.go(plan)
+    assert not (world.folder / "results").exists()
+    assert [entry for entry in entries if entry["kind"] == "effect"] == []
+
+
+def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
+    result, entries = world.go(world.plan(components="flash-attn=2.7.4.post1"))
+    assert "flash-attn==2.7.4.post1" in [overlay.requirement for overlay in result.facts.ledger.overlays or ()]
+    assert result.conclusion is not None
+    assert (result.conclusion.verdict, result.conclusion.culprits) == ("culprit", ("nccl",))
+    assert result.conclusion.step == ("26.04-py3", "26.05-py3")
+    assert len(world.starts) == len(result.runs) <= 40
+    assert {entry["status"] for entry in entries if entry["kind"] == "check"} == {"passed"}
+    assert "Probability: 99." in result.sentence
+    assert "PyTorch" in " ".join(result.suspects)
+    assert "nvidia-nccl-cu13==2.29.7" in result.fix().text
+    assert "26.05-py3" in result.issue()
+    assert result.plot().text
+    again, entries = world.go(world.plan(budget="60", components="flash-attn=2.7.4.post1"))
+    assert again.sentence == result.sentence
+    assert len(world.starts) == len(result.runs)
+    assert [entry for entry in entries if entry["kind"] == "effect"] == []
+
+
+def test_an_overlay_that_is_not_verified_is_a_suspect_and_never_good(registry: None, tmp_path: Path) -> None:
+    reports = "case $2 in nccl=*) echo runbook-overlay: nccl 2.30.3 ;; *) " + REPORTS + " ;; esac"
+    result, _ = World(tmp_path, reports=reports).go(World(tmp_path / "b", reports=reports).plan())
+    assert result.conclusion is not None
+    assert result.conclusion.culprits == ()
+    assert "nccl" in " ".join(result.suspects)
+
+
+@pytest.mark.parametrize("ends", ["exit 3", "echo nothing"])
+def test_runs_without_a_value_are_paid_and_end_the_search(registry: None, tmp_path: Path, ends: str) -> None:
+    world = World(tmp_path, test=f"echo x >>'{{folder}}/starts'\n{ends}\n")
+    result, _ = world.go(world.plan())
+    assert result.conclusion is not None
+    assert result.conclusion.verdict == "undecided"
+    assert 3 <= len(world.starts) <= 6
+
+
+@pytest.mark.parametrize("budget", ["4", "9", "17"])
+def test_a_budget_is_never_exceeded(registry: None, tmp_path: Path, budget: str) -> None:
+    world = World(tmp_path)
+    result, _ = world.go(world.plan(budget=budget))
+    assert len(world.starts) <= int(budget)
+    assert result.conclusion is not None
+
+
+def test_runs_without_a_value_count_for_the_budget(registry: None, tmp_path: Path) -> None:
+    fails = "[ $(($(wc -l <{folder}/starts) % 2)) = 1 ] && exit 3; case"
+    world = World(tmp_path, test=TEST.replace("case", fails, 1))
+    result, _ = world.go(world.plan(budget="9"))
+    assert len(world.starts) == len(result.runs) == 9
+    assert {run.outcome for run in result.runs} == {"value", "lost"}
+
+
+def test_a_run_is_started_once(world: World) -> None:
+    plan = world.plan()
+    complete, _ = world.go(plan)
+    starts = world.starts
+    lines = plan.ledger.path.read_text().splitlines(keepends=True)
+    plan.ledger.path.write_text("".join(lines[:-1]))  # as if it was killed before its end was written
+    again, _ = world.go(world.plan())
+    subprocess.run(["bash", str(plan.folder / f"runs/{len(starts)}/run.sh")], check=True)
+    assert world.starts == starts
+    assert again.sentence == complete.sentence
+
+
+def test_gpu_hours_are_a_limit_too(world: World) -> None:
+    result, _ = world.go(world.plan(budget="40 runs, 1 GPU hours"))
+    assert isinstance(result.conclusion, Conclusion)  # no GPU is used
+    plan = world.plan(budget="40 runs, 1 GPU hours", command="bash /nonexistent {tag}")
+    plan = SearchFacts(**{**vars(plan), "gpus": 80})
+    answer = plan.advance()
+    assert isinstance(answer, Conclusion)
+    assert "GPU hours" in answer.reason
+
+
+def test_every_prefix_of_the_ledger_continues_identically(world: World) -> None:
+    world.go(world.plan())
+    plan = world.plan()
+    lines = plan.ledger.path.read_text().splitlines(keepends=True)
+    kinds = [json.loads(line)["kind"] for line in lines]
+    for length in range(1, len(lines)):
+        plan.ledger.path.write_text("".join(lines[:length]))
+        ledger = RunLedger(plan.folder)
+        following = json.loads(lines[length])
+        if kinds[length] == "submit":
+            answer = SearchFacts(**{**vars(plan), "ledger": ledger}).advance()
+            assert (answer.tag, list(answer.restored)) == (following["tag"], following["restored"])  # type: ignore[union-attr]
+        elif kinds[length] == "end":
+            assert ledger.pending is not None
+            assert ledger.pending.number == following["number"]
+
+
+def test_a_damaged_ledger_stops_the_search(world: World) -> None:
+    plan = world.plan()
+    plan.folder.mkdir(parents=True)
+    plan.ledger.path.write_text('{"kind": "submit"}\n')
+    with pytest.raises(CannotTell, match="restore it"):
+        world.plan()
+
+
+@pytest.mark.parametrize(("probability", "text"), [(0.998, "99.8 %"), (0.99999, "99.9 %"), (1.0, "99.9 %")])
+def test_a_probability_is_never_shown_as_certainty(probability: float, text: str) -> None:
+    assert percent(probability) == text
+
+
+#: Executes the words after the image, and knows its name.
+DOCKER = """\
+#!/bin/bash
+while [ $# -gt 0 ]; do case $1 in bash) break ;; registry.example/*) export IMAGE=$1 ;; esac; shift; done
+exec "$@"
+"""
+
+
+def test_a_container_of_this_machine_runs_the_command_and_verifies_overlays(
+    registry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in {"docker": DOCKER, "python3": PYTHON}.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    machine = Machine(engine=Engine("docker"), uid=os.getuid(), gid=os.getgid())
+    monkeypatch.setattr("runbook_lib.bisect.image.facts.detect_machine", lambda: machine)
+    command = "case $IMAGE$LD_LIBRARY_PATH in *26.0[56]*nccl-*) ;; *26.0[56]*) exit 1 ;; esac"
+    plan = world.plan(where="local", command=command, metric="exit", image="registry.example/a:{tag}")
+    assert plan.problems == ()
+    assert "docker" in plan.show().text
+    result, _ = world.go(plan)
+    assert result.conclusion is not None
+    assert result.conclusion.culprits == ("nccl",)
+    assert [run.outcome for run in result.runs if run.point.restored == ("cudnn",)] == ["invalid"]

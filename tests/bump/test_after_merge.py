@@ -1,0 +1,308 @@
+"""What is left after the merge: in a practice repository whose forge merges and starts both CIs on the base."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gitlab_project
+import pytest
+from bumping import BRANCH, REPOSITORY, World, bump_to, git, world
+from hypothesis import given
+from hypothesis import strategies as st
+from IPython.display import display
+from test_golden_values import step05
+
+from runbook_lib.bump.after_merge import base_ci, report, uncovered
+from runbook_lib.bump.after_merge.report import AfterMerge, MergeFacts
+from runbook_lib.bump.run import carry_out
+from runbook_lib.errors import CannotTell
+from runbook_lib.images.families import NEMO, NGC
+from runbook_lib.images.tags.ngc import NgcTag
+from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.sites import PinnedImage
+from runbook_lib.recipes.quarantine import quarantined_rows
+from runbook_lib.world.outside import World as Outside
+
+RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
+REPO = "owner/name"
+
+# -- which issue a comment names -----------------------------------------------------------------------------------
+
+
+def rows(body: str) -> list[tuple[str, int | None]]:
+    text = f"spec: {{model: gpt}}\nproducts:\n{body}"
+    found, odd = quarantined_rows({RECIPE: text}, REPO)
+    assert odd == ()
+    return [(it.test, it.issue) for it in found]
+
+
+def entry(scope: str, *, above: str = "", before: str = "", case: str = "a") -> str:
+    return (
+        f"{before}  - test_case: [{case}]\n    products:\n      - environment: [dev]\n{above}        scope: {scope}\n"
+        "        platforms: [dgx_h100]\n"
+    )
+
+
+@pytest.mark.parametrize("body", ["", entry("[mr]"), entry("[flaky]"), entry("[mr-disabled]"), "  # - test_case: [a]\n"
+                                  "  #   products:\n  #     - scope: [mr-broken]\n"])  # fmt: skip
+def test_tests_that_ci_runs_are_not_listed(body: str) -> None:
+    assert rows(body) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "issue"),
+    [
+        (entry("[mr-broken]"), None),
+        (entry("[mr-broken] # hangs"), None),
+        (entry("[mr-broken] # hangs: #12"), 12),
+        (entry("[mr-broken]", above="        # Broken: it hangs — see issue #12.\n"), 12),
+        (entry("[mr-broken]", above="        # Broken: it hangs\n        # since #12\n"), 12),
+        (entry("[mr-broken] # see owner/name#12"), 12),
+        (entry("[mr-broken] # see other/name#12"), None),
+        (entry("[mr-broken] # https://github.com/owner/name/issues/12"), 12),
+        (entry("[mr-broken]", before="  # Broken, see #12\n"), 12),
+        (entry("[mr-broken]", before="  #######\n  # - test_case: [x]\n  #   products: # hang: #12\n"), None),
+        (entry("[mr]", case="b").rstrip("\n") + " # is fine: #12\n" + entry("[mr-broken]"), None),
+        (entry("\n          - mr-broken # hangs: #12"), 12),
+        (entry("[mr-broken]").rstrip("\n") + " # hang: #12\n", 12),
+        (entry("[mr-broken]") + entry("[mr]", case="b", before="  # hang: #12\n"), None),
+        (entry("[mr-broken]") + "        # - environment: [lts] # hang: #12\n", None),
+    ],
+)  # fmt: skip
+def test_the_issue_that_a_comment_names(body: str, issue: int | None) -> None:
+    assert [found for test, found in rows(body) if test == "gpt/a"] == [issue]
+
+
+def test_an_unreadable_recipe_is_reported() -> None:
+    found, odd = quarantined_rows({RECIPE: "a: [", "other.yaml": None}, REPO)
+    assert found == ()
+    assert RECIPE in odd[0]
+
+
+@given(st.text())
+def test_any_text_is_read_or_reported(text: str) -> None:
+    for recipe in (text, f"products:\n- test_case: [a]\n  products:\n  - scope: [mr-broken] # {text}\n"):
+        quarantined, problems = quarantined_rows({RECIPE: recipe}, REPO)
+        assert all(RECIPE in problem for problem in problems)
+        assert all(entry.issue is None or str(entry.issue) in text for entry in quarantined)
+
+
+# -- after the merge -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Iterator[World]:
+    with world(tmp_path) as made:
+        yield made
+
+
+def look(at: World, refs: str = "", *, token: bool = True, **parameters: Any) -> MergeFacts:
+    """Run step 8 as its notebook does, and return what it found."""
+    bump = bump_to(mode="preview", **parameters)
+    step, record = AfterMerge(refs), at.step(bump)
+    outside = Outside(at.checkout, at.github() if token else None, record)
+    found = step.look(outside, bump)
+    carry_out(record, step.plan(found, bump), outside, display)
+    record.raise_if_failed()
+    return found
+
+
+def outcome(at: World) -> tuple[str, str, str]:
+    (said,) = [*at.said("done"), *at.said("waiting")]
+    return said["kind"], said["sentence"], said["next"]
+
+
+@pytest.fixture
+def merged(at: World) -> World:
+    """A bump that CI tested, and that was merged just now."""
+    made = at.open_pr()
+    step05(at, let_go=True)
+    at.now[0] += 1000
+    assert made.pull is not None
+    at.forge.merge(made.pull.number)
+    return at
+
+
+def test_without_a_tag_branches_and_quarantines_are_shown(at: World) -> None:
+    before = at.state()
+    found = look(at, tag="")
+    assert (found.merged, found.runs, found.uncovered) == ("", (), ())
+    assert {row["branch"]: row["state"] for row in found.branches} == {"dev": "out of sync", "core_r0.1.0": "in sync"}
+    assert [row["test"] for row in found.quarantines] == ["gpt/gpt3_mcore_te_tp8_pp1_fp8"]
+    assert outcome(at)[0] == "done"
+    assert (at.state(), at.effects()) == (before, [])
+
+
+def test_before_the_merge_the_sync_check_is_next(at: World) -> None:
+    at.open_pr()
+    found = look(at)
+    assert (found.merged, found.runs) == ("", ())
+    assert outcome(at) == ("done", found.sentence,
+                           "07-sync-check")  # fmt: skip
+
+
+def test_a_running_ci_on_the_base_is_waited_for_and_then_reported(merged: World) -> None:
+    at = merged
+    before = at.state()
+    found = look(at)
+    assert found.merged == git(at.remote, "rev-parse", "main")
+    assert [(run.ci, run.state) for run in found.runs] == [("GitHub", "waiting"), ("GitLab", "skipped")]
+    assert outcome(at)[0] == "waiting"
+    assert "GITLAB_URL" in found.runs[1].detail
+    at.now[0] += 1000
+    found = look(at)
+    assert found.runs[0].state == "failed"  # what fails there fails for people to look at, not this step
+    kind, sentence, following = outcome(at)
+    assert kind == "done"
+    assert "GitHub: failed; GitLab: skipped" in sentence
+    assert following.startswith("environment/run papermill runbooks/investigate-ci.ipynb -r place http")
+    assert set(at.checks().values()) == {"skipped"}
+    assert at.effects() == []
+    assert at.state()[3:] == before[3:]
+
+
+def test_gitlab_is_queried_if_it_is_configured(merged: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    at, tip = merged, git(merged.remote, "rev-parse", "main")
+    with gitlab_project.served({"pipelines": [gitlab_project.pipeline(7, tip, "running")]}, REPOSITORY) as project:
+        project.configure(monkeypatch)
+        assert [it.state for it in look(at).runs] == ["waiting", "waiting"]
+        at.now[0] += 1000
+        project.replies["pipelines"] = [gitlab_project.pipeline(7, tip, "success")]
+        found = look(at)
+        assert (found.runs[1].state, found.runs[1].pipeline) == ("passed", 7)
+        assert found.runs[1].detail.startswith(f"Pipeline 7 of {found.merged[:10]}")
+        (command,) = {str(row["next"]) for row in found.uncovered if "in GitLab" in str(row["why"])}
+        assert command.startswith(
+            "environment/run papermill runbooks/05-golden-values.ipynb -r tag 26.04-py3 -r source gitlab"
+        )
+        assert "run_id 7," in command
+        monkeypatch.setenv("GITLAB_TOKEN", "wrong")
+        assert (look(at).runs[1].state, outcome(at)[0]) == ("skipped", "done")
+
+
+def test_a_run_of_a_later_commit_counts_as_it_holds_the_merge(merged: World) -> None:
+    at = merged
+    first = look(at)
+    at.commit_on("main", ".gitlab/stages/02.yml", "a: 1\n")
+    at.commit_on("main", ".gitlab/stages/02.yml", "a: 2\n")
+    found = look(at)
+    assert found.merged == first.merged != found.branch.base_commit
+    assert found.runs[0].url
+    asked = base_ci.commits_since(found.branch, found.merged)
+    assert asked == git(at.remote, "rev-list", "--first-parent", f"{first.merged}~1..main").split()
+    assert len(asked) == 3
+
+
+def test_golden_files_are_listed_as_covered_or_not(merged: World) -> None:
+    found = look(merged)
+    covered, *others = found.uncovered
+    assert covered["why"] == "covered"
+    assert int(str(covered["golden files"])) > 3
+    reasons = {str(row["why"]) for row in others}
+    assert "runs nightly, in GitLab only" in reasons
+    assert "quarantined: runs only when its scope is named" in reasons
+    hanging = [row for row in others if row["why"] == "the run produced none"]
+    assert [(row["golden files"], row["scopes"]) for row in hanging] == [(1, "mr, mr-github")]
+    assert all(row["next"] for row in others)
+
+
+def test_without_the_pull_requests_run_only_files_that_github_never_runs_are_listed(merged: World) -> None:
+    found = look(merged, token=False)
+    assert [it.state for it in found.runs] == ["skipped", "skipped"]
+    assert "runs nightly, in GitLab only" in {row["why"] for row in found.uncovered}
+    assert not {"covered", "the run produced none"} & {str(row["why"]) for row in found.uncovered}
+    assert any(BRANCH in note for note in found.notes)
+    assert {row["state"] for row in found.quarantines} == {"not queried: no token"}
+
+
+def test_branches_on_the_old_image_have_the_command_that_bumps_them(merged: World) -> None:
+    found = look(merged)
+    assert {row["branch"]: (row["state"], row["next"]) for row in found.branches}["dev"] == (
+        "older", "environment/run papermill runbooks/bump.ipynb -r tag 26.04-py3 -r base dev",
+    )  # fmt: skip
+    assert "main" not in {row["branch"] for row in found.branches}
+    (main,) = look(merged, "main").branches
+    assert (main["state"], main["next"]) == ("names it", "")
+    assert [row["branch"] for row in look(merged, "origin/core_r*").branches] == ["core_r0.1.0"]
+
+
+def test_each_image_has_a_row_on_each_branch(merged: World) -> None:
+    merged.commit_on("dev", "b.txt", "nvcr.io/nvidia/nemo:26.04\n")
+    git(merged.checkout.path, "fetch", "-q")
+    branch = look(merged).branch
+    site = next(site for site in branch.bump.repository.sites.pins if site.path == "docker/.ngc_version.dev")
+    images = (PinnedImage("nvcr.io/nvidia/pytorch", NGC, "pytorch"), PinnedImage("nvcr.io/nvidia/nemo", NEMO, "nemo"))
+    pins = (site, replace(site, image="nvcr.io/nvidia/nemo", path="b.txt"))
+    sites = replace(branch.bump.repository.sites, images=images, pins=pins)
+    bump = replace(branch.bump, tag=None, repository=replace(branch.bump.repository, sites=sites))
+    rows, _ = report.branch_rows(replace(branch, bump=bump), "dev")
+    assert [(row["branch"], row["image"], row["state"]) for row in rows] == [
+        ("dev", "pytorch: 26.01-py3", "in sync"),
+        ("dev", "nemo: 26.04", "in sync"),
+    ]
+
+
+def test_refs_that_name_no_branch_are_refused(at: World) -> None:
+    with pytest.raises(CannotTell, match="No branch of origin matches 'gone'"):
+        look(at, "dev gone")
+
+
+def test_a_branch_without_pins_is_left_out(at: World) -> None:
+    other = at.home / "other"
+    at.commit_on("dev", "x", "x")
+    git(other, "switch", "-q", "--orphan", "core_r0.0.1")
+    git(other, "commit", "-q", "--allow-empty", "-m", "old")
+    git(other, "push", "-q", "origin", "core_r0.0.1")
+    git(at.checkout.path, "fetch", "-q")
+    found = look(at, tag="")
+    assert "core_r0.0.1" not in {row["branch"] for row in found.branches}
+    assert any("core_r0.0.1" in note for note in found.notes)
+
+
+def quarantine(at: World, comment: str) -> None:
+    text = (at.checkout.path / RECIPE).read_text()
+    here = next(line for line in text.splitlines() if "mr-broken" in line)
+    at.commit_on("main", RECIPE, text.replace(here, f"        scope: [mr-broken] # {comment}"))
+
+
+def test_open_quarantines_with_the_state_of_their_issues(at: World) -> None:
+    issue = at.github().file_issue("It hangs", "…")
+    quarantine(at, f"hangs, see #{issue.number}")
+    (row,) = look(at, tag="").quarantines
+    assert (row["issue"], row["state"], row["next"]) == (f"#{issue.number}", "open", "")
+    path = f"/issues/{issue.number}"
+    at.github().send("close it", "PATCH", path, {"state": "closed"}, lambda _: None)
+    (row,) = look(at, tag="").quarantines
+    assert row["state"] == "closed"
+    assert f'-r reenable "{row["test"]}@dgx_h100: #{issue.number} is closed"' in str(row["next"])
+    assert "1 of them with a closed issue" in outcome(at)[1]
+    quarantine(at, "hangs")
+    (row,) = look(at, tag="").quarantines
+    assert (row["issue"], row["state"]) == ("none named", "no issue")
+    assert "File an issue" in str(row["next"])
+    quarantine(at, "see #99999")
+    (row,) = look(at, tag="").quarantines
+    assert str(row["state"]).startswith("cannot be read")
+
+
+def test_only_gitlab_runs_the_lts_image(merged: World) -> None:
+    found = look(merged, image_type="lts")
+    assert found.merged == ""
+    branch = replace(found.branch, bump=bump_to(image_type="lts"))
+    assert uncovered.compared_files(branch, merged.github(), [], []) == set()
+    assert str(found.branches[0]["next"]).endswith("-r image_type lts")
+
+
+@pytest.mark.parametrize(
+    ("tags", "state"),
+    [
+        (["26.04-py3"], "names it"),
+        (["26.02-py3", "26.04-py3"], "older"),
+        (["26.06-py3"], "newer"),
+        (["26.04-py3-igpu"], "another edition or build"),
+    ],
+)
+def test_a_branch_on_another_edition_is_neither_older_nor_on_the_tag(tags: list[str], state: str) -> None:
+    bump = Bump.parse(tag="26.04-py3")
+    assert report.image_state([NgcTag.parse(tag) for tag in tags], bump, "dev", bump.tag)[0] == state

@@ -1,0 +1,359 @@
+"""Steps 0, 1, 2 and 7 as the notebooks compose them, on the practice environment's checkout and registry."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bumping import world as practice_forge
+from layouts import layout
+
+from runbook_lib import practice
+from runbook_lib.bump import bump_plan, move_pins, preflight
+from runbook_lib.bump.sync_check import SyncCheck, SyncFacts
+from runbook_lib.errors import CannotTell, Refused, RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.notebook import begin
+from runbook_lib.pins.bump import Bump
+from runbook_lib.records import step_record
+from runbook_lib.records.statement import CONTRIBUTIONS
+from runbook_lib.text.edits import Edit
+from runbook_lib.world import bump_branch
+from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.conditions.commits import BranchTip, Committed
+from runbook_lib.world.outside import World
+from runbook_lib.world.pull_request import connect_github
+
+TAG = "26.04-py3"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Checkout]:
+    with practice.start(tmp_path / "world") as world:
+        for name, value in world.env.items():
+            monkeypatch.setenv(name, value)
+        yield Checkout.open(world.checkout)
+
+
+@pytest.fixture
+def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> step_record.StepRecord:
+    folder = tmp_path / "record"
+    folder.mkdir()
+    monkeypatch.setenv("RUNBOOK_RECORD", str(folder))
+    return begin.open_record("01-github-pin", Bump.parse(), repository="practice/Megatron-LM")
+
+
+def told(step: step_record.StepRecord) -> list[dict[str, object]]:
+    assert step.folder is not None
+    return [json.loads(line) for line in (step.folder / CONTRIBUTIONS).read_text().splitlines()]
+
+
+def branch(checkout: Checkout, **asked: object) -> BumpBranch:
+    return bump_branch.find(checkout, Bump.parse(**({"tag": TAG} | asked)))  # type: ignore[arg-type]
+
+
+def run(checkout: Checkout, step: step_record.StepRecord, **asked: object) -> begin.Context:
+    step.bump = branch(checkout, **asked).bump
+    return begin.Context(step.bump, checkout, step)
+
+
+def state(checkout: Checkout) -> tuple[str, ...]:
+    files = [f"{path}={path.read_bytes()!r}" for path in sorted(checkout.path.rglob("*")) if path.is_file()]
+    return (*(name for name in files if "/.git/" not in name), checkout.git("for-each-ref"), checkout.git("status"))
+
+
+def commit(checkout: Checkout, branch: BumpBranch, edits: tuple[Edit, ...]) -> None:
+    """Commit on the bump's branch, as its steps do."""
+    tip = BranchTip(branch.bump.branch, branch.start)
+    record = step_record.StepRecord("01-github-pin", branch.bump, "practice/Megatron-LM", None)
+    Committed(tip, edits, branch.bump.title).make_true(World(checkout, None, record))
+
+
+@pytest.mark.parametrize("asked", [{}, {"tag": ""}, {"publish": False}])
+def test_a_preview_changes_nothing(checkout: Checkout, step: step_record.StepRecord, asked: dict[str, object]) -> None:
+    before = state(checkout)
+    for part in (move_pins.github, move_pins.gitlab):
+        run(checkout, step, **asked).step(part)
+    assert state(checkout) == before
+    assert not [it for it in told(step) if it["kind"] == "effect"]
+
+
+def test_the_first_step_moves_all_pins_and_the_second_finds_them(
+    checkout: Checkout, step: step_record.StepRecord
+) -> None:
+    before = state(checkout)
+    for part in (move_pins.github, move_pins.gitlab):
+        run(checkout, step, apply=True).step(part)
+    here = branch(checkout)
+    changed = [
+        line
+        for line in checkout.git("diff", "main", here.start).splitlines()
+        if line[:1] in "+-" and line[1:3] not in "--++"
+    ]
+    assert len(changed) == 8
+    assert all(TAG in line for line in changed if line.startswith("+"))
+    assert [it["effect"] for it in told(step) if it["kind"] == "effect"] == ["branch", "commit"]
+    assert {it["status"] for it in told(step) if it["kind"] == "check"} == {"passed"}
+    # The work tree, with whatever a person does there, is as it was.
+    assert [line for line in state(checkout) if "refs/heads" not in line] == [
+        line for line in before if "refs/heads" not in line
+    ]
+
+
+def test_a_moved_pin_of_the_other_image_type_fails_the_check(checkout: Checkout) -> None:
+    here = branch(checkout)
+    commit(checkout, here, bump_plan.plan_bump(here).plan.edits)
+    here = branch(checkout)
+    assert bump_plan.check_other_type(here, here.fork, here.start).status == "passed"
+    path = "docker/.ngc_version.lts"
+    text = str(here.texts([path])[path])
+    commit(checkout, here, (Edit(path, text, text.replace("25.09", TAG[:5])),))
+    here = branch(checkout)
+    check = bump_plan.check_other_type(here, here.fork, here.start)
+    assert check.status == "failed"
+    assert path in check.detail
+    allowed = branch(checkout, allow="both-types")
+    assert bump_plan.check_other_type(allowed, allowed.fork, here.start).status == "skipped"
+
+
+def test_a_branch_of_that_name_with_other_content_is_refused_before_anything_moves(checkout: Checkout) -> None:
+    checkout.git("switch", "-q", "-c", Bump.parse(tag=TAG).branch, "main")
+    checkout.git("commit", "-q", "--allow-empty", "-m", "Keep my notes")
+    checkout.git("switch", "-q", "main")
+    before = state(checkout)
+    with pytest.raises(Refused, match=r"has content unrelated to this bump: [0-9a-f]{10} \(Keep my notes\)"):
+        bump_plan.plan_bump(branch(checkout, apply=True))
+    assert state(checkout) == before
+
+
+def test_a_roll_back_does_not_take_up_the_branch_of_the_bump_it_goes_back_to(checkout: Checkout) -> None:
+    here = branch(checkout)
+    commit(checkout, here, bump_plan.plan_bump(here).plan.edits)
+    newer = branch(checkout, tag="26.05-py3")
+    commit(checkout, newer, bump_plan.plan_bump(newer).plan.edits)
+    checkout.git("push", "-q", "origin", f"{newer.bump.branch}:main")
+    with pytest.raises(Refused, match="allow=older-tag"):
+        bump_plan.plan_bump(branch(checkout, apply=True))
+    with pytest.raises(Refused, match="from an earlier bump"):
+        bump_plan.plan_bump(branch(checkout, apply=True, allow="older-tag"))
+
+
+def test_nothing_to_edit_makes_no_branch(checkout: Checkout, step: step_record.StepRecord) -> None:
+    before = state(checkout)
+    run(checkout, step, tag="26.02-py3", apply=True).step(move_pins.github)
+    assert state(checkout) == before
+
+
+@pytest.mark.parametrize(
+    ("tag", "says"),
+    [
+        ("26.12-py3", "has no tag 26.12-py3"),
+        ("26.03-py3", "exists for amd64, and not for arm64"),
+    ],
+)
+def test_a_tag_missing_for_a_platform_is_refused(
+    checkout: Checkout, step: step_record.StepRecord, tag: str, says: str
+) -> None:
+    before = state(checkout)
+    with pytest.raises(Refused, match=says):
+        run(checkout, step, tag=tag, apply=True).step(move_pins.github)
+    assert state(checkout) == before
+
+
+def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(
+    checkout: Checkout, step: step_record.StepRecord
+) -> None:
+    with pytest.raises(Refused, match="allow=older-tag"):
+        bump_plan.plan_bump(branch(checkout, tag="26.01-py3"))
+    run(checkout, step, tag="26.01-py3", allow="older-tag", apply=True).step(move_pins.github)
+    assert [it["exception"] for it in told(step) if it["kind"] == "exception"] == ["older-tag"]
+
+
+def test_without_the_registry_apply_works_and_publish_requires_an_exception(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
+    bump_plan.plan_bump(branch(checkout, apply=True)).require()
+    with pytest.raises(Refused, match="allow=unverified-tag"):
+        bump_plan.plan_bump(branch(checkout, apply=True, publish=True)).require()
+    ahead = bump_plan.plan_bump(branch(checkout, apply=True, publish=True, allow="unverified-tag"))
+    ahead.require()
+    assert list(ahead.used_exceptions) == ["unverified-tag"]
+
+
+def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: step_record.StepRecord) -> None:
+    at = run(checkout, step)
+    at.step(preflight)
+    checks = {str(it["name"]): it for it in told(step) if it["kind"] == "check"}
+    runners = checks.pop("the driver of the runners")
+    assert "CUDA 13.2 comes with driver 595" in str(runners["detail"])
+    assert {it["status"] for it in checks.values()} == {"passed"}
+    assert at.forge
+    at.forge.close()
+
+
+def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: step_record.StepRecord) -> None:
+    for name in ("name", "email"):
+        checkout.git("config", f"user.{name}", "")
+    before = state(checkout)
+    for apply, status in ((False, "skipped"), (True, "failed")):
+        facts = preflight.look(World(checkout, None, step), branch(checkout, apply=apply).bump)
+        (identity,) = [check for check in facts.checks if "committer identity" in check.name]
+        assert identity.status == status
+        assert "git config user.name" in identity.detail
+    with pytest.raises(RunbookError, match=r"git config user\.email"):
+        run(checkout, step, apply=True).step(move_pins.github)
+    assert state(checkout) == before
+
+
+@pytest.mark.parametrize(
+    ("token", "statuses"),
+    [("contributor-token", ["passed", "skipped", "passed"]), ("practice-token", ["passed"] * 3)],
+)
+def test_only_accounts_with_the_right_can_set_labels(tmp_path: Path, token: str, statuses: list[str]) -> None:
+    with practice_forge(tmp_path) as at:
+        found = preflight.rights(at.github(token), Bump.parse(tag=TAG, apply=True, publish=True))
+    assert [check.status for check in found] == statuses
+
+
+def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITHUB_TOKEN")
+    assert connect_github("o/n", Bump.parse(tag=TAG)) is None
+    assert {check.status for check in preflight.rights(None, Bump.parse(tag=TAG))} == {"skipped"}
+    with pytest.raises(Exception, match="There is no token for GitHub"):
+        connect_github("o/n", Bump.parse(tag=TAG, apply=True, publish=True))
+
+
+def pins(run: begin.Context, refs: str = "") -> SyncFacts:
+    return SyncCheck(refs).look(run.world, run.bump)
+
+
+@pytest.mark.parametrize(
+    ("refs", "outcome"),
+    [("", "in sync"), ("main", "in sync"), ("origin/dev", "out of sync"), ("main, origin/core_r*", "in sync")],
+)
+def test_the_sync_check_reads_the_refs_it_is_given(
+    checkout: Checkout, step: step_record.StepRecord, refs: str, outcome: str
+) -> None:
+    assert pins(run(checkout, step, tag=""), refs).survey.outcome == outcome
+
+
+def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, step: step_record.StepRecord) -> None:
+    here = branch(checkout)
+    commit(checkout, here, bump_plan.plan_bump(here).plan.part("github").edits)
+    half = run(checkout, step, apply=True)
+    assert pins(half).survey.outcome == "out of sync"
+    half.step(SyncCheck())
+    assert ".gitlab/stages/01.build.yml" in str(told(step))
+    with pytest.raises(Exception, match="all pins agree"):
+        half.close()
+    commit(checkout, half.branch, bump_plan.plan_bump(half.branch).plan.edits)
+    assert pins(run(checkout, step, apply=True)).survey.outcome == "in sync"
+
+
+def pin(checkout: Checkout, path: str, old: str, new: str) -> None:
+    """Commit another tag in a file of the base branch."""
+    file = checkout.path / path
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    checkout.git("commit", "-qam", f"Move {path} alone")
+    checkout.git("push", "-q", "origin", "HEAD:main")
+
+
+@pytest.mark.parametrize("tag", ["26.04-py3", "26.06-py3"])
+def test_a_preview_judges_the_planned_state_of_a_base_that_is_out_of_sync(
+    checkout: Checkout, step: step_record.StepRecord, tag: str
+) -> None:
+    pin(checkout, "docker/.ngc_version.dev", "26.02-py3", "26.04-py3")
+    before = state(checkout)
+    preview = run(checkout, step, tag=tag)
+    preview.step(SyncCheck())
+    preview.close()
+    assert {check["status"] for check in told(step) if check["kind"] == "check"} == {"passed"}
+    assert any(".gitlab/stages/01.build.yml" in str(line) for line in told(step) if line["kind"] == "warning")
+    assert state(checkout) == before
+
+
+def test_files_that_git_cannot_search_are_a_warning(checkout: Checkout, step: step_record.StepRecord) -> None:
+    (checkout.path / "notes.md").write_text("It was built for 26.02.\n")
+    checkout.git("add", "notes.md")
+    checkout.git("commit", "-qm", "Add notes")
+    checkout.git("push", "-q", "origin", "HEAD:main")
+    notes = checkout.git("rev-parse", "HEAD:notes.md")
+    (checkout.path / ".git/objects" / notes[:2] / notes[2:]).unlink()
+    preview = run(checkout, step)
+    preview.step(SyncCheck())
+    assert "could not be searched" in str(told(step))
+    preview.close()
+
+
+@pytest.mark.parametrize("apply", [False, True])
+def test_lines_outside_of_the_pins_that_name_the_old_tag_are_listed(
+    checkout: Checkout, step: step_record.StepRecord, apply: bool
+) -> None:
+    (checkout.path / "notes.md").write_text("CI runs 26.04-py3.\nIt was built for 26.02-py3.\n")
+    checkout.git("add", "notes.md")
+    checkout.git("commit", "-qm", "Add notes")
+    checkout.git("push", "-q", "origin", "HEAD:main")
+    bumped = run(checkout, step, apply=apply)
+    if apply:
+        commit(checkout, bumped.branch, bump_plan.plan_bump(bumped.branch).plan.edits)
+        bumped = run(checkout, step, apply=apply)
+    bumped.step(SyncCheck())
+    (warning,) = [str(line) for line in told(step) if line["kind"] == "warning" and "notes.md" in str(line)]
+    assert ("notes.md:1" in warning, "notes.md:2" in warning) == (False, True)
+    bumped.close()
+
+
+def test_a_digest_is_that_of_the_registry(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    pin(checkout, "docker/.ngc_version.dev", "26.02-py3", f"26.02-py3@sha256:{'0' * 64}")
+    planned = bump_plan.plan_bump(branch(checkout))
+    assert planned.image
+    written = {change.path: change.new for change in planned.plan.changes}
+    assert written["docker/.ngc_version.dev"].endswith(f":{TAG}@{planned.image.digest}")
+    monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
+    with pytest.raises(RunbookError, match=r"127\.0\.0\.1:9"):
+        bump_plan.plan_bump(branch(checkout))
+
+
+def test_a_branch_without_a_pin_of_the_step_is_not_called_done(
+    checkout: Checkout, step: step_record.StepRecord
+) -> None:
+    """Older release branches have no version files: nothing outside of GitLab names the image."""
+    checkout.git("switch", "-q", "-c", "core_r0.14.0")
+    for path in branch(checkout).bump.repository.sites.pin_paths:
+        (checkout.path / path).unlink(missing_ok=True)
+        if text := layout(1).get(path):
+            (checkout.path / path).write_text(text)
+    checkout.git("commit", "-q", "--all", "-m", "layout of 2025")
+    checkout.git("push", "-q", "origin", "core_r0.14.0")
+    run(checkout, step, base="core_r0.14.0").step(move_pins.github)
+    (outcome,) = [entry for entry in told(step) if entry["kind"] == "done"]
+    assert "core_r0.14.0 has no dev pin" in str(outcome)
+
+
+@pytest.mark.parametrize(("parent", "outcome"), [(None, "out of sync"), ("20260401T000000Z-bump-12345678", "in sync")])
+def test_only_the_preview_of_a_bump_judges_a_branch_as_it_will_be(
+    checkout: Checkout,
+    step: step_record.StepRecord,
+    monkeypatch: pytest.MonkeyPatch,
+    parent: str | None,
+    outcome: str,
+) -> None:
+    monkeypatch.setattr(step_record.StepRecord, "parent", parent)
+    here = branch(checkout)
+    commit(checkout, here, bump_plan.plan_bump(here).plan.part("github").edits)
+    assert pins(run(checkout, step)).survey.outcome == outcome
+
+
+def test_pins_of_the_other_image_type_are_findings_of_a_bump(checkout: Checkout, step: step_record.StepRecord) -> None:
+    pin(checkout, "docker/.ngc_version.lts", "25.09-py3", "25.11-py3")
+    assert pins(run(checkout, step, tag="")).survey.outcome == "out of sync"
+    survey = pins(run(checkout, step)).survey
+    assert survey.outcome == "in sync"
+    assert "another image type" in survey.summary
+
+
+def test_a_missing_ref_is_an_error(checkout: Checkout, step: step_record.StepRecord) -> None:
+    with pytest.raises(CannotTell, match="gone"):
+        pins(run(checkout, step), "gone")

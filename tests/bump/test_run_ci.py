@@ -1,0 +1,360 @@
+"""Step 4 on a practice repository: CI is let go once a commit, with the right labels, and its run is followed."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from bumping import BRANCH, CONTRIBUTOR, World, bump_to, git
+
+from runbook_lib.bump import ci_run
+from runbook_lib.bump.run_ci import CiFacts, RunCi, gb200_warning
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import Comment
+from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.pins.bump import Bump
+from runbook_lib.world import bump_branch, ci_progress, pull_request
+from runbook_lib.world.outside import World as Outside
+
+
+def run_ci(world: World, token: str = "practice-token", *, wait: bool = False, **parameters: Any) -> dict[str, Any]:
+    """Step 4, as its notebook runs it; the clock moves on while it waits.  Returns what the record was given."""
+    world.run(RunCi(wait), token=token, **parameters)
+    return {name: value for entry in world.said("given") for name, value in entry["values"].items()}
+
+
+def commands(world: World) -> list[tuple[str, str]]:
+    """Every command to copy-pr-bot, with its author."""
+    comments = world.github().comments(10)
+    return [(it.author, it.body) for it in comments if it.body.startswith("/ok")]
+
+
+def waiting(world: World) -> str:
+    said = world.said("waiting")
+    return str(said[-1]["sentence"]) if said else ""
+
+
+def test_ci_is_authorized_once_per_commit(opened: World) -> None:
+    given = run_ci(opened)
+    assert commands(opened) == [("release-engineer", f"/ok to test {opened.head()}")]
+    assert opened.effects() == ["comment"]
+    assert waiting(opened).startswith("waiting for CI run ")
+    assert given["head_commit"] == opened.head()
+    assert given["merge_commit"] == git(opened.remote, "rev-parse", "refs/pull/10/merge")
+    assert given["base_commit"] == git(opened.remote, "rev-parse", "main")
+    run_ci(opened)
+    assert opened.effects() == []
+    assert len(commands(opened)) == 1
+
+
+def test_a_new_head_is_authorized_too(opened: World) -> None:
+    run_ci(opened)
+    first = opened.head()
+    commit = opened.commit_on(BRANCH, "notes", "more\n")
+    found = run_ci(opened, allow=f"foreign-commit:{commit}")
+    assert [body for _, body in commands(opened)] == [f"/ok to test {first}", f"/ok to test {opened.head()}"]
+    assert found["head_commit"] == opened.head() != first
+
+
+@pytest.mark.parametrize("mode", ["preview", "apply"])
+def test_nothing_is_written_without_publish(opened: World, mode: str) -> None:
+    before = opened.state()
+    run_ci(opened, mode=mode)
+    assert opened.state() == before
+    said = opened.said("done" if mode == "preview" else "waiting")
+    assert f"authorize CI for {opened.head()[:10]}" in said[0]["sentence"]
+
+
+def test_a_run_under_way_is_shown_without_publish(opened: World) -> None:
+    run_ci(opened)
+    found = run_ci(opened, mode="preview")
+    assert found["run_id"]
+
+
+def test_without_a_pull_request_it_waits_for_one(world: World) -> None:
+    run_ci(world)
+    assert waiting(world).startswith(
+        "waiting for the pull request: no pull request is open for bump/main/dev-26.04-py3"
+    )
+
+
+def test_without_a_tag_there_is_nothing_to_run(world: World) -> None:
+    run_ci(world, tag="")
+    assert world.said("waiting") == []
+
+
+def test_ci_is_not_authorized_without_the_label(opened: World) -> None:
+    opened.github().remove_label(10, "Run functional tests")
+    opened.github().add_label(10, "Run tests")
+    run_ci(opened)
+    assert commands(opened) == []
+    assert waiting(opened) == "waiting for the labels of #10: CI must not start without them"
+    assert "'Run functional tests'" in opened.said("waiting")[0]["next"]
+
+
+def test_a_commit_that_is_not_pushed_is_not_tested(opened: World) -> None:
+    git(opened.checkout.path, "switch", "-q", BRANCH)
+    git(opened.checkout.path, "commit", "-q", "--allow-empty", "-m", "more")
+    run_ci(opened)
+    assert commands(opened) == []
+    assert waiting(opened).startswith("waiting for a push")
+
+
+def test_a_conflict_waits_for_a_person(opened: World) -> None:
+    opened.commit_on("main", "docker/.ngc_version.dev", "nvcr.io/nvidia/pytorch:26.03-py3\n")
+    run_ci(opened)
+    assert commands(opened) == []
+    assert waiting(opened) == "waiting for a person: #10 conflicts with main"
+
+
+def test_a_moved_base_is_reported(opened: World) -> None:
+    opened.commit_on("main", "CHANGES", "more\n")
+    run_ci(opened)
+    assert any("main has moved: #10 is 1 commit behind" in entry["sentence"] for entry in opened.said("warning"))
+    assert len(commands(opened)) == 1
+
+
+def test_a_run_that_started_by_itself_needs_no_comment(opened: World) -> None:
+    hub = opened.forge.hub
+    with hub.store.transaction():
+        hub.start_run(hub.ticket(10))
+    assert run_ci(opened)["run_id"]
+    assert commands(opened) == []
+    assert opened.checks()["CI may test the head commit"] == "passed"
+
+
+# -- copy-pr-bot ------------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_deployment_gets_another_commit(opened: World) -> None:
+    opened.forge.refuse_deployment()
+    first = opened.head()
+    found = run_ci(opened)
+    assert found["run_state"] == "refused"
+    assert "an empty commit" in opened.said("waiting")[0]["next"]
+    run_ci(opened)
+    assert opened.effects() == ["commit", "push", "comment"]
+    assert [body for _, body in commands(opened)] == [f"/ok to test {first}", f"/ok to test {opened.head()}"]
+    assert git(opened.remote, "log", "-1", "--format=%P", BRANCH) == first
+    assert git(opened.remote, "diff", first, BRANCH) == ""
+    assert "Signed-off-by: Ada Tester" in git(opened.remote, "log", "-1", "--format=%B", BRANCH)
+    run_ci(opened)
+    assert opened.effects() == []
+
+
+@pytest.mark.parametrize("mode", ["preview", "apply"])
+def test_a_refused_deployment_changes_nothing_without_publish(opened: World, mode: str) -> None:
+    opened.forge.refuse_deployment()
+    run_ci(opened)
+    before = opened.state()
+    run_ci(opened, mode=mode)
+    assert opened.effects() == []
+    assert opened.state() == before
+
+
+def test_a_refused_deployment_is_seen_without_a_comment(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ci_progress, "refusals", lambda *_: ())
+    monkeypatch.setattr(pull_request, "refusals", lambda *_: ())
+    opened.forge.refuse_deployment()
+    run_ci(opened)
+    opened.now[0] += 100
+    run_ci(opened)
+    assert opened.effects() == ["commit", "push", "comment"]
+
+
+def test_only_a_person_authorizes_somebody_elses_commits(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ci_run, "is_mine", lambda *_: False)
+    run_ci(opened)
+    assert opened.effects() == []
+    assert "by hand" in waiting(opened)
+    assert "Read every line" in opened.said("waiting")[0]["next"]
+
+
+def test_a_merged_bump_is_done(opened: World) -> None:
+    opened.forge.merge(10)
+    run_ci(opened)
+    assert "already names 26.04-py3" in opened.said("done")[0]["sentence"]
+
+
+def test_a_head_that_moves_after_the_look_is_not_authorized(opened: World) -> None:
+    class Late(RunCi):
+        def look(self, world: Outside, bump: Bump) -> CiFacts:
+            facts = super().look(world, bump)
+            opened.commit_on(BRANCH, "notes", "more\n")
+            return facts
+
+    opened.run(Late())
+    assert commands(opened) == []
+    assert opened.head()[:10] in waiting(opened)
+
+
+def test_no_more_than_a_few_commits_are_pushed(opened: World) -> None:
+    for _ in range(4):
+        opened.forge.refuse_deployment()
+        run_ci(opened)
+    assert len(commands(opened)) == 3
+    assert waiting(opened) == "waiting for a maintainer: 3 commits in #10 could not be deployed"
+
+
+def test_a_contributor_is_referred_to_a_maintainer(world: World) -> None:
+    git(world.checkout.path, "remote", "add", "fork", str(world.fork))
+    world.open_pr("contributor-token", remote="fork")
+    world.github().add_label(10, "Run functional tests")
+    for _ in range(2):
+        run_ci(world, "contributor-token", remote="fork")
+        assert "is not a member of the repository" in waiting(world)
+    commit = world.github().pull(10).head_sha
+    assert commands(world) == [(CONTRIBUTOR, f"/ok to test {commit}")]
+    world.github().comment(10, f"/ok to test {commit}")
+    run_ci(world, "contributor-token", remote="fork")
+    assert waiting(world).startswith("waiting for CI run ")
+    assert world.effects() == []
+
+
+def test_a_strangers_command_neither_stops_ours_nor_counts(opened: World) -> None:
+    texts = [f"/ok to test {opened.head()[:length]}" for length in (7, 39, 40)]
+    for text in texts:
+        opened.github("contributor-token").comment(10, text)
+    run_ci(opened, mode="apply")
+    assert waiting(opened).startswith("waiting for publish")
+    run_ci(opened)
+    theirs = [(CONTRIBUTOR, text) for text in texts]
+    assert commands(opened) == [*theirs, ("release-engineer", f"/ok to test {opened.head()}")]
+    assert opened.checks()["CI may test the head commit"] == "passed"
+    (check,) = [it for it in opened.said("check") if it["name"] == "CI may test the head commit"]
+    assert CONTRIBUTOR not in check["detail"]
+    # What copy-pr-bot answers to a later command of theirs is no answer to ours.
+    opened.github("contributor-token").comment(10, text)
+    run_ci(opened)
+    assert waiting(opened).startswith("waiting for CI run ")
+    assert len([author for author, _ in commands(opened) if author != CONTRIBUTOR]) == 1
+
+
+def test_a_maintainers_command_stops_ours(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    maintainer = ("release-engineer", f"/ok to test {opened.head()}")
+    opened.github().comment(10, maintainer[1])
+    monkeypatch.setattr(GitHub, "me", lambda _: "somebody-else")
+    run_ci(opened)
+    assert commands(opened) == [maintainer]
+    assert opened.checks()["CI may test the head commit"] == "passed"
+
+
+def test_a_run_from_a_fork_with_a_branch_of_our_name_is_ignored(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = GitHub.runs
+    hub = opened.forge.hub
+    with hub.store.transaction():
+        hub.start_run(hub.ticket(10))
+    monkeypatch.setattr(GitHub, "runs", lambda *asked: tuple(replace(it, fork=True) for it in runs(*asked)))
+    run_ci(opened)
+    assert commands(opened) == [("release-engineer", f"/ok to test {opened.head()}")]
+
+
+def test_a_lost_answer_writes_no_second_comment(opened: World) -> None:
+    opened.forge.fail("POST", "/comments$", 0, carried_out=True)
+    run_ci(opened)
+    assert len(commands(opened)) == 1
+
+
+def test_the_older_of_two_simultaneous_comments_stays(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    comment = GitHub.comment
+
+    def both(github: GitHub, number: int, body: str) -> Comment:
+        comment(opened.github(), number, body)
+        return comment(github, number, body)
+
+    monkeypatch.setattr(GitHub, "comment", both)
+    run_ci(opened)
+    assert len(commands(opened)) == 1
+
+
+def test_a_refused_comment_is_reported(opened: World) -> None:
+    opened.forge.fail("POST", "/comments$", 403, content={"message": "Blocked"})
+    run_ci(opened)
+    assert "Blocked" in opened.said("waiting")[0]["next"]
+
+
+# -- following ----------------------------------------------------------------------------------------------------
+
+
+def test_a_preview_does_not_wait(opened: World) -> None:
+    run_ci(opened)
+    begun = opened.now[0]
+    assert run_ci(opened, wait=True, mode="preview")["run_state"] not in ("passed", "failed")
+    assert opened.now[0] == begun
+
+
+def test_a_run_is_followed_to_its_end(opened: World, capsys: pytest.CaptureFixture[str]) -> None:
+    begun = opened.now[0]
+    found = run_ci(opened, wait=True)
+    assert found["run_state"] == "failed"
+    assert opened.now[0] - begun < 250
+    lines = capsys.readouterr().out.splitlines()
+    assert 5 < len(lines) < 60
+    assert any("in the test queue" in line for line in lines)
+    progress = [(entry["done"], entry["total"]) for entry in opened.said("progress")]
+    assert progress[-1][0] == progress[-1][1] > progress[0][0]
+    assert waiting(opened).startswith("waiting for a person: CI run ")
+    assert "05-golden-values" in opened.said("waiting")[0]["next"]
+    # The base image drifts, hangs and breaks tests: the jobs are all in the record.
+    assert opened.steps[-1].folder is not None
+    jobs = opened.github().jobs(found["run_id"])
+    failed = [job for job in jobs if job.conclusion == "failure"]
+    assert (opened.steps[-1].folder / "jobs.csv").read_text().count("failure") == len(failed)
+    assert opened.checks()["CI passed"] == "waiting"
+
+
+def test_the_platform_of_a_job_is_not_only_in_its_name(opened: World) -> None:
+    run_ci(opened, wait=True)
+    warnings = [entry["sentence"] for entry in opened.said("warning")]
+    assert not [sentence for sentence in warnings if "GB200" in sentence]  # two of its jobs ran on GB200
+    branch, github = bump_branch.find(opened.checkout, bump_to()), opened.github()
+    state = pull_request.read_state(branch, github)
+    assert state.pull
+    progress = ci_progress.progress(state, state.pull, github)
+    skipped = replace(progress.jobs[0], name="${{ matrix.bucket }} - gb200 latest", conclusion="skipped")
+    table: list[tuple[tuple[str, ...], str, str]] = [
+        ((), "gpt/gpt3_mcore_te_tp1_pp1 - latest", "It is unknown whether a GB200 job ran"),
+        (("nvidia-ci-aws-gpu-x8",), "gpt/gpt3_mcore_te_tp1_pp1 - latest", "No GB200 job ran"),
+        (("nvidia-ci-aws-use2-gpu-x4",), "gpt/gpt3_mcore_te_tp1_pp1 - latest", ""),
+        (("self-hosted", "dgx-gb200-8"), "gpt/gpt3_mcore_te_tp1_pp1 - latest", ""),
+        ((), "tests/unit_tests/data - gb200 latest", ""),
+    ]
+    for runners, name, warning in table:
+        job = replace(progress.jobs[0], name=name, conclusion="success", runners=runners)
+        found = gb200_warning(branch, replace(progress, jobs=(job, skipped)))
+        assert found.startswith(warning)
+        assert bool(found) == bool(warning)
+
+
+def test_a_lost_connection_is_retried(opened: World) -> None:
+    run_ci(opened)
+    opened.forge.fail("GET", "/actions/runs$", 503, times=8)
+    assert run_ci(opened, wait=True)["run_state"] == "failed"
+    opened.forge.fail("GET", "/actions/runs$", 503, times=99)
+    with pytest.raises(Unreachable, match="HTTP 503"):
+        run_ci(opened, wait=True)
+
+
+def test_a_run_that_does_not_start_is_given_up(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ci_progress, "choose", lambda *_: None)
+    begun = opened.now[0]
+    assert run_ci(opened, wait=True)["run_state"] == "none"
+    assert opened.now[0] - begun < 1200
+    assert waiting(opened).endswith("to start")
+
+
+def test_a_run_without_the_label_is_useless(opened: World) -> None:
+    opened.github().remove_label(10, "Run functional tests")
+    opened.github().comment(10, f"/ok to test {opened.head()}")
+    opened.now[0] += 5
+    opened.github().add_label(10, "Run functional tests")
+    found = run_ci(opened)
+    assert found["run_state"] == "useless"
+    assert "started without the label 'Run functional tests'" in waiting(opened)
+    assert opened.effects() == []
+
+
+def test_a_bad_token_is_reported_in_a_preview_and_stops_a_publish(opened: World) -> None:
+    run_ci(opened, "expired-token", mode="preview")
+    assert "expired or revoked" in opened.said("done")[0]["sentence"]
+    with pytest.raises(RunbookError, match="expired or revoked"):
+        run_ci(opened, "expired-token")

@@ -1,0 +1,154 @@
+"""The variables and the verdict of the internal pipeline: tables."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from layouts import GITLAB, image, matrix, rows
+
+from runbook_lib.clients.gitlab.models import Pipeline, PipelineJob
+from runbook_lib.compute.internal_ci import plan
+from runbook_lib.errors import RunbookError
+from runbook_lib.pins.known_sites import MEGATRON_LM
+
+HEAD, OTHER = "a" * 40, "b" * 40
+BRANCH = "bump/main/dev-26.04-py3"
+TO = f"pull-request/{BRANCH}"
+DEV = image("26.04-py3")
+
+
+def pipeline(number: int = 1, *, sha: str = HEAD, ref: str = TO, status: str = "running") -> Pipeline:
+    return Pipeline(number, sha, ref, status, f"https://gitlab.example.com/p/{number}", "api")
+
+
+def job(platform: str, status: str, reason: str = "", *, tag: str = "26.04-py3", comma: str = ", ") -> PipelineJob:
+    values = ["CI_MCORE_DEV_IMAGE", "Dockerfile.ci.dev", "dev", image(tag), *([platform] if platform else [])]
+    name = f"test:pre_build_image: [{comma.join(values)}]"
+    return PipelineJob(7, name, "build", status, reason, 60.0, "https://gitlab.example.com/j/7")
+
+
+def expected(layout: int = 4, image_type: str = "dev") -> tuple[plan.BuildJob, ...]:
+    name = "test:build_image" if layout < 3 else "test:pre_build_image"
+    text = matrix(rows(layout, "26.04-py3", "25.09-py3"), job=name)
+    return plan.builds({GITLAB: text}, MEGATRON_LM, image_type)  # type: ignore[arg-type]
+
+
+# -- variables ------------------------------------------------------------------------------------------------
+
+
+def test_variables() -> None:
+    assert plan.variables("")["FUNCTIONAL_TEST"] == "no"
+    assert {plan.variables(scope)["BUILD"] for scope in ("", *plan.SCOPES)} == {"yes"}
+    assert plan.variables("mr") == {
+        "BUILD": "yes", "UNIT_TEST": "no", "INTEGRATION_TEST": "no", "FUNCTIONAL_TEST": "yes",
+        "FUNCTIONAL_TEST_SCOPE": "mr", "FUNCTIONAL_TEST_REPEAT": "5", "FUNCTIONAL_TEST_CASES": "all",
+    }  # fmt: skip
+    assert plan.variables("release")["FUNCTIONAL_TEST_TIME_LIMIT"] == "14400"
+    for scope in ("mr-broken", "all", "mr; x", " mr"):
+        with pytest.raises(RunbookError, match=repr(scope)):
+            plan.variables(scope)
+
+
+# -- the jobs that build the pin ---------------------------------------------------------------------------------
+
+
+def test_files_without_a_matrix_have_no_job() -> None:
+    assert plan.builds({}, MEGATRON_LM, "dev") == ()
+    assert plan.builds({GITLAB: None}, MEGATRON_LM, "dev") == ()
+    assert plan.builds({GITLAB: "a: 1\n"}, MEGATRON_LM, "dev") == ()
+
+
+@pytest.mark.parametrize("layout", [1, 2, 3, 4])
+@pytest.mark.parametrize(("image_type", "tag"), [("dev", "26.04-py3"), ("lts", "25.09-py3")])
+def test_each_layout_names_its_jobs(layout: int, image_type: str, tag: str) -> None:
+    builds = expected(layout, image_type)
+    assert [build.platform for build in builds] == (["amd64", "arm64"] if layout >= 3 else [""])
+    assert {build.image for build in builds} == {image(tag)}
+    start = "test:pre_build_image: [CI_MCORE_" if layout >= 3 else "test:build_image: [CI_"
+    assert all(build.name.startswith(start) and image(tag) in build.name for build in builds)
+
+
+def test_a_row_that_lists_several_values() -> None:
+    row = f"""\
+      - IMAGE: CI_MCORE_DEV_IMAGE
+        FILE: Dockerfile.ci.dev
+        IMAGE_TYPE: dev
+        BASE_IMAGE: {DEV}
+        PLATFORM: [amd64, arm64]
+"""
+    names = [build.name for build in plan.builds({GITLAB: matrix(row)}, MEGATRON_LM, "dev")]
+    assert names == [job("amd64", "").name, job("arm64", "").name]
+
+
+# -- which pipeline ----------------------------------------------------------------------------------------------
+
+
+def test_candidates() -> None:
+    listed = [
+        pipeline(1, ref="pull-request/10"), pipeline(2), pipeline(3, status="canceled"), pipeline(4, sha=OTHER),
+        pipeline(5, status="skipped"), pipeline(6, ref="main", status="success"), pipeline(7, status="failed"),
+    ]  # fmt: skip
+    assert [candidate.id for candidate in plan.candidates(listed, HEAD, TO)] == [7, 2, 6, 1]
+    assert plan.candidates([], HEAD, TO) == []
+
+
+# -- whether the pin builds --------------------------------------------------------------------------------------
+
+BOTH_PLATFORMS = ("amd64", "arm64")
+BOTH = [job("amd64", "success"), job("arm64", "success")]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "status", "state", "words"),
+    [
+        ([], "created", "waiting", "amd64 not listed yet"),
+        ([job("amd64", "running"), job("arm64", "pending")], "running", "waiting", "amd64 running, arm64 pending"),
+        ([job("amd64", "success"), job("arm64", "running")], "running", "waiting", "arm64 running"),
+        ([job("amd64", "success"), job("arm64", "manual")], "manual", "waiting", "started by hand"),
+        (BOTH, "running", "passed", f"The GitLab pin builds: {DEV} for amd64 and arm64, in pipeline 1 of"),
+        (BOTH, "failed", "passed", "The GitLab pin builds"),
+        ([job("amd64", "success", comma=","), job("arm64", "success", comma=",")], "running", "passed", "builds"),
+        ([job("amd64", "failed", "script_failure"), job("arm64", "success")], "failed", "failed", "(script failure)"),
+        ([job("amd64", "failed"), job("arm64", "running")], "running", "failed", "does not build"),
+        ([job("amd64", "success")], "success", "useless", "no job"),
+        ([], "success", "useless", "without building"),
+        ([], "failed", "useless", "without building"),
+        ([job("amd64", "success"), job("arm64", "canceled")], "canceled", "useless", "canceled"),
+        ([job("amd64", "success"), job("arm64", "skipped")], "success", "useless", "skipped"),
+        # The jobs of another image, and of another name: they prove nothing about this pin.
+        ([job(platform, "success", tag="26.02-py3") for platform in BOTH_PLATFORMS], "success", "useless", "no job"),
+        ([PipelineJob(1, "test:build_image", "build", "success", "", 1.0, "")], "success", "useless", "no job"),
+        ([PipelineJob(1, f"other: [{DEV}, amd64]", "build", "success", "", 1.0, "")], "success", "useless", "no job"),
+    ],
+)  # fmt: skip
+def test_verdicts(jobs: list[PipelineJob], status: str, state: str, words: str) -> None:
+    progress = plan.judge(pipeline(status=status), jobs, expected(), HEAD)
+    assert progress.state == state, progress.sentence
+    assert words in progress.sentence
+    assert bool(progress.next_action) == (state != "passed")
+
+
+def test_a_job_of_another_name_with_the_same_values_is_useless() -> None:
+    pushes = [
+        PipelineJob(1, build.name.replace("pre_build", "push"), "build", "success", "", 1.0, "") for build in BOTH
+    ]
+    assert plan.judge(pipeline(status="success"), pushes, expected(), HEAD).state == "useless"
+
+
+def test_a_pipeline_of_another_commit_or_without_known_jobs_is_useless() -> None:
+    assert plan.judge(pipeline(sha=OTHER, status="success"), BOTH, expected(), HEAD).state == "useless"
+    assert plan.judge(pipeline(status="success"), BOTH, (), HEAD).state == "useless"
+
+
+@given(st.lists(st.sampled_from(["success", "failed", "running", "skipped", "canceled", "manual", "odd"]), max_size=2),
+       st.sampled_from(["running", "success", "failed", "canceled", "skipped", "manual", "odd"]))  # fmt: skip
+def test_the_pin_builds_only_if_each_job_succeeded(statuses: list[str], status: str) -> None:
+    jobs = [job(platform, word) for platform, word in zip(("amd64", "arm64"), statuses, strict=False)]
+    progress = plan.judge(pipeline(status=status), jobs, expected(), HEAD)
+    assert (progress.state == "passed") == (statuses == ["success", "success"])
+    assert progress.sentence
+
+
+def test_a_hostile_job_name_takes_no_time() -> None:
+    build = expected()[0]
+    for name in ("a: [" * 20_000, "[" * 50_000, "x: [" + "a, " * 50_000 + "]", ": [" + " " * 50_000):
+        assert not build.matches(PipelineJob(1, name, "", "", "", 0.0, ""))

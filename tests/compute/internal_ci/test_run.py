@@ -1,0 +1,504 @@
+"""The internal pipeline of a bump: real git, and the scripted pipelines of practice with faults."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gitlab_project
+import pytest
+from bumping import REPOSITORY, World, bump_to, git, world
+from controlled_forge import ControlledForge
+from gitlab_project import TOKEN, Faulty
+
+from runbook_lib.bump.run import carry_out
+from runbook_lib.clients.github import connection
+from runbook_lib.clients.gitlab.client import GitLab
+from runbook_lib.compute.internal_ci import logs
+from runbook_lib.compute.internal_ci import step as internal_ci
+from runbook_lib.compute.internal_ci.dry_run import DryRun
+from runbook_lib.compute.internal_ci.plan import PipelineProgress
+from runbook_lib.compute.internal_ci.step import InternalCi, PinBuilds
+from runbook_lib.errors import Refused, RunbookError, Unreachable
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE
+from runbook_lib.practice import second_ci
+from runbook_lib.practice.git import BareRepository
+from runbook_lib.world import bump_branch
+from runbook_lib.world.conditions import pulls
+from runbook_lib.world.outside import World as Outside
+
+BRANCH = "bump/main/dev-26.04-py3"
+TO = f"pull-request/{BRANCH}"
+START = 1_800_000_000.0
+PIPELINE = "/pipeline$"
+
+
+@dataclass
+class At:
+    """A bump whose branch is committed, and a GitLab that knows nothing of it yet."""
+
+    world: World
+    copy: Path
+    gitlab: Faulty
+    url: str = "http://127.0.0.1:9"
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"GITLAB_URL": self.url, "GITLAB_TOKEN": TOKEN, "GITLAB_PROJECT": REPOSITORY}
+
+    @property
+    def head(self) -> str:
+        return git(self.world.home / "checkout", "rev-parse", BRANCH)
+
+    def git(self, *arguments: str) -> str:
+        return git(self.world.home / "checkout", *arguments)
+
+    def tips(self) -> dict[str, str]:
+        return dict(BareRepository(self.copy).tips())
+
+    def look(self, mode: str = "publish", tests: str = "", env: dict[str, str] | None = None, **options: Any) -> DryRun:
+        branch = bump_branch.find(self.world.checkout, bump_to(mode=mode, **options))
+        return internal_ci.read_dry_run(branch, tests=tests, env=self.env if env is None else env)
+
+    def carry_out(self, facts: DryRun, confirm: str = TO, *, wait: bool = False, **time: Any) -> None:
+        """Carry out the plan of what was seen before."""
+        bump, record = facts.branch.bump, self.world.step(facts.branch.bump)
+        plan = InternalCi(confirm=confirm, wait=wait).plan(facts, bump)
+        carry_out(record, plan, Outside(self.world.checkout, None, record, **time), lambda view: view)
+
+    def run(
+        self, mode: str = "publish", *, confirm: str = TO, tests: str = "", wait: bool = False, **options: Any
+    ) -> PipelineProgress | None:
+        """As the notebook runs it; return the pipeline's progress then."""
+        self.world.run(InternalCi("gitlab", tests, confirm, wait, self.env), mode=mode, **options)
+        facts = self.look(mode, tests, **options)
+        return PinBuilds(facts, facts.server, wait=False)._read() if facts.server else None
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A world in which step 3 is done, and the copy of a GitLab beside it, to be copied for each test."""
+    home = tmp_path_factory.mktemp("prepared")
+    with world(home) as made:
+        git(home, "clone", "-q", "--bare", "--shared", str(made.remote), str(home / "gitlab.git"))
+        git(home / "checkout", "remote", "add", "gitlab", str(home / "gitlab.git"))
+        made.open_pr()
+    return home
+
+
+@pytest.fixture
+def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[At]:
+    monkeypatch.setattr(internal_ci, "DELAYS", (0.0, 0.0))
+    monkeypatch.setattr("runbook_lib.clients.gitlab.client.PAUSES", ())
+    monkeypatch.setattr(connection, "PAUSES", (0, 0))
+    monkeypatch.setattr(pulls, "DELAYS", (0, 0))
+    monkeypatch.setenv("GITHUB_REPOSITORY", REPOSITORY)
+    home = tmp_path / "home"
+    shutil.copytree(prepared, home, ignore=shutil.ignore_patterns("audit", "outside-contributor"))
+    for name in ("checkout/.git/config", "gitlab.git/config", "gitlab.git/objects/info/alternates"):
+        (home / name).write_text((home / name).read_text().replace(str(prepared), str(home)))
+    now, copy = [START], home / "gitlab.git"
+    scripted = Faulty(second_ci.SecondCi(REPOSITORY, home / "remote.git", copy, "http://127.0.0.1/commit"))
+    monkeypatch.setattr(GitLab, "scripted", scripted)
+    with ExitStack() as undo:
+        forge = ControlledForge(
+            home / "forge.sqlite", home / "remote.git", repository=REPOSITORY, clock=lambda: now[0], ci_seconds=100
+        )
+        yield At(World(home, undo.enter_context(forge), now, undo), copy, scripted)
+
+
+# -- nothing happens ---------------------------------------------------------------------------------------------
+
+
+def test_a_preview_changes_nothing_and_records_the_plan(at: At) -> None:
+    before = at.tips()
+    assert at.run("preview") is None
+    assert at.world.effects() == []
+    planned = at.world.said("planned")
+    assert [entry["publish"] for entry in planned] == [True, True]
+    assert f"push {at.head[:10]} to {at.copy} as {TO}" in planned[0]["sentence"]
+    assert f"pipeline for {TO}" in planned[1]["sentence"]
+    assert list(at.world.checks().values()) == ["passed", "skipped", "skipped", "waiting"]
+    assert (at.tips(), at.gitlab.started) == (before, [])
+
+
+@pytest.mark.parametrize(
+    ("mode", "confirm", "words"),
+    [("apply", TO, "waiting for publish"), ("publish", "", f"confirmation of the destination {TO}")],
+)
+def test_nothing_is_pushed_without_publish_and_confirmation(at: At, mode: str, confirm: str, words: str) -> None:
+    before = at.tips()
+    at.run(mode, confirm=confirm)
+    assert words in at.world.outcome()
+    assert at.world.effects() == []
+    assert (at.tips(), at.gitlab.started) == (before, [])
+
+
+def test_a_confirmation_of_something_else_is_refused(at: At) -> None:
+    before, dry_run = at.tips(), at.look()
+    for confirm in (BRANCH, "main", f" {TO}", f"{TO}\n", "True", TO.upper(), "26.04-py3"):
+        with pytest.raises(Refused, match=TO):
+            at.carry_out(dry_run, confirm)
+    assert (at.tips(), at.gitlab.started) == (before, [])
+
+
+def test_without_a_tag_or_pin_there_is_nothing_to_do(at: At) -> None:
+    assert at.look(tag="").problem == "No tag was given."
+    assert "Not applicable" in at.look(repository=MEGATRON_BRIDGE).problem
+    assert "nothing to build" in at.look(tag="26.02-py3").problem
+
+
+def test_the_run_waits_until_the_branch_has_the_pin(at: At) -> None:
+    assert "waiting for branch bump/dev/" in str(at.look(base="dev").waiting)
+    at.git("switch", "-q", BRANCH)
+    build = at.world.home / "checkout/.gitlab/stages/01.build.yml"
+    build.write_text(build.read_text().replace("26.04-py3", "26.01-py3", 1))
+    at.git("commit", "-qam", "Take a row back")
+    assert "26.01-py3" in str(at.look().waiting)
+
+
+def test_a_pin_that_no_job_builds_is_not_started(at: At) -> None:
+    at.git("switch", "-q", BRANCH)
+    build = at.world.home / "checkout/.gitlab/stages/01.build.yml"
+    build.write_text(build.read_text().replace("IMAGE: CI_MCORE_DEV_IMAGE", "IMAGE: CI_OTHER_IMAGE"))
+    at.git("commit", "-qam", "Rename")
+    assert "no GitLab matrix row names this pin" in str(at.look().waiting)
+    at.run()
+    assert at.world.effects() == []
+
+
+def test_a_preview_continues_without_gitlab(at: At) -> None:
+    for env, words in (
+        ({**at.env, "GITLAB_TOKEN": ""}, "no token"),
+        ({**at.env, "GITLAB_TOKEN": "wrong"}, "does not accept the token"),
+    ):
+        assert words in at.look("preview", env=env).problem
+        with pytest.raises(RunbookError, match=words):
+            at.look(env=env)
+    at.git("remote", "rename", "gitlab", "other")
+    assert "no remote named 'gitlab'" in at.look("preview").problem
+
+
+# -- once --------------------------------------------------------------------------------------------------------
+
+
+def test_pushed_once_started_once_then_followed(at: At) -> None:
+    before, at.gitlab.running = at.tips(), 99
+    result = at.run()
+    assert result is not None
+    assert result.state == "waiting"
+    assert at.world.effects() == ["push", "pipeline"]
+    assert at.tips() == before | {TO: at.head}
+    assert at.gitlab.started == [{"BUILD": "yes", "UNIT_TEST": "no", "INTEGRATION_TEST": "no", "FUNCTIONAL_TEST": "no"}]
+    assert at.world.outcome().startswith("waiting for pipeline")
+    at.gitlab.running = 0
+    result = at.run(confirm="")
+    assert result is not None
+    assert "nvcr.io/nvidia/pytorch:26.04-py3 for amd64" in result.sentence
+    assert at.world.effects() == []
+    assert set(at.world.checks().values()) == {"passed"}
+    assert len(at.gitlab.started) == 1
+    assert at.world.said("given")[-1]["values"]["pipeline_state"] == "passed"
+
+
+def test_a_commit_at_its_destination_gets_a_pipeline_without_a_push(at: At) -> None:
+    at.git("push", "-q", "gitlab", f"{BRANCH}:refs/heads/{TO}")
+    assert "nothing is pushed" in at.look().server.replaces  # type: ignore[union-attr]
+    at.run(tests="mr")
+    assert at.world.effects() == ["pipeline"]
+    (variables,) = at.gitlab.started
+    assert (variables["FUNCTIONAL_TEST"], variables["FUNCTIONAL_TEST_SCOPE"]) == ("yes", "mr")
+
+
+def test_a_pipeline_of_the_commit_elsewhere_is_followed(at: At) -> None:
+    at.world.github().comment(10, f"/ok to test {at.head}")
+    result = at.run()
+    assert result is not None
+    assert result.state == "passed"
+    assert result.pipeline is not None
+    assert result.pipeline.ref == "pull-request/10"
+    assert at.world.effects() == []
+    assert TO not in at.tips()
+    assert at.world.said("warning") == []
+    at.run(tests="mr")
+    assert at.world.effects() == []
+    assert "tests=mr" in at.world.said("warning")[0]["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "starts"),
+    [("", "mr", True), ("mr", "", False), ("mr", "mr", False), ("mr", "nightly", True)],
+)
+def test_a_pipeline_counts_only_if_it_runs_the_requested_tests(at: At, first: str, second: str, starts: bool) -> None:
+    at.run(tests=first)
+    at.run(tests=second, mode="apply")  # without publish nothing starts
+    assert len(at.gitlab.started) == 1
+    at.run(tests=second)
+    at.run(tests=second)
+    assert len(at.gitlab.started) == 1 + starts
+    if second:
+        assert at.gitlab.started[-1]["FUNCTIONAL_TEST_SCOPE"] == second
+
+
+def test_another_pipeline_starts_if_the_first_has_no_builds(at: At) -> None:
+    at.git("push", "-q", "gitlab", f"{BRANCH}:refs/heads/{TO}")
+    GitLab(at.env).start(TO, {"BUILD": "no", "FUNCTIONAL_TEST": "no"})
+    at.gitlab.fail("GET", "/pipelines/[0-9]+/jobs$", 200, [], times=4)
+    assert at.look().server.pipeline is None  # type: ignore[union-attr]
+    at.run()
+    assert at.world.effects() == ["pipeline"]
+    assert len(at.gitlab.started) == 2
+
+
+def test_a_lost_answer_leads_to_no_second_pipeline(at: At) -> None:
+    at.gitlab.fail("POST", PIPELINE, 502, late=True)
+    result = at.run()
+    assert result is not None
+    assert len(at.gitlab.started) == 1
+    assert at.world.effects() == ["push", "pipeline"]
+
+
+def test_a_push_whose_answer_was_lost_is_recognized(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+    push = Checkout.push
+
+    def push_and_disconnect(*arguments: Any, **options: Any) -> None:
+        push(*arguments, **options)
+        raise Refused("the connection broke off")
+
+    monkeypatch.setattr(Checkout, "push", push_and_disconnect)
+    assert at.run() is not None
+    assert at.world.effects() == ["push", "pipeline"]
+
+
+def test_a_pipeline_that_did_not_start_is_started_by_the_next_run(at: At) -> None:
+    at.gitlab.fail("POST", PIPELINE, 503, times=3)
+    with pytest.raises(Unreachable, match="HTTP 503"):
+        at.run()
+    assert at.world.effects() == ["push"]
+    assert at.gitlab.started == []
+    at.gitlab.faults.clear()
+    at.run()
+    assert at.world.effects() == ["pipeline"]
+
+
+def test_gitlab_may_need_a_moment_to_know_the_branch(at: At) -> None:
+    unknown = {"message": {"base": ["Reference not found"]}}
+    at.gitlab.fail("POST", PIPELINE, 400, unknown, times=2)
+    assert at.run() is not None
+    assert at.world.effects() == ["push", "pipeline"]
+
+
+# -- the branch at the destination ------------------------------------------------------------------------------
+
+
+def somebody(at: At, text: str) -> str:
+    """A commit of somebody else's on the destination, from main."""
+    other = at.world.home / "other-gitlab"
+    if not other.exists():
+        git(at.world.home, "clone", "-q", str(at.copy), str(other))
+    git(other, "switch", "-q", "-C", "theirs", "origin/main")
+    (other / "theirs.txt").write_text(text)
+    git(other, "add", ".")
+    git(other, "commit", "-qm", text)
+    git(other, "push", "-qf", "origin", f"theirs:{TO}")
+    return git(other, "rev-parse", "HEAD")
+
+
+def test_a_replaced_branch_is_shown_first(at: At) -> None:
+    theirs = somebody(at, "An older try")
+    shown = at.look().server.replaces  # type: ignore[union-attr]
+    assert theirs[:10] in shown
+    assert "'An older try', by Ada Tester" in shown
+    assert "(force)" in shown
+    at.run("preview")
+    assert shown in at.world.said("planned")[0]["sentence"]  # so a plan that was shown holds for this commit alone
+    assert at.run() is not None
+    assert at.tips()[TO] == at.head
+    (push, _) = at.world.said("effect")
+    assert (push["before"], push["after"]) == (theirs, at.head)
+
+
+def test_a_fast_forward_is_not_called_a_replacement(at: At) -> None:
+    at.git("push", "-q", "gitlab", f"{BRANCH}^:refs/heads/{TO}")
+    assert "fast-forwarded" in at.look().server.replaces  # type: ignore[union-attr]
+
+
+def test_a_concurrent_push_is_not_overwritten(at: At) -> None:
+    for first in (None, "Theirs"):
+        if first:
+            somebody(at, first)
+        dry_run = at.look()
+        theirs = somebody(at, f"While it was read {first}")
+        with pytest.raises(Refused, match="stale info"):
+            at.carry_out(dry_run)
+        assert at.tips()[TO] == theirs
+        assert at.world.effects() == []
+    assert at.gitlab.started == []
+
+
+def test_a_push_before_the_pipeline_starts_is_noticed(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+    push = Checkout.push
+
+    def push_twice(*arguments: Any, **options: Any) -> None:
+        push(*arguments, **options)
+        somebody(at, "Quicker")
+
+    monkeypatch.setattr(Checkout, "push", push_twice)
+    with pytest.raises(RunbookError, match="GitLab has the bump's commit"):
+        at.run()
+    assert (at.world.effects(), at.gitlab.started) == (["push"], [])
+
+
+def test_a_running_pipeline_is_not_cancelled_without_permission(at: At) -> None:
+    somebody(at, "Theirs")
+    GitLab(at.env).start(TO, {})
+    at.gitlab.running = 99
+    with pytest.raises(Refused, match="push-while-running"):
+        at.run()
+    assert at.tips()[TO] != at.head
+    at.run(allow="push-while-running")
+    assert at.tips()[TO] == at.head
+    assert [entry["exception"] for entry in at.world.said("exception")] == ["push-while-running"]
+
+
+def test_a_protected_destination_is_refused(at: At) -> None:
+    before, dry_run = at.tips(), at.look()
+    for pattern in ("pull-request/*", "*", TO):
+        at.gitlab.fail("GET", "/protected_branches", 200, [{"name": "main"}, {"name": pattern}], times=2)
+        with pytest.raises(Refused, match="GitLab protects"):
+            at.look()
+        with pytest.raises(Refused, match="GitLab protects"):
+            at.carry_out(dry_run)
+    assert (at.tips(), at.gitlab.started) == (before, [])
+
+
+def test_a_branch_that_is_protected_by_its_group_is_refused(at: At) -> None:
+    theirs = somebody(at, "Theirs")
+    branch = {"name": TO, "protected": True, "commit": {"id": theirs}}
+    at.gitlab.fail("GET", "/repository/branches/", 200, branch)
+    with pytest.raises(Refused, match="GitLab protects"):
+        at.look()
+
+
+def test_nothing_is_pushed_if_the_protected_branches_are_unknown(at: At) -> None:
+    at.gitlab.fail("GET", "/protected_branches", 403, times=9)
+    with pytest.raises(RunbookError, match="protected branches"):
+        at.run()
+    assert TO not in at.tips()
+
+
+def test_a_remote_of_another_project_is_refused(at: At) -> None:
+    for url in ("git@127.0.0.1:practice/other.git", "https://gitlab.example.com/adlr/x", str(at.world.remote)):
+        at.git("remote", "set-url", "gitlab", url)
+        with pytest.raises(Refused, match="practice/Megatron-LM on 127"):
+            at.look()
+    for key, value in (("url", str(at.copy)), ("pushurl", str(at.world.remote))):
+        at.git("config", f"remote.gitlab.{key}", value)
+    with pytest.raises(RunbookError, match="git remote -v"):
+        at.look()
+    at.git("config", "remote.gitlab.pushurl", str(at.copy))
+    at.git("config", "--add", "remote.gitlab.pushurl", str(at.world.remote))
+    with pytest.raises(RunbookError, match="git remote -v"):
+        at.look()
+
+
+# -- following ---------------------------------------------------------------------------------------------------
+
+
+def test_following_reports_each_change(at: At, capsys: pytest.CaptureFixture[str]) -> None:
+    at.gitlab.running = 7  # some of its reads find and show the pipeline
+    at.carry_out(at.look(), wait=True, sleep=lambda _: None)
+    assert at.world.outcome().startswith("The GitLab pin builds: nvcr.io/nvidia/pytorch:26.04-py3 for amd64")
+    (report,) = capsys.readouterr().out.splitlines()  # once; the step shows the end
+    assert "waiting for pipeline" in report
+
+
+def test_following_ends_after_its_time_limit(at: At) -> None:
+    elapsed, at.gitlab.running = [0.0], 10**6
+
+    def sleep(_: float) -> None:
+        elapsed[0] += 3600
+
+    at.carry_out(at.look(), wait=True, sleep=sleep, monotonic=lambda: elapsed[0])
+    assert at.world.outcome().startswith("waiting for pipeline")
+    assert elapsed[0] < 10 * 3600
+
+
+def test_following_survives_a_short_outage_but_not_a_long_one(at: At) -> None:
+    at.carry_out(at.look())
+    at.gitlab.fail("GET", "/pipelines/[0-9]+$", 503, times=3)
+    at.carry_out(at.look(), wait=True, sleep=lambda _: None)
+    assert at.world.outcome().startswith("The GitLab pin builds")
+    at.gitlab.fail("GET", "/pipelines/[0-9]+$", 503, times=99)
+    with pytest.raises(Unreachable, match="HTTP 503"):
+        at.carry_out(at.look(), wait=True, sleep=lambda _: None)
+
+
+@pytest.fixture
+def failed_build(at: At, monkeypatch: pytest.MonkeyPatch) -> Iterator[gitlab_project.Project]:
+    """A pipeline in which the image of arm64 does not build; its logs are served."""
+    at.run()
+    server = at.look().server
+    assert server is not None
+    assert server.pipeline is not None
+    jobs = [
+        gitlab_project.job(number, build.name, "failed" if build.platform == "arm64" else "success", stage="build")
+        for number, build in enumerate(at.look().builds, 1)
+    ]
+    at.gitlab.fail("GET", f"/pipelines/{server.pipeline.id}/jobs$", 200, jobs, times=30)
+    with gitlab_project.served(name=REPOSITORY) as project:
+        monkeypatch.setattr(at, "url", project.url)
+        yield project
+
+
+def test_a_build_that_fails_is_explained(at: At, failed_build: gitlab_project.Project) -> None:
+    log = "#31 copying docker/common/install_nccl.sh\n#31 write /var/lib/docker/tmp: no space left on device\n"
+    failed_build.replies["jobs/2/trace"] = log.encode()
+    result = at.run()
+    assert result is not None
+    assert result.state == "failed"
+    (job,) = (job for job in result.jobs if job.status == "failed")
+    assert job.name.endswith("nvcr.io/nvidia/pytorch:26.04-py3, arm64]")
+    (explained,) = logs.explain(GitLab(at.env), [job])
+    assert explained.failure.kind == "disk full"
+    assert explained.failure.evidence
+    assert any("disk" in pitfall.sign for pitfall in explained.pitfalls)
+    assert "does not build" in at.world.outcome()
+    (waiting,) = at.world.said("waiting")
+    assert "Free some space" in waiting["next"]
+    assert at.world.checks()["the GitLab pin builds"] == "waiting"
+    shown = logs.show([explained])
+    assert "no space left" in shown.text
+    assert "The disk is full." in shown.text
+
+
+@pytest.mark.usefixtures("failed_build")
+def test_an_unavailable_log_is_reported(at: At) -> None:
+    result = at.run()
+    assert result is not None
+    (explained,) = logs.explain(GitLab(at.env), [job for job in result.jobs if job.status == "failed"])
+    assert "could not be read" in explained.failure.cause
+    assert explained.pitfalls == ()
+
+
+def test_the_lts_image_has_its_own_jobs(at: At) -> None:
+    result = at.look(image_type="lts", tag="25.11-py3")
+    assert "waiting for branch" in str(result.waiting)
+    at.world.open_pr(image_type="lts", tag="25.11-py3")
+    dry_run = at.look(image_type="lts", tag="25.11-py3")
+    assert dry_run.destination == "pull-request/bump/main/lts-25.11-py3"
+    assert [build.image for build in dry_run.builds] == ["nvcr.io/nvidia/pytorch:25.11-py3"] * 2
+    assert dry_run.show().text.count("CI_MCORE_LTS_IMAGE") == 2
+
+
+def test_the_token_is_in_no_record(at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITLAB_TOKEN", TOKEN)
+    at.run()
+    for folder, _, names in os.walk(at.world.home):
+        for name in names:
+            if "record" in folder or "checkout" in folder:
+                assert TOKEN.encode() not in (Path(folder) / name).read_bytes()

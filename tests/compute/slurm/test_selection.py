@@ -1,0 +1,156 @@
+"""Which tests are chosen for a cluster, and why some of them cannot run."""
+
+from dataclasses import replace
+
+import pytest
+
+from runbook_lib.compute.slurm.selection import prepare, read_tests, select, training_test
+from runbook_lib.compute.slurm.site import Site
+from runbook_lib.errors import Refused
+from runbook_lib.recipes.parallelism import Parallelism
+from runbook_lib.recipes.workloads import Workload
+
+RECIPE = """\
+spec: {{model: {model}, nodes: 1, gpus: 8, platforms: dgx_h100, script: 'true'}}
+products:
+- test_case: [slim]
+  products: [{{environment: [dev, lts], scope: [mr-github-slim]}}]
+- test_case: [full]
+  products: [{{environment: [dev], scope: [mr-github, nightly], platforms: [dgx_h100, dgx_gb200]}}]
+- test_case: [late]
+  products: [{{environment: [dev], scope: [nightly]}}]
+- test_case: [put_away]
+  products: [{{environment: [dev], scope: [mr-github-broken]}}]
+- test_case: [cleans]
+  products: [{{environment: [dev], scope: [cleanup], gpus: 0}}]
+"""
+TESTS, ODD = read_tests(
+    {"a.yaml": RECIPE.format(model="gpt"), "b.yaml": RECIPE.format(model="moe"), "x.md": "[", "c.yaml": "["}
+)
+SITE = Site("/c", "/r")
+
+
+def names(asked: str, platform: str = "dgx_h100", environment: str = "dev") -> list[str]:
+    return [f"{it.model}/{it.case}" for it in select(TESTS, asked, platform, environment)]
+
+
+@pytest.mark.parametrize("asked", ["", " ", ", ,"])
+def test_an_empty_request_has_an_empty_result(asked: str) -> None:
+    assert names(asked) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "platform", "environment", "expected"),
+    [
+        ("bump", "dgx_h100", "dev", ["gpt/slim", "gpt/full", "moe/slim", "moe/full"]),
+        ("bump", "dgx_gb200", "dev", ["gpt/full", "moe/full"]),
+        ("bump", "", "dev", ["gpt/slim", "gpt/full", "gpt/full", "moe/slim", "moe/full", "moe/full"]),
+        ("bump", "dgx_h100", "lts", ["gpt/slim", "moe/slim"]),
+        ("nightly", "dgx_h100", "dev", ["gpt/full", "gpt/late", "moe/full", "moe/late"]),
+        ("late", "dgx_h100", "dev", ["gpt/late", "moe/late"]),
+        ("gpt/late, moe/slim", "dgx_h100", "dev", ["gpt/late", "moe/slim"]),
+        ("mr-github-broken", "dgx_h100", "dev", ["gpt/put_away", "moe/put_away"]),
+    ],
+)
+def test_tests_are_chosen(asked: str, platform: str, environment: str, expected: list[str]) -> None:
+    assert names(asked, platform, environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("ful", "No recipe has the scope or the test 'ful' (did you mean full?)"),
+        ("zzz", "such as nightly"),
+        ("cleans", "No recipe has the scope or the test 'cleans'"),
+        ("bump zzz", "the test 'zzz'"),
+    ],
+)
+def test_a_word_that_names_nothing_is_refused(asked: str, says: str) -> None:
+    with pytest.raises(Refused) as error:
+        names(asked)
+    assert says in str(error.value)
+
+
+def test_a_test_of_another_platform_is_refused_with_where_it_runs() -> None:
+    with pytest.raises(Refused, match=r"slim runs on dgx_h100 \(dev\), dgx_h100 \(lts\), not on dgx_gb200 \(dev\)\."):
+        names("slim", "dgx_gb200")
+
+
+def test_an_unreadable_recipe_file_is_reported() -> None:
+    assert ODD["a.yaml"] == ()
+    assert ODD["c.yaml"][0].endswith("Its tests are left out.")
+
+
+def config(**arguments: int) -> str:
+    return "MODEL_ARGS:\n" + "".join(f"  --{name.replace('_', '-')}: {it}\n" for name, it in arguments.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, ""),
+        (config(tensor_model_parallel_size=2, num_attention_heads=16), ""),
+        (config(tensor_model_parallel_size=16), "multiple of 16"),
+        (config(tensor_model_parallel_size=8, num_attention_heads=12), "12 attention heads cannot be divided by TP 8"),
+        ("[", "model_config.yaml is not valid YAML"),
+        (config(tensor_model_parallel_size=2) + "  --overlap-moe-expert-parallel-comm: true\n", "requires CUDA_DEVICE"),
+    ],
+)
+def test_a_test_that_cannot_run_is_explained(text: str | None, says: str) -> None:
+    held = prepare(TESTS[0], text, SITE).obstacle
+    assert says in held
+    assert bool(held) == bool(says)
+
+
+def test_connections_follow_the_rule() -> None:
+    text = config(tensor_model_parallel_size=2)
+    assert prepare(TESTS[0], text, SITE).connections.value == 1
+    assert prepare(replace(TESTS[0], platform="dgx_gb200"), text, SITE).connections.value is None
+    assert "dgx_new" in prepare(replace(TESTS[0], platform="dgx_new"), text, SITE).obstacle
+
+
+def test_a_site_that_gives_more_gpus_lets_a_test_run() -> None:
+    small, text = replace(TESTS[0], gpus=1), config(tensor_model_parallel_size=8)
+    assert "1 GPUs per node" in prepare(small, text, SITE).obstacle
+    assert prepare(small, text, replace(SITE, least_gpus=8)).obstacle == ""
+    assert "Its recipe asks" not in prepare(small, text, replace(SITE, least_gpus=4)).obstacle  # more was given already
+
+
+def test_tests_of_older_releases_are_held() -> None:
+    old = Workload("r", "unit-tests", "t", "dev", "dgx_h100", (), 1, 8, 60, "true", {"tag": "legacy"})
+    assert "only CI prepares" in prepare(old, None, SITE).obstacle
+
+
+def test_a_script_with_a_place_that_has_no_value_is_held() -> None:
+    assert "{nothing}, without a value" in prepare(replace(TESTS[0], script="{nothing}"), None, SITE).obstacle
+
+
+def test_a_training_of_ones_own_is_a_test_with_its_arguments_as_settings() -> None:
+    train = "pretrain_gpt.py --tensor-model-parallel-size 4 --context-parallel-size=2 --data '{a b}' --use-torch-fsdp2"
+    test, settings = training_test(train, "2", "8", "dgx_h100", "dev")
+    assert (test.nodes, test.gpus) == (2, 8)
+    command = test.command()
+    assert "uv run --no-sync python -m torch.distributed.run" in command
+    assert command.endswith("--data '{a b}' --use-torch-fsdp2")
+    chosen = prepare(test, settings, SITE)
+    assert (chosen.obstacle, chosen.connections.value) == ("", None)  # FSDP: never 1
+    parallelism = Parallelism.parse(settings)
+    assert (parallelism.tensor, parallelism.context) == (4, 2)
+    small, settings = training_test("x.py --tensor-model-parallel-size 16", "1", "8", "dgx_h100", "dev")
+    assert "WORLD_SIZE is 8" in prepare(small, settings, SITE).obstacle
+    assert (
+        training_test("x.py", "1", "8", "dgx_h100", "dev")[0].name
+        != training_test("y.py", "1", "8", "dgx_h100", "dev")[0].name
+    )
+
+
+@pytest.mark.parametrize(
+    ("train", "nodes", "gpus", "says"),
+    [
+        ("x.py", "0", "8", "nodes='0' is not a number"), ("x.py", "1", "eight", "gpus='eight' is not a number"),
+        ("x.py 'a", "1", "8", "cannot be read as a command line: No closing quotation"),
+    ],
+)  # fmt: skip
+def test_a_training_that_cannot_be_read_is_refused(train: str, nodes: str, gpus: str, says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        training_test(train, nodes, gpus, "dgx_h100", "dev")

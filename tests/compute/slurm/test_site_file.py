@@ -1,0 +1,230 @@
+"""A cluster as its user describes it."""
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.compute.slurm.site import Site
+from runbook_lib.compute.slurm.site_file import SCHEMA, not_shared, parse, unmet_requirements, unmounted
+from runbook_lib.compute.slurm.states import Partition
+from runbook_lib.errors import RunbookError
+from runbook_lib.recipes.workloads import Workload
+from runbook_lib.text.user_file import load_schema
+
+FILE = """\
+partition: {dgx_h100: batch, dgx_gb200: grace}
+account: me
+image: /images/mcore.sqsh
+mounts: [/data:/mnt/artifacts, /models:/models]
+results: /lustre/me/
+at-once: 4
+gpus: false
+in-image: [/opt/data]
+least-gpus: 8
+options: [--qos=high]
+shared: true
+"""
+MOUNTS = """\
+30 22 0:30 / /dev/shm rw - tmpfs tmpfs rw
+31 22 8:1 / /shared rw,noatime shared:1 - nfs4 server:/shared rw
+32 31 8:2 / /shared/scratch\\040space rw - xfs /dev/sdb rw
+33 22 0:40 / /lustre rw - lustre mds@o2ib:/fs rw
+22 1 0:20 / / rw - overlay overlay rw
+"""
+TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true")
+
+
+def test_an_empty_file_and_no_parameters_are_an_empty_site() -> None:
+    assert parse("", "s", "/c") == Site("/c", "")
+    assert parse("# nothing\n", "s", "/c") == Site("/c", "")
+
+
+def test_a_complete_file() -> None:
+    assert parse(FILE, "s", "/c") == Site(
+        "/c", "/lustre/me", "/images/mcore.sqsh", {"dgx_h100": "batch", "dgx_gb200": "grace"}, "me",
+        (("/data", "/mnt/artifacts"), ("/models", "/models")), 4, False, 8, ("--qos=high",), True, {}, ("/opt/data",),
+    )  # fmt: skip
+
+
+def test_parameters_count_more_than_the_file() -> None:
+    image = "nvcr.io/nvidia/nemo:26.06"
+    site = parse(FILE, "s", "/c", partition="p", account="a", image=image, mounts="/x:/y, /z:/z", results="/r")
+    assert (site.partitions, site.account, site.image, site.mounts, site.results) == (
+        {"": "p"}, "a", "nvcr.io#nvidia/nemo:26.06", (("/x", "/y"), ("/z", "/z")), "/r",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("image", ["", "/i.sqsh", "nvcr.io#nvidia/nemo:26.06"])
+def test_an_image_as_pyxis_takes_it_stays(image: str) -> None:
+    assert parse("", "s", "/c", image=image, results="/r").image == image
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("image: megatron-lm:local", "Import it into a .sqsh file on shared storage first"),
+        ("[", "The site file s cannot be read: it does not parse as YAML"),
+        (f"at-once: 0x{'f' * 5000}", "has a number of 5002 characters"),
+        ("- a", "mapping"),
+        ("partitions: x", r"s:1: .*unknown key 'partitions'.*did you mean partition\?"),
+        ("zzz: x", "unknown key 'zzz'; known are partition"),
+        ("partition: 3", "s:1: partition is 3; expected a name"),
+        ("partition: {a: 1}", "expected a name, or names by platform"),
+        ("image: [a]", r"image is \['a'\]; expected a text"),
+        ("mounts: /a:/b", "expected a list of texts"),
+        ("mounts: [/a]", "mounts is '/a'; expected outside:inside"),
+        ("at-once: -1", "expected a whole number"),
+        ("at-once: true", "expected a whole number"),
+        ("gpus: no thanks", "expected true or false"),
+        ("container: podman", "expected pyxis or apptainer"),
+        ("master-port: 70000", "expected a whole number from 0 to 65535"),
+        ("image: {a: 1}", "expected a text, or texts by platform"),
+    ],
+)
+def test_an_invalid_file_is_explained(text: str, says: str) -> None:
+    with pytest.raises(RunbookError, match=says):
+        parse(text, "s", "/c")
+
+
+def test_an_invalid_mount_names_its_source() -> None:
+    with pytest.raises(RunbookError, match="The parameter mounts has the mount '/a'"):
+        parse(FILE, "s", "/c", mounts="/a")
+
+
+@given(st.text(alphabet="apcountimges:-[]{}/ \n&*'", max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(RunbookError):
+        site = parse(text, "s", "/c")
+        assert site.checkout == "/c"
+        assert all(mount[0].startswith("/") for mount in site.mounts)
+
+
+@pytest.mark.parametrize(
+    ("path", "on"),
+    [
+        ("/shared/me", ""), ("/lustre/me/x", ""), ("/dev/shm/x", "/dev/shm (tmpfs)"), ("/else/x", "/ (overlay)"),
+        ("/shared/scratch space/x", "/shared/scratch space (xfs)"), ("/shared/scratch", ""),
+        ("/lustrex", "/ (overlay)"),
+    ],
+)  # fmt: skip
+def test_a_file_system_of_one_machine_is_refused(path: str, on: str) -> None:
+    told = not_shared(path, MOUNTS)
+    assert told.startswith(f"{path} is on {on},") if on else told == ""
+
+
+def test_unknown_mounts_are_not_refused() -> None:
+    assert not_shared("/x", "") == not_shared("/x", "odd\n- -\n1 2 3 4 / - \n") == ""
+
+
+@pytest.mark.parametrize(
+    ("site", "partition", "says"),
+    [
+        ({}, {}, []),
+        ({"partitions": {"": "batch"}}, {"default": False}, []),
+        ({"partitions": {"": "other"}}, {}, []),  # told by Site.problems
+        ({}, {"default": False}, ["The cluster has no default partition. Name one as partition."]),
+        ({}, {"nodes": 2}, []),
+        ({}, {"nodes": 1}, ["The partition batch has 1 nodes, and gpt/a@dgx_h100 (dev) needs 2."]),
+        ({}, {"gpus": 4}, ["The nodes of batch have 4 GPUs, and gpt/a@dgx_h100 (dev) needs 8."]),
+        ({"gpus": False}, {"gpus": 0}, []),
+        ({}, {"seconds": 3600}, []),
+        (
+            {"partitions": {"": "gone,batch"}},
+            {"nodes": 1},
+            ["The partition batch has 1 nodes, and gpt/a@dgx_h100 (dev) needs 2."],
+        ),
+        ({}, {"seconds": 3599}, ["batch has a time limit of 3599 s, and gpt/a@dgx_h100 (dev) needs 3600 s."]),
+    ],
+)
+def test_requirements_that_a_partition_does_not_meet(
+    site: dict[str, Any], partition: dict[str, Any], says: list[str]
+) -> None:
+    has = replace(Partition("batch", None, 4, 8, True), **partition)
+    assert list(unmet_requirements(replace(Site("/c", "/r"), **site), [has], TEST)) == says
+
+
+def test_one_of_several_partitions_suffices() -> None:
+    site = Site("/c", "/r", partitions={"": "small,large"})
+    small, large = Partition("small", 60, 1, 8), Partition("large", None, 9, 8)
+    assert unmet_requirements(site, [small, large], TEST) == ()
+    assert len(unmet_requirements(site, [small, replace(large, nodes=1)], TEST)) == 3
+
+
+@pytest.mark.parametrize(
+    ("site", "texts", "lacks"),
+    [
+        ({}, ["DATA_PATH=/mnt/artifacts"], ""),  # without an image it is for the nodes to have
+        ({"image": "i"}, ["", "ls /tmp/x /mnt /mnt/"], ""),
+        ({"image": "i"}, ["{artifacts_dir}/mnt/x ./mnt/x a/b https://a.b/c/d ${HOME}/x $HOME/y /usr/local/x"], ""),
+        ({"image": "i"}, ["echo x", "--prompts: Ask the /admin and/or me"], ""),
+        ({"image": "i", "mounts": (("/d", "/mnt/artifacts"),)}, ["DATA=/mnt/artifacts/", "/mnt/artifacts/a"], ""),
+        ({"image": "i", "mounts": (("/d", "/mnt/artifacts", "ro"),)}, ["DATA=/mnt/artifacts/"], ""),
+        ({"image": "i", "mounts": (("/d", "/mnt/"),)}, ["DATA=/mnt/artifacts/"], ""),
+        ({"image": "i", "mounts": (("/d", "/mnt/artifacts/text"),)}, ["DATA=/mnt/artifacts/"], ""),
+        ({"image": "i", "in_image": ("/mnt/artifacts",)}, ["DATA=/mnt/artifacts/"], ""),
+        ({"image": "i", "mounts": (("/d", "/mnt/art"),)}, ["DATA=/mnt/artifacts/x"], "/mnt/artifacts,"),
+        ({"image": "i"}, ["--load /mnt/artifacts/x", "a: /mnt/models/b/c"], "/mnt/artifacts and /mnt/models,"),
+        ({"image": "i"}, ["DATA_PATH=/data"], "/data,"),
+        ({"image": "i"}, ["", "  --vocab-file: '/scratch/v/x.json'"], "/scratch/v,"),
+        ({"images": {"dgx_h100": "i"}}, ["DATA_PATH=/data"], "/data,"),
+        ({"images": {"dgx_gb200": "i"}}, ["DATA_PATH=/data"], ""),
+        # Two nodes must share even a folder that is only written.
+        ({"image": "i"}, ['"DATA_CACHE_PATH=/lustre/fsw/a/cache/"\nrm -rf /lustre/fsw/a'], "/lustre/fsw,"),
+        ({"image": "i", "mounts": (("/l", "/lustre"),)}, ['"DATA_CACHE_PATH=/lustre/fsw/a/cache/"'], ""),
+    ],
+)
+def test_folders_missing_from_a_container_are_named(site: dict[str, Any], texts: list[str], lacks: str) -> None:
+    test = replace(TEST, script=texts[0])
+    sentence = unmounted(replace(Site("/c", "/r"), **site), test, "\n".join(texts[1:]))
+    assert sentence.startswith(f"The test uses {lacks} and nothing is mounted there.") if lacks else sentence == ""
+
+
+def test_a_folder_that_one_node_only_writes_needs_no_mount() -> None:
+    script = 'DATA_CACHE_PATH=/lustre/fsw/a/cache/\nrm -rf "/lustre/fsw/a"\nmkdir -p /scratch/a/b'
+    assert unmounted(Site("/c", "/r", "i"), replace(TEST, nodes=1, script=script), "") == ""
+    assert "/lustre/fsw" in unmounted(
+        Site("/c", "/r", "i"), replace(TEST, nodes=1, script=f"{script}\nls /lustre/fsw"), ""
+    )
+
+
+def test_images_and_gpus_by_platform_and_type() -> None:
+    images = "image: {dgx_h100: /a.sqsh, dgx_gb200: 'nvcr.io/nvidia/nemo:26.06'}"
+    site = parse(
+        f"{images}\noptions: [--gpus-per-node=h100:8, '--constraint=a&b']\nleast-gpus: 4\n", "s", "/c", results="/r"
+    )
+    assert [site.image_for(name) for name in ("dgx_h100", "dgx_ gb200", "dgx_a100")] == [
+        "/a.sqsh", "nvcr.io#nvidia/nemo:26.06", "",
+    ]  # fmt: skip
+    assert (site.gpu_type, site.least_gpus, site.options, site.problems()) == ("h100", 8, ("--constraint=a&b",), ())
+    assert parse(images, "s", "/c", image="/b.sqsh").image_names == ("/b.sqsh",)
+
+
+def test_an_image_file_is_for_one_kind_of_processor() -> None:
+    both = ("dgx_h100", "dgx_gb200")
+    (problem,) = Site("/c", "/r", "/a.sqsh").processor_problems(both)
+    assert "dgx_gb200 is arm64" in problem
+    by_platform = Site("/c", "/r", images={"dgx_h100": "/a.sqsh", "dgx_gb200": "/b.sqsh"})
+    for site, platforms in (
+        (Site("/c", "/r", "/a.sqsh"), ("dgx_gb200", "dgx_gb300")), (Site("/c", "/r", "nvcr.io#a/b:c"), both),
+        (by_platform, both), (Site("/c", "/r"), both),
+    ):  # fmt: skip
+        assert list(site.processor_problems(platforms)) == []
+
+
+def test_a_cluster_without_gpus_has_a_hint() -> None:
+    told = unmet_requirements(Site("/c", "/r"), [Partition("batch", None, 4, 0, True)], TEST)
+    assert "gpus: false" in told[0]
+
+
+def test_the_guides_file_is_valid() -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs/build-and-verify.md").read_text()
+    text = guide.partition("```yaml\n")[2].partition("```")[0]
+    site = parse(text, "s", "/c")
+    assert site.problems() == ()
+    assert set(yaml.safe_load(text)) == set(load_schema("runbook_lib.compute.slurm", SCHEMA)["properties"])

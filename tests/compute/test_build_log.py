@@ -1,0 +1,185 @@
+"""What engines print while they build: what says nothing first, then where each of them failed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.compute.build_log import BuildLog
+
+FILE = """\
+ARG FROM_IMAGE_NAME=x
+FROM ${FROM_IMAGE_NAME} AS helper
+RUN echo made > /made
+
+FROM ${FROM_IMAGE_NAME} AS main
+ARG UV_VERSION=1
+# a comment
+COPY --from=helper /made /made
+RUN echo one && \\
+    # between
+    uv sync --locked
+RUN make
+"""
+BUILDAH = """\
+[1/2] STEP 1/2: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS helper
+[1/2] STEP 2/2: RUN echo made > /made
+[2/2] STEP 1/5: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS main
+[2/2] STEP 2/5: ARG UV_VERSION=1
+[2/2] STEP 3/5: COPY --from=helper /made /made
+[2/2] STEP 4/5: RUN echo one &&     uv sync --locked
+one
+"""
+STALE = "error: The lockfile at `uv.lock` needs to be updated, but `--locked` was provided.\n"
+BUILDAH_END = f"""\
+{STALE}subprocess exited with status 2
+Error: building at STEP "RUN echo one &&     uv sync --locked": exit status 2
+"""
+DOCKER = """\
+#0 building with "default" instance using docker driver
+#1 [internal] load build definition from Dockerfile.ci.dev
+#1 transferring dockerfile: 4.2kB done
+#1 DONE 0.0s
+#4 [helper 1/2] FROM nvcr.io/nvidia/pytorch:26.04-py3@sha256:00
+#4 CACHED
+#5 [helper 2/2] RUN echo made > /made
+#5 DONE 0.3s
+#6 [main 2/4] COPY --from=helper /made /made
+#6 DONE 0.1s
+#7 [main 3/4] RUN echo one &&     uv sync --locked
+#7 0.412 one
+"""
+DOCKER_END = f"""\
+#7 0.500 {STALE}#7 ERROR: process "/bin/sh -c echo one" did not complete successfully: exit code: 2
+------
+ > [main 3/4] RUN echo one &&     uv sync --locked:
+0.500 {STALE}------
+Dockerfile.ci.dev:9
+--------------------
+   8 |     COPY --from=helper /made /made
+   9 | >>> RUN echo one && \\
+  10 | >>>     # between
+--------------------
+ERROR: failed to solve: process "/bin/sh -c echo one" did not complete successfully: exit code: 2
+"""
+
+
+def read(text: str) -> tuple[BuildLog, list[str]]:
+    log = BuildLog()
+    return log, [str(step) for line in text.splitlines() if (step := log.take(line))]
+
+
+def explain(text: str, killed: str = "", file: str = FILE):
+    return read(text)[0].explain("docker/Dockerfile.ci.dev", file, ("nvcr.io/nvidia/pytorch:26.04-py3",), killed)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n\n", "Successfully tagged x\n", "#1 DONE 0.1s\n", "STEP x/y: RUN\n", "STEP 1/2\n"]
+)
+def test_lines_that_start_no_instruction(text):
+    log, steps = read(text)
+    assert (steps, log.current, log.steps) == ([], None, 0)
+    told = explain(text)
+    assert told.sentence == "The build failed before the first instruction."
+    assert (told.instruction, told.place, told.pitfalls) == ("", "", ())
+
+
+def test_each_step_is_reported_once():
+    assert read(BUILDAH)[1] == [
+        "stage 0, step 1 of 2: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS helper",
+        "stage 0, step 2 of 2: RUN echo made > /made",
+        "stage 1, step 1 of 5: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS main",
+        "stage 1, step 2 of 5: ARG UV_VERSION=1",
+        "stage 1, step 3 of 5: COPY --from=helper /made /made",
+        "stage 1, step 4 of 5: RUN echo one &&     uv sync --locked",
+    ]
+    assert read(DOCKER + DOCKER_END)[1] == [
+        "stage helper, step 1 of 2: FROM nvcr.io/nvidia/pytorch:26.04-py3@sha256:00",
+        "stage helper, step 2 of 2: RUN echo made > /made",
+        "stage main, step 2 of 4: COPY --from=helper /made /made",
+        "stage main, step 3 of 4: RUN echo one &&     uv sync --locked",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BUILDAH + BUILDAH_END,
+        DOCKER + DOCKER_END,
+        DOCKER + DOCKER_END.partition("------")[0],  # a docker that names no line
+        (DOCKER + DOCKER_END).replace("[main 3/4]", "[linux/arm64 main 3/4]").replace("Dockerfile.ci.dev:9", ""),
+        (DOCKER + DOCKER_END).replace("uv sync --locked\n", "uv sy...\n", 1).partition("------")[0],
+        (DOCKER + DOCKER_END).replace("[main ", "[stage-1 ").replace("Dockerfile.ci.dev:9", ""),
+        "\x1b[1m" + (BUILDAH + BUILDAH_END).replace("\n", "\x1b[0m\r\n"),
+    ],
+)
+def test_the_first_failing_instruction_has_its_line_and_its_pitfall(text):
+    told = explain(text)
+    assert told.place == "docker/Dockerfile.ci.dev:9"
+    assert told.instruction == "RUN echo one && uv sync --locked"
+    assert told.sentence == ("docker/Dockerfile.ci.dev:9 failed with exit status 2: RUN echo one && uv sync --locked.")
+    assert [it.cause for it in told.pitfalls] == ["uv.lock is older than pyproject.toml."]
+    assert STALE.strip() in "\n".join(told.lines)
+
+
+def test_a_build_of_one_stage_has_no_stage_in_buildahs_words():
+    told = explain(
+        'STEP 1/2: FROM x AS helper\nSTEP 2/2: RUN echo made\nError: building at STEP "RUN": exit status 1\n'
+    )
+    assert told.place == "docker/Dockerfile.ci.dev:3"
+
+
+def test_a_step_missing_from_the_file_is_reported_without_a_line():
+    told = explain("[9/9] STEP 4/5: RUN nothing of the kind\nexit status 1\n")
+    assert (told.place, told.instruction) == ("", "RUN nothing of the kind")
+    assert told.sentence == "An instruction failed with exit status 1: RUN nothing of the kind."
+    assert explain("[2/2] STEP 2/5: COPY a b\n").place == ""
+
+
+def test_an_unavailable_base_image_is_distinguished_from_a_failed_instruction():
+    told = explain("[1/2] STEP 1/2: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS helper\nmanifest unknown\n")
+    assert told.sentence.startswith("The base image of docker/Dockerfile.ci.dev:2 could not be used: FROM ")
+    assert ["tag" in pitfall.cause for pitfall in told.pitfalls] == [True]
+    told = explain(
+        "#2 [internal] load metadata for nvcr.io/nvidia/pytorch:26.04-py3\n#2 ERROR: unauthorized: no\n------\n"
+        "Dockerfile.ci.dev:2\n--------------------\n"
+    )
+    assert told.sentence.startswith("The base image of docker/Dockerfile.ci.dev:2 could not be used: FROM ")
+    assert "login" in told.pitfalls[0].cause
+    told = explain("Error: initializing source docker://nvcr.io/nvidia/pytorch:26.04-py3: manifest unknown\n")
+    assert told.sentence == ("The build failed before the first instruction, with nvcr.io/nvidia/pytorch:26.04-py3.")
+
+
+def test_a_killed_build_is_distinguished_from_a_failed_one():
+    told = explain("", "SIGKILL").sentence
+    assert told.startswith("The build was ended by SIGKILL before the first instruction. No image was tagged; ")
+    assert explain(BUILDAH, "SIGKILL").sentence.startswith(
+        "The build was ended by SIGKILL at docker/Dockerfile.ci.dev:9. No image"
+    )
+
+
+def test_an_endless_logs_last_part_is_kept():
+    log = BuildLog()
+    for number in range(100_000):
+        log.take(f"line {number} " + "x" * 100_000 if number % 1000 == 0 else f"line {number}")
+    told = log.explain("D", "FROM x\n", ())
+    assert told.lines[-1] == "line 99999"
+    assert len(told.lines) == 40
+
+
+def test_pitfalls_of_successful_steps_are_not_reported():
+    early = BUILDAH.replace("[2/2] STEP 1/5", f"{STALE}[2/2] STEP 1/5")
+    assert explain(early + "exit status 1\n").pitfalls == ()
+
+
+@given(st.text(), st.text(), st.sampled_from(["", "SIGTERM"]))
+def test_any_text_is_accepted(text, file, killed):
+    failure = explain(text, killed, file)
+    assert killed in failure.sentence
+    assert not failure.place or failure.place.startswith("docker/Dockerfile.ci.dev:")
+
+
+@given(st.lists(st.sampled_from((BUILDAH + BUILDAH_END + DOCKER + DOCKER_END).splitlines())))
+def test_lines_in_any_order_are_taken(lines):
+    failure = explain("\n".join(lines))
+    assert failure.sentence
+    assert not failure.place or 1 <= int(failure.place.rpartition(":")[2]) <= len(FILE.splitlines())

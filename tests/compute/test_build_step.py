@@ -1,0 +1,334 @@
+"""The notebook that builds an image: previews first, then really built from the pin that a bump wrote."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from building import ANSWER, Place, claims, place, start_registry
+
+from runbook_lib import practice
+from runbook_lib.bump.run import Run
+from runbook_lib.compute import run as container
+from runbook_lib.compute.build_log import BuildFailure
+from runbook_lib.compute.build_plan import BuildRequest
+from runbook_lib.compute.build_step import BuildImage, parse_request
+from runbook_lib.compute.conditions import CommandRun
+from runbook_lib.compute.engine import Engine
+from runbook_lib.compute.run import BuildResult
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.failures.known_problems import find
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.model import Plan
+from runbook_lib.pins.bump import Bump
+from runbook_lib.records.step_record import StepRecord
+from runbook_lib.runner import execute as run
+from runbook_lib.runner.execute import StepResult
+from runbook_lib.world.outside import World
+
+ROOT = Path(__file__).resolve().parents[2]
+TAG = "26.04-py3"
+
+
+@pytest.fixture
+def checkout(seeded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    subprocess.run(["git", "clone", "--quiet", str(seeded / "remote.git"), str(tmp_path / "clone")], check=True)
+    monkeypatch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
+    return Checkout.open(tmp_path / "clone")
+
+
+@pytest.fixture
+def offline(tmp_path: Path) -> dict[str, str]:
+    """An environment without an engine and a registry."""
+    return {"PATH": str(tmp_path), "RUNBOOK_REGISTRY": "none"}
+
+
+def bump(**parameters: Any) -> Bump:
+    return Bump.parse(**parameters)
+
+
+def planned(checkout: Checkout, env: dict[str, str], options: Any = None, /, **parameters: Any) -> Plan[World]:
+    """Plan with these options of the step, for a bump with these parameters."""
+    step, world = BuildImage(**{"request": BuildRequest(), "env": env, **(options or {})}), World(checkout, None, None)  # type: ignore[arg-type]
+    return step.plan(step.look(world, bump(**parameters)), bump(**parameters))
+
+
+# -- the plan -------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_shown_without_engine_and_registry(checkout: Checkout, offline: dict[str, str]) -> None:
+    plan = planned(checkout, offline, tag="26.02-py3")
+    assert plan.conditions == ()
+    assert plan.done.sentence.startswith("Would build megatron-lm:local, but that is not possible here. ")
+    assert "docker is not installed" in plan.done.sentence
+    assert "nvcr.io/nvidia/pytorch:26.02-py3" in plan.evidence.warnings[0]
+    text = plan.shown[0].text
+    assert "docker build --progress=plain" in text.replace(" \\\n    ", " ")
+    assert "--target=main" in text
+    assert "--build-arg=FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.02-py3" in text
+    applied = planned(checkout, offline, tag="26.02-py3", apply=True)
+    assert "build megatron-lm:local on nvcr.io/nvidia/pytorch:26.02-py3" in applied.conditions[0].sentence
+    with pytest.raises(RunbookError, match="docker is not installed"):
+        applied.conditions[0].make_true(World(checkout, None, None))  # type: ignore[arg-type]
+
+
+def test_without_a_tag_nothing_is_built(checkout: Checkout, offline: dict[str, str]) -> None:
+    plan = planned(checkout, offline, apply=True)
+    assert "26.02-py3" in plan.done.sentence
+    assert plan.conditions == ()
+
+
+def test_a_work_tree_that_pins_another_tag_is_not_built(checkout: Checkout, offline: dict[str, str]) -> None:
+    preview = planned(checkout, offline, tag=TAG)
+    assert preview.done.sentence.startswith("Apply would be refused. ")
+    assert "nvcr.io/nvidia/pytorch:26.02-py3 (docker/.ngc_version.dev:1)" in preview.done.sentence
+    (build,) = planned(checkout, offline, tag=TAG, apply=True).conditions
+    with pytest.raises(Refused, match=r"bump/main/dev-26\.04-py3"):
+        build.make_true(World(checkout, None, None))  # type: ignore[arg-type]
+
+
+def test_uncommitted_changes_are_built_and_reported(checkout: Checkout, offline: dict[str, str]) -> None:
+    (checkout.path / "docker/common/install_nccl.sh").write_text("exit 1\n")
+    assert "docker/common/install_nccl.sh" in planned(checkout, offline).evidence.warnings[-1]
+
+
+def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Checkout, offline: dict[str, str]) -> None:
+    with pytest.raises(Refused, match="no remote 'gitlab'"):
+        planned(checkout, offline, {"how": "pull"})
+    checkout.git("remote", "add", "gitlab", "ssh://git@gitlab.example.com:12051/ADLR/megatron-lm.git")
+    plan = planned(checkout, offline, {"how": "pull"}, tag="26.02-py3", apply=True)
+    image = "gitlab.example.com/adlr/megatron-lm/mcore_ci_dev:main"
+    assert f"docker pull {image}" in plan.shown[0].text
+    assert plan.conditions[0].sentence.startswith(f"pull {image} with ")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"how": "guess"}, "how='guess'"),
+        ({"engine": "kaniko"}, "engine='kaniko'"),
+        ({"how": "stack"}, "fw_base, which does not exist"),
+        ({"request": BuildRequest(target="nowhere")}, "has no stage 'nowhere'"),
+        ({"request": BuildRequest(target="jet")}, "needs the build secret JET_INDEX_URLS"),
+        (
+            {"request": BuildRequest({"NCCL_VERSON": "1"})},
+            r"declares no ARG NCCL_VERSON \(did you mean NCCL_VERSION\?\)",
+        ),
+    ],
+)
+def test_an_impossible_build_is_refused_before_it_starts(
+    checkout: Checkout, offline: dict[str, str], options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(RunbookError, match=named):
+        planned(checkout, offline, options)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"arguments": "NCCL"}, "arguments contains 'NCCL'; expected NAME=value"),
+        ({"arguments": "A=1; --x=2"}, "arguments contains '--x=2'"),
+        ({"arguments": "API_TOKEN=correct-horse-battery"}, "API_TOKEN"),
+        ({"secrets": "the secret's value!"}, "secrets must be names"),
+        ({"name": "--tag=x"}, "name="),
+        ({"name": "Megatron"}, "name="),
+        ({"name": "a b"}, "name="),
+    ],
+)
+def test_invalid_parameters_are_refused_without_their_values(options: dict[str, str], named: str) -> None:
+    with pytest.raises(RunbookError, match=named) as raised:
+        parse_request(**options)
+    assert "correct-horse" not in str(raised.value)
+    assert "secret's value" not in str(raised.value)
+
+
+def test_typed_parameters_are_parsed() -> None:
+    request = parse_request(" main ", "", "NCCL_VERSION=2.30; UV_VERSION = 1 ;", "megatron-lm:mine", "A, B C")
+    assert request == BuildRequest(
+        {"NCCL_VERSION": "2.30", "UV_VERSION": "1"}, "main", "", "", "megatron-lm:mine", ("A", "B", "C")
+    )
+    assert parse_request() == BuildRequest()
+    assert parse_request(name="127.0.0.1:5000/x/y:1").tag == "127.0.0.1:5000/x/y:1"
+
+
+def test_the_training_is_a_command_for_an_engine_that_runs(checkout: Checkout, offline: dict[str, str]) -> None:
+    def training(**options: Any) -> list[str]:
+        plan = planned(checkout, offline, options, tag="26.02-py3", apply=True)
+        return [part for it in plan.conditions if isinstance(it, CommandRun) for part in it.command.words]
+
+    assert training(train=False) == []
+    words = training(train=True, variables="CHECKPOINT_OPTIMIZATION=true")
+    assert words[:2] == ["docker", "run"]
+    assert "examples/run_simple_mcore_train_loop.py" in words
+    assert "--env=CHECKPOINT_OPTIMIZATION=true" in words
+    step = BuildImage(BuildRequest(), train=True, env=offline)
+    facts = step.look(World(checkout, None, None), bump())  # type: ignore[arg-type]
+    podman = step.plan(replace(facts, engine=Engine("podman"), problem=""), bump(tag="26.02-py3"))
+    assert podman.conditions[-1].command.words[0] == "podman"  # type: ignore[attr-defined]
+
+
+def test_a_failed_build_is_recorded_with_a_fix(
+    checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failure = BuildFailure("D:3 failed.", "RUN x", "D:3", find("uv: command not found"), ("last words",))
+    monkeypatch.setattr(container, "find", lambda *_: Engine("docker"))
+    monkeypatch.setattr(container, "image_id", lambda *_: "")
+    monkeypatch.setattr(container, "build", lambda *_: BuildResult("", 3, 4.0, failure))
+    applied = bump(tag="26.02-py3", apply=True)
+    record = StepRecord("build-image", applied, checkout.repository(), tmp_path)
+    run = Run(applied, checkout, record)
+    run.step(BuildImage(BuildRequest(), env={"RUNBOOK_REGISTRY": "none"}))
+    with pytest.raises(RunbookError, match=r"D:3 failed\."):
+        run.close()
+    text = record.show().text
+    assert failure.pitfalls[0].fix in text
+    assert "megatron-lm.log" in text
+    assert "last words" in capsys.readouterr().out
+    assert "It waits for the one above." in text  # the check of the versions
+
+
+# -- real builds -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("engine")
+    process, url = start_registry(folder, folder / "registry")
+    try:
+        published = place(folder, url)
+        published.publish(TAG, claims("26.04"))
+        published.publish("25.09-py3", claims("25.09"))  # contains the versions of 26.04
+        yield published
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.PracticeWorld]:
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
+    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
+    with practice.start() as started:
+        yield started
+
+
+def execute(name: str, /, **parameters: object) -> StepResult:
+    return run.execute(ROOT / "runbooks" / f"{name}.ipynb", parameters)
+
+
+def predicate(result: StepResult) -> dict[str, Any]:
+    assert result.record is not None
+    return json.loads((result.record / "run.json").read_text())["predicate"]  # type: ignore[no-any-return]
+
+
+def with_engine(monkeypatch: pytest.MonkeyPatch, engine: Place) -> None:
+    for name, value in engine.env.items():
+        if os.environ.get(name) != value:
+            monkeypatch.setenv(name, value)
+    monkeypatch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
+
+
+@pytest.mark.component("registry")
+@pytest.mark.component("container")
+def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
+    world: practice.PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert execute("01-github-pin", tag=TAG, apply=True).ok
+    subprocess.run(["git", "-C", str(world.checkout), "switch", "-q", f"bump/main/dev-{TAG}"], check=True)
+    with_engine(monkeypatch, engine)
+    parameters = {"repo": str(world.checkout), "tag": TAG, "engine": "buildah", "name": "practice:bumped"}
+
+    previewed = execute("build-image", **parameters)
+    assert previewed.state == "previewed", previewed.summary
+    build, look = (entry["sentence"] for entry in previewed.planned)
+    assert f"build practice:bumped on nvcr.io/nvidia/pytorch:{TAG}, from docker/Dockerfile.ci.dev (main)" in build
+    assert ", with buildah 1." in build
+    assert "practice:bumped" in look
+    assert container.image_id(Engine("buildah"), "practice:bumped", engine.env) == ""
+
+    first = execute("build-image", **parameters, apply=True)
+    assert (first.state, first.summary) == ("done", "Built practice:bumped."), first.summary
+    statement, record = predicate(first), first.record
+    assert record is not None
+    assert [check["status"] for check in statement["checks"]] == ["passed", "passed"]
+    (effect,) = statement["effects"]
+    image = container.image_id(Engine("buildah"), "practice:bumped", engine.env)
+    assert (effect["target"], effect["before"], effect["after"]) == ("practice:bumped", "", image)
+    assert image.startswith("sha256:")
+    assert f"FROM nvcr.io/nvidia/pytorch:{TAG} AS main" in (record / "megatron-lm.log").read_text()
+    smoke = (record / "smoke.csv").read_text()
+    assert "PyTorch,2.12.0a0+0291f96,2.12.0a0+0291f96.nv26.4,as claimed," in smoke
+    assert engine.buildah("containers", "-q") == ""
+
+    repeated = execute("build-image", **parameters, apply=True)
+    assert (repeated.state, predicate(repeated)["effects"]) == ("done", [])
+
+    # A failed build leaves the earlier image, and the record names the line and the cause.
+    (world.checkout / "docker/common/install_nccl.sh").write_text("uv sync --locked\n")
+    failed = execute("build-image", **parameters, apply=True)
+    assert failed.state == "failed"
+    assert "docker/Dockerfile.ci.dev:13 failed with exit status 127: RUN sh /opt/install_nccl.sh" in failed.summary
+    assert container.image_id(Engine("buildah"), "practice:bumped", engine.env) == image
+    assert predicate(failed)["effects"] == []
+
+
+@pytest.mark.component("registry")
+@pytest.mark.component("container")
+@pytest.mark.parametrize("end", ["cancel", "kill"])
+def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_again(
+    world: practice.PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    with_engine(monkeypatch, engine)
+    parameters: dict[str, object] = {"tag": "25.09-py3", "image_type": "lts", "engine": "buildah", "look": False}
+    parameters |= {"repo": str(world.checkout), "name": f"practice:{end}"}
+    file = world.checkout / "docker/Dockerfile.ci.lts"
+    text = file.read_text()
+    file.write_text(text.replace('RUN echo "uv', 'RUN sleep 600 && echo "uv'))
+    command = [sys.executable, "-m", "runbook_lib.run", str(ROOT / "runbooks/build-image.ipynb"), "-p", "apply", "True"]
+    command += [part for name, value in parameters.items() for part in ("-p", name, str(value))]
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    until = time.monotonic() + 200  # the step would take longer
+    audit = Path(os.environ["RUNBOOK_AUDIT"])
+    while not any("RUN sleep 600" in log.read_text() for log in audit.rglob("megatron-lm.log")):
+        assert time.monotonic() < until
+        assert running.poll() is None
+        time.sleep(0.1)
+    running.send_signal(signal.SIGTERM if end == "cancel" else signal.SIGKILL)
+    while running.poll() is None or engine.builds(f"practice:{end}"):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert container.image_id(Engine("buildah"), f"practice:{end}", engine.env) == ""
+    file.write_text(text)
+    repeated = execute("build-image", **parameters, apply=True)
+    assert repeated.state == "done", repeated.summary
+    assert container.image_id(Engine("buildah"), f"practice:{end}", engine.env) != ""
+    states = [json.loads(path.read_text())["predicate"]["state"] for path in sorted(audit.rglob("run.json"))]
+    assert states == ["cancelled" if end == "cancel" else "killed", "done"]
+
+
+@pytest.mark.component("registry")
+@pytest.mark.component("container")
+def test_an_image_with_other_versions_than_claimed_fails_the_check(
+    world: practice.PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_engine(monkeypatch, engine)
+    result = execute(
+        "build-image", repo=str(world.checkout), tag="25.09-py3", image_type="lts", engine="buildah", apply=True
+    )
+    assert result.state == "failed"
+    assert f"PyTorch {ANSWER['found']['PyTorch']} (" in result.summary  # type: ignore[index]
+    assert "is claimed)" in result.summary
+
+
+def test_the_practice_environment_builds_nothing(world: practice.PracticeWorld) -> None:
+    result = execute("build-image", tag="26.02-py3", apply=True)
+    assert result.state == "done", result.summary
+    assert "practice" in result.summary
+    assert predicate(result)["effects"] == []

@@ -1,0 +1,673 @@
+"""A matrix of tests on a real Slurm of two nodes: submitted, continued, diagnosed, judged, cancelled."""
+
+import json
+import os
+import re
+import tarfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import slurm_repository
+from slurm_cluster import Cluster, cluster
+
+from runbook_lib.bump.run import carry_out
+from runbook_lib.compute.slurm import states
+from runbook_lib.compute.slurm.client import Slurm
+from runbook_lib.compute.slurm.outcome import MatrixOutcome
+from runbook_lib.compute.slurm.selection import SelectedTest
+from runbook_lib.compute.slurm.site import Site
+from runbook_lib.compute.slurm.site_options import SiteOptions
+from runbook_lib.compute.slurm.states import ArrayElement
+from runbook_lib.compute.slurm_verify.facts import MatrixChoice, SlurmFacts, read_facts
+from runbook_lib.compute.slurm_verify.step import SlurmVerify, read_results
+from runbook_lib.errors import Refused, RunbookError, Unreachable
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.bump import Bump
+from runbook_lib.records.step_record import StepRecord
+from runbook_lib.runner import execute as run
+from runbook_lib.world import bump_branch
+from runbook_lib.world.outside import World as Outside
+
+ROOT = Path(__file__).resolve().parents[2]
+TAG = "26.04-py3"
+needs_slurm = pytest.mark.component("slurm")
+
+
+class World:
+    """A checkout, a folder for results and the commands of Slurm."""
+
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        self.folder = folder
+        self.checkout = Checkout.open(slurm_repository.create(folder / "checkout"))
+        self.site = Site(str(self.checkout.path), str(folder / "results"), shared=True)
+        self.env, self.slurm = env, Slurm({**os.environ, **env})
+        self.steps = 0
+
+    def plan(self, *, apply: bool = True, tag: str = TAG, site: Site | None = None, **options: Any) -> SlurmFacts:
+        branch = bump_branch.find(self.checkout, Bump.parse(tag=tag, apply=apply))
+        choice = MatrixChoice(**{"platform": "dgx_h100", **options})
+        return read_facts(branch, site or self.site, choice, self.slurm)
+
+    def go(self, facts: SlurmFacts, **options: bool) -> tuple[dict[str, MatrixOutcome], list[dict[str, Any]]]:
+        """Carry out the step; return the outcomes by test, and the entries of the record."""
+        self.steps += 1
+        folder, shown = self.folder / f"record-{self.steps}", list[Any]()
+        folder.mkdir()
+        record = StepRecord("slurm-verify", facts.branch.bump, "o/n", folder)
+        plan = SlurmVerify(SiteOptions(), MatrixChoice(), **options).plan(facts, facts.branch.bump)
+        outside = Outside(self.checkout, None, record, sleep=lambda _: time.sleep(0.2))
+        carry_out(record, plan, outside, shown.append)
+        lines = (folder / "contributions.jsonl").read_text().splitlines()
+        self.shown = "".join(view.text for view in shown if hasattr(view, "text"))
+        outcomes = {outcome.now.entry.test.case: outcome for outcome in read_results(facts).outcomes}
+        return outcomes, [json.loads(line) for line in lines]
+
+
+def of(kind: str, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [entry for entry in entries if entry["kind"] == kind]
+
+
+def sentences(kind: str, entries: list[dict[str, Any]]) -> list[str]:
+    return [entry["sentence"] for entry in of(kind, entries)]
+
+
+def cases(plan: SlurmFacts) -> list[str]:
+    return [entry.test.case for entry in plan.new.tests]
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Cluster]:
+    with cluster() as started:
+        yield started
+
+
+Submitted = tuple[World, dict[str, MatrixOutcome], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def submitted(real: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Submitted:
+    """A matrix that is submitted before the other tests here run, because one of its tests reaches its time limit."""
+    world = World(tmp_path_factory.mktemp("matrix"), real.environment)
+    return (world, *world.go(world.plan()))
+
+
+@pytest.fixture
+def world(real: Cluster, submitted: Submitted, tmp_path: Path) -> World:
+    return World(tmp_path, real.environment)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> World:
+    """A world without a cluster."""
+    return World(tmp_path, {"PATH": str(tmp_path)})
+
+
+# -- nothing to do -----------------------------------------------------------------------------------------------
+
+
+def test_without_a_folder_for_results_nothing_is_planned(alone: World) -> None:
+    plan = alone.plan(site=replace(alone.site, results=""))
+    assert "results folder" in plan.show().text
+    outcomes, entries = alone.go(plan)
+    assert outcomes == {}
+    assert of("effect", entries) == []
+    assert of("check", entries) == []
+    assert alone.slurm.calls.total() == 0
+
+
+@needs_slurm
+@pytest.mark.parametrize(("tag", "apply"), [(TAG, False), ("", True), ("", False)])
+def test_a_preview_writes_and_submits_nothing(world: World, tag: str, apply: bool) -> None:
+    plan = world.plan(tag=tag, apply=apply)
+    assert "runbook-0-2x2-" in plan.show().text
+    assert "srun --ntasks" in plan.files().text
+    _, entries = world.go(plan)
+    assert of("effect", entries) == []
+    assert not (world.folder / "results").exists()
+    assert not {"sbatch", "scancel"} & world.slurm.calls.keys()
+    assert ["7 tests" in planned["sentence"] for planned in of("planned", entries)] == [True] * bool(tag)
+
+
+# -- problems before submitting --------------------------------------------------------------------------------------
+
+
+def blocked_tests(plan: SlurmFacts) -> list[SelectedTest]:
+    return [entry for entry in plan.tests if entry.obstacle]
+
+
+@needs_slurm
+def test_a_test_that_cannot_run_is_left_out_and_reported(world: World) -> None:
+    plan = world.plan()
+    assert cases(plan) == list(slurm_repository.CASES)
+    (blocked,) = blocked_tests(plan)
+    assert "WORLD_SIZE is 4" in blocked.obstacle
+    assert "least-gpus" in blocked.obstacle
+    assert "wide" in plan.show().text
+    _, entries = world.go(world.plan(apply=False))
+    assert any(f"gpt/wide@dgx_h100 (dev). {blocked.obstacle}" in sentence for sentence in sentences("warning", entries))
+    all_blocked = replace(plan, tests=tuple(replace(entry, obstacle="So.") for entry in plan.tests))
+    names = "gpt/good@dgx_h100 (dev), gpt/drift@dgx_h100 (dev), gpt/oom@dgx_h100 (dev) and 5 more"
+    assert names in all_blocked.show().text
+    assert blocked_tests(world.plan(site=replace(world.site, least_gpus=4))) == []
+    all_gpus = world.plan(site=replace(world.site, least_gpus=8))  # as many as the nodes of this cluster have
+    assert "#SBATCH --exclusive" not in plan.files().text
+    assert "#SBATCH --exclusive" in all_gpus.files().text
+
+
+@needs_slurm
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"partitions": {"": "gone"}}, "partition gone"),
+        ({"least_gpus": 64}, "gpt/good@dgx_h100 (dev) needs 64"),
+        ({"image": "a b"}, "'a b'"),
+        ({"image": "/a.sqsh"}, "Pyxis"),
+        ({"options": ("--nodes=9",)}, "--nodes"),
+    ],
+)
+def test_problems_with_the_cluster_are_reported_before_anything_is_submitted(
+    world: World, change: dict[str, Any], named: str
+) -> None:
+    plan = world.plan(site=replace(world.site, **change))
+    assert any(named in problem for problem in plan.obstacles.problems), plan.obstacles.problems
+    assert named in plan.show().text
+    with pytest.raises(Refused):
+        world.go(plan)
+    assert not world.slurm.calls["sbatch"]
+    _, entries = world.go(world.plan(site=replace(world.site, **change), apply=False))
+    assert of("planned", entries) == []
+    assert any(named in sentence for sentence in sentences("warning", entries))
+    assert named in sentences("done", entries)[-1]
+
+
+@needs_slurm
+def test_a_data_folder_missing_from_the_container_is_reported(world: World) -> None:
+    recipe = world.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    recipe.write_text(recipe.read_text().replace("set -e", "ls /mnt/artifacts"))
+    world.checkout.git("commit", "-q", "-a", "-m", "two")
+    site = replace(world.site, image="/a.sqsh")
+    assert "/mnt/artifacts" in world.plan(site=site).obstacles.problems[0]
+    plan = world.plan(site=replace(site, mounts=((str(world.folder), "/mnt/artifacts"),)))
+    assert not any("/mnt/artifacts" in problem for problem in plan.obstacles.problems)
+
+
+@needs_slurm
+def test_a_missing_environment_and_a_path_of_one_machine_are_reported(world: World) -> None:
+    (world.checkout.path / ".venv").rmdir()
+    plan = world.plan(site=replace(world.site, results="/dev/shm/runbook", shared=False))
+    assert any("`uv sync`" in problem for problem in plan.obstacles.problems)
+    assert any("/dev/shm (tmpfs)" in problem for problem in plan.obstacles.problems)
+
+
+def test_a_script_that_needs_a_container_is_a_problem_without_an_image(alone: World) -> None:
+    recipe = alone.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    recipe.write_text(recipe.read_text().replace("set -e", "cd /opt/megatron-lm"))
+    alone.checkout.git("commit", "-q", "-a", "-m", "two")
+    problem, _ = alone.plan().obstacles.problems
+    assert "/opt/megatron-lm" in problem
+    plans = [alone.plan(site=replace(alone.site, image=image)) for image in ("/a.sqsh", "/b.sqsh")]
+    assert len({plan.folder for plan in plans}) == 2  # results with one image are none of the other
+
+
+def test_a_work_tree_that_is_not_at_the_commit_is_reported(alone: World) -> None:
+    alone.checkout.git("branch", f"bump/main/dev-{TAG}")
+    assert alone.plan().obstacles.warnings == ()
+    (alone.checkout.path / "train.py").write_text("changed\n")
+    assert "uncommitted" in alone.plan().obstacles.warnings[0]
+
+
+def test_a_bump_that_has_no_commit_yet_is_reported(alone: World) -> None:
+    (warning,) = alone.plan().obstacles.warnings
+    assert f"bump/main/dev-{TAG} does not exist" in warning
+    assert alone.plan(tag="").obstacles.warnings == ()
+
+
+def test_a_machine_without_slurm_is_reported(alone: World) -> None:
+    assert "sinfo" in " ".join(alone.plan().obstacles.problems)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"tests": "nightly"}, "'nightly'"),
+        ({"tests": "god"}, "did you mean good"),
+        ({"platform": "dgx_gb200"}, "not on dgx_gb200 (dev)"),
+        ({"tests": "good", "again": "oom"}, "again names oom"),
+    ],
+)
+def test_an_unknown_test_is_refused(alone: World, options: dict[str, str], named: str) -> None:
+    with pytest.raises(Refused) as error:
+        alone.plan(**options)
+    assert named in str(error.value)
+
+
+@needs_slurm
+def test_an_image_file_for_two_kinds_of_processors_is_reported(world: World) -> None:
+    recipe = world.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    (recipe.parent / "gb.yaml").write_text(recipe.read_text().replace("dgx_h100", "dgx_gb200"))
+    world.checkout.git("add", "-A")
+    world.checkout.git("commit", "-q", "-m", "two")
+    image = world.folder / "a.sqsh"
+    image.touch()
+    plan = world.plan(platform="", site=replace(world.site, image=str(image)))
+    assert any("dgx_gb200 is arm64" in problem for problem in plan.obstacles.problems)
+    by_platform = replace(world.site, images={"dgx_h100": str(image), "dgx_gb200": f"{image}/b"})
+    plan = world.plan(platform="", site=by_platform)
+    assert not any("arm64" in problem for problem in plan.obstacles.problems)
+    assert any(f"{image}/b does not exist" in warning for warning in plan.obstacles.warnings)
+
+
+@needs_slurm
+@pytest.mark.parametrize(("runtime", "is_installed"), [("", True), ("", False), ("apptainer", False)])
+def test_apptainer_runs_containers_without_pyxis(world: World, runtime: str, is_installed: bool) -> None:
+    path = f"{world.folder}/bin:{os.environ['PATH']}"
+    image, program = world.folder / "a.sif", world.folder / "bin/apptainer"
+    image.touch()
+    program.parent.mkdir()
+    if is_installed:
+        program.write_text("#!/bin/sh\nexit 1\n")
+        program.chmod(0o755)
+    world.slurm = Slurm({**os.environ, **world.env, "PATH": path})
+    plan = world.plan(tests="good", site=replace(world.site, image=str(image), runtime=runtime))
+    uses_apptainer = any("apptainer exec" in array.text for array in plan.new.arrays)
+    assert uses_apptainer == (runtime == "apptainer" or is_installed)
+    assert any("Pyxis" in problem for problem in plan.obstacles.problems) != uses_apptainer
+
+
+@needs_slurm
+def test_one_test_that_cannot_run_here_is_left_out_and_the_others_are_planned(world: World) -> None:
+    folder = world.checkout.path / "tests/test_utils/recipes/h100"
+    text = (folder / "gpt.yaml").read_text()
+    rows = "products:\n- test_case: [good]\n  products:\n  - {environment: [dev], scope: [mr-github]}\n"
+    big = text.partition("products:\n")[0].replace("gpus: 2", "gpus: 64") + rows
+    (folder / "big.yaml").write_text(big.replace("model: gpt", "model: bert"))
+    (folder / "inside.yaml").write_text(big.replace("set -e", "cd /opt/megatron-lm").replace("model: gpt", "model: t5"))
+    (folder / "twice.yaml").write_text(text.partition("products:\n")[0] + rows)
+    world.checkout.git("add", "-A")
+    world.checkout.git("commit", "-q", "-m", "two")
+    plan = world.plan(tests="good")
+    assert [f"{entry.test.model}/{entry.test.case}" for entry in plan.new.tests] == ["gpt/good"]
+    assert plan.obstacles.problems == ()
+    obstacles = {entry.test.model: entry.obstacle for entry in blocked_tests(plan)}
+    assert "8 GPUs" in obstacles["bert"]
+    assert "/opt/megatron-lm" in obstacles["t5"]
+    assert "the same name" in obstacles["gpt"]
+
+
+@needs_slurm
+def test_a_missing_image_and_missing_mounts_are_reported(world: World) -> None:
+    site = replace(world.site, image="/no/such.sqsh", mounts=(("/no/data", "/data"), (str(world.folder), "/x")))
+    for shared in (False, True):
+        plan = world.plan(site=replace(site, shared=shared))
+        reported = " ".join(plan.obstacles.warnings if shared else plan.obstacles.problems)
+        assert re.findall(r"(/no/\S+) does not exist", reported) == ["/no/such.sqsh", "/no/data"]
+
+
+# -- on the cluster ------------------------------------------------------------------------------------------------
+
+
+@needs_slurm
+def test_a_cancelled_test_can_be_submitted_once_more(world: World) -> None:
+    world.go(world.plan(tests="hang,good"))
+    outcomes, entries = world.go(world.plan(tests="hang,good"), cancel=True, wait=True)
+    assert outcomes["hang"].now.word == "cancelled"
+    assert [effect["effect"] for effect in of("effect", entries)] == ["cancel"]
+    outcomes, entries = world.go(world.plan(tests="hang,good,drift"), cancel=True)  # submits nothing
+    assert (outcomes.keys(), of("effect", entries)) == ({"hang", "good"}, [])
+    plan = world.plan(tests="good,hang", again="good")
+    assert cases(plan) == ["good"]
+    outcomes, entries = world.go(plan)
+    assert len(of("effect", entries)) == 1
+    outcomes, _ = world.go(world.plan(tests="good"), wait=True)
+    assert (outcomes["good"].word, outcomes["good"].now.entry.round) == ("passed", 2)
+    assert cases(world.plan(tests="good,hang", again="failed")) == ["hang"]
+
+
+@needs_slurm
+def test_an_earlier_result_does_not_hide_that_nothing_can_be_submitted(world: World) -> None:
+    world.go(world.plan(tests="good"), wait=True)
+    nowhere = replace(world.site, partitions={"": "nosuch"})
+    outcomes, entries = world.go(world.plan(tests="good,drift", site=nowhere, apply=False))
+    assert outcomes["good"].word == "passed"
+    (sentence,) = sentences("done", entries)
+    assert sentence.startswith("Preview: 1 test on Slurm: 1 passed")
+    assert "Nothing can be submitted: The cluster has no partition nosuch" in sentence
+    (check,) = of("check", entries)
+    assert (check["status"], "nosuch" in check["detail"]) == ("waiting", True)
+    _, entries = world.go(world.plan(tests="good,drift", apply=False))
+    assert "Preview: would submit 1 test to Slurm" in sentences("done", entries)[0]
+    _, entries = world.go(world.plan(tests="good", site=nowhere))  # nothing is left to submit
+    assert len(of("done", entries)) == 1
+
+
+@needs_slurm
+def test_a_job_that_fails_after_it_wrote_unchanged_values_has_failed(world: World) -> None:
+    recipe = world.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    recipe.write_text(recipe.read_text().replace("{test_case} == drift", "{test_case} == good"))
+    world.checkout.git("commit", "-q", "-a", "-m", "two")
+    outcomes, entries = world.go(world.plan(tests="good"), wait=True)
+    assert [judgement.verdict for judgement in outcomes["good"].judgements] == ["unchanged"]
+    assert outcomes["good"].word == "failed"
+    assert "1 failed" in sentences("waiting", entries)[-1]
+    assert cases(world.plan(tests="good", again="failed")) == ["good"]
+
+
+@needs_slurm
+def test_a_canary_runs_before_the_others(world: World) -> None:
+    chosen = {"tests": "drift,good,missing", "canary": True}
+    plan = world.plan(**chosen)
+    assert cases(plan) == ["good"]  # the smallest, and of several the first
+    outcomes, entries = world.go(plan)
+    assert list(outcomes) == ["good"]
+    assert "2 more tests can be submitted" in sentences("waiting", entries)[-1]
+    outcomes, entries = world.go(world.plan(tests="good"), wait=True)
+    assert outcomes["good"].word == "passed"
+    assert cases(world.plan(**chosen)) == ["drift", "missing"]
+
+
+@needs_slurm
+def test_no_other_test_follows_a_canary_that_runs_or_failed(world: World) -> None:
+    chosen = {"tests": "hang,good", "canary": True}
+    world.go(world.plan(tests="hang"))
+    plan = world.plan(**chosen)
+    assert (cases(plan), plan.obstacles.problems) == ([], ())
+    assert "1 more test can be submitted once the canary has run" in plan.show().text
+    world.go(world.plan(tests="hang"), cancel=True, wait=True)
+    plan = world.plan(**chosen)
+    assert cases(plan) == []
+    assert "The canary failed" in plan.obstacles.problems[0]
+    assert cases(world.plan(**chosen, again="hang")) == ["hang"]
+
+
+def test_repeats_are_limited(alone: World) -> None:
+    recipe = alone.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    recipe.write_text(recipe.read_text().replace("n_repeat:", "n_repeat: 5").replace("set -e", "N_REPEAT={n_repeat}"))
+    alone.checkout.git("commit", "-q", "-a", "-m", "two")
+    for repeats, count in (("", "5"), ("2", "2"), ("9", "5")):
+        plan = alone.plan(tests="good", repeats=repeats)
+        assert f"N_REPEAT={count}\n" in plan.tests[0].test.command(assets_dir="", artifacts_dir="", name="")
+    with pytest.raises(Refused, match="repeats='few' is not a number"):
+        alone.plan(tests="good", repeats="few")
+
+
+@needs_slurm
+def test_a_node_that_failed_is_excluded_from_the_next_attempt(world: World) -> None:
+    outcomes, _ = world.go(world.plan(tests="oom"), wait=True)
+    log = outcomes["oom"].now.entry.folder / "job.log"
+    log.write_text("srun: error: Node failure on node2\nsrun: error: Task launch for StepId=5.0 failed on node n3: x\n")
+    plan = world.plan(tests="oom", again="oom")
+    assert "#SBATCH --exclude=n3,node2\n" in plan.new.arrays[0].text
+    assert any("n3,node2" in warning for warning in plan.obstacles.warnings)
+    own = replace(world.site, options=("--exclude=n[4-5]",))
+    assert "#SBATCH --exclude=n[4-5],n3,node2\n" in world.plan(tests="oom", again="oom", site=own).new.arrays[0].text
+    assert "--exclude" not in world.plan(tests="good").new.arrays[0].text
+
+
+@needs_slurm
+def test_stacks_are_printed_before_the_time_limit(world: World) -> None:
+    outcomes, _ = world.go(world.plan(tests="hang", site=replace(world.site, options=("--signal=USR1@1",))), wait=True)
+    assert (outcomes["hang"].now.word, outcomes["hang"].word) == ("time limit", "failed")
+    failure = outcomes["hang"].failure
+    assert failure is not None
+    assert (failure.kind, "stderr.log" in failure.details["stacks"]) == ("hang", True)
+    logs = (outcomes["hang"].now.entry.folder / "assets/logs/1").rglob("stderr.log")
+    stacks = [path.read_text() for path in logs]
+    assert len(stacks) == 4
+    assert all("most recent call first" in text and "train.py" in text for text in stacks)
+
+
+@needs_slurm
+def test_arrays_that_a_killed_run_planned_are_submitted_by_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    plan = world.plan(tests="good")
+    with monkeypatch.context() as context:
+        context.setattr("runbook_lib.compute.slurm.follow.submit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            world.go(plan)
+    outcomes, entries = world.go(world.plan(tests="good", apply=False))
+    assert outcomes == {}
+    assert len(of("planned", entries)) == 1
+    outcomes, entries = world.go(world.plan(tests="good"), wait=True)
+    assert outcomes["good"].word == "passed"
+    assert (len(of("effect", entries)), world.slurm.calls["sbatch"]) == (1, 1)
+
+
+@needs_slurm
+def test_an_array_that_slurm_rejects_is_planned_again_with_new_parameters(world: World) -> None:
+    # Nothing knows before sbatch that this quality of service does not exist.
+    with pytest.raises(Refused, match="sbatch"):
+        world.go(world.plan(tests="good", site=replace(world.site, options=("--reservation=gone",))))
+    plan = world.plan(tests="good")
+    assert cases(plan) == ["good"]
+    assert "--reservation" not in plan.files().text
+    assert "#SBATCH --nodes=2" in plan.files().text
+    outcomes, _ = world.go(plan, wait=True)
+    assert (outcomes["good"].word, outcomes["good"].now.entry.round) == ("passed", 1)
+
+
+@needs_slurm
+def test_an_array_whose_job_id_was_not_written_is_cancelled_too(world: World) -> None:
+    world.go(world.plan(tests="hang"))
+    (note,) = (world.folder / "results").rglob("job")
+    note.unlink()
+    limit = time.monotonic() + 120
+    while not (markers := list((world.folder / "results").rglob("started"))):  # else it would be written after this
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+    for marker in markers:
+        marker.unlink()
+    outcomes, entries = world.go(world.plan(tests="hang"), cancel=True, wait=True)
+    assert outcomes["hang"].now.word == "cancelled"
+    assert len(of("effect", entries)) == 1
+    assert note.exists()
+    assert world.slurm.calls["sbatch"] == 1
+
+
+@needs_slurm
+def test_a_running_test_is_not_submitted_again_and_all_rounds_are_cancelled(world: World) -> None:
+    world.go(world.plan(tests="hang"))
+    with pytest.raises(Refused, match=r"gpt/hang.* \(job \d+_0\)"):
+        world.plan(tests="hang", again="hang")
+    assert world.plan(tests="hang", again="failed").new.tests == ()
+    (listed,) = (world.folder / "results").rglob("matrix.json")
+    round_two = listed.parents[1] / "2"
+    round_two.mkdir()
+    # A newer round, of which nothing was submitted.
+    (round_two / "matrix.json").write_text(listed.read_text().replace("runbook-0", "runbook-1"))
+    world.go(world.plan(tests="hang"), cancel=True)
+    assert all(element.over for element in ended(world))
+
+
+def ended(world: World) -> list[ArrayElement]:
+    """Return the elements of this world's arrays once Slurm has ended them."""
+    names = {path.parent.name for path in (world.folder / "results").rglob("array.sbatch")}
+    limit = time.monotonic() + 120
+    while True:
+        elements = [element for element in world.slurm.queue() if element.name in names]
+        if all(element.over for element in elements) or time.monotonic() > limit:
+            return elements
+        time.sleep(0.1)
+
+
+@needs_slurm
+def test_tests_of_the_commit_before_are_reported_and_cancelled(world: World) -> None:
+    world.go(world.plan(tests="hang"))
+    world.checkout.git("commit", "-q", "--allow-empty", "-m", "two")
+    plan = world.plan(tests="good")
+    assert [entry.test.case for entry in plan.elsewhere] == ["hang"]
+    assert any("another commit" in warning for warning in plan.obstacles.warnings)
+    world.go(plan, cancel=True)
+    assert world.slurm.calls["scancel"] == 1
+    assert all(element.over for element in ended(world))
+    assert world.plan(tests="good").elsewhere == ()
+
+
+@needs_slurm
+def test_failed_tests_are_those_with_a_failed_outcome(world: World) -> None:
+    outcomes, _ = world.go(world.plan(tests="silent,drift,good"), wait=True)
+    words = {name: outcome.word for name, outcome in outcomes.items()}
+    assert words == {"good": "passed", "drift": "drifted", "silent": "failed"}
+    assert outcomes["silent"].now.state == "COMPLETED"
+    assert cases(world.plan(tests="silent,drift,good", again="failed")) == ["silent"]
+
+
+@needs_slurm
+def test_a_training_script_of_the_user(world: World) -> None:
+    options = {"train": f"train.py good {world.folder}/out", "nodes": "2", "gpus": "2"}
+    os.environ["PATH"] = f"{world.checkout.path}/bin:{os.environ['PATH']}"
+    world.slurm = Slurm({**os.environ, **world.env})
+    outcomes, _ = world.go(world.plan(**options), wait=True)
+    ((case, outcome),) = outcomes.items()
+    assert (case[:6], outcome.word) == ("train-", "passed")
+    assert "10.5" in (world.folder / "out").read_text()
+    assert world.plan(**options).new.tests == ()
+    outcomes, _ = world.go(world.plan(**{**options, "train": "train.py oom x"}), wait=True)
+    assert [outcome.failure.kind for outcome in outcomes.values() if outcome.failure] == ["out of memory"]
+
+
+@needs_slurm
+def test_containers_get_the_planned_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    srun = world.folder / "bin/srun"  # a cluster with Pyxis, whose containers do nothing
+    srun.parent.mkdir()
+    srun.write_text(
+        '#!/bin/sh\n[ "$1" = --help ] && echo "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]"\nexit 0\n'
+    )
+    srun.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{srun.parent}:{os.environ['PATH']}")
+    world.slurm = Slurm({**os.environ, **world.env})
+    plan = world.plan(tests="good", site=replace(world.site, image="/a.sqsh"))
+    (world.checkout.path / "train.py").write_text("changed since\n")
+    outcomes, _ = world.go(plan, wait=True)
+    folder = outcomes["good"].now.entry.folder
+    tree = folder.parents[1] / "tree.tar"
+    assert f"tar -C /opt/megatron-lm --no-same-owner -xf {tree}\n" in (folder / "task.sh").read_text()
+    with tarfile.open(tree) as packed:
+        member = packed.extractfile("train.py")
+        assert member is not None
+        assert b"changed since" not in member.read()
+
+
+@needs_slurm
+def test_a_plan_that_another_run_has_overtaken_is_refused(world: World) -> None:
+    outdated, newer = world.plan(tests="good"), world.plan(tests="drift")
+    world.go(newer)
+    with pytest.raises(Refused, match="Another run"):
+        world.go(outdated)
+
+
+@needs_slurm
+def test_a_damaged_list_of_submissions_is_reported(world: World) -> None:
+    world.go(world.plan(tests="good"))
+    (listed,) = (world.folder / "results").rglob("matrix.json")
+    listed.write_text(listed.read_text()[:40])
+    with pytest.raises(RunbookError, match=r"matrix\.json"):
+        world.plan(tests="good")
+
+
+# -- the notebook --------------------------------------------------------------------------------------------------
+
+
+@needs_slurm
+def test_the_notebook_continues_when_it_is_started_again(
+    real: Cluster, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(world.folder / "audit"))
+    monkeypatch.setenv("GITHUB_REPOSITORY", "o/Megatron-LM")
+    monkeypatch.setenv("SLURM_CONF", real.environment["SLURM_CONF"])
+    site = world.folder / "site.yaml"
+    site.write_text(f"results: {world.folder}/results\nshared: true\n")
+    parameters = {"tag": TAG, "repo": str(world.checkout.path), "pins": "megatron-lm", "site": str(site)}
+    parameters["tests"] = "good,oom"
+
+    def execute(**options: object) -> tuple[str, str, list[dict[str, Any]]]:
+        result = run.execute(ROOT / "runbooks/slurm-verify.ipynb", {**parameters, **options})
+        assert result.record is not None, result.summary
+        predicate = json.loads((result.record / "run.json").read_text())["predicate"]
+        return result.state, result.summary, predicate["effects"]
+
+    preview = execute()
+    assert (preview[0], preview[2]) == ("previewed", [])
+    assert "would submit 2 tests to Slurm as array" in preview[1]
+    state, _, effects = execute(apply=True)
+    assert (state, [effect["effect"] for effect in effects]) == ("waiting", ["slurm job"])
+    assert effects[0]["after"] == int((next((world.folder / "results").rglob("job"))).read_text())
+    state, summary, effects = execute(apply=True, wait=True)
+    assert (state, effects) == ("waiting", [])
+    assert "1 passed, 1 failed" in summary
+    tables = [path.read_text() for path in (world.folder / "audit").rglob("slurm-tests.csv")]
+    assert ["gpt/oom" in text for text in tables if "out of memory" in text] == [True]
+
+
+# -- the whole matrix ------------------------------------------------------------------------------------------------
+
+
+@needs_slurm
+def test_a_matrix_is_diagnosed_and_judged_after_a_restart(submitted: Submitted) -> None:
+    world, first, entries = submitted
+    assert len(of("effect", entries)) == 1
+    assert sentences("waiting", entries)[-1].startswith("7 tests on Slurm:")
+    # As after the kernel was lost: a new plan is made from the files in the folder for results.
+    plan = world.plan()
+    assert (plan.new.tests, plan.new.arrays) == ((), ())
+    outcomes, entries = world.go(plan, wait=True)
+    assert of("effect", entries) == []
+    assert world.slurm.calls["sbatch"] == 1
+    assert first.keys() == outcomes.keys()
+
+    failures = {name: outcome.failure for name, outcome in outcomes.items() if outcome.failure}
+    assert {name: outcome.word for name, outcome in outcomes.items()} == {
+        "good": "passed", "drift": "drifted", "oom": "failed", "missing": "failed", "nccl": "failed",
+        "hang": "failed", "silent": "failed",
+    }  # fmt: skip
+    assert {name: failure.kind for name, failure in failures.items()} == {
+        "drift": "golden drift", "oom": "out of memory", "missing": "import error", "nccl": "program error",
+        "hang": "hang", "silent": "unknown",
+    }  # fmt: skip
+    assert "Rank 3" in failures["oom"].cause
+    sizes = {
+        "peak": "77.98 GiB", "parallelism": "TP 2, CP 1, PP 1, DP 2", "micro batch size": "4", "seq length": "1024",
+    }  # fmt: skip
+    assert sizes.items() <= failures["oom"].details.items()
+    assert "transformer_engine_that_is_not_there" in failures["missing"].cause
+    assert "Rank 2" in failures["nccl"].cause  # the time-outs are its consequence
+    assert "ValueError: the data of rank 2" in failures["nccl"].cause
+    assert "Watchdog caught" not in "".join(failures["nccl"].evidence)
+    assert "last iteration is 2" in failures["hang"].cause
+    assert outcomes["hang"].now.word == "time limit"
+    verdicts = [(judgement.verdict, bool(judgement.measures)) for judgement in outcomes["drift"].judgements]
+    assert verdicts == [("refresh", True)]
+    assert [judgement.verdict for judgement in outcomes["good"].judgements] == ["unchanged"]
+    assert "1 passed, 1 drifted, 5 failed" in sentences("waiting", entries)[-1]
+    assert outcomes["silent"].missing == ("golden_values_dev_dgx_h100.json",)
+    assert "gpt/oom" in world.shown
+
+
+@needs_slurm
+def test_a_controller_that_stays_down_is_reported_with_the_next_action(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = world.plan(tests="good")
+    with monkeypatch.context() as context:
+        context.setattr(
+            Slurm, "queue", lambda _: states.elements('{"errors": [{"error": "away"}], "jobs": []}', "squeue")
+        )
+        context.setattr("runbook_lib.transport.polling.MAX_FAILURES", 1)
+        with pytest.raises(Unreachable, match=r"'away'.* Run the same command again"):
+            world.go(plan)
+    world.go(world.plan(tests="good"))
+    submitted = world.plan(tests="good")
+    with monkeypatch.context() as context:
+        context.setattr(
+            Slurm, "queue", lambda _: states.elements('{"errors": [{"error": "away"}], "jobs": []}', "squeue")
+        )
+        context.setattr("runbook_lib.transport.polling.MAX_FAILURES", 1)
+        with pytest.raises(Unreachable, match=r"'away'.* Run the same command again"):
+            world.go(submitted, wait=True)

@@ -1,0 +1,169 @@
+"""The smoke check: what is no answer first, then versions against claims, and the program with a real Python."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from building import ANSWER
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.compute import smoke
+from runbook_lib.errors import CannotTell
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS
+
+CLAIMS = {
+    "CUDA": "13.2.0.046", "driver": "595.45.04", "cuDNN": "9.20.0.48", "NCCL": "2.29.7",
+    "PyTorch": "2.12.0a0+0291f96", "Transformer Engine": "2.14", "Python": "3.12.3",
+}  # fmt: skip
+
+
+def said(problems: dict[str, str] | None = None, **found: str) -> str:
+    told = {name.replace("_", " "): value for name, value in found.items()}
+    kept = {name: value for name, value in {**ANSWER["found"], **told}.items() if value}  # type: ignore[dict-item]
+    return f"== PyTorch ==\nrunbook-smoke {json.dumps({'found': kept, 'problems': problems or {}})}\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "hello", "runbook-smoke", "runbook-smoke {}", "runbook-smoke []", 'runbook-smoke {"found": 1}']
+)
+def test_invalid_answers(text):
+    with pytest.raises(CannotTell, match="printed no result in the image; its last line is"):
+        smoke.judge(CLAIMS, text)
+
+
+def test_an_image_as_claimed():
+    found = smoke.judge(CLAIMS, said())
+    assert {it.verdict for it in found} == {"as claimed"}
+    assert not any(it.wrong or it.note for it in found)
+    assert found[1].row == {
+        "component": "PyTorch", "claimed by the registry": "2.12.0a0+0291f96",
+        "found in the image": "2.12.0a0+0291f96.nv26.4", "verdict": "as claimed", "note": "",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "name", "verdict", "wrong"),
+    [
+        ({"PyTorch": "2.11.0a0+eb65b36"}, "PyTorch", "another version", True),
+        ({"PyTorch": "2.12.0a0+abcdef0.nv26.4"}, "PyTorch", "another version", True),
+        ({"PyTorch": ""}, "PyTorch", "not found", True),
+        ({"CUDA": "13.1"}, "CUDA", "another version", True),
+        ({"CUDA": "None"}, "CUDA", "another version", True),
+        ({"Python": "3.11.3"}, "Python", "another version", True),
+        ({"NCCL": "2.30.3"}, "NCCL", "another version", False),
+        ({"Transformer_Engine": "2.15.0"}, "Transformer Engine", "another version", False),
+        ({"Transformer_Engine": ""}, "Transformer Engine", "not found", False),
+        ({"cuDNN": "9.21.0"}, "cuDNN", "another version", False),
+    ],
+)
+def test_differences_are_named(found, name, verdict, wrong):
+    judged = {it.name: it for it in smoke.judge(CLAIMS, said(**found))}
+    assert (judged[name].verdict, judged[name].wrong) == (verdict, wrong)
+    assert {it.verdict for other, it in judged.items() if other != name} == {"as claimed"}
+    assert bool(judged[name].note) == (verdict == "another version" and not wrong)
+
+
+def test_a_value_missing_from_the_registry_is_not_an_error():
+    found = smoke.judge({}, said())
+    assert {it.verdict for it in found} == {"not claimed"}
+    assert not any(it.wrong for it in found)
+
+
+def test_problems_are_quoted_from_the_image():
+    judged = {it.name: it for it in smoke.judge(CLAIMS, said({"PyTorch": "ImportError: libcupti.so"}, PyTorch=""))}
+    assert judged["PyTorch"].note == "ImportError: libcupti.so."
+    engine = smoke.judge(CLAIMS, said({"import of Transformer Engine": "OSError: libcuda.so.1"}))[-1]
+    assert engine.verdict == "as claimed"
+    assert engine.note.startswith("Its import failed: OSError: libcuda.so.1. This is expected without a GPU")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("13.2.0.046", "13.2", True), ("13.2", "13.20", False), ("2.14", "2.14.0", True), ("", "", False),
+        ("2.12.0a0+0291f96", "2.12.0a0+0291f96.nv26.4", True), ("2.12.0", "2.12.0+cu132", True),
+        ("2.29.2-1+cuda13.1", "2.29.2", True), ("x", "x", False), ("3.12.3", "3.12.4", False),
+    ],
+)  # fmt: skip
+def test_versions_are_one_as_far_as_both_tell(one, other, same):
+    assert smoke.same_version(one, other) == same
+
+
+@given(st.text())
+def test_any_answer_is_accepted(text):
+    with pytest.raises(CannotTell):
+        smoke.judge(CLAIMS, text)
+
+
+@given(st.recursive(st.none() | st.text(), lambda it: st.lists(it) | st.dictionaries(st.text(), it)))
+def test_any_document_is_accepted(document):
+    told = json.dumps({"found": document, "problems": document})
+    if isinstance(document, dict):
+        smoke.judge(CLAIMS, f"runbook-smoke {told}")
+    else:
+        with pytest.raises(CannotTell):
+            smoke.judge(CLAIMS, f"runbook-smoke {told}")
+
+
+# -- the program -----------------------------------------------------------------------------------------------------
+
+
+def run(tmp_path, torch: str | None, engine: str | None) -> dict[str, smoke.CheckedVersion]:
+    if torch is not None:
+        (tmp_path / "torch.py").write_text(torch)
+    if engine is not None:
+        (tmp_path / "transformer_engine").mkdir()
+        (tmp_path / "transformer_engine/__init__.py").touch()
+        (tmp_path / "transformer_engine/pytorch.py").write_text(engine)
+        (tmp_path / "transformer_engine-2.14.0.dist-info").mkdir()
+        (tmp_path / "transformer_engine-2.14.0.dist-info/METADATA").write_text(
+            "Metadata-Version: 2.1\nName: transformer_engine\nVersion: 2.14.0\n"
+        )
+    command = [sys.executable, *smoke.COMMAND[1:]]
+    done = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True)
+    claims = {**CLAIMS, "Python": sys.version.split()[0]}
+    return {it.name: it for it in smoke.judge(claims, done.stdout)}
+
+
+TORCH = """
+class version: cuda = "13.2"
+class cuda:
+    class nccl:
+        version = staticmethod(lambda: (2, 29, 7))
+    device_count = staticmethod(lambda: 0)
+class backends:
+    class cudnn:
+        version = staticmethod(lambda: 92000)
+__version__ = "2.12.0a0+0291f96.nv26.4"
+"""
+
+
+def test_the_program_reads_the_versions(tmp_path):
+    found = run(tmp_path, TORCH, "")
+    assert {it.verdict for it in found.values()} == {"as claimed"}
+    assert not any(it.note for it in found.values())
+
+
+def test_the_program_reports_failed_imports(tmp_path):
+    found = run(tmp_path, "raise ImportError('libcudart.so.13')", "raise OSError('libcuda.so.1')")
+    assert found["PyTorch"].note == found["CUDA"].note == "ImportError: libcudart.so.13."
+    assert "Its import failed: OSError: libcuda.so.1." in found["Transformer Engine"].note
+    assert found["Python"].verdict == "as claimed"
+
+
+def test_the_program_reports_an_empty_location(tmp_path):
+    found = run(tmp_path, None, None)
+    assert {it.name for it in found.values() if it.verdict == "not found"} == set(found) - {"Python"}
+
+
+# -- the training of five iterations ---------------------------------------------------------------------------------
+
+
+def test_the_guides_training_is_known_of_the_repositories_that_have_one():
+    assert smoke.sanity(ML_CONTAINERS) == ()
+    for repository in (MEGATRON_LM, MEGATRON_BRIDGE):
+        command = smoke.sanity(repository)
+        assert command[:6] == ("uv", "run", "--no-sync", "python", "-m", "torch.distributed.run")
+        assert "torchrun" not in command

@@ -1,0 +1,152 @@
+"""A pyproject.toml as uv reads it: names of extras and groups, options, requirements."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.requirements import Requirement
+
+from runbook_lib.compute.work.pyproject import PythonProject, parse_requirement
+from runbook_lib.errors import CannotTell, RunbookError
+
+CORE = """
+[project]
+name = "core"
+dependencies = ["torch>=2", "numpy"]
+[project.optional-dependencies]
+training = ["tiktoken"]
+dev = ["einops~=0.8", "Nvidia_Resiliency.Ext"]
+lts = []
+both = []
+[dependency-groups]
+test = ["pytest", {include-group = "build"}]
+linting = ["ruff~=0.9"]
+build = ["setuptools"]
+batch_invariant = []
+both = []
+[tool.uv]
+default-groups = ["linting", "build", "test"]
+[tool.uv.sources]
+nemo-run = { git = "https://github.com/x/y" }
+mcore = { path = "3rdparty/Megatron-LM/", editable = true }
+many = [{ git = "https://github.com/x/z" }]
+"""
+core = PythonProject.parse(CORE)
+
+
+def test_extras_groups_and_packages_are_read() -> None:
+    assert core.extras == ("training", "dev", "lts", "both")
+    assert core.groups == ("test", "linting", "build", "batch_invariant", "both")
+    assert core.paths == {"mcore": "3rdparty/Megatron-LM/"}
+    assert (core.kinds("dev"), core.kinds("both"), core.kinds("no")) == (("extra",), ("extra", "group"), ())
+    assert core.where("nvidia-resiliency-ext") == ("extra dev",)
+    assert core.where("numpy") == ("the project's dependencies",)
+    assert core.where("nothing") == ()
+
+
+@pytest.mark.parametrize("text", ["", "[tool.x]", "project = 3", "[project", "<<<<<<< ours\n[project]\n", "a = " * 9])
+def test_a_file_that_uv_does_not_manage_is_refused(text: str) -> None:
+    with pytest.raises(CannotTell, match=r"pyproject\.toml"):
+        PythonProject.parse(text)
+
+
+def test_dev_dependencies_of_uv_are_a_group() -> None:
+    project = PythonProject.parse('[project]\nname = "x"\n[tool.uv]\ndev-dependencies = ["ruff"]\n')
+    assert project.groups == ("dev",)
+
+
+@pytest.mark.parametrize(
+    ("names", "options"),
+    [
+        ("", ""),
+        ("dev", "--extra dev"),
+        ("training dev test", "--extra training --extra dev --group test"),
+        ("training,dev", "--extra training --extra dev"),
+        ("--extra dev --group test", "--extra dev --group test"),
+        ("--group=both --extra=both", "--group both --extra both"),
+        ("batch-invariant", "--group batch_invariant"),
+        ("--only-group linting", "--only-group linting"),
+        ("dev --no-group build", "--extra dev --no-group build"),
+        ("--all-extras --all-groups", "--all-extras --all-groups"),
+    ],
+)
+def test_names_become_options(names: str, options: str) -> None:
+    assert " ".join(core.options(names)) == options
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        ("--group dev", "core has no group 'dev': here it is an extra. Write --extra dev."),
+        ("--extra test", "core has no extra 'test': here it is a group. Write --group test."),
+        ("--only-group dev", "here it is an extra"),
+        ("tset", "Did you mean --group test?"),
+        ("trainning", "Did you mean --extra training"),
+        ("both", "is an extra and a group"),
+        ("zzz", "Its extras are training, dev, lts, both; its groups are test"),
+        ("--group", "not followed by a name"),
+        ("--index-url=https://x", "does not select packages"),
+        ("--only-extra dev", "no option --only-extra"),
+        ("--only-group linting dev", "excludes everything else"),
+        ("'dev", "quotation mark"),
+        ("--extra ../x", "no extra '../x'"),
+    ],
+)
+def test_a_wrong_name_is_explained(names: str, says: str) -> None:
+    with pytest.raises(RunbookError) as caught:
+        core.options(names)
+    assert says in str(caught.value)
+
+
+@given(st.text(max_size=60))
+def test_only_known_options_and_names_are_returned(names: str) -> None:
+    known = {"--extra", "--group", "--only-group", "--no-group", "--no-extra", "--all-extras", "--all-groups"}
+    known |= {"--no-default-groups", *core.extras, *core.groups}
+    with suppress(RunbookError):
+        assert set(core.options(names)) <= known
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("einops", "einops"),
+        ("einops~=0.8", "einops"),
+        (" Pillow >=10,<12 ", "Pillow"),
+        ("nvidia-modelopt[torch]>=0.44; sys_platform != 'darwin'", "nvidia-modelopt"),
+        ("x @ git+https://github.com/a/b@v1", "x"),
+    ],
+)
+def test_a_requirement_has_a_name(text: str, name: str) -> None:
+    assert parse_requirement(text).name == name
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-e .", "--index=x", "./here", "a b", "x;", "a\nb", "einops==1 --pre", "x@y z", "x==1 @ y"]
+)
+def test_an_invalid_requirement_is_refused(text: str) -> None:
+    with pytest.raises(RunbookError, match="a package name"):
+        parse_requirement(text)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "place", "listed"),
+    [
+        ("einops", "extra dev", True),
+        ("einops ~= 0.8", "extra dev", True),
+        ("einops~=0.9", "extra dev", False),
+        ("einops", "group test", False),
+        ("nvidia-resiliency-ext", "extra dev", True),
+        ("einops[x]", "extra dev", False),
+        ("einops; python_version > '3'", "extra dev", False),
+        ("torch>=2", "the project's dependencies", True),
+    ],
+)
+def test_a_listed_package_has_the_wanted_version(wanted: str, place: str, listed: bool) -> None:
+    assert core.has(Requirement(wanted), place) == listed
+
+
+def test_texts_that_differ_in_one_package_alone() -> None:
+    assert core.same_but_for("einops", CORE.replace('"einops~=0.8", ', ""))
+    assert not core.same_but_for("einops", CORE.replace("torch>=2", "torch>=1"))
+    assert not core.same_but_for("einops", "[project")

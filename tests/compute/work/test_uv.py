@@ -1,0 +1,288 @@
+"""Plans of work with uv: the commands for each state of a checkout, without uv itself."""
+
+import pytest
+
+from runbook_lib.compute.work import uv
+from runbook_lib.compute.work.project_state import ProjectState
+from runbook_lib.compute.work.pyproject import PythonProject
+from runbook_lib.errors import CannotTell, Refused, RunbookError
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
+
+LM, BRIDGE = MEGATRON_LM.name, MEGATRON_BRIDGE.name
+CORE = """
+[project]
+name = "core"
+dependencies = ["torch>=2", "numpy"]
+[project.optional-dependencies]
+training = ["tiktoken"]
+dev = ["einops~=0.8", "Nvidia_Resiliency.Ext"]
+lts = []
+both = []
+[dependency-groups]
+test = ["pytest", {include-group = "build"}]
+linting = ["ruff~=0.9"]
+build = ["setuptools"]
+batch_invariant = []
+both = []
+[tool.uv]
+default-groups = ["linting", "build", "test"]
+"""
+BRIDGED = """
+[project]
+name = "bridge"
+optional-dependencies = { recipes = ["nemo-run"], te = [] }
+[dependency-groups]
+dev = ["pre-commit>=3.6", "ruff>=0.9.9"]
+test = ["pytest"]
+"""
+core, bridged = PythonProject.parse(CORE), PythonProject.parse(BRIDGED)
+
+
+def lm(**changed: object) -> ProjectState:
+    return ProjectState(LM, **{"project": core, "branch": "main", **changed})  # type: ignore[arg-type]
+
+
+def bridge(**changed: object) -> ProjectState:
+    return ProjectState(BRIDGE, bridged, **{"branch": "main", **changed})  # type: ignore[arg-type]
+
+
+def lines(plan: uv.WorkPlan) -> list[str]:
+    return [" ".join(step.command) for step in plan.steps]
+
+
+# -- nothing to do -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        (uv.add(lm(), "einops", "dev"), "einops is in extra dev already."),
+        (uv.add(lm(), "einops ~=0.8", "dev"), "einops is in extra dev already."),
+        (uv.add(lm(), "torch>=2"), "torch is in the project's dependencies already."),
+        (uv.resolve_conflict(lm()), "not in conflict"),
+        (uv.resolve_conflict(lm(operation="merge", unmerged=("a.py",))), "not in conflict"),
+    ],
+)
+def test_nothing_to_do(plan: uv.WorkPlan, says: str) -> None:
+    assert plan.steps == ()
+    assert says in plan.no_change
+
+
+# -- install -----------------------------------------------------------------------------------------------------
+
+
+def test_without_names_the_guides_choice_is_installed() -> None:
+    assert uv.install(lm(), "").sync == ("--extra", "training", "--extra", "dev", "--group", "test")
+    assert uv.install(bridge(), "").sync == ("--all-extras", "--all-groups")
+    assert uv.install(bridge(), "dev test").sync == ("--group", "dev", "--group", "test")
+    assert uv.install(lm(), "").locked
+
+
+LTS_FILLED = PythonProject.parse(CORE.replace("lts = []", 'lts = ["einops~=0.8", "tqdm"]'))
+PINNED = frozenset({"docker/lts/requirements.txt"})
+
+
+@pytest.mark.parametrize(
+    ("tree", "says"),
+    [
+        (lm(files=PINNED), "docker/lts/requirements.txt"),
+        (lm(files=PINNED, project=LTS_FILLED), "docker/lts/requirements.txt"),
+        (lm(), "extra lts"),
+    ],
+)
+def test_the_checkout_determines_the_location_of_the_lts_packages(tree: ProjectState, says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        uv.install(tree, "", "lts")
+    with pytest.raises(Refused, match=says):
+        uv.add(tree, "humanize", "lts")
+
+
+def test_an_extra_lts_with_packages_is_installed_and_added_to() -> None:
+    tree = lm(project=LTS_FILLED)
+    assert uv.install(tree, "", "lts").sync == ("--extra", "training", "--extra", "lts", "--group", "test")
+    assert any("--optional lts" in line for line in lines(uv.add(tree, "humanize", "lts")))
+    older = LTS_FILLED.text.replace('training = ["tiktoken"]', 'mlm = ["tiktoken"]')
+    assert uv.install(lm(project=PythonProject.parse(older)), "", "lts").sync[:2] == ("--extra", "mlm")
+
+
+def test_the_linters_are_installed_alone() -> None:
+    assert uv.install(lm(), "linting").sync == ("--only-group", "linting")
+    assert uv.install(lm(), "linting test").sync == ("--group", "linting", "--group", "test")
+
+
+def test_a_lock_that_cannot_match_is_not_required() -> None:
+    assert not uv.install(lm(has_lock=False), "").locked
+    dev = uv.install(bridge(mcore_branch="dev"), "")
+    assert not dev.locked
+    assert "on dev" in " ".join(dev.warnings)
+    assert uv.install(bridge(mcore_branch="main"), "").locked
+
+
+def test_a_missing_submodule_is_initialized_first() -> None:
+    tree = bridge(missing_submodules=("3rdparty/Megatron-LM",))
+    first = "git submodule update --init 3rdparty/Megatron-LM"
+    assert lines(uv.install(tree, "")) == [first]
+    assert lines(uv.lock(tree)) == [first, "uv lock"]
+    assert uv.lock(tree).steps[0].place == "host"
+    assert uv.lock(tree).steps[1].place == "container"
+
+
+# -- add ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_dependency_is_added_on_a_branch_and_committed_by_the_repositorys_rules() -> None:
+    assert lines(uv.add(lm(), "humanize~=4.0", "dev")) == [
+        "git switch --no-track -c build/add-humanize origin/main",
+        "uv add --no-sync --optional dev humanize~=4.0",
+        "uv lock --check",
+        "git add -- pyproject.toml uv.lock",
+        "git commit -S -s -m build: add humanize dependency -- pyproject.toml uv.lock",
+    ]
+    other = lines(uv.add(bridge(), "humanize", "recipes"))
+    assert other[-1] == "git commit -s -m build: add humanize -- pyproject.toml uv.lock"
+    assert "uv add --no-sync --group linting humanize" in lines(uv.add(lm(), "humanize", "linting"))
+
+
+def test_a_required_dependency_has_a_warning() -> None:
+    plan = uv.add(lm(), "humanize")
+    assert "uv add --no-sync humanize" in lines(plan)
+    assert "optional extra is preferred: training" in " ".join(plan.warnings)
+    assert "Push build/add-humanize" in plan.next_action
+    assert not uv.add(lm(), "humanize", "dev").warnings
+
+
+def test_an_interrupted_addition_continues() -> None:
+    both = frozenset({"pyproject.toml", "uv.lock"})
+    head = CORE.replace('"einops~=0.8", ', "")
+    plan = uv.add(lm(branch="build/add-einops", uncommitted=both, committed_text=head), "einops", "dev")
+    assert [step.split()[:2] for step in lines(plan)] == [["uv", "lock"], ["git", "add"], ["git", "commit"]]
+    again = uv.add(lm(branches=frozenset({"build/add-humanize"})), "humanize", "dev")
+    assert lines(again)[0] == "git switch build/add-humanize"
+
+
+def test_another_version_of_a_listed_package_is_added() -> None:
+    assert lines(uv.add(lm(), "einops~=0.9", "dev"))[1] == "uv add --no-sync --optional dev einops~=0.9"
+    assert "uv add --no-sync numpy>=2" in lines(uv.add(lm(), "numpy>=2"))
+
+
+@pytest.mark.parametrize(
+    ("branch", "changed", "head"),
+    [
+        ("feature", {"pyproject.toml", "uv.lock"}, CORE.replace('"einops~=0.8", ', "")),
+        ("build/add-einops", {"pyproject.toml"}, CORE.replace('"einops~=0.8", ', "").replace("torch>=2", "torch>=1")),
+        ("build/add-einops", {"pyproject.toml", "uv.lock"}, ""),
+        ("build/add-einops", {"pyproject.toml"}, CORE.replace('"einops~=0.8", ', "").replace("build = ", "mcore = ")),
+        ("build/add-einops", {"pyproject.toml"}, "[project"),
+        ("build/add-einops", {"uv.lock"}, CORE),
+    ],
+)
+def test_uncommitted_changes_of_the_user_are_never_committed(branch: str, changed: set[str], head: str) -> None:
+    with pytest.raises(Refused, match="uncommitted changes, which would get into the commit"):
+        uv.add(lm(branch=branch, uncommitted=frozenset(changed), committed_text=head), "einops", "dev")
+
+
+@pytest.mark.parametrize(
+    ("tree", "package", "extra", "says"),
+    [
+        (lm(uncommitted=frozenset({"uv.lock"})), "humanize", "dev", "uv.lock have uncommitted changes"),
+        (lm(), "humanize", "mlm", "in favour of training"),
+        (lm(), "humanize", "devv", "Did you mean --extra dev"),
+        (lm(), "-r requirements.txt", "dev", "not a package name"),
+        (lm(base=""), "humanize", "dev", "`git fetch` it first"),
+    ],
+)
+def test_an_addition_that_is_refused(tree: ProjectState, package: str, extra: str, says: str) -> None:
+    with pytest.raises(RunbookError) as caught:
+        uv.add(tree, package, extra)
+    assert says in str(caught.value)
+
+
+# -- conflicts and branches --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "steps"),
+    [
+        (
+            {"operation": "merge", "unmerged": ("uv.lock",), "conflict_marks": True, "base_commit": "abc"},
+            ["git checkout abc -- uv.lock", "uv lock", "git add -- uv.lock", "git commit --no-edit -S -s"],
+        ),
+        (
+            {"operation": "rebase", "unmerged": ("uv.lock",)},
+            ["git checkout origin/main -- uv.lock", "uv lock", "git add -- uv.lock",
+             "git -c core.editor=true rebase --continue"],
+        ),
+        (
+            {"operation": "merge", "unmerged": ("uv.lock", "a.py")},
+            ["git checkout origin/main -- uv.lock", "uv lock", "git add -- uv.lock"],
+        ),
+        (
+            {"operation": "merge", "lock_was_in_conflict": True},
+            ["uv lock", "git add -- uv.lock", "git commit --no-edit -S -s"],
+        ),
+        (
+            {"conflict_marks": True},
+            ["git checkout origin/main -- uv.lock", "uv lock", "git add -- uv.lock",
+             "git commit -S -s -m build: lock again -- uv.lock"],
+        ),
+    ],
+    ids=["merge", "rebase", "others in conflict", "cut off", "committed marks"],
+)  # fmt: skip
+def test_a_conflict_is_resolved_by_locking_again(state: dict[str, object], steps: list[str]) -> None:
+    plan = uv.resolve_conflict(lm(**state))
+    assert lines(plan) == steps
+    assert [step.overwrites for step in plan.steps if step.command[1] == "checkout"] in ([], [("uv.lock",)])
+    assert ("a.py" in plan.next_action) == ("a.py" in str(state))
+
+
+def test_a_conflict_that_only_the_user_can_resolve() -> None:
+    with pytest.raises(Refused, match="by hand"):
+        uv.resolve_conflict(lm(operation="merge", unmerged=("uv.lock", "pyproject.toml"), conflict_marks=True))
+    with pytest.raises(Refused, match="`git fetch` it first"):
+        uv.resolve_conflict(lm(operation="merge", unmerged=("uv.lock",), base=""))
+    with pytest.raises(Refused, match="choose the task conflict"):
+        uv.lock(lm(conflict_marks=True))
+
+
+def test_switching_megatron_core() -> None:
+    tree = {"files": frozenset({uv.SWITCH_MCORE})}
+    dev = uv.switch_mcore(bridge(**tree, missing_submodules=("3rdparty/Megatron-LM",)), "dev")
+    assert lines(dev) == [
+        "git submodule update --init 3rdparty/Megatron-LM", "bash scripts/switch_mcore.sh dev",
+    ]  # fmt: skip
+    assert (dev.sync, dev.locked) == (("--all-extras", "--all-groups"), False)
+    main = uv.switch_mcore(bridge(**tree, uncommitted=frozenset({"uv.lock"})), "main")
+    assert lines(main)[-1] == "git restore --staged --worktree -- uv.lock"
+    assert main.steps[-1].overwrites == ("uv.lock",)
+    assert main.locked
+    with pytest.raises(Refused, match="Commit or stash"):
+        uv.switch_mcore(bridge(**tree, uncommitted=frozenset({"uv.lock", "pyproject.toml"})), "main")
+    with pytest.raises(Refused, match="only Megatron-Bridge"):
+        uv.switch_mcore(lm(), "dev")
+
+
+# -- style -------------------------------------------------------------------------------------------------------
+
+
+def test_linters_come_from_the_projects_group() -> None:
+    alone = "uv run --isolated --locked --only-group"
+    tree = lm(files=frozenset({uv.AUTOFORMAT}), base="upstream/core_r0.16.0")
+    (check,) = lines(uv.lint(tree, fix=False))
+    assert check == (
+        f"{alone} linting env BASE_REF=core_r0.16.0 CHECK_ONLY=true SKIP_DOCS=false bash tools/autoformat.sh"
+    )
+    assert "CHECK_ONLY=false" in lines(uv.lint(tree, fix=True))[0]
+    assert "isort" in uv.lint(tree, fix=True).next_action
+    assert lines(uv.lint(bridge(), fix=True)) == [f"{alone} dev ruff check --fix .", f"{alone} dev ruff format ."]
+    assert lines(uv.lint(bridge(), fix=False))[1] == f"{alone} dev ruff format --check ."
+    for state in (ProjectState(LM, bridged, files=tree.files), ProjectState(LM, PythonProject("x"))):
+        with pytest.raises(CannotTell):
+            uv.lint(state, fix=False)
+
+
+def test_hooks_come_from_the_group_with_pre_commit_or_from_uvx() -> None:
+    files = {"files": frozenset({".pre-commit-config.yaml"})}
+    assert lines(uv.hooks(bridge(**files), run=False)) == ["uv run --group dev pre-commit install"]
+    assert lines(uv.hooks(lm(**files), run=True)) == ["uvx pre-commit run --all-files"]
+    with pytest.raises(Refused, match="no hooks"):
+        uv.hooks(lm(), run=True)

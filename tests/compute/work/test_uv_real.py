@@ -1,0 +1,346 @@
+"""Work with uv for real: git repositories in conflict, uv itself without a network, and steps that fail midway."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runbook_lib.compute import run as engines
+from runbook_lib.compute.engine import Engine
+from runbook_lib.compute.work import uv
+from runbook_lib.compute.work.container import WorkContainer
+from runbook_lib.compute.work.image import WorkImage
+from runbook_lib.compute.work.machine import Machine
+from runbook_lib.compute.work.project_state import read_project_state
+from runbook_lib.compute.work.pyproject import PythonProject
+from runbook_lib.compute.work.run import WorkResult
+from runbook_lib.compute.work.run import run as run_commands
+from runbook_lib.compute.work.tasks import make_step
+from runbook_lib.compute.work_step import PlaceOptions, TaskOptions, WorkFacts, WorkInside
+from runbook_lib.errors import CannotTell, Refused, RunbookError
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
+from runbook_lib.world.outside import World
+
+pytestmark = pytest.mark.slow
+
+INSIDE = Machine("/.dockerenv", "Linux")
+UV = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
+PROJECT = """\
+[project]
+name = "core"
+version = "0.1"
+requires-python = ">=3.11"
+dependencies = []
+
+[project.optional-dependencies]
+training = []
+dev = []
+
+[dependency-groups]
+test = []
+
+[tool.uv]
+find-links = ["wheels"]
+"""
+BARE = PROJECT.replace('\n[tool.uv]\nfind-links = ["wheels"]\n', "")
+SOURCES = "".join(f'{name} = {{ path = "packages/{name}" }}\n' for name in ("ours", "theirs"))
+JOINED = f"{BARE}\n[tool.uv.sources]\n{SOURCES}".replace("training = []", 'training = ["theirs"]').replace(
+    "dev = []", 'dev = ["ours"]'
+)
+
+
+def env(tmp_path: Path) -> dict[str, str]:
+    """As inside the image: its own uv, and here no network and nobody's settings."""
+    tools = tmp_path / "bin"
+    tools.mkdir(exist_ok=True)
+    (tools / "uv").unlink(missing_ok=True)
+    (tools / "uv").symlink_to(UV)
+    return {
+        "PATH": f"{tools}:/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path), "UV_CACHE_DIR": str(tmp_path / "cache"),
+        "UV_OFFLINE": "1", "UV_PYTHON": sys.executable, "UV_PYTHON_DOWNLOADS": "never", "UV_LINK_MODE": "copy",
+        "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null",
+    }  # fmt: skip
+
+
+def sh(place: Path, *words: str, tmp: Path, ok: bool = True) -> str:
+    done = subprocess.run(words, cwd=place, env=env(tmp), capture_output=True, text=True, check=False)
+    assert not ok or done.returncode == 0, done.stderr
+    return (done.stdout + done.stderr).strip()
+
+
+def package(clone: Path, name: str) -> None:
+    """A package that the project can depend on without a network."""
+    folder = clone / "packages" / name
+    folder.mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(f'[project]\nname = "{name}"\nversion = "1.0"\n')
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone of a project that uv has locked, on main."""
+    origin, clone = tmp_path / "Megatron-LM", tmp_path / "clone"
+    origin.mkdir()
+    git = ("git", "-c", "user.name=A", "-c", "user.email=a@example.com")
+    sh(origin, "git", "init", "-q", "-b", "main", tmp=tmp_path)
+    (origin / "pyproject.toml").write_text(BARE)
+    (origin / ".gitignore").write_text(".venv\n")
+    for name in ("ours", "theirs", "third"):
+        package(origin, name)
+    sh(origin, "uv", "lock", tmp=tmp_path)
+    sh(origin, "git", "add", ".", tmp=tmp_path)
+    sh(origin, *git, "commit", "-qm", "first", tmp=tmp_path)
+    sh(tmp_path, "git", "clone", "-q", str(origin), str(clone), tmp=tmp_path)
+    sh(clone, "git", "config", "user.name", "A", tmp=tmp_path)
+    sh(clone, "git", "config", "user.email", "a@example.com", tmp=tmp_path)
+    sh(clone, "git", "config", "commit.gpgsign", "false", tmp=tmp_path)
+    return clone
+
+
+def choose(clone: Path, whose: object = MEGATRON_BRIDGE, here: Machine = INSIDE, **request: str) -> WorkFacts:
+    # Bridge's commits need no key, which this machine has not.
+    place = {name: request.pop(name) for name in vars(PlaceOptions()) if name in request}
+    step = WorkInside(TaskOptions(**request), PlaceOptions(**place), here)
+    return step.look(World(Checkout.open(clone), None, None), Bump.parse(repository=whose))  # type: ignore[arg-type]
+
+
+def run(task: WorkFacts, clone: Path, tmp: Path, **more: str) -> WorkResult:
+    return run_commands(task.runnable, clone, tmp / "log", lambda _: None, {**env(tmp), **more})
+
+
+def diverge(clone: Path, tmp: Path) -> None:
+    """Main and a branch that both add a package, so that both change uv.lock in the same place."""
+    origin = tmp / "Megatron-LM"
+    sh(clone, "git", "switch", "-qc", "feature", tmp=tmp)
+    for place, name in ((clone, "ours"), (origin, "theirs")):
+        extra = "dev" if name == "ours" else "training"
+        sh(place, "uv", "add", "--no-sync", "--no-workspace", "--optional", extra, f"./packages/{name}", tmp=tmp)
+        sh(place, "git", "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-qam", name, tmp=tmp)
+    sh(clone, "git", "fetch", "-q", tmp=tmp)
+
+
+def join(clone: Path, tmp: Path, *how: str) -> None:
+    """Begin to join main, and join pyproject.toml by hand, as a person does."""
+    said = sh(clone, "git", *how, "origin/main", tmp=tmp, ok=False)
+    assert "CONFLICT" in said
+    assert "uv.lock" in said
+    (clone / "pyproject.toml").write_text(JOINED)
+    sh(clone, "git", "add", "pyproject.toml", tmp=tmp)
+
+
+# -- what uv itself says -----------------------------------------------------------------------------------------
+
+
+def test_uv_refuses_the_guides_mistakes_and_accepts_the_planned_commands(clone: Path, tmp_path: Path) -> None:
+    said = sh(clone, "uv", "sync", "--locked", "--dry-run", "--group", "dev", tmp=tmp_path, ok=False)
+    assert "Group `dev` is not defined" in said
+    with pytest.raises(RunbookError, match="here it is an extra"):
+        choose(clone, MEGATRON_LM, task="install", install="--group dev --group test")
+    task = choose(clone, MEGATRON_LM, task="install", install="training dev test")
+    (command,) = task.commands
+    assert command.line == "uv sync --locked --extra training --extra dev --group test"
+    sh(clone, *command.words, "--dry-run", tmp=tmp_path)
+    said = sh(clone, "uv", "add", "--optional", "--extra", "dev", "./packages/ours", tmp=tmp_path, ok=False)
+    assert "a value is required for '--optional" in said  # as Megatron-Bridge's guide writes it
+
+
+# -- adding ------------------------------------------------------------------------------------------------------
+
+
+def test_a_package_is_added_locked_and_committed_alone(clone: Path, tmp_path: Path) -> None:
+    wheel = tmp_path / "clone/wheels"
+    wheel.mkdir()
+    _wheel(wheel, "humanize")
+    (clone / "pyproject.toml").write_text(PROJECT)
+    sh(clone, "uv", "lock", tmp=tmp_path)
+    sh(clone, "git", "add", "pyproject.toml", "uv.lock", tmp=tmp_path)
+    sh(clone, "git", "commit", "-qm", "wheels", tmp=tmp_path)
+    sh(clone, "git", "push", "-q", "origin", "HEAD:refs/heads/other", tmp=tmp_path)
+    sh(clone, "git", "update-ref", "refs/remotes/origin/main", "HEAD", tmp=tmp_path)
+    (clone / "wip.py").write_text("mine\n")
+    task = choose(clone, task="add", package="humanize", extra="dev")
+
+    # Cut off before the commit: the next run goes on, and adds nothing twice.
+    first = run_commands(task.runnable[:2], clone, tmp_path / "log", lambda _: None, env(tmp_path))
+    assert first.failure is None, first.failure
+    rest = choose(clone, task="add", package="humanize", extra="dev")
+    assert [it.words[:2] for it in rest.runnable] == [("uv", "lock"), ("git", "add"), ("git", "commit")]
+    done = run(rest, clone, tmp_path)
+
+    assert done.failure is None, done.failure
+    assert sh(clone, "git", "branch", "--show-current", tmp=tmp_path) == "build/add-humanize"
+    assert sh(clone, "git", "log", "-1", "--format=%B", tmp=tmp_path).splitlines() == [
+        "build: add humanize", "", "Signed-off-by: A <a@example.com>",
+    ]  # fmt: skip
+    changed = sh(clone, "git", "show", "--name-only", "--format=", tmp=tmp_path).split()
+    assert changed == ["pyproject.toml", "uv.lock"]
+    assert PythonProject.parse((clone / "pyproject.toml").read_text()).where("humanize") == ("extra dev",)
+    assert choose(clone, task="add", package="humanize", extra="dev").plan.no_change
+    assert (clone / "wip.py").read_text() == "mine\n"
+
+
+def _wheel(folder: Path, name: str) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as made:
+        made.writestr(f"{name}.py", "")
+        made.writestr(f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        made.writestr(f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        made.writestr(f"{name}-1.0.dist-info/RECORD", "")
+
+
+# -- conflicts ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [("merge",), ("rebase",)], ids=["merge", "rebase"])
+def test_a_real_conflict_is_resolved_by_main_and_uv(clone: Path, tmp_path: Path, how: tuple[str, ...]) -> None:
+    diverge(clone, tmp_path)
+    join(clone, tmp_path, *how)
+    held = (clone / "uv.lock").read_bytes()
+    task = choose(clone, task="conflict")
+    assert task.commands[0].words[:2] == ("git", "checkout")
+    done = run(task, clone, tmp_path)
+    assert done.failure is None, done.failure
+    lock = (clone / "uv.lock").read_text()
+    assert "<<<<<<<" not in lock
+    assert ('name = "ours"' in lock, 'name = "theirs"' in lock) == (True, True)
+    assert sh(clone, "git", "status", "--porcelain", tmp=tmp_path) == ""
+    sh(clone, "uv", "lock", "--check", tmp=tmp_path)
+    parents = sh(clone, "git", "log", "-1", "--format=%P", tmp=tmp_path).split()
+    assert len(parents) == (2 if how == ("merge",) else 1)
+    assert choose(clone, task="conflict").plan.no_change == "uv.lock is not in conflict."
+    ((path, blob),) = done.saved
+    assert path == "uv.lock"
+    assert sh(clone, "git", "cat-file", "blob", blob, tmp=tmp_path).encode() == held.strip()
+
+
+def test_the_lock_of_main_is_that_of_the_commit_being_merged(clone: Path, tmp_path: Path) -> None:
+    diverge(clone, tmp_path)
+    join(clone, tmp_path, "merge")
+    merged = sh(clone, "git", "rev-parse", "MERGE_HEAD", tmp=tmp_path)
+    newer = sh(clone, "git", "commit-tree", "-p", merged, "-m", "newer", f"{merged}^{{tree}}", tmp=tmp_path)
+    sh(clone, "git", "update-ref", "refs/remotes/origin/main", newer, tmp=tmp_path)
+    assert read_project_state(Checkout.open(clone), "x/y").base_commit == merged
+    # A branch that is not main's, merged into one's own: its lock is nobody's base.
+    sh(clone, "git", "update-ref", "refs/remotes/origin/main", f"{merged}^", tmp=tmp_path)
+    assert read_project_state(Checkout.open(clone), "x/y").base_commit != merged
+
+
+def test_a_pyproject_in_conflict_is_refused(clone: Path, tmp_path: Path) -> None:
+    diverge(clone, tmp_path)
+    sh(clone, "git", "merge", "origin/main", tmp=tmp_path, ok=False)
+    text = (clone / "pyproject.toml").read_text()
+    sh(clone, "git", "checkout", "--conflict=merge", "--", "pyproject.toml", tmp=tmp_path, ok=False)
+    (clone / "pyproject.toml").write_text(f"<<<<<<< ours\n{text}")
+    with pytest.raises(CannotTell, match="by hand"):
+        choose(clone, task="conflict")
+
+
+# -- Megatron-Core in Megatron-Bridge ----------------------------------------------------------------------------
+
+
+def test_the_uv_lock_that_dev_changed_is_restored_and_saved(clone: Path, tmp_path: Path) -> None:
+    (clone / "scripts").mkdir()
+    (clone / uv.SWITCH_MCORE).write_text('echo "switched to $1"\n')
+    (clone / "uv.lock").write_text((clone / "uv.lock").read_text() + "# dev\n")
+    task = choose(clone, task="mcore-main")
+    done = run(task, clone, tmp_path)
+    assert done.failure is None, done.failure
+    assert "# dev" not in (clone / "uv.lock").read_text()
+    assert sh(clone, "git", "cat-file", "blob", done.saved[0][1], tmp=tmp_path).endswith("# dev")
+    assert (clone / ".venv").is_dir()
+    assert "switched to main" in (tmp_path / "log").read_text()
+
+
+def test_a_submodule_that_is_not_initialized_is_found(clone: Path, tmp_path: Path) -> None:
+    text = (clone / "pyproject.toml").read_text()
+    (clone / "pyproject.toml").write_text(f'{text}\n[tool.uv.sources]\nmcore = {{ path = "3rdparty/Megatron-LM/" }}\n')
+    assert read_project_state(Checkout.open(clone), "x/y").missing_submodules == ()
+    (clone / ".gitmodules").write_text('[submodule "m"]\n\tpath = 3rdparty/Megatron-LM\n\turl = ../x\n')
+    assert read_project_state(Checkout.open(clone), "x/y").missing_submodules == ("3rdparty/Megatron-LM",)
+    (clone / "3rdparty/Megatron-LM").mkdir(parents=True)
+    (clone / "3rdparty/Megatron-LM/pyproject.toml").write_text("")
+    assert read_project_state(Checkout.open(clone), "x/y").missing_submodules == ()
+
+
+# -- an environment that is shared -------------------------------------------------------------------------------
+
+
+def test_concurrent_syncs_wait_for_each_other(clone: Path, tmp_path: Path) -> None:
+    container = WorkContainer.create(MEGATRON_LM, WorkImage.parse("x:local"), str(clone), str(tmp_path / "cache"))
+    options = ("--locked", "--extra", "dev")
+    step = make_step("sync-once", lock=container.sync_lock, options=options, inside=container.inside)
+    # The paths inside of the container are those of this machine here.
+    words = [word.replace("/opt/uv-cache", str(tmp_path)) for word in step.command]
+    here = {**env(tmp_path), "UV_PROJECT_ENVIRONMENT": str(clone / ".venv"), "VIRTUAL_ENV": "/opt/venv"}
+    here["UV_PYTHON"] = "/opt/venv/bin/python"  # as the image has it; it must not be used
+    here["PATH"] = f"{Path(sys.executable).parent}:{here['PATH']}"
+    both = [subprocess.Popen(words, cwd=clone, env=here, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    told = [it.communicate(timeout=200)[1] for it in both]
+    assert [it.returncode for it in both] == [0, 0, 0], told
+    assert sum("Creating virtual environment" in it for it in told) == 1
+    assert "include-system-site-packages = true" in (clone / ".venv/pyvenv.cfg").read_text()
+
+
+# -- elsewhere ---------------------------------------------------------------------------------------------------
+
+
+def test_uv_is_refused_outside_of_a_container_and_synced_once_for_slurm(clone: Path) -> None:
+    for machine in (Machine(), Machine("/.dockerenv"), Machine(slurm=True)):
+        for task in ("lock", "lint", "session"):
+            with pytest.raises((Refused, CannotTell)):
+                choose(clone, MEGATRON_LM, machine, task=task, where="host")
+    with pytest.raises(Refused):
+        choose(clone, MEGATRON_LM, Machine(), task="install", where="host")
+    with pytest.raises(Refused, match="macOS"):
+        choose(clone, MEGATRON_LM, Machine(system="Darwin"), task="lock", where="host")
+    (step,) = choose(clone, MEGATRON_LM, Machine(slurm=True), task="install", where="host", install="dev").commands
+    assert step.words[0] == "flock"
+    assert step.words[2:] == ("uv", "sync", "--locked", "--extra", "dev")
+    assert step.words[1].endswith("/.git/uv-sync.lock")
+    shown = choose(clone, MEGATRON_LM, Machine(), task="lock")
+    assert shown.obstacle.startswith("Neither docker nor podman")
+    assert shown.commands[-1].words[-2:] == ("uv", "lock")
+
+
+def test_an_image_built_here_is_imported_once_for_a_cluster(
+    clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "image_id", lambda *_: "sha256:0123456789abcdef")
+    here = Machine(engine=Engine("docker"), slurm=True)
+    request = {"task": "session", "where": "slurm", "cache": str(tmp_path)}
+    file = f"{tmp_path.parent}/megatron-lm-local-0123456789ab.sqsh"
+    task = choose(clone, MEGATRON_LM, here, **request)
+    assert [it.words[0] for it in task.commands] == ["rm", "enroot", "mv", "srun"]
+    assert f"--container-image={file}" in task.commands[-1].words
+    assert [it.step.terminal for it in task.commands] == [False, False, False, True]
+    Path(file).touch()
+    try:
+        assert [it.words[0] for it in choose(clone, MEGATRON_LM, here, **request).commands] == ["srun"]
+        assert "exists" in choose(clone, MEGATRON_LM, here, **{**request, "task": "import"}).plan.no_change
+    finally:
+        Path(file).unlink()
+    with pytest.raises(RunbookError, match="task import"):
+        choose(clone, MEGATRON_LM, Machine(slurm=True), **request)
+
+
+def test_a_missing_image_is_reported_before_anything_is_run(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = Machine(engine=Engine("docker"))
+    monkeypatch.setattr(engines, "image_id", lambda *_: "")
+    assert "build it first" in choose(clone, MEGATRON_LM, docker, task="lock").obstacle
+    monkeypatch.setattr(engines, "image_id", lambda *_: "sha256:1")
+    assert choose(clone, MEGATRON_LM, docker, task="lock").obstacle == ""
+
+
+def test_alibabas_image_is_never_changed(clone: Path) -> None:
+    docker = Machine(engine=Engine("docker"))
+    with pytest.raises(Refused, match="Do not reinstall PyTorch"):
+        choose(clone, MEGATRON_LM, docker, task="install", image="alibaba:25.05")
+    demo = choose(clone, MEGATRON_LM, docker, task="demo", image="alibaba:25.05")
+    assert demo.commands[-1].words[-1] == "deepspeed/llama3-8b"
+    assert "Do not reinstall" in demo.show().text
+    with pytest.raises(RunbookError, match="Only Alibaba's image"):
+        choose(clone, MEGATRON_LM, docker, task="demo")

@@ -1,0 +1,529 @@
+"""Step 6 in a practice repository with its forge: causes, issues, rows out of the way, one push, ready to merge."""
+
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import gitlab_project
+import pytest
+from bisect_world import read_offer
+from bumping import REPOSITORY, World, bump_to, git, world
+from test_golden_values import REGRESSION, after_first_run, step05
+
+from runbook_lib.bump import push_round, readiness
+from runbook_lib.bump.readiness import Readiness
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.errors import NotAllowed
+from runbook_lib.clients.github.models import Issue
+from runbook_lib.display import View
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.failures import quarantines
+from runbook_lib.failures.broken_tests import decide, failures
+from runbook_lib.failures.broken_tests.failures import Triage, open_jobs
+from runbook_lib.failures.broken_tests.step import BrokenTestFacts, BrokenTests
+from runbook_lib.failures.failed_jobs import DiagnosedJob
+from runbook_lib.failures.failure import Failure
+from runbook_lib.failures.patterns import FailureKind
+from runbook_lib.golden import run_choice
+from runbook_lib.pins.bump import Bump
+from runbook_lib.practice.github import actions
+from runbook_lib.world import bump_branch, pull_request
+from runbook_lib.world.conditions import commits
+from runbook_lib.world.outside import World as Outside
+
+HANG = "gpt3_mcore_te_tp4_pp1_long"
+MEMORY = "gpt3_moe_mcore_tp2_ep4_memory"
+BOTH = f"{HANG}@dgx_h100: it hangs; moe/{MEMORY}: out of memory"
+TITLE = "test: mark broken tests for 26.04-py3"
+
+
+def step06(
+    at: World, *, mode: str = "publish", allow: str = "", run_id: str = "", broken_tests: str = "", reenable: str = "",
+    soft: bool = False,
+) -> BrokenTestFacts:  # fmt: skip
+    """Step 6, as its notebook runs it; returns what it saw first."""
+    step = Observed(run_id, broken=broken_tests, reenable=reenable, soft=soft)
+    at.run(step, push_round, mode=mode, allow=allow)
+    return step.facts[0]
+
+
+@dataclass(frozen=True)
+class Observed(BrokenTests):
+    """The step, with what it saw."""
+
+    facts: list[BrokenTestFacts] = field(default_factory=list)
+
+    def look(self, world: Outside, bump: Bump) -> BrokenTestFacts:
+        self.facts.append(super().look(world, bump))
+        return self.facts[-1]
+
+
+def shown(at: World, facts: BrokenTestFacts) -> str:
+    """What the plan of these facts shows, as text."""
+    views = BrokenTests().plan(facts, at.steps[-1].bump).shown
+    return "\n".join(view.text for view in views if isinstance(view, View))
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Iterator[World]:
+    with after_first_run(tmp_path) as made:
+        yield made
+
+
+def issues(at: World) -> tuple[Issue, ...]:
+    return at.github().list_issues()
+
+
+@pytest.mark.slow
+def test_an_issue_for_a_gitlab_run_quotes_no_line_of_its_log(at: World) -> None:
+    found = failures.triage(
+        run_choice.choose_run(
+            pull_request.read_state(bump_branch.find(at.checkout, bump_to(mode="preview")), at.github())
+        )
+    )
+    assert found.run.source is not None
+    internal = replace(found, run=replace(found.run, source=replace(found.run.source, gitlab=True)))
+    for seen, quoted in ((found, True), (internal, False)):
+        named = decide.decide(seen, broken=f"{HANG}@dgx_h100: it hangs", reenable="", rerun="", soft=False)
+        (issue,) = named.change.issues.values()
+        (lines,) = (job.failure.evidence for job in seen.jobs if job.test == f"gpt/{HANG}")
+        assert len(lines) > 3
+        assert (max(lines, key=len).strip() in issue.body) is quoted
+
+
+def look(at: World, **parameters: str) -> Readiness:
+    return readiness.check(bump_branch.find(at.checkout, bump_to(**parameters)), at.github(), at.records)
+
+
+# -- nothing to do -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_done_before_there_is_a_run(tmp_path: Path) -> None:
+    with world(tmp_path) as at:
+        step06(at, mode="preview", broken_tests=BOTH)
+        wrong = (("nosuch: x", "No recipe runs nosuch@"), ("nonsense", "must have the form `case@platform: reason`"))
+        for named, says in wrong:
+            with pytest.raises(Refused, match=says):
+                step06(at, mode="preview", broken_tests=named)
+        step06(at)
+        assert at.outcome().startswith("waiting for the pull request")
+        at.open_pr()
+        before = at.state()
+        step06(at)
+        assert at.outcome().startswith("waiting for a comment")
+        assert at.said("waiting")[-1]["next"].startswith("Run 04-run-ci, with publish")
+        assert (at.state(), at.effects()) == (before, [])
+
+
+def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
+    before = at.state()
+    facts = step06(at, mode="preview", broken_tests=BOTH)
+    assert (at.state(), at.effects(), len(issues(at))) == (before, [], len(issues(at)))
+    text = shown(at, facts)
+    assert text.count("see issue #(new).") == 2
+    assert "issue #0" not in text
+    assert all(part in text for part in ("OutOfMemoryError", "CI failure with base image", "mr-github-broken", HANG))
+    assert "mark 2 tests broken, in one commit on branch " in at.outcome()
+    assert "waiting for a person: 5 failed jobs to decide" in at.outcome()  # drift is not refreshed
+    states = [(each["publishes"], each["state"]) for each in at.conditions().values()]
+    assert states[:3] == [(True, "would be made")] * 3
+    # An issue names the image only where the base branch passes.
+    planned = {target.case: issue for target, issue in facts.found.decisions.change.issues.items()}
+    assert planned[HANG].title.startswith("CI failure with base image 26.04-py3: ")
+    assert "| new with this image: the job passes on main" in planned[HANG].body
+    assert planned[MEMORY].title.startswith("CI failure on main: ")
+    assert "even without the new base image" in planned[MEMORY].body
+    assert "| already failing on main since" in planned[MEMORY].body
+
+
+def test_drift_that_is_not_refreshed_yet_is_open(at: World) -> None:
+    named = f"{BOTH}; hybrid_mr_tp2_cp2@dgx_h100: diverges"
+    step06(at, mode="preview", broken_tests=named)
+    assert "open until 05-golden-values refreshes their values" in at.outcome()
+    step06(at, broken_tests=named)
+    assert "push" not in at.effects()
+    assert "moe/gpt3_moe_mcore_te_ep8 - latest" in at.outcome()
+
+
+def test_open_failures_are_listed_with_a_proposal(at: World) -> None:
+    step05(at)
+    before = at.state()[:-1]
+    step06(at)
+    assert at.effects() == ["pull request"]  # its text tells why the jobs failed
+    assert at.state()[:4] == before[:4]
+    assert at.outcome().startswith("waiting for a person: 3 failed jobs to decide")
+    following = at.said("waiting")[-1]["next"]
+    assert f"gpt/{HANG}@dgx_h100" in following
+    assert "hybrid" not in following  # a regression is never proposed
+
+
+def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at: World) -> None:
+    tracked = at.github().file_issue(f"{MEMORY} runs out of memory", "Since Monday.")
+    facts = step06(at)
+    tests = decide.open_tests(facts.found.triage, facts.found.decisions)
+    assert list(decide.proposals(tests)) == [f"gpt/{HANG}@dgx_h100"]
+    (job,) = decide.failing_on_base(tests).values()
+    assert job.comparison.startswith("already failing on main since")
+    assert f"tracked by #{tracked.number} {tracked.url}" in shown(at, facts)
+    decisions = {entry["name"]: entry for entry in at.said("decision")}
+    assert at.said("decision")[-1]["parameter"] == "reenable"  # a test that is quarantined on the base branch
+    memory = decisions[f"moe/{MEMORY}@dgx_h100"]
+    assert memory["why"].startswith("The new image did not break it: already failing on main since")
+    assert memory["suggestion"].endswith(f", see #{tracked.number}")
+    hang = decisions[f"gpt/{HANG}@dgx_h100"]["why"]
+    assert "(new with this image: the job passes on main" in hang
+    # The image is searched for what it broke, and for nothing else.
+    search = read_offer(hang)
+    assert (search.measure.test, search.measure.metric, search.where) == (f"gpt/{HANG}@dgx_h100", "exit", "slurm")
+    assert (str(search.good), str(search.bad)) == ("26.02-py3", "26.04-py3")
+    assert "bisect-image" not in memory["why"]
+    body = at.github().pulls()[0].body
+    assert ["already failing on main since" in body, "new with this image" in body] == [True, True]
+
+
+@pytest.mark.slow
+def test_unavailable_values_leave_their_job_open_and_are_reported(at: World) -> None:
+    step05(at, accept=f"{REGRESSION}: diverges: right")
+    at.forge.fail("GET", "/actions/artifacts/[0-9]+/zip$", 404, times=99)
+    found = step06(at, broken_tests=BOTH).found.triage
+    open_job = "hybrid/hybrid_mr_tp2_cp2 - latest"
+    assert open_job in {it.job for it in found.unread}
+    assert any(open_job in warning for warning in found.warnings)
+    assert any(open_job in it["sentence"] for it in at.said("warning"))
+    assert at.said("waiting")[-1]["next"].startswith("Run 06-broken-tests again")
+    at.forge._faults.clear()
+    assert not step06(at).found.triage.unread
+    assert at.effects()[-2:] == ["push", "comment"]
+
+
+def test_no_retry_is_advised_for_expired_values(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    step05(at)
+    monkeypatch.setattr(actions, "LIFETIME", -1)
+    found = step06(at, broken_tests=BOTH).found.triage
+    assert any("The artifact has expired" in warning for warning in found.warnings)
+    assert "06-broken-tests again" not in at.said("waiting")[-1]["next"]
+
+
+# -- decided -----------------------------------------------------------------------------------------------------
+
+
+def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -> None:
+    step05(at, accept=f"{REGRESSION}: diverges: right")
+    step06(at, mode="preview")  # announces the push of step 5's commit
+    assert [it["sentence"].partition(" ")[0] for it in at.said("planned")] == ["update", "push", "authorize"]
+    assert "2 failed jobs to decide" in at.outcome()
+    count = len(issues(at))
+    step06(at, broken_tests=BOTH)
+    effects = [effect for effect in at.effects() if effect != "edit"]
+    assert effects == ["issue", "issue", "commit", "pull request", "push", "comment"]
+    filed = issues(at)[count:]
+    assert [HANG in filed[0].title, MEMORY in filed[1].title] == [True, True]
+    message = git(at.checkout.path, "log", "-1", "--format=%B")
+    assert message.startswith(f"{TITLE}\n")
+    assert f"(#{filed[0].number})" in message
+    diff = git(at.checkout.path, "show", "--format=", "--unified=0", "HEAD").splitlines()
+    assert [line[1:].strip() for line in diff if line.startswith("+ ")] == [
+        f"# Broken: it hangs — see issue #{filed[0].number}.", "scope: [mr-broken, mr-github-broken]",
+        f"# Broken: out of memory — see issue #{filed[1].number}.", "scope: [mr-broken, mr-github-broken]",
+    ]  # fmt: skip
+    folder = at.steps[-1].folder
+    assert folder is not None
+    kept = folder / "change.diff"
+    added = [line[1:].strip() for line in kept.read_text().splitlines() if line.startswith("+ ")]
+    assert added == [line[1:].strip() for line in diff if line.startswith("+ ")]
+    assert set(at.checks().values()) == {"passed"}
+    assert git(at.checkout.path, "rev-parse", "HEAD") == git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
+    body = at.github().pulls()[0].body
+    assert f"(tracked by #{filed[0].number})" in body
+    # The same command again, before and after the next run has ended.
+    for _ in range(2):
+        before = at.state()
+        step06(at, broken_tests=BOTH)
+        at.now[0] += 1000
+        assert (len(issues(at)), "commit" in at.effects()) == (count + 2, False)
+    assert at.effects() == ["rerun", "pull request"]  # one test is flaky
+    assert at.state()[:4] == before[:4]
+
+
+@pytest.mark.slow
+def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: World) -> None:
+    name = "mimo/mimo_vlm_tp1 - latest"
+    assert at.records is not None
+    rows = {"dev-26.02-py3": ("https://x/1", "https://x/1", "https://x/2"), "lts-25.09-py3": ("https://x/3",)}
+    for bump, urls in rows.items():
+        for number, url in enumerate(urls):
+            folder = at.records.parent / bump / f"2026010{number + 1}T000000Z-06-broken-tests-{number}"
+            folder.mkdir(parents=True)
+            lines = ["job,class,url", f"{name},flaky infrastructure,{url}", f"gpt/{HANG} - latest,hang,{url}"]
+            (folder / "failures.csv").write_text("\n".join(lines) + "\n")
+    step05(at, accept=f"{REGRESSION}: diverges: right")
+    triage = step06(at, broken_tests=BOTH).found.triage
+    assert f"{name} was flaky before, 3 times: 2026-01-01 in dev-26.02-py3 (https://x/1)" in " ".join(
+        triage.flaky_history([name, f"gpt/{HANG} - latest"])
+    )
+    assert "3 times" in triage.show().text
+    at.now[0] += 1000
+    step06(at, broken_tests=BOTH)
+    assert "rerun" in at.effects()
+    warnings = " ".join(it["sentence"] for it in at.said("warning"))
+    assert " was flaky before, 4 times" in warnings  # the run before its repetition too
+
+
+def test_an_open_issue_that_names_the_test_or_that_the_reason_names_is_used(at: World) -> None:
+    theirs = at.github().file_issue(f"{HANG} hangs", "Since Monday.")
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert "issue" not in at.effects()
+    assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
+    other = at.github().file_issue("Something else", "")
+    step06(at, broken_tests=f"{MEMORY}@dgx_h100: see #{other.number}")
+    assert f"see issue #{other.number}." in git(at.checkout.path, "show", "HEAD")
+    at.github().send("close", "PATCH", f"/issues/{other.number}", {"state": "closed"}, bool)
+    with pytest.raises(Refused, match="is closed"):
+        step06(at, broken_tests=f"hybrid_mr_tp2_cp2@dgx_h100: see #{other.number}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_strangers_issue_is_not_taken_for_ours(at: World, marked: bool) -> None:
+    marker = f"<!-- base-image-runbook:broken gpt/{HANG}@dgx_h100 -->" if marked else "Since Monday."
+    title = f"CI failure with base image 26.04-py3: gpt/{HANG} (dev, dgx_h100)"
+    stranger = at.github("contributor-token")
+    theirs = stranger.file_issue(title, marker)
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert at.effects().count("issue") == 1
+    assert f"see issue #{theirs.number}." not in git(at.checkout.path, "show", "HEAD")
+    assert stranger.issue(theirs.number) == theirs
+    # And once more: ours is found.
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert "issue" not in at.effects()
+
+
+@pytest.mark.slow
+def test_the_older_of_two_simultaneous_issues_stays(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, count = GitHub.file_issue, len(issues(at))
+
+    def both(github: GitHub, *asked: Any) -> Issue:
+        file(at.github(), *asked)
+        return file(github, *asked)
+
+    monkeypatch.setattr(GitHub, "file_issue", both)
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    (theirs,) = [issue for issue in issues(at)[count:] if issue.state == "open"]
+    assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
+
+
+@pytest.mark.slow
+def test_the_issues_of_a_killed_run_are_named_in_the_next_ones_commit(
+    at: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(commits, "create_commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            step06(at, broken_tests=BOTH)
+    count = len(issues(at))
+    step06(at, broken_tests=BOTH)
+    assert (len(issues(at)), git(at.checkout.path, "status", "--porcelain")) == (count, "")
+    assert git(at.checkout.path, "log", "-1", "--format=%s") == TITLE
+
+
+def killed(*_: object) -> str:
+    raise KeyboardInterrupt
+
+
+def test_no_row_changes_if_its_issue_cannot_be_filed(at: World) -> None:
+    before = git(at.checkout.path, "rev-parse", "HEAD")
+    at.forge.disable_issues()
+    with pytest.raises(NotAllowed, match="Issues are disabled"):
+        step06(at, broken_tests=BOTH)
+    at.forge.disable_issues(False)
+    for status in (403, 422):
+        at.forge.fail("POST", r"/issues$", status, times=9)
+        with suppress(RunbookError):
+            step06(at, broken_tests=BOTH)
+        at.forge._faults.clear()
+        assert git(at.checkout.path, "rev-parse", "HEAD") == before
+        assert at.effects() == []
+    # A text that GitHub rejects stops nothing.
+    at.forge.fail("PATCH", r"/pulls/", 422, times=9)
+    step06(at, broken_tests=BOTH)
+    assert at.effects() == ["issue", "issue", "commit"]
+    assert any("HTTP 422" in it["sentence"] for it in at.said("warning"))
+
+
+def test_without_publish_no_issue_is_filed_and_no_row_changes(at: World) -> None:
+    before = at.state()
+    step06(at, mode="apply", broken_tests=BOTH)
+    assert (at.state(), at.effects()) == (before, [])
+    assert at.outcome().startswith("waiting for publish, which would file an issue for ")
+
+
+def test_an_invalid_broken_test_is_refused(at: World) -> None:
+    before = at.state()
+    for named, says in (
+        ("nothing_like_it@dgx_h100: why", "No recipe runs"),
+        (f"{HANG}@dgx_b200: why", "Its platforms there: dgx_h100"),
+        (f"{HANG}@dgx_h100", "must have the form `case@platform: reason`"),
+        ("gpt3_mcore_te_tp2_pp2_resume@dgx_h100: why", "did not fail.*allow=unseen-failure"),
+    ):
+        with pytest.raises(Refused, match=says):
+            step06(at, broken_tests=named)
+    assert at.state() == before
+
+
+def test_an_uncommitted_recipe_is_refused(at: World) -> None:
+    recipe = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    recipe.write_text(recipe.read_text() + "# mine\n")
+    count = len(issues(at))
+    with pytest.raises(Refused, match="cannot follow"):
+        step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert len(issues(at)) == count
+    assert recipe.read_text().endswith("# mine\n")
+
+
+def test_a_re_enabled_test_has_its_former_row(at: World) -> None:
+    path = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    before = path.read_bytes()
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    assert path.read_bytes() != before
+    step06(at, reenable=f"{HANG}@dgx_h100: mended")
+    assert path.read_bytes() == before
+    message = git(at.checkout.path, "log", "-1", "--format=%B")
+    assert message.startswith("test: re-enable tests for 26.04-py3\n")
+    assert "re-enabled: mended" in message
+    given = {name: value for entry in at.said("given") for name, value in entry["values"].items()}
+    assert given["reenabled"] == [{"test": f"gpt/{HANG}@dgx_h100", "reason": "mended"}]
+    assert given["planned_commits"][0]["kind"] == "reenable"
+
+
+def test_the_soft_form_names_the_ci_that_honours_it(at: World) -> None:
+    facts = step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs", soft=True)
+    assert "GitLab only" in facts.found.decisions.show().text
+    assert "allow_failure: [true] # Broken: it hangs — see issue #" in git(at.checkout.path, "show", "HEAD")
+
+
+# -- ready to merge ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITLAB_URL", raising=False)
+    ci, gitlab, unseen = "a green CI run of the head commit", "a green pipeline on GitLab", "second-ci-unseen"
+    assert [it.name for it in look(at).missing] == [ci, gitlab]
+    step05(at, accept=f"{REGRESSION}: diverges: right")
+    assert "a push of the local commits" in [it.name for it in look(at).missing]
+    step06(at, broken_tests=BOTH)
+    at.now[0] += 1000
+    step06(at)  # the flaky test again
+    assert at.effects()[0] == "rerun"
+    at.now[0] += 1000
+    assert [it.name for it in look(at).missing] == [gitlab]
+    found = look(at, allow=unseen)
+    assert found.missing == ()
+    assert any("Ready for review" in sentence for sentence in found.people)
+    closed = issues(at)[-1]
+    at.github().send("close", "PATCH", f"/issues/{closed.number}", {"state": "closed"}, bool)
+    assert [it.name for it in look(at, allow=unseen).missing] == ["an open issue for every broken test"]
+
+
+def test_gitlabs_pipeline_counts_where_there_is_one(tmp_path: Path) -> None:
+    with world(tmp_path) as at:
+        at.open_pr()
+        for statuses, ok, says in (
+            ([], False, "has no pipeline"), (["skipped"], False, "skipped"), (["failed"], False, "failed"),
+            (["running"], False, "running"), (["success"], True, "success"),
+        ):  # fmt: skip
+            replies = {"pipelines": [gitlab_project.pipeline(1, at.head(), status) for status in statuses]}
+            with gitlab_project.served(replies, REPOSITORY) as project, pytest.MonkeyPatch.context() as patch:
+                project.configure(patch)
+                (item,) = [it for it in look(at).requirements if "GitLab" in it.name]
+            assert (item.state == "met", says in item.evidence) == (ok, True)
+
+
+def test_a_preview_makes_no_query(at: World) -> None:
+    assert look(at, mode="preview").problem
+
+
+# -- jobs of one name --------------------------------------------------------------------------------------------
+
+
+def test_jobs_of_one_name_are_counted(at: World) -> None:
+    run = run_choice.choose_run(pull_request.read_state(bump_branch.find(at.checkout, bump_to()), at.github()))
+    table: list[tuple[tuple[FailureKind, ...], tuple[str, ...], tuple[tuple[str, ...], ...]]] = [
+        ((), (), ((), ())),
+        (("golden drift",), (), ((), ())),
+        (("flaky infrastructure",), ("j",), ((), ("j",))),
+        (("rate limit",), ("j",), ((), ("j",))),
+        (("communication",), ("j",), (("j",), ())),
+        (("out of memory",), ("j",), (("j",), ())),
+        (("golden drift", "flaky infrastructure"), ("j",), ((), ("j",))),  # the drift is explained
+        (("golden drift", "flaky infrastructure"), ("j", "j"), (("j",), ("j",))),  # it is held back
+        (("out of memory", "flaky infrastructure"), ("j", "j"), (("j",), ("j",))),
+    ]
+    for kinds, undecided, expected in table:
+        seen = tuple(DiagnosedJob(Failure("j", "", kind, "")) for kind in kinds)
+        assert open_jobs(Triage(run, seen, undecided)) == expected, kinds
+
+
+# -- what a review found -----------------------------------------------------------------------------------------
+
+
+def test_a_row_without_an_issue_does_not_borrow_the_next_ones(at: World) -> None:
+    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    path = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    lines = path.read_text().split("\n")
+    ours = next(i for i, line in enumerate(lines) if "# Broken: it hangs" in line)
+    above = max(i for i in range(ours) if "scope: [mr" in lines[i])  # the test before it, by hand and without a word
+    lines[above] = lines[above].replace("]", "-broken]")
+    path.write_text("\n".join(lines))
+    git(at.checkout.path, "commit", "-qsam", "Something of mine")
+    found = quarantines.quarantined_since_fork(bump_branch.find(at.checkout, bump_to()))
+    assert sorted((bool(row["issue"]), str(row["test"]).endswith(HANG)) for row in found) == [
+        (False, False), (True, True),
+    ]  # fmt: skip
+
+
+def test_a_cause_from_a_log_is_quoted_for_the_shell(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = '"$(touch pwned)"'
+    monkeypatch.setattr(decide, "proposals", lambda _: {"case@platform": hostile})
+    monkeypatch.setattr(decide, "questions", lambda *_: ())
+    step06(at)
+    following = at.said("waiting")[-1]["next"]
+    argument = following.partition("-r broken ")[2]
+    assert shlex.split(argument.rpartition(". Only")[0]) == [f"case@platform: {hostile}"]
+
+
+@pytest.mark.slow
+def test_a_failed_query_hides_no_other_item(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    gitlab_project.Project(name=REPOSITORY, url="http://127.0.0.1:9").configure(monkeypatch)
+    names = [it.name for it in look(at).missing]
+    assert names[-1] == "a green pipeline on GitLab"
+    assert "a green CI run of the head commit" in names
+
+
+def test_the_jobs_of_a_pipeline_are_compared_with_that_of_the_base_commit(
+    at: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch = bump_branch.find(at.checkout, bump_to(mode="preview"))
+    replies: dict[str, Any] = {}
+    for number, hang in ((2, "failed"), (4, "success")):
+        jobs = (10 * number, HANG, hang, "gpt"), (10 * number + 1, MEMORY, "failed", "moe")
+        replies[f"pipelines/{number}/jobs"] = [
+            gitlab_project.job(id, name, status, stage=stage, artifacts_file=None) for id, name, status, stage in jobs
+        ]
+        replies[f"jobs/{10 * number}/trace"] = b"Watchdog caught collective operation timeout\n"
+        replies[f"jobs/{10 * number + 1}/trace"] = b"torch.OutOfMemoryError: CUDA out of memory.\n"
+    for number, commit in ((1, at.head()), (3, branch.base_commit)):
+        replies[f"pipelines/{number}"] = gitlab_project.pipeline(number, commit)
+        replies[f"pipelines/{number}/bridges"] = [gitlab_project.bridge("functional:run_dev_dgx_h100", number + 1)]
+    replies["pipelines"] = [replies["pipelines/1"], replies["pipelines/3"]]
+    with gitlab_project.served(replies, REPOSITORY) as project:
+        project.configure(monkeypatch)
+        state = pull_request.read_state(branch, at.github())
+        diagnosed = failures.triage(run_choice.choose_run(state, source="gitlab")).jobs
+    results = {(job.test, job.platform): job.on_base for job in diagnosed}
+    assert {test for (test, _), result in results.items() if result.state == "failing"} == {f"moe/{MEMORY}"}
+    new = results[f"gpt/{HANG}", "dgx_h100"]
+    assert (new.state, new.sentence[:53]) == ("new", "new with this image: it passes on main (pipeline 3 of")

@@ -1,0 +1,120 @@
+"""The tracking issue: an open one is found by its marker or the test's whole name, a new one harms nobody."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.clients.github.models import Issue
+from runbook_lib.failures.broken_tests.issue import body, choose, marker, title
+from runbook_lib.failures.failed_jobs import DiagnosedJob
+from runbook_lib.failures.failure import Failure
+from runbook_lib.pins.bump import Bump
+from runbook_lib.recipes.issue_references import issue_of_comment, issue_of_reason, without_issues
+from runbook_lib.recipes.targets import Target
+
+BUMP = Bump.parse(tag="26.04-py3")
+BROKEN = Target("gpt3_tp1", "dgx_h100", "dev", "gpt", "it hangs")
+ROW: dict[str, Any] = {"recipe": "tests/r.yaml", "scopes": ("mr", "mr-github")}
+
+
+def issue(number: int, title: str = "", body: str = "", state: str = "open", association: str = "MEMBER") -> Issue:
+    return Issue.of({
+        "number": number, "html_url": f"https://github.com/o/r/issues/{number}", "title": title, "body": body,
+        "state": state, "labels": [], "user": {"login": "someone"}, "author_association": association,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("issues", "expected"),
+    [
+        ([], None),
+        ([issue(1, "gpt3_tp1 hangs", state="closed")], None),
+        ([issue(1, "gpt3_tp1_pp2 hangs")], None),
+        ([issue(1, "old-gpt3_tp1")], None),
+        ([issue(1, body="<!-- base-image-runbook:broken gpt/gpt3_tp1@dgx_gb200 --> gpt3_tp1")], None),
+        ([issue(2, "gpt/gpt3_tp1: hangs"), issue(1, body="see gpt3_tp1.")], 2),
+        ([issue(2, "gpt3_tp1"), issue(1, "gpt3_tp1")], 1),
+        ([issue(1, "gpt3_tp1"), issue(2, body=f"{marker(BROKEN)}\n")], 2),
+    ],
+)
+def test_the_marked_issue_is_used_else_the_oldest_that_names_the_test(
+    issues: list[Issue], expected: int | None
+) -> None:
+    found = choose(issues, BROKEN)
+    assert (found and found.number) == expected
+
+
+@pytest.mark.parametrize("association", ["NONE", "CONTRIBUTOR", "FIRST_TIME_CONTRIBUTOR", "MANNEQUIN", "", "member"])
+def test_a_strangers_issue_is_not_used(association: str) -> None:
+    theirs = [issue(1, body=marker(BROKEN), association=association), issue(2, title(BROKEN, BUMP), "", "open", "NONE")]
+    assert choose(theirs, BROKEN) is None
+    assert choose(theirs, BROKEN, "somebody") is None
+    ours = issue(3, body=marker(BROKEN))
+    assert choose([*theirs, ours], BROKEN) == ours
+    assert choose(theirs, BROKEN, "someone") == theirs[0]  # the account of our own token
+
+
+@pytest.mark.parametrize("cause", ["see #12", "issue #12", "https://github.com/o/r/issues/12", "##7 and see #8"])
+def test_a_cause_from_a_log_names_no_issue(cause: str) -> None:
+    assert issue_of_reason(without_issues(f"it hangs: {cause}"), "o/r") is None
+
+
+def text(failure: Failure | None = None, broken: Target = BROKEN) -> str:
+    return body(
+        broken,
+        BUMP,
+        failure and DiagnosedJob(failure),
+        **ROW,
+        old="a:26.02-py3",
+        new="a:26.04-py3",
+        run="https://x/run",
+        pull="https://x/pull",
+    )
+
+
+def test_a_new_issue_has_every_required_fact() -> None:
+    failure = Failure(
+        "gpt/gpt3_tp1 - latest", "https://x/job", "hang", "It hangs.", tuple(f"line {i}" for i in range(40))
+    )
+    told = text(failure)
+    for part in ("gpt/gpt3_tp1", "dgx_h100", "a:26.02-py3 → a:26.04-py3", "https://x/run", "https://x/job", "line 29",
+                 "--scope mr-broken", "To re-enable", "mr, mr-github", "it hangs"):  # fmt: skip
+        assert part in told
+    assert "line 30" not in told
+    assert choose([issue(1, body=told)], BROKEN)
+    assert "26.04-py3" in title(BROKEN, BUMP)
+
+
+def test_lines_of_an_internal_log_are_left_out() -> None:
+    failure = Failure("j", "https://gitlab.internal/job", "hang", "It hangs.", ("a line of the log",))
+    told = body(BROKEN, BUMP, DiagnosedJob(failure), **ROW, old="a", new="b", run="", pull="", internal=True)
+    assert "It hangs." in told
+    assert "a line of the log" not in told
+
+
+@given(st.text(), st.lists(st.text(st.characters(exclude_characters="\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"))))
+def test_text_from_logs_stays_within_its_block(reason: str, lines: list[str]) -> None:
+    told = text(Failure("j", "", "hang", reason, tuple(lines)), Target("c", "p", "dev", "m", reason))
+    opened = [line for line in told.split("\n") if line.startswith("```")]
+    fence = next(line for line in told.split("\n") if line.endswith("`text")).removesuffix("text")
+    assert all(fence not in line for line in lines)
+    assert len(opened) >= 2
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("", None), ("no number", None), ("a#1", None), ("other/repo#3", None),
+        ("https://github.com/other/repo/issues/7", None),
+        ("see issue #4657.", 4657), ("https://github.com/o/r/issues/12", 12),
+    ],
+)  # fmt: skip
+def test_the_issue_that_a_comment_names(told: str, expected: int | None) -> None:
+    assert issue_of_comment(told, "o/r") == expected
+
+
+def test_a_reason_from_a_log_names_no_issue() -> None:
+    assert issue_of_reason("RuntimeError: frame #11: c10::Error", "o/r") is None
+    assert issue_of_reason("hangs, see #12", "o/r") == 12

@@ -1,0 +1,122 @@
+"""Quarantined tests with their age; without a tag, re-enabled or tracked on a branch and pull request of their own."""
+
+import pytest
+from bumping import World, git
+
+from runbook_lib.bump import push_round
+from runbook_lib.errors import Refused
+from runbook_lib.failures.broken_tests.step import BrokenTests
+from runbook_lib.failures.broken_tests.survey import QuarantineSurvey, read_survey
+from runbook_lib.recipes import quarantine
+from runbook_lib.recipes.targets import Target
+from runbook_lib.world import bump_branch
+
+RECIPE = "tests/test_utils/recipes/h100/gpt.yaml"
+CASE = "gpt3_mcore_te_tp1_pp1"
+
+
+def run_survey(
+    at: World, *, broken: str = "", reenable: str = "", tag: str = "", mode: str = "publish"
+) -> QuarantineSurvey:
+    """Step 6 as its notebook runs it; returns the tests that it saw in quarantine."""
+    bump = at.run(BrokenTests(broken=broken, reenable=reenable), push_round, tag=tag, mode=mode)
+    return read_survey(bump_branch.find(at.checkout, bump), at.github(), broken=broken, reenable=reenable)
+
+
+@pytest.fixture
+def untracked(world: World) -> World:
+    """A base branch on which somebody has quarantined a test without an issue."""
+    git(world.checkout.path, "switch", "-q", "main")
+    path = world.checkout.path / RECIPE
+    text = path.read_text()
+    at = text.index(f"[{CASE}]")
+    scope = text.index("mr-github", at)
+    path.write_text(text[:scope] + "mr-github-broken" + text[scope + len("mr-github") :])
+    git(world.checkout.path, "commit", "-qsam", "test: quarantine without an issue")
+    git(world.checkout.path, "push", "-q", "origin", "main")
+    return world
+
+
+def test_a_bump_lists_quarantined_tests_and_offers_to_try_them(untracked: World) -> None:
+    quarantined = run_survey(untracked, tag="26.04-py3")
+    head = git(untracked.checkout.path, "rev-parse", "main")
+    newest = quarantined.tests[-1]
+    assert (newest.entry.row.case, newest.entry.issue, newest.commit) == (CASE, None, head)
+    assert newest.age.startswith("0 days, since ")
+    decisions = {(entry["parameter"], entry["name"]): entry for entry in untracked.said("decision")}
+    assert len(decisions) == len(quarantined.tests) == 2
+    offer = decisions["reenable", f"gpt/{CASE}@dgx_h100"]
+    assert (offer["suggestion"], "without an issue" in offer["why"]) == ("try it on 26.04-py3", True)
+    assert untracked.effects() == []
+
+
+def test_without_a_tag_and_a_decision_nothing_changes(untracked: World) -> None:
+    before = untracked.state()
+    run_survey(untracked)
+    assert (untracked.state(), untracked.effects()) == (before, [])
+    assert untracked.outcome() == "No tag was given: 2 quarantined rows on main, 1 without an issue."
+    assert [entry["name"] for entry in untracked.said("decision") if entry["parameter"] == "broken"] == [
+        f"gpt/{CASE}@dgx_h100"
+    ]
+
+
+def test_a_preview_shows_the_rows_and_changes_nothing(untracked: World) -> None:
+    before = untracked.state()
+    run_survey(untracked, broken=f"{CASE}@dgx_h100: it hangs", mode="preview")
+    assert (untracked.state(), untracked.effects()) == (before, [])
+    assert untracked.outcome().startswith(f"Preview: would file an issue for gpt/{CASE}@dgx_h100 (dev): ")
+    assert "; open a draft pull request " in untracked.outcome()
+    folder = untracked.steps[-1].folder
+    assert folder is not None
+    assert "+        # Broken: it hangs — see issue #(new)." in (folder / "change.diff").read_text()
+
+
+def test_an_issue_is_filed_for_a_row_that_has_none(untracked: World) -> None:
+    for attempt in range(2):
+        run_survey(untracked, broken=f"{CASE}@dgx_h100: it hangs")
+        effects = [effect for effect in untracked.effects() if effect != "edit"]
+        assert effects == ([] if attempt else ["issue", "branch", "commit", "push", "pull request"])
+        assert set(untracked.checks().values()) == {"passed"}
+    (issue,) = [it for it in untracked.github().list_issues() if it.title.startswith("Quarantined in CI: ")]
+    assert CASE in issue.title
+    branch = f"quarantine/main/{CASE}-dgx_h100"
+    text = git(untracked.remote, "show", f"{branch}:{RECIPE}")
+    assert f"# Broken: it hangs — see issue #{issue.number}." in text
+    (pull,) = untracked.github().pulls(head=f"practice:{branch}") or untracked.github().pulls()
+    assert (pull.head_ref, pull.title, pull.draft) == (branch, f"test: track {CASE}", True)
+
+
+def test_a_test_is_re_enabled_in_a_pull_request_of_its_own(untracked: World) -> None:
+    before = git(untracked.checkout.path, "show", f"main~1:{RECIPE}")
+    run_survey(untracked, reenable=f"{CASE}@dgx_h100: fixed")
+    effects = [effect for effect in untracked.effects() if effect != "edit"]
+    assert effects == ["branch", "commit", "push", "pull request", "label"]
+    assert set(untracked.checks().values()) == {"passed"}
+    branch = f"quarantine/main/{CASE}-dgx_h100"
+    assert git(untracked.remote, "show", f"{branch}:{RECIPE}") == before
+    message = git(untracked.remote, "log", "-1", "--format=%B", branch)
+    assert message.startswith(f"test: re-enable {CASE}\n")
+    (pull,) = [pull for pull in untracked.github().pulls() if pull.head_ref == branch]
+    assert pull.labels == frozenset({"Run functional tests"})
+    assert f"`gpt/{CASE}@dgx_h100 (dev)` is re-enabled: fixed" in pull.body
+    assert git(untracked.checkout.path, "rev-parse", "main") == git(untracked.remote, "rev-parse", "main")
+
+
+def test_a_test_that_runs_already_needs_no_pull_request(untracked: World) -> None:
+    run_survey(untracked, reenable="gpt3_mcore_te_tp4_pp1_long@dgx_h100: fixed")
+    assert untracked.effects() == []
+    assert untracked.outcome().startswith("No row changes; 2 quarantined rows on main")
+
+
+def test_without_a_run_only_a_quarantined_test_can_be_named(untracked: World) -> None:
+    with pytest.raises(Refused, match=r"is not quarantined on main\. Give the tag"):
+        run_survey(untracked, broken="gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs")
+
+
+def test_a_tracked_row_returns_byte_for_byte(untracked: World) -> None:
+    text = git(untracked.checkout.path, "show", f"main:{RECIPE}") + "\n"
+    target = Target(CASE, "dgx_h100", "dev", "gpt", "it hangs")
+    tracked = quarantine.track(RECIPE, text, target, 7).after
+    assert tracked != text
+    restored = quarantine.unmark(RECIPE, tracked, [target]).after
+    assert restored.rstrip() == git(untracked.checkout.path, "show", f"main~1:{RECIPE}").rstrip()

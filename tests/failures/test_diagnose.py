@@ -1,0 +1,640 @@
+"""From the lines of logs to one cause: what says nothing first, then each class, then what logs look like."""
+
+import io
+import re
+import subprocess
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.failures import diagnose
+from runbook_lib.failures.failure import FailedJob, Failure, LogPosition
+from runbook_lib.failures.log_lines import clean, split
+from runbook_lib.failures.log_scanner import LONGEST, Scanner
+from runbook_lib.failures.log_summary import LogSummary
+from runbook_lib.failures.patterns import LINES
+from runbook_lib.practice.ci import evidence, plan
+from runbook_lib.text.redact import Redactor
+
+TEST = "gpt/gpt3_mcore_tp2_pp2 - latest"
+LAUNCHER = "tests/test_utils/python_scripts/launch_nemo_run_workload.py"
+
+
+def scan(data: bytes | str, name: str = "log", rank: int | None = None, step: int = 1 << 16) -> LogSummary:
+    raw = data.encode() if isinstance(data, str) else data
+    scanner = Scanner(name, rank)
+    for start in range(0, len(raw), step):
+        scanner.feed(raw[start : start + step])
+    return scanner.summary()
+
+
+def find(*logs: bytes | str, job: str = TEST, conclusion: str = "failure", ranks: bool = True) -> Failure:
+    readings = [scan(log, f"{rank}/stderr.log", rank if ranks else None) for rank, log in enumerate(logs)]
+    return diagnose.conclude(FailedJob(job, conclusion=conclusion), readings, Redactor({}).text)
+
+
+def raised(error: str, *frames: tuple[str, str], more: str = "") -> str:
+    told = "".join(f'  File "/opt/megatron-lm/{file}", line 12, in {name}\n    call()\n' for file, name in frames)
+    return f"Traceback (most recent call last):\n{told or raised_frame()}{error}\n{more}"
+
+
+def raised_frame() -> str:
+    return '  File "/opt/megatron-lm/pretrain_gpt.py", line 200, in <module>\n    pretrain()\n'
+
+
+PROGRESS = (
+    " [2026-07-01 10:00:0{0}.000001] iteration        {0}/      50 | lm loss: {1} | number of nan iterations:   0 |\n"
+)
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 3 has a total capacity of 79.11 GiB "
+    "of which 1.12 GiB is free. Process 77 has 77.95 GiB memory in use."
+)
+DRIFT = """\
+INFO     common:common.py:300 Actual values: 10.9, 10.8, 10.7
+INFO     common:common.py:303 Golden values: 10.9, 10.8, 10.5
+ERROR    common:common.py:320 Exact comparison of lm loss: FAILED
+>       assert all_test_passed, f"The following metrics failed: {', '.join(failed_metrics)}"
+E       AssertionError: The following metrics failed: lm loss, num-zeros
+
+tests/functional_tests/python_test_utils/common.py:330: AssertionError
+"""
+NOISE = """\
+[rank1]:[W] ProcessGroupNCCL.cpp:1250] Warning: destroy_process_group() was not called before program exit
+[rank1]:[W701 10:00:00.1 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=3): Connection reset by peer
+W0701 10:00:01.000000 17 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 21 closing signal SIGTERM
+"""
+
+
+# -- what says nothing ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "",
+        "\n\n\n",
+        "training ...\ndone\n",
+        PROGRESS.format(1, "1.0E+01"),
+        NOISE,
+        raised("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", more="pretrain_gpt.py FAILED\n"),
+        raised("torch.distributed.elastic.multiprocessing.api.SignalException: Process 12 got signal: 15"),
+        raised(OOM) + PROGRESS.format(7, "9.1E+00"),
+        raised("KeyboardInterrupt"),
+        "##[group]Run tests\n##[endgroup]\n",
+    ],
+)
+def test_logs_without_a_cause_are_unknown(log: str) -> None:
+    found = find(log)
+    assert found.kind == "unknown"
+    assert not found.retry
+    assert found.cause.endswith(".")
+
+
+@pytest.mark.parametrize("conclusion", ["success", "passed", "skipped", "manual"])
+def test_a_job_that_did_not_fail_is_not_triaged(conclusion: str) -> None:
+    found = find(raised("ValueError: no"), conclusion=conclusion)
+    assert (found.kind, found.cause) == ("unknown", f"The job did not fail: it ended with {conclusion}.")
+
+
+def test_unavailable_logs_are_reported() -> None:
+    said = "The artifact has expired. Run the job again."
+    found = diagnose.conclude(FailedJob(TEST), [], problem=said)
+    assert (found.kind, found.cause, found.evidence) == ("unknown", said, ())
+
+
+def test_a_job_without_logs_that_timed_out_hangs() -> None:
+    assert diagnose.conclude(FailedJob(TEST, conclusion="timed_out"), []).kind == "hang"
+
+
+def test_a_cancelled_job_is_not_blamed() -> None:
+    assert "cancelled" in find("training\n", conclusion="cancelled").cause
+
+
+# -- classes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("log", "kind"),
+    [
+        (raised(OOM), "out of memory"),
+        (raised("torch.cuda.OutOfMemoryError: CUDA out of memory."), "out of memory"),
+        (raised("ModuleNotFoundError: No module named 'apex'"), "import error"),
+        (raised("ImportError: /opt/te.so: undefined symbol: _ZN3c10"), "import error"),
+        (raised("OSError: libnccl.so.3: cannot open shared object file: No such file"), "import error"),
+        (raised("RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x16 and 8x16)"), "shape"),
+        (raised("AssertionError: 30 is not divisible by 4"), "shape"),
+        (raised("RuntimeError: Error(s) in loading state_dict:", more="\tsize mismatch for x.weight\n"), "shape"),
+        (raised("RuntimeError: The size of tensor a (3) must match the size of tensor b (4)"), "shape"),
+        (raised("RuntimeError: Rank 3: Unexpected result nan (message='found NaN in local grad')"), "regression"),
+        (DRIFT, "golden drift"),
+        ("E   AssertionError: The following metrics failed: ['lm loss', 'num-zeros']\n", "golden drift"),
+        ("E   AssertionError: Logprobs differ at index 3: -1.20000 vs -1.30000\n", "golden drift"),
+        ("E   AssertionError: Token mismatch:\nE   Ground truth: [1]\nE   Current: [2]\n", "golden drift"),
+        (raised("ValueError: nobody has seen this"), "program error"),
+        (raised("torch.AcceleratorError: CUDA error: an illegal memory access"), "CUDA error"),
+        ("[rank0]:[E] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)\n", "hang"),
+        ("slurmstepd: error: *** STEP 1.0 CANCELLED DUE TO TIME LIMIT ***\n", "hang"),
+        ("ERROR: Job failed: execution took longer than 1h0m0s seconds\n", "hang"),
+        ("##[error]The job has exceeded the maximum execution time of 1h0m0s\n", "hang"),
+    ],
+)  # fmt: skip
+def test_class(log: str, kind: str) -> None:
+    found = find(log)
+    assert found.kind == kind
+    assert found.evidence
+    assert found.where is not None
+    assert found.next
+
+
+@pytest.mark.parametrize(
+    ("job", "log", "kind"),
+    [
+        ("linting", "would reformat megatron/x.py\n##[error]Process completed with exit code 1.\n", "lint"),
+        ("linting", raised("SystemExit: 1") + "error: golden_values_dev.json holds NaN\n", "lint"),
+        ("linting", "", "lint"),
+        ("linting", "fatal: Could not resolve host: github.com\n", "flaky infrastructure"),
+        ("cicd-container-build / Build CI container", "ERROR: failed to solve: exit code 1\n", "container build"),
+        ("cicd-container-build / Build CI container", "error: toomanyrequests: slow down\n", "rate limit"),
+        ("test:pre_build_image", "##[error]x\n", "container build"),
+        ("tests/unit_tests/moe - latest", "[rank0]: RuntimeError: no\n", "unit tests"),
+        ("tests/unit_tests/moe - gb200 latest", raised("ValueError: x"), "unit tests"),
+        ("tests/unit_tests/moe - latest", "Segmentation fault (core dumped)\n", "crash"),
+        ("gpt/x - latest", "##[error]Process completed with exit code 1.\n", "unknown"),
+    ],
+)
+def test_the_kind_of_the_job_decides_where_its_log_does_not(job: str, log: str, kind: str) -> None:
+    assert find(log, job=job).kind == kind
+
+
+def test_failed_unit_tests_are_named() -> None:
+    log = """\
+____________ TestRouter.test_aux ____________
+    def test_aux(self):
+>       assert loss == 1
+E       assert 2 == 1
+E        +  where 2 = f()
+
+tests/unit_tests/moe/test_router.py:40: AssertionError
+=========== short test summary info ===========
+FAILED tests/unit_tests/moe/test_router.py::TestRouter::test_aux - assert 2 == 1
+ERROR tests/unit_tests/moe/test_layer.py - ImportError: no
+"""
+    found = find("", log, job="tests/unit_tests/moe/**/*.py - latest")
+    assert found.kind == "unit tests"
+    assert found.details["bucket"] == "tests/unit_tests/moe/**/*.py"
+    assert found.details["tests"].split(", ") == [
+        "tests/unit_tests/moe/test_router.py::TestRouter::test_aux", "tests/unit_tests/moe/test_layer.py",
+    ]  # fmt: skip
+    assert "E       assert 2 == 1" in found.evidence
+
+
+#: What Megatron-LM's launchers run again, as a line of a log that holds it.
+RERUN_LINES = {
+    "communication": [
+        "RuntimeError: The server socket has failed to listen on any local network address.",
+        "[rank2]:[E] Some NCCL operations have failed or timed out.",
+        "torch.distributed.DistNetworkError: The client socket has timed out",
+        "zmq.error.ZMQError: Address already in use (addr='tcp://*:5555')",
+    ],
+    "flaky infrastructure": [
+        "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+        "requests: Connection reset by peer",
+        "OSError: We couldn't connect to 'https://huggingface.co' to load this file",
+        "Unpack failed: incomplete input",
+        "ssl: The read operation timed out",
+        "urllib3: Read timed out. (read timeout=10)",
+        "asyncio.exceptions.TimeoutError",
+        "Connection broken: IncompleteRead",
+        "curl: Temporary failure in name resolution",
+        "Error: removal of container abc is already in progress",
+        "Error deleting container: no such task",
+        "basic_ios::clear: iostream error",
+        "The runner has received a shutdown signal.",
+        "The self-hosted runner gpu-7 lost communication with the server.",
+        "received unexpected HTTP status: 503 Service Unavailable",
+        "RuntimeError: GPU 3 has fallen off the bus",
+        "ERROR: Job failed (system failure): prepare environment",
+    ],
+    "CUDA error": [
+        "CUDA error: an illegal memory access was encountered",
+        "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
+        "Call to CUDA function failed.",
+        "CUDA error: unspecified launch failure",
+    ],
+    "crash": [
+        "Fatal: illegal instruction",
+        "bash: line 1: 77 Segmentation fault (core dumped)",
+        "double free or corruption (!prev)",
+        "free(): invalid pointer",
+        "malloc(): unaligned tcache chunk detected",
+        "free(): corrupted unsorted chunks",
+        "!!!!!!! Segfault encountered !!!!!!!",
+        "Fatal glibc error: pthread_mutex_lock",
+    ],
+    "disk full": [
+        "OSError: Disk quota exceeded",
+        "No space left on device",
+    ],
+    "rate limit": [
+        "toomanyrequests: Rate exceeded",
+    ],
+}
+
+
+@pytest.mark.parametrize(("kind", "line"), [(kind, line) for kind, lines in RERUN_LINES.items() for line in lines])
+def test_lines_that_the_launchers_run_again(kind: str, line: str) -> None:
+    found = find("training\n" * 3000 + f"{line}\n")
+    assert found.kind == kind
+    assert found.evidence[-1] == line
+    assert found.retry is (kind in ("flaky infrastructure", "rate limit"))
+
+
+@pytest.mark.replay
+def test_the_real_list_of_flaky_failures_is_covered(megatron_lm: Path) -> None:
+    """What the launcher retries is flaky here, but for three that say something else."""
+    asked = ["git", "-C", str(megatron_lm), "show", f"HEAD:{LAUNCHER}"]
+    text = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+    listed = re.findall(r'"([^"\n]+)"\s+in concat_allranks_logs', text)
+    assert len(listed) > 20
+    for words in listed:
+        kinds = {it.kind for it in LINES if it.regex.search(words)}
+        assert kinds - {"program error", "unknown"}, words
+
+
+# -- the root among many ----------------------------------------------------------------------------------------------
+
+
+def test_the_root_is_not_a_consequence() -> None:
+    died = raised("torch.distributed.DistBackendError: NCCL error in: x.cpp:3, remote process exited")
+    found = find(died, NOISE + died, NOISE, raised(OOM), died)
+    assert (found.kind, found.details["rank"]) == ("out of memory", "3")
+    assert found.where == LogPosition("3/stderr.log", 3, 1)
+
+
+@pytest.mark.parametrize("banner", ["NCCL version 2.27.3+cuda13.0", "h4:77:900 [3] NCCL INFO Bootstrap : Using eth0"])
+def test_the_banners_of_nccl_are_no_part_of_the_exception_before_them(banner: str) -> None:
+    error = "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
+    assert find(raised(error, more=f"{banner}\n")).kind == find(raised(error)).kind == "missing data"
+
+
+def test_a_consequence_alone_means_flaky_infrastructure() -> None:
+    found = find(raised("torch.distributed.DistBackendError: NCCL error: unhandled system error, ncclSystemError"))
+    assert (found.kind, found.retry) == ("flaky infrastructure", True)
+
+
+def test_the_earliest_by_time_where_all_have_one() -> None:
+    stamp = "[2026-07-01 10:00:{:02}.5] "
+    found = find(
+        stamp.format(9) + "x\n" + raised("ValueError: later"), stamp.format(3) + "x\n" + raised("ValueError: first")
+    )
+    assert "first" in found.cause
+
+
+def test_by_rank_where_one_has_no_time() -> None:
+    found = find(raised("ValueError: of rank 0"), "[2026-07-01 10:00:03] x\n" + raised("ValueError: of rank 1"))
+    assert "of rank 0" in found.cause
+
+
+def test_the_rank_that_torchrun_saw_first() -> None:
+    summary = "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 7)\n"
+    readings = [scan(raised(f"ValueError: of rank {rank}"), rank=rank) for rank in range(3)]
+    found = diagnose.conclude(FailedJob(TEST), [*readings, scan(summary, "the job's log")])
+    assert "of rank 1" in found.cause
+
+
+def test_a_rank_that_continued_survived_its_traceback() -> None:
+    found = find(raised("ImportError: optional") + "talk\n" * 2000, raised(OOM))
+    assert found.kind == "out of memory"
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "\nDuring handling of the above exception, another exception occurred:\n\n",
+        "\nThe above exception was the direct cause of the following exception:\n\n",
+    ],
+)
+@pytest.mark.parametrize("deep", [1, 40])
+def test_the_first_of_a_chain_is_the_root(between: str, deep: int) -> None:
+    last = raised("RuntimeError: training failed", *[("megatron/training/training.py", "train")] * deep)
+    found = find(raised("ImportError: cannot import name 'x'") + between + last + between + last)
+    assert found.kind == "import error"
+    assert found.evidence[-3:-1] != ()
+    assert any(line.startswith("ImportError") for line in found.evidence)
+    assert not any("training failed" in line for line in found.evidence)
+
+
+def test_only_the_last_attempt_counts() -> None:
+    again = "WARNING: Detected flaky failure, attempt restart.\n"
+    drift = find(raised("ValueError: of the first try") + again + DRIFT, ranks=False)
+    assert drift.kind == "golden drift"
+    assert find(raised("ValueError: of the first try") + again + "nothing\n", ranks=False).kind == "program error"
+    assert "of the first try" in find(raised("ValueError: of the first try") + again, ranks=False).cause
+
+
+def test_interleaved_ranks_are_separated() -> None:
+    one = ["Traceback (most recent call last):", '  File "a.py", line 1, in f', "    g()", "ValueError: of one"]
+    two = ["Traceback (most recent call last):", '  File "b.py", line 1, in f', "ConnectionResetError: of two", ""]
+    log = "".join(f"[default1]:[rank1]: {a}\n[default2]:[rank2]: {b}\n" for a, b in zip(one, two, strict=True))
+    found = find(log, ranks=False)
+    assert (found.cause, found.details["rank"]) == ("Rank 1 failed with ValueError: of one.", "1")
+    assert not any("of two" in line for line in found.evidence)
+
+
+# -- facts ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frames", "phase"),
+    [
+        ([("megatron/core/transformer/moe/experts.py", "forward")], "forward"),
+        ([("megatron/core/pipeline_parallel/schedules.py", "forward_backward_no_pipelining"),
+          ("megatron/core/pipeline_parallel/schedules.py", "backward_step")], "backward"),
+        ([("megatron/core/tensor_parallel/random.py", "backward"), ("megatron/core/x.py", "forward")], "backward"),
+        ([("megatron/core/optimizer/distrib_optimizer.py", "step")], "optimizer"),
+        ([("megatron/training/training.py", "setup_model_and_optimizer"),
+          ("megatron/core/optimizer/distrib_optimizer.py", "__init__")], "initialization"),
+        ([("megatron/training/training.py", "save_checkpoint_and_time")], "checkpoint"),
+        ([("megatron/core/dist_checkpointing/serialization.py", "load")], "checkpoint"),
+        ([("megatron/core/tensor_parallel/random.py", "checkpoint"), ("megatron/core/x.py", "forward")], "forward"),
+        ([("pretrain_gpt.py", "<module>")], ""),
+    ],
+)  # fmt: skip
+def test_phase(frames: list[tuple[str, str]], phase: str) -> None:
+    assert find(raised(OOM, *frames)).details.get("phase", "") == phase
+
+
+def test_the_details_of_an_out_of_memory() -> None:
+    arguments = (
+        "  tensor_model_parallel_size ...................... 2\n  pipeline_model_parallel_size .... 4\n"
+        "  context_parallel_size ......... 1\nexpert-model-parallel size: 8\n"
+    )
+    found = find(arguments, raised(OOM, ("megatron/core/x.py", "forward")))
+    assert found.details["peak"] == "77.95 GiB"
+    assert found.details["parallelism"] == "TP 2, PP 4, EP 8, CP 1"
+    assert found.cause.startswith("Rank 1 ran out of memory in forward: torch.OutOfMemoryError")
+
+
+def test_a_hang_names_the_last_progress_and_who_stopped_first() -> None:
+    watchdog = (
+        "[rank{0}]:[E] ProcessGroupNCCL.cpp:600] [Rank {0}] Watchdog caught collective operation timeout: x\n"
+        "[rank{0}]:[E] [PG 0 Rank {0}] Timeout at NCCL work: 9, last enqueued NCCL work: {1}, "
+        "last completed NCCL work: 8.\n"
+    )
+    found = find(watchdog.format(0, 12), watchdog.format(1, 9), PROGRESS.format(7, "9.0E+00") + watchdog.format(2, 12))
+    assert (found.kind, found.retry) == ("hang", False)
+    assert found.details["stopped first"] == "1"
+    assert "iteration        7/" in found.details["last progress"]
+    assert "7" in found.cause
+
+
+def test_a_root_traceback_explains_the_hang_of_the_others() -> None:
+    found = find("[rank0]:[E] [Rank 0] Watchdog caught collective operation timeout\n", raised("ValueError: x"))
+    assert found.kind == "program error"
+    assert "Rank 1 failed with ValueError" in found.cause
+
+
+def test_drift_shows_expected_and_found_values() -> None:
+    found = find(DRIFT)
+    assert found.details["metrics"] == "lm loss, num-zeros"
+    assert (found.details["expected"], found.details["found"], found.details["value number"]) == ("10.5", "10.7", "3")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ("10.9, 10.8, 10.7", "golden drift"),
+        ("10.9, 10.8, nan", "regression"),
+        ("10.9, inf, 10.7", "regression"),
+        ("10.9, 10.8, 17.0", "regression"),
+        ("", "golden drift"),
+    ],
+)
+def test_drift_or_regression(values: str, kind: str) -> None:
+    found = find(DRIFT.replace("10.9, 10.8, 10.7", values))
+    assert found.kind == kind
+    assert not found.retry
+
+
+def test_slowness_is_not_a_regression() -> None:
+    log = DRIFT.replace("lm loss", "iteration-time").replace("10.9, 10.8, 10.7", "99")
+    assert find(log).kind == "golden drift"
+
+
+@pytest.mark.parametrize(
+    ("losses", "kind"),
+    [
+        (("1.09E+01", "1.04E+01", "2.0E+01"), "regression"),
+        (("1.09E+01", "nan", "nan"), "regression"),
+        (("1.09E+01", "1.04E+01", "1.03E+01"), "golden drift"),
+    ],
+)
+def test_a_loss_that_diverges(losses: tuple[str, ...], kind: str) -> None:
+    trained = "".join(PROGRESS.format(step, loss) for step, loss in enumerate(losses, 1))
+    assert find(trained + DRIFT).kind == kind
+
+
+# -- how logs look ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"plain", "plain"),
+        (b"\x1b[1;31mred\x1b[0m", "red"),
+        (b"\x1b]0;title\x07text", "text"),
+        (b"\x1b]8;;http://x\x1b\\link", "link"),
+        (b"a\x00b\x08c\x7fd", "abcd"),
+        (b"\xff\xfeT\x00r\x00", "��Tr"),
+        ("\u202eevil".encode(), "evil"),
+        (b"\ttabs stay", "\ttabs stay"),
+    ],
+)
+def test_clean(raw: bytes, text: str) -> None:
+    assert clean(raw) == text
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("plain", ("", None, "plain")),
+        ("2026-07-01T10:00:00.1234567Z text", ("07-01T10:00:00.1234567", None, "text")),
+        ("2026-07-01T10:00:00.123456Z 01O text", ("07-01T10:00:00.123456", None, "text")),
+        ("[rank3]:   File", ("", 3, "  File")),
+        ("[default2]:[rank10]: text", ("", 10, "text")),
+        ("task-1/0 [7]: text", ("", 7, "text")),
+        (" 3: text", ("", 3, "text")),
+        ("[2026] text", ("", None, "[2026] text")),
+    ],
+)
+def test_prefixes(line: str, parts: tuple[str, int | None, str]) -> None:
+    assert split(line) == parts
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("step", [1, 7, 1 << 16])
+def test_a_log_as_it_comes_from_github(end: str, step: int) -> None:
+    lines = ["\x1b[36mstarting\x1b[0m", *raised("ValueError: \x1b[31mred\x1b[0m").splitlines(), "bye"]
+    log = end.join(f"2026-07-01T10:00:0{at}.0000000Z task-1/0 [default5]:{line}" for at, line in enumerate(lines))
+    failure = diagnose.conclude(FailedJob(TEST), [scan(log, step=step)])
+    assert failure.cause == "Rank 5 failed with ValueError: red."
+    assert failure.where == LogPosition("log", 5, 2)
+    assert failure.evidence[0] == "2026-07-01T10:00:01.0000000Z task-1/0 [default5]:Traceback (most recent call last):"
+
+
+def test_progress_bars_and_long_lines_are_cut() -> None:
+    bar = b"".join(b"\r%3d%% done" % percent for percent in range(20000))
+    long = b"x" * (3 * LONGEST)
+    log = b"\n".join([bar + b"\rValueError: after the bar", long, b"last"])
+    reading = scan(log, step=4096)
+    assert reading.lines == 3
+    assert [it.text for it in reading.matches] == ["ValueError: after the bar"]
+    assert max(map(len, reading.tail)) <= 1000
+
+
+def test_the_rest_of_a_line_that_is_too_long_is_not_read_as_another() -> None:
+    log = b"x" * (2 * LONGEST) + b"Segmentation fault\nfine\n"
+    assert scan(log, step=1000).matches == ()
+
+
+def test_evidence_is_short_and_has_no_secret() -> None:
+    secret = "ghp_" + "a" * 36
+    frames = [("megatron/x.py", f"f{number}") for number in range(100)]
+    found = find(raised(f"ValueError: {secret}", *frames, more="y" * 5000))
+    assert len(found.evidence) <= 30
+    assert max(map(len, found.evidence)) <= 1000
+    assert secret not in repr(found)
+    assert "lines left out" in found.evidence[1]
+
+
+def test_the_summary_of_torchrun_may_follow_a_traceback() -> None:
+    summary = "Failures:\n[1]:\n  rank      : 0 (local_rank: 0)\nRoot Cause (first observed failure):\n[0]:\n"
+    log = raised("ValueError: x") + summary + "  rank      : 9 (local_rank: 1)\n  exitcode  : -11 (pid: 3)\n"
+    assert (scan(log).first_rank, scan(log).exit_code) == ((9, 1), -11)
+
+
+@given(st.lists(st.binary(max_size=200), max_size=20), st.integers(1, 50))
+def test_any_bytes_are_scanned(pieces: list[bytes], step: int) -> None:
+    assert find(b"\n".join(pieces), b"".join(pieces)).cause
+    log = b"\r\n".join(pieces)
+    split, complete = scan(log, step=step), scan(log)
+    assert [(match.line, match.text) for match in split.matches] == [(m.line, m.text) for m in complete.matches]
+    assert (split.lines, split.tail, split.tracebacks) == (complete.lines, complete.tail, complete.tracebacks)
+
+
+_WORDS = st.sampled_from(
+    [
+        "Traceback (most recent call last):", '  File "x.py", line 3, in f', "    g()", "ValueError: x", OOM, "",
+        "E   x",
+        "During handling of the above exception, another exception occurred:", "[rank1]: ", "\x1b[31m", "\r", NOISE,
+        "attempt restart", "FAILED tests/a.py::b", DRIFT, PROGRESS.format(3, "nan"), "Actual values: ", "##[error]x",
+        "Exact comparison of x: FAILED", "Watchdog caught collective operation timeout", "2026-07-01T10:00:00.1Z ",
+    ]
+)  # fmt: skip
+
+
+@given(st.lists(_WORDS, max_size=30), st.booleans())
+def test_lines_in_any_order_are_scanned(words: list[str], together: bool) -> None:
+    found = find(("" if together else "\n").join(words))
+    assert len(found.evidence) <= 30
+    assert found.cause
+
+
+# -- the practice environment ------------------------------------------------------------------------------------
+
+
+def practised(cause: plan.Cause, detail: str = "", kind: str = "functional", name: str = TEST) -> Failure:
+    """Triage of all logs that a practice job leaves."""
+    job = replace(plan.Planned(name, kind, 0, 0, 1, "failure", cause, test_case="tests/unit_tests/moe"), detail=detail)
+    with zipfile.ZipFile(io.BytesIO(evidence.archive(job, {}, 1e9))) as packed:
+        logs = {member: packed.read(member) for member in packed.namelist() if member.endswith(".log")}
+    ranks = [scan(data, member, int(member.split("/")[-2])) for member, data in logs.items()]
+    return diagnose.conclude(FailedJob(name), [*ranks, scan(evidence.log(job, 1e9), "the job's log")])
+
+
+@pytest.mark.parametrize(
+    ("cause", "detail", "kind"),
+    [
+        ("drift", "", "golden drift"),
+        ("regression", "", "regression"),
+        ("memory", "", "out of memory"),
+        ("nccl", "", "flaky infrastructure"),
+        ("hang", "", "hang"),
+        ("broken", "", "program error"),
+    ],
+)
+def test_the_practice_ci_is_diagnosed(cause: plan.Cause, detail: str, kind: str) -> None:
+    assert practised(cause, detail).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "planned", "kind"),
+    [
+        ("linting", "lint", "lint"),
+        ("cicd-container-build / Build CI container", "build", "container build"),
+        ("tests/unit_tests/moe - latest", "unit", "unit tests"),
+    ],
+)
+def test_other_jobs_of_the_practice_ci(name: str, planned: str, kind: str) -> None:
+    assert practised("broken", kind=planned, name=name).kind == kind
+
+
+def test_a_refused_deployment_is_reported() -> None:
+    job = plan.Planned("cicd-wait-in-queue", "queue", 0, 0, 1, "failure", "refused")
+    found = diagnose.conclude(FailedJob(job.name), [scan(evidence.log(job, 1e9))])
+    assert "deployment was refused" in found.cause
+
+
+def test_two_ranks_do_not_explain_the_death_of_a_third() -> None:
+    job = plan.Planned(TEST, "functional", 0, 0, 1, "failure", "memory")
+    found = diagnose.conclude(FailedJob(TEST), [scan(evidence.log(job, 1e9))])
+    assert (found.kind, found.retry, found.details["rank"]) == ("unknown", False, "3")
+
+
+# -- a resumed run -----------------------------------------------------------------------------------------------------
+
+_TESTS = "tests/functional_tests/python_test_utils"
+_GOLDEN_CHECK = f"""\
+Running pytest checks against golden values
+{_TESTS}/test_pretraining_regular_pipeline.py::test_regular_pipeline
+"""
+_RESUME_CHECK = f"""\
+Running pytest 1st vs 2nd run comparison
+{_TESTS}/test_pretraining_resume_checkpoint_pipeline.py::test_resume_checkpoint_pipeline
+"""
+_RESUME_FRAMES = f"""\
+{_TESTS}/test_pretraining_resume_checkpoint_pipeline.py:79:
+{_TESTS}/test_pretraining_regular_pipeline.py:120:
+"""
+_FAILED = "FAILED {}/test_pretraining_{}.py::test_{} - AssertionError: The following metrics failed: lm loss\n"
+_RESUME_FAILED = _FAILED.format(_TESTS, "resume_checkpoint_pipeline", "resume_checkpoint_pipeline")
+_GOLDEN_FAILED = _FAILED.format(_TESTS, "regular_pipeline", "regular_pipeline")
+
+
+@pytest.mark.parametrize(
+    ("log", "kind"),
+    [
+        (_GOLDEN_CHECK + DRIFT, "golden drift"),
+        (_GOLDEN_CHECK + DRIFT + _GOLDEN_FAILED, "golden drift"),
+        (_GOLDEN_CHECK + _RESUME_CHECK + DRIFT, "resume mismatch"),
+        (_GOLDEN_CHECK + _RESUME_CHECK + _RESUME_FRAMES + DRIFT + _RESUME_FAILED, "resume mismatch"),
+        (_RESUME_FRAMES + DRIFT, "resume mismatch"),
+        (DRIFT + _RESUME_FAILED, "resume mismatch"),  # the end of a log
+        (_GOLDEN_CHECK + _RESUME_CHECK + _GOLDEN_CHECK + DRIFT, "golden drift"),  # the second repeat
+        (_GOLDEN_CHECK + _RESUME_CHECK + _GOLDEN_CHECK + DRIFT + _GOLDEN_FAILED, "golden drift"),
+        (_RESUME_CHECK + DRIFT.replace("10.9, 10.8, 10.7", "10.9, nan, nan"), "resume mismatch"),
+        (_GOLDEN_CHECK + _RESUME_CHECK + raised("RuntimeError: CUDA out of memory."), "out of memory"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "+ ", "2026-07-01T10:00:00.0000000Z "])
+def test_a_resumed_run_that_differs_from_its_first_run_is_not_drift(log: str, kind: str, prefix: str) -> None:
+    timed = "".join(f"{prefix if line.startswith('Running') else ''}{line}" for line in log.splitlines(keepends=True))
+    failure = find(timed, ranks=False)
+    assert failure.kind == kind
+    if kind == "resume mismatch":
+        assert "lm loss" in failure.cause
+        assert "refresh them" not in failure.next

@@ -1,0 +1,135 @@
+"""The verdict on a log stays, whatever surrounds its cause: consequences, other ranks, prefixes, colours, noise."""
+
+import random
+import re
+from collections import defaultdict, deque
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from labelled_failures import CASES, Case, diagnosed
+
+from runbook_lib.failures.failure import Failure
+from runbook_lib.failures.log_lines import split
+
+#: Lines that follow from a cause in any process, and explain nothing.
+CONSEQUENCES = (
+    "srun: error: h-3: task 5: Exited with exit code 1",
+    "srun: Terminating StepId=77.0",
+    "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
+    "slurmstepd: error: *** STEP 77.0 ON h-3 CANCELLED AT 2026-03-01T12:00:00 ***",
+    "W1105 04:00:00.100000 66 torch/distributed/elastic/api.py:900] Sending process 91 closing signal SIGTERM",
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+    "[W1105 04:00:00.1 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=60): Connection reset by peer",
+    "[W1105 04:00:00.1 ProcessGroupNCCL.cpp:1600] [PG ID 0 Rank 5] Failed to check a flag on TCPStore, Broken pipe",
+    "##[error]Process completed with exit code 1.",
+    "subprocess.CalledProcessError: Command '['torchrun']' returned non-zero exit status 1.",
+    "ERROR: Job failed: exit code 1",
+)  # fmt: skip
+CHATTER = (
+    " [2026-07-01 10:00:00.1] samples read, all is well",
+    "NCCL version 2.27.3+cuda13.0",
+    "node-1:77:900 [3] NCCL INFO Channel 05/0 : 4[4] -> 5[5] via P2P/IPC",
+    "Loading checkpoint shards: 100%|##########| 5/5 [00:01<00:00]",
+    "/opt/venv/lib/python3.12/site-packages/x.py:20: FutureWarning: this will change",
+)
+PREFIXES = {
+    "torchrun": "[default6]:", "Slurm": "3: ", "GitHub": "2026-04-01T10:00:00.1234567Z ", "none": "",
+    "nemo-run": "0000-steps/0 [default6]:",
+}  # fmt: skip
+#: Logs with prefixes of their own, whose rank is that of another line, or whose verdict is that of a whole job.
+_PREFIXED = re.compile(
+    r"^(?:\d{1,3}: |\[(?:default|rank)\d|\[\d,\d|\d{4}-\d\d-\d\dT|\(\w+ pid=|#\d+ |i\.lab|\S+/\d+ |\[\d{4}|"
+    r"(?:\[?[EWIF]\d{3,4} ))", re.MULTILINE
+)  # fmt: skip
+PLAIN = [case for case in CASES if not _PREFIXED.search(case.log)]
+#: What these lines would explain: a cancelled step is the cause where there is no other, and a rank of another.
+_TAKES_ANY = {"cancelled", "unknown"}
+SOLID = [case for case in CASES if case.kind not in _TAKES_ANY]
+#: SGLang prints the rank before the header of a traceback alone.
+RANKED = [
+    case
+    for case in CASES
+    if case.rank is not None and " TP" not in case.log and len({split(line)[1] for line in case.log.split("\n")}) > 1
+]
+
+
+@cache
+def verdict(log: str) -> tuple[str, str]:
+    failure = diagnosed(log)
+    return failure.kind, decisive(failure)
+
+
+def decisive(failure: Failure) -> str:
+    """Return the cause without the rank and the progress that other lines give it."""
+    cause = re.sub(r"^(?:A process|Rank \d+)( stopped first or is silent\.)?", "", failure.cause)
+    return re.sub(r"; its last iteration is \d+|\.$", "", cause)
+
+
+def disturbed(case: Case, chance: random.Random) -> str:
+    """Return the log within chatter, and consequences in any order."""
+    before = chance.choices([*CHATTER, *chance.sample(CONSEQUENCES, k=2)], k=chance.randrange(30))
+    between = chance.sample(CONSEQUENCES, k=chance.randrange(1, len(CONSEQUENCES)))
+    after = chance.choices([*between, *CHATTER], k=30)
+    return "\n".join([*before, case.log.rstrip("\n"), *between, *after]) + "\n"
+
+
+def coloured(log: str, chance: random.Random) -> str:
+    lines = []
+    for line in log.split("\n"):
+        at = chance.randrange(len(line) + 1)
+        lines.append(f"\x1b[3{chance.randrange(8)}m{line[:at]}\x1b[0m{line[at:]}\x1b[0m")
+    return "\n".join(lines)
+
+
+@given(st.sampled_from(SOLID), st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_consequences_and_chatter_change_no_verdict(case: Case, chance: random.Random) -> None:
+    assert verdict(case.log) == verdict(disturbed(case, chance))
+
+
+def interleaved(log: str, chance: random.Random) -> str:
+    """Return the lines of all ranks between each other, each rank's in their order."""
+    lines: defaultdict[int | None, deque[str]] = defaultdict(deque)
+    for line in log.splitlines(keepends=True):
+        lines[split(line)[1]].append(line)
+    mixed = []
+    while any(lines.values()):
+        mixed.append(lines[chance.choice([rank for rank in lines if lines[rank]])].popleft())
+    return "".join(mixed)
+
+
+@given(st.sampled_from(RANKED), st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_lines_of_ranks_between_each_other_change_no_verdict(case: Case, chance: random.Random) -> None:
+    mixed, alone = diagnosed(interleaved(case.log, chance)), diagnosed(case.log)
+    assert (mixed.kind, mixed.rank) == (alone.kind, alone.rank)
+
+
+@given(st.sampled_from(PLAIN), st.sampled_from(sorted(PREFIXES)), st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_prefixes_and_colours_change_no_verdict(case: Case, launcher: str, chance: random.Random) -> None:
+    prefixed = "".join(f"{PREFIXES[launcher]}{line}" for line in case.log.splitlines(keepends=True))
+    assert verdict(coloured(prefixed, chance)) == verdict(case.log)
+
+
+def noise(size: int) -> str:
+    lines = "".join(f"{line}\n" for line in CHATTER)
+    return lines * (size // len(lines))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SOLID[::6], ids=lambda case: case.id)
+def test_two_megabytes_of_noise_change_no_verdict(case: Case) -> None:
+    chance = random.Random(case.id)
+    within = noise(2**20) + disturbed(case, chance) + noise(2**20)
+    assert verdict(within) == verdict(case.log)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", sorted(PREFIXES))
+@pytest.mark.parametrize("case", PLAIN[::6], ids=lambda case: case.id)
+def test_every_prefix_leaves_the_verdict(case: Case, launcher: str) -> None:
+    prefixed = "".join(f"{PREFIXES[launcher]}{line}" for line in case.log.splitlines(keepends=True))
+    assert verdict(coloured(prefixed, random.Random(case.id))) == verdict(case.log)

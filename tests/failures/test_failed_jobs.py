@@ -1,0 +1,106 @@
+"""Failed jobs of the practice CI, found by whatever names them, with their causes and evidence."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from bumping import World, world_after_ci
+
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.models import WorkflowRun
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.failures import failed_jobs
+from runbook_lib.golden import ci_runs
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE
+
+KINDS = {
+    "gpt/gpt3_mcore_te_tp1_pp1": "golden drift",
+    "moe/gpt3_moe_mcore_te_ep8": "golden drift",
+    "gpt/gpt3_mcore_te_tp4_pp1_long": "hang",
+    "hybrid/hybrid_mr_tp2_cp2": "regression",
+    "mimo/mimo_vlm_tp1": "flaky infrastructure",
+    "moe/gpt3_moe_mcore_tp2_ep4_memory": "out of memory",
+}
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A bump whose first CI run has ended.  Nothing here changes it."""
+    with world_after_ci(tmp_path_factory.mktemp("world")) as made:
+        yield made
+
+
+def test_every_class_is_recognized(at: World) -> None:
+    github = at.github()
+    seen = failed_jobs.diagnose_run(github, ci_runs.find_run(github, "#10"))
+    assert {it.test: it.failure.kind for it in seen} == KINDS
+    assert all(0 < len(it.failure.evidence) <= 30 and it.failure.url for it in seen)
+    (broken,) = [it for it in seen if it.on_base.state == "failing"]
+    assert (broken.test, broken.platform) == ("moe/gpt3_moe_mcore_tp2_ep4_memory", "dgx_h100")
+    assert broken.on_base.sentence.startswith("already failing on main since")
+    flaky = next(it for it in seen if it.failure.kind == "flaky infrastructure")
+    assert flaky.on_base.state == "unknown"
+    assert {it.on_base.state for it in seen if it not in (broken, flaky)} == {"new"}
+    assert "OutOfMemoryError" in failed_jobs.show(seen).text
+
+
+def test_each_way_to_name_a_run_leads_to_it(at: World) -> None:
+    github = at.github()
+    (run,) = github.runs("pull-request/10")
+    job = ci_runs.failed(github.jobs(run.id))[0]
+    pull = github.pull(10)
+    for place in ("#10", "10", pull.url, f"{pull.url}/files", run.url, f"{run.url}/attempts/1", str(run.id)):
+        assert ci_runs.find_run(github, place) == ci_runs.RequestedRun(run), place
+    assert ci_runs.find_run(github, "pull-request/10").run == run
+    for url in (job.url, f"{job.url}#step:3:1"):
+        asked = ci_runs.find_run(github, url)
+        assert (asked.run, asked.job) == (run, job.id)
+    (only,) = failed_jobs.diagnose_run(github, asked)
+    assert only.failure.job == job.name
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "says"),
+    [
+        ("https://github.com/other/repo/actions/runs/5000000010", Refused, "belongs to other/repo"),
+        ("https://github.com/other/repo/pull/10", Refused, "belongs to other/repo"),
+        ("#9999", RunbookError, "has no run of CICD"),
+        ("no-such-branch", RunbookError, "has no run of CICD"),
+        ("99999999", RunbookError, "does not find it"),
+    ],
+)
+def test_a_text_that_names_no_run_is_refused(at: World, place: str, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        ci_runs.find_run(at.github(), place)
+
+
+def _run(name: str, number: int, sha: str = "a") -> WorkflowRun:
+    values: dict[str, object] = {field.name: None for field in fields(WorkflowRun)}
+    when = datetime(2026, 1, number, tzinfo=UTC)
+    return WorkflowRun(**{**values, "id": number, "name": name, "created": when, "head_sha": sha})  # type: ignore[arg-type]
+
+
+class Other:
+    """A repository with a CI of its own."""
+
+    repository = "NVIDIA-NeMo/Megatron-Bridge"
+
+    def runs(self, branch: str = "", head_sha: str = "") -> tuple[WorkflowRun, ...]:
+        assert (branch, head_sha) in (("pull-request/12", ""), ("", "a" * 40))
+        return (_run("CICD NeMo", 5), _run("Lint", 6), _run("CICD NeMo", 4))
+
+    def pull(self, number: int) -> SimpleNamespace:
+        return SimpleNamespace(head_sha="a" * 40)
+
+
+@pytest.mark.parametrize(("workflow", "found"), [(MEGATRON_BRIDGE.ci.workflow, 5), ("", 6)])
+def test_the_workflow_is_that_of_the_repository(workflow: str, found: int) -> None:
+    assert ci_runs.find_run(cast(GitHub, Other()), "#12", workflow).run.id == found
+
+
+def test_the_workflow_is_named_if_there_is_no_run() -> None:
+    with pytest.raises(RunbookError, match="Megatron-Bridge has no run of Nothing on 'pull-request/12'"):
+        ci_runs.find_run(cast(GitHub, Other()), "#12", "Nothing")

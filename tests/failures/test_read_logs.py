@@ -1,0 +1,322 @@
+"""Reading what is needed of the logs of failed jobs, from a local server and from folders."""
+
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import stores
+
+from runbook_lib.errors import CannotTell
+from runbook_lib.failures import read_logs
+from runbook_lib.failures.failure import FailedJob, Failure, LogPosition
+from runbook_lib.failures.read_logs import JobLogs
+from runbook_lib.text.redact import Redactor
+from runbook_lib.transport.ranges import Address, Web
+
+TOKEN = {"Authorization": f"Bearer {stores.TOKEN}"}
+JOB = FailedJob("gpt/gpt3 - latest", "https://github.com/o/r/actions/runs/1/job/2")
+FRAME = 'Traceback (most recent call last):\n  File "/opt/megatron-lm/x.py", line 3, in forward\n    call()\n'
+CAUSE = f"{FRAME}ValueError: the cause\n"
+LOST = f"{FRAME}torch.distributed.DistBackendError: NCCL error: remote process exited\n"
+SUMMARY = (
+    "Failures:\n[1]:\n  rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: 1)\n"
+    "Root Cause (first observed failure):\n[0]:\n  rank      : 2 (local_rank: 2)\n  exitcode  : 1 (pid: 3)\n"
+)
+Texts = dict[str, str]
+
+
+@pytest.fixture
+def store() -> Iterator[stores.Store]:
+    with stores.serve(stores.Store()) as served:
+        yield served
+
+
+def rank(number: int, stream: str, repeat: int = 1, run: str = "none_a", attempt: int = 0) -> str:
+    return f"logs/{repeat}/{run}/attempt_{attempt}/{number}/std{stream}.log"
+
+
+def all_ranks(count: int = 4, **more: str) -> Texts:
+    """Logs of all ranks, with noise; ``more`` is what ``out2`` (rank 2) or ``err0`` holds."""
+    texts = {rank(it, stream): f"talk of {it}\n" * 50 for it in range(count) for stream in ("out", "err")}
+    return texts | {rank(int(name[3:]), name[:3]): text for name, text in more.items()}
+
+
+def artifact(store: stores.Store, texts: Texts, number: int = 1, job: FailedJob = JOB) -> JobLogs:
+    store.contents[number] = stores.packed({name: text.encode() for name, text in texts.items()})
+    return JobLogs(job, Address(f"{store.forge}/{number}", TOKEN), len(store.contents[number]))
+
+
+def with_log(store: stores.Store, asked: JobLogs, text: str, number: int = 99) -> JobLogs:
+    store.contents[number] = text.encode()
+    return JobLogs(asked.job, asked.artifact, asked.size, asked.expired, Address(f"{store.forge}/{number}", TOKEN))
+
+
+def find(*asked: JobLogs) -> tuple[Failure, ...]:
+    quick = Web(4, sleep=lambda _: None)
+    return read_logs.diagnose_all(asked, hide=Redactor({}).text, web=quick, workers=4)
+
+
+# -- what says nothing ------------------------------------------------------------------------------------------------
+
+
+def test_no_jobs() -> None:
+    assert find() == ()
+
+
+@pytest.mark.parametrize("texts", [{}, {"golden_values_dev.json": "{}"}, {"logs/nccl_debug.log": CAUSE}])
+def test_an_artifact_without_logs(store: stores.Store, texts: Texts) -> None:
+    (found,) = find(artifact(store, texts))
+    assert (found.kind, found.evidence) == ("unknown", ())
+    assert "no log" in found.cause
+
+
+def test_neither_artifact_nor_log() -> None:
+    (found,) = find(JobLogs(JOB))
+    assert found.cause == "The job left neither an artifact nor a log."
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (JobLogs(JOB, Address("http://127.0.0.1:9/1"), expired=True), "has expired"),
+        (JobLogs(JOB, log=Address("http://127.0.0.1:9/1")), "could not be read"),
+        (JobLogs(JOB, Address("ftp://x/1")), "not https://"),
+    ],
+)
+def test_unreadable_files_are_reported(asked: JobLogs, said: str) -> None:
+    (found,) = find(asked)
+    assert found.kind == "unknown"
+    assert said in found.cause
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_deleted_logs(store: stores.Store, status: int) -> None:
+    asked = with_log(store, JobLogs(JOB), "text")
+    store.faults.append(stores.Fault("storage", status, times=9))
+    (found,) = find(asked)
+    assert found.kind == "unknown"
+    assert "run the job again" in found.cause
+
+
+def test_an_expired_artifact_leaves_the_jobs_log(store: stores.Store) -> None:
+    (found,) = find(with_log(store, JobLogs(JOB, expired=True), CAUSE))
+    assert "the cause" in found.cause
+    assert "has expired" in found.details["problem"]
+
+
+@pytest.mark.parametrize("data", [b"", b"no zip", stores.packed({"a.log": b"x" * 999})[:-30]])
+def test_an_archive_that_is_not_a_zip(store: stores.Store, data: bytes) -> None:
+    asked = artifact(store, {})
+    store.contents[1] = data
+    (found,) = find(JobLogs(JOB, asked.artifact, len(data)))
+    assert found.kind == "unknown"
+    assert "archive" in found.cause or "zip" in found.cause
+
+
+def test_a_member_that_is_broken_does_not_hide_the_others(store: stores.Store) -> None:
+    asked = artifact(store, all_ranks(err1="x" * 5000, err3=CAUSE))
+    with zipfile.ZipFile(io.BytesIO(store.contents[1])) as opened:
+        at = opened.getinfo(rank(1, "err")).header_offset
+    data = bytearray(store.contents[1])
+    data[at : at + 4] = b"gone"
+    store.contents[1] = bytes(data)
+    (found,) = find(asked)
+    assert found.details["rank"] == "3"
+    assert "1/stderr.log" in found.details["problem"]
+
+
+# -- where the cause is -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("place", ["err0", "err2", "err3", "out0", "out1", "out3"])
+def test_the_cause_is_found_in_any_log(store: stores.Store, place: str, ranges: bool) -> None:
+    store.ranges = ranges
+    others = {f"err{it}": LOST for it in range(4)}
+    middle = "talk\n" * 9000 + CAUSE
+    (found,) = find(artifact(store, all_ranks(**(others | {place: middle}))))
+    assert found.cause == f"Rank {place[3]} failed in forward: ValueError: the cause." or "the cause" in found.cause
+    assert found.where is not None
+    assert (found.where.log, found.where.line) == (rank(int(place[3]), place[:3]), 9001)
+    assert found.evidence == tuple(CAUSE.splitlines())
+
+
+def test_output_is_not_read_where_errors_suffice(store: stores.Store) -> None:
+    big = "".join(f"{number} {number * 7919 % 104729}\n" for number in range(200_000))
+    asked = artifact(store, all_ranks(out0=big, out1=big, out2=big, out3=big, err2=CAUSE))
+    (found,) = find(asked)
+    assert "the cause" in found.cause
+    assert store.sent < asked.size / 10
+
+
+def test_the_rank_that_torchrun_saw_fail_first_is_enough(store: stores.Store) -> None:
+    big = "".join(f"{number} {number * 7919 % 104729}\n" for number in range(200_000))
+    asked = artifact(store, all_ranks(err0=big + LOST, err1=big + LOST, err2="x\n" + CAUSE, err3=big + LOST))
+    (found,) = find(with_log(store, asked, f"{LOST}{SUMMARY}"))
+    assert found.details["rank"] == "2"
+    assert store.sent < asked.size / 10
+
+
+def test_all_ranks_are_read_if_that_one_has_no_cause(store: stores.Store) -> None:
+    (found,) = find(with_log(store, artifact(store, all_ranks(err2=LOST, out1=CAUSE)), SUMMARY))
+    assert found.details["rank"] == "1"
+
+
+def test_failed_golden_values_need_only_the_end_of_the_jobs_log(store: stores.Store) -> None:
+    drift = "E   AssertionError: The following metrics failed: lm loss\n"
+    asked = with_log(store, artifact(store, all_ranks(err0=CAUSE)), "talk\n" * 200_000 + drift)
+    (found,) = find(asked)
+    assert found.kind == "golden drift"
+    assert store.sent < 2**19
+    assert found.where is not None
+    assert found.where.line == 0  # counting would need the whole
+
+
+def test_a_job_without_artifact_has_its_log_read_from_the_start(store: stores.Store) -> None:
+    (found,) = find(with_log(store, JobLogs(JOB), CAUSE + "talk\n" * 120_000))
+    assert "the cause" in found.cause
+    assert found.where == LogPosition("the job's log", None, 1)
+
+
+def test_the_complete_log_is_read_where_nothing_else_has_a_cause(store: stores.Store) -> None:
+    text = "fatal: Segmentation fault\n" + "talk\n" * 120_000
+    (found,) = find(with_log(store, artifact(store, all_ranks()), text))
+    assert found.kind == "crash"
+
+
+def test_a_log_from_a_server_without_ranges(store: stores.Store) -> None:
+    store.ranges = False
+    store.faults.append(stores.Fault("storage", 200, times=0))
+    (found,) = find(with_log(store, JobLogs(JOB), CAUSE))
+    assert "the cause" in found.cause
+
+
+def test_the_last_repeat_and_its_last_attempt_come_first(store: stores.Store) -> None:
+    old = f"{FRAME}ValueError: old\n"
+    texts = {
+        rank(0, "err", repeat=2, attempt=9): old, rank(0, "err", repeat=10, attempt=2): old,
+        rank(0, "err", repeat=10, attempt=10): CAUSE,
+    }  # fmt: skip
+    (found,) = find(artifact(store, texts))
+    assert "the cause" in found.cause
+
+
+def test_an_earlier_attempt_is_read_where_the_last_has_no_cause(store: stores.Store) -> None:
+    texts = {rank(0, "err"): CAUSE, rank(0, "err", repeat=2): "fine\n", rank(0, "out", repeat=2): "fine\n"}
+    (found,) = find(artifact(store, texts))
+    assert found.where is not None
+    assert found.where.log == rank(0, "err")
+
+
+def test_the_folders_of_gitlab(store: stores.Store) -> None:
+    place = "results/iteration={}/restart={}/assets/basic/gpt3-dev/"
+    texts = {
+        place.format(0, 0) + rank(0, "err"): f"{FRAME}ValueError: of the first iteration\n",
+        place.format(1, 0) + rank(0, "err"): f"{FRAME}ValueError: of the first restart\n",
+        place.format(1, 1) + rank(1, "err"): CAUSE,
+        place.format(1, 1) + "jet_assets/output_logs/output_script-0.log": "talk\n",
+    }
+    (found,) = find(artifact(store, texts))
+    assert "the cause" in found.cause
+    texts[place.format(1, 1) + rank(1, "err")] = "fine\n"
+    texts[place.format(1, 1) + "jet_assets/output_logs/output_script-0.log"] = CAUSE
+    (found,) = find(artifact(store, texts, 2))
+    assert "the cause" in found.cause
+
+
+def test_unit_tests_are_named_from_the_output(store: stores.Store) -> None:
+    job = FailedJob("tests/unit_tests/moe - latest")
+    texts = {
+        "1/none_a/attempt_0/0/stderr.log": CAUSE,
+        "1/none_a/attempt_0/0/stdout.log": "E   assert 1 == 2\nFAILED tests/unit_tests/moe/test_a.py::test_b - x\n",
+    }
+    (found,) = find(artifact(store, texts, job=job))
+    assert (found.kind, found.details["tests"]) == ("unit tests", "tests/unit_tests/moe/test_a.py::test_b")
+
+
+def test_the_arguments_explain_memory(store: stores.Store) -> None:
+    oom = f"{FRAME}torch.OutOfMemoryError: CUDA out of memory.\n"
+    (found,) = find(artifact(store, all_ranks(err2=oom, out0="  tensor_model_parallel_size ......... 4\n")))
+    assert (found.kind, found.details["parallelism"], found.details["phase"]) == ("out of memory", "TP 4", "forward")
+
+
+def test_many_jobs_keep_their_order(store: stores.Store) -> None:
+    asked = [
+        artifact(store, all_ranks(err1=f"{FRAME}ValueError: of {number}\n"), number, FailedJob(str(number)))
+        for number in range(20)
+    ]
+    seen: list[tuple[int, int, str]] = []
+    found = read_logs.diagnose_all(asked, hide=str, web=Web(4), progress=lambda *told: seen.append(told))
+    assert [it.job for it in found] == [str(number) for number in range(20)]
+    assert all(f"of {it.job}" in it.cause for it in found)
+    assert [it[:2] for it in seen] == [(number, 20) for number in range(1, 21)]
+
+
+def test_secrets_are_redacted(store: stores.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "a-very-secret-value")
+    asked = artifact(store, all_ranks(err1=f"{FRAME}ValueError: a-very-secret-value\n"))
+    (found,) = read_logs.diagnose_all([asked])
+    assert "a-very-secret-value" not in repr(found)
+    assert stores.TOKEN not in repr(asked)
+
+
+def test_connections_that_break_are_tried_again(store: stores.Store) -> None:
+    asked = artifact(store, all_ranks(err1=CAUSE))
+    store.faults += [stores.Fault("storage", 0, 2), stores.Fault("storage", 206, 1, cut=True)]
+    (found,) = find(asked)
+    assert "the cause" in found.cause
+
+
+# -- on the disk ------------------------------------------------------------------------------------------------------
+
+
+def lay(folder: Path, texts: Texts) -> None:
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    lay(tmp_path, all_ranks(err0=LOST, err2=CAUSE))
+    found = read_logs.diagnose_folder(tmp_path)
+    assert found.where == LogPosition(rank(2, "err"), 2, 1)
+    assert found.job == tmp_path.name
+
+
+def test_a_zip(tmp_path: Path) -> None:
+    for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        members = {name: text.encode() for name, text in all_ranks(out3="talk\n" * 150_000 + CAUSE).items()}
+        (tmp_path / "a.zip").write_bytes(stores.packed(members, kind))
+        assert "the cause" in read_logs.diagnose_folder(tmp_path / "a.zip", JOB).cause
+
+
+def test_a_single_log(tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text(CAUSE)
+    assert "the cause" in read_logs.diagnose_folder(tmp_path / "job.log", JOB).cause
+
+
+def test_a_huge_file_is_read_at_its_beginning_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_logs, "LONGEST_FILE", 2**16)
+    talk = "talk\n" * 40_000
+    (tmp_path / "job.log").write_text(f"{talk}{CAUSE}{talk}")
+    assert "the cause" not in read_logs.diagnose_folder(tmp_path / "job.log", JOB).cause
+    for text in (f"{CAUSE}{talk}", f"{talk}{CAUSE}"):
+        (tmp_path / "job.log").write_text(text)
+        assert "the cause" in read_logs.diagnose_folder(tmp_path / "job.log", JOB).cause
+
+
+@pytest.mark.parametrize("name", ["", "missing", "empty.zip"])
+def test_a_folder_without_logs_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty.zip").write_bytes(b"")
+    with pytest.raises(CannotTell):
+        read_logs.diagnose_folder(tmp_path / name)
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(CAUSE)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").symlink_to(tmp_path / "secret")
+    (tmp_path / "logs" / "b.log").write_text("fine\n")
+    assert "the cause" not in read_logs.diagnose_folder(tmp_path / "logs").cause

@@ -1,0 +1,78 @@
+"""The rules of ``rules.toml``: each has a line that it matches, one that it does not, a class, and literals."""
+
+import importlib
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runbook_lib.failures import patterns
+from runbook_lib.failures.patterns import BY_ID, CLASSES, LINES, LogPattern, literals_of
+
+TABLE = tomllib.loads(resources.files("runbook_lib.failures").joinpath("rules.toml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("rule", TABLE["rule"], ids=lambda rule: rule["id"])
+def test_a_rule_matches_its_fixture_and_not_the_other(rule: dict[str, Any]) -> None:
+    pattern = BY_ID[rule["id"]]
+    assert pattern.regex.search(rule["match"])
+    assert not pattern.regex.search(rule["other"])
+    assert rule["class"] in CLASSES
+    assert rule["source"].startswith("https://")
+    assert pattern in patterns.literals().rules_of(rule["match"].encode())
+
+
+def test_ids_are_unique_and_consequences_name_classes() -> None:
+    assert len(BY_ID) == len(LINES)
+    for pattern in LINES:
+        assert set(pattern.consequence_of) <= {*CLASSES, "*"}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "literals"),
+    [
+        ("abcd", {b"abcd"}),
+        ("abcd|efgh", {b"abcd", b"efgh"}),
+        ("[Aa]bcd", {b"Abcd", b"abcd"}),
+        ("ab(?:cd)? ef", {b"ab ef", b"abcd ef"}),
+        (r"ab\d{1,3}cdef", {b"cdef"}),
+        ("(?:abcd)+", {b"abcd"}),
+        ("x (?:status|state): 4[01]", {b"x status: 40", b"x status: 41", b"x state: 40", b"x state: 41"}),
+    ],
+)
+def test_literals_of_a_pattern(pattern: str, literals: set[bytes]) -> None:
+    assert set(literals_of(pattern)) == literals
+
+
+@pytest.mark.parametrize("pattern", ["abc", "abcd|e", r"\d{4}", "(?:abcd)?", "(?:abcd)*"])
+def test_a_pattern_without_literals_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="literal characters"):
+        literals_of(pattern)
+
+
+def explained(text: str, *before: str) -> LogPattern | None:
+    return patterns.explain(text, before)
+
+
+def test_the_context_of_a_rule_stands_before_the_error() -> None:
+    error = "ModuleNotFoundError: No module named 'torch'"
+    within = explained(error, "  x Getting requirements to build wheel did not run successfully.")
+    alone = explained(error)
+    kinds = [pattern.kind if pattern else "" for pattern in (within, alone)]
+    assert kinds == ["dependency", "import error"]
+
+
+def test_a_fixture_is_cut_and_has_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    cut = importlib.import_module("add_fixture").cut
+    log = tmp_path / "job.log"
+    secret = "ghp_" + "a" * 36
+    log.write_text(
+        "fine\n" * 500 + f"login {secret} at 10.9.8.7 in /home/somebody/x\nOSError: No space left on device\n"
+    )
+    entry = cut(log, "full")
+    assert entry.startswith("=== full | disk full | - | OSError: No space left on device | -\n")
+    assert not [word for word in (secret, "10.9.8.7", "somebody") if word in entry]
+    assert entry.count("fine") < 20

@@ -1,0 +1,660 @@
+"""Step 5 in a practice repository with its forge: values refreshed, held back, accepted, pushed once, told once."""
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import gitlab_project
+import pytest
+from bisect_world import read_offer
+from bumping import BRANCH, REPOSITORY, World, bump_to, git, world
+from stores import packed
+
+from runbook_lib.bump import push_round, readiness
+from runbook_lib.bump.run_ci import RunCi
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.git.commit_changes import fingerprint
+from runbook_lib.golden import noise, refreshes, shifts, step
+from runbook_lib.golden.comparison import GoldenComparison
+from runbook_lib.golden.step import GoldenFacts, GoldenStep
+from runbook_lib.model import Plan, Round
+from runbook_lib.pins.bump import Bump
+from runbook_lib.practice.ci import evidence, measure
+from runbook_lib.recipes.file_names import FOLDER
+from runbook_lib.text.edits import Edit
+from runbook_lib.world import bump_branch
+
+REGRESSION = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json"
+DRIFTED = [
+    f"{case}/golden_values_dev_dgx_{platform}.json"
+    for case in ("gpt/gpt3_mcore_te_tp1_pp1", "moe/gpt3_moe_mcore_te_ep8")
+    for platform in ("gb200", "h100")
+]
+TITLE = "test: refresh golden values for 26.04-py3"
+
+
+@dataclass
+class Ran:
+    """A run of step 5: what it read and planned."""
+
+    step: GoldenStep
+    facts: GoldenFacts | None = None
+    planned: Plan[Any] | None = None
+
+    def look(self, world: Any, bump: Bump) -> GoldenFacts:
+        self.facts = self.step.look(world, bump)
+        return self.facts
+
+    def plan(self, facts: GoldenFacts, bump: Bump) -> Plan[Any]:
+        self.planned = self.step.plan(facts, bump)
+        return self.planned
+
+    @cached_property
+    def values(self) -> GoldenComparison:
+        assert self.facts
+        return self.facts.readings.judge(self.facts.acceptances)
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        return self.values.judged.edits
+
+    @property
+    def waiting(self) -> set[str]:
+        """The groups that nobody has accepted."""
+        return {group.id for group in self.values.judged.measured.groups if not group.accepted}
+
+    @cached_property
+    def shown(self) -> str:
+        assert self.planned
+        return "\n".join(view._repr_mimebundle_()["text/plain"] for view in self.planned.shown)
+
+
+def step05(
+    at: World, *, mode: str = "publish", allow: str = "", token: str = "practice-token", let_go: bool = False,
+    tag: str = "26.04-py3", **asked: Any,
+) -> Ran:  # fmt: skip
+    """Step 5, as its notebook runs it; ``let_go`` authorizes CI first."""
+    if let_go:
+        at.run(RunCi(), token=token, allow=allow)
+    ran = Ran(GoldenStep(**asked))
+    run = at.context(bump_to(tag, mode=mode, allow=allow), token)
+    run.step(ran)
+    run.step(push_round)
+    return ran
+
+
+@contextmanager
+def after_first_run(home: Path) -> Iterator[World]:
+    """A bump whose first CI run has ended."""
+    with world(home) as made:
+        made.open_pr()
+        git(made.checkout.path, "switch", "-q", BRANCH)
+        step05(made, let_go=True)
+        made.now[0] += 1000
+        yield made
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Iterator[World]:
+    with after_first_run(tmp_path) as made:
+        yield made
+
+
+def changed(at: World, since: str = "HEAD~1") -> list[str]:
+    return git(at.checkout.path, "diff", "--name-only", since, "HEAD").splitlines()
+
+
+# -- nothing to do -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_done_before_there_is_a_pull_request(tmp_path: Path) -> None:
+    with world(tmp_path) as at:
+        before = at.state()
+        step05(at)
+        assert at.outcome().startswith("waiting for the pull request")
+        assert (at.state(), at.effects()) == (before, [])
+
+
+def test_nothing_is_done_before_ci_has_ended(tmp_path: Path) -> None:
+    with world(tmp_path) as at:
+        at.open_pr()
+        step05(at)
+        assert at.outcome().startswith("waiting for a comment")
+        step05(at, let_go=True)
+        at.now[0] += 30
+        before = at.state()
+        step05(at)
+        assert at.outcome().startswith("waiting for CI run")
+        assert (at.state(), at.effects()) == (before, [])
+
+
+def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
+    before = at.state()
+    ran = step05(at, mode="preview", token="contributor-token")  # reading needs no rights
+    assert (at.state(), at.effects()) == (before, [])
+    assert "failed" not in at.checks().values()
+    assert at.outcome().startswith(f"Preview: would commit 4 files on branch {BRANCH}: '{TITLE}'; update our part")
+    assert "; waiting for a person: 1 golden file is held back (" in at.outcome()
+    assert all(name in ran.shown for name in [*DRIFTED, REGRESSION, TITLE, "runs nightly, in GitLab only"])
+    assert "lm loss of hybrid" in ran.shown
+    assert ran.planned
+    assert list(ran.planned.evidence.tables["golden values"][0])[:4] == ["file", "metric", "n_steps", "avg_rel_diff"]
+
+
+# -- refresh, held back, accepted --------------------------------------------------------------------------------
+
+
+def test_drift_is_refreshed_and_a_regression_held_back(at: World) -> None:
+    base = git(at.checkout.path, "rev-parse", "HEAD")
+    ran = step05(at, mode="apply")
+    assert changed(at) == [f"{FOLDER}/{name}" for name in DRIFTED]
+    for name in DRIFTED:
+        assert git(at.checkout.path, "show", f"HEAD:{FOLDER}/{name}") == ran.values.readings.table.measured[
+            name
+        ].rstrip("\n")
+    message = git(at.checkout.path, "log", "-1", "--format=%B")
+    assert message.startswith(f"{TITLE}\n")
+    assert "Signed-off-by: " in message
+    assert re.search(r"^Commit [0-9a-f]{40}, image \S*26\.04-py3.*, runners .+\.$", message, re.MULTILINE)
+    rows = step.provenance(ran.values)
+    assert len(rows) == 4
+    assert all(row["runner"] and row["job"] and row["commit"] == base for row in rows)
+    assert "waiting for a person: 1 golden file is held back (" in at.outcome()
+    assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == base
+    assert at.checks()["the branch has the run's values byte for byte"] == "passed"
+
+
+def test_undecided_tests_block_the_push_and_a_second_run_does_nothing(at: World) -> None:
+    there = at.head()
+    ran = step05(at)
+    decided = at.conditions()["decide each failed test of this run"]
+    assert decided["state"] == "waits"
+    assert decided["found"].startswith("waiting for 06-broken-tests: 4 failed tests of this run are undecided")
+    assert sorted(name.split("/")[0] for name in ran.values.undecided) == ["gpt", "hybrid", "mimo", "moe"]
+    assert "push" not in at.effects()
+    before = at.state()
+    ran = step05(at)
+    assert (at.state(), at.effects(), ran.edits) == (before, [], ())
+    assert ran.values.undecided == step05(at, mode="preview").values.undecided
+    assert len(ran.values.undecided) == 4  # the refreshed ones stay explained
+    at.open_pr()  # nor does step 3 push them
+    assert "push" not in at.effects()
+    assert at.head() == there
+    assert at.checks()["the pull request is open"] == "passed"
+
+
+def test_an_accepted_value_is_refreshed_and_the_reason_kept(at: World) -> None:
+    step05(at)
+    before = at.github().pulls()[0].body
+    step05(at, accept=f"{REGRESSION}: diverges: the new cuDNN sums in another order")
+    assert changed(at) == [f"{FOLDER}/{REGRESSION}"]
+    assert "another order" in git(at.checkout.path, "log", "-1", "--format=%B")
+    (said,) = at.said("exception")
+    assert (said["exception"], said["reason"]) == (
+        f"accept {REGRESSION}",
+        "diverges: the new cuDNN sums in another order",
+    )
+    body = at.github().pulls()[0].body
+    assert "5 refreshed, 0 held back" in body
+    assert "another order" in body
+    assert body.replace(body[body.index("### Golden") :], "") == before.replace(
+        before[before.index("### Golden") :], ""
+    )
+    # Said again, with the file no more held back, it is nothing new.
+    step05(at, accept=f"{REGRESSION}: diverges: the new cuDNN sums in another order")
+    assert at.effects() == []
+
+
+# -- one push a round --------------------------------------------------------------------------------------------
+
+
+def test_a_round_is_pushed_once_and_tested(at: World) -> None:
+    ran = step05(at, allow="partial-round", accept=f"{REGRESSION}: diverges: right")
+    head = git(at.checkout.path, "rev-parse", "HEAD")
+    assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == head
+    assert at.effects() == ["commit", "pull request", "push", "comment"]
+    assert at.github().comments(at.github().pulls()[0].number)[-1].body == f"/ok to test {head}"
+    at.now[0] += 1000
+    again = step05(at)
+    assert again.values.judged.measured.judgements == ()  # what was refreshed passes now
+    assert at.effects() == ["pull request"]  # the text names the newest run
+    assert at.github().pulls()[0].body.count("golden-values:begin") == 1
+    # The run before is of an older commit.
+    old = ran.values.readings.ci_run.url.rpartition("/")[2]
+    with pytest.raises(Refused, match="allow=older-run"):
+        step05(at, run_id=old)
+    step05(at, run_id=old, allow="older-run", mode="apply")
+    assert [entry["exception"] for entry in at.said("exception")] == ["older-run"]
+
+
+def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
+    with world(tmp_path) as at:
+        at.open_pr()
+        git(at.checkout.path, "switch", "-q", BRANCH)
+        step05(at, let_go=True)
+        at.now[0] += 30
+        at.step(bump_to()).planned_commit(at.head(), fingerprint({}), "refresh")
+        git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", TITLE)
+        head = git(at.checkout.path, "rev-parse", "HEAD")[:10]
+        for allow, starts in (("", "waiting for CI run"), ("push-while-running", f"{head} is pushed")):
+            run = at.context(bump_to(allow=allow))
+            run.world.round = Round()
+            run.step(push_round)
+            assert at.outcome().startswith(starts)
+            assert at.effects() == ["push", "comment"] * bool(allow)
+        assert [entry["exception"] for entry in at.said("exception")] == ["push-while-running"]
+
+
+def test_an_invalid_acceptance_is_refused_before_there_is_a_run(tmp_path: Path) -> None:
+    with world(tmp_path) as at:
+        step05(at, mode="preview", accept=f"{REGRESSION}: diverges: right")
+        for accept, says in (
+            ("nonsense", "must have the form `file: reason`"),
+            (f"{REGRESSION}: a; {REGRESSION}: b", "twice"),
+            (f"{REGRESSION.replace('hybrid_', 'hybird_')}: why", f"Did you mean {REGRESSION}"),
+            ("gpt/gpt3_nothing: why", "not a golden file"),
+        ):
+            with pytest.raises(Refused, match=says):
+                step05(at, mode="preview", accept=accept)
+
+
+def test_a_divergence_stays_held_back_until_the_reason_names_it(at: World) -> None:
+    ran = step05(at, mode="apply", accept=f"{REGRESSION}: right")
+    assert [judgement.file for judgement in ran.values.judged.stopped] == [REGRESSION]
+    assert [edit.path for edit in ran.edits] == [f"{FOLDER}/{name}" for name in DRIFTED]  # these are not lost
+    entry = f"{REGRESSION}: diverges: right"
+    assert f"“{entry}”" in at.outcome()
+    assert entry in ran.shown
+    assert step05(at, mode="apply", accept=entry).values.judged.stopped == ()
+
+
+def test_a_preview_announces_every_push(at: World) -> None:
+    commit = f"on branch {BRANCH}: '{TITLE}'"
+    push = f"push branch {BRANCH} to origin (after: decide each failed test of this run)"
+    for accept, planned in (
+        ("", [f"commit 4 files {commit}"]),
+        ("", []),  # what an earlier run committed and did not push
+        (f"{REGRESSION}: diverges: right", [f"commit 1 file {commit}"]),
+    ):
+        step05(at, mode="preview", accept=accept)
+        said = [(it["sentence"], it["publish"]) for it in at.said("planned")]
+        assert [sentence for sentence, publish in said if not publish] == planned
+        assert [publish for _, publish in said[-2:]] == [True, True]
+        assert (said[-2][0], said[-1][0][:9]) == (push, "authorize")
+        step05(at, mode="apply")
+
+
+# -- what is in the way ------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_another_branch_is_refused(at: World) -> None:
+    before = at.state()
+    for asked, says in (
+        ({"run_id": "twelve"}, "'twelve' is not"),
+        ({"run_id": "1" * 40}, "1' is not"),
+        ({"run_id": "https://github.com/someone/else/actions/runs/5000000010"}, "is a run in someone/else"),
+        ({"run_id": "999999999"}, "does not find it"),
+        ({"source": "jenkins"}, "choose github or gitlab"),
+        ({"source": "gitlab", "run_id": "x"}, "'x' is not"),
+    ):
+        with pytest.raises(RunbookError, match=says):
+            step05(at, **asked)
+    assert at.state() == before
+
+
+def test_the_values_of_a_forks_run_are_refused(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, before = GitHub.run, at.state()
+    monkeypatch.setattr(GitHub, "run", lambda *asked: replace(run(*asked), fork=True))
+    named = str(at.github().runs("pull-request/10")[0].id)
+    for allow in ("", "older-run"):
+        with pytest.raises(Refused, match="of a fork"):
+            step05(at, run_id=named, allow=allow)
+    assert at.state() == before
+
+
+def test_a_missing_file_fails_the_step_and_the_rest_is_refreshed(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = evidence.archive
+
+    def torn(job: Any, *rest: Any) -> bytes:
+        data = whole(job, *rest)
+        return data[: len(data) // 2] if job.test_case == "gpt3_moe_mcore_te_ep8" else data
+
+    monkeypatch.setattr(evidence, "archive", torn)
+    ran = step05(at, mode="apply")
+    assert changed(at) == [f"{FOLDER}/{name}" for name in DRIFTED if name.startswith("gpt")]
+    assert len(ran.values.unavailable) == 2
+    assert at.checks()["every requested golden file is there"] == "failed"
+    with pytest.raises(RunbookError, match="gpt3_moe_mcore_te_ep8"):
+        at.steps[-1].raise_if_failed()
+
+
+def test_nan_is_refused_even_if_it_is_accepted(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = evidence.archive
+
+    def poisoned(job: Any, *rest: Any) -> bytes:
+        out = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(whole(job, *rest))) as old, zipfile.ZipFile(out, "w") as new:
+            for name in old.namelist():
+                data = old.read(name)
+                if name.startswith("golden_values") and job.model == "hybrid":
+                    values = json.loads(data)
+                    values["lm loss"]["values"]["3"] = float("nan")
+                    data = json.dumps(values).encode()
+                new.writestr(name, data)
+        return out.getvalue()
+
+    monkeypatch.setattr(evidence, "archive", poisoned)
+    ran = step05(at)
+    assert {one.file: one.verdict for one in ran.values.judged.measured.judgements}[REGRESSION] == "refused"
+    with pytest.raises(Refused, match="NaN"):
+        step05(at, accept=f"{REGRESSION}: diverges: never mind")
+
+
+# -- GitLab ------------------------------------------------------------------------------------------------------
+
+
+NIGHTLY = f"{FOLDER}/gpt/gpt3_mcore_tp1_pp4/golden_values_dev_dgx_h100.json"
+
+
+@pytest.fixture
+def gitlab(at: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """The same, with a GitLab that mirrors it: a test drifted there that GitHub does not run."""
+    values = measure.remeasure((at.checkout.path / NIGHTLY).read_text(), "drift", "26.04")
+    inside = "results/iteration=0/restart=0/assets/basic/gpt3-mcore-tp1-pp4-dev-dgx-h100"
+    archive = packed({f"{inside}/golden_values_dev_dgx_h100.json": values.encode()})
+    replies = gitlab_project.with_test(at.head(), "gpt3_mcore_tp1_pp4", archive)
+    with gitlab_project.served(replies, REPOSITORY) as project:
+        project.configure(monkeypatch)
+        yield at
+
+
+def test_values_of_the_scopes_that_github_never_runs_come_from_gitlab(gitlab: World) -> None:
+    step05(gitlab, mode="apply")  # GitHub's
+    ran = step05(gitlab, mode="apply", source="gitlab")
+    assert ran.values.readings.ci_run.source is not None
+    assert ran.values.readings.ci_run.source.name == "pipeline 1"
+    assert NIGHTLY in changed(gitlab)
+    assert NIGHTLY not in [it.file for it in ran.values.readings.coverage if not it.covered]
+    again = step05(gitlab, mode="apply", source="gitlab", run_id="1")
+    assert again.edits == ()
+    assert gitlab.effects() == []
+
+
+def test_an_unreachable_gitlab_is_reported(gitlab: World) -> None:
+    before = gitlab.state()
+    for variable, value, says in (
+        ("GITLAB_URL", "", "GITLAB_URL is not a URL"), ("GITLAB_TOKEN", "wrong", "does not accept the token"),
+    ):  # fmt: skip
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(variable, value)
+            with pytest.raises(RunbookError, match=says):
+                step05(gitlab, source="gitlab")
+    assert gitlab.state() == before
+
+
+def test_a_pipeline_of_another_commit_is_refused(gitlab: World) -> None:
+    step05(gitlab, allow="partial-round", accept=f"{REGRESSION}: diverges: right")
+    with pytest.raises(Refused, match="allow=older-run"):
+        step05(gitlab, source="gitlab", run_id="1")
+
+
+def test_a_foreign_commit_on_the_branch_is_not_pushed(at: World) -> None:
+    git(at.checkout.path, "commit", "-qs", "--allow-empty", "-m", "Something of mine")
+    there = git(at.remote, "rev-parse", "bump/main/dev-26.04-py3")
+    step05(at, allow="partial-round")
+    assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == there
+
+
+# -- without a bump ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def feature(at: World) -> World:
+    """A branch of somebody's own, at the commit that CI has tested."""
+    git(at.checkout.path, "switch", "-qc", "feature/faster", "bump/main/dev-26.04-py3")
+    return at
+
+
+def test_values_of_any_run_without_a_bump(feature: World) -> None:
+    run = feature.github().runs("pull-request/10")[0]
+    before = feature.state()
+    for run_id in ("10", str(run.id), run.url, feature.github().pulls()[0].url, "pull-request/10", "#10"):
+        options: dict[str, Any] = {"tag": "", "run_id": run_id}
+        step05(feature, mode="preview", **options)
+        assert feature.outcome().startswith("Preview: would commit 4 files on branch feature/faster: 'test: refresh")
+        assert feature.effects() == []
+    assert feature.state() == before
+    step05(feature, **options, accept="*hybrid* [lm loss]: diverges: a new kernel")
+    assert feature.effects() == ["commit"]
+    assert sorted(changed(feature)) == sorted(f"{FOLDER}/{name}" for name in [*DRIFTED, REGRESSION])
+    assert git(feature.checkout.path, "log", "-1", "--format=%s %D").endswith("HEAD -> feature/faster")
+    assert f"- {REGRESSION} [lm loss]: diverges: a new kernel" in git(feature.checkout.path, "log", "-1", "--format=%b")
+    assert feature.outcome() == "Refreshed 5 golden files on feature/faster."
+    assert feature.said("done")[-1]["next"].endswith("push origin feature/faster")
+    # Nothing is pushed or commented, and a second run with the same text does nothing.
+    assert before[3:] == feature.state()[3:]
+    step05(feature, **options, accept="*hybrid* [lm loss]: diverges: a new kernel")
+    assert feature.effects() == []
+    assert feature.outcome() == "Already done: the branch has all golden values of this run."
+
+
+def test_first_golden_values_of_a_new_test(feature: World) -> None:
+    new = f"{FOLDER}/{DRIFTED[0]}"
+    git(feature.checkout.path, "rm", "-q", "--", new)
+    git(feature.checkout.path, "commit", "-qm", "As if the test had no values yet")
+    ran = step05(feature, mode="apply", tag="", run_id="#10")
+    assert {edit.path: edit.before for edit in ran.edits}[new] is None
+    assert new in changed(feature)
+
+
+def test_a_run_of_other_code_needs_the_exception(feature: World) -> None:
+    (feature.checkout.path / "code.py").write_text("faster = True\n")
+    git(feature.checkout.path, "add", ".")
+    git(feature.checkout.path, "commit", "-qm", "Change the code")
+    before = feature.state()
+    with pytest.raises(Refused, match="allow=older-run"):
+        step05(feature, tag="", run_id="#10")
+    assert feature.state() == before
+    step05(feature, tag="", run_id="#10", allow="older-run", mode="apply")
+    assert len(changed(feature)) == 4
+    assert [entry["exception"] for entry in feature.said("exception")] == ["older-run"]
+
+
+def test_a_detached_head_and_unknown_runs_are_refused(feature: World) -> None:
+    for run_id, message in (("#999", "no run of|does not find"), ("nowhere", "no run of")):
+        with pytest.raises(RunbookError, match=message):
+            step05(feature, tag="", run_id=run_id)
+    git(feature.checkout.path, "switch", "-q", "--detach")
+    with pytest.raises(Refused, match="No branch is checked out"):
+        step05(feature, tag="", run_id="#10")
+
+
+def test_a_pipeline_of_gitlab_without_a_bump(gitlab: World) -> None:
+    git(gitlab.checkout.path, "switch", "-qc", "feature", "bump/main/dev-26.04-py3")
+    ran = step05(gitlab, tag="", run_id="https://gitlab.example.com/p/-/pipelines/1", mode="apply")
+    assert ran.values.readings.ci_run.source is not None
+    assert ran.values.readings.ci_run.source.gitlab
+    assert changed(gitlab) == [NIGHTLY]
+    assert step05(gitlab, tag="", run_id="1", source="gitlab", mode="apply").edits == ()
+
+
+# -- what a review found -----------------------------------------------------------------------------------------
+
+
+def slower(monkeypatch: pytest.MonkeyPatch, case: str, factor: float) -> None:
+    """Let the artifacts of a test tell longer iteration times than the test measured."""
+    whole = evidence.archive
+
+    def stretched(job: Any, *rest: Any) -> bytes:
+        out = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(whole(job, *rest))) as old, zipfile.ZipFile(out, "w") as new:
+            for name in old.namelist():
+                data = old.read(name)
+                if name.startswith("golden_values") and job.test_case == case:
+                    values = json.loads(data)
+                    times = values["iteration-time"]["values"]
+                    values["iteration-time"]["values"] = {step: time * factor for step, time in times.items()}
+                    data = json.dumps(values).encode()
+                new.writestr(name, data)
+        return out.getvalue()
+
+    monkeypatch.setattr(evidence, "archive", stretched)
+
+
+def test_a_slower_test_offers_a_search_and_a_divergence_offers_none(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 1.5)
+    step05(at, mode="preview")
+    reasons = {entry["name"].removeprefix(f"{FOLDER}/"): entry["why"] for entry in at.said("decision")}
+    search = read_offer(reasons["moe/gpt3_moe_mcore_te_ep8/golden_values_dev_dgx_h100.json"])
+    assert (search.measure.metric, search.measure.test) == ("iteration-time", "moe/gpt3_moe_mcore_te_ep8@dgx_h100")
+    assert "bisect-image" not in reasons[REGRESSION.removeprefix(f"{FOLDER}/")]
+
+
+@pytest.mark.slow
+def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
+    at: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = "moe/gpt3_moe_mcore_te_ep8"
+    file = f"{case}/golden_values_dev_dgx_h100.json"
+    with monkeypatch.context() as patch:
+        slower(patch, case.partition("/")[2], 1.2)
+        assert file not in [one.file for one in step05(at, mode="apply").values.judged.stopped]
+    slower(monkeypatch, case.partition("/")[2], 1.4)  # against the branch only a sixth more
+    ran = step05(at, mode="apply")
+    assert file in [one.file for one in ran.values.judged.stopped]
+    assert ran.edits == ()
+    accepted = f"{file}: the new kernel is slower; {case}/golden_values_dev_dgx_gb200.json: so is this"
+    assert f"{FOLDER}/{file}" in [edit.path for edit in step05(at, mode="apply", accept=accepted).edits]
+
+
+def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two tests of a platform drift in practice: fewer than a shift needs.
+    for module, count in ((shifts, "COMMON"), (noise, "COMMON")):
+        monkeypatch.setattr(module, count, 2)
+    monkeypatch.setattr(shifts, "SIGNIFICANT", 0.05)
+    for case in ("gpt3_mcore_te_tp1_pp1", "gpt3_moe_mcore_te_ep8"):
+        slower(monkeypatch, case, 1.5)
+    before = at.state()
+    ran = step05(at)
+    groups = {"dgx_h100/iteration-time", "dgx_gb200/iteration-time"}
+    assert ran.waiting == groups
+    assert (ran.edits, at.state()[0]) == ((), before[0])
+    assert "tests slower" in at.outcome()
+    assert len(ran.values.undecided) == 8  # what waits explains no failure
+    everything = step05(at, mode="preview", accept="*: all")
+    assert (everything.waiting, len(everything.edits)) == (groups, 0)
+    with pytest.raises(Refused, match="matches no golden file"):
+        step05(at, accept="dgx_*/iteration-time: all")
+    step05(at, mode="apply", accept="dgx_h100/iteration-time: the image is slower")
+    assert {name.rpartition("_")[2] for name in changed(at)} == {"h100.json"}
+    message = git(at.checkout.path, "log", "-1", "--format=%B")
+    assert re.search(r"^- dgx_h100/iteration-time ×1\.\d\d: the image is slower$", message, re.MULTILINE)
+    (exception,) = at.said("exception")
+    assert exception["exception"] == "accept dgx_h100/iteration-time"
+    again = step05(at, mode="preview")
+    assert again.waiting == {"dgx_gb200/iteration-time"}
+    (decision,) = [entry for entry in at.said("decision") if entry["name"] == "dgx_gb200/iteration-time"][-1:]
+    search = read_offer(decision["why"])
+    assert (search.measure.metric, search.measure.higher_is_better, search.where) == ("iteration-time", False, "slurm")
+    assert search.measure.test.endswith("@dgx_gb200")
+    text = step.text(again.values)
+    assert "accepted: `the image is slower`" in text
+    assert text.index("One decision for many files") < text.index("Held back: a person must decide")
+
+
+def test_a_group_that_was_committed_by_hand_is_not_ready_before_it_is_accepted(
+    at: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, count in ((shifts, "COMMON"), (noise, "COMMON")):
+        monkeypatch.setattr(module, count, 2)
+    monkeypatch.setattr(shifts, "SIGNIFICANT", 0.05)
+
+    def requirement() -> readiness.Requirement:
+        state = readiness.check(bump_branch.find(at.checkout, bump_to()), at.github(), at.step(bump_to()).records)
+        return next(each for each in state.requirements if each.name == "golden values without open decisions")
+
+    assert requirement().state == "met"
+    files = [name for name in DRIFTED if "h100" in name]
+    for name in files:
+        path = at.checkout.path / FOLDER / name
+        data = json.loads(path.read_text())
+        times = data["iteration-time"]["values"]
+        data["iteration-time"]["values"] = {step: value * 1.5 for step, value in times.items()}
+        path.write_text(json.dumps(data))
+    git(at.checkout.path, "checkout", "-q", "bump/main/dev-26.04-py3")
+    git(at.checkout.path, "commit", "-q", "-a", "-m", "Refresh golden values")
+    missing = requirement()
+    assert (missing.state, "dgx_h100/iteration-time" in missing.evidence) == ("missing", True)
+
+
+def test_times_of_two_clusters_are_not_compared(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 2.5)
+    files = [name for name in DRIFTED if name.startswith("moe")]
+    for runners, slow in (("", True), ("other-cluster; third", False)):
+        # The old values, as an earlier bump has left them on the base.
+        texts = {name: str(at.checkout.read([f"{FOLDER}/{name}"], "HEAD")[f"{FOLDER}/{name}"]) for name in files}
+        earlier = refreshes.evidence_of(texts, dict.fromkeys(files, runners), (), ()) if runners else {}
+        at.step(bump_to()).planned_commit("0" * 40, "", "refresh", earlier)
+        ran = step05(at, mode="preview")
+        stopped = {judgement.file for judgement in ran.values.judged.stopped}
+        assert stopped.issuperset(files) == slow
+        assert stopped.isdisjoint(files) != slow
+        notes = " ".join(note for judgement in ran.values.judged.measured.judgements for note in judgement.notes)
+        assert ("measured on a different cluster" in notes) != slow
+
+
+def test_an_ambiguous_value_is_held_back_and_recorded_for_the_next_attempt(
+    at: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 1.6)
+    monkeypatch.setattr(noise.NoiseModel, "returns", lambda *_: True)
+    ran = step05(at, mode="apply")
+    files = [name for name in DRIFTED if name.startswith("moe")]
+    assert [judgement.file for judgement in ran.values.judged.stopped if judgement.verdict == "ambiguous"] == files
+    assert not [edit for edit in ran.edits if "moe" in edit.path]
+    assert len(ran.values.ambiguous_jobs) == 2
+    run = ran.values.readings.ci_run
+    assert refreshes.read_attempts(run) == {}  # this attempt is judged once, however often the step runs
+    attempts = refreshes.read_attempts(replace(run, attempt=2))
+    assert attempts[files[0], "iteration-time"] == [pytest.approx(0.47, abs=0.04)]
+
+
+def test_a_pattern_accepts_metrics_of_several_files_once(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 2.5)
+    entry = "moe/*/golden_values_dev_dgx_*.json [iteration-time]"
+    accept = f"{entry}: the new kernel is slower; {REGRESSION}: diverges: right"
+    with pytest.raises(Refused, match=r"matches nothing .* Held back: .*moe.*\[iteration-time\]"):
+        step05(at, mode="preview", accept="moe/* [iteration-tim]: slow")
+    files = [name for name in DRIFTED if name.startswith("moe")]
+    preview = step05(at, mode="preview", accept=accept).shown
+    assert all(f"{name} [iteration-time]" in preview for name in files)
+    step05(at, mode="apply", accept=accept)
+    message = git(at.checkout.path, "log", "-1", "--format=%B")
+    assert all(f"- {name} [iteration-time]: the new kernel is slower" in message for name in files)
+    assert f"- {REGRESSION}: diverges: right" in message
+    again = step05(at, mode="apply", accept=accept)  # nothing is held back any more, and nothing is refused
+    assert (again.edits, again.values.judged.stopped) == ((), ())
+
+
+def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:
+    readings = step05(at, mode="preview").values.readings
+    assert all(file.failed for file in readings.collection.files)
+    passed = tuple(replace(file, failed=False) for file in readings.collection.files)
+    for files in (passed, ()):
+        changed = replace(readings, collection=replace(readings.collection, files=files))
+        assert changed.judge().undecided == tuple(sorted(readings.ci_run.failed))
+
+
+def test_gitlabs_values_need_the_bumps_branch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with world(tmp_path) as at:
+        monkeypatch.setenv("GITLAB_URL", "http://127.0.0.1:9")
+        step05(at, mode="apply", source="gitlab")
+        assert (at.effects(), at.outcome()[:18]) == ([], "waiting for branch")

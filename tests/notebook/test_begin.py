@@ -1,0 +1,63 @@
+"""The start of every notebook."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runbook_lib import practice
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.notebook.begin import begin
+from runbook_lib.practice.world import PracticeWorld
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[PracticeWorld]:
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
+    with practice.start(tmp_path / "world") as started:
+        for name, value in started.env.items():
+            monkeypatch.setenv(name, value)
+        yield started
+
+
+@pytest.mark.parametrize("interactive", [False, True])
+def test_in_jupyterlab_apply_and_publish_count_as_false(
+    world: PracticeWorld, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], interactive: bool
+) -> None:
+    if interactive:
+        monkeypatch.setenv("JPY_SESSION_NAME", "/x/01-github-pin.ipynb")
+    parameters = {"tag": "26.04-py3", "repo": str(world.checkout), "apply": True, "publish": True}
+    run = begin("01-github-pin", parameters)
+    assert (run.bump.apply, run.bump.publish) == (not interactive, not interactive)
+    assert (run.record.folder is None) is interactive
+    assert "26.04-py3" in capsys.readouterr().out
+
+
+def test_a_notebook_needs_only_the_parameters_that_it_takes(world: PracticeWorld) -> None:
+    run = begin("07-sync-check", {"repo": str(world.checkout)})
+    assert (run.bump.tag, run.bump.base, run.bump.mode) == (None, "main", "preview")
+
+
+def test_branch_and_plan_are_read_once(world: PracticeWorld) -> None:
+    run = begin("01-github-pin", {"tag": "26.04-py3", "repo": str(world.checkout)})
+    assert run.branch is run.branch
+    assert run.plan is run.plan
+    assert run.plan.plan.edits
+
+
+@pytest.mark.parametrize(
+    ("parameter", "error"),
+    [
+        ({"repo": "/nowhere"}, RunbookError),
+        ({"image_type": "large"}, RunbookError),
+        ({"pins": "no-such-repository"}, RunbookError),
+        ({"publish": True}, Refused),
+    ],
+)
+def test_an_invalid_parameter_is_refused_before_a_record_is_opened(
+    world: PracticeWorld, tmp_path: Path, parameter: dict[str, object], error: type[RunbookError]
+) -> None:
+    with pytest.raises(error):
+        begin("01-github-pin", {"repo": str(world.checkout), **parameter})
+    assert not (tmp_path / "audit").exists()

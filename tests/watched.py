@@ -1,0 +1,84 @@
+"""A practice repository whose registry gets new months, for `runbook watch`."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bumping import World, git, world
+
+from runbook_lib.bump.watch import WatchOptions, WatchResult, watch
+from runbook_lib.clients.github.models import Pull
+from runbook_lib.practice.registry import images
+from runbook_lib.practice.registry.server import RegistryServer
+
+TODAY = date(2026, 6, 1)
+IMAGES = """\
+version: 1
+image: nvcr.io/nvidia/pytorch
+pins:
+  - {path: docker/.ngc_version.dev, find: {file: whole}}
+  - {path: b.txt, find: {file: whole}, image: mirror.example.com/nvidia/pytorch}
+"""
+
+
+class Watched:
+    """The world, its registry, and ``runbook watch`` on a day."""
+
+    def __init__(self, world: World, undo: ExitStack, patch: pytest.MonkeyPatch) -> None:
+        self.world, self._undo, self._patch = world, undo, patch
+        patch.setenv("GITHUB_API_URL", world.forge.url)
+        patch.setenv("GITHUB_TOKEN", "practice-token")
+        patch.setenv("RUNBOOK_AUDIT", str(world.home / "audit"))
+        patch.delenv("RUNBOOK_DRIVERS", raising=False)
+        self.offer("26.02", "26.04")
+
+    def offer(self, *months: str) -> None:
+        """Serve the images of these months, those of 2026 and any later one."""
+        known: dict[str, images.Month] = {}
+        for month in months:
+            known[month] = images.MONTHS.get(month) or images.MONTHS["26.04"]
+        server = RegistryServer(stored=images.content(known))
+        self._undo.callback(server.close)
+        self._patch.setenv("RUNBOOK_REGISTRY", server.url)
+
+    def watch(self, day: date = TODAY, *, publish: bool = True, **options: Any) -> WatchResult:
+        (result,) = self.watch_images(day, publish=publish, **options)
+        return result
+
+    def watch_images(self, day: date = TODAY, *, publish: bool = True, **options: Any) -> tuple[WatchResult, ...]:
+        return watch(self.world.checkout, WatchOptions(day, publish=publish, **options))
+
+    def several(self) -> str:
+        """The path of a pins file with two images."""
+        self.world.commit_on("main", "b.txt", "mirror.example.com/nvidia/pytorch:26.02-py3\n")
+        pins = self.world.home / "images.yaml"
+        pins.write_text(IMAGES)
+        return str(pins)
+
+    def rules(self, text: str) -> None:
+        (self.world.home / "checkout/.base-image-watch.yaml").write_text(text)
+
+    def pulls(self) -> list[Pull]:
+        return sorted(self.world.github().pulls(state="all"), key=lambda pull: pull.number)
+
+    def merge(self, number: int) -> None:
+        """Merge a pull request and delete its branch."""
+        head = self.world.github().pull(number).head_ref
+        self.world.forge.merge(number)
+        assert self.world.github().pull(number).merged
+        git(self.world.home / "checkout", "push", "-q", "origin", f":{head}")
+
+    def close(self, number: int) -> None:
+        with self.world.forge.hub.store.transaction():
+            self.world.forge.hub.close(self.world.forge.hub.ticket(number))
+
+
+@contextmanager
+def watched(home: Path) -> Iterator[Watched]:
+    with ExitStack() as undo:
+        patch = undo.enter_context(pytest.MonkeyPatch.context())
+        made = undo.enter_context(world(home))
+        yield Watched(made, undo, patch)

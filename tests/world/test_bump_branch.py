@@ -1,0 +1,102 @@
+"""Where a bump stands, in real clones."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from runbook_lib.errors import Refused, RunbookError, Unreachable
+from runbook_lib.git.checkout import Checkout
+from runbook_lib.pins.bump import Bump
+from runbook_lib.world import bump_branch
+
+BUMP = Bump.parse(tag="26.04-py3", apply=True)
+
+
+def git(place: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Path:
+    source = tmp_path / "source"
+    subprocess.run(["git", "init", "-q", "-b", "main", str(source)], check=True)
+    (source / "pin").write_text("old\n")
+    (source / "other").write_text("old\n")
+    git(source, "add", "-A")
+    git(source, "commit", "-qm", "first")
+    bare = tmp_path / "remote.git"
+    subprocess.run(["git", "clone", "-q", "--bare", str(source), str(bare)], check=True)
+    return bare
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, remote: Path) -> Checkout:
+    subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "clone")], check=True)
+    return Checkout.open(tmp_path / "clone")
+
+
+def state(checkout: Checkout) -> tuple[str, ...]:
+    files = [f"{path.name}={path.read_bytes()!r}" for path in sorted(checkout.path.iterdir()) if path.is_file()]
+    return (*files, checkout.git("status", "--porcelain=v2", "--branch"), checkout.git("for-each-ref"))
+
+
+def test_looking_changes_nothing(checkout: Checkout) -> None:
+    before = state(checkout)
+    found = bump_branch.find(checkout, BUMP)
+    assert (found.tip, found.start) == (None, checkout.resolve("main"))
+    assert found.texts(["pin", "gone"]) == {"pin": "old\n", "gone": None}
+    assert state(checkout) == before
+
+
+def test_a_stale_clone_plans_on_the_newest_base(checkout: Checkout, remote: Path, tmp_path: Path) -> None:
+    subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "other")], check=True)
+    (tmp_path / "other/pin").write_text("newer\n")
+    git(tmp_path / "other", "commit", "-qam", "newer")
+    git(tmp_path / "other", "push", "-q")
+    assert bump_branch.find(checkout, BUMP).texts(["pin"]) == {"pin": "newer\n"}
+
+
+def test_a_branch_that_only_the_remote_has_is_continued(checkout: Checkout, remote: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "-q", str(remote), "other")
+    git(tmp_path / "other", "switch", "-qc", BUMP.branch)
+    git(tmp_path / "other", "commit", "-q", "--allow-empty", "-m", "move")
+    git(tmp_path / "other", "push", "-q", "origin", BUMP.branch)
+    found = bump_branch.find(checkout, BUMP)
+    assert found.start == found.tip == found.remote_tip == git(remote, "rev-parse", BUMP.branch)
+    assert any("missing from this clone" in warning for warning in found.warnings)
+
+
+def test_two_branches_of_one_name_that_differ_are_refused(checkout: Checkout, remote: Path, tmp_path: Path) -> None:
+    subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "other")], check=True)
+    for place in (tmp_path / "other", checkout.path):
+        git(place, "switch", "-qc", BUMP.branch)
+        git(place, "commit", "-q", "--allow-empty", "-m", f"by {place.name}")
+    git(tmp_path / "other", "push", "-q", "origin", BUMP.branch)
+    with pytest.raises(Refused, match="have diverged"):
+        bump_branch.find(checkout, BUMP)
+
+
+def test_a_missing_base_is_reported(checkout: Checkout) -> None:
+    with pytest.raises(RunbookError, match="'gone' does not exist"):
+        bump_branch.find(checkout, Bump.parse(tag="26.04-py3", base="gone"))
+
+
+def test_without_the_remote_only_a_local_run_continues(checkout: Checkout, remote: Path) -> None:
+    remote.rename(remote.with_name("away"))
+    found = bump_branch.find(checkout, BUMP)
+    assert found.start == checkout.resolve("origin/main")
+    assert any("could not be read" in warning for warning in found.warnings)
+    with pytest.raises(Unreachable):
+        bump_branch.find(checkout, Bump.parse(tag="26.04-py3", apply=True, publish=True))
+
+
+def test_a_clone_without_remotes_plans_on_its_own_base(checkout: Checkout) -> None:
+    checkout.git("remote", "remove", "origin")
+    assert bump_branch.find(checkout, BUMP).start == checkout.resolve("main")
+
+
+def test_a_missing_push_remote_is_reported(checkout: Checkout) -> None:
+    with pytest.raises(RunbookError, match="no remote named 'fork'"):
+        bump_branch.find(checkout, Bump.parse(tag="26.04-py3", remote="fork", apply=True, publish=True))
