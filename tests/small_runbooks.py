@@ -27,13 +27,13 @@ apply: bool = True
 """
 BEGIN = """\
 import os, time
-from runbook_lib.bump import Bump
+from runbook_lib.pins.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
 from runbook_lib.runner import sequence
-from runbook_lib.steps import context
+from runbook_lib.notebook import begin
 bump = Bump.parse(tag=tag, apply=apply)
-step = context.open_record({step!r}, bump, repository="o/r")"""
+step = begin.open_record({step!r}, bump, repository="o/r")"""
 
 
 def notebook(path: Path, *cells: str, parameters: str = PARAMETERS, step: str | None = "") -> Path:

@@ -35,7 +35,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Run:
+class Trial:
     """One run of a point.  ``value``: the metric, or None if the point is invalid: its overlay did not take effect."""
 
     point: Point
@@ -94,7 +94,7 @@ class _Data:
     """The runs of a ledger, with values of which higher is better."""
 
     problem: Problem
-    ledger: Sequence[Run]
+    ledger: Sequence[Trial]
     values: list[float] = field(init=False)
     points: list[Point] = field(init=False)
     invalid: set[Point] = field(init=False)
@@ -126,7 +126,7 @@ class _Data:
         return Belief(tuple(names), tuple(points), good, posterior(np.log(np.asarray(prior)), evidence))
 
 
-def advance(problem: Problem, ledger: Sequence[Run]) -> Point | Conclusion:
+def advance(problem: Problem, ledger: Sequence[Trial]) -> Point | Conclusion:
     """Return the next point to run, or the conclusion; never a point beyond the budget."""
     answer = _advance(problem, _Data(problem, ledger))
     if isinstance(answer, Point) and len(ledger) >= problem.budget:

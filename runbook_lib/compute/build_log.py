@@ -106,7 +106,7 @@ class BuildLog:
         if killed:
             where = f"at {place or shown}" if shown else "before the first instruction"
             sentence = (
-                f"The build was ended by {killed} {where}. No image was tagged; run the same command to build again."
+                f"The build was ended by {killed} {where}. No image was tagged; run again to build it."
             )
         elif not shown:
             sentence = "The build failed before the first instruction."

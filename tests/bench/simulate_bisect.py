@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from runbook_lib.bisect.model import MAX_RUNS
-from runbook_lib.bisect.search import Conclusion, Point, Problem, Run, advance
+from runbook_lib.bisect.search import Conclusion, Point, Problem, Trial, advance
 from runbook_lib.errors import RunbookError
 
 Outcome = Literal["right", "wrong", "undecided"]
@@ -103,11 +103,11 @@ class Scenario:
         return "right" if is_right else "wrong"
 
 
-def search(scenario: Scenario, seed: int) -> tuple[Conclusion, list[Run]]:
+def search(scenario: Scenario, seed: int) -> tuple[Conclusion, list[Trial]]:
     """Search with simulated runs; return the conclusion and the ledger."""
-    generator, ledger = random.Random(seed), list[Run]()
+    generator, ledger = random.Random(seed), list[Trial]()
     while isinstance(answer := advance(scenario.problem, ledger), Point):
-        ledger.append(Run(answer, scenario.run(answer, generator)))
+        ledger.append(Trial(answer, scenario.run(answer, generator)))
     return answer, ledger
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulate_bisect import Scenario, search
 
-from runbook_lib.bisect.search import Conclusion, Point, Problem, Run, advance
+from runbook_lib.bisect.search import Conclusion, Point, Problem, Trial, advance
 
 TAGS = ("26.01-py3", "26.02-py3", "26.04-py3")
 COMPONENTS = ("nccl", "cublas", "cudnn")
@@ -32,7 +32,7 @@ def test_it_begins_with_the_ends() -> None:
     problem = Problem(TAGS, COMPONENTS)
     first = advance(problem, [])
     assert first == Point(TAGS[-1])
-    assert advance(problem, [Run(Point(TAGS[-1]), 1.0)]) == Point(TAGS[0])
+    assert advance(problem, [Trial(Point(TAGS[-1]), 1.0)]) == Point(TAGS[0])
 
 
 @pytest.mark.parametrize(
@@ -57,19 +57,19 @@ def test_conclusions(changes: dict[str, object], verdict: str, culprits: tuple[s
 
 
 def test_two_changes_that_are_each_enough_must_be_restored_together() -> None:
-    problem, ledger = Problem(("good", "bad"), COMPONENTS, budget=60), list[Run]()
+    problem, ledger = Problem(("good", "bad"), COMPONENTS, budget=60), list[Trial]()
     generator = random.Random(3)
     while isinstance(answer := advance(problem, ledger), Point):
         is_good = answer.tag == "good" or {"nccl", "cudnn"} <= set(answer.restored)
-        ledger.append(Run(answer, generator.gauss(4.0 if is_good else 3.0, 0.05)))
+        ledger.append(Trial(answer, generator.gauss(4.0 if is_good else 3.0, 0.05)))
     assert (answer.verdict, answer.culprits, answer.together) == ("culprit", ("nccl", "cudnn"), True)
 
 
 def test_a_component_whose_overlay_fails_is_a_suspect_and_is_not_run_again() -> None:
-    case, ledger, generator = scenario(), list[Run](), random.Random(1)
+    case, ledger, generator = scenario(), list[Trial](), random.Random(1)
     broken = Point(TAGS[-1], ("cudnn",))
     while isinstance(answer := advance(case.problem, ledger), Point):
-        ledger.append(Run(answer, None if answer == broken else case.run(answer, generator)))
+        ledger.append(Trial(answer, None if answer == broken else case.run(answer, generator)))
     assert [run.point for run in ledger].count(broken) == 1
     assert answer.verdict == "not a single component"
     assert answer.suspects == ("cudnn",)
@@ -83,7 +83,7 @@ def test_the_ends_may_be_exit_statuses_and_the_components_many() -> None:
 
 
 def test_an_end_that_cannot_run_ends_the_search() -> None:
-    conclusion = advance(Problem(TAGS, COMPONENTS), [Run(Point(TAGS[-1]), None)])
+    conclusion = advance(Problem(TAGS, COMPONENTS), [Trial(Point(TAGS[-1]), None)])
     assert isinstance(conclusion, Conclusion)
     assert conclusion.verdict == "undecided"
     assert TAGS[-1] in conclusion.reason
@@ -104,8 +104,8 @@ def test_a_search_that_was_killed_continues_as_if_it_was_not(seed: int, budget: 
 
 def test_components_that_all_cannot_be_verified_leave_the_tag_and_suspects() -> None:
     problem = Problem(("a", "b"), ("nccl", "cudnn"), budget=40)
-    ledger: list[Run] = []
+    ledger: list[Trial] = []
     while isinstance(answer := advance(problem, ledger), Point):
         value = None if answer.restored else {"a": 1.0, "b": 0.0}[answer.tag]
-        ledger.append(Run(answer, value))
+        ledger.append(Trial(answer, value))
     assert (answer.verdict, answer.suspects) == ("tag only", ("nccl", "cudnn"))

@@ -11,7 +11,7 @@ from bumping import BRANCH, REPOSITORY, World, bump_to, git, world
 from hypothesis import given
 from hypothesis import strategies as st
 from IPython.display import display
-from test_golden_values import step05
+from test_golden_step import step05
 
 from runbook_lib.bump.after_merge import base_ci, report, uncovered
 from runbook_lib.bump.after_merge.report import AfterMerge, MergeFacts

@@ -10,6 +10,7 @@ from layouts import layout
 
 from runbook_lib import practice
 from runbook_lib.bump import bump_plan, move_pins, preflight
+from runbook_lib.bump.run import Run
 from runbook_lib.bump.sync_check import SyncCheck, SyncFacts
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
@@ -52,9 +53,9 @@ def branch(checkout: Checkout, **asked: object) -> BumpBranch:
     return bump_branch.find(checkout, Bump.parse(**({"tag": TAG} | asked)))  # type: ignore[arg-type]
 
 
-def run(checkout: Checkout, step: step_record.StepRecord, **asked: object) -> begin.Context:
+def run(checkout: Checkout, step: step_record.StepRecord, **asked: object) -> Run:
     step.bump = branch(checkout, **asked).bump
-    return begin.Context(step.bump, checkout, step)
+    return Run(step.bump, checkout, step)
 
 
 def state(checkout: Checkout) -> tuple[str, ...]:
@@ -224,7 +225,7 @@ def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypa
         connect_github("o/n", Bump.parse(tag=TAG, apply=True, publish=True))
 
 
-def pins(run: begin.Context, refs: str = "") -> SyncFacts:
+def pins(run: Run, refs: str = "") -> SyncFacts:
     return SyncCheck(refs).look(run.world, run.bump)
 
 

@@ -12,6 +12,7 @@ from runbook_lib.records.cards import Card
 from runbook_lib.records.status import RERUN
 
 LIBRARY = Path(__file__).resolve().parents[2] / "runbook_lib"
+SUBJECTS = ("bisect", "bump", "compute", "failures", "golden", "notebook")
 #: What belongs into a terminal.
 COMMAND = re.compile(r"(?<!\w)-[pr] |environment/run|allow=|publish=|wait=|the same command")
 BUMP = "environment/run papermill runbooks/bump.ipynb -p tag 26.04-py3 -p base 'core r1' -p apply True"
@@ -84,7 +85,7 @@ def test_the_texts_of_a_card_name_fields() -> None:
 
 def test_no_text_of_a_step_shows_a_command_in_a_form() -> None:
     texts = set()
-    for path in [*LIBRARY.glob("steps/**/*.py"), *LIBRARY.glob("workflow/*.py")]:
+    for path in (path for folder in SUBJECTS for path in LIBRARY.glob(f"{folder}/**/*.py")):
         constants = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
         texts |= {node.value for node in constants if isinstance(node.value, str) and "\n" not in node.value}
     commands = [text for text in texts if COMMAND.search(text)]

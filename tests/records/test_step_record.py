@@ -159,8 +159,8 @@ def test_failed_checks_are_all_named() -> None:
 
 ELSEWHERE = """
 import os, signal, sys
-from runbook_lib.bump import Bump
-from runbook_lib.steps import context
+from runbook_lib.pins.bump import Bump
+from runbook_lib.notebook import begin
 from runbook_lib.text.redact import Redactor
 step = begin.open_record("01-pin", Bump.parse(tag="26.04-py3", apply=True), repository="o/r")
 step.done("Did it.")

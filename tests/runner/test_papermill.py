@@ -220,5 +220,5 @@ def test_the_command_imports_nothing_that_only_its_kernel_needs() -> None:
     code = "import sys, runbook_lib.runner.papermill, papermill.cli\nprint([n for n, m in sys.modules.items() if m])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "'papermill.cli'" in loaded
-    for module in ("runbook_lib.pins", "runbook_lib.steps", "runbook_lib.forms", "rfc3986_validator", "rfc3987_syntax"):
+    for module in ("runbook_lib.pins", "runbook_lib.bump", "runbook_lib.forms", "rfc3986_validator", "rfc3987_syntax"):
         assert f"'{module}'" not in loaded

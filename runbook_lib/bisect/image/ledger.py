@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.bisect.overlays import Overlay
-from runbook_lib.bisect.search import Point, Run
+from runbook_lib.bisect.search import Point, Trial
 from runbook_lib.errors import CannotTell
 from runbook_lib.system import files
 
@@ -103,12 +103,12 @@ class RunLedger:
         """Return the number of a point's runs that produced no value."""
         return sum(run.outcome == "lost" for run in self.runs.values() if run.point == point)
 
-    def counted(self) -> list[Run]:
+    def counted(self) -> list[Trial]:
         """Return the runs as the search counts them; a point whose overlay never produces a value is invalid."""
         runs = []
         for run in self.runs.values():
             if run.outcome == "value":
-                runs.append(Run(run.point, run.value))
+                runs.append(Trial(run.point, run.value))
             elif run.outcome == "invalid" or (run.point.restored and self.lost(run.point) == MAX_LOST):
-                runs.append(Run(run.point, None))
+                runs.append(Trial(run.point, None))
         return runs

@@ -223,7 +223,7 @@ def test_a_cluster_without_gpus_has_a_hint() -> None:
 
 
 def test_the_guides_file_is_valid() -> None:
-    guide = (Path(__file__).resolve().parents[2] / "docs/build-and-verify.md").read_text()
+    guide = (Path(__file__).resolve().parents[3] / "docs/build-and-verify.md").read_text()
     text = guide.partition("```yaml\n")[2].partition("```")[0]
     site = parse(text, "s", "/c")
     assert site.problems() == ()

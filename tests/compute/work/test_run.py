@@ -70,8 +70,8 @@ def test_a_step_is_ended_with_a_run_that_is_killed(tmp_path: Path) -> None:
     code = f"""
 import os
 from pathlib import Path
-from runbook_lib.containers.work import run
-from runbook_lib.containers.work.tasks import WorkStep
+from runbook_lib.compute.work import run
+from runbook_lib.compute.work.tasks import WorkStep
 here = Path({str(tmp_path)!r})
 words = ("sh", "-c", "echo $$ >pid; exec sleep 300")
 run.run([run.StepCommand(WorkStep("Wait", words, "host", "Why."), words)], here, here / "log", print, os.environ)

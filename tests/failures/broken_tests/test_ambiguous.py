@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from broken_tests.test_decide import BOTH, step06
 from bumping import World, git, world
-from test_golden_values import REGRESSION, step05
+from test_golden_step import REGRESSION, step05
 
 from runbook_lib.practice.ci import evidence
 from runbook_lib.recipes.file_names import FOLDER

@@ -11,7 +11,7 @@ import gitlab_project
 import pytest
 from bisect_world import read_offer
 from bumping import REPOSITORY, World, bump_to, git, world
-from test_golden_values import REGRESSION, after_first_run, step05
+from test_golden_step import REGRESSION, after_first_run, step05
 
 from runbook_lib.bump import push_round, readiness
 from runbook_lib.bump.readiness import Readiness
