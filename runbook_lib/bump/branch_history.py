@@ -1,4 +1,4 @@
-"""The commits on the bump's branch: created and recorded here, and reviewed before they are pushed or tested.
+"""The review of the commits on the bump's branch, before they are built on, pushed or tested.
 
 A commit is the runbook's own if it contains exactly the changes that the records say were planned on its parent, or,
 if this archive does not know it, exactly the pin plan for its parent.  An empty commit and a clean merge of the base
@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 from runbook_lib import display
 from runbook_lib.bump.bump_plan import plan_commit
@@ -42,39 +41,30 @@ OWN_COMMITS = "every commit is the runbook's own or confirmed"
 class RecordedCommits:
     """The commits of a bump, according to its records.
 
-    ``planned`` are pairs of a parent and the changes planned on it, with the IDs of the resulting commits; ``kinds``
-    are the kinds of these.  ``confirmed`` are the commits that a person has confirmed.
+    ``planned`` are pairs of a parent and the changes planned on it, with the kinds of these commits.  ``confirmed`` are
+    the commits that a person has confirmed.
     """
 
-    planned: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    planned: Mapping[tuple[str, str], str] = field(default_factory=dict)
     confirmed: frozenset[str] = frozenset()
-    kinds: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 def read_records(records: Path | None) -> RecordedCommits:
     """Read the records in a bump's folder; empty if there are none."""
     if records is None or not records.is_dir():
         return RecordedCommits()
-    planned: dict[tuple[str, str], frozenset[str]] = {}
+    planned: dict[tuple[str, str], str] = {}
     confirmed: set[str] = set()
-    kinds: dict[tuple[str, str], str] = {}
     for run in archive.read_records(records).readable:
-        commits = {}
-        for effect in run.get("effects") or ():
-            if effect.get("effect") == "commit":
-                commits[str(effect.get("before"))] = str(effect.get("after"))
         entries = (run.get("inputs") or {}).get("planned_commits")
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict):
-                key = str(entry.get("parent")), str(entry.get("changes"))
-                ids = {commits[key[0]]} if key[0] in commits else set()
-                planned[key] = planned.get(key, frozenset()) | ids
-                kinds[key] = str(entry.get("kind", ""))
+                planned[str(entry.get("parent")), str(entry.get("changes"))] = str(entry.get("kind", ""))
         for exception in run.get("exceptions") or ():
             name, _, commit = str(exception.get("exception")).partition(":")
             if name == FOREIGN:
                 confirmed.add(commit)
-    return RecordedCommits(planned, frozenset(confirmed), kinds)
+    return RecordedCommits(planned, frozenset(confirmed))
 
 
 def only_ci_answers(branch: BumpBranch, pushed: str, tip: str, records: Path | None) -> bool:
@@ -94,7 +84,7 @@ def _is_ci_answer(branch: BumpBranch, commit: Commit, recorded: RecordedCommits)
     """Judge a commit by its kind in the records; one that they do not have by the files that it changes."""
     parent = commit.parents[0]
     changes = commit_changes.tree_changes(branch.checkout, parent, commit.id)
-    if kind := recorded.kinds.get((parent, commit_changes.fingerprint(changes))):
+    if kind := recorded.planned.get((parent, commit_changes.fingerprint(changes))):
         return kind in _CI_ANSWERS
     is_pins = set(changes) <= set(branch.bump.repository.sites.paths)
     return not is_pins and all(GoldenFileName.of_path(path) or path.startswith(f"{RECIPES}/") for path in changes)
@@ -105,8 +95,8 @@ class Review:
     """The commits between the base and a head, oldest first, and the foreign ones among them.
 
     ``confirmed`` are the foreign ones that a person has confirmed, with this run's ``allow`` or an earlier one's.
-    ``trusted_messages`` are the IDs of those whose messages are the runbook's own or confirmed.  ``theirs`` is the URL
-    of somebody else's pull request if the commits are that one's.  ``diffs`` are those of the foreign commits.
+    ``theirs`` is the URL of somebody else's pull request if the commits are that one's.  ``diffs`` are those of the
+    foreign commits.
     """
 
     branch: BumpBranch
@@ -114,7 +104,6 @@ class Review:
     commits: tuple[Commit, ...] = ()
     foreign: tuple[Commit, ...] = ()
     confirmed: tuple[Commit, ...] = ()
-    trusted_messages: frozenset[str] = frozenset()
     theirs: str = ""
     diffs: tuple[str, ...] = ()
 
@@ -227,17 +216,15 @@ def review(branch: BumpBranch, head: str, records: Path | None, theirs: str = ""
     confirmed = allowed | recorded.confirmed
     foreign: list[Commit] = []
     confirmed_now: list[Commit] = []
-    trusted: set[str] = set()
     for commit in commits:
-        origin = _origin(branch, commit, ids, recorded)
-        if commit.id in confirmed or origin == "recorded":
-            trusted.add(commit.id)
-        if origin == "foreign" and commit.id in confirmed:
+        if _is_own(branch, commit, ids, recorded):
+            continue
+        if commit.id in confirmed:
             confirmed_now.append(commit)
-        elif origin == "foreign":
+        else:
             foreign.append(commit)
     diffs = tuple(commit_changes.show_diff(branch.checkout, commit) for commit in foreign)
-    return Review(branch, head, commits, tuple(foreign), tuple(confirmed_now), frozenset(trusted), theirs, diffs)
+    return Review(branch, head, commits, tuple(foreign), tuple(confirmed_now), theirs, diffs)
 
 
 def review_pull(branch: BumpBranch, pull: Pull, records: Path | None, *, mine: bool) -> Review | None:
@@ -268,31 +255,25 @@ def _require_on_branch(branch: BumpBranch, ids: frozenset[str]) -> None:
         )
 
 
-def _origin(
-    branch: BumpBranch, commit: Commit, ids: set[str], recorded: RecordedCommits
-) -> Literal["recorded", "own", "foreign"]:
-    """Judge a commit: the records have it, and so its message; it adds nothing beyond the plan; or neither."""
+def _is_own(branch: BumpBranch, commit: Commit, ids: set[str], recorded: RecordedCommits) -> bool:
+    """Return whether the records have a commit, or it adds nothing beyond the plan of the pins and the base."""
     checkout = branch.checkout
     if len(commit.parents) == 2:
         of_the_base = [parent for parent in commit.parents if parent not in ids]
-        is_own = len(of_the_base) == 1 and commit_changes.is_clean_merge(checkout, commit)
-        return "own" if is_own else "foreign"
+        return len(of_the_base) == 1 and commit_changes.is_clean_merge(checkout, commit)
     if len(commit.parents) != 1:
-        return "foreign"
+        return False
     parent = commit.parents[0]
     changes = commit_changes.tree_changes(checkout, parent, commit.id)
-    planned = recorded.planned.get((parent, commit_changes.fingerprint(changes)))
-    if planned is not None:  # without an ID if the run was killed after planning it
-        return "recorded" if not planned or commit.id in planned else "own"
-    if not changes:
-        return "own"
+    if not changes or (parent, commit_changes.fingerprint(changes)) in recorded.planned:
+        return True
     if not set(changes) <= set(branch.bump.repository.sites.paths):
-        return "foreign"
+        return False
     try:
         plan = plan_commit(branch, parent)
     except RunbookError:
-        return "foreign"  # the pins of its parent cannot be moved
-    return "own" if changes == commit_changes.expected_changes(checkout, parent, plan.edits) else "foreign"
+        return False  # the pins of its parent cannot be moved
+    return bool(changes == commit_changes.expected_changes(checkout, parent, plan.edits))
 
 
 def _describe(commit: Commit) -> str:

@@ -105,9 +105,7 @@ class BuildLog:
         lines = [line for line in self._lines if line.strip()][-_QUOTED_LINES:]
         if killed:
             where = f"at {place or shown}" if shown else "before the first instruction"
-            sentence = (
-                f"The build was ended by {killed} {where}. No image was tagged; run again to build it."
-            )
+            sentence = f"The build was ended by {killed} {where}. No image was tagged; run again to build it."
         elif not shown:
             sentence = "The build failed before the first instruction."
             for image in images:

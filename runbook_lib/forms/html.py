@@ -39,11 +39,6 @@ def hint(sentence: str) -> str:
     return _markup("hint", sentence)
 
 
-def folded(summary: str, content: str) -> str:
-    """Return long HTML ``content`` folded behind a one-line summary.  Empty if the content is."""
-    return _markup("folded", summary, _trusted(content))
-
-
 def card(shown: Card) -> str:
     """Return the evidence of a decision."""
     return _markup("card", shown)

@@ -38,8 +38,6 @@ _STALE = "The values have changed since the plan was shown. Preview again: Apply
 _PREVIEW_FIRST = "Preview first: Apply does exactly what was shown."
 _TYPE = "Type {} to confirm: published changes cannot be undone."
 _TYPE_PRACTICE = "Type {} to confirm, as in a real bump. In practice nothing leaves this machine."
-#: The number of notebooks that a notebook runs.
-_TOTAL_STEPS = {notebooks.BUMP: len(notebooks.STEPS)}
 #: Parameters that give a notebook something to apply without a tag.
 _WITHOUT_TAG = {notebooks.GOLDEN_VALUES: ("run_id",), notebooks.BROKEN_TESTS: ("broken", "reenable")}
 _NO_TAG = "Choose a tag, then preview. Without a tag there is nothing to apply."
@@ -74,7 +72,7 @@ class Form:
         self.fields = fields.fields(source.parameters)
         #: True if the user confirms by typing the destination of a push.
         self._confirms_destination = any(parameter.name == "confirm" for parameter in source.parameters)
-        self._total_steps = _TOTAL_STEPS.get(notebook.stem, 0)
+        self._total_steps = len(notebooks.STEPS) if notebook.stem == notebooks.BUMP else 0
         self._plan: ShownPlan | None = None
         self._repository = MEGATRON_LM
         self._running: FollowedRun | None = None
@@ -380,12 +378,10 @@ class Form:
                 view.show_error(run.sentence)
             outputs = run.plan_html() if succeeded and not self.applies else ""
             view.show_result(html.result(run, open_cards=open_cards) + outputs)
-        # The page follows the focus: to the first decision, else to what the run has shown, below the buttons.
         if succeeded and open_cards:
             view.cards.open[0].focus()
         else:
-            view.cancel.blur()  # a page that has become shorter does not move to what has the focus already
-            view.cancel.focus()
+            view.show_end()
 
     def _in_background(self, work: Callable[[], None]) -> None:
         def run() -> None:

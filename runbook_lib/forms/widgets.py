@@ -99,6 +99,12 @@ class Widgets:
         """Focus the first field."""
         next(iter(self.inputs.values())).focus()
 
+    def show_end(self) -> None:
+        """Move the page to what a run has shown, below the buttons."""
+        # The page follows the focus, but a page that has become shorter not to what has the focus already.
+        self.cancel.blur()
+        self.cancel.focus()
+
     # -- values --------------------------------------------------------------------------------------------------
 
     def values(self) -> dict[str, str | bool]:
