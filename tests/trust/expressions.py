@@ -56,7 +56,7 @@ def _of_schema(node: Any) -> Iterator[str]:
         yield from _of_schema(value)
 
 
-_SCHEMAS = (("pins", "base-image-pins"), ("slurm", "site"))
+_SCHEMAS = (("pins", "base-image-pins"), ("compute.slurm", "site"))
 _SITES = (*known_sites.MEGATRON_LM.pins, *known_sites.MEGATRON_BRIDGE.pins, *known_sites.ML_CONTAINERS.pins)
 _RULES = (*patterns.LINES, *patterns.WORDS)
 #: Patterns that are read from tables, with their flags, by where they are used.
@@ -68,9 +68,9 @@ TABLES: Mapping[str, list[tuple[str, int]]] = {
         (it, 0) for package, name in _SCHEMAS
         for it in _of_schema(dict(load_schema(f"runbook_lib.{package}", f"{name}.schema.json")))
     ],
-    "triage.known_problems.find": [(it, re.M) for problem in known_problems.PITFALLS for it in problem.patterns],
-    "triage.patterns.LogPattern.regex": [(it.pattern, it.regex.flags & re.I) for it in _RULES],
-    "triage.patterns.LogPattern.context": [(it.context_pattern, 0) for it in _RULES if it.context_pattern],
+    "failures.known_problems.find": [(it, re.M) for problem in known_problems.PITFALLS for it in problem.patterns],
+    "failures.patterns.LogPattern.regex": [(it.pattern, it.regex.flags & re.I) for it in _RULES],
+    "failures.patterns.LogPattern.context": [(it.context_pattern, 0) for it in _RULES if it.context_pattern],
     "text.redact._compiled": [(it, re.ASCII) for it in redact._FORMS.values()],
     # A person's own, which is compiled here, and tried elsewhere within a limit of time.
     "text.untrusted_regex.validate": [("a", 0)],
