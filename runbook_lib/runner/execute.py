@@ -245,7 +245,7 @@ def _close_record(
     if state == "done":
         state = contributions.state
         if state == "incomplete":
-            sentence = f"{job.source.name} finished without a result: it never called begin.open_record."
+            sentence = f"{job.source.name} finished without a result: it never called begin()."
     error = redactor.data(ending.error)
     with Ledger.locked(folder.parent) as ledger:
         archive.close_dead(ledger)  # the records of steps whose kernel was closed with this one

@@ -144,7 +144,7 @@ def test_a_notebook_without_contributions_is_incomplete(tmp_path: Path) -> None:
     path.write_text(json.dumps(data))
     result = execute.execute(path, {})
     assert (result.state, result.ok) == ("incomplete", False)
-    assert "never called context.open_record" in result.summary
+    assert "never called begin()" in result.summary
 
 
 def test_wrong_parameters_run_nothing_and_leave_nothing(tmp_path: Path, audit: Path) -> None:
