@@ -185,6 +185,13 @@ def _is_local(host: object) -> bool:
         return False
 
 
+@pytest.fixture
+def no_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry that refuses connections, and is not asked again."""
+    monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
+    monkeypatch.setattr("runbook_lib.clients.registry.connection._PAUSES", ())
+
+
 @pytest.fixture(autouse=True)
 def _confined() -> Iterator[None]:
     """Fails a test that tried to leave the machine, even if the code under test swallowed the refusal."""

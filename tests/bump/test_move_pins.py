@@ -171,9 +171,8 @@ def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(
 
 
 def test_without_the_registry_apply_works_and_publish_requires_an_exception(
-    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+    checkout: Checkout, no_registry: None
 ) -> None:
-    monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
     bump_plan.plan_bump(branch(checkout, apply=True)).require()
     with pytest.raises(Refused, match="allow=unverified-tag"):
         bump_plan.plan_bump(branch(checkout, apply=True, publish=True)).require()

@@ -71,10 +71,8 @@ ALIBABA = "egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/egslingjun/training
     ],
 )
 def test_a_driver_is_judged_by_the_tag_where_the_registry_cannot_be_read(
-    image: str, driver: str, status: int, shown: list[str],
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
+    image: str, driver: str, status: int, shown: list[str], no_registry: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["image", "driver", image, "--driver", driver]) == status
     text = capsys.readouterr().out
     assert "could not be read" in text
@@ -83,9 +81,8 @@ def test_a_driver_is_judged_by_the_tag_where_the_registry_cannot_be_read(
 
 @pytest.mark.parametrize("image", ["30.06-py3", "25.04-py3-igpu", "alibaba:30.06", "nvcr.io/nvidia/nemo:25.04"])
 def test_no_verdict_is_guessed_from_a_tag_without_documents(
-    image: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    image: str, no_registry: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
     assert main(["image", "driver", image, "--driver", "575.51.03"]) == 2
     assert capsys.readouterr().out == ""
 
