@@ -161,6 +161,7 @@ def test_a_log_without_line_ends_or_of_any_bytes_is_taken(tmp_path):
     assert (tmp_path / "log").stat().st_size >= 300_000
 
 
+@pytest.mark.slow
 def test_an_endless_logs_beginning_and_end_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess_lines, "LOG_HEAD", 1000)
     monkeypatch.setattr(subprocess_lines, "LOG_TAIL", 10)

@@ -104,6 +104,7 @@ def test_a_step_that_fails_is_explained_in_the_record(clone: Path) -> None:
     assert predicate(result)["effects"] == []
 
 
+@pytest.mark.slow
 def test_a_refusal_changes_nothing(clone: Path) -> None:
     for parameters, says in (
         ({"task": "dance"}, "Choose one of session"),

@@ -172,6 +172,7 @@ def test_drift_is_refreshed_and_a_regression_held_back(at: World) -> None:
     assert at.checks()["the branch has the run's values byte for byte"] == "passed"
 
 
+@pytest.mark.slow
 def test_undecided_tests_block_the_push_and_a_second_run_does_nothing(at: World) -> None:
     there = at.head()
     ran = step05(at)
@@ -276,6 +277,7 @@ def test_a_divergence_stays_held_back_until_the_reason_names_it(at: World) -> No
     assert step05(at, mode="apply", accept=entry).values.judged.stopped == ()
 
 
+@pytest.mark.slow
 def test_a_preview_announces_every_push(at: World) -> None:
     commit = f"on branch {BRANCH}: '{TITLE}'"
     push = f"push branch {BRANCH} to origin (after: decide each failed test of this run)"
@@ -423,6 +425,7 @@ def feature(at: World) -> World:
     return at
 
 
+@pytest.mark.slow
 def test_values_of_any_run_without_a_bump(feature: World) -> None:
     run = feature.github().runs("pull-request/10")[0]
     before = feature.state()
@@ -535,6 +538,7 @@ def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
     assert f"{FOLDER}/{file}" in [edit.path for edit in step05(at, mode="apply", accept=accepted).edits]
 
 
+@pytest.mark.slow
 def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     # Two tests of a platform drift in practice: fewer than a shift needs.
     for module, count in ((shifts, "COMMON"), (noise, "COMMON")):
@@ -627,6 +631,7 @@ def test_an_ambiguous_value_is_held_back_and_recorded_for_the_next_attempt(
     assert attempts[files[0], "iteration-time"] == [pytest.approx(0.47, abs=0.04)]
 
 
+@pytest.mark.slow
 def test_a_pattern_accepts_metrics_of_several_files_once(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 2.5)
     entry = "moe/*/golden_values_dev_dgx_*.json [iteration-time]"

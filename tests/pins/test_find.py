@@ -210,6 +210,7 @@ def test_in_any_text_a_place_holds_its_tag_and_a_drafted_file_reads_it(text: str
         f"{NGC}:26.04-py3\n", f"TAG=26.04-py3\n{NGC}:$TAG\n", f"repository: {NEMO}\ntag: 26.06\n",
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_long_texts_are_read_in_linear_time(piece: str) -> None:
     text = f"{NGC}:26.04-py3 " + piece * (100_000 // len(piece))
     start = time.process_time()

@@ -25,6 +25,7 @@ step.done("Fine.")
 """
 
 
+@pytest.mark.slow
 def test_applies_only_the_plan_that_was_shown(place: Path) -> None:
     (place / "plan").write_text("change 2 lines")
     step = small.notebook(place / "01-a.ipynb", "import pathlib" + PLANS.format(apply="apply"))

@@ -139,6 +139,7 @@ def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
     assert "| already failing on main since" in planned[MEMORY].body
 
 
+@pytest.mark.slow
 def test_drift_that_is_not_refreshed_yet_is_open(at: World) -> None:
     named = f"{BOTH}; hybrid_mr_tp2_cp2@dgx_h100: diverges"
     step06(at, mode="preview", broken_tests=named)
@@ -210,6 +211,7 @@ def test_no_retry_is_advised_for_expired_values(at: World, monkeypatch: pytest.M
 # -- decided -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -> None:
     step05(at, accept=f"{REGRESSION}: diverges: right")
     step06(at, mode="preview")  # announces the push of step 5's commit
@@ -272,6 +274,7 @@ def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: Worl
     assert " was flaky before, 4 times" in warnings  # the run before its repetition too
 
 
+@pytest.mark.slow
 def test_an_open_issue_that_names_the_test_or_that_the_reason_names_is_used(at: World) -> None:
     theirs = at.github().file_issue(f"{HANG} hangs", "Since Monday.")
     step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
@@ -333,6 +336,7 @@ def killed(*_: object) -> str:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_no_row_changes_if_its_issue_cannot_be_filed(at: World) -> None:
     before = git(at.checkout.path, "rev-parse", "HEAD")
     at.forge.disable_issues()
@@ -360,6 +364,7 @@ def test_without_publish_no_issue_is_filed_and_no_row_changes(at: World) -> None
     assert at.outcome().startswith("waiting for publish, which would file an issue for ")
 
 
+@pytest.mark.slow
 def test_an_invalid_broken_test_is_refused(at: World) -> None:
     before = at.state()
     for named, says in (
@@ -383,6 +388,7 @@ def test_an_uncommitted_recipe_is_refused(at: World) -> None:
     assert recipe.read_text().endswith("# mine\n")
 
 
+@pytest.mark.slow
 def test_a_re_enabled_test_has_its_former_row(at: World) -> None:
     path = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
     before = path.read_bytes()
