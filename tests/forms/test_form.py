@@ -276,6 +276,7 @@ def test_a_quarantined_test_is_re_enabled_without_a_tag(world: PracticeWorld) ->
     form.view.apply.click()
     until(lambda: not form.busy)
     assert "Done: re-enable 1 test" in shown(form, "runbook-result")
+    assert "previewed" not in shown(form, "runbook-result")
 
 
 def test_a_run_can_be_cancelled_from_another_form(world: PracticeWorld) -> None:
