@@ -4,9 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runbook_lib.compute.slurm.batch_files import launch
 from runbook_lib.recipes.file_names import FOLDER
 
+_LAUNCH = (
+    'uv run --no-sync python -m torch.distributed.run --nnodes="$NNODES" --nproc-per-node="$GPUS_PER_NODE" '
+    '--node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --redirects=3 '
+    '--log-dir="$LOGS"'
+)
 #: How a test ends, by its name.
 CASES = ("good", "drift", "oom", "missing", "nccl", "hang", "silent")
 #: Starts the processes of a node as torch.distributed.run does, with a log for each.
@@ -96,7 +100,7 @@ MODEL_ARGS:
 def create(folder: Path) -> Path:
     """Make the repository, with one commit on main."""
     golden = "{assets_dir}/golden_values_{environment}_{platforms}.json"
-    command = launch("train.py", ["@case", "@out"]).replace("@case", "{test_case}").replace("@out", golden)
+    command = f"{_LAUNCH} train.py {{test_case}} {golden}"
     compare = 'echo "AssertionError: The following metrics failed: lm loss" >&2; exit 1'
     texts = {
         "bin/uv": _UV, "train.py": _TRAIN, ".gitignore": ".venv\n",

@@ -27,9 +27,7 @@ LABELS = {
     "how": "How", "engine": "Engine", "target": "Stage", "dockerfile": "Dockerfile", "arguments": "Build arguments",
     "name": "Image name", "secrets": "Build secrets", "look": "Look into the image", "train": "Train",
     "gitlab": "GitLab's remote", "site": "Cluster's file", "results": "Results in",
-    "partition": "Partition", "account": "Account", "mounts": "Mounts", "platform": "Platform",
-    "repeats": "Repeats at most", "canary": "One test first", "again": "Submit once more",
-    "early": "End early", "cancel": "Cancel all", "nodes": "Nodes",
+    "platform": "Platform", "jobs": "Jobs",
     "gpus": "GPUs per node",
 }  # fmt: skip
 #: Seldom needed, so hidden at first.
@@ -37,7 +35,7 @@ SELDOM = (
     "remote", "audit", "allow", "pins", "source",
     "only_failing", "soft", "accept", "broken", "reenable",
     "rerun", "hold", "cache", "folder", "slurm", "target", "dockerfile", "arguments", "name", "secrets", "train",
-    "mounts", "again", "repeats", "early", "cancel", "gitlab", "nodes", "gpus",
+    "jobs", "gitlab", "gpus",
 )  # fmt: skip
 #: The values of fields with a fixed choice, and their labels; `choices` has two more.
 _CHOICES: Mapping[str, Mapping[str, str]] = {

@@ -20,7 +20,6 @@ from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.outcome import MatrixOutcome
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.compute.slurm.site_options import SiteOptions
 from runbook_lib.compute.slurm.states import ArrayElement
 from runbook_lib.compute.slurm_verify.facts import MatrixChoice, SlurmFacts, read_facts
 from runbook_lib.compute.slurm_verify.step import SlurmVerify, read_results
@@ -49,16 +48,18 @@ class World:
 
     def plan(self, *, apply: bool = True, tag: str = TAG, site: Site | None = None, **options: Any) -> SlurmFacts:
         branch = bump_branch.find(self.checkout, Bump.parse(tag=tag, apply=apply))
-        choice = MatrixChoice(**{"platform": "dgx_h100", **options})
-        return read_facts(branch, site or self.site, choice, self.slurm)
+        return read_facts(branch, site or self.site, MatrixChoice(**options), self.slurm)
 
-    def go(self, facts: SlurmFacts, **options: bool) -> tuple[dict[str, MatrixOutcome], list[dict[str, Any]]]:
+    def go(
+        self, facts: SlurmFacts, *, wait: bool = False, cancel: bool = False
+    ) -> tuple[dict[str, MatrixOutcome], list[dict[str, Any]]]:
         """Carry out the step; return the outcomes by test, and the entries of the record."""
         self.steps += 1
         folder, shown = self.folder / f"record-{self.steps}", list[Any]()
         folder.mkdir()
         record = StepRecord("slurm-verify", facts.branch.bump, "o/n", folder)
-        plan = SlurmVerify(SiteOptions(), MatrixChoice(), **options).plan(facts, facts.branch.bump)
+        choice = MatrixChoice(jobs="cancel" if cancel else "")
+        plan = SlurmVerify("", choice, wait).plan(facts, facts.branch.bump)
         outside = Outside(self.checkout, None, record, sleep=lambda _: time.sleep(0.2))
         carry_out(record, plan, outside, shown.append)
         lines = (folder / "contributions.jsonl").read_text().splitlines()
@@ -236,12 +237,13 @@ def test_a_machine_without_slurm_is_reported(alone: World) -> None:
         ({"tests": "nightly"}, "'nightly'"),
         ({"tests": "god"}, "did you mean good"),
         ({"platform": "dgx_gb200"}, "not on dgx_gb200 (dev)"),
-        ({"tests": "good", "again": "oom"}, "again names oom"),
+        ({"tests": "good", "jobs": "oom"}, "jobs names oom"),
     ],
 )
 def test_an_unknown_test_is_refused(alone: World, options: dict[str, str], named: str) -> None:
+    site = replace(alone.site, platform=options.pop("platform", "dgx_h100"))
     with pytest.raises(Refused) as error:
-        alone.plan(**options)
+        alone.plan(site=site, **options)
     assert named in str(error.value)
 
 
@@ -253,10 +255,11 @@ def test_an_image_file_for_two_kinds_of_processors_is_reported(world: World) -> 
     world.checkout.git("commit", "-q", "-m", "two")
     image = world.folder / "a.sqsh"
     image.touch()
-    plan = world.plan(platform="", site=replace(world.site, image=str(image)))
+    everywhere = replace(world.site, platform="")
+    plan = world.plan(site=replace(everywhere, image=str(image)))
     assert any("dgx_gb200 is arm64" in problem for problem in plan.obstacles.problems)
-    by_platform = replace(world.site, images={"dgx_h100": str(image), "dgx_gb200": f"{image}/b"})
-    plan = world.plan(platform="", site=by_platform)
+    by_platform = replace(everywhere, images={"dgx_h100": str(image), "dgx_gb200": f"{image}/b"})
+    plan = world.plan(site=by_platform)
     assert not any("arm64" in problem for problem in plan.obstacles.problems)
     assert any(f"{image}/b does not exist" in warning for warning in plan.obstacles.warnings)
 
@@ -318,13 +321,13 @@ def test_a_cancelled_test_can_be_submitted_once_more(world: World) -> None:
     assert [effect["effect"] for effect in of("effect", entries)] == ["cancel"]
     outcomes, entries = world.go(world.plan(tests="hang,good,drift"), cancel=True)  # submits nothing
     assert (outcomes.keys(), of("effect", entries)) == ({"hang", "good"}, [])
-    plan = world.plan(tests="good,hang", again="good")
+    plan = world.plan(tests="good,hang", jobs="good")
     assert cases(plan) == ["good"]
     outcomes, entries = world.go(plan)
     assert len(of("effect", entries)) == 1
     outcomes, _ = world.go(world.plan(tests="good"), wait=True)
     assert (outcomes["good"].word, outcomes["good"].now.entry.round) == ("passed", 2)
-    assert cases(world.plan(tests="good,hang", again="failed")) == ["hang"]
+    assert cases(world.plan(tests="good,hang", jobs="failed")) == ["hang"]
 
 
 @needs_slurm
@@ -353,45 +356,7 @@ def test_a_job_that_fails_after_it_wrote_unchanged_values_has_failed(world: Worl
     assert [judgement.verdict for judgement in outcomes["good"].judgements] == ["unchanged"]
     assert outcomes["good"].word == "failed"
     assert "1 failed" in sentences("waiting", entries)[-1]
-    assert cases(world.plan(tests="good", again="failed")) == ["good"]
-
-
-@needs_slurm
-def test_a_canary_runs_before_the_others(world: World) -> None:
-    chosen = {"tests": "drift,good,missing", "canary": True}
-    plan = world.plan(**chosen)
-    assert cases(plan) == ["good"]  # the smallest, and of several the first
-    outcomes, entries = world.go(plan)
-    assert list(outcomes) == ["good"]
-    assert "2 more tests can be submitted" in sentences("waiting", entries)[-1]
-    outcomes, entries = world.go(world.plan(tests="good"), wait=True)
-    assert outcomes["good"].word == "passed"
-    assert cases(world.plan(**chosen)) == ["drift", "missing"]
-
-
-@needs_slurm
-def test_no_other_test_follows_a_canary_that_runs_or_failed(world: World) -> None:
-    chosen = {"tests": "hang,good", "canary": True}
-    world.go(world.plan(tests="hang"))
-    plan = world.plan(**chosen)
-    assert (cases(plan), plan.obstacles.problems) == ([], ())
-    assert "1 more test can be submitted once the canary has run" in plan.show().text
-    world.go(world.plan(tests="hang"), cancel=True, wait=True)
-    plan = world.plan(**chosen)
-    assert cases(plan) == []
-    assert "The canary failed" in plan.obstacles.problems[0]
-    assert cases(world.plan(**chosen, again="hang")) == ["hang"]
-
-
-def test_repeats_are_limited(alone: World) -> None:
-    recipe = alone.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
-    recipe.write_text(recipe.read_text().replace("n_repeat:", "n_repeat: 5").replace("set -e", "N_REPEAT={n_repeat}"))
-    alone.checkout.git("commit", "-q", "-a", "-m", "two")
-    for repeats, count in (("", "5"), ("2", "2"), ("9", "5")):
-        plan = alone.plan(tests="good", repeats=repeats)
-        assert f"N_REPEAT={count}\n" in plan.tests[0].test.command(assets_dir="", artifacts_dir="", name="")
-    with pytest.raises(Refused, match="repeats='few' is not a number"):
-        alone.plan(tests="good", repeats="few")
+    assert cases(world.plan(tests="good", jobs="failed")) == ["good"]
 
 
 @needs_slurm
@@ -399,11 +364,11 @@ def test_a_node_that_failed_is_excluded_from_the_next_attempt(world: World) -> N
     outcomes, _ = world.go(world.plan(tests="oom"), wait=True)
     log = outcomes["oom"].now.entry.folder / "job.log"
     log.write_text("srun: error: Node failure on node2\nsrun: error: Task launch for StepId=5.0 failed on node n3: x\n")
-    plan = world.plan(tests="oom", again="oom")
+    plan = world.plan(tests="oom", jobs="oom")
     assert "#SBATCH --exclude=n3,node2\n" in plan.new.arrays[0].text
     assert any("n3,node2" in warning for warning in plan.obstacles.warnings)
     own = replace(world.site, options=("--exclude=n[4-5]",))
-    assert "#SBATCH --exclude=n[4-5],n3,node2\n" in world.plan(tests="oom", again="oom", site=own).new.arrays[0].text
+    assert "#SBATCH --exclude=n[4-5],n3,node2\n" in world.plan(tests="oom", jobs="oom", site=own).new.arrays[0].text
     assert "--exclude" not in world.plan(tests="good").new.arrays[0].text
 
 
@@ -475,8 +440,8 @@ def test_an_array_whose_job_id_was_not_written_is_cancelled_too(world: World) ->
 def test_a_running_test_is_not_submitted_again_and_all_rounds_are_cancelled(world: World) -> None:
     world.go(world.plan(tests="hang"))
     with pytest.raises(Refused, match=r"gpt/hang.* \(job \d+_0\)"):
-        world.plan(tests="hang", again="hang")
-    assert world.plan(tests="hang", again="failed").new.tests == ()
+        world.plan(tests="hang", jobs="hang")
+    assert world.plan(tests="hang", jobs="failed").new.tests == ()
     (listed,) = (world.folder / "results").rglob("matrix.json")
     round_two = listed.parents[1] / "2"
     round_two.mkdir()
@@ -516,21 +481,7 @@ def test_failed_tests_are_those_with_a_failed_outcome(world: World) -> None:
     words = {name: outcome.word for name, outcome in outcomes.items()}
     assert words == {"good": "passed", "drift": "drifted", "silent": "failed"}
     assert outcomes["silent"].now.state == "COMPLETED"
-    assert cases(world.plan(tests="silent,drift,good", again="failed")) == ["silent"]
-
-
-@needs_slurm
-def test_a_training_script_of_the_user(world: World) -> None:
-    options = {"train": f"train.py good {world.folder}/out", "nodes": "2", "gpus": "2"}
-    os.environ["PATH"] = f"{world.checkout.path}/bin:{os.environ['PATH']}"
-    world.slurm = Slurm({**os.environ, **world.env})
-    outcomes, _ = world.go(world.plan(**options), wait=True)
-    ((case, outcome),) = outcomes.items()
-    assert (case[:6], outcome.word) == ("train-", "passed")
-    assert "10.5" in (world.folder / "out").read_text()
-    assert world.plan(**options).new.tests == ()
-    outcomes, _ = world.go(world.plan(**{**options, "train": "train.py oom x"}), wait=True)
-    assert [outcome.failure.kind for outcome in outcomes.values() if outcome.failure] == ["out of memory"]
+    assert cases(world.plan(tests="silent,drift,good", jobs="failed")) == ["silent"]
 
 
 @needs_slurm

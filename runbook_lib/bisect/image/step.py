@@ -13,7 +13,7 @@ from runbook_lib.bisect.image.report import BisectResult
 from runbook_lib.bisect.image.request import BisectRequest, SearchOptions, parse
 from runbook_lib.bisect.search import Conclusion, Point
 from runbook_lib.checks import Check, Evidence
-from runbook_lib.compute.slurm.site_options import SiteOptions
+from runbook_lib.compute.slurm import site_file
 from runbook_lib.errors import Refused
 from runbook_lib.model import Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
@@ -126,7 +126,8 @@ class BisectImage:
         """Read the ledger, the registry and the place of the runs.  Raises RunbookError like ``read_search``."""
         site = None
         if self.search.where == "slurm":
-            site = SiteOptions(self.site, self.runs.results).read(world.checkout.path)
+            site = site_file.read(self.site, world.checkout.path)
+            site = replace(site, results=self.runs.results or site.results)
         request = parse(bump, self.search, practice=self.practice)
         return searches.read_search(bump_branch.look(world, bump), request, self.runs, site)
 

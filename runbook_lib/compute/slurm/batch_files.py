@@ -10,7 +10,7 @@ Source: ``skills/mcore-run-on-slurm`` of Megatron-LM; options of Pyxis as printe
 import hashlib
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 
@@ -100,16 +100,6 @@ class _Resources:
 
 
 _Tests = list[tuple[Workload, Connections]]
-
-
-def launch(script: str, arguments: Sequence[str] = ()) -> str:
-    """Return a shell command that trains on all nodes of a task, for a script that no recipe starts."""
-    options = (
-        '--nnodes="$NNODES" --nproc-per-node="$GPUS_PER_NODE" --node-rank="$SLURM_NODEID" '
-        '--master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --redirects=3 --log-dir="$LOGS"'
-    )
-    # Each rank's output goes to a separate file, because the rank that failed first is rarely rank 0.
-    return f"uv run --no-sync python -m torch.distributed.run {options} {shlex.join([script, *arguments])}"
 
 
 def arrays(

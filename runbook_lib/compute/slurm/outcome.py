@@ -33,7 +33,7 @@ _BATCH = re.compile(
 )
 _EQUAL = "But the golden values that it wrote equal the commit's, so a refresh would change nothing."
 _COMPARE = "Look in the log for the comparison that failed: another file, or a second run of the test."
-_AGAIN = "Submit it again: set the parameter again to its name, or to failed."
+_AGAIN = "Submit it again: `-r jobs` with its name, or failed."
 #: States that need no explanation from the test's logs: class, cause, and True if running the test again may help.
 _BY_SLURM: Mapping[str, tuple[FailureKind, str, bool]] = {
     "NODE_FAIL": ("flaky infrastructure", "A node failed or did not answer, according to Slurm", True),

@@ -1,22 +1,15 @@
 """The tests from the recipes to run on a cluster, and the obstacles to each of them.  Pure."""
 
-import hashlib
-import itertools
-import re
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import yaml
-
-from runbook_lib.compute.slurm.batch_files import launch
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import coverage
 from runbook_lib.recipes import file_names, rows
 from runbook_lib.recipes.device_connections import Connections, architecture, choose
 from runbook_lib.recipes.parallelism import Parallelism
-from runbook_lib.recipes.workloads import TIME_LIMIT, Workload, read
+from runbook_lib.recipes.workloads import Workload, read
 from runbook_lib.text.suggestions import did_you_mean
 
 #: The tests that CI runs on a bump's pull request, and whose golden values the bump moves.
@@ -112,42 +105,3 @@ def prepare(test: Workload, config: str | None, site: Site) -> SelectedTest:
             f" Its recipe requests {test.gpus} GPUs per node, but CI's runners provide all of theirs: see least-gpus."
         )
     return SelectedTest(test, connections, obstacle)
-
-
-def count(name: str, text: str) -> int:
-    """Return the number in a parameter.  Raises Refused for any other text."""
-    if not re.fullmatch(r"[1-9][0-9]{0,4}", text.strip()):
-        raise Refused(f"{name}={text!r} is not a number of {name}. Give a number, such as 1.")
-    return int(text)
-
-
-def limit_repeats(test: Workload, repeats: int) -> Workload:
-    """Return a test with at most this number of repeats by its script."""
-    own = test.values.get("n_repeat", "")
-    if not own.isdecimal() or int(own) <= repeats:
-        return test
-    return replace(test, values={**test.values, "n_repeat": str(repeats)})
-
-
-def training_test(train: str, nodes: str, gpus: str, platform: str, environment: str) -> tuple[Workload, str]:
-    """Return a training ``<script> <arguments>`` as a test; and its settings, from the arguments.
-
-    Raises Refused for sizes that are no numbers, and for a command line that no shell could parse.
-    """
-    node_count, gpu_count = count("nodes", nodes), count("gpus", gpus)
-    try:
-        script, *arguments = shlex.split(train)
-    except ValueError as error:
-        raise Refused(f"train={train!r} cannot be read as a command line: {error}.") from error
-    settings: dict[str, object] = {}
-    for word, following in itertools.pairwise([*arguments, "--"]):
-        name, equals, value = word.partition("=")
-        if name.startswith("--"):
-            settings[name] = value if equals else following.startswith("--") or following
-    command = launch(script, arguments).replace("{", "{{").replace("}", "}}")
-    case = f"train-{hashlib.sha256(train.encode()).hexdigest()[:6]}"
-    test = Workload(
-        "what was given as train", "own", case, environment, platform, (), node_count, gpu_count, TIME_LIMIT,
-        f"set -euo pipefail\n{command}",
-    )  # fmt: skip
-    return test, yaml.safe_dump({"MODEL_ARGS": settings})

@@ -32,8 +32,9 @@ class Site:
     allocates complete nodes and has no GPU resources; ``gpu_type`` is Slurm's name of the GPUs to request.  Tests whose
     recipe names fewer GPUs per node get ``least_gpus``, because CI's own runners provide all of theirs. ``master_port``
     is 0 for a separate port per job.  ``options`` are further options of ``sbatch``.  ``shared``: the user vouches that
-    all nodes see the paths.  ``node_gpus`` are the GPUs of a node, by partition, "" for the default one. ``in_image``
-    are folders that the image contains.
+    all nodes see the paths.  ``platform`` is the one whose tests run, "" for all; with ``early`` a test ends as soon as
+    its golden values are complete.  ``node_gpus`` are the GPUs of a node, by partition, "" for the default one.
+    ``in_image`` are folders that the image contains.
     """
 
     checkout: str
@@ -53,6 +54,8 @@ class Site:
     runtime: str = ""
     gpu_type: str = ""
     master_port: int = 0
+    platform: str = "dgx_h100"
+    early: bool = False
 
     @property
     def image_names(self) -> tuple[str, ...]:

@@ -1,18 +1,21 @@
-"""A cluster's description in a small YAML file, in parameters that override it, or both.  Pure.
+"""A cluster's description in a small YAML file.
 
 ``site.schema.json`` declares the format, and ``docs/build-and-verify.md`` has an example.
 """
 
 import itertools
+import os
 import re
 from collections.abc import Collection, Mapping
 from operator import itemgetter
+from pathlib import Path
 
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.slurm.states import Partition
 from runbook_lib.compute.work.image import WorkImage
 from runbook_lib.errors import RunbookError
 from runbook_lib.recipes.workloads import Workload
+from runbook_lib.system.files import read_named
 from runbook_lib.text import user_file
 
 #: The JSON schema that declares the format, beside this module.
@@ -34,24 +37,31 @@ _WRITTEN = re.compile(r"CACHE|OUTPUT|SAVE|TENSORBOARD|LOG", re.IGNORECASE)
 _LOCAL = frozenset({"tmpfs", "ramfs", "overlay", "devtmpfs", "squashfs", "zfs", "ext2", "ext3", "ext4", "xfs", "btrfs"})
 
 
-def parse(
-    text: str, origin: str, checkout: str, *, partition: str = "", account: str = "", image: str = "", mounts: str = "",
-    results: str = "",
-) -> Site:  # fmt: skip
-    """Return the site described by a file, whose text may be empty; parameters override its values.
+def read(named: str, checkout: Path, env: Mapping[str, str] = os.environ) -> Site:
+    """Return the site in a file, else in the one that ``RUNBOOK_SITE`` names; without either an empty one.
 
-    ``mounts`` are ``outside:inside``, separated by commas or white space.  Raises RunbookError, which names file, line
-    and key.
+    Raises RunbookError for a file that cannot be read.
+    """
+    named = named or env.get("RUNBOOK_SITE", "")
+    if not named:
+        return parse("", "(none)", str(checkout))
+    try:
+        text = read_named(Path(named).expanduser()).decode("utf-8", "replace")
+    except (OSError, ValueError) as error:  # ValueError: an impossible file name
+        raise RunbookError(
+            f"The site file {named!r} cannot be read: {error}. Correct site, or RUNBOOK_SITE."
+        ) from error
+    return parse(text, named, str(checkout))
+
+
+def parse(text: str, origin: str, checkout: str) -> Site:
+    """Return the site that a file's text describes, which may be empty.
+
+    Raises RunbookError, which names file, line and key.
     """
     schema = user_file.load_schema("runbook_lib.compute.slurm", SCHEMA)
     values = user_file.read(text, schema, "site file", origin).values
-    partitions = _by_platform(partition or values.get("partition"))
-    images = {platform: _image(name) for platform, name in _by_platform(image or values.get("image")).items()}
-    listed = mounts.replace(",", " ").split() or values.get("mounts") or []
-    for mount in listed:
-        if ":" not in mount:
-            form = "outside:inside, such as /shared/data:/mnt/artifacts"
-            raise RunbookError(f"The parameter mounts has the mount {mount!r}; expected {form}.")
+    images = {platform: _image(name) for platform, name in _by_platform(values.get("image")).items()}
     options = list(values.get("options") or ())
     gpu_type, least_gpus = "", values.get("least-gpus", 0)
     for option in options.copy():
@@ -60,12 +70,13 @@ def parse(
             options.remove(option)
             gpu_type, least_gpus = typed[1], max(least_gpus, int(typed[2]))
     return Site(
-        checkout, (results or values.get("results") or "").rstrip("/"), image=images.pop("", ""), images=images,
-        partitions=partitions, account=account or values.get("account") or "",
-        mounts=tuple(tuple(mount.split(":")) for mount in listed), at_once=values.get("at-once", 0),
+        checkout, (values.get("results") or "").rstrip("/"), image=images.pop("", ""), images=images,
+        partitions=_by_platform(values.get("partition")), account=values.get("account") or "",
+        mounts=tuple(tuple(mount.split(":")) for mount in values.get("mounts") or ()), at_once=values.get("at-once", 0),
         gpus=values.get("gpus", True), gpu_type=gpu_type, least_gpus=least_gpus,
         options=tuple(options), shared=values.get("shared", False), in_image=tuple(values.get("in-image") or ()),
         runtime=values.get("container") or "", master_port=values.get("master-port", 0),
+        platform=values.get("platform", Site.platform), early=values.get("early", False),
     )  # fmt: skip
 
 

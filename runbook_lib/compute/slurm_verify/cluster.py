@@ -32,7 +32,7 @@ def inspect_cluster(slurm: Slurm, site: Site, tests: Sequence[Workload]) -> Clus
     else:
         problems += [*missing, *_unshared_paths(site)]
     if not site.image_names and not (Path(site.checkout) / ".venv").is_dir():
-        advice = "Run `uv sync` there once, or set an image."
+        advice = "Run `uv sync` there once, or set image in the site file."
         problems.append(f"{site.checkout} has no .venv, so all nodes would build one at the same time. {advice}")
     partitions = None
     try:
@@ -48,7 +48,7 @@ def inspect_cluster(slurm: Slurm, site: Site, tests: Sequence[Workload]) -> Clus
             problems.append(
                 f"srun here has no option --container-image, so {site.image_names[0]} cannot be run: Pyxis is not "
                 "installed. Ask the cluster's administrators to install it, or set container: apptainer in the site "
-                "file if its nodes have apptainer. Without an image only train runs, in the checkout's own environment."
+                "file if its nodes have apptainer."
             )
     except Unreachable as error:
         warnings.append(f"{error} The partition, account and sizes were not checked.")
@@ -81,7 +81,7 @@ def find_obstacle(test: Workload, site: Site, partitions: Sequence[Partition] | 
     ``partitions`` is None if they are unknown, ``settings`` is the text of the test's settings.
     """
     if not site.image_for(test.platform) and INSIDE in test.script:
-        return f"The test's script uses {INSIDE}, which exists only in a container. Set image to the built one."
+        return f"The test's script uses {INSIDE}, which exists only in a container. Set the site file's image to the built one."
     problems: list[str] = []
     if partitions is not None:
         problems += site_file.unmet_requirements(site, partitions, test)

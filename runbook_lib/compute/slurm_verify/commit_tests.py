@@ -13,21 +13,16 @@ from runbook_lib.world.bump_branch import BumpBranch
 
 
 def read_commit_tests(
-    branch: BumpBranch, site: Site, words: str, platform: str, training: tuple[Workload, str] | None
+    branch: BumpBranch, site: Site, words: str
 ) -> tuple[tuple[selection.SelectedTest, ...], Mapping[str, str | None], tuple[str, ...]]:
     """Return the tests that ``words`` select in the recipes, their settings and golden files by path, and warnings.
 
-    A ``training``, with the text of its settings, replaces the selected tests.  Raises Refused for a test that does
-    not exist.
+    Raises Refused for a test that does not exist.
     """
     paths = commit_changes.list_files(branch.checkout, branch.start, rows.FOLDER, FOLDER)
     candidates, problems = selection.read_tests(branch.texts([path for path in paths if path.startswith(rows.FOLDER)]))
-    if training:
-        workloads: tuple[Workload, ...] = (training[0],)
-        settings: dict[str, str | None] = {selection.config_of(training[0]): training[1]}
-    else:
-        workloads = selection.select(candidates, words, platform, branch.bump.image_type)
-        settings = dict(branch.texts({selection.config_of(test) for test in workloads}))
+    workloads = selection.select(candidates, words, site.platform, branch.bump.image_type)
+    settings = branch.texts({selection.config_of(test) for test in workloads})
     tests: dict[str, selection.SelectedTest] = {}
     repeated = []
     golden: set[str] = set()

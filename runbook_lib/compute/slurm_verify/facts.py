@@ -2,7 +2,7 @@
 
 import glob
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,37 +20,31 @@ from runbook_lib.recipes.workloads import Workload
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch
 
-_NO_RESULTS = "Nothing is planned without a results folder that all nodes see: set results, or use a site file."
+_NO_RESULTS = "Nothing is planned without a results folder that all nodes see: set results in the site file."
 
 
 @dataclass(frozen=True)
 class MatrixChoice:
-    """The tests to run: ``train``, a training script with its arguments, replaces them.
+    """The tests to run, as words.
 
-    ``again`` names tests to submit once more, or is ``failed`` for all that did not pass.  ``repeats`` is the maximum
-    number of repetitions of a test; with ``canary`` one test is submitted first, and the others once it has run.
+    ``jobs`` names those to submit once more, is ``failed`` for all that did not pass, or ``cancel`` to end all.
     """
 
     tests: str = selection.BUMP
-    platform: str = ""
-    again: str = ""
-    train: str = ""
-    nodes: str = "1"
-    gpus: str = "8"
-    repeats: str = ""
-    canary: bool = False
+    jobs: str = ""
+
+    @property
+    def cancel(self) -> bool:
+        """True if tests are to be ended, and none submitted."""
+        return self.jobs.strip() == "cancel"
 
 
 @dataclass(frozen=True)
 class NewTests:
-    """The tests to submit now, in ``arrays``; an array whose submission was interrupted is planned again.
-
-    ``canary`` says which test the others wait for.
-    """
+    """The tests to submit now, in ``arrays``; an array whose submission was interrupted is planned again."""
 
     tests: tuple[selection.SelectedTest, ...] = ()
     arrays: tuple[JobArray, ...] = ()
-    canary: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,8 +106,7 @@ class SlurmFacts:
         )  # fmt: skip
         shown += display.notes(self.obstacles.problems, title="Nothing can be submitted")
         shown += display.notes(self.obstacles.warnings, title="Warnings")
-        shown += display.notes(filter(None, [self.new.canary]))
-        if self.new.arrays or not (self.obstacles.problems or self.new.canary):
+        if self.new.arrays or not self.obstacles.problems:
             rows = []
             for array in self.new.arrays:
                 test, seconds = array.tasks[0].workload, max(task.workload.time_limit for task in array.tasks)
@@ -154,19 +147,13 @@ def read_facts(branch: BumpBranch, site: Site, choice: MatrixChoice, slurm: Slur
         return replace(facts, obstacles=Obstacles(idle=_NO_RESULTS))
     if not bump.repository.tests.recipes:
         return replace(facts, obstacles=Obstacles(idle=f"{bump.repository.name} has no test recipes."))
-    training = None
-    if choice.train.strip():
-        training = selection.training_test(choice.train, choice.nodes, choice.gpus, choice.platform, bump.image_type)
-    selected, texts, warnings = read_commit_tests(branch, site, choice.tests, choice.platform, training)
-    if choice.repeats.strip():
-        limit = selection.count("repeats", choice.repeats)
-        selected = tuple(replace(entry, test=selection.limit_repeats(entry.test, limit)) for entry in selected)
+    selected, texts, warnings = read_commit_tests(branch, site, choice.tests)
     warnings = (*branch.warnings, *warnings)
     if bump.tag is not None and branch.tip is None:
         source = f"the tests and golden values are from {bump.base} at {branch.start[:10]}"
         warnings += (f"Branch {bump.branch} does not exist yet: {source}.",)
     facts = replace(facts, tests=selected, texts=texts, obstacles=Obstacles(warnings=warnings))
-    facts = _with_new_tests(_with_submissions(facts, name), choice.again, canary=choice.canary)
+    facts = _with_new_tests(_with_submissions(facts, name), "" if choice.cancel else choice.jobs)
     if facts.obstacles.problems or not facts.new.tests:
         return facts
     return _with_arrays(facts)
@@ -218,7 +205,7 @@ def _unfinished_elsewhere(facts: SlurmFacts, prefix: str, warnings: list[str]) -
     if unfinished:
         folders = ", ".join(sorted({test.folder.relative_to(results).parts[0] for test in unfinished}))
         tests = f"{display.count(len(unfinished), 'test')} of this bump, at another commit or with another image"
-        warnings.append(f"{tests}, still waiting or running: see {folders}. cancel ends them too.")
+        warnings.append(f"{tests}, still waiting or running: see {folders}. `-r jobs cancel` ends them too.")
     return unfinished
 
 
@@ -274,8 +261,8 @@ def _work_tree_warnings(branch: BumpBranch, site: Site) -> list[str]:
     return [f"Without an image the tests run in {site.checkout} as it is when they start: {state}."]
 
 
-def _with_new_tests(facts: SlurmFacts, again: str, *, canary: bool) -> SlurmFacts:
-    """Add the tests not submitted yet, and those that ``again`` names; with ``canary`` only one of them at first.
+def _with_new_tests(facts: SlurmFacts, again: str) -> SlurmFacts:
+    """Add the tests not submitted yet, and those that ``again`` names.
 
     Raises Refused for a word that matches no test, and for a test that is still waiting or running.
     """
@@ -285,12 +272,12 @@ def _with_new_tests(facts: SlurmFacts, again: str, *, canary: bool) -> SlurmFact
     for name, entry in runnable.items():
         names[name] = {name, entry.test.case, f"{entry.test.model}/{entry.test.case}"}
     if unknown := words - {"failed"}.union(*names.values()):
-        raise Refused(f"again names {', '.join(sorted(unknown))}, not among the chosen tests.")
+        raise Refused(f"jobs names {', '.join(sorted(unknown))}, not among the chosen tests.")
     newest = rounds.newest(facts.submissions)
     submitted = {name: newest[name] for name in runnable if name in newest and newest[name].job is not None}
     new = runnable.keys() - submitted.keys()
-    unfinished, outcomes = [], set()
-    if words or canary:
+    unfinished = []
+    if words:
         for observed in follow.Follower(facts.slurm, submitted.values(), notes=False).poll():
             test, word = observed.entry, facts.outcome(observed).word
             is_named = bool(names[test.test.name] & words)
@@ -298,29 +285,8 @@ def _with_new_tests(facts: SlurmFacts, again: str, *, canary: bool) -> SlurmFact
                 unfinished.append(f"{test.test} (job {test.job}_{test.index})")
             elif is_named or ("failed" in words and (word in ("failed", "unknown") or not observed.state)):
                 new.add(test.test.name)
-            else:
-                outcomes.add(word)
     if unfinished:
-        advice = "Wait until they finish, or end them with cancel; then run again."
-        raise Refused(f"again names unfinished tests: {', '.join(unfinished)}. {advice}")
+        advice = "Wait until they finish, or end them with `-r jobs cancel`; then run again."
+        raise Refused(f"jobs names unfinished tests: {', '.join(unfinished)}. {advice}")
     tests = tuple(entry for name, entry in runnable.items() if name in new)
-    facts = replace(facts, new=NewTests(tests))
-    return _with_canary(facts, outcomes) if canary else facts
-
-
-def _with_canary(facts: SlurmFacts, outcomes: Collection[str]) -> SlurmFacts:
-    """Reduce the new tests to the smallest, unless ``outcomes`` shows that a test of this commit and image has run."""
-    if not facts.new.tests or not {"passed", "drifted", "to be judged"}.isdisjoint(outcomes):
-        return facts
-    if outcomes and "not over" not in outcomes:
-        problem = "The canary failed, so the other tests would fail too. Fix the cause, then submit it with again."
-        return _with_problems(replace(facts, new=NewTests()), [problem])
-    chosen: list[selection.SelectedTest] = []
-    if not outcomes:
-        submitted = rounds.newest(facts.submissions)  # a resubmitted test, else the smallest
-        by_size = sorted(facts.new.tests, key=lambda entry: (entry.test.world_size, entry.test.time_limit))
-        chosen = sorted(by_size, key=lambda entry: entry.test.name not in submitted)[:1]
-    sentence = ""
-    if more := len(facts.new.tests) - len(chosen):
-        sentence = f"{display.count(more, 'more test')} can be submitted once the canary has run: run again then."
-    return replace(facts, new=NewTests(tuple(chosen), canary=sentence))
+    return replace(facts, new=NewTests(tests))

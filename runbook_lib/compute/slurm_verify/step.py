@@ -12,10 +12,10 @@ from itertools import chain
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence
 from runbook_lib.compute.slurm import follow as following
+from runbook_lib.compute.slurm import site_file
 from runbook_lib.compute.slurm import submissions as rounds
 from runbook_lib.compute.slurm.batch_files import TREE, JobArray
 from runbook_lib.compute.slurm.outcome import MatrixOutcome
-from runbook_lib.compute.slurm.site_options import SiteOptions
 from runbook_lib.compute.slurm_verify.facts import MatrixChoice, SlurmFacts, read_facts
 from runbook_lib.errors import Refused, Unreachable
 from runbook_lib.golden import plots, summary
@@ -83,20 +83,18 @@ def _evidence(outcome: MatrixOutcome) -> display.View:
 
 
 def read_results(
-    facts: SlurmFacts, *, wait: bool = False, early: bool = False, notes: bool = False,
-    sleep: Callable[[float], None] = time.sleep,
-) -> MatrixResults:  # fmt: skip
+    facts: SlurmFacts, *, wait: bool = False, notes: bool = False, sleep: Callable[[float], None] = time.sleep
+) -> MatrixResults:
     """Return the outcomes of the submitted tests; with ``wait``, wait for all first.
 
-    ``early`` ends each test as soon as its golden values are complete; ``notes`` saves how tests ended.  Raises
-    Unreachable if Slurm stays unreachable.
+    ``notes`` saves how tests ended.  Raises Unreachable if Slurm stays unreachable.
     """
     newest = rounds.newest(_submissions(facts))
     entries = [newest[chosen.test.name] for chosen in facts.tests if chosen.test.name in newest]
     if all(entry.job is None for entry in entries):
         return MatrixResults()
     expected = {chosen.test.name: facts.expected_names(chosen.test) for chosen in facts.tests}
-    follower = following.Follower(facts.slurm, entries, expected, early=early, notes=notes)
+    follower = following.Follower(facts.slurm, entries, expected, early=facts.site.early and notes, notes=notes)
     try:
         tests = following.follow(follower, wait=wait, sleep=sleep)
     except Unreachable as error:
@@ -230,7 +228,6 @@ class MatrixPassed:
     facts: SlurmFacts
     open_point: str
     wait: bool
-    early: bool
     notes: bool
     leaves_machine = False
     sentence = "follow the tests until they have ended"
@@ -251,19 +248,19 @@ class MatrixPassed:
             next_action = "Run slurm-verify again, with -p wait True to follow the tests."
         elif failed or unjudged:
             sentence += "; waiting for a person to judge"
-            next_action = "Review the outcomes above; `-r again failed` resubmits the failed tests."
+            next_action = "Review the outcomes above; `-r jobs failed` resubmits the failed tests."
         if not_over := failed + unjudged + running:
             sentence += f": {join_first(not_over, 5)}"
         detail = f"{sentence}. {self.open_point}".rstrip()
         evidence = self._evidence(results)
         if not next_action:
             return Check(name, "passed", detail, evidence=evidence)
-        is_followed = bool(running) and (self.wait or self.early)
+        is_followed = bool(running) and self.wait
         return Check(name, "failed" if is_followed else "waiting", detail.removesuffix("."), next_action, evidence)
 
     def make_true(self, world: World) -> Sequence[Effect]:
         """Follow the tests, and print each change of their state."""
-        read_results(self.facts, wait=self.wait, early=self.early, notes=self.notes, sleep=world.sleep)
+        read_results(self.facts, wait=self.wait, notes=self.notes, sleep=world.sleep)
         return ()
 
     def _evidence(self, results: MatrixResults) -> Evidence:
@@ -278,17 +275,15 @@ class MatrixPassed:
 
 @dataclass(frozen=True)
 class SlurmVerify:
-    """The step.  ``early`` ends a test as soon as its golden values exist; ``cancel`` ends all, and submits none."""
+    """The step; ``site`` is a file that describes the cluster."""
 
-    site: SiteOptions
+    site: str
     choice: MatrixChoice
-    early: bool = False
-    cancel: bool = False
     wait: bool = False
 
     def look(self, world: World, bump: Bump) -> SlurmFacts:
         """Read the commit's tests, the results folder and the cluster.  Raises RunbookError like ``read_facts``."""
-        return read_facts(bump_branch.look(world, bump), self.site.read(world.checkout.path), self.choice)
+        return read_facts(bump_branch.look(world, bump), site_file.read(self.site, world.checkout.path), self.choice)
 
     def plan(self, facts: SlurmFacts, bump: Bump) -> Plan[World]:
         """Plan the submission, or the end of all tests, and what the tests have to show."""
@@ -308,20 +303,20 @@ class SlurmVerify:
         if known.idle or bump.tag is None:
             return replace(planned, done=Outcome(known.idle or "No tag was given, so nothing is submitted."))
         problem = " ".join(known.problems)
-        open_point = f"Nothing can be submitted: {problem}" if problem else facts.new.canary
-        is_blocked = bool(problem and facts.new.tests) and not self.cancel
+        open_point = f"Nothing can be submitted: {problem}" if problem else ""
+        is_blocked = bool(problem and facts.new.tests) and not self.choice.cancel
         if is_blocked and not bump.apply:
             evidence = replace(evidence, warnings=(*evidence.warnings, *known.problems))
         conditions: list[Condition[World]] = []
-        arrays = () if self.cancel or is_blocked else facts.new.arrays
+        arrays = () if self.choice.cancel or is_blocked else facts.new.arrays
         if bump.apply and is_blocked:
             conditions.append(Submitted(facts, (), problem))
         elif arrays or (bump.apply and facts.submissions):
             conditions.append(Submitted(facts, arrays))
-        if self.cancel:
+        if self.choice.cancel:
             conditions.append(Cancelled(facts))
         submitted = rounds.newest(facts.submissions)
         if arrays or any(chosen.test.name in submitted for chosen in facts.tests):
-            conditions.append(MatrixPassed(facts, open_point, self.wait, self.early, notes=bump.apply))
+            conditions.append(MatrixPassed(facts, open_point, self.wait, notes=bump.apply))
         done = planned.done if conditions else Outcome(open_point or "No test has been submitted yet.")
         return replace(planned, done=done, conditions=tuple(conditions), evidence=evidence)

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from runbook_lib.compute.slurm.selection import prepare, read_tests, select, training_test
+from runbook_lib.compute.slurm.selection import prepare, read_tests, select
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.errors import Refused
-from runbook_lib.recipes.parallelism import Parallelism
 from runbook_lib.recipes.workloads import Workload
 
 RECIPE = """\
@@ -123,34 +122,3 @@ def test_tests_of_older_releases_are_held() -> None:
 
 def test_a_script_with_a_place_that_has_no_value_is_held() -> None:
     assert "{nothing}, without a value" in prepare(replace(TESTS[0], script="{nothing}"), None, SITE).obstacle
-
-
-def test_a_training_of_ones_own_is_a_test_with_its_arguments_as_settings() -> None:
-    train = "pretrain_gpt.py --tensor-model-parallel-size 4 --context-parallel-size=2 --data '{a b}' --use-torch-fsdp2"
-    test, settings = training_test(train, "2", "8", "dgx_h100", "dev")
-    assert (test.nodes, test.gpus) == (2, 8)
-    command = test.command()
-    assert "uv run --no-sync python -m torch.distributed.run" in command
-    assert command.endswith("--data '{a b}' --use-torch-fsdp2")
-    chosen = prepare(test, settings, SITE)
-    assert (chosen.obstacle, chosen.connections.value) == ("", None)  # FSDP: never 1
-    parallelism = Parallelism.parse(settings)
-    assert (parallelism.tensor, parallelism.context) == (4, 2)
-    small, settings = training_test("x.py --tensor-model-parallel-size 16", "1", "8", "dgx_h100", "dev")
-    assert "WORLD_SIZE is 8" in prepare(small, settings, SITE).obstacle
-    assert (
-        training_test("x.py", "1", "8", "dgx_h100", "dev")[0].name
-        != training_test("y.py", "1", "8", "dgx_h100", "dev")[0].name
-    )
-
-
-@pytest.mark.parametrize(
-    ("train", "nodes", "gpus", "says"),
-    [
-        ("x.py", "0", "8", "nodes='0' is not a number"), ("x.py", "1", "eight", "gpus='eight' is not a number"),
-        ("x.py 'a", "1", "8", "cannot be read as a command line: No closing quotation"),
-    ],
-)  # fmt: skip
-def test_a_training_that_cannot_be_read_is_refused(train: str, nodes: str, gpus: str, says: str) -> None:
-    with pytest.raises(Refused, match=says):
-        training_test(train, nodes, gpus, "dgx_h100", "dev")

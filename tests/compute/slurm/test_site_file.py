@@ -25,6 +25,8 @@ mounts: [/data:/mnt/artifacts, /models:/models]
 results: /lustre/me/
 at-once: 4
 gpus: false
+platform: ''
+early: true
 in-image: [/opt/data]
 least-gpus: 8
 options: [--qos=high]
@@ -40,7 +42,7 @@ MOUNTS = """\
 TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true")
 
 
-def test_an_empty_file_and_no_parameters_are_an_empty_site() -> None:
+def test_an_empty_file_is_an_empty_site() -> None:
     assert parse("", "s", "/c") == Site("/c", "")
     assert parse("# nothing\n", "s", "/c") == Site("/c", "")
 
@@ -49,20 +51,8 @@ def test_a_complete_file() -> None:
     assert parse(FILE, "s", "/c") == Site(
         "/c", "/lustre/me", "/images/mcore.sqsh", {"dgx_h100": "batch", "dgx_gb200": "grace"}, "me",
         (("/data", "/mnt/artifacts"), ("/models", "/models")), 4, False, 8, ("--qos=high",), True, {}, ("/opt/data",),
+        platform="", early=True,
     )  # fmt: skip
-
-
-def test_parameters_count_more_than_the_file() -> None:
-    image = "nvcr.io/nvidia/nemo:26.06"
-    site = parse(FILE, "s", "/c", partition="p", account="a", image=image, mounts="/x:/y, /z:/z", results="/r")
-    assert (site.partitions, site.account, site.image, site.mounts, site.results) == (
-        {"": "p"}, "a", "nvcr.io#nvidia/nemo:26.06", (("/x", "/y"), ("/z", "/z")), "/r",
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("image", ["", "/i.sqsh", "nvcr.io#nvidia/nemo:26.06"])
-def test_an_image_as_pyxis_takes_it_stays(image: str) -> None:
-    assert parse("", "s", "/c", image=image, results="/r").image == image
 
 
 @pytest.mark.parametrize(
@@ -90,11 +80,6 @@ def test_an_image_as_pyxis_takes_it_stays(image: str) -> None:
 def test_an_invalid_file_is_explained(text: str, says: str) -> None:
     with pytest.raises(RunbookError, match=says):
         parse(text, "s", "/c")
-
-
-def test_an_invalid_mount_names_its_source() -> None:
-    with pytest.raises(RunbookError, match="The parameter mounts has the mount '/a'"):
-        parse(FILE, "s", "/c", mounts="/a")
 
 
 @given(st.text(alphabet="apcountimges:-[]{}/ \n&*'", max_size=60))
@@ -196,13 +181,12 @@ def test_a_folder_that_one_node_only_writes_needs_no_mount() -> None:
 def test_images_and_gpus_by_platform_and_type() -> None:
     images = "image: {dgx_h100: /a.sqsh, dgx_gb200: 'nvcr.io/nvidia/nemo:26.06'}"
     site = parse(
-        f"{images}\noptions: [--gpus-per-node=h100:8, '--constraint=a&b']\nleast-gpus: 4\n", "s", "/c", results="/r"
+        f"{images}\noptions: [--gpus-per-node=h100:8, '--constraint=a&b']\nleast-gpus: 4\nresults: /r\n", "s", "/c"
     )
     assert [site.image_for(name) for name in ("dgx_h100", "dgx_ gb200", "dgx_a100")] == [
         "/a.sqsh", "nvcr.io#nvidia/nemo:26.06", "",
     ]  # fmt: skip
     assert (site.gpu_type, site.least_gpus, site.options, site.problems()) == ("h100", 8, ("--constraint=a&b",), ())
-    assert parse(images, "s", "/c", image="/b.sqsh").image_names == ("/b.sqsh",)
 
 
 def test_an_image_file_is_for_one_kind_of_processor() -> None:
