@@ -81,7 +81,7 @@ def find_obstacle(test: Workload, site: Site, partitions: Sequence[Partition] | 
     ``partitions`` is None if they are unknown, ``settings`` is the text of the test's settings.
     """
     if not site.image_for(test.platform) and INSIDE in test.script:
-        return f"The test's script uses {INSIDE}, which exists only in a container. Set the site file's image to the built one."
+        return f"The test's script uses {INSIDE}, which only a container has. Set image in the site file."
     problems: list[str] = []
     if partitions is not None:
         problems += site_file.unmet_requirements(site, partitions, test)
