@@ -33,7 +33,7 @@ def run_of(place: Path, launched: background.BackgroundRun) -> RunView:
 
 
 def start(notebook: Path, *, apply: bool = True) -> background.BackgroundRun:
-    return background.start(notebook, {"tag": TAG, "repo": ".", "wait": False, "apply": apply})
+    return background.start(notebook, {"tag": TAG, "repo": ".", "wait": False, "mode": "local" if apply else "preview"})
 
 
 def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

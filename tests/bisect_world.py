@@ -63,7 +63,7 @@ class World:
         (folder / "test.sh").write_text(test.replace("{folder}", str(folder)).replace("{reports}", reports))
 
     def plan(self, *, apply: bool = True, site: Site | None = None, **changes: str) -> SearchFacts:
-        bump = Bump.parse(tag="26.06-py3", apply=apply)
+        bump = Bump.parse(tag="26.06-py3", mode="local" if apply else "preview")
         given = {
             "good": "26.01-py3", "bad": "", "test": "", "command": f"bash {self.folder}/test.sh {{tag}} {{restored}}",
             "metric": "value higher", "where": "command", "image": "", "budget": "40", "minutes": "1",

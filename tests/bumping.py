@@ -188,7 +188,7 @@ def colleague(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def bump_to(tag: str = "26.04-py3", *, mode: str = "publish", **parameters: Any) -> Bump:
-    return Bump.parse(tag=tag, apply=mode != "preview", publish=mode == "publish", **parameters)
+    return Bump.parse(tag=tag, mode=mode, **parameters)
 
 
 def _plan_without_registry(branch: BumpBranch) -> PlannedBump:

@@ -23,7 +23,7 @@ repo: str = "."
 audit: str = ""
 run_id: str = ""
 wait: bool = False
-apply: bool = True
+mode: str = "local"
 """
 BEGIN = """\
 import os, time
@@ -32,7 +32,7 @@ from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
 from runbook_lib.runner import sequence
 from runbook_lib.notebook import begin
-bump = Bump.parse(tag=tag, apply=apply)
+bump = Bump.parse(tag=tag, mode=mode)
 step = begin.open_record({step!r}, bump, repository="o/r")"""
 
 
@@ -58,7 +58,7 @@ def notebook(path: Path, *cells: str, parameters: str = PARAMETERS, step: str | 
 def bump(folder: Path, *names: str, **given: object) -> Path:
     """Write a ``bump.ipynb`` that runs these steps."""
     more = "".join(f", {name}={value!r}" for name, value in given.items())
-    cell = f"results = sequence.run_notebooks({list(names)!r}, tag=tag, repo=repo, apply=apply{more})"
+    cell = f"results = sequence.run_notebooks({list(names)!r}, tag=tag, repo=repo, mode=mode{more})"
     ends = ("sequence.conclude(step, results)", "sequence.table(results)", "step.raise_if_failed()")
     return notebook(folder / "bump.ipynb", cell, *ends)
 

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import RunbookError
 from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins.bump import EXCEPTIONS, Bump
 
 
 def test_as_shipped_a_bump_has_no_tag_and_changes_nothing():
     bump = Bump.parse()
-    assert bump == Bump(None, "dev", "main", "origin", frozenset(), apply=False, publish=False)
+    assert bump == Bump(None, "dev", "main", "origin", frozenset(), mode="preview")
     assert bump.mode == "preview"
 
 
@@ -19,20 +19,12 @@ def test_as_shipped_a_bump_has_no_tag_and_changes_nothing():
     ("flags", "mode"),
     [
         ({}, "preview"),
-        ({"practice": True}, "preview"),
-        ({"apply": True}, "apply"),
-        ({"apply": True, "publish": True}, "publish"),
-        ({"apply": True, "practice": True}, "publish"),
+        ({"mode": "local"}, "local"),
+        ({"mode": "publish"}, "publish"),
     ],
 )
-def test_the_mode_follows_the_flags_and_practice_publishes_what_it_applies(flags, mode):
+def test_the_mode_says_what_a_run_may_change(flags, mode):
     assert Bump.parse(tag="26.04-py3", **flags).mode == mode
-
-
-@pytest.mark.parametrize("practice", [False, True])
-def test_publish_without_apply_is_refused(practice):
-    with pytest.raises(Refused, match="apply=True"):
-        Bump.parse(tag="26.04-py3", publish=True, practice=practice)
 
 
 def test_names_follow_from_the_parameters():
@@ -66,8 +58,8 @@ def test_allow_lists_named_exceptions(allow, expected):
         ({"tag": None}, "tag is None"),
         ({"base": 1}, "base is 1, of type int"),
         ({"allow": ["older-tag"]}, "allow is"),
-        ({"apply": "False"}, "apply is 'False', of type str; it must be True or False"),
-        ({"publish": 1, "apply": True}, "publish is 1"),
+        ({"mode": False}, "mode is False"),
+        ({"mode": "apply"}, "mode 'apply' is unknown. Choose preview, local, publish."),
         ({"image_type": "Dev"}, "image type 'Dev'"),
         ({"allow": "older-tags"}, "exception: older-tags. Known exceptions: both-types, "),
         ({"allow": "older-tag; merge-base"}, "exception: older-tag;."),

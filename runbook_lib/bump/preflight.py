@@ -62,7 +62,7 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
             "No tag was given: this is the current state.", "Run again with a tag, such as -p tag 26.04-py3."
         )
     else:
-        done = Outcome(_sentence(planned, bump), command(notebooks.BUMP, bump, apply=True))
+        done = Outcome(_sentence(planned, bump), command(notebooks.BUMP, bump, mode="publish"))
         checks = (planned.check, *checks, driver_check.check(planned.image, facts.drivers))
         tables["drivers"] = drivers
     if bump.tag and planned.check.status == "skipped":

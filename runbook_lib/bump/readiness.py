@@ -89,7 +89,7 @@ def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None
     """
     bump = branch.bump
     if bump.tag is None or github is None or not bump.apply:
-        return Readiness(problem="Readiness to merge is checked only with apply.")
+        return Readiness(problem="Readiness to merge is not checked in a preview.")
     state = read_state(branch, github)
     pull = state.pull
     if pull is None:

@@ -112,7 +112,7 @@ def _treat(step: StepRecord, condition: Condition[World], world: World) -> Resul
 
 
 def _read(bump: Bump, condition: Condition[World], world: World) -> Check:
-    """Read a condition; without publish a service that cannot be read is no obstacle."""
+    """Read a condition; unless it publishes, a service that cannot be read is no obstacle."""
     try:
         return condition.holds(world)
     except RunbookError as error:
@@ -154,7 +154,7 @@ def _conclude(step: StepRecord, plan: Plan[World], results: Sequence[Result]) ->
         sentence = f"would {'; '.join(each.sentence for each in would)}"
         if waiting:
             sentence += f"; {waiting.sentence}"
-        step.preview(sentence, command(step.name, bump, apply=True, publish=True))
+        step.preview(sentence, command(step.name, bump, mode="publish"))
         return
     states = [result.state for result in results]
     if waits and (not would or states.index("waits") < states.index("would be made")):
@@ -163,7 +163,7 @@ def _conclude(step: StepRecord, plan: Plan[World], results: Sequence[Result]) ->
         sentence = f"waiting for publish, which would {'; '.join(each.sentence for each in would)}"
         if waiting:
             sentence += f"; {waiting.sentence}"
-        waiting = Outcome(sentence, command(step.name, bump, apply=True, publish=True))
+        waiting = Outcome(sentence, command(step.name, bump, mode="publish"))
     if step.waits:
         return
     if waiting is None and plan.done.sentence:

@@ -62,7 +62,7 @@ class RunCi:
             if state.github is not None and bump_plan.base_has_tag(branch):
                 return CiFacts(state, f"{bump.base} already names {bump.tag}: there is no CI to run.")
             reason = state.problem.rstrip(".") or f"no pull request is open for {bump.branch}"
-            waiting = Outcome(f"waiting for the pull request: {reason}", f"{notebooks.OPEN_PR}, with publish")
+            waiting = Outcome(f"waiting for the pull request: {reason}", f"{notebooks.OPEN_PR}, with mode=publish")
             return CiFacts(state, obstacle=waiting)
         refused = _count_refused(branch) if state.refused else 0
         return CiFacts(state, "", ci_run.find_obstacle(state, state.pull, state.github, world.records), refused)

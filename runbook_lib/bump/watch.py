@@ -133,7 +133,7 @@ def _pinned_tags(branch: BumpBranch, pinned: PinnedImage) -> set[str]:
 def _bump(options: WatchOptions, known: Repository, tag: str = "") -> Bump:
     return Bump.parse(
         tag=tag, image_type=options.image_type, base=options.base, remote=options.remote,
-        apply=options.publish, publish=options.publish, repository=known,
+        mode="publish" if options.publish else "preview", repository=known,
     )  # fmt: skip
 
 
@@ -210,7 +210,7 @@ def _open(branch: BumpBranch, github: GitHub, result: WatchResult, options: Watc
     bump, checkout = branch.bump, branch.checkout
     parameters = {
         "tag": bump.target, "repo": str(checkout.path), "image_type": bump.image_type, "base": bump.base,
-        "remote": bump.remote, "pins": options.pins, "audit": options.audit, "apply": True, "publish": True,
+        "remote": bump.remote, "pins": options.pins, "audit": options.audit, "mode": "publish",
     }  # fmt: skip
     was_here = checkout.branch_tip(bump.branch)
     ran = execute.execute(provenance.ROOT / "runbooks" / f"{notebooks.OPEN_PR}.ipynb", parameters)

@@ -79,7 +79,7 @@ def _given(folder: Path, open_cards: tuple[Card, ...], answers: cards.Answers) -
             holds = {name: reason for name, reason in timeline.named_entries(run, "hold") if name not in names}
             if holds:
                 decisions["hold"] = "; ".join(filter(None, [cards.format_entries(holds), decisions.get("hold", "")]))
-            kept = [name for name in parameters["given"] if name not in ("apply", "run_id", *cards.PARAMETERS)]
+            kept = [name for name in parameters["given"] if name not in ("mode", "run_id", *cards.PARAMETERS)]
             return {name: parameters["resolved"].get(name) for name in kept} | decisions
     raise RunbookError(f"No run of bump was found in {folder}. Run it once: it asks for the decisions.")
 

@@ -155,7 +155,7 @@ class WorkInside:
             shown = f"Shown: {TASKS[name]}. {facts.obstacle}".strip()
             return replace(planned, done=Outcome(shown, "" if facts.runnable else facts.next))
         if bump.tag is None:
-            again = command_line.command(NOTEBOOK, bump, tag="TAG", task=name, apply=True)
+            again = command_line.command(NOTEBOOK, bump, tag="TAG", task=name, mode="publish")
             return replace(planned, done=Outcome(f"Shown: {TASKS[name]}. Without a tag nothing is run.", again))
         conditions = [CommandRun(command, LOG, facts.obstacle) for command in facts.runnable]
         conditions[-1] = replace(conditions[-1], missing=lambda world: self._missing(facts, bump, world))

@@ -17,7 +17,7 @@ from runbook_lib.text.redact import Redactor
 LABELS = {
     "tag": "Tag", "repo": "Checkout", "image_type": "Image type", "base": "Base branch", "remote": "Push to",
     "audit": "Archive", "allow": "Exceptions", "pins": "Whose pins",
-    "publish": "Publish", "wait": "Wait for CI",
+    "mode": "Apply", "wait": "Wait for CI",
     "run_id": "CI run", "source": "Source", "only_failing": "Failed jobs only", "accept": "Accept", "broken": "Broken",
     "reenable": "Re-enable", "rerun": "Run again", "hold": "Hold", "soft": "Soft",
     "refs": "Branches", "place": "Where",
@@ -40,6 +40,7 @@ SELDOM = (
 #: The values of fields with a fixed choice, and their labels; `choices` has two more.
 _CHOICES: Mapping[str, Mapping[str, str]] = {
     "image_type": {"dev": "dev: what CI runs in by default", "lts": "lts: the long-term image"},
+    "mode": {"": "here only: nothing leaves this machine", "publish": "publish: push, pull request, labels, comments"},
     "source": {"github": "GitHub, then GitLab", "gitlab": "GitLab only"},
     "how": {
         "build": "build: the image of this checkout",
@@ -49,7 +50,7 @@ _CHOICES: Mapping[str, Mapping[str, str]] = {
     "engine": {"": "(the first that works)", "docker": "docker", "podman": "podman", "buildah": "buildah"},
 }
 #: Set by Preview and Apply.
-_NO_FIELD = ("apply", "confirm")
+_NO_FIELD = ("confirm",)
 #: Parameters that take ``name: reason; …``, with the format of an entry.
 DECISIONS = {
     "accept": "model/case/golden_values_….json: reason",
@@ -112,7 +113,7 @@ def problem(name: str, value: str | bool, repository: Repository = MEGATRON_LM) 
         return f"{value!r} contains an invisible character. Type the value again."
     try:
         if name in _COMMON:
-            Bump.parse(**{name: value}, repository=repository)  # type: ignore[arg-type]
+            Bump.parse(**{name: value}, repository=repository)
         elif name in DECISIONS:
             entries(value, name, DECISIONS[name], Redactor(os.environ))
     except RunbookError as error:

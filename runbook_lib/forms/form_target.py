@@ -31,7 +31,12 @@ class FormTarget:
     @property
     def publishes(self) -> bool:
         """True if Apply publishes; the practice environment always does, to its own forge."""
-        return self.practice or self.values.get("publish") is True
+        return self.mode == "publish"
+
+    @property
+    def mode(self) -> str:
+        """The mode of Apply."""
+        return "publish" if self.practice else str(self.values.get("mode") or "local")
 
     def checkout(self) -> Checkout:
         """Open the checkout.  Raises RunbookError."""

@@ -16,14 +16,15 @@ _AFTER_CI = "Once CI has ended, press Preview, then Apply; with Wait for CI sele
 _COMMAND = re.compile(r"(?:environment/run papermill|runbook run) ")
 #: The wording of the steps, and its replacement in a form; earlier rows are applied first.
 _PHRASES = (
-    ("Run again with -p apply True -p publish True -r confirm", f"{_PUBLISH}; confirm with"),
+    ("Run again with -p mode publish -r confirm", f"{_PUBLISH}; confirm with"),
     ("run again with -r confirm", "press Apply and confirm with"),
-    ("Run again with -p apply True -p publish True", _PUBLISH),
-    ("-p apply True -p publish True", f"{_PUBLISH}."),
-    ("Run again with -p apply True", _AGAIN),
-    ("Run it without -p apply False: ", ""),
-    (", with publish", ", with Publish selected"),
-    ("Run internal-ci again with publish", _PUBLISH),
+    ("Run again with -p mode publish", _PUBLISH),
+    ("-p mode publish", f"{_PUBLISH}."),
+    ("Run it: ", ""),
+    (", with mode=publish", ", with Publish selected"),
+    ("Run again with mode=publish", _PUBLISH),
+    (" with mode=publish", " with Publish selected"),
+    ("Run internal-ci again with mode=publish", _PUBLISH),
     ("To lift the hold, run bump without it", "To lift the hold, decide its card again"),
     ("Run bump again, or with wait=True", _AFTER_CI),
     ("Run bump again", _AGAIN),
@@ -52,7 +53,7 @@ _PARAMETER = re.compile(r"(?<!\w)-[pr] ([a-z_]{1,30})\b( ?)|(?<!\w)(allow)=")
 
 def in_form(text: str, notebook: str) -> str:
     """Return a next action phrased for the form of ``notebook``; a command at its end becomes what to open."""
-    if text == "publish=True":
+    if text == "mode=publish":
         return f"{_PUBLISH}."
     if text.startswith("git "):
         return "Push the branch with git."
@@ -101,7 +102,7 @@ def _open(command: str, notebook: str) -> str:
     name = PurePath("".join(words[:1])).stem
     values = {}
     for flag, parameter, value in zip(words[1:], words[2:], words[3:], strict=False):
-        if flag in ("-p", "-r") and parameter not in ("apply", "publish"):
+        if flag in ("-p", "-r") and parameter not in ("mode",):
             values[parameter] = value
     if name == notebook:
         return f"{_AFTER_CI}." if values.get("wait") == "True" else f"{_AGAIN}."

@@ -292,10 +292,8 @@ class Form:
                 target = FormTarget(self._plan.values, self.notebook, self._repository)
                 shown = self._plan.run.fingerprint
             parameters = dict(target.values)
-            if not apply and "publish" in parameters:
-                parameters["publish"] = False
-            if self.applies:
-                parameters["apply"] = apply
+            if "mode" in parameters:
+                parameters["mode"] = target.mode if apply else "preview"
             if self._confirms_destination:
                 parameters["confirm"] = self.view.typed if apply else ""
             try:

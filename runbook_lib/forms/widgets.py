@@ -181,8 +181,8 @@ class Widgets:
 
     def show_problems(self, problems: Mapping[str, str], advice: Mapping[str, str]) -> None:
         """Show the problems below their fields.  In the practice environment the field Publish is hidden."""
-        if "publish" in self.inputs:
-            self._set_visible(self.inputs["publish"], visible=bool(self.inputs["repo"].value))
+        if "mode" in self.inputs:
+            self._set_visible(self.inputs["mode"], visible=bool(self.inputs["repo"].value))
         for name, message in self.messages.items():
             if name in problems:
                 message.value = form_views.problem(problems[name])

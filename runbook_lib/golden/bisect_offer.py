@@ -33,7 +33,7 @@ class ImageSearches:
         if not self.tag:
             return ""
         command = command_line.command(
-            notebooks.BISECT_IMAGE, bump, good=self.tag, test=test, metric=metric, where="slurm", apply=False
+            notebooks.BISECT_IMAGE, bump, good=self.tag, test=test, metric=metric, where="slurm", mode="preview"
         )
         return f"{command} -r site SITE.yaml -r results FOLDER"
 

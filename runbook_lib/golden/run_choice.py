@@ -96,7 +96,7 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
     if github is None or pull is None:
         reason = state.problem or f"no pull request is open for {bump.branch}"
         problem = f"waiting for the pull request: {reason}"
-        return ChosenRun(state, problem=problem, next="03-open-pr, with publish", waits=Waits(problem))
+        return ChosenRun(state, problem=problem, next="03-open-pr, with mode=publish", waits=Waits(problem))
     if run_id:
         return _of_github(state, github, _number(run_id, github.repository), named=True)
     status = ci_progress.progress(state, pull, github)

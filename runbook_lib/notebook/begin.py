@@ -11,7 +11,7 @@ from IPython.display import display as show
 from runbook_lib import display, practice
 from runbook_lib.bump.run import Run
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.bump import Bump, default_mode
 from runbook_lib.records import archive, chain, statement
 from runbook_lib.records.step_record import StepRecord, close_incomplete
 from runbook_lib.runner import session
@@ -21,8 +21,8 @@ from runbook_lib.world import repository
 
 _MODES = {
     "preview": "preview: nothing is changed",
-    "apply": "apply: the checkout is changed, and nothing leaves this machine",
-    "publish": "publish: the checkout is changed, and changes are pushed and published",
+    "local": "local: the bump's branch is changed in the checkout, and nothing leaves this machine",
+    "publish": "publish: the bump's branch is changed, pushed and published",
 }
 #: Parameters of `Bump.parse`; each notebook defines only the ones it uses.
 _BUMP_PARAMETERS = ("tag", "image_type", "base", "remote", "allow")
@@ -31,18 +31,16 @@ _BUMP_PARAMETERS = ("tag", "image_type", "base", "remote", "allow")
 def begin(notebook: str, parameters: Mapping[str, Any]) -> Run:
     """Start a run of ``notebook`` (a file name); ``parameters`` are the notebook's ``globals()``.
 
-    Without ``repo`` the run uses the practice environment, and starts it if it is not running.  In JupyterLab
-    ``apply`` and ``publish`` count as False, because the form starts a headless run instead.
+    Without ``repo`` the run uses the practice environment, and starts it if it is not running.  Without ``mode``
+    it publishes there, and is a preview elsewhere.  In JupyterLab it is a preview: the form starts a headless run.
     Raises RunbookError for an invalid parameter, checkout or record.
     """
     repo = parameters["repo"]
     checkout = Checkout.open(practice.enter(repo))
-    headless = not session.interactive()
+    mode = "preview" if session.interactive() else parameters.get("mode") or default_mode(repo)
     bump = Bump.parse(
         **{name: parameters[name] for name in _BUMP_PARAMETERS if name in parameters},
-        apply=headless and parameters.get("apply", False),
-        publish=headless and parameters.get("publish", False),
-        practice=not repo,
+        mode=mode,
         repository=repository.choose(checkout, parameters.get("pins", "")),
     )
     name = checkout.repository()

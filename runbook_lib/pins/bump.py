@@ -2,13 +2,15 @@
 
 import re
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self, cast, get_args
 
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageType as ImageType
 from runbook_lib.images.reference import Tag
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 
+#: What a run may change: nothing; the repository of the checkout; also what others see.
+Mode = Literal["preview", "local", "publish"]
 #: The named exceptions that the parameter ``allow`` may list, and what each permits.
 EXCEPTIONS = {
     "older-tag": "bump to a tag that is older than the pin (a rollback)",
@@ -41,8 +43,7 @@ class Bump:
     base: str
     remote: str
     allow: frozenset[str]
-    apply: bool
-    publish: bool
+    mode: Mode
     repository: Repository = MEGATRON_LM
     current_branch: str = ""
     change_title: str = ""
@@ -56,25 +57,15 @@ class Bump:
         base: str = "main",
         remote: str = "origin",
         allow: str = "",
-        apply: bool = False,
-        publish: bool = False,
-        practice: bool = False,
+        mode: str = "preview",
         repository: Repository = MEGATRON_LM,
     ) -> Self:
-        """Check a notebook's common parameters.  The practice environment publishes whenever it applies.
-
-        Raises RunbookError for an invalid value, and Refused for ``publish`` without ``apply``.
-        """
-        texts = {"tag": tag, "image_type": image_type, "base": base, "remote": remote, "allow": allow}
+        """Check a notebook's common parameters.  Raises RunbookError for an invalid value."""
+        texts = {"tag": tag, "image_type": image_type, "base": base, "remote": remote, "allow": allow, "mode": mode}
         for name, value in texts.items():
-            _require_type(str, name, value)
-        for name, flag in {"apply": apply, "publish": publish}.items():
-            _require_type(bool, name, flag)
-        if publish and not apply:
-            raise Refused(
-                "publish=True requires apply=True: changes are made in the checkout before they leave this machine. "
-                "Set both, or neither for a preview."
-            )
+            _require_type(name, value)
+        if mode not in get_args(Mode):
+            raise RunbookError(f"The mode {mode!r} is unknown. Choose {', '.join(get_args(Mode))}.")
         if image_type not in ("dev", "lts"):
             raise RunbookError(f"The image type {image_type!r} is unknown. Choose dev or lts.")
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/-]*", remote):
@@ -91,8 +82,7 @@ class Bump:
             base=_branch_name("base", base),
             remote=remote,
             allow=names,
-            apply=apply,
-            publish=apply and (publish or practice),
+            mode=cast(Mode, mode),
             repository=repository,
         )
 
@@ -140,22 +130,26 @@ class Bump:
         return f"test: re-enable tests for {self.tag}"
 
     @property
-    def mode(self) -> str:
-        """The mode of the run: preview, apply or publish."""
-        if self.publish:
-            return "publish"
-        return "apply" if self.apply else "preview"
+    def apply(self) -> bool:
+        """True unless this is a preview."""
+        return self.mode != "preview"
+
+    @property
+    def publish(self) -> bool:
+        """True if changes may leave this machine."""
+        return self.mode == "publish"
 
 
-def _require_type(expected: type, name: str, value: object) -> None:
-    # Neither the parameters cell nor papermill checks types: 26.10 arrives as the number 26.1, and the text "False"
-    # counts as true.
-    if isinstance(value, expected):
-        return
-    fix = "True or False"
-    if expected is str:
+def default_mode(repo: str) -> Mode:
+    """Return the mode of a run that names none: a preview, but in the practice environment everything is done."""
+    return "preview" if repo else "publish"
+
+
+def _require_type(name: str, value: object) -> None:
+    # Neither the parameters cell nor papermill checks types: 26.10 arrives as the number 26.1.
+    if not isinstance(value, str):
         fix = f'text: use {name} = "…", or -r {name} … with papermill'
-    raise RunbookError(f"Parameter {name} is {value!r}, of type {type(value).__name__}; it must be {fix}.")
+        raise RunbookError(f"Parameter {name} is {value!r}, of type {type(value).__name__}; it must be {fix}.")
 
 
 def _require_known_exceptions(names: frozenset[str]) -> None:

@@ -132,7 +132,7 @@ def outcome_reason(run: Predicate) -> str:
 def is_preview(run: Predicate) -> bool:
     """Return True for a run that could not change anything, whatever its final state."""
     resolved = (run.get("parameters") or {}).get("resolved") or {}
-    return run["state"] == "previewed" or resolved.get("apply") is False
+    return run["state"] == "previewed" or resolved.get("mode") == "preview"
 
 
 def _has_applied(run: Predicate, parents: set[str]) -> bool:

@@ -58,7 +58,7 @@ class StepRecord:
         self._redactor = Redactor(os.environ)
         self._checks: list[Check] = []
         self._lines: list[str] = []
-        # Without a tag a notebook shows the current state, even with apply.
+        # Without a tag a notebook shows the current state, whatever the mode.
         self._add("begin", step=name, mode=bump.mode if bump.tag else "preview", repository=repository)
 
     @property
@@ -140,7 +140,7 @@ class StepRecord:
     def would(self, sentence: str, *, publish: bool = False) -> None:
         """Add an action of apply to a preview's plan, such as ``change 2 lines in 1 file``.
 
-        ``publish`` marks actions that leave the machine, and are taken only with the parameter publish.
+        ``publish`` marks actions that leave the machine, and are taken only in that mode.
         """
         self._add("planned", sentence=sentence, publish=publish)
 

@@ -48,8 +48,6 @@ def command(notebook: str, bump: "Bump", **changes: object) -> str:
     if run.get("launcher"):
         given = run["parameters"]["given"]
         parameters |= {name: run["parameters"]["resolved"][name] for name in given}
-        if "publish" in given:  # always resolved to True in the practice environment
-            parameters["publish"] = given["publish"]
         if Path(run["launcher"]["folder"]) != folder:
             folder = Path(run["launcher"]["folder"])
             displayed_folder = str(folder)

@@ -118,7 +118,7 @@ def execute(
 
         def require_shown_plan(record_id: str) -> None:
             on_output("stderr", "Computing the plan again: it must be the one that was shown.\n")
-            values = dict(parameters) | {name: False for name in ("apply", "publish") if name in job.resolved}
+            values = dict(parameters) | {"mode": "preview"}
             preview = NotebookJob.prepare(job.source, values, cwd=cwd, limit=cell_timeout, parent=record_id)
             _require_plan(run_job(preview, kernel, world, lambda _name, _text: None), shown)
 

@@ -70,9 +70,8 @@ class NotebookJob:
         for name in paths:
             if resolved.get(name):
                 resolved[name] = injected[name] = str(Path(resolved[name]).expanduser().absolute())
-        is_published = resolved.get("repo") == "" and resolved.get("apply") and resolved.get("tag")
-        if is_published and "publish" in resolved:
-            resolved["publish"] = True  # always, in the practice environment
+        if "mode" in resolved:
+            resolved["mode"] = resolved["mode"] or ("preview" if resolved.get("repo") else "publish")
         audit = Path(resolved["audit"]) if resolved.get("audit") else archive.default(source.path)
         if "audit" in resolved:
             resolved["audit"] = str(audit)
@@ -125,7 +124,7 @@ class NotebookJob:
         except RunbookError:
             yield  # the notebook reports the problem
             return
-        if not (self.resolved.get("apply") and self.resolved.get("tag")):
+        if self.resolved.get("mode", "preview") == "preview" or not self.resolved.get("tag"):
             yield
             return
         with locked(Path(folder) / LOCK, say):

@@ -139,14 +139,13 @@ def conclude(step: StepRecord, results: Sequence[StepResult], additions: Sequenc
         sentence, action = f"{waiting.notebook}: {waiting.summary}", waiting.next
         if is_preview:
             sentence = f"Preview: would {'; '.join(planned)}. Now {sentence}"
-            action = f"Run it without -p apply False: {command(step.name, step.bump, apply=True)}"
+            action = f"Run it: {command(step.name, step.bump, mode='publish')}"
         step.waiting(sentence, action)
     elif all(result.state == "previewed" for result in results):
         plan = f"nothing to change; apply checks whether the bump is ready to merge. {last.summary}"
         if planned:
             plan = f"would {'; '.join(planned)}."
-        apply_command = command(step.name, step.bump, apply=True)
-        step.done(f"Preview: {plan}", f"Run it without -p apply False: {apply_command}")
+        step.done(f"Preview: {plan}", f"Run it: {command(step.name, step.bump, mode='publish')}")
     else:
         step.done(last.summary, last.next)
 

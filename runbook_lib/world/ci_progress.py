@@ -51,6 +51,6 @@ def progress(state: PullRequestState, pull: Pull, github: GitHub) -> CiStatus:
     if run is None and not commands(comments, head, state.me):
         return replace(
             current, sentence=f"waiting for a comment: none authorizes CI for {head[:10]} yet",
-            next=f"Run {notebooks.RUN_CI}, with publish: it posts that comment.",
+            next=f"Run {notebooks.RUN_CI}, with mode=publish: it posts that comment.",
         )  # fmt: skip
     return current

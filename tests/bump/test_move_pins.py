@@ -70,7 +70,7 @@ def commit(checkout: Checkout, branch: BumpBranch, edits: tuple[Edit, ...]) -> N
     Committed(tip, edits, branch.bump.title).make_true(World(checkout, None, record))
 
 
-@pytest.mark.parametrize("asked", [{}, {"tag": ""}, {"publish": False}])
+@pytest.mark.parametrize("asked", [{}, {"tag": ""}])
 def test_a_preview_changes_nothing(checkout: Checkout, step: step_record.StepRecord, asked: dict[str, object]) -> None:
     before = state(checkout)
     for part in (move_pins.github, move_pins.gitlab):
@@ -84,7 +84,7 @@ def test_the_first_step_moves_all_pins_and_the_second_finds_them(
 ) -> None:
     before = state(checkout)
     for part in (move_pins.github, move_pins.gitlab):
-        run(checkout, step, apply=True).step(part)
+        run(checkout, step, mode="local").step(part)
     here = branch(checkout)
     changed = [
         line
@@ -123,7 +123,7 @@ def test_a_branch_of_that_name_with_other_content_is_refused_before_anything_mov
     checkout.git("switch", "-q", "main")
     before = state(checkout)
     with pytest.raises(Refused, match=r"has content unrelated to this bump: [0-9a-f]{10} \(Keep my notes\)"):
-        bump_plan.plan_bump(branch(checkout, apply=True))
+        bump_plan.plan_bump(branch(checkout, mode="local"))
     assert state(checkout) == before
 
 
@@ -134,14 +134,14 @@ def test_a_roll_back_does_not_take_up_the_branch_of_the_bump_it_goes_back_to(che
     commit(checkout, newer, bump_plan.plan_bump(newer).plan.edits)
     checkout.git("push", "-q", "origin", f"{newer.bump.branch}:main")
     with pytest.raises(Refused, match="allow=older-tag"):
-        bump_plan.plan_bump(branch(checkout, apply=True))
+        bump_plan.plan_bump(branch(checkout, mode="local"))
     with pytest.raises(Refused, match="from an earlier bump"):
-        bump_plan.plan_bump(branch(checkout, apply=True, allow="older-tag"))
+        bump_plan.plan_bump(branch(checkout, mode="local", allow="older-tag"))
 
 
 def test_nothing_to_edit_makes_no_branch(checkout: Checkout, step: step_record.StepRecord) -> None:
     before = state(checkout)
-    run(checkout, step, tag="26.02-py3", apply=True).step(move_pins.github)
+    run(checkout, step, tag="26.02-py3", mode="local").step(move_pins.github)
     assert state(checkout) == before
 
 
@@ -157,7 +157,7 @@ def test_a_tag_missing_for_a_platform_is_refused(
 ) -> None:
     before = state(checkout)
     with pytest.raises(Refused, match=says):
-        run(checkout, step, tag=tag, apply=True).step(move_pins.github)
+        run(checkout, step, tag=tag, mode="local").step(move_pins.github)
     assert state(checkout) == before
 
 
@@ -166,17 +166,17 @@ def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(
 ) -> None:
     with pytest.raises(Refused, match="allow=older-tag"):
         bump_plan.plan_bump(branch(checkout, tag="26.01-py3"))
-    run(checkout, step, tag="26.01-py3", allow="older-tag", apply=True).step(move_pins.github)
+    run(checkout, step, tag="26.01-py3", allow="older-tag", mode="local").step(move_pins.github)
     assert [it["exception"] for it in told(step) if it["kind"] == "exception"] == ["older-tag"]
 
 
 def test_without_the_registry_apply_works_and_publish_requires_an_exception(
     checkout: Checkout, no_registry: None
 ) -> None:
-    bump_plan.plan_bump(branch(checkout, apply=True)).require()
+    bump_plan.plan_bump(branch(checkout, mode="local")).require()
     with pytest.raises(Refused, match="allow=unverified-tag"):
-        bump_plan.plan_bump(branch(checkout, apply=True, publish=True)).require()
-    ahead = bump_plan.plan_bump(branch(checkout, apply=True, publish=True, allow="unverified-tag"))
+        bump_plan.plan_bump(branch(checkout, mode="publish")).require()
+    ahead = bump_plan.plan_bump(branch(checkout, mode="publish", allow="unverified-tag"))
     ahead.require()
     assert list(ahead.used_exceptions) == ["unverified-tag"]
 
@@ -197,12 +197,12 @@ def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: step
         checkout.git("config", f"user.{name}", "")
     before = state(checkout)
     for apply, status in ((False, "skipped"), (True, "failed")):
-        facts = preflight.look(World(checkout, None, step), branch(checkout, apply=apply).bump)
+        facts = preflight.look(World(checkout, None, step), branch(checkout, mode="local" if apply else "preview").bump)
         (identity,) = [check for check in facts.checks if "committer identity" in check.name]
         assert identity.status == status
         assert "git config user.name" in identity.detail
     with pytest.raises(RunbookError, match=r"git config user\.email"):
-        run(checkout, step, apply=True).step(move_pins.github)
+        run(checkout, step, mode="local").step(move_pins.github)
     assert state(checkout) == before
 
 
@@ -212,7 +212,7 @@ def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: step
 )
 def test_only_accounts_with_the_right_can_set_labels(tmp_path: Path, token: str, statuses: list[str]) -> None:
     with practice_forge(tmp_path) as at:
-        found = preflight.rights(at.github(token), Bump.parse(tag=TAG, apply=True, publish=True))
+        found = preflight.rights(at.github(token), Bump.parse(tag=TAG, mode="publish"))
     assert [check.status for check in found] == statuses
 
 
@@ -221,7 +221,7 @@ def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypa
     assert connect_github("o/n", Bump.parse(tag=TAG)) is None
     assert {check.status for check in preflight.rights(None, Bump.parse(tag=TAG))} == {"skipped"}
     with pytest.raises(Exception, match="There is no token for GitHub"):
-        connect_github("o/n", Bump.parse(tag=TAG, apply=True, publish=True))
+        connect_github("o/n", Bump.parse(tag=TAG, mode="publish"))
 
 
 def pins(run: Run, refs: str = "") -> SyncFacts:
@@ -241,14 +241,14 @@ def test_the_sync_check_reads_the_refs_it_is_given(
 def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, step: step_record.StepRecord) -> None:
     here = branch(checkout)
     commit(checkout, here, bump_plan.plan_bump(here).plan.part("github").edits)
-    half = run(checkout, step, apply=True)
+    half = run(checkout, step, mode="local")
     assert pins(half).survey.outcome == "out of sync"
     half.step(SyncCheck())
     assert ".gitlab/stages/01.build.yml" in str(told(step))
     with pytest.raises(Exception, match="all pins agree"):
         half.close()
     commit(checkout, half.branch, bump_plan.plan_bump(half.branch).plan.edits)
-    assert pins(run(checkout, step, apply=True)).survey.outcome == "in sync"
+    assert pins(run(checkout, step, mode="local")).survey.outcome == "in sync"
 
 
 def pin(checkout: Checkout, path: str, old: str, new: str) -> None:
@@ -295,10 +295,10 @@ def test_lines_outside_of_the_pins_that_name_the_old_tag_are_listed(
     checkout.git("add", "notes.md")
     checkout.git("commit", "-qm", "Add notes")
     checkout.git("push", "-q", "origin", "HEAD:main")
-    bumped = run(checkout, step, apply=apply)
+    bumped = run(checkout, step, mode="local" if apply else "preview")
     if apply:
         commit(checkout, bumped.branch, bump_plan.plan_bump(bumped.branch).plan.edits)
-        bumped = run(checkout, step, apply=apply)
+        bumped = run(checkout, step, mode="local" if apply else "preview")
     bumped.step(SyncCheck())
     (warning,) = [str(line) for line in told(step) if line["kind"] == "warning" and "notes.md" in str(line)]
     assert ("notes.md:1" in warning, "notes.md:2" in warning) == (False, True)

@@ -63,7 +63,7 @@ def test_a_pull_request_is_opened_once(world: World) -> None:
     ("token", "mode", "states"),
     [
         ("practice-token", "preview", ["would be made"] * 5),
-        ("practice-token", "apply", ["made", *["would be made"] * 4]),
+        ("practice-token", "local", ["made", *["would be made"] * 4]),
         ("practice-token", "publish", ["made", "made", "made", "holds", "made"]),
         ("contributor-token", "publish", ["made", "made", "made", "holds", "waits"]),
     ],
@@ -79,7 +79,7 @@ def test_the_record_has_each_condition_with_its_state(world: World, token: str, 
 
 
 def test_without_publish_nothing_leaves_the_machine(world: World) -> None:
-    made = world.open_pr(mode="apply")
+    made = world.open_pr(mode="local")
     assert world.effects() == ["branch", "commit"]
     assert made.commit == git(world.checkout.path, "rev-parse", BRANCH)
     assert git(world.remote, "branch", "--list", BRANCH) == ""
@@ -301,7 +301,7 @@ def test_what_a_colleague_pushes_after_the_review_gets_no_label(world: World) ->
 
 @pytest.mark.usefixtures("colleague")
 def test_the_text_of_a_colleagues_pull_request_is_kept(world: World) -> None:
-    made = world.open_pr(mode="apply")
+    made = world.open_pr(mode="local")
     git(world.checkout.path, "push", "-q", str(world.fork), f"{made.commit}:refs/heads/theirs")
     theirs = world.github("contributor-token").open_pull(TITLE, f"{CONTRIBUTOR}:theirs", "main", "Made by hand.")
     again = world.open_pr()

@@ -22,7 +22,7 @@ OLD, NEW = "https://gitlab/p/-/pipelines/1", "https://gitlab/p/-/pipelines/2"
 
 def finish(folder: Path, state: Readiness, *results: StepResult, apply: bool = True, hold: str = "") -> dict[str, Any]:
     """Return the record's fields after the end of a bump with these results."""
-    bump = Bump.parse(tag="26.04-py3", apply=apply, repository=repositories.MEGATRON_LM)
+    bump = Bump.parse(tag="26.04-py3", mode="local" if apply else "preview", repository=repositories.MEGATRON_LM)
     step = step_record.StepRecord("bump", bump, "o/r", folder)
     readiness.finish(step, results, state, wait=True, hold=hold)
     return dict(collect(step_record.contributions(folder)).fields)
@@ -89,7 +89,7 @@ def test_a_pipeline_that_nobody_looked_for_is_unknown(
 
 def of_a_fork(world: World, script: str) -> str:
     """A fork's pull request with the bump and a script, checked out here; its head commit."""
-    world.open_pr(mode="apply")
+    world.open_pr(mode="local")
     path = world.checkout.path
     git(path, "switch", "-q", BRANCH)
     if script:

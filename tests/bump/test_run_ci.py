@@ -55,7 +55,7 @@ def test_a_new_head_is_authorized_too(opened: World) -> None:
     assert found["head_commit"] == opened.head() != first
 
 
-@pytest.mark.parametrize("mode", ["preview", "apply"])
+@pytest.mark.parametrize("mode", ["preview", "local"])
 def test_nothing_is_written_without_publish(opened: World, mode: str) -> None:
     before = opened.state()
     run_ci(opened, mode=mode)
@@ -141,7 +141,7 @@ def test_a_refused_deployment_gets_another_commit(opened: World) -> None:
     assert opened.effects() == []
 
 
-@pytest.mark.parametrize("mode", ["preview", "apply"])
+@pytest.mark.parametrize("mode", ["preview", "local"])
 def test_a_refused_deployment_changes_nothing_without_publish(opened: World, mode: str) -> None:
     opened.forge.refuse_deployment()
     run_ci(opened)
@@ -214,7 +214,7 @@ def test_a_strangers_command_neither_stops_ours_nor_counts(opened: World) -> Non
     texts = [f"/ok to test {opened.head()[:length]}" for length in (7, 39, 40)]
     for text in texts:
         opened.github("contributor-token").comment(10, text)
-    run_ci(opened, mode="apply")
+    run_ci(opened, mode="local")
     assert waiting(opened).startswith("waiting for publish")
     run_ci(opened)
     theirs = [(CONTRIBUTOR, text) for text in texts]

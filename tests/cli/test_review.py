@@ -15,7 +15,7 @@ ASKED = [
     {"parameter": "accept", "name": FILE, "why": "w", "suggestion": "", "facts": {"danger": "divergence", "key": "k"}},
     {"parameter": "broken", "name": "gpt/b@dgx_h100", "why": "w", "suggestion": "it hangs"},
 ]
-GIVEN = {"given": {"tag": "26.04-py3", "apply": True}, "resolved": {"tag": "26.04-py3", "apply": True}}
+GIVEN = {"given": {"tag": "26.04-py3", "mode": "publish"}, "resolved": {"tag": "26.04-py3", "mode": "publish"}}
 
 
 @pytest.mark.parametrize(

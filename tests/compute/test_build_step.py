@@ -73,14 +73,14 @@ def test_a_plan_is_shown_without_engine_and_registry(checkout: Checkout, offline
     assert "docker build --progress=plain" in text.replace(" \\\n    ", " ")
     assert "--target=main" in text
     assert "--build-arg=FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.02-py3" in text
-    applied = planned(checkout, offline, tag="26.02-py3", apply=True)
+    applied = planned(checkout, offline, tag="26.02-py3", mode="local")
     assert "build megatron-lm:local on nvcr.io/nvidia/pytorch:26.02-py3" in applied.conditions[0].sentence
     with pytest.raises(RunbookError, match="docker is not installed"):
         applied.conditions[0].make_true(World(checkout, None, None))  # type: ignore[arg-type]
 
 
 def test_without_a_tag_nothing_is_built(checkout: Checkout, offline: dict[str, str]) -> None:
-    plan = planned(checkout, offline, apply=True)
+    plan = planned(checkout, offline, mode="local")
     assert "26.02-py3" in plan.done.sentence
     assert plan.conditions == ()
 
@@ -89,7 +89,7 @@ def test_a_work_tree_that_pins_another_tag_is_not_built(checkout: Checkout, offl
     preview = planned(checkout, offline, tag=TAG)
     assert preview.done.sentence.startswith("Apply would be refused. ")
     assert "nvcr.io/nvidia/pytorch:26.02-py3 (docker/.ngc_version.dev:1)" in preview.done.sentence
-    (build,) = planned(checkout, offline, tag=TAG, apply=True).conditions
+    (build,) = planned(checkout, offline, tag=TAG, mode="local").conditions
     with pytest.raises(Refused, match=r"bump/main/dev-26\.04-py3"):
         build.make_true(World(checkout, None, None))  # type: ignore[arg-type]
 
@@ -103,7 +103,7 @@ def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Chec
     with pytest.raises(Refused, match="no remote 'gitlab'"):
         planned(checkout, offline, {"how": "pull"})
     checkout.git("remote", "add", "gitlab", "ssh://git@gitlab.example.com:12051/ADLR/megatron-lm.git")
-    plan = planned(checkout, offline, {"how": "pull"}, tag="26.02-py3", apply=True)
+    plan = planned(checkout, offline, {"how": "pull"}, tag="26.02-py3", mode="local")
     image = "gitlab.example.com/adlr/megatron-lm/mcore_ci_dev:main"
     assert f"docker pull {image}" in plan.shown[0].text
     assert plan.conditions[0].sentence.startswith(f"pull {image} with ")
@@ -160,7 +160,7 @@ def test_typed_parameters_are_parsed() -> None:
 
 def test_the_training_is_a_command_for_an_engine_that_runs(checkout: Checkout, offline: dict[str, str]) -> None:
     def training(**options: Any) -> list[str]:
-        plan = planned(checkout, offline, options, tag="26.02-py3", apply=True)
+        plan = planned(checkout, offline, options, tag="26.02-py3", mode="local")
         return [part for it in plan.conditions if isinstance(it, CommandRun) for part in it.command.words]
 
     assert training(train=False) == []
@@ -181,7 +181,7 @@ def test_a_failed_build_is_recorded_with_a_fix(
     monkeypatch.setattr(container, "find", lambda *_: Engine("docker"))
     monkeypatch.setattr(container, "image_id", lambda *_: "")
     monkeypatch.setattr(container, "build", lambda *_: BuildResult("", 3, 4.0, failure))
-    applied = bump(tag="26.02-py3", apply=True)
+    applied = bump(tag="26.02-py3", mode="local")
     record = StepRecord("build-image", applied, checkout.repository(), tmp_path)
     run = Run(applied, checkout, record)
     run.step(BuildImage(BuildRequest(), env={"RUNBOOK_REGISTRY": "none"}))
@@ -240,7 +240,7 @@ def with_engine(monkeypatch: pytest.MonkeyPatch, engine: Place) -> None:
 def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     world: practice.PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert execute("01-github-pin", tag=TAG, apply=True).ok
+    assert execute("01-github-pin", tag=TAG, mode="local").ok
     subprocess.run(["git", "-C", str(world.checkout), "switch", "-q", f"bump/main/dev-{TAG}"], check=True)
     with_engine(monkeypatch, engine)
     parameters = {"repo": str(world.checkout), "tag": TAG, "engine": "buildah", "name": "practice:bumped"}
@@ -253,7 +253,7 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     assert "practice:bumped" in look
     assert container.image_id(Engine("buildah"), "practice:bumped", engine.env) == ""
 
-    first = execute("build-image", **parameters, apply=True)
+    first = execute("build-image", **parameters, mode="local")
     assert (first.state, first.summary) == ("done", "Built practice:bumped."), first.summary
     statement, record = predicate(first), first.record
     assert record is not None
@@ -267,12 +267,12 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     assert "PyTorch,2.12.0a0+0291f96,2.12.0a0+0291f96.nv26.4,as claimed," in smoke
     assert engine.buildah("containers", "-q") == ""
 
-    repeated = execute("build-image", **parameters, apply=True)
+    repeated = execute("build-image", **parameters, mode="local")
     assert (repeated.state, predicate(repeated)["effects"]) == ("done", [])
 
     # A failed build leaves the earlier image, and the record names the line and the cause.
     (world.checkout / "docker/common/install_nccl.sh").write_text("uv sync --locked\n")
-    failed = execute("build-image", **parameters, apply=True)
+    failed = execute("build-image", **parameters, mode="local")
     assert failed.state == "failed"
     assert "docker/Dockerfile.ci.dev:13 failed with exit status 127: RUN sh /opt/install_nccl.sh" in failed.summary
     assert container.image_id(Engine("buildah"), "practice:bumped", engine.env) == image
@@ -291,7 +291,7 @@ def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_agai
     file = world.checkout / "docker/Dockerfile.ci.lts"
     text = file.read_text()
     file.write_text(text.replace('RUN echo "uv', 'RUN sleep 600 && echo "uv'))
-    command = [sys.executable, "-m", "runbook_lib.run", str(ROOT / "runbooks/build-image.ipynb"), "-p", "apply", "True"]
+    command = [sys.executable, "-m", "runbook_lib.run", str(ROOT / "runbooks/build-image.ipynb"), "-p", "mode", "local"]
     command += [part for name, value in parameters.items() for part in ("-p", name, str(value))]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     until = time.monotonic() + 200  # the step would take longer
@@ -306,7 +306,7 @@ def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_agai
         time.sleep(0.1)
     assert container.image_id(Engine("buildah"), f"practice:{end}", engine.env) == ""
     file.write_text(text)
-    repeated = execute("build-image", **parameters, apply=True)
+    repeated = execute("build-image", **parameters, mode="local")
     assert repeated.state == "done", repeated.summary
     assert container.image_id(Engine("buildah"), f"practice:{end}", engine.env) != ""
     states = [json.loads(path.read_text())["predicate"]["state"] for path in sorted(audit.rglob("run.json"))]
@@ -320,7 +320,7 @@ def test_an_image_with_other_versions_than_claimed_fails_the_check(
 ) -> None:
     with_engine(monkeypatch, engine)
     result = execute(
-        "build-image", repo=str(world.checkout), tag="25.09-py3", image_type="lts", engine="buildah", apply=True
+        "build-image", repo=str(world.checkout), tag="25.09-py3", image_type="lts", engine="buildah", mode="local"
     )
     assert result.state == "failed"
     assert f"PyTorch {ANSWER['found']['PyTorch']} (" in result.summary  # type: ignore[index]
@@ -328,7 +328,7 @@ def test_an_image_with_other_versions_than_claimed_fails_the_check(
 
 
 def test_the_practice_environment_builds_nothing(world: practice.PracticeWorld) -> None:
-    result = execute("build-image", tag="26.02-py3", apply=True)
+    result = execute("build-image", tag="26.02-py3", mode="local")
     assert result.state == "done", result.summary
     assert "practice" in result.summary
     assert predicate(result)["effects"] == []

@@ -47,7 +47,7 @@ class World:
         self.steps = 0
 
     def plan(self, *, apply: bool = True, tag: str = TAG, site: Site | None = None, **options: Any) -> SlurmFacts:
-        branch = bump_branch.find(self.checkout, Bump.parse(tag=tag, apply=apply))
+        branch = bump_branch.find(self.checkout, Bump.parse(tag=tag, mode="local" if apply else "preview"))
         return read_facts(branch, site or self.site, MatrixChoice(**options), self.slurm)
 
     def go(
@@ -547,10 +547,10 @@ def test_the_notebook_continues_when_it_is_started_again(
     preview = execute()
     assert (preview[0], preview[2]) == ("previewed", [])
     assert "would submit 2 tests to Slurm as array" in preview[1]
-    state, _, effects = execute(apply=True)
+    state, _, effects = execute(mode="local")
     assert (state, [effect["effect"] for effect in effects]) == ("waiting", ["slurm job"])
     assert effects[0]["after"] == int((next((world.folder / "results").rglob("job"))).read_text())
-    state, summary, effects = execute(apply=True, wait=True)
+    state, summary, effects = execute(mode="local", wait=True)
     assert (state, effects) == ("waiting", [])
     assert "1 passed, 1 failed" in summary
     tables = [path.read_text() for path in (world.folder / "audit").rglob("slurm-tests.csv")]

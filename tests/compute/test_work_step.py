@@ -75,12 +75,12 @@ def test_a_preview_shows_the_commands_and_changes_nothing(clone: Path) -> None:
     assert git(clone, "status", "--porcelain") == ""
     assert result.record is not None
     assert "uv lock" in (result.record / "steps.csv").read_text()
-    assert "-r task lock -p apply True" in result.next
+    assert "-r task lock -r mode publish" in result.next
 
 
 def test_the_same_is_run_on_request_and_again_does_no_harm(clone: Path) -> None:
     for _ in range(2):
-        result = execute(clone, task="lock", apply=True)
+        result = execute(clone, task="lock", mode="local")
         assert result.state == "done", result.summary
         assert [it["after"] for it in predicate(result)["effects"]] == ["uv lock"]
         assert {it["status"] for it in predicate(result)["checks"]} == {"passed"}
@@ -90,14 +90,14 @@ def test_the_same_is_run_on_request_and_again_does_no_harm(clone: Path) -> None:
 
 
 def test_without_a_tag_nothing_is_run(clone: Path) -> None:
-    result = run.execute(NOTEBOOK, {"repo": str(clone), "task": "lock", "apply": True})
+    result = run.execute(NOTEBOOK, {"repo": str(clone), "task": "lock", "mode": "local"})
     assert result.ok, result.summary
     assert git(clone, "status", "--porcelain") == ""
 
 
 def test_a_step_that_fails_is_explained_in_the_record(clone: Path) -> None:
     (clone / "uv.lock").write_text("version = 0\n")
-    result = execute(clone, task="install", apply=True)
+    result = execute(clone, task="install", mode="local")
     assert result.state == "failed"
     assert "The step “Sync the environment”" in result.summary
     assert "again" in result.summary
@@ -112,7 +112,7 @@ def test_a_refusal_changes_nothing(clone: Path) -> None:
         ({"task": "lock", "where": "moon"}, "where='moon'"),
         ({"task": "session", "image": "nemo:26.99"}, "is not a tag of the NeMo images"),
     ):
-        result = execute(clone, apply=True, **parameters)
+        result = execute(clone, mode="local", **parameters)
         assert result.state == "failed"
         assert says in result.summary
     assert git(clone, "status", "--porcelain") == ""
@@ -120,7 +120,7 @@ def test_a_refusal_changes_nothing(clone: Path) -> None:
 
 def test_a_session_is_shown_for_a_terminal(clone: Path) -> None:
     cache = str(clone.parent)
-    slurm = execute(clone, where="slurm", image="/shared/bridge.sqsh", cache=cache, apply=True)
+    slurm = execute(clone, where="slurm", image="/shared/bridge.sqsh", cache=cache, mode="local")
     assert slurm.ok, slurm.summary
     assert predicate(slurm)["effects"] == []
     assert "In a terminal, in " in slurm.next
@@ -166,7 +166,7 @@ def test_a_command_runs_once_on_each_of_two_nodes(two_nodes: Path, tmp_path: Pat
     def run_command(command: str) -> StepResult:
         parameters = {"where": "slurm", "slurm": "nodes=2 gpus=1", "image": str(tmp_path / "image.sqsh")}
         cache = str(tmp_path)
-        return execute(two_nodes, task="run", command=command, cache=cache, apply=True, **parameters)
+        return execute(two_nodes, task="run", command=command, cache=cache, mode="local", **parameters)
 
     result = run_command(f"bash -c 'echo $SLURMD_NODENAME >> {tmp_path}/ran-$SLURM_NODEID'")
     assert result.ok, result.summary
@@ -218,7 +218,7 @@ def test_a_wrong_region_variable_or_tag_is_refused(clone: Path, parameters: dict
 
 def test_a_test_that_cannot_run_here_is_refused(clone: Path, tmp_path: Path) -> None:
     for apply in (False, True):
-        bump = Bump.parse(tag=TAG, apply=apply)
+        bump = Bump.parse(tag=TAG, mode="local" if apply else "preview")
         run = Run(bump, Checkout.open(clone), StepRecord("work-inside", bump, "me/x", tmp_path))
         step = WorkInside(TaskOptions("lock"), PlaceOptions("slurm", "nemo:26.06"), Machine())
         if apply:

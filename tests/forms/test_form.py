@@ -139,7 +139,15 @@ def test_a_late_click_applies_nothing_that_was_not_shown(world: PracticeWorld) -
 
 @pytest.mark.slow
 def test_a_push_to_another_forge_is_confirmed_by_its_destination(world: PracticeWorld) -> None:
-    assert execute.execute(ROOT / "runbooks/01-github-pin.ipynb", {"tag": TAG, "apply": True}).state == "done"
+    assert (
+        execute.execute(
+            ROOT / "runbooks/01-github-pin.ipynb",
+            {
+                "tag": TAG,
+            },
+        ).state
+        == "done"
+    )
     form = previewed(create("internal-ci", tag=TAG))
     form.view.confirmation.value = TAG
     form.view.apply.click()

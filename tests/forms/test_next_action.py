@@ -14,8 +14,8 @@ from runbook_lib.records.status import RERUN
 LIBRARY = Path(__file__).resolve().parents[2] / "runbook_lib"
 SUBJECTS = ("bisect", "bump", "compute", "failures", "golden", "notebook")
 #: What belongs into a terminal.
-COMMAND = re.compile(r"(?<!\w)-[pr] |environment/run|allow=|publish=|wait=|the same command")
-BUMP = "environment/run papermill runbooks/bump.ipynb -p tag 26.04-py3 -p base 'core r1' -p apply True"
+COMMAND = re.compile(r"(?<!\w)-[pr] |environment/run|allow=|mode=|wait=|the same command")
+BUMP = "environment/run papermill runbooks/bump.ipynb -p tag 26.04-py3 -p base 'core r1' -r mode publish"
 
 
 @pytest.mark.parametrize("text", ["", "07-sync-check; then a person: reviews.", "Read the log: https://example.org/1."])
@@ -27,8 +27,8 @@ def test_text_without_a_command_stays(text: str) -> None:
     ("text", "shown"),
     [
         (RERUN, "Press Preview, then Apply: completed work is detected and kept."),
-        ("Run again with -p apply True -p publish True.", "Select Publish, then Preview and Apply."),
-        ("-p apply True -p publish True", "Select Publish, then Preview and Apply."),
+        ("Run again with -p mode publish.", "Select Publish, then Preview and Apply."),
+        ("-p mode publish", "Select Publish, then Preview and Apply."),
         (
             "Decide them; or add allow=partial-round.",
             "Decide them; or add Exceptions: partial-round.",

@@ -154,7 +154,7 @@ def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
 
 def test_drift_is_refreshed_and_a_regression_held_back(at: World) -> None:
     base = git(at.checkout.path, "rev-parse", "HEAD")
-    ran = step05(at, mode="apply")
+    ran = step05(at, mode="local")
     assert changed(at) == [f"{FOLDER}/{name}" for name in DRIFTED]
     for name in DRIFTED:
         assert git(at.checkout.path, "show", f"HEAD:{FOLDER}/{name}") == ran.values.readings.table.measured[
@@ -232,7 +232,7 @@ def test_a_round_is_pushed_once_and_tested(at: World) -> None:
     old = ran.values.readings.ci_run.url.rpartition("/")[2]
     with pytest.raises(Refused, match="allow=older-run"):
         step05(at, run_id=old)
-    step05(at, run_id=old, allow="older-run", mode="apply")
+    step05(at, run_id=old, allow="older-run", mode="local")
     assert [entry["exception"] for entry in at.said("exception")] == ["older-run"]
 
 
@@ -268,13 +268,13 @@ def test_an_invalid_acceptance_is_refused_before_there_is_a_run(tmp_path: Path) 
 
 
 def test_a_divergence_stays_held_back_until_the_reason_names_it(at: World) -> None:
-    ran = step05(at, mode="apply", accept=f"{REGRESSION}: right")
+    ran = step05(at, mode="local", accept=f"{REGRESSION}: right")
     assert [judgement.file for judgement in ran.values.judged.stopped] == [REGRESSION]
     assert [edit.path for edit in ran.edits] == [f"{FOLDER}/{name}" for name in DRIFTED]  # these are not lost
     entry = f"{REGRESSION}: diverges: right"
     assert f"“{entry}”" in at.outcome()
     assert entry in ran.shown
-    assert step05(at, mode="apply", accept=entry).values.judged.stopped == ()
+    assert step05(at, mode="local", accept=entry).values.judged.stopped == ()
 
 
 @pytest.mark.slow
@@ -291,7 +291,7 @@ def test_a_preview_announces_every_push(at: World) -> None:
         assert [sentence for sentence, publish in said if not publish] == planned
         assert [publish for _, publish in said[-2:]] == [True, True]
         assert (said[-2][0], said[-1][0][:9]) == (push, "authorize")
-        step05(at, mode="apply")
+        step05(at, mode="local")
 
 
 # -- what is in the way ------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def test_a_missing_file_fails_the_step_and_the_rest_is_refreshed(at: World, monk
         return data[: len(data) // 2] if job.test_case == "gpt3_moe_mcore_te_ep8" else data
 
     monkeypatch.setattr(evidence, "archive", torn)
-    ran = step05(at, mode="apply")
+    ran = step05(at, mode="local")
     assert changed(at) == [f"{FOLDER}/{name}" for name in DRIFTED if name.startswith("gpt")]
     assert len(ran.values.unavailable) == 2
     assert at.checks()["every requested golden file is there"] == "failed"
@@ -379,13 +379,13 @@ def gitlab(at: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def test_values_of_the_scopes_that_github_never_runs_come_from_gitlab(gitlab: World) -> None:
-    step05(gitlab, mode="apply")  # GitHub's
-    ran = step05(gitlab, mode="apply", source="gitlab")
+    step05(gitlab, mode="local")  # GitHub's
+    ran = step05(gitlab, mode="local", source="gitlab")
     assert ran.values.readings.ci_run.source is not None
     assert ran.values.readings.ci_run.source.name == "pipeline 1"
     assert NIGHTLY in changed(gitlab)
     assert NIGHTLY not in [it.file for it in ran.values.readings.coverage if not it.covered]
-    again = step05(gitlab, mode="apply", source="gitlab", run_id="1")
+    again = step05(gitlab, mode="local", source="gitlab", run_id="1")
     assert again.edits == ()
     assert gitlab.effects() == []
 
@@ -453,7 +453,7 @@ def test_first_golden_values_of_a_new_test(feature: World) -> None:
     new = f"{FOLDER}/{DRIFTED[0]}"
     git(feature.checkout.path, "rm", "-q", "--", new)
     git(feature.checkout.path, "commit", "-qm", "As if the test had no values yet")
-    ran = step05(feature, mode="apply", tag="", run_id="#10")
+    ran = step05(feature, mode="local", tag="", run_id="#10")
     assert {edit.path: edit.before for edit in ran.edits}[new] is None
     assert new in changed(feature)
 
@@ -466,7 +466,7 @@ def test_a_run_of_other_code_needs_the_exception(feature: World) -> None:
     with pytest.raises(Refused, match="allow=older-run"):
         step05(feature, tag="", run_id="#10")
     assert feature.state() == before
-    step05(feature, tag="", run_id="#10", allow="older-run", mode="apply")
+    step05(feature, tag="", run_id="#10", allow="older-run", mode="local")
     assert len(changed(feature)) == 4
     assert [entry["exception"] for entry in feature.said("exception")] == ["older-run"]
 
@@ -482,11 +482,11 @@ def test_a_detached_head_and_unknown_runs_are_refused(feature: World) -> None:
 
 def test_a_pipeline_of_gitlab_without_a_bump(gitlab: World) -> None:
     git(gitlab.checkout.path, "switch", "-qc", "feature", "bump/main/dev-26.04-py3")
-    ran = step05(gitlab, tag="", run_id="https://gitlab.example.com/p/-/pipelines/1", mode="apply")
+    ran = step05(gitlab, tag="", run_id="https://gitlab.example.com/p/-/pipelines/1", mode="local")
     assert ran.values.readings.ci_run.source is not None
     assert ran.values.readings.ci_run.source.gitlab
     assert changed(gitlab) == [NIGHTLY]
-    assert step05(gitlab, tag="", run_id="1", source="gitlab", mode="apply").edits == ()
+    assert step05(gitlab, tag="", run_id="1", source="gitlab", mode="local").edits == ()
 
 
 # -- what a review found -----------------------------------------------------------------------------------------
@@ -529,13 +529,13 @@ def test_a_value_that_creeps_over_two_rounds_is_held_back_and_can_be_accepted(
     file = f"{case}/golden_values_dev_dgx_h100.json"
     with monkeypatch.context() as patch:
         slower(patch, case.partition("/")[2], 1.2)
-        assert file not in [one.file for one in step05(at, mode="apply").values.judged.stopped]
+        assert file not in [one.file for one in step05(at, mode="local").values.judged.stopped]
     slower(monkeypatch, case.partition("/")[2], 1.4)  # against the branch only a sixth more
-    ran = step05(at, mode="apply")
+    ran = step05(at, mode="local")
     assert file in [one.file for one in ran.values.judged.stopped]
     assert ran.edits == ()
     accepted = f"{file}: the new kernel is slower; {case}/golden_values_dev_dgx_gb200.json: so is this"
-    assert f"{FOLDER}/{file}" in [edit.path for edit in step05(at, mode="apply", accept=accepted).edits]
+    assert f"{FOLDER}/{file}" in [edit.path for edit in step05(at, mode="local", accept=accepted).edits]
 
 
 @pytest.mark.slow
@@ -557,7 +557,7 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
     assert (everything.waiting, len(everything.edits)) == (groups, 0)
     with pytest.raises(Refused, match="matches no golden file"):
         step05(at, accept="dgx_*/iteration-time: all")
-    step05(at, mode="apply", accept="dgx_h100/iteration-time: the image is slower")
+    step05(at, mode="local", accept="dgx_h100/iteration-time: the image is slower")
     assert {name.rpartition("_")[2] for name in changed(at)} == {"h100.json"}
     message = git(at.checkout.path, "log", "-1", "--format=%B")
     assert re.search(r"^- dgx_h100/iteration-time ×1\.\d\d: the image is slower$", message, re.MULTILINE)
@@ -620,7 +620,7 @@ def test_an_ambiguous_value_is_held_back_and_recorded_for_the_next_attempt(
 ) -> None:
     slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 1.6)
     monkeypatch.setattr(noise.NoiseModel, "returns", lambda *_: True)
-    ran = step05(at, mode="apply")
+    ran = step05(at, mode="local")
     files = [name for name in DRIFTED if name.startswith("moe")]
     assert [judgement.file for judgement in ran.values.judged.stopped if judgement.verdict == "ambiguous"] == files
     assert not [edit for edit in ran.edits if "moe" in edit.path]
@@ -641,11 +641,11 @@ def test_a_pattern_accepts_metrics_of_several_files_once(at: World, monkeypatch:
     files = [name for name in DRIFTED if name.startswith("moe")]
     preview = step05(at, mode="preview", accept=accept).shown
     assert all(f"{name} [iteration-time]" in preview for name in files)
-    step05(at, mode="apply", accept=accept)
+    step05(at, mode="local", accept=accept)
     message = git(at.checkout.path, "log", "-1", "--format=%B")
     assert all(f"- {name} [iteration-time]: the new kernel is slower" in message for name in files)
     assert f"- {REGRESSION}: diverges: right" in message
-    again = step05(at, mode="apply", accept=accept)  # nothing is held back any more, and nothing is refused
+    again = step05(at, mode="local", accept=accept)  # nothing is held back any more, and nothing is refused
     assert (again.edits, again.values.judged.stopped) == ((), ())
 
 
@@ -661,5 +661,5 @@ def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:
 def test_gitlabs_values_need_the_bumps_branch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with world(tmp_path) as at:
         monkeypatch.setenv("GITLAB_URL", "http://127.0.0.1:9")
-        step05(at, mode="apply", source="gitlab")
+        step05(at, mode="local", source="gitlab")
         assert (at.effects(), at.outcome()[:18]) == ([], "waiting for branch")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runbook_lib import practice
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import RunbookError
 from runbook_lib.notebook.begin import begin
 from runbook_lib.practice.world import PracticeWorld
 
@@ -22,12 +22,12 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[PracticeW
 
 
 @pytest.mark.parametrize("interactive", [False, True])
-def test_in_jupyterlab_apply_and_publish_count_as_false(
+def test_in_jupyterlab_every_run_is_a_preview(
     world: PracticeWorld, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], interactive: bool
 ) -> None:
     if interactive:
         monkeypatch.setenv("JPY_SESSION_NAME", "/x/01-github-pin.ipynb")
-    parameters = {"tag": "26.04-py3", "repo": str(world.checkout), "apply": True, "publish": True}
+    parameters = {"tag": "26.04-py3", "repo": str(world.checkout), "mode": "publish"}
     run = begin("01-github-pin", parameters)
     assert (run.bump.apply, run.bump.publish) == (not interactive, not interactive)
     assert (run.record.folder is None) is interactive
@@ -52,7 +52,7 @@ def test_branch_and_plan_are_read_once(world: PracticeWorld) -> None:
         ({"repo": "/nowhere"}, RunbookError),
         ({"image_type": "large"}, RunbookError),
         ({"pins": "no-such-repository"}, RunbookError),
-        ({"publish": True}, Refused),
+        ({"mode": "apply"}, RunbookError),
     ],
 )
 def test_an_invalid_parameter_is_refused_before_a_record_is_opened(

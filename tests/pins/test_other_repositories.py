@@ -360,7 +360,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 def bumped(place: Path, tag: str, **parameters: object) -> tuple[StepResult, dict[str, str]]:
     """The outcome of a whole bump, and the sentence of each step."""
     result = execute.execute(
-        ROOT / "runbooks/bump.ipynb", {"tag": tag, "repo": str(place), "publish": True, **parameters}
+        ROOT / "runbooks/bump.ipynb", {"tag": tag, "repo": str(place), "mode": "publish", **parameters}
     )
     assert result.record is not None
     checks = json.loads((result.record / "run.json").read_text())["predicate"]["checks"]
@@ -447,7 +447,7 @@ def test_a_pins_file_beside_the_repository_is_found_from_the_folder_that_one_is_
     (tmp_path / "ours.yaml").write_text(texts.pop(".base-image-pins.yaml"))
     place = world("own", texts)
     monkeypatch.chdir(tmp_path)
-    result, steps = bumped(place, "26.03-py3", pins="ours.yaml", publish=False)
+    result, steps = bumped(place, "26.03-py3", pins="ours.yaml", mode="local")
     assert result.ok, result.summary
     assert "26.03-py3" in steps["01-github-pin"]
     assert "26.03-py3" in steps["02-gitlab-pin"]

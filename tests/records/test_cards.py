@@ -107,7 +107,7 @@ def test_a_card_shows_the_triage_and_the_earlier_decision_on_the_same_value(tmp_
     )
     asked = [decision(test=TEST, key="k1", plot="plot-1.svg", numbers="1 → 2")]
     record(tmp_path, "05-golden-values", "waiting", decisions=asked, files={"plot-1.svg": "<svg/>"})
-    given = {"resolved": {"hold": f"{FILE}: look first", "apply": True}}
+    given = {"resolved": {"hold": f"{FILE}: look first", "mode": "publish"}}
     record(tmp_path, "bump", "waiting", at=1, parameters=given)
     record(tmp_path, "06-broken-tests", "waiting", at=2, files={"failures.csv": failures, "evidence.csv": evidence})
     folder = tmp_path.joinpath(*BUMP.parts)
@@ -119,7 +119,7 @@ def test_a_card_shows_the_triage_and_the_earlier_decision_on_the_same_value(tmp_
     assert card.earlier == {"choice": "hold", "reason": "look first"}
     assert card.is_held
     # A hold ends with the first run without it.
-    record(tmp_path, "bump", "waiting", at=2, parameters={"resolved": {"hold": "", "apply": True}})
+    record(tmp_path, "bump", "waiting", at=2, parameters={"resolved": {"hold": "", "mode": "publish"}})
     assert not cards.read(folder, ALL)[0].is_held
     # Of another value nothing is known.
     record(tmp_path, "05-golden-values", "waiting", at=3, decisions=[decision(test=TEST, key="k2", plot="../x")])

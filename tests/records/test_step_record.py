@@ -19,7 +19,7 @@ from runbook_lib.records.statement import CONTRIBUTIONS, collect
 from runbook_lib.system import provenance
 
 PREVIEW = Bump.parse(tag="26.04-py3")
-APPLY = Bump.parse(tag="26.04-py3", apply=True)
+APPLY = Bump.parse(tag="26.04-py3", mode="local")
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_stores_each_contribution_immediately(folder: Path) -> None:
         "links": {"PR": "https://github.com/o/r/pull/1"},
         "planned": [{"sentence": "change 4 lines", "publish": False}, {"sentence": "push them", "publish": True}],
         "decisions": [{"parameter": "broken", "name": "a/b@h100", "why": "it hangs", "suggestion": "a hang"}],
-        "mode": "apply",
+        "mode": "local",
         "outcome": {"sentence": "4 lines changed.", "next": "papermill 03-open-pr.ipynb"},
     }
 
@@ -162,7 +162,7 @@ import os, signal, sys
 from runbook_lib.pins.bump import Bump
 from runbook_lib.notebook import begin
 from runbook_lib.text.redact import Redactor
-step = begin.open_record("01-pin", Bump.parse(tag="26.04-py3", apply=True), repository="o/r")
+step = begin.open_record("01-pin", Bump.parse(tag="26.04-py3", mode="local"), repository="o/r")
 step.done("Did it.")
 if len(sys.argv) > 1:
     os.kill(os.getpid(), signal.SIGKILL)

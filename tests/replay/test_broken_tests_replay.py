@@ -56,7 +56,7 @@ def predicate(result: StepResult) -> dict[str, Any]:
 
 
 def test_a_test_that_fails_on_main_too_is_not_blamed_on_the_image(clone: Path, clock: list[float]) -> None:
-    parameters = {"tag": TAG, "repo": str(clone), "publish": True}
+    parameters = {"tag": TAG, "repo": str(clone), "mode": "publish"}
     assert execute.execute(RUNBOOKS / "bump.ipynb", parameters).ok
     clock[0] += 1000
     result = execute.execute(RUNBOOKS / "bump.ipynb", parameters)
@@ -75,7 +75,7 @@ def test_a_quarantined_test_is_re_enabled_in_a_pull_request_of_its_own(clone: Pa
     decisions = predicate(survey)["decisions"]
     assert len(decisions) >= 20
     (untracked, *_) = [entry["name"] for entry in decisions if entry["parameter"] == "broken"]
-    parameters = {"repo": str(clone), "broken": f"{untracked}: nobody tracks it", "publish": True, "apply": True}
+    parameters = {"repo": str(clone), "broken": f"{untracked}: nobody tracks it", "mode": "publish"}
     result = execute.execute(RUNBOOKS / "06-broken-tests.ipynb", parameters)
     assert result.ok, result.summary
     again = execute.execute(RUNBOOKS / "06-broken-tests.ipynb", parameters)

@@ -76,9 +76,9 @@ def test_a_bump_of_a_real_clone_touches_exactly_the_pin_files(
     git(remote, "update-ref", "refs/heads/main", base)
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "-q", "--shared", str(remote), str(clone)], check=True)
-    parameters = {"tag": tag, "image_type": image_type, "repo": str(clone), "publish": True}
+    parameters = {"tag": tag, "image_type": image_type, "repo": str(clone), "mode": "publish"}
 
-    preview = execute.execute(ROOT / "runbooks/bump.ipynb", parameters | {"apply": False, "publish": False})
+    preview = execute.execute(ROOT / "runbooks/bump.ipynb", parameters | {"mode": "preview"})
     assert preview.state == "previewed", preview.summary
     assert git(clone, "rev-parse", "HEAD") == base
 

@@ -47,9 +47,9 @@ def test_values_that_a_branch_moved_are_committed_on_it(
         assert preview.ok, preview.summary
         assert "would commit" in preview.summary
         assert git(clone, "rev-parse", "HEAD") == pull.head_sha
-        applied = execute.execute(NOTEBOOK, parameters | {"apply": True})
+        applied = execute.execute(NOTEBOOK, parameters | {"mode": "local"})
         assert applied.ok, applied.summary
-        again = execute.execute(NOTEBOOK, parameters | {"apply": True})
+        again = execute.execute(NOTEBOOK, parameters | {"mode": "local"})
         assert again.ok, again.summary
         assert "Already done" in again.summary
     changed = git(clone, "diff", "--name-only", pull.head_sha, "HEAD").splitlines()

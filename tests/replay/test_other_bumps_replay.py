@@ -145,7 +145,7 @@ def shown(clone: Path, name: str) -> str | None:
 
 def test_a_bump_of_megatron_bridge(megatron_bridge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ci, "WORKFLOW", "CICD NeMo")
-    parameters: dict[str, Any] = {"tag": "26.07-py3", "publish": True}
+    parameters: dict[str, Any] = {"tag": "26.07-py3", "mode": "publish"}
     with world(megatron_bridge, BRIDGE_MAIN, "Megatron-Bridge", tmp_path, monkeypatch) as (bare, clone):
         parameters["repo"] = str(clone)
         result = execute.execute(ROOT / "runbooks/bump.ipynb", parameters)
@@ -169,7 +169,7 @@ def test_a_bump_of_the_default_of_ml_containers(
 ) -> None:
     monkeypatch.setattr(registry, "REPOSITORY", "coreweave/ml-containers/torch-extras")
     with world(ml_containers, "71a115d", "ml-containers", tmp_path, monkeypatch) as (bare, clone):
-        result = execute.execute(ROOT / "runbooks/bump.ipynb", {"tag": NEWER, "publish": True, "repo": str(clone)})
+        result = execute.execute(ROOT / "runbooks/bump.ipynb", {"tag": NEWER, "mode": "publish", "repo": str(clone)})
         assert result.ok, result.summary
         assert steps(result)["04-run-ci"].startswith("Not applicable: coreweave/ml-containers has no copy-pr-bot")
         (line,) = changed(bare, f"bump/main/dev-{NEWER}").pop(MEGATRON_YML)

@@ -35,18 +35,17 @@ COMMON = {
     "audit": "",
     "allow": "",
     "pins": "",
-    "apply": False,
-    "publish": False,
+    "mode": "",
 }
 #: Those that a notebook has no use for.
 UNUSED = {
-    "00-start": {"apply", "publish"},
-    "08-after-merge": {"allow", "apply", "publish"},
-    "investigate-ci": {"remote", "allow", "pins", "apply", "publish"},
-    "build-image": {"remote", "allow", "publish"},
-    "work-inside": {"remote", "allow", "publish"},
-    "slurm-verify": {"allow", "publish"},
-    "bisect-image": {"allow", "publish"},
+    "00-start": {"mode"},
+    "08-after-merge": {"allow", "mode"},
+    "investigate-ci": {"remote", "allow", "pins", "mode"},
+    "build-image": {"remote", "allow"},
+    "work-inside": {"remote", "allow"},
+    "slurm-verify": {"allow"},
+    "bisect-image": {"allow"},
 }
 #: What the head of every notebook tells, in this order.
 HEAD = ["Needs:", "Takes:", "Changes:", "You should see:", "If", "Undo:", "Next:"]
@@ -84,8 +83,6 @@ def test_a_notebook_takes_the_common_parameters_with_their_defaults(path: Path) 
     assert all(" = " in line and "  # " in line and line.count(": ") for line in lines)
     declared = {node.target.id: ast.literal_eval(node.value) for node in ast.parse(source(cell)).body}  # type: ignore[attr-defined]
     expected = {name: value for name, value in COMMON.items() if name not in UNUSED.get(path.stem, ())}
-    if path.stem == "bump":
-        expected["apply"] = True
     assert list(declared)[: len(expected)] == list(expected)
     assert {name: value for name, value in declared.items() if name in COMMON} == expected
 
@@ -137,25 +134,20 @@ def predicate(result: StepResult) -> dict[str, Any]:
 )
 def test_a_preview_changes_nothing(path: Path, world: practice.PracticeWorld) -> None:
     before = fingerprint(world)
-    apply = {} if "apply" in UNUSED.get(path.stem, ()) else {"apply": False}
-    for parameters in ({}, {"tag": TAG, **apply}):
+    mode = {} if "mode" in UNUSED.get(path.stem, ()) else {"mode": "preview"}
+    for parameters in ({}, {"tag": TAG, **mode}):
         result = execute(path.stem, **parameters)
         assert result.ok, result.summary
         assert predicate(result)["effects"] == []
         assert fingerprint(world) == before
 
 
-def applied(name: str) -> dict[str, bool]:
-    """Return the parameter that makes a notebook apply; some only read."""
-    return {} if "apply" in UNUSED.get(name, ()) else {"apply": True}
-
-
 @pytest.mark.slow
 def test_the_steps_one_by_one_then_again(world: practice.PracticeWorld) -> None:
     names = ["01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "07-sync-check"]
-    first = [execute(name, tag=TAG, **applied(name)) for name in names]
+    first = [execute(name, tag=TAG) for name in names]
     assert [result.state for result in first] == ["done", "done", "done", "waiting", "done"]
-    again = [execute(name, tag=TAG, **applied(name)) for name in names]
+    again = [execute(name, tag=TAG) for name in names]
     assert [predicate(result)["effects"] for result in again] == [[]] * 5
     assert all(result.ok for result in again)
     assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
@@ -186,7 +178,7 @@ def test_a_complete_bump_repeated_does_nothing_twice(world: practice.PracticeWor
     ]  # fmt: skip
     assert bump["inputs"]["digest"].startswith("sha256:")
     assert {"base_commit", "head_commit"} <= bump["inputs"].keys()
-    assert (bump["mode"], bump["parameters"]["resolved"]["publish"]) == ("publish", True)
+    assert (bump["mode"], bump["parameters"]["resolved"]["mode"]) == ("publish", "publish")
     assert all(f'"../{step["record"]}/report.html"' in (first.record / "report.html").read_text()
                for step in bump["steps"])  # fmt: skip
     steps = [path for path in NOTEBOOKS if path.stem[0].isdigit() and path.stem not in ("00-start", "08-after-merge")]
@@ -200,17 +192,16 @@ def test_a_complete_bump_repeated_does_nothing_twice(world: practice.PracticeWor
 
 @pytest.mark.slow
 def test_a_preview_describes_the_effects_of_apply(world: practice.PracticeWorld) -> None:
-    result = execute("bump", tag=TAG, apply=False)
+    result = execute("bump", tag=TAG, mode="preview")
     assert (result.state, result.summary[:15]) == ("previewed", "Preview: would ")
     planned = [(it["publish"], it["sentence"].split()[0]) for it in result.planned]
     assert planned == [
         (False, "commit"), (True, "push"), (True, "open"), (True, "update"), (True, "set"), (True, "authorize"),
     ]  # fmt: skip
     assert predicate(result)["planned"] == list(result.planned)
-    assert result.next == (
-        "Run it without -p apply False: environment/run papermill runbooks/bump.ipynb -r tag 26.04-py3"
-    )
-    waiting = execute("bump", tag=TAG, apply=False, wait=True)
+    command = "environment/run papermill runbooks/bump.ipynb -r tag 26.04-py3 -r mode publish"
+    assert result.next == f"Run it: {command}"
+    waiting = execute("bump", tag=TAG, mode="preview", wait=True)
     *first, here, away = waiting.planned
     assert first == list(result.planned)
     assert here["sentence"].startswith("follow CI until it has finished, then commit the golden values that drifted")
@@ -218,7 +209,7 @@ def test_a_preview_describes_the_effects_of_apply(world: practice.PracticeWorld)
     assert away["publish"]
     assert away["sentence"].startswith("after each CI run, for up to 8 of them, ")
     assert "push the responses to that run together" in waiting.summary
-    assert waiting.next.endswith("bump.ipynb -r tag 26.04-py3 -p wait True")
+    assert waiting.next.endswith("bump.ipynb -r tag 26.04-py3 -p wait True -r mode publish")
 
 
 @pytest.mark.slow
@@ -233,7 +224,7 @@ def test_two_concurrent_bumps_open_one_pull_request(world: practice.PracticeWorl
 
 
 def test_the_plan_of_a_preview_is_data(world: practice.PracticeWorld, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "03-open-pr", "-r", "tag", TAG, "--json"]) == 0
+    assert main(["run", "03-open-pr", "-r", "tag", TAG, "-r", "mode", "preview", "--json"]) == 0
     document = json.loads(capfd.readouterr().out)
     assert (document["version"], document["notebook"], document["state"]) == (1, "03-open-pr", "previewed")
     states = {each["kind"]: each["state"] for each in document["conditions"]}

@@ -28,14 +28,14 @@ step.done("Fine.")
 @pytest.mark.slow
 def test_applies_only_the_plan_that_was_shown(place: Path) -> None:
     (place / "plan").write_text("change 2 lines")
-    step = small.notebook(place / "01-a.ipynb", "import pathlib" + PLANS.format(apply="apply"))
+    step = small.notebook(place / "01-a.ipynb", "import pathlib" + PLANS.format(apply="mode != 'preview'"))
     preview = start(step, apply=False)
     preview.close()
     shown = run_of(place, preview).fingerprint
     for plan, state, log in (("change 9 lines", "failed", "looked "), ("change 2 lines", "done", "looked applied ")):
         (place / "log").write_text("")
         (place / "plan").write_text(plan)
-        applied = background.start(step, {"tag": TAG, "repo": ".", "apply": True}, shown=shown)
+        applied = background.start(step, {"tag": TAG, "repo": ".", "mode": "local"}, shown=shown)
         applied.close()
         run = run_of(place, applied)
         assert (run.state, (place / "log").read_text(), run.steps) == (state, log, ())

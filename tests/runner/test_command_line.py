@@ -26,13 +26,13 @@ def write_record(folder: Path, given: Mapping[str, object], resolved: Mapping[st
         (None, "bump", {}, "bump.ipynb -r tag 26.04-py3"),
         ({}, "00-preflight", {}, "00-preflight.ipynb -r tag 26.04-py3"),
         (
-            {"repo": "/a clone", "apply": False, "tag": "26.10", "wait": True},
+            {"repo": "/a clone", "mode": "preview", "tag": "26.10", "wait": True},
             "01-github-pin",
-            {"apply": True},
-            "01-github-pin.ipynb -r tag 26.10 -r repo '/a clone' -p apply True",
+            {"mode": "local"},
+            "01-github-pin.ipynb -r tag 26.10 -r repo '/a clone' -r mode local",
         ),
-        ({"repo": "", "apply": False, "publish": True}, "bump", {"apply": True},
-         "bump.ipynb -r tag 26.04-py3 -p publish True"),
+        ({"repo": "", "mode": "preview"}, "bump", {"mode": "publish"},
+         "bump.ipynb -r tag 26.04-py3 -r mode publish"),
     ],
 )  # fmt: skip
 def test_repeats_the_arguments_of_the_current_run(

@@ -84,7 +84,7 @@ def test_a_run_leaves_a_complete_record(tmp_path: Path, audit: Path, monkeypatch
 @pytest.mark.parametrize(
     ("cells", "parameters", "state", "words"),
     [
-        (["step.done('x')"], {"apply": False}, "previewed", "x"),
+        (["step.done('x')"], {"mode": "preview"}, "previewed", "x"),
         (["step.waiting('Waiting for run 1.', next='again')"], {}, "waiting", "Waiting for run 1."),
         (["step.check(Check('pins', 'failed', 'differ'))"], {}, "failed", "This check failed: pins."),
         (

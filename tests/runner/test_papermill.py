@@ -23,7 +23,7 @@ def runbooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout's ``runbooks`` with one notebook; the archive is beside it."""
     notebook(
         tmp_path / "runbooks" / "01-pin.ipynb",
-        "print('hello', tag, apply, run_id)\nstep.warn(*['The tag was not\\nverified.'] * bool(tag))",
+        "print('hello', tag, mode, run_id)\nstep.warn(*['The tag was not\\nverified.'] * bool(tag))",
         "step.done('4 lines changed.')",
     )
     monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
@@ -63,13 +63,13 @@ def test_runs_without_an_output_path(runbooks: Path, way: Callable[..., tuple[in
     (folder,) = records(runbooks.parent / "audit")
     assert ("\x1b[33m⚠ done\x1b[0m" in shown) == (way is on_a_terminal)
     assert re.sub(r"\x1b\[[0-9]+m", "", shown).splitlines() == [
-        "hello 26.04-py3 True ",
+        "hello 26.04-py3 local ",
         "⚠ done  01-pin: 4 lines changed.",
         "    ⚠ The tag was not verified.",
         f"Executed notebook: {folder / 'executed.ipynb'}",
         f"Record: {folder}",
     ]
-    assert outputs(folder / "executed.ipynb") == ["hello 26.04-py3 True \n"]
+    assert outputs(folder / "executed.ipynb") == ["hello 26.04-py3 local \n"]
     assert [path.name for path in runbooks.iterdir()] == ["01-pin.ipynb"]
     assert (runbooks / "01-pin.ipynb").read_bytes() == before
 
@@ -82,8 +82,8 @@ def test_an_output_with_parameters_in_its_name_in_a_new_folder(runbooks: Path, t
     assert (code, err) == (0, "")
     output = tmp_path / "out of it" / "26.04-py3" / "a.ipynb"
     assert f"Executed notebook: {output}" in out
-    assert outputs(output) == ["hello 26.04-py3 True 123\n"]
-    assert (tmp_path / "printed").read_text() == "hello 26.04-py3 True 123\n"
+    assert outputs(output) == ["hello 26.04-py3 local 123\n"]
+    assert (tmp_path / "printed").read_text() == "hello 26.04-py3 local 123\n"
     assert [read_predicate(folder)["parameters"]["given"] for folder in records(tmp_path / "audit")] == [
         {"tag": "26.04-py3", "run_id": 123}
     ]
@@ -101,7 +101,7 @@ def test_a_dash_puts_the_notebook_alone_on_standard_output(runbooks: Path) -> No
     [
         (["-p", "tga", "26.04-py3"], "'tga'. Did you mean tag?"),
         (["-p", "tag", "26.10"], "-r tag '26.10'"),
-        (["-p", "apply", "yes"], "-p apply True"),
+        (["-p", "wait", "yes"], "-p wait True"),
         (["-y", "{tag: 26.10}"], "in YAML tag: '26.10'"),
         (["-y", "[1"], "YAML"),
         (["-y", "[1]"], "YAML with names and values"),

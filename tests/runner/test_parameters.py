@@ -75,8 +75,8 @@ def test_values_of_the_declared_type_are_taken(
         ({"tga": "26.04-py3"}, ["'tga'", "Did you mean tag?"]),
         ({"Apply": True}, ["'Apply'", "Did you mean apply?"]),
         ({"zzz": 1}, ["'zzz'", "tag, run_id"]),
-        ({"apply": "yes"}, ["'yes'", "-p apply True"]),
-        ({"apply": 1}, ["apply is 1", "-p apply True"]),
+        ({"wait": "yes"}, ["'yes'", "-p wait True"]),
+        ({"wait": 1}, ["wait is 1", "-p wait True"]),
         (
             {"tag": 26.1},
             ["number 26.1:", "papermill's -p, and YAML without quotes", "-r tag '26.10', or", "tag: '26.10'"],

@@ -323,7 +323,7 @@ def test_a_persons_own_commit_waits_for_its_confirmation(opened: World) -> None:
     (path / "notes").write_text("mine\n")
     git(path, "add", "notes")
     git(path, "commit", "-q", "-m", TITLE)
-    for mode in ("preview", "apply", "publish"):
+    for mode in ("preview", "local", "publish"):
         opened.open_pr(mode=mode)
         assert "notes" in (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]
         assert "push" not in opened.effects()

@@ -78,7 +78,7 @@ class Bench:
 
     def act(self, name: str, status: int | None = None, **parameters: object) -> str:
         """As ``step``, and publish."""
-        return self.step(name, status, apply=True, publish=True, **parameters)
+        return self.step(name, status, mode="publish", **parameters)
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def whole(made: Bench) -> None:
     """A bump from its first step to its quarantines, with CI whose logs tell all kinds of secrets."""
     leak_into_logs(made)
     for name in ("01-github-pin", "02-gitlab-pin"):
-        made.step(name, apply=True)
+        made.step(name, mode="local")
     made.act("03-open-pr")
     made.act("04-run-ci")
     made.world.now[0] += 1000
@@ -192,7 +192,7 @@ def echoing(status: int, path: str, method: str, *steps: str) -> Callable[[Bench
     def run(made: Bench) -> None:
         answer, echo = Forge.answer, Echo(made, status, path, method)
         for name in ("01-github-pin", "02-gitlab-pin"):
-            made.step(name, apply=True)
+            made.step(name, mode="local")
         made.patch.setattr(Forge, "answer", lambda forge, request: echo(forge, request, answer))
         for name in steps:
             made.act(name)

@@ -66,7 +66,7 @@ class Played:
 
     def _play(self, notebook: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         left: dict[str, Any] = {}
-        given = {"tag": TAG, "repo": str(self.at.home / "checkout"), "apply": True, "publish": True} | parameters
+        given = {"tag": TAG, "repo": str(self.at.home / "checkout"), "mode": "publish"} | parameters
         try:
             for index, code in enumerate(cells(notebook)):
                 exec(code, left)

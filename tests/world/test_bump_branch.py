@@ -10,7 +10,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world import bump_branch
 
-BUMP = Bump.parse(tag="26.04-py3", apply=True)
+BUMP = Bump.parse(tag="26.04-py3", mode="local")
 
 
 def git(place: Path, *arguments: str) -> str:
@@ -89,7 +89,7 @@ def test_without_the_remote_only_a_local_run_continues(checkout: Checkout, remot
     assert found.start == checkout.resolve("origin/main")
     assert any("could not be read" in warning for warning in found.warnings)
     with pytest.raises(Unreachable):
-        bump_branch.find(checkout, Bump.parse(tag="26.04-py3", apply=True, publish=True))
+        bump_branch.find(checkout, Bump.parse(tag="26.04-py3", mode="publish"))
 
 
 def test_a_clone_without_remotes_plans_on_its_own_base(checkout: Checkout) -> None:
@@ -99,4 +99,4 @@ def test_a_clone_without_remotes_plans_on_its_own_base(checkout: Checkout) -> No
 
 def test_a_missing_push_remote_is_reported(checkout: Checkout) -> None:
     with pytest.raises(RunbookError, match="no remote named 'fork'"):
-        bump_branch.find(checkout, Bump.parse(tag="26.04-py3", remote="fork", apply=True, publish=True))
+        bump_branch.find(checkout, Bump.parse(tag="26.04-py3", remote="fork", mode="publish"))

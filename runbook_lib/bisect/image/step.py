@@ -46,7 +46,7 @@ class Searched:
         submitted = sum('"kind": "submit"' in line for line in facts.ledger.lines)
         most, again = (
             self.request.budget.runs,
-            command_line.command(notebooks.BISECT_IMAGE, facts.branch.bump, apply=True),
+            command_line.command(notebooks.BISECT_IMAGE, facts.branch.bump, mode="publish"),
         )
         evidence = _evidence(result) if runs else Evidence()
         if submitted != runs or runs > most:

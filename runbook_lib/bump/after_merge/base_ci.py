@@ -73,7 +73,7 @@ def github_run(bump: Bump, github: GitHub | None, commits: Sequence[str]) -> Bas
     if progress.state == "passed":
         return BaseRun(ci, "passed", f"{name}: {progress.counts()}.", url=run.url)
     listed = join_first(sorted({job.name for job in failed(jobs)}), 8) or "no job failed"
-    investigate = command(notebooks.INVESTIGATE_CI, bump, tag=None, place=run.url, apply=None, publish=None)
+    investigate = command(notebooks.INVESTIGATE_CI, bump, tag=None, place=run.url, mode=None)
     return BaseRun(ci, "failed", f"{name} finished with conclusion {run.conclusion} ({listed}).", investigate, run.url)
 
 

@@ -162,7 +162,7 @@ def _quarantine_rows(quarantined: Sequence[quarantine.QuarantinedRow], bump: Bum
 
 
 def _next(entry: quarantine.QuarantinedRow, state: str, bump: Bump) -> str:
-    run = command(notebooks.BROKEN_TESTS, bump, tag="", refs=None, apply=None, publish=None)
+    run = command(notebooks.BROKEN_TESTS, bump, tag="", refs=None, mode=None)
     if state == "closed":
         tests = "; ".join(f"{entry.test}@{platform}: #{entry.issue} is closed" for platform in entry.row.platforms)
         return f'Re-enable it: {run} -r reenable "{tests}"'
@@ -236,7 +236,7 @@ def image_state(tags: Sequence[Tag], bump: Bump, branch: str, target: Tag | None
     if target is None:
         return "in sync", ""
     if any(is_older(tag, target) for tag in tags):
-        return "older", command(notebooks.BUMP, bump, base=branch, refs=None, apply=None, publish=None)
+        return "older", command(notebooks.BUMP, bump, base=branch, refs=None, mode=None)
     if any(is_older(target, tag) for tag in tags):
         return "newer", ""
     if target in tags:

@@ -99,7 +99,7 @@ def read_dry_run(
     if branch.tip is None:
         if _base_has_tag(branch):
             return replace(dry_run, problem=f"{bump.base} already names {bump.tag}: there is nothing to build.")
-        create = f"Create it: run {notebooks.OPEN_PR} with apply."
+        create = f"Create it: run {notebooks.OPEN_PR} with mode=publish."
         return dry_run.wait(f"waiting for branch {bump.branch}", create)
     sites = bump.repository.sites
     dry_run = replace(

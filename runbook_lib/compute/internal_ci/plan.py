@@ -20,7 +20,7 @@ from runbook_lib.pins.sites import Sites
 SCOPES = ("mr", "nightly", "weekly", "pre-release", "release")
 #: Scopes with long training runs, and their time limit in seconds.
 _LONG, _LONG_LIMIT = ("release", "weekly"), 4 * 3600
-_RESTART = "Run internal-ci again with publish: it starts another pipeline."
+_RESTART = "Run internal-ci again with mode=publish: it starts another pipeline."
 
 State = Literal["waiting", "passed", "failed", "useless"]
 

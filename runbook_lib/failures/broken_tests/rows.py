@@ -106,7 +106,7 @@ class RowsChanged:
         """Commit.  Raises Refused for a test without an issue, and if the branch or a recipe has changed."""
         issues = self._issues(world)
         if untracked := self._untracked(issues):
-            raise Refused(f"No open issue tracks {untracked}, so no row was changed. Run again with publish.")
+            raise Refused(f"No open issue tracks {untracked}, so no row was changed. Run again with mode=publish.")
         return self._committed(issues).make_true(world)
 
     def _issues(self, world: World) -> dict[Target, Issue]:

@@ -75,7 +75,7 @@ def _facts(predicate: Mapping[str, Any]) -> dict[str, object]:
     bump = predicate["bump"]
     mode = predicate.get("mode") or ""
     if mode == "publish" and bump["practice"]:
-        mode = "publish, to the practice environment's forge, like every run with apply there"
+        mode = "publish, to the practice environment's forge"
     return {
         "bump": f"{bump['repository']}, {bump['base']}, {bump['image_type']}, {bump['tag'] or 'no tag'}",
         "world": "practice: nothing left the machine" if bump["practice"] else "",

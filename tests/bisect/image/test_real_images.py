@@ -94,7 +94,7 @@ def search(
         "PYTHONPATH": f"{programs}:{small_runbooks.ROOT}",
     }
     status, out, err = small_runbooks.papermill(
-        small_runbooks.ROOT / "runbooks/bisect-image.ipynb", executed, *words, "-p", "apply", "True",
+        small_runbooks.ROOT / "runbooks/bisect-image.ipynb", executed, *words, "-p", "mode", "local",
         cwd=small_runbooks.ROOT, **env,
     )  # fmt: skip
     assert status == 0, (out + err)[-3000:]

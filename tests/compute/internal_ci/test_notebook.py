@@ -47,13 +47,13 @@ def pipelines(world: practice.PracticeWorld) -> list[str]:
 @pytest.mark.slow
 def test_from_the_dry_run_to_a_pin_that_builds(world: practice.PracticeWorld, tmp_path: Path) -> None:
     before = branches(world)
-    assert execute("03-open-pr", apply=True).state == "done"
-    unconfirmed = execute("internal-ci", apply=True)
+    assert execute("03-open-pr", mode="publish").state == "done"
+    unconfirmed = execute("internal-ci", mode="publish")
     assert unconfirmed.state == "waiting"
     assert unconfirmed.next.endswith(f"-r confirm {TO}")
     assert (branches(world), pipelines(world)) == (before, [])
 
-    confirmed = execute("internal-ci", apply=True, confirm=TO, wait=True)
+    confirmed = execute("internal-ci", mode="publish", confirm=TO, wait=True)
     assert confirmed.state == "done", confirmed.summary
     assert "nvcr.io/nvidia/pytorch:26.04-py3 for amd64" in confirmed.summary
     effects = [(entry["effect"], entry["target"], entry["before"]) for entry in predicate(confirmed)["effects"]]
@@ -64,6 +64,6 @@ def test_from_the_dry_run_to_a_pin_that_builds(world: practice.PracticeWorld, tm
     assert confirmed.record is not None
     assert "test:pre_build_image" in (confirmed.record / "build-jobs.csv").read_text()
 
-    repeated = execute("internal-ci", apply=True, confirm=TO)
+    repeated = execute("internal-ci", mode="publish", confirm=TO)
     assert (repeated.state, predicate(repeated)["effects"], pipelines(world)) == ("done", [], [head])
     assert verify(tmp_path / "audit")[0] == []

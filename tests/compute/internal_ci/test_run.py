@@ -128,7 +128,7 @@ def test_a_preview_changes_nothing_and_records_the_plan(at: At) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "confirm", "words"),
-    [("apply", TO, "waiting for publish"), ("publish", "", f"confirmation of the destination {TO}")],
+    [("local", TO, "waiting for publish"), ("publish", "", f"confirmation of the destination {TO}")],
 )
 def test_nothing_is_pushed_without_publish_and_confirmation(at: At, mode: str, confirm: str, words: str) -> None:
     before = at.tips()
@@ -235,7 +235,7 @@ def test_a_pipeline_of_the_commit_elsewhere_is_followed(at: At) -> None:
 )
 def test_a_pipeline_counts_only_if_it_runs_the_requested_tests(at: At, first: str, second: str, starts: bool) -> None:
     at.run(tests=first)
-    at.run(tests=second, mode="apply")  # without publish nothing starts
+    at.run(tests=second, mode="local")  # without publish nothing starts
     assert len(at.gitlab.started) == 1
     at.run(tests=second)
     at.run(tests=second)

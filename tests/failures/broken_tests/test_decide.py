@@ -114,7 +114,7 @@ def test_nothing_is_done_before_there_is_a_run(tmp_path: Path) -> None:
         before = at.state()
         step06(at)
         assert at.outcome().startswith("waiting for a comment")
-        assert at.said("waiting")[-1]["next"].startswith("Run 04-run-ci, with publish")
+        assert at.said("waiting")[-1]["next"].startswith("Run 04-run-ci, with mode=publish")
         assert (at.state(), at.effects()) == (before, [])
 
 
@@ -359,7 +359,7 @@ def test_no_row_changes_if_its_issue_cannot_be_filed(at: World) -> None:
 
 def test_without_publish_no_issue_is_filed_and_no_row_changes(at: World) -> None:
     before = at.state()
-    step06(at, mode="apply", broken_tests=BOTH)
+    step06(at, mode="local", broken_tests=BOTH)
     assert (at.state(), at.effects()) == (before, [])
     assert at.outcome().startswith("waiting for publish, which would file an issue for ")
 
