@@ -24,11 +24,7 @@ from runbook_lib.text.redact import Redactor
 if TYPE_CHECKING:
     from runbook_lib.runner.kernel import Kernel
 
-# jsonschema, which validates notebooks, checks these formats if it can: the first takes nearly two seconds to load,
-# the second imports arrow, and the third compiles long patterns.  Notebooks do not contain URIs or durations.
-sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
-sys.modules.setdefault("isoduration", None)  # type: ignore[arg-type]
-sys.modules.setdefault("rfc3986_validator", None)  # type: ignore[arg-type]
+startup.skip_notebook_formats()
 
 #: Seconds that a notebook may take to end by itself after an interrupt.
 GRACE = 10.0

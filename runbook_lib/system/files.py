@@ -50,6 +50,23 @@ def write(path: Path, content: str | bytes) -> None:
         raise cannot_write(path, error) from error
 
 
+def is_draft(name: str) -> bool:
+    """Return True for the name of a draft of a file or folder."""
+    prefix, suffix = _DRAFT
+    return name.startswith(prefix) and name.endswith(suffix)
+
+
+@contextmanager
+def temporary_folder(place: Path) -> Iterator[Path]:
+    """Yield a folder with the name of a draft, removed at the end.  Raises RunbookError for an OSError."""
+    prefix, suffix = _DRAFT
+    try:
+        with tempfile.TemporaryDirectory(suffix, prefix, place) as folder:
+            yield Path(folder)
+    except OSError as error:
+        raise cannot_write(place, error) from error
+
+
 def remove_drafts(folder: Path) -> None:
     """Remove drafts that killed processes left in a folder; no other process may be writing there."""
     for draft in folder.glob("*".join(_DRAFT)):

@@ -16,6 +16,15 @@ def skip_httpx_command() -> None:
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
 
+def skip_notebook_formats() -> None:
+    """Keep jsonschema, which validates notebooks, from checking formats that notebooks do not contain.
+
+    Its checkers of URIs and durations take more than a second to import.
+    """
+    for module in ("rfc3987_syntax", "isoduration", "rfc3986_validator"):
+        sys.modules.setdefault(module, None)  # type: ignore[arg-type]
+
+
 def restore() -> None:
     """Restore the signals that this process and its children rely on.
 

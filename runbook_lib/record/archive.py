@@ -1,0 +1,263 @@
+"""The archive: a folder per bump with the records of its runs, from their beginning to their commit."""
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.record import report, run_file
+from runbook_lib.record.run_file import CHECKPOINTS, DECISIONS, EXECUTED, INDEX, JOURNAL, REPORT, RUN, State
+from runbook_lib.record.store import Store
+from runbook_lib.records.statement import Identity, collect, parse_time
+from runbook_lib.system import clock, provenance
+from runbook_lib.system.files import is_draft, locked, make_folder, temporary_folder, write
+from runbook_lib.text.redact import Redactor
+
+INTERRUPTED = "The run ended without a result: its process was killed, or the machine went down."
+#: The lock in the git folder, held while the index is written.
+_LOCK = "runbook-index.lock"
+#: Seconds after which a draft was left behind by a killed process.
+_OLD = 3600.0
+
+
+def default(notebook: Path | None = None) -> Path:
+    """Return the archive to use if no parameter names one.
+
+    $RUNBOOK_AUDIT, else ``audit/`` in the notebooks' clone, else the user's data folder: never a folder in an installed
+    package.
+    """
+    if variable := os.environ.get("RUNBOOK_AUDIT"):
+        return Path(variable).expanduser().absolute()
+    root = notebook.absolute().parent.parent if notebook else provenance.ROOT
+    if provenance.IS_INSTALLED and not (root / "pyproject.toml").is_file():
+        root = platformdirs.user_data_path("base-image-runbook")
+    return root / "audit"
+
+
+def begin(
+    root: Path,
+    identity: Identity,
+    notebook: Mapping[str, object],
+    *,
+    checkout: Path | None = None,
+    env: Mapping[str, str] = os.environ,
+    **fields: object,
+) -> Path:
+    """Begin the record of a run: create its folder with a run.json, and return it.  Raises RunbookError.
+
+    ``notebook`` has its ``name``, ``fields`` are more of run.json.  Dead runs of the same bump are closed first.
+    """
+    started = clock.now()
+    run: dict[str, Any] = Redactor(env).data(
+        {
+            "id": run_file.record_id(started, str(notebook["name"])),
+            "state": "running",
+            "bump": identity.as_json(),
+            "notebook": notebook,
+            "library": provenance.library(),
+            "requirements": provenance.requirements(),
+            "who": provenance.who(env, checkout),
+            "process": provenance.process(),
+            "started": clock.stamp(started),
+            "ended": None,
+            **fields,
+        }
+    )
+    Store(root).create()
+    bump = root.joinpath(*Identity.from_json(run["bump"]).parts)
+    make_folder(bump)
+    close_dead(bump)
+    folder = bump / str(run["id"])
+    with temporary_folder(bump) as draft:
+        record = draft / folder.name
+        make_folder(record)
+        write(record / RUN, run_file.to_bytes(run))
+        record.rename(folder)
+    return folder
+
+
+def close(
+    folder: Path, state: State | None = None, sentence: str = "", *, error: object = None, at: datetime | None = None
+) -> dict[str, Any]:
+    """Close a record from what its notebook has contributed, and return its run.
+
+    ``state`` and ``sentence`` replace those that the notebook reported.  A closed record stays as it is.
+    Raises RunbookError.
+    """
+    run = run_file.read(folder)
+    if run["state"] != "running":
+        return run
+    found = collect(run_file.journal(folder))
+    fields = dict(found.fields)
+    if sentence:
+        fields["outcome"] = {"sentence": sentence, "next": ""}
+    ended = clock.stamp(at or clock.now())
+    run |= {**fields, "state": state or found.state, "error": error, "ended": ended}
+    run = Redactor(os.environ).data(run)
+    if (folder / EXECUTED).is_file():
+        report.write_report(folder, run)
+    return run_file.seal(folder, run)
+
+
+def attach(root: Path, notebook: Mapping[str, Any]) -> Path:
+    """Add an executed notebook and its report to the record that it names, and commit it; return the record's folder.
+
+    Raises RunbookError if there is no such record, or it has another notebook.
+    """
+    name = run_file.printed_id(notebook)
+    folder = next((bump / name for bump in bump_folders(root) if name and (bump / name / RUN).is_file()), None)
+    if folder is None:
+        raise RunbookError(
+            f"The notebook names {f'the record {name}, which is not' if name else 'no record that is'} in {root}. Name "
+            "the executed copy that papermill wrote, and the archive with RUNBOOK_AUDIT."
+        )
+    run = run_file.read(folder)
+    if run["state"] == "running":
+        if provenance.is_alive(run["process"]):
+            raise RunbookError(f"The run of {folder} has not ended. Wait for its end, and run the same command again.")
+        run = _close_interrupted(folder, run)
+    content = _executed(notebook)
+    if EXECUTED in run["files"] and (folder / EXECUTED).read_bytes() != content:
+        raise RunbookError(f"The record {folder} already has another executed notebook. Nothing was changed.")
+    write(folder / EXECUTED, content)
+    report.write_report(folder, run)
+    run_file.seal(folder, run)
+    commit(folder)
+    return folder
+
+
+def _executed(notebook: Mapping[str, Any]) -> bytes:
+    """Return a notebook in its stored form: without secrets, and without widgets, which need a kernel."""
+    data = Redactor(os.environ).data(notebook)
+    data["metadata"].pop("widgets", None)
+    for cell in data["cells"]:
+        for output in cell.get("outputs", ()):
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+    text = json.dumps(data, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    return text.encode("utf-8", "backslashreplace")
+
+
+def commit(folder: Path) -> None:
+    """Commit a closed record with the bump's decisions, and bring the index up to date.  Raises RunbookError."""
+    run = run_file.read(folder)
+    root = root_of(folder, run)
+    files = run_file.contents(folder)
+    decisions = folder.parent / DECISIONS
+    if decisions.is_file() and not decisions.is_symlink():
+        files.append(decisions)
+    sentence = " ".join(str((run.get("outcome") or {}).get("sentence") or "").split())
+    title = f"{run['notebook']['name']}: {run['state']}"
+    Store(root).commit(f"{title}\n\n{sentence}\n\nRecord: {folder.relative_to(root).as_posix()}\n", files)
+    write_index(root)
+
+
+def root_of(folder: Path, run: Mapping[str, Any]) -> Path:
+    """Return the archive of a record's folder."""
+    return folder.parents[len(Identity.from_json(run["bump"]).parts)]
+
+
+def close_dead(bump: Path) -> list[str]:
+    """Close the records of a bump whose processes have ended, and commit what is not committed; return their IDs."""
+    closed = []
+    root: Path | None = None
+    committed: set[str] = set()
+    for folder in sorted(bump.iterdir()):
+        if is_draft(folder.name) and time.time() - folder.lstat().st_mtime > _OLD:
+            shutil.rmtree(folder, ignore_errors=True)
+        if folder.name in committed or folder.is_symlink() or not (folder / RUN).is_file():
+            continue
+        try:
+            run = run_file.read(folder)
+            is_dead = not provenance.is_alive(run["process"])
+        except (RunbookError, KeyError, TypeError, ValueError):
+            continue  # `audit verify` reports it
+        if root is None:
+            root = root_of(folder, run)
+            committed = Store(root).records(bump)
+        if is_dead and folder.name not in committed:
+            if run["state"] == "running":
+                _close_interrupted(folder, run)
+                closed.append(folder.name)
+            commit(folder)
+    return closed
+
+
+def _close_interrupted(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Close the record of a dead run; several processes that do so at once write the same."""
+    times = [file.stat().st_mtime for file in (folder / JOURNAL, folder / EXECUTED) if file.is_file()]
+    at = datetime.fromtimestamp(max(times), UTC) if times else parse_time(run["started"])
+    return close(folder, "interrupted", INTERRUPTED, at=at)
+
+
+def bump_folders(archive: Path) -> list[Path]:
+    """Return the folders that contain records in an archive or a part of it.  Links are not followed."""
+    bumps = []
+    for path, folders, _ in os.walk(archive, followlinks=False):
+        folder = Path(path)
+        if any(os.path.isfile(folder / name / RUN) for name in folders if not is_draft(name)):
+            bumps.append(folder)
+            folders.clear()
+        else:
+            folders[:] = sorted(name for name in folders if name not in (".git", CHECKPOINTS))
+    return bumps
+
+
+@dataclass(frozen=True)
+class BumpRecords:
+    """A bump's records: the runs of the readable ones, oldest first, and the names of the unreadable ones."""
+
+    readable: list[dict[str, Any]]
+    unreadable: list[str]
+
+
+def read_records(bump: Path) -> BumpRecords:
+    """Read a bump's records.
+
+    An open record includes the contributions so far; if its process has ended, its state is ``interrupted``.
+    """
+    readable: list[dict[str, Any]] = []
+    unreadable: list[str] = []
+    for folder in sorted(bump.iterdir()):
+        if not folder.is_dir() or folder.is_symlink() or folder.name == CHECKPOINTS or is_draft(folder.name):
+            continue
+        try:
+            run = run_file.read(folder)
+            if run["state"] == "running":
+                run |= collect(run_file.journal(folder)).fields
+                if not provenance.is_alive(run["process"]):
+                    run |= {"state": "interrupted", "outcome": {"sentence": INTERRUPTED, "next": ""}}
+        except (RunbookError, OSError, KeyError, TypeError, ValueError):
+            unreadable.append(folder.name)  # `audit verify` reports the reason
+        else:
+            readable.append(run)
+    readable.sort(key=lambda run: (run["started"], run["id"]))
+    return BumpRecords(readable, unreadable)
+
+
+def inputs_of(bump: Path | None, notebook: str = "") -> Iterator[Mapping[str, Any]]:
+    """Yield the resolved inputs of a bump's readable records, newest first; with ``notebook``, of that one's."""
+    for file in sorted(bump.glob(f"*-{notebook}*/{RUN}"), reverse=True) if bump else ():
+        with contextlib.suppress(RunbookError):
+            yield run_file.read(file.parent).get("inputs") or {}
+
+
+def write_index(root: Path) -> None:
+    """Write the page with all runs of the archive, the newest first.  Raises RunbookError."""
+    with locked(Store(root).folder / _LOCK):  # otherwise a slower writer could replace a newer page
+        bumps: dict[str, list[tuple[Path, Mapping[str, Any]]]] = {}
+        folders = {folder: read_records(folder).readable for folder in bump_folders(root)}
+        for folder, runs in sorted(folders.items(), key=lambda item: str([run["started"] for run in item[1][-1:]])):
+            rows = bumps.setdefault(" / ".join(folder.relative_to(root).parts), [])
+            for run in reversed(runs):
+                page = folder / str(run["id"]) / REPORT
+                rows.append(((page if page.is_file() else page.with_name(RUN)).relative_to(root), run))
+        report.write_index(root / INDEX, dict(reversed(bumps.items())))

@@ -1,0 +1,147 @@
+"""The pages for people: ``report.html`` of a record, made by nbconvert, and the archive's index.
+
+A page loads nothing, and its content security policy lets nothing run that a quoted text might contain.
+"""
+
+import base64
+import html
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+from urllib.parse import quote
+
+from runbook_lib import display
+from runbook_lib.record import run_file
+from runbook_lib.record.run_file import EXECUTED, REPORT
+from runbook_lib.records.requirements import requirements
+from runbook_lib.system import startup
+from runbook_lib.system.files import write
+from runbook_lib.text.sanitize import clean_html, visible
+
+#: Maximum characters of one output, and of a row of the index; the executed notebook and run.json have everything.
+_LONGEST_OUTPUT, _LONGEST_ROW = 200_000, 300
+_PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
+
+
+def write_report(folder: Path, run: Mapping[str, Any]) -> None:
+    """Write the report of a run and of the executed notebook in its record, both without secrets.
+
+    Raises RunbookError.
+    """
+    title = f"{run['notebook']['name']}: {run['state']}"
+    body = f"<h1>{html.escape(title)}</h1>\n{_summary(folder, run)}\n{_cells(folder / EXECUTED)}"
+    _write(folder / REPORT, title, body)
+
+
+def _write(file: Path, title: str, body: str) -> None:
+    frame = Template(files(__package__).joinpath("templates/page.html").read_text("utf-8"))
+    page = frame.substitute(title=html.escape(title), body=body)
+    write(file, visible(page).encode("utf-8", "xmlcharrefreplace"))
+
+
+def _summary(folder: Path, run: Mapping[str, Any]) -> str:
+    """Return what somebody must know who reads nothing else: outcome, image, commits, people, decisions, unknowns."""
+    bump, inputs, outcome = run["bump"], run.get("inputs") or {}, run.get("outcome") or {}
+    facts = {
+        "outcome": f"{display.mark(run['state'])}: {outcome.get('sentence') or 'no result yet'}",
+        "next": outcome.get("next"),
+        "bump": f"{bump['repository']}, branch {bump['base']}, {bump['image_type']}",
+        "world": "practice: nothing here is real, and nothing left the machine" if bump["practice"] else "",
+        "image": f"{bump['tag'] or 'no tag'} {inputs.get('digest') or ''}",
+        **{name.replace("_", " "): inputs.get(name) for name in ("base_commit", "head_commit", "merge_commit")},
+        **(run.get("links") or {}),
+        "run by": person(run),
+        "when": f"{run['started']} to {run.get('ended') or 'now'}, mode {run.get('mode') or 'unknown'}",
+        "unknown": "; ".join(f"{each.name}: {each.evidence}" for each in requirements(run) if each.state == "unknown"),
+    }
+    view = display.table({"what": name, "value": value} for name, value in facts.items() if value)
+    pins = [
+        {"pin": f"{row.get('path')}:{row.get('line')}", "from": row.get("old"), "to": row.get("new")}
+        for row in run_file.rows(folder / "changes.csv")
+    ]
+    for heading, table in (("Pins", pins), ("Decisions", list(decisions(run))), ("Still to decide", list(_open(run)))):
+        if table:
+            view += display.note(f"{heading}:") + display.table(table)
+    view += display.notes(run.get("warnings") or (), title="Warnings")
+    return f'<section class="summary output">{view.html}</section>'
+
+
+def decisions(run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield what people have decided, and who and why."""
+    inputs = run.get("inputs") or {}
+    entries = [{"decision": f"allowed {each.get('exception')}", **each} for each in run.get("exceptions") or ()]
+    for kind in ("quarantined", "reenabled"):
+        entries += [{"decision": f"{kind} {each.get('test')}", **each} for each in inputs.get(kind) or ()]
+    for entry in entries:
+        yield {
+            "decision": str(entry["decision"]), "why": str(entry.get("reason", "")),
+            "who": str(entry.get("by") or person(run)), "when": str(entry.get("at") or run["started"]),
+        }  # fmt: skip
+
+
+def _open(run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    for entry in run.get("decisions") or ():
+        yield {"what": str(entry.get("name")), "why": str(entry.get("why"))}
+
+
+def person(run: Mapping[str, Any]) -> str:
+    """Return the person who ran it, as named by git and the CI service, else the machine's user."""
+    who = run.get("who") or {}
+    ci = who.get("ci") or {}
+    name = str(who.get("git") or f"{who.get('user', 'unknown')} on {who.get('host', 'unknown')}")
+    return f"{name}, by {ci.get('service')} of {ci.get('actor')}" if ci else name
+
+
+def _cells(notebook: Path) -> str:
+    """Return the texts and outputs of a notebook; empty if it cannot be read."""
+    startup.skip_notebook_formats()
+    from nbconvert.exporters.templateexporter import TemplateExporter  # takes half a second to import
+    from nbconvert.filters import markdown2html
+    from nbformat.v4 import reads_json
+
+    filters = {"prose": lambda text: clean_html(markdown2html(text)), "shown": _shown}
+    source = files(__package__).joinpath("templates/notebook.html.j2").read_text("utf-8")
+    exporter: Any = TemplateExporter(raw_template=source, filters=filters)  # type: ignore[no-untyped-call]
+    try:
+        content = reads_json(run_file.text(notebook))
+        list(content["cells"])
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return ""
+    # Not its `from_notebook_node`, which validates and copies what our kernel has just written.
+    return str(exporter.template.render(nb=content, resources={}))
+
+
+def _shown(output: Mapping[str, Any]) -> str:
+    """Return an output of a cell as harmless HTML."""
+    kind, text = "", str(output.get("text", ""))
+    if output["output_type"] == "error":
+        kind, text = ' class="error"', "\n".join(output["traceback"])
+    data = output.get("data", {})
+    for name in _PICTURES:
+        if content := data.get(name):
+            code = base64.b64encode(content.encode()).decode() if "svg" in name else "".join(content.split())
+            alt = html.escape(str(data.get("text/plain", "")))
+            return clean_html(f'<p><img alt="{alt}" src="data:{name};base64,{code}"></p>')
+    markup, text = data.get("text/html", ""), text or data.get("text/plain", "")
+    if markup and len(markup) <= _LONGEST_OUTPUT:
+        return f'<div class="output">{clean_html(markup)}</div>'
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    more = f"\n… {len(text) - _LONGEST_OUTPUT} more characters in {EXECUTED}" if len(text) > _LONGEST_OUTPUT else ""
+    return f"<pre{kind}>{html.escape(text[:_LONGEST_OUTPUT] + more)}</pre>"
+
+
+def write_index(file: Path, bumps: Mapping[str, Sequence[tuple[Path, Mapping[str, Any]]]]) -> None:
+    """Write the page with the runs of each bump by its name, the newest first, each with the address of its report."""
+    body = "<h1>Base image bumps</h1>\n"
+    for bump, runs in bumps.items():
+        body += f"<h2>{html.escape(bump)}</h2>\n<ul>\n"
+        for report, run in runs:
+            sentence = str((run.get("outcome") or {}).get("sentence") or "no result yet")[:_LONGEST_ROW]
+            name = f"{html.escape(run['started'][:16].replace('T', ' '))} {html.escape(run['notebook']['name'])}"
+            body += f'<li><a href="{quote(report.as_posix())}">{name}</a>: {html.escape(display.mark(run["state"]))}. '
+            body += f"{display.linked(sentence)}</li>\n"
+        body += "</ul>\n"
+    _write(file, "Base image bumps", body)

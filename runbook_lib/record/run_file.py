@@ -1,0 +1,148 @@
+"""``run.json`` of a record: what one run did and saw, and the sha256 of each other file of the record.
+
+A running notebook appends to its journal, one JSON object per line, so that a killed one loses nothing.
+"""
+
+import csv
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.records.statement import Identity, parse_time
+from runbook_lib.system import files
+
+State = Literal["running", "previewed", "done", "waiting", "failed", "interrupted"]
+
+VERSION = 1
+RUN, EXECUTED, REPORT, JOURNAL = "run.json", "executed.ipynb", "report.html", "contributions.jsonl"
+#: The file in a bump's folder with what people have decided, and the page in the archive.
+DECISIONS, INDEX = "decisions.yaml", "index.html"
+#: Jupyter's folder for copies of opened files; never evidence.
+CHECKPOINTS = ".ipynb_checkpoints"
+
+_ID = r"[0-9]{8}T[0-9]{6}Z-[A-Za-z0-9._-]+-[0-9a-f]{8}"
+#: A record's ID where a run prints it.
+_PRINTED = re.compile(rf"Record: (?:\S*/)?({_ID})(?![A-Za-z0-9._-])")
+
+
+def record_id(started: datetime, notebook: str) -> str:
+    """Return the name of a record's folder: start in UTC, notebook, and a random number."""
+    slug = re.sub(r"[^A-Za-z0-9._]+", "-", notebook).strip("-.")[:60] or "notebook"
+    return f"{started:%Y%m%dT%H%M%SZ}-{slug}-{secrets.token_hex(4)}"
+
+
+def printed_id(notebook: Mapping[str, Any]) -> str:
+    """Return the ID of the record that an executed notebook names, in its metadata or outputs; empty if none."""
+    known = (notebook.get("metadata") or {}).get("runbook")
+    if isinstance(known, dict) and re.fullmatch(_ID, str(known.get("record"))):
+        return str(known["record"])
+    found = _PRINTED.search(json.dumps(notebook.get("cells")))
+    return found[1] if found else ""
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """Return the run in a record's folder.
+
+    Raises RunbookError if it cannot be read, or lacks what every reader relies on.
+    """
+    try:
+        run = json.loads(files.read_bounded(folder / RUN))
+        _require_valid(run, folder)
+    except (RunbookError, OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else error
+        raise RunbookError(f"{folder / RUN} cannot be read as the account of a run: {reason}.") from error
+    return dict(run)
+
+
+def _require_valid(run: Mapping[str, Any], folder: Path) -> None:
+    """Raise one of Python's own errors for fields without the types that readers expect."""
+    if (folder / RUN).is_symlink():
+        raise ValueError("it is a link")
+    if run["version"] != VERSION:
+        raise ValueError(f"it has version {run['version']!r}; this program knows {VERSION}")
+    if run["id"] != folder.name:  # otherwise links would lead to another record
+        raise ValueError(f"it is the record {run['id']!r}")
+    Identity.from_json(run["bump"])
+    parse_time(run["started"])
+    parse_time(run.get("ended") or run["started"])
+    outcome = run.get("outcome") or {}
+    for text in (run["state"], run["notebook"]["name"], outcome.get("sentence"), outcome.get("next")):
+        (text or "").isprintable()
+    for name in ("inputs", "links", "who", "library", "parameters", "files", "process"):
+        dict(run.get(name) or {})
+    dict((run.get("who") or {}).get("ci") or {})
+    dict((run.get("parameters") or {}).get("resolved") or {})
+    for name in ("effects", "checks", "exceptions", "steps", "decisions"):
+        for entry in run.get(name) or ():
+            entry.items()
+    list(run.get("warnings") or ())
+
+
+def seal(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the run with the digests of the record's files, and make these read-only; return what was written."""
+    files.remove_drafts(folder)
+    sealed = {**run, "files": digests(folder)}
+    files.write(folder / RUN, to_bytes(sealed))
+    for file in contents(folder):
+        file.chmod(0o400)  # so that a viewer, such as JupyterLab, cannot save over it
+    return sealed
+
+
+def to_bytes(run: Mapping[str, Any]) -> bytes:
+    """Return a run in its stored form."""
+    document = {"version": VERSION, **run}
+    # backslashreplace writes lone surrogates as JSON's own escapes.
+    return json.dumps(document, indent=1, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace") + b"\n"
+
+
+def contents(folder: Path) -> list[Path]:
+    """Return all files of a record.  A link is none."""
+    found = []
+    for path, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != CHECKPOINTS)
+        found += [Path(path, name) for name in sorted(names)]
+    return [it for it in found if it.is_file() and not it.is_symlink() and not files.is_draft(it.name)]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return the sha256 of every file of a record except run.json, by its path in the record."""
+    return {file.relative_to(folder).as_posix(): sha256(file) for file in contents(folder) if file != folder / RUN}
+
+
+def sha256(file: Path) -> str:
+    """Return the sha256 of a file's content, in hexadecimal."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def journal(folder: Path) -> list[str]:
+    """Return what a notebook has contributed so far, as lines of JSON."""
+    try:
+        return (folder / JOURNAL).read_text(encoding="ascii", errors="replace").split("\n")
+    except FileNotFoundError:
+        return []
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    """Return the rows of a table in a record; none if it cannot be read."""
+    try:
+        table = list(csv.DictReader(text(file).splitlines(keepends=True)))
+    except csv.Error:
+        return []
+    # csv uses None as the name of surplus cells and as the value of missing ones.
+    return [{k: v for k, v in row.items() if isinstance(k, str) and isinstance(v, str)} for row in table]
+
+
+def text(file: Path) -> str:
+    """Return the text of a file in a record; empty if it cannot be read or is a link."""
+    try:
+        return "" if file.is_symlink() else file.read_text("utf-8", errors="replace")
+    except OSError:
+        return ""

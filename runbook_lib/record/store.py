@@ -1,0 +1,185 @@
+"""The archive's own git repository: commits by a private index, and the newest commit that this machine has seen.
+
+Several processes, also on several machines, may commit at once.  Neither a person's settings nor a repository around
+the archive changes what is committed.
+"""
+
+import contextlib
+import hashlib
+import os
+import random
+import shlex
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.git.command import GitFailed, git
+from runbook_lib.system import provenance
+from runbook_lib.system.files import make_folder, temporary_folder, write
+
+_SETTINGS = {
+    "core.attributesFile": os.devnull,
+    "core.autocrlf": "false",
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.quotePath": "true",
+    "core.splitIndex": "false",
+    "log.showRoot": "true",
+    "log.showSignature": "false",
+}
+#: The setting of a repository that is an archive: commits are made in no other.
+_MARK = "runbook.archive"
+#: How often a commit is tried while others commit too.
+_ATTEMPTS = 40
+
+
+@dataclass(frozen=True)
+class Store:
+    """The repository of the archive in the folder ``root``."""
+
+    root: Path
+
+    @property
+    def folder(self) -> Path:
+        """The git folder."""
+        return self.root / ".git"
+
+    @property
+    def exists(self) -> bool:
+        """True if the archive has a repository of its own."""
+        return self.folder.is_dir()
+
+    def git(self, *arguments: str, stdin: str | None = None, index: Path | None = None, person: str = "") -> str:
+        """Run git on this repository alone; ``person`` is the name of one without settings of git."""
+        settings = _SETTINGS | ({"user.name": person, "user.email": f"{person}@localhost"} if person else {})
+        places = (f"--git-dir={self.folder}", f"--work-tree={self.root}")
+        return git(self.root, *places, *arguments, stdin=stdin, settings=settings, index=index)
+
+    def create(self) -> None:
+        """Create the archive and its repository unless they exist.
+
+        Raises RunbookError if a folder cannot be written, or is the root of another repository.
+        """
+        if not self.exists:
+            make_folder(self.root)
+            with temporary_folder(self.root) as draft:
+                if list(self.root.iterdir()) == [draft]:
+                    self.root.chmod(0o700)
+                git(draft, "init", "--quiet", "--template=", "--", str(draft), settings=_SETTINGS)
+                git(draft, "config", _MARK, "true")
+                with contextlib.suppress(OSError):  # another process was faster
+                    (draft / ".git").rename(self.folder)
+        try:
+            self.git("config", "--get", _MARK)
+        except GitFailed as error:
+            raise RunbookError(
+                f"{self.root} is the root of another git repository, so no records were written there. Name a folder "
+                "of its own with RUNBOOK_AUDIT; if it is the clone of an archive: "
+                f"git -C {shlex.quote(str(self.root))} config {_MARK} true"
+            ) from error
+
+    def head(self) -> str:
+        """Return the newest commit; empty before the first."""
+        try:
+            return self.git("rev-parse", "--quiet", "--verify", "HEAD^{commit}")
+        except GitFailed as error:
+            if error.status == 1:
+                return ""
+            raise
+
+    def commit(self, message: str, files: Iterable[Path]) -> None:
+        """Commit the contents that these files have now, beside everything that is committed.
+
+        Does nothing if nothing has changed.  Raises RunbookError; then the next commit of the files completes it.
+        """
+        self.create()
+        paths = [str(file) for file in files]
+        blobs = self.git("hash-object", "-w", "--no-filters", "--", *paths).split()
+        names = [Path(path).relative_to(self.root).as_posix() for path in paths]
+        entries = "".join(f"100644 {blob}\t{name}\0" for blob, name in zip(blobs, names, strict=True))
+        for attempt in range(_ATTEMPTS):
+            parent = self.head()
+            tree = self._tree(parent, entries)
+            if parent and tree == self.git("rev-parse", f"{parent}^{{tree}}"):
+                return
+            new = self._commit_tree(tree, parent, message)
+            try:
+                self.git("update-ref", "-m", "record", "HEAD", new, parent or "0" * len(new))
+            except GitFailed:  # somebody else has committed, or is about to
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                time.sleep(random.uniform(0.01, 0.1))
+            else:
+                break
+        with contextlib.suppress(GitFailed):  # a person's own `git status` shows no difference
+            self.git("read-tree", "HEAD")
+        self.remember(new)
+
+    def records(self, bump: Path) -> set[str]:
+        """Return the names of the committed records of a bump."""
+        if not self.head():
+            return set()
+        listed = self.git("ls-tree", "-z", "--name-only", "HEAD", "--", f"{bump.relative_to(self.root).as_posix()}/")
+        return {Path(path).name for path in listed.split("\0") if path}
+
+    def _tree(self, parent: str, entries: str) -> str:
+        with temporary_folder(self.folder) as folder:
+            index = folder / "index"
+            if parent:
+                self.git("read-tree", parent, index=index)
+            self.git("update-index", "-z", "--index-info", stdin=entries, index=index)
+            return self.git("write-tree", index=index)
+
+    def _commit_tree(self, tree: str, parent: str, message: str) -> str:
+        command = ["commit-tree", *(["-S"] if self._signs() else []), *(["-p", parent] if parent else []), tree]
+        try:
+            return self.git(*command, stdin=message)
+        except GitFailed:
+            if self._knows_person():
+                raise
+            return self.git(*command, stdin=message, person=provenance.user())
+
+    def _signs(self) -> bool:
+        try:
+            return self.git("config", "--type=bool", "--get", "commit.gpgSign") == "true"
+        except GitFailed:
+            return False
+
+    def _knows_person(self) -> bool:
+        try:
+            return bool(self.git("var", "GIT_COMMITTER_IDENT"))
+        except GitFailed:
+            return False
+
+    def contains(self, head: str, commit: str) -> bool:
+        """Return True if a commit is ``head`` or in its history."""
+        try:
+            self.git("merge-base", "--is-ancestor", commit, head)
+        except GitFailed:
+            return False
+        return True
+
+    @property
+    def seen_file(self) -> Path:
+        """The file in the user's state folder with the newest commit that this machine has seen."""
+        name = hashlib.sha256(os.fsencode(self.root.resolve())).hexdigest()[:32]
+        return platformdirs.user_state_path("base-image-runbook") / "archives" / name
+
+    def seen(self) -> str:
+        """Return the newest commit that this machine has seen; empty if none is known."""
+        try:
+            return self.seen_file.read_text("ascii").strip()
+        except (OSError, ValueError):
+            return ""
+
+    def remember(self, commit: str) -> None:
+        """Note the newest commit, unless it does not contain the one that was seen before."""
+        seen = self.seen()
+        if not seen or (seen != commit and self.contains(commit, seen)):
+            with contextlib.suppress(RunbookError):  # a home that cannot be written is no reason to fail
+                make_folder(self.seen_file.parent)
+                write(self.seen_file, f"{commit}\n")

@@ -1,0 +1,170 @@
+"""Verification of an archive: its files against its commits, its digests, and its history against itself."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runbook_lib.display import count
+from runbook_lib.errors import RunbookError
+from runbook_lib.git.command import GitFailed
+from runbook_lib.record import run_file
+from runbook_lib.record.run_file import CHECKPOINTS, DECISIONS, EXECUTED, INDEX, RUN
+from runbook_lib.record.store import Store
+from runbook_lib.records.statement import Identity
+from runbook_lib.system.files import is_draft
+from runbook_lib.system.provenance import is_alive
+
+
+@dataclass
+class Counts:
+    """What was verified; ``running`` and ``killed`` runs have no commit yet, which is no problem."""
+
+    records: int = 0
+    files: int = 0
+    running: int = 0
+    killed: int = 0
+    #: Sentences about things that are neither evidence nor a problem.
+    remarks: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        killed = f", {self.killed} killed" if self.killed else ""
+        return f"{count(self.records, 'record')}, {count(self.files, 'file')}, {self.running} running{killed}"
+
+
+def verify(root: Path) -> tuple[list[str], Counts]:
+    """Return an archive's problems, as sentences that begin with a file or folder, and what was verified."""
+    store, counts = Store(root), Counts()
+    problems: list[str] = []
+    try:
+        head = store.head() if store.exists else ""
+        problems += _repository(store, head)
+        problems += _files(store, head, counts)
+    except (RunbookError, OSError) as error:
+        problems.append(_problem(root, f"cannot be verified: {error}"))
+    if not problems and head:
+        store.remember(head)
+    return problems, counts
+
+
+def _problem(path: Path, sentence: str) -> str:
+    """Return a problem as one line: a name with line breaks is escaped."""
+    name = str(path)
+    return f"{name if name.isprintable() else ascii(name)}: {sentence}"
+
+
+def _repository(store: Store, head: str) -> Iterator[str]:
+    """Yield what is wrong with the objects, the history and the signatures."""
+    seen = store.seen()
+    if seen and not (head and store.contains(head, seen)):
+        yield _problem(store.folder, f"does not contain the commit {seen[:12]} any more, which this machine has seen: "
+            "commits were removed or rewritten. Restore it from `git reflog` or a copy of the archive; if that was "
+            f"you, remove {store.seen_file}.")  # fmt: skip
+    if not head:
+        return
+    try:
+        store.git("fsck", "--full", "--no-dangling", "--no-progress")
+    except GitFailed as error:
+        yield _problem(store.folder, f"is damaged: {error.stderr}")
+    form, has_signed = "--format=%x00%H %G?", False
+    log = store.git("log", "--reverse", "-m", "--name-status", "--no-renames", "--no-color", form, head)
+    for entry in log.split("\0")[1:]:
+        title, *lines = entry.split("\n")
+        commit, signature = title.split(" ")
+        place = store.folder / commit[:12]
+        if signature in "BR" or (signature == "N" and has_signed):
+            yield _problem(place, "has a bad signature, or none although earlier commits are signed.")
+        has_signed |= signature != "N"
+        changes = [line.split("\t") for line in lines if line]
+        for status, path in changes:
+            is_attached = path.endswith(f"/{RUN}") and ["A", f"{path[: -len(RUN)]}{EXECUTED}"] in changes
+            if status != "A" and not (status == "M" and (is_attached or _is_free(path))):
+                yield _problem(place, f"changed or removed {path}, a part of a record.")
+
+
+def _is_free(path: str) -> bool:
+    """Return True for the index, and for a bump's current decisions, which a person may edit at any time."""
+    folder, _, name = path.removeprefix("practice/").rpartition("/")
+    return path == INDEX or (name == DECISIONS and folder.count("/") == 2)
+
+
+def _files(store: Store, head: str, counts: Counts) -> Iterator[str]:
+    """Yield what is wrong with the files, and the records, of the archive."""
+    root, committed = store.root, {}
+    for line in store.git("ls-tree", "-r", "-z", head).split("\0") if head else ():
+        meta, _, path = line.partition("\t")
+        committed[path] = meta.split(" ")[-1]
+    committed.pop("", None)
+    present = {file.relative_to(root).as_posix(): file for file in _walk(root, counts)}
+    missing = [root / path for path in committed if path not in present and not _is_free(path)]
+    for place in dict.fromkeys(file if file.parent.is_dir() else file.parent for file in missing):
+        yield _problem(place, "was removed.")
+    added = sorted(path for path in present if path not in committed and not _is_free(path))
+    open_records = tuple(path.removesuffix(RUN) for path in added if path.endswith(f"/{RUN}"))
+    for path in (path for path in added if not path.startswith(open_records)):
+        yield _problem(present[path], "was added.")
+    for folder in open_records:
+        yield from _open_record(root / folder, counts)
+    for path in sorted(path for path in committed if path in present and not _is_free(path)):
+        counts.files += 1
+        if not _has_content(present[path], committed[path]):
+            yield _problem(present[path], "was changed after it was committed.")
+        elif path.endswith(f"/{RUN}"):
+            counts.records += 1
+            yield from _closed_record(root, present[path].parent)
+
+
+def _walk(root: Path, counts: Counts) -> Iterator[Path]:
+    """Yield every file and link below a folder, except git's and drafts."""
+    for path, folders, names in os.walk(root):
+        folder = Path(path)
+        if CHECKPOINTS in folders:
+            counts.remarks.append(_problem(folder / CHECKPOINTS, "has Jupyter's copies of opened files. Remove it."))
+        yield from (folder / name for name in folders if (folder / name).is_symlink())
+        yield from (folder / name for name in names if not is_draft(name))
+        folders[:] = [name for name in folders if name not in (".git", CHECKPOINTS) and not is_draft(name)]
+
+
+def _has_content(file: Path, blob: str) -> bool:
+    """Return True for a file with the content of a blob in git."""
+    if file.is_symlink() or not file.is_file():
+        return False
+    content = file.read_bytes()
+    kind = "sha1" if len(blob) == 40 else "sha256"
+    return hashlib.new(kind, b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest() == blob
+
+
+def _open_record(folder: Path, counts: Counts) -> Iterator[str]:
+    try:
+        run = run_file.read(folder)
+    except RunbookError as error:
+        yield _problem(folder, f"was added or damaged: {error}")
+        return
+    alive = _is_alive(run)
+    if not alive and run["state"] != "running":
+        yield _problem(folder, "is closed, but not committed: it was added, or its command was killed at its very end; "
+                       "then the next run of this bump commits it.")  # fmt: skip
+        return
+    counts.running += alive
+    counts.killed += not alive
+
+
+def _is_alive(run: Mapping[str, Any]) -> bool:
+    try:
+        return is_alive(run["process"])
+    except (KeyError, TypeError, ValueError):
+        return False  # it names no process
+
+
+def _closed_record(root: Path, folder: Path) -> Iterator[str]:
+    try:
+        run = run_file.read(folder)
+    except RunbookError as error:
+        yield _problem(folder, str(error))
+        return
+    if folder.relative_to(root).parts[:-1] != Identity.from_json(run["bump"]).parts:
+        yield _problem(folder, "is the record of another bump.")
+    if run.get("files") != run_file.digests(folder):
+        yield _problem(folder, f"has other files than {RUN} names, or with other contents.")

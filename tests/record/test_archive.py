@@ -1,0 +1,206 @@
+"""The archive: records from their beginning to their commit, also of runs that were killed, and by several at once."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import BUMP, edit, record
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.record import archive, run_file
+from runbook_lib.record.store import Store
+from runbook_lib.record.verify import verify
+from runbook_lib.system import provenance
+
+LINES = [
+    {"kind": "begin", "mode": "publish"},
+    {"kind": "effect", "effect": "push", "at": "then"},
+    {"kind": "done", "sentence": "Pushed.", "next": ""},
+]
+NOTEBOOK: dict[str, Any] = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def begin(root: Path, *lines: dict[str, str], **fields: object) -> Path:
+    folder = archive.begin(root, BUMP, {"name": "bump"}, **fields)  # type: ignore[arg-type]
+    (folder / run_file.JOURNAL).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return folder
+
+
+def git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", "-C", root, *arguments], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_a_record_from_its_beginning_to_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "do-not-tell-anybody")
+    root = tmp_path / "audit"
+    folder = begin(root, *LINES, parameters={"resolved": {"note": "do-not-tell-anybody"}})
+    (folder / "table.csv").write_text("a\n1\n")
+    assert (root.stat().st_mode & 0o777, folder.parent) == (0o700, root / "o-r/main/dev-26.04-py3")
+    (open_run,) = archive.read_records(folder.parent).readable
+    assert (open_run["state"], open_run["effects"]) == ("running", [{"effect": "push", "at": "then"}])
+    archive.close(folder)
+    archive.commit(folder)
+    cell = {"cell_type": "code", "source": "", "metadata": {}, "execution_count": 1, "outputs": [
+        {"output_type": "stream", "name": "stdout", "text": f"Record: {folder}\ndo-not-tell-anybody"},
+        {"output_type": "display_data", "metadata": {}, "data": {"application/vnd.jupyter.widget-view+json": {}}},
+    ]}  # fmt: skip
+    assert archive.attach(root, NOTEBOOK | {"cells": [cell]}) == folder
+    run = run_file.read(folder)
+    assert (run["version"], run["state"], run["outcome"]["sentence"]) == (1, "done", "Pushed.")
+    assert list(run["files"]) == ["contributions.jsonl", "executed.ipynb", "report.html", "table.csv"]
+    assert verify(root)[0] == []
+    assert git(root, "status", "--porcelain") == "?? index.html"
+    assert git(root, "log", "--format=%s") == "bump: done\nbump: done"
+    for file in (*folder.iterdir(), root / "index.html"):
+        assert "do-not-tell-anybody" not in file.read_text()
+    assert "widget" not in (folder / "executed.ipynb").read_text()
+
+
+@pytest.mark.parametrize(("lines", "state", "effects"), [([], "running", 0), (LINES, "running", 1), (LINES, "done", 1)])
+def test_a_dead_run_is_closed_and_committed_by_the_next(
+    tmp_path: Path, lines: list[dict[str, str]], state: str, effects: int
+) -> None:
+    dead = begin(tmp_path, *lines)
+    edit(dead / "run.json", lambda run: run["process"].update(started=0))
+    with (dead / run_file.JOURNAL).open("a") as journal:
+        journal.write('{"kind"')
+    if state != "running":  # killed before its commit
+        archive.close(dead)
+    other = record(tmp_path, "bump", "running")
+    assert [run["state"] for run in archive.read_records(dead.parent).readable] == [
+        "running", "interrupted" if state == "running" else "done"
+    ]  # fmt: skip
+    begin(tmp_path)
+    run = run_file.read(dead)
+    assert run["state"] == ("interrupted" if state == "running" else "done")
+    assert len(run.get("effects", ())) == effects
+    assert Store(tmp_path).records(dead.parent) == {dead.name}
+    problems, counts = verify(tmp_path)
+    assert (problems, counts.running, counts.killed) == ([], 2, 0)
+    assert run_file.read(dead.with_name(other))["state"] == "running"
+
+
+def test_a_closed_record_stays_as_it_is(tmp_path: Path) -> None:
+    folder = begin(tmp_path, *LINES)
+    first = archive.close(folder)
+    assert archive.close(folder, "interrupted", "Killed.") == json.loads((folder / "run.json").read_text())
+    assert run_file.read(folder)["ended"] == first["ended"]
+
+
+COMMITTER = """
+import sys
+sys.path[:0] = {path!r}
+from pathlib import Path
+from runs import record
+for at in range({first}, {first} + 6):
+    record(Path({root!r}), "bump", "done", at=at)
+"""
+
+
+def test_several_processes_commit_at_once(tmp_path: Path) -> None:
+    codes = [
+        COMMITTER.format(path=[str(Path(__file__).parents[1])], root=str(tmp_path), first=first)
+        for first in (0, 100, 200)
+    ]
+    running = [subprocess.Popen([sys.executable, "-c", code]) for code in codes]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    problems, counts = verify(tmp_path)
+    assert (problems, counts.records) == ([], 18)
+    assert git(tmp_path, "rev-list", "--count", "HEAD") == "18"
+    assert git(tmp_path, "log", "--merges", "--oneline") == ""
+
+
+SETTINGS = """
+[core]
+ hooksPath = {hooks}
+ autocrlf = true
+ fsmonitor = {hooks}/pre-commit
+ attributesFile = {hooks}/attributes
+ splitIndex = true
+[filter "bad"]
+ clean = false
+ required = true
+[commit]
+ gpgSign = false
+[user]
+ useConfigOnly = true
+"""
+
+
+def test_settings_and_surrounding_repositories_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    (hooks / "attributes").write_text("* filter=bad text eol=crlf\n")
+    for name in ("pre-commit", "reference-transaction", "post-index-change"):
+        (hooks / name).write_text("#!/bin/sh\nexit 1\n")
+        (hooks / name).chmod(0o755)
+    (tmp_path / "gitconfig").write_text(SETTINGS.format(hooks=hooks))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    for name in [name for name in os.environ if name.startswith(("GIT_AUTHOR", "GIT_COMMITTER"))]:
+        monkeypatch.delenv(name)
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "init", "-q", clone], check=True)
+    (clone / ".gitattributes").write_text("* filter=bad\n")
+    monkeypatch.setenv("GIT_DIR", str(clone / ".git"))
+    folder = begin(clone / "audit", *LINES)
+    (folder / "lines").write_bytes(b"a\r\nb\n")
+    archive.close(folder)
+    archive.commit(folder)
+    assert verify(clone / "audit")[0] == []
+    assert list((clone / ".git/objects").glob("??")) == []
+    assert provenance.user() in Store(clone / "audit").git("log", "--format=%an <%ae>")
+
+
+def test_no_commit_in_a_repository_that_is_no_archive(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    with pytest.raises(RunbookError, match="root of another git repository"):
+        begin(tmp_path)
+    assert not (tmp_path / "o-r").exists()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda run: run.clear(),
+        lambda run: run.update(version=2),
+        lambda run: run.update(id="other"),
+        lambda run: run.update(started="yesterday"),
+        lambda run: run.update(started="2026-04-01T16:00:00"),
+        lambda run: run.update(ended=7),
+        lambda run: run.update(notebook=None),
+        lambda run: run.update(notebook={"name": 1}),
+        lambda run: run.update(bump=[]),
+        lambda run: run.update(state="running", process=None),
+        lambda run: run.update(effects=[1]),
+        lambda run: run.update(checks=7),
+        lambda run: run.update(steps=["x"]),
+        lambda run: run.update(outcome="done", links=["x"]),
+    ],
+)  # fmt: skip
+def test_a_damaged_record_stops_nobody(tmp_path: Path, damage: Callable[[dict[str, Any]], object]) -> None:
+    name = record(tmp_path, "bump", "done")
+    file = tmp_path.joinpath(*BUMP.parts) / name / "run.json"
+    edit(file, damage)
+    assert archive.read_records(file.parents[1]).unreadable == [name]
+    archive.write_index(tmp_path)
+    begin(tmp_path)
+    assert verify(tmp_path)[0] != []
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"null", b"[" * 100_000, b"\xff"])
+def test_any_content_of_run_json_is_an_error_with_its_path(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "run.json").write_bytes(content)
+    with pytest.raises(RunbookError, match=r"run\.json cannot be read"):
+        run_file.read(tmp_path)
+
+
+def test_the_default_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert archive.default(tmp_path / "x" / "runbooks" / "a.ipynb") == tmp_path / "x" / "audit"
+    assert archive.default() == provenance.ROOT / "audit"
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path))
+    assert archive.default() == archive.default(Path("a.ipynb")) == tmp_path
