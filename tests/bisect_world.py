@@ -69,7 +69,7 @@ class World:
             "metric": "value higher", "where": "command", "image": "", "budget": "40", "minutes": "1",
         }  # fmt: skip
         request = parse(bump, SearchOptions(**{**given, **changes}))
-        options = RunOptions(str(self.folder / "results"), slurm="nodes=1 gpus=2", gpus="0")
+        options = RunOptions(str(self.folder / "results"), gpus="0")
         return read_search(bump_branch.find(self.checkout, bump), request, options, site)
 
     def go(self, facts: SearchFacts) -> tuple[BisectResult, list[dict[str, Any]]]:

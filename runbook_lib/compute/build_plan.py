@@ -32,7 +32,6 @@ class BuildRequest:
     arguments: Mapping[str, str] = field(default_factory=dict)
     target: str = ""
     dockerfile: str = ""
-    context: str = ""
     tag: str = ""
     secrets: tuple[str, ...] = ()
 
@@ -139,7 +138,7 @@ def _build(texts: Texts, repository: Repository, image_type: ImageType, dockerfi
     listed = ", ".join(sorted({path for path, _ in arguments})) or "none"
     advice = "Declare one with `find: {arg: …}` in the pins file."
     if arguments:
-        advice = "Name one of them as dockerfile."
+        advice = 'Name one of them with `-r arguments "--file DOCKERFILE"`.'
     raise CannotTell(
         f"{repository.name} has no single Dockerfile with a build argument for an image of type {image_type}, "
         f"so no build was planned; its Dockerfiles are: {listed}. {advice}"
@@ -212,10 +211,9 @@ def _plan(
     secrets = _secrets(dockerfile, target, arguments, request.secrets)
     warnings = (*_unused(dockerfile, target, stages, arguments), *_unknown_bases(dockerfile, target, arguments))
     tag = request.tag or f"{build.name}:local{'-lts' if image_type == 'lts' else ''}"
-    context = request.context or build.context
     return BuildPlan(
         build.name,
-        BuildCommand(path, target, tuple(arguments.items()), tag, platform, context, secrets),
+        BuildCommand(path, target, tuple(arguments.items()), tag, platform, build.context, secrets),
         arguments[build.argument],
         source if arguments[build.argument] == base else "your own argument",
         dockerfile.images(target, arguments),

@@ -1,23 +1,21 @@
 """Notebook build-image: build the image of a checkout from its pins, or pull it, and check what is in it."""
 
+import argparse
 import os
 import platform
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from typing import NoReturn
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence
 from runbook_lib.clients.registry.client import Registry
-from runbook_lib.compute import build_plan, known_builds, run, smoke
-from runbook_lib.compute.conditions import CommandRun, ImageMade, VersionsMatch
-from runbook_lib.compute.engine import ENGINES, BuildPlan, Engine, unfit
-from runbook_lib.compute.work.container import WorkContainer, engine_command
-from runbook_lib.compute.work.image import WorkImage
-from runbook_lib.compute.work.run import StepCommand
-from runbook_lib.compute.work.tasks import WorkStep, parse_variables
+from runbook_lib.compute import build_plan, known_builds, run
+from runbook_lib.compute.conditions import ImageMade, VersionsMatch
+from runbook_lib.compute.engine import BuildPlan, Engine, unfit
+from runbook_lib.compute.slurm import site_file
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.compare import versions
@@ -42,7 +40,6 @@ class ImageFacts:
     uncommitted files.  ``problem`` says why no engine works, ``refusal`` why nothing may be built; empty otherwise.
     """
 
-    root: Path
     builds: tuple[BuildPlan, ...]
     pulled: str
     engine: Engine | None
@@ -77,15 +74,12 @@ class ImageFacts:
 class BuildImage:
     """The step.  It builds from the pins in the work tree, as it is: it needs the files checked out.
 
-    ``inspect`` compares the versions in the image, ``train`` trains in it with ``variables``.
+    ``arguments`` are options of ``docker build``, ``site`` is a file that describes this machine.
     """
 
-    request: build_plan.BuildRequest
     how: str = "build"
-    engine: str = ""
-    inspect: bool = True
-    train: bool = False
-    variables: str = ""
+    arguments: str = ""
+    site: str = ""
     practice: bool = False
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
@@ -94,9 +88,8 @@ class BuildImage:
 
         Raises RunbookError for invalid parameters, CannotTell and Refused like ``build_plan.plan``.
         """
-        for parameter, value, known in (("how", self.how, HOW), ("engine", self.engine, ENGINES)):
-            if value and value not in known:
-                raise RunbookError(f"{parameter}={value!r} is invalid. Choose {' or '.join(known)}. Nothing was built.")
+        if self.how not in HOW:
+            raise RunbookError(f"how={self.how!r} is invalid. Choose {' or '.join(HOW)}. Nothing was built.")
         checkout, repository = world.checkout, bump.repository
         builds, pulled = self._builds(checkout, bump), ""
         if self.how == "pull":
@@ -109,7 +102,7 @@ class BuildImage:
         source = _source(checkout, commit, warnings)
         usable, problem = None, ""
         try:  # a plan can be shown without an engine
-            usable = run.find(self.engine, self.env)
+            usable = run.find(site_file.read(self.site, checkout.path, self.env).engine, self.env)
         except RunbookError as error:
             problem = str(error)
         refusal = _refusal(bump, builds[0], base)
@@ -117,29 +110,19 @@ class BuildImage:
             reasons = filter(None, (unfit(build, usable) for build in builds))
             refusal = refusal or next((f"{reason} Nothing was built." for reason in reasons), "")
         return ImageFacts(
-            checkout.path, builds, pulled, usable, problem, refusal or self._training_refusal(bump, usable), base,
-            commit, source, tuple(dict.fromkeys(warnings)),
+            builds, pulled, usable, problem, refusal, base, commit, source, tuple(dict.fromkeys(warnings)),
         )  # fmt: skip
 
     def _builds(self, checkout: Checkout, bump: Bump) -> tuple[BuildPlan, ...]:
-        paths = [*build_plan.paths(bump.repository), *filter(None, [self.request.dockerfile])]
+        request = parse_request(self.arguments)
+        paths = [*build_plan.paths(bump.repository), *filter(None, [request.dockerfile])]
         texts, machine = checkout.read(paths, "HEAD" if checkout.bare else None), platform.machine()
         if self.how == "stack":
-            return build_plan.stack(texts, machine, self.request, bump.repository)
-        return (build_plan.plan(texts, bump.repository, bump.image_type, machine, self.request),)
-
-    def _training_refusal(self, bump: Bump, engine: Engine | None) -> str:
-        if not self.train:
-            return ""
-        if not smoke.sanity(bump.repository):
-            return f"The guides of {bump.repository.name} describe no training of five iterations: set train to False."
-        if engine and engine.name == "buildah":
-            return "buildah cannot run a training: install docker or podman, or set train to False."
-        return ""
+            return build_plan.stack(texts, machine, request, bump.repository)
+        return (build_plan.plan(texts, bump.repository, bump.image_type, machine, request),)
 
     def plan(self, facts: ImageFacts, bump: Bump) -> Plan[World]:
         """Plan the builds or the pull, then the check of the image."""
-        training = self._training(facts, bump)
         evidence = Evidence(
             inputs={
                 "base": facts.builds[0].base, "digest": facts.base.digest if facts.base else "",
@@ -150,13 +133,13 @@ class BuildImage:
         )  # fmt: skip
         planned: Plan[World] = Plan(
             Outcome(f"{'Pulled' if facts.pulled else 'Built'} {_names(facts)}."),
-            (_show(facts, training),), evidence=evidence, on_branch=False,
+            (_show(facts),), evidence=evidence, on_branch=False,
         )  # fmt: skip
         if idle := self._idle(facts, bump):
             return replace(planned, done=Outcome(idle))
         obstacle = facts.refusal or facts.problem
         if not obstacle or bump.apply:
-            return replace(planned, conditions=self._conditions(facts, training, obstacle))
+            return replace(planned, conditions=_conditions(facts, obstacle))
         warned = replace(evidence, warnings=(*facts.warnings, obstacle))
         sentence = f"Apply would be refused. {obstacle}"
         if not facts.refusal:
@@ -173,38 +156,24 @@ class BuildImage:
         tag = _tag(facts.builds[0])
         return f"No tag was given, so nothing is built. The work tree pins {tag}: set tag to that to build it."
 
-    def _conditions(
-        self, facts: ImageFacts, training: StepCommand | None, obstacle: str
-    ) -> tuple[Condition[World], ...]:
-        engine = facts.engine
-        conditions: list[Condition[World]] = [
-            ImageMade(build.command.tag, engine, build, facts.source, obstacle) for build in facts.builds
-        ]
-        if facts.pulled:
-            conditions = [ImageMade(facts.pulled, engine, None, "", obstacle)]
-        if self.inspect and engine:
-            conditions.append(VersionsMatch(facts.image, engine, facts.claims))
-        if training:
-            conditions.append(CommandRun(training, "sanity.log", obstacle))
-        return tuple(conditions)
 
-    def _training(self, facts: ImageFacts, bump: Bump) -> StepCommand | None:
-        """Return the command that trains five iterations; None if that was not requested or is impossible."""
-        command = smoke.sanity(bump.repository)
-        if not self.train or not command:
-            return None
-        reason, variables = "This shows that the image can train.", parse_variables(self.variables)
-        step = WorkStep("Train five iterations", command, "container", reason, gpus=True, env=variables)
-        container = WorkContainer.create(bump.repository, WorkImage.parse(facts.image), str(facts.root))
-        engine = facts.engine if facts.engine and facts.engine.name != "buildah" else Engine("docker")
-        return StepCommand(step, engine_command(container, engine, step))
+def _conditions(facts: ImageFacts, obstacle: str) -> tuple[Condition[World], ...]:
+    engine = facts.engine
+    conditions: list[Condition[World]] = [
+        ImageMade(build.command.tag, engine, build, facts.source, obstacle) for build in facts.builds
+    ]
+    if facts.pulled:
+        conditions = [ImageMade(facts.pulled, engine, None, "", obstacle)]
+    if engine:
+        conditions.append(VersionsMatch(facts.image, engine, facts.claims))
+    return tuple(conditions)
 
 
 def _names(facts: ImageFacts) -> str:
     return facts.pulled or " and ".join(dict.fromkeys(build.command.tag for build in facts.builds))
 
 
-def _show(facts: ImageFacts, training: StepCommand | None) -> display.View:
+def _show(facts: ImageFacts) -> display.View:
     """Show each build, its command and the warnings."""
     shown = display.View("", "")
     if facts.pulled:
@@ -214,9 +183,7 @@ def _show(facts: ImageFacts, training: StepCommand | None) -> display.View:
             shown += _show_build(build)
     engine = f", with {facts.engine}" if facts.engine else ""
     commands = "\n\n".join(map(_format_command, facts.commands))
-    shown += display.code(commands, title=f"To be run in {facts.root}{engine}:")
-    if training:
-        shown += display.code(_format_command(training.words), title="Then, on this machine's GPUs:")
+    shown += display.code(commands, title=f"To be run in the checkout{engine}:")
     notes = filter(None, [facts.refusal, facts.problem, *facts.warnings])
     return shown + display.notes(notes, title="Attention")
 
@@ -244,32 +211,45 @@ def _format_command(command: tuple[str, ...]) -> str:
     return " \\\n    ".join(lines)
 
 
-def parse_request(
-    target: str = "", dockerfile: str = "", arguments: str = "", name: str = "", secrets: str = ""
-) -> build_plan.BuildRequest:
-    """Parse the notebook's parameters; empty means the default.
-
-    ``arguments`` are ``NAME=value; …``, ``secrets`` names of environment variables.  Raises RunbookError.
-    """
-    words = tuple(secrets.replace(",", " ").split())
-    invalid = [word for word in words if not word.isidentifier()]
-    if invalid:  # not quoted in the message, because one may be a secret
-        raise RunbookError(f"secrets must be names of environment variables; {len(invalid)} of its words are not.")
-    if name and not _NAME.fullmatch(name):
-        raise RunbookError(f"name={name[:200]!r} is not a valid image name. Example: megatron-lm:mine")
-    return build_plan.BuildRequest(_parse_arguments(arguments), target.strip(), dockerfile.strip(), "", name, words)
+class _Options(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:  # the message would quote what may be a secret
+        raise RunbookError(
+            "arguments cannot be read. It takes these options of docker build: --build-arg NAME=value, --target STAGE, "
+            "--file DOCKERFILE, --tag NAME:TAG, --secret NAME (an environment variable). Nothing was built."
+        )
 
 
-def _parse_arguments(text: str) -> dict[str, str]:
+def parse_request(arguments: str) -> build_plan.BuildRequest:
+    """Parse options of ``docker build``; empty means the defaults.  Raises RunbookError."""
+    parser = _Options(add_help=False, allow_abbrev=False)
+    for name in ("--target", "--file", "--tag"):
+        parser.add_argument(name, default="")
+    for name in ("--build-arg", "--secret"):
+        parser.add_argument(name, action="append", default=[])
+    try:
+        given = parser.parse_args(shlex.split(arguments))
+    except ValueError as error:
+        raise RunbookError(f"arguments cannot be read: {error}. Nothing was built.") from error
+    secrets = [word.partition(",")[0].removeprefix("id=") for word in given.secret]
+    if not all(map(str.isidentifier, secrets)):  # not quoted in the message, because one may be a secret
+        raise RunbookError("--secret takes the name of an environment variable, which has the value.")
+    if given.tag and not _NAME.fullmatch(given.tag):
+        raise RunbookError(f"--tag {given.tag[:200]!r} is not a valid image name. Example: megatron-lm:mine")
+    return build_plan.BuildRequest(
+        _build_arguments(given.build_arg), given.target, given.file, given.tag, tuple(secrets)
+    )
+
+
+def _build_arguments(words: Iterable[str]) -> dict[str, str]:
     arguments: dict[str, str] = {}
-    for entry in filter(None, map(str.strip, text.split(";"))):
-        name, equals, value = map(str.strip, entry.partition("="))
+    for word in words:
+        name, equals, value = word.partition("=")
         if not equals or not name.isidentifier():
-            raise RunbookError(f"arguments contains {entry[:80]!r}; expected NAME=value entries separated by `;`.")
+            raise RunbookError(f"--build-arg {word[:80]!r} is not of the form NAME=value.")
         if Redactor({name: value}).text(value) != value:
             raise RunbookError(
                 f"The build argument {name} looks like a secret, and arguments are stored in the image and in the "
-                "record. Mount it in the Dockerfile, and add its environment variable to secrets. Nothing was built."
+                "record. Mount it in the Dockerfile, and name its environment variable with --secret."
             )
         arguments[name] = value
     return arguments

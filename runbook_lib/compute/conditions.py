@@ -130,7 +130,7 @@ class CommandRun:
     obstacle: str = ""
     missing: Callable[[World], str] = lambda world: ""
     leaves_machine = False
-    _results: list[work_run.WorkResult] = field(default_factory=list, compare=False, repr=False)
+    _ended: list[work_run.StepFailure | None] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def sentence(self) -> str:
@@ -141,25 +141,23 @@ class CommandRun:
     def holds(self, world: World) -> Check:
         """Return how the command ended, and read what it should have caused."""
         name = f"step “{self.command.step.title}”"
-        if not self._results:
+        if not self._ended:
             return Check(name, "failed", _NOT_YET)
-        if failure := self._results[-1].failure:
+        if failure := self._ended[-1]:
             shown = display.code("\n".join(failure.lines), title=f"The last lines of {name}")
             return Check(name, "failed", failure.message, evidence=Evidence(shown=(shown,)))
         missing = self.missing(world)
         return Check.of(name, not missing, missing or "It succeeded.")
 
     def make_true(self, world: World) -> Iterator[Effect]:
-        """Run it in the checkout; files that it overwrites are kept.  Raises Refused if it cannot be run from here."""
+        """Run it in the checkout.  Raises Refused if it cannot be run from here."""
         if self.obstacle:
             raise Refused(f"Nothing was run. {self.obstacle} Copy the commands shown above.")
         world.checkout.require_work_tree()
         log = world.folder / self.log if world.folder else Path(os.devnull)
-        result = work_run.run([self.command], world.checkout.path, log)
-        self._results.append(result)
-        for path, blob in result.saved:
-            yield Effect("kept", path, f"git blob {blob}", "")
-        if result.failure is None:
+        failure = work_run.run(self.command, world.checkout.path, log)
+        self._ended.append(failure)
+        if failure is None:
             yield Effect("command", self.command.step.title, "", self.command.line)
 
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib.checks import Evidence
-from runbook_lib.compute import known_builds
+from runbook_lib.compute import known_builds, smoke
 from runbook_lib.compute.conditions import CommandRun
+from runbook_lib.compute.slurm import site_file
+from runbook_lib.compute.slurm.site import Session
 from runbook_lib.compute.work import any_command, pyproject, unit_tests, uv
-from runbook_lib.compute.work.allocation import Allocation
 from runbook_lib.compute.work.container import WorkContainer
 from runbook_lib.compute.work.image import WorkImage
 from runbook_lib.compute.work.image_file import image_id, plan_image_file
@@ -17,7 +18,7 @@ from runbook_lib.compute.work.machine import Machine, detect_machine, missing_pr
 from runbook_lib.compute.work.project_state import LOCK, ProjectState, read_project_state
 from runbook_lib.compute.work.run import StepCommand
 from runbook_lib.compute.work.target import TargetName, WorkTarget, choose_target, require_container, unavailability
-from runbook_lib.compute.work.tasks import TASKS, WorkStep, make_step, parse_variables, wrap_command
+from runbook_lib.compute.work.tasks import TASKS, WorkStep, make_step, wrap_command
 from runbook_lib.display import View, code, note, notes, rows, table
 from runbook_lib.display import facts as show_facts
 from runbook_lib.errors import Refused, RunbookError
@@ -30,32 +31,9 @@ from runbook_lib.runner import command_line
 from runbook_lib.world.outside import World
 
 NOTEBOOK = "work-inside"
+#: The tasks that take arguments.
+_WITH_ARGUMENTS = ("session", "run", "tests", "install", "add")
 LOG = "work-inside.log"
-
-
-@dataclass(frozen=True)
-class TaskOptions:
-    """What to do inside the image; all but the task may be empty."""
-
-    task: str = "session"
-    tests: str = ""
-    install: str = ""
-    package: str = ""
-    extra: str = ""
-    command: str = ""
-    env: str = ""
-
-
-@dataclass(frozen=True)
-class PlaceOptions:
-    """Where to do it, and in which image; all may be empty."""
-
-    where: str = ""
-    image: str = ""
-    cache: str = ""
-    folder: str = ""
-    slurm: str = ""
-    region: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,10 +77,16 @@ class WorkFacts:
 
 @dataclass(frozen=True)
 class WorkInside:
-    """The step.  Its commands run in the checkout as it is: it needs the files checked out."""
+    """The step.  Its commands run in the checkout as it is: it needs the files checked out.
 
-    task: TaskOptions
-    place: PlaceOptions
+    ``arguments`` are those of the task, ``site`` is a file that describes the machine.
+    """
+
+    task: str = "session"
+    where: str = ""
+    image: str = ""
+    arguments: str = ""
+    site: str = ""
     machine: Machine | None = None
 
     def look(self, world: World, bump: Bump) -> WorkFacts:
@@ -110,24 +94,28 @@ class WorkInside:
 
         Raises RunbookError for an invalid parameter, Refused for a task that must not be run.
         """
-        task, checkout = self.task, world.checkout
-        if task.task not in TASKS:
-            raise RunbookError(f"task={task.task!r} is invalid. Choose one of {', '.join(TASKS)}.")
-        target = _target(checkout, bump, self.place, self.machine or detect_machine())
+        checkout = world.checkout
+        if self.task not in TASKS:
+            raise RunbookError(f"task={self.task!r} is invalid. Choose one of {', '.join(TASKS)}.")
+        if self.arguments.strip() and self.task not in _WITH_ARGUMENTS:
+            takers = ", ".join(_WITH_ARGUMENTS)
+            raise RunbookError(f"The task {self.task} takes no arguments; {takers} do. Leave arguments empty.")
+        site = site_file.read(self.site, checkout.path)
+        target = self._target(checkout, bump, site.session)
         built_here = target.container.image.kind == "built" and target.machine.engine is not None
         steps: tuple[WorkStep, ...] = ()
-        if target.name == "slurm" and built_here and task.task != "import":
-            file = plan_image_file(target, self.place.folder)  # the cluster's nodes cannot read this machine's images
+        if target.name == "slurm" and built_here and self.task != "import":
+            file = plan_image_file(target)  # the cluster's nodes cannot read this machine's images
             target = replace(target, container=replace(target.container, image=WorkImage.parse(file.path)))
             steps = file.steps
-        if task.task == "import":
-            work, created_file = _import(self.place.folder, target)
+        if self.task == "import":
+            work, created_file = _import(target)
         else:
-            work, created_file = _plan(checkout, bump, task, target), ""
-        variables, planned = parse_variables(task.env), []
+            work, created_file = self._plan(checkout, bump, target), ""
+        planned = []
         for step in (*steps, *work.steps) if work.steps else ():
             if step.place == "container":
-                step = replace(step, env=(*step.env, *variables))
+                step = replace(step, env=(*step.env, *site.session.variables))
             planned.append(step)
         if any(step.place == "container" for step in planned):
             require_container(target.name, target.machine)
@@ -136,16 +124,62 @@ class WorkInside:
         commands = tuple(StepCommand(step, target.command(step)) for step in planned)
         return WorkFacts(target, work, commands, _obstacle(target, commands), created_file)
 
+    def _target(self, checkout: Checkout, bump: Bump, session: Session) -> WorkTarget:
+        repository, machine = bump.repository, self.machine or detect_machine()
+        image = WorkImage.parse(self.image or default_image(repository, bump.image_type), session.region)
+        name = choose_target(self.where, machine)
+        cache = session.cache or _cache(name, checkout.path)
+        git = "" if checkout.bare else checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
+        container = WorkContainer.create(repository, image, str(checkout.path), cache, git=git)
+        return WorkTarget(name, container, machine, repository.name, session.allocation)
+
+    def _plan(self, checkout: Checkout, bump: Bump, target: WorkTarget) -> uv.WorkPlan:
+        """Return the plan of any task but an import."""
+        image, repository = target.container.image, bump.repository
+        if self.task == "demo":
+            if image.kind != "alibaba":
+                raise RunbookError(
+                    "Only Alibaba's images include a benchmark. Set image to one, such as alibaba:25.05."
+                )
+            return uv.WorkPlan((make_step("benchmark"),))
+        if self.task == "run":
+            return uv.WorkPlan((any_command.plan_command(self.arguments, target),))
+        if self.task == "train":
+            if not (words := smoke.sanity(repository)):
+                raise RunbookError(f"The guides of {repository.name} describe no training of five iterations.")
+            return uv.WorkPlan((make_step("train", words=words),))
+        if self.task == "session" and not self.arguments.strip():
+            return _session(target)
+        if refusal := image.uv_refusal():
+            raise Refused(refusal)
+        state = read_project_state(checkout, repository.name, bump.base)
+        if self.task == "tests":
+            return uv.WorkPlan((self._tests(checkout, bump, target, state),))
+        plan = _with_sync(_UV_PLANS[self.task](state, self.arguments, bump), target, checkout)
+        if self.task == "session":
+            plan = replace(plan, steps=(*plan.steps, make_step("shell-synced", inside=target.container.inside)))
+        return plan
+
+    def _tests(self, checkout: Checkout, bump: Bump, target: WorkTarget, state: ProjectState) -> WorkStep:
+        paths = sorted(path for path in state.files if unit_tests.RECIPE.fullmatch(path))
+        tests: list[workloads.Workload] = []
+        for path, text in checkout.read(paths, "HEAD" if checkout.bare else None).items():
+            tests += workloads.read(path, text or "")
+        buckets, gpus = unit_tests.read_buckets(tests), target.allocation.gpus
+        return unit_tests.plan_tests(
+            self.arguments, bump.repository.name, buckets, state.files, bump.image_type, gpus
+        )  # fmt: skip
+
     def plan(self, facts: WorkFacts, bump: Bump) -> Plan[World]:
         """Plan the commands that need no terminal, one after another."""
-        name = self.task.task
+        name = self.task
         tasks = [{"task": task, "is": text, "chosen": task == name} for task, text in TASKS.items()]
-        chosen = {key: value for key, value in {**vars(self.task), **vars(self.place)}.items() if value}
+        chosen = {"where": self.where, "image": self.image, "arguments": self.arguments, "site": self.site}
         inputs = {"task": name, "where": facts.target.name, "image": facts.target.container.image.name}
         steps = rows(facts.commands, step="step.title", command="line", why="step.reason")
         planned: Plan[World] = Plan(
             Outcome(f"Done: {TASKS[name]}.", facts.next),
-            (table(tasks), show_facts(**chosen), facts.show()),
+            (table(tasks), show_facts(**{key: value for key, value in chosen.items() if value}), facts.show()),
             evidence=Evidence(inputs, tables={"steps": steps}, warnings=facts.plan.warnings),
             on_branch=False,
         )
@@ -163,7 +197,7 @@ class WorkInside:
 
     def _missing(self, facts: WorkFacts, bump: Bump, world: World) -> str:
         """Return what the task should have changed and did not, as a sentence; empty if nothing."""
-        name = self.task.task
+        name = self.task
         if name == "import" and not Path(facts.created_file).is_file():
             return f"{facts.created_file} does not exist."
         if name not in ("add", "lock", "conflict"):
@@ -171,12 +205,9 @@ class WorkInside:
         state = read_project_state(world.checkout, bump.repository.name, bump.base)
         if not state.has_lock or state.lock_in_conflict:
             return f"{LOCK} is missing, or has a conflict."
-        if name == "add":
-            package = pyproject.parse_requirement(self.task.package).name
-            if not state.project.where(package):
-                return f"{package} is listed nowhere in pyproject.toml."
-            if state.uncommitted:
-                return f"Not committed: {', '.join(sorted(state.uncommitted))}."
+        added = [step.command[-1] for step in facts.plan.steps if step.command[:2] == ("uv", "add")]
+        if added and not state.project.where(pyproject.parse_requirement(added[0]).name):
+            return f"{added[0]} is listed nowhere in pyproject.toml."
         return ""
 
 
@@ -187,20 +218,8 @@ def default_image(repository: Repository, image_type: str) -> str:
     return f"{name}:local-lts" if image_type == "lts" else f"{name}:local"
 
 
-def _target(checkout: Checkout, bump: Bump, place: PlaceOptions, machine: Machine) -> WorkTarget:
-    repository = bump.repository
-    image = WorkImage.parse(place.image or default_image(repository, bump.image_type), place.region)
-    name = choose_target(place.where, machine)
-    cache = _cache(place.cache, name, checkout.path)
-    git = "" if checkout.bare else checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
-    container = WorkContainer.create(repository, image, str(checkout.path), cache, git=git)
-    return WorkTarget(name, container, machine, repository.name, Allocation.parse(place.slurm))
-
-
-def _cache(folder: str, target: TargetName, checkout: Path) -> str:
-    """Return the host's uv cache: the given folder, else uv's own, or on a cluster one visible to all nodes."""
-    if folder:
-        return str(Path(folder).expanduser().absolute())
+def _cache(target: TargetName, checkout: Path) -> str:
+    """Return the host's uv cache: uv's own, or on a cluster one visible to all nodes."""
     if target == "slurm":
         return str(checkout.parent / ".uv-cache")
     user_cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
@@ -218,37 +237,19 @@ def _obstacle(target: WorkTarget, commands: tuple[StepCommand, ...]) -> str:
     return missing_prerequisite(image, [command.words for command in commands])
 
 
-def _plan(checkout: Checkout, bump: Bump, task: TaskOptions, target: WorkTarget) -> uv.WorkPlan:
-    """Return the plan of any task but an import."""
-    image = target.container.image
-    if task.task == "demo":
-        if image.kind != "alibaba":
-            raise RunbookError("Only Alibaba's images include a benchmark. Set image to one, such as alibaba:25.05.")
-        return uv.WorkPlan((make_step("benchmark"),))
-    if task.task == "run":
-        return uv.WorkPlan((any_command.plan_command(task.command, target),))
-    if task.task == "session":
-        return _session(checkout, bump, task, target)
-    if refusal := image.uv_refusal():
-        raise Refused(refusal)
-    state = read_project_state(checkout, bump.repository.name, bump.base)
-    if task.task == "tests":
-        return uv.WorkPlan((_tests(checkout, bump, task, target, state),))
-    return _with_sync(_UV_PLANS[task.task](state, task, bump), target, checkout)
-
-
-#: The uv tasks, with the function that plans each.
-_UV_PLANS: Mapping[str, Callable[[ProjectState, TaskOptions, Bump], uv.WorkPlan]] = {
-    "install": lambda state, task, bump: uv.install(state, task.install, bump.image_type),
-    "add": lambda state, task, bump: uv.add(state, task.package, task.extra),
-    "lock": lambda state, task, bump: uv.lock(state),
-    "conflict": lambda state, task, bump: uv.resolve_conflict(state),
-    "mcore-dev": lambda state, task, bump: uv.switch_mcore(state, "dev"),
-    "mcore-main": lambda state, task, bump: uv.switch_mcore(state, "main"),
-    "hooks": lambda state, task, bump: uv.hooks(state, run=False),
-    "hooks-run": lambda state, task, bump: uv.hooks(state, run=True),
-    "lint": lambda state, task, bump: uv.lint(state, fix=False),
-    "format": lambda state, task, bump: uv.lint(state, fix=True),
+#: The uv tasks, with the function that plans each from the state of the checkout and the task's arguments.
+_UV_PLANS: Mapping[str, Callable[[ProjectState, str, Bump], uv.WorkPlan]] = {
+    "session": lambda state, names, bump: uv.install(state, names, bump.image_type),
+    "install": lambda state, names, bump: uv.install(state, names, bump.image_type),
+    "add": lambda state, package, bump: uv.add(state, package),
+    "lock": lambda state, _, bump: uv.lock(state),
+    "conflict": lambda state, _, bump: uv.resolve_conflict(state),
+    "mcore-dev": lambda state, _, bump: uv.switch_mcore(state, "dev"),
+    "mcore-main": lambda state, _, bump: uv.switch_mcore(state, "main"),
+    "hooks": lambda state, _, bump: uv.hooks(state, run=False),
+    "hooks-run": lambda state, _, bump: uv.hooks(state, run=True),
+    "lint": lambda state, _, bump: uv.lint(state, fix=False),
+    "format": lambda state, _, bump: uv.lint(state, fix=True),
 }
 
 
@@ -273,38 +274,18 @@ def _with_sync(plan: uv.WorkPlan, target: WorkTarget, checkout: Checkout) -> uv.
     return replace(plan, steps=(*plan.steps, step), warnings=warnings)
 
 
-def _session(checkout: Checkout, bump: Bump, task: TaskOptions, target: WorkTarget) -> uv.WorkPlan:
+def _session(target: WorkTarget) -> uv.WorkPlan:
     container = target.container
     if target.name == "inside":
         sign = target.machine.container
         return uv.WorkPlan(no_change=f"This already runs inside a container ({sign}): open a terminal in JupyterLab.")
-    warnings: tuple[str, ...] = ()
-    nodes = target.allocation.nodes
-    if target.name == "slurm" and nodes > 1:
-        shell = f"The shell opens on the first of the {nodes} nodes only; on the others it exits immediately."
-        warnings = (f"{shell} One node is enough for a session. The task named run starts a command on all nodes.",)
-    if task.install.strip():
-        state = read_project_state(checkout, bump.repository.name, bump.base)
-        plan = _with_sync(uv.install(state, task.install, bump.image_type), target, checkout)
-        steps = (*plan.steps, make_step("shell-synced", inside=container.inside))
-        return replace(plan, steps=steps, warnings=(*plan.warnings, *warnings))
     if target.name == "slurm":
-        return uv.WorkPlan((make_step("shell-slurm"),), warnings=warnings)
+        return uv.WorkPlan((make_step("shell-slurm"),))
     return uv.WorkPlan((make_step("shell", checkout=container.checkout, inside=container.inside),))
 
 
-def _tests(checkout: Checkout, bump: Bump, task: TaskOptions, target: WorkTarget, state: ProjectState) -> WorkStep:
-    paths = sorted(path for path in state.files if unit_tests.RECIPE.fullmatch(path))
-    tests: list[workloads.Workload] = []
-    for path, text in checkout.read(paths, "HEAD" if checkout.bare else None).items():
-        tests += workloads.read(path, text or "")
-    buckets = unit_tests.read_buckets(tests)
-    gpus = target.allocation.gpus
-    return unit_tests.plan_tests(task.tests, bump.repository.name, buckets, state.files, bump.image_type, gpus)
-
-
-def _import(folder: str, target: WorkTarget) -> tuple[uv.WorkPlan, str]:
-    file = plan_image_file(target, folder)
+def _import(target: WorkTarget) -> tuple[uv.WorkPlan, str]:
+    file = plan_image_file(target)
     next_action = f"Use it: image={file.path}"
     if not file.steps:
         return uv.WorkPlan(no_change=f"{file.path} already exists, made from this same image. {next_action}"), file.path

@@ -21,12 +21,9 @@ LABELS = {
     "run_id": "CI run", "source": "Source", "only_failing": "Failed jobs only", "accept": "Accept", "broken": "Broken",
     "reenable": "Re-enable", "rerun": "Run again", "hold": "Hold", "soft": "Soft",
     "refs": "Branches", "place": "Where",
-    "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests", "install": "Extras and groups",
-    "package": "Package", "extra": "Into", "cache": "uv's cache", "folder": "Folder", "slurm": "Slurm",
-    "region": "Region", "env": "Variables", "command": "Command",
-    "how": "How", "engine": "Engine", "target": "Stage", "dockerfile": "Dockerfile", "arguments": "Build arguments",
-    "name": "Image name", "secrets": "Build secrets", "look": "Look into the image", "train": "Train",
-    "gitlab": "GitLab's remote", "site": "Cluster's file", "results": "Results in",
+    "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests", "command": "Command",
+    "how": "How", "arguments": "Arguments",
+    "gitlab": "GitLab's remote", "site": "Site file", "results": "Results in",
     "platform": "Platform", "jobs": "Jobs",
     "gpus": "GPUs per node",
 }  # fmt: skip
@@ -34,8 +31,7 @@ LABELS = {
 SELDOM = (
     "remote", "audit", "allow", "pins", "source",
     "only_failing", "soft", "accept", "broken", "reenable",
-    "rerun", "hold", "cache", "folder", "slurm", "target", "dockerfile", "arguments", "name", "secrets", "train",
-    "jobs", "gitlab", "gpus",
+    "rerun", "hold", "jobs", "gitlab", "gpus",
 )  # fmt: skip
 #: The values of fields with a fixed choice, and their labels; `choices` has two more.
 _CHOICES: Mapping[str, Mapping[str, str]] = {
@@ -47,7 +43,6 @@ _CHOICES: Mapping[str, Mapping[str, str]] = {
         "stack": "stack: fw-base, Megatron-Bridge and fw-final, each built on the previous one",
         "pull": "pull: the image that internal CI built",
     },
-    "engine": {"": "(the first that works)", "docker": "docker", "podman": "podman", "buildah": "buildah"},
 }
 #: Set by Preview and Apply.
 _NO_FIELD = ("confirm",)

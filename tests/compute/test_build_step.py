@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from runbook_lib.compute import run as container
 from runbook_lib.compute.build_log import BuildFailure
 from runbook_lib.compute.build_plan import BuildRequest
 from runbook_lib.compute.build_step import BuildImage, parse_request
-from runbook_lib.compute.conditions import CommandRun
 from runbook_lib.compute.engine import Engine
 from runbook_lib.compute.run import BuildResult
 from runbook_lib.errors import Refused, RunbookError
@@ -56,7 +54,7 @@ def bump(**parameters: Any) -> Bump:
 
 def planned(checkout: Checkout, env: dict[str, str], options: Any = None, /, **parameters: Any) -> Plan[World]:
     """Plan with these options of the step, for a bump with these parameters."""
-    step, world = BuildImage(**{"request": BuildRequest(), "env": env, **(options or {})}), World(checkout, None, None)  # type: ignore[arg-type]
+    step, world = BuildImage(**{"env": env, **(options or {})}), World(checkout, None, None)  # type: ignore[arg-type]
     return step.plan(step.look(world, bump(**parameters)), bump(**parameters))
 
 
@@ -113,12 +111,11 @@ def test_the_internal_image_is_pulled_from_the_host_of_the_remote(checkout: Chec
     ("options", "named"),
     [
         ({"how": "guess"}, "how='guess'"),
-        ({"engine": "kaniko"}, "engine='kaniko'"),
         ({"how": "stack"}, "fw_base, which does not exist"),
-        ({"request": BuildRequest(target="nowhere")}, "has no stage 'nowhere'"),
-        ({"request": BuildRequest(target="jet")}, "needs the build secret JET_INDEX_URLS"),
+        ({"arguments": "--target nowhere"}, "has no stage 'nowhere'"),
+        ({"arguments": "--target=jet"}, "needs the build secret JET_INDEX_URLS"),
         (
-            {"request": BuildRequest({"NCCL_VERSON": "1"})},
+            {"arguments": "--build-arg NCCL_VERSON=1"},
             r"declares no ARG NCCL_VERSON \(did you mean NCCL_VERSION\?\)",
         ),
     ],
@@ -131,47 +128,41 @@ def test_an_impossible_build_is_refused_before_it_starts(
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
+    ("arguments", "named"),
     [
-        ({"arguments": "NCCL"}, "arguments contains 'NCCL'; expected NAME=value"),
-        ({"arguments": "A=1; --x=2"}, "arguments contains '--x=2'"),
-        ({"arguments": "API_TOKEN=correct-horse-battery"}, "API_TOKEN"),
-        ({"secrets": "the secret's value!"}, "secrets must be names"),
-        ({"name": "--tag=x"}, "name="),
-        ({"name": "Megatron"}, "name="),
-        ({"name": "a b"}, "name="),
+        ("--build-arg NCCL", "--build-arg 'NCCL' is not"),
+        ("--build-arg A=1 --build-arg --x=2", "cannot be read"),
+        ("--build-arg API_TOKEN=correct-horse-battery", "API_TOKEN"),
+        ('--secret "the secret\'s value!"', "--secret takes the name"),
+        ("correct-horse", "options of docker build"),
+        ("--tag '--tag=x'", "cannot be read"),
+        ("--tag Megatron", "--tag 'Megatron'"),
+        ("--tag 'a b'", "--tag 'a b'"),
+        ("--target 'a", "No closing quotation"),
     ],
 )
-def test_invalid_parameters_are_refused_without_their_values(options: dict[str, str], named: str) -> None:
+def test_invalid_arguments_are_refused_without_their_values(arguments: str, named: str) -> None:
     with pytest.raises(RunbookError, match=named) as raised:
-        parse_request(**options)
+        parse_request(arguments)
     assert "correct-horse" not in str(raised.value)
     assert "secret's value" not in str(raised.value)
 
 
-def test_typed_parameters_are_parsed() -> None:
-    request = parse_request(" main ", "", "NCCL_VERSION=2.30; UV_VERSION = 1 ;", "megatron-lm:mine", "A, B C")
+def test_arguments_are_options_of_docker_build() -> None:
+    words = "--target main --build-arg NCCL_VERSION=2.30 --build-arg=UV=1 --tag megatron-lm:mine --secret id=A,env=A"
+    request = parse_request(f"{words} --secret B --file docker/D")
     assert request == BuildRequest(
-        {"NCCL_VERSION": "2.30", "UV_VERSION": "1"}, "main", "", "", "megatron-lm:mine", ("A", "B", "C")
+        {"NCCL_VERSION": "2.30", "UV": "1"}, "main", "docker/D", "megatron-lm:mine", ("A", "B")
     )
-    assert parse_request() == BuildRequest()
-    assert parse_request(name="127.0.0.1:5000/x/y:1").tag == "127.0.0.1:5000/x/y:1"
+    assert parse_request("") == BuildRequest()
+    assert parse_request("--tag 127.0.0.1:5000/x/y:1").tag == "127.0.0.1:5000/x/y:1"
 
 
-def test_the_training_is_a_command_for_an_engine_that_runs(checkout: Checkout, offline: dict[str, str]) -> None:
-    def training(**options: Any) -> list[str]:
-        plan = planned(checkout, offline, options, tag="26.02-py3", mode="local")
-        return [part for it in plan.conditions if isinstance(it, CommandRun) for part in it.command.words]
-
-    assert training(train=False) == []
-    words = training(train=True, variables="CHECKPOINT_OPTIMIZATION=true")
-    assert words[:2] == ["docker", "run"]
-    assert "examples/run_simple_mcore_train_loop.py" in words
-    assert "--env=CHECKPOINT_OPTIMIZATION=true" in words
-    step = BuildImage(BuildRequest(), train=True, env=offline)
-    facts = step.look(World(checkout, None, None), bump())  # type: ignore[arg-type]
-    podman = step.plan(replace(facts, engine=Engine("podman"), problem=""), bump(tag="26.02-py3"))
-    assert podman.conditions[-1].command.words[0] == "podman"  # type: ignore[attr-defined]
+def test_the_site_file_names_the_engine(checkout: Checkout, offline: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text("engine: podman\n")
+    plan = planned(checkout, offline, {"site": str(tmp_path / "site.yaml")}, tag="26.02-py3")
+    assert "podman is not installed" in plan.done.sentence
+    assert "docker is not installed" not in plan.done.sentence
 
 
 def test_a_failed_build_is_recorded_with_a_fix(
@@ -184,7 +175,7 @@ def test_a_failed_build_is_recorded_with_a_fix(
     applied = bump(tag="26.02-py3", mode="local")
     record = StepRecord("build-image", applied, checkout.repository(), tmp_path)
     run = Run(applied, checkout, record)
-    run.step(BuildImage(BuildRequest(), env={"RUNBOOK_REGISTRY": "none"}))
+    run.step(BuildImage(env={"RUNBOOK_REGISTRY": "none"}))
     with pytest.raises(RunbookError, match=r"D:3 failed\."):
         run.close()
     text = record.show().text
@@ -243,7 +234,7 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     assert execute("01-github-pin", tag=TAG, mode="local").ok
     subprocess.run(["git", "-C", str(world.checkout), "switch", "-q", f"bump/main/dev-{TAG}"], check=True)
     with_engine(monkeypatch, engine)
-    parameters = {"repo": str(world.checkout), "tag": TAG, "engine": "buildah", "name": "practice:bumped"}
+    parameters = {"repo": str(world.checkout), "tag": TAG, "arguments": "--tag practice:bumped"}
 
     previewed = execute("build-image", **parameters)
     assert previewed.state == "previewed", previewed.summary
@@ -286,8 +277,8 @@ def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_agai
     world: practice.PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     with_engine(monkeypatch, engine)
-    parameters: dict[str, object] = {"tag": "25.09-py3", "image_type": "lts", "engine": "buildah", "look": False}
-    parameters |= {"repo": str(world.checkout), "name": f"practice:{end}"}
+    parameters: dict[str, object] = {"tag": "25.09-py3", "image_type": "lts", "repo": str(world.checkout)}
+    parameters["arguments"] = f"--tag practice:{end}"
     file = world.checkout / "docker/Dockerfile.ci.lts"
     text = file.read_text()
     file.write_text(text.replace('RUN echo "uv', 'RUN sleep 600 && echo "uv'))
@@ -307,10 +298,10 @@ def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_agai
     assert container.image_id(Engine("buildah"), f"practice:{end}", engine.env) == ""
     file.write_text(text)
     repeated = execute("build-image", **parameters, mode="local")
-    assert repeated.state == "done", repeated.summary
+    assert "is claimed" in repeated.summary  # it was built: only its versions are others
     assert container.image_id(Engine("buildah"), f"practice:{end}", engine.env) != ""
     states = [json.loads(path.read_text())["predicate"]["state"] for path in sorted(audit.rglob("run.json"))]
-    assert states == ["cancelled" if end == "cancel" else "killed", "done"]
+    assert states == ["cancelled" if end == "cancel" else "killed", "failed"]
 
 
 @pytest.mark.component("registry")
@@ -319,9 +310,7 @@ def test_an_image_with_other_versions_than_claimed_fails_the_check(
     world: practice.PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_engine(monkeypatch, engine)
-    result = execute(
-        "build-image", repo=str(world.checkout), tag="25.09-py3", image_type="lts", engine="buildah", mode="local"
-    )
+    result = execute("build-image", repo=str(world.checkout), tag="25.09-py3", image_type="lts", mode="local")
     assert result.state == "failed"
     assert f"PyTorch {ANSWER['found']['PyTorch']} (" in result.summary  # type: ignore[index]
     assert "is claimed)" in result.summary

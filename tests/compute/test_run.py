@@ -96,11 +96,6 @@ def test_the_first_that_works_is_taken(tmp_path):
         container.find("docker", env)
 
 
-def test_an_engine_that_nobody_knows():
-    with pytest.raises(RunbookError, match="engine='kaniko' is not one of docker, podman, buildah"):
-        container.find("kaniko")
-
-
 # -- docker, by a stand-in -------------------------------------------------------------------------------------------
 
 PROGRESS = """\

@@ -15,7 +15,7 @@ from slurm_cluster import cluster
 
 from runbook_lib.bump.run import Run
 from runbook_lib.compute.work.machine import Machine
-from runbook_lib.compute.work_step import PlaceOptions, TaskOptions, WorkFacts, WorkInside
+from runbook_lib.compute.work_step import WorkFacts, WorkInside
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
@@ -63,8 +63,9 @@ def predicate(result: StepResult) -> dict[str, Any]:
     return json.loads((result.record / "run.json").read_text())["predicate"]  # type: ignore[no-any-return]
 
 
-def facts(clone: Path, task: TaskOptions, place: PlaceOptions, machine: Machine) -> WorkFacts:
-    step = WorkInside(task, place, machine)
+def facts(clone: Path, machine: Machine, *, site: str = "", **parameters: str) -> WorkFacts:
+    (clone.parent / "site.yaml").write_text(site)
+    step = WorkInside(machine=machine, site=str(clone.parent / "site.yaml"), **parameters)
     return step.look(World(Checkout.open(clone), None, None), Bump.parse(tag=TAG))  # type: ignore[arg-type]
 
 
@@ -108,7 +109,8 @@ def test_a_step_that_fails_is_explained_in_the_record(clone: Path) -> None:
 def test_a_refusal_changes_nothing(clone: Path) -> None:
     for parameters, says in (
         ({"task": "dance"}, "Choose one of session"),
-        ({"task": "install", "install": "--group dev"}, "has no group 'dev'"),
+        ({"task": "install", "arguments": "--group dev"}, "has no group 'dev'"),
+        ({"task": "lock", "arguments": "now"}, "takes no arguments"),
         ({"task": "lock", "where": "moon"}, "where='moon'"),
         ({"task": "session", "image": "nemo:26.99"}, "is not a tag of the NeMo images"),
     ):
@@ -119,19 +121,13 @@ def test_a_refusal_changes_nothing(clone: Path) -> None:
 
 
 def test_a_session_is_shown_for_a_terminal(clone: Path) -> None:
-    cache = str(clone.parent)
-    slurm = execute(clone, where="slurm", image="/shared/bridge.sqsh", cache=cache, mode="local")
+    site = clone.parent / "site.yaml"
+    site.write_text(f"cache: {clone.parent}\n")
+    slurm = execute(clone, where="slurm", image="/shared/bridge.sqsh", site=str(site), mode="local")
     assert slurm.ok, slurm.summary
     assert predicate(slurm)["effects"] == []
     assert "In a terminal, in " in slurm.next
     assert slurm.summary.startswith("Shown: a shell inside the image. ")  # and why it cannot be run from here
-
-
-@pytest.mark.parametrize(("nodes", "warned"), [(1, False), (2, True)])
-def test_a_session_on_several_nodes_opens_on_the_first_only(clone: Path, nodes: int, warned: bool) -> None:
-    place = PlaceOptions("slurm", "/a.sqsh", slurm=f"nodes={nodes}")
-    shown = facts(clone, TaskOptions("session"), place, Machine(slurm=True)).show().text
-    assert ("on the first of the 2 nodes only" in shown) == warned
 
 
 @pytest.fixture
@@ -164,9 +160,10 @@ os.execv({shutil.which("srun")!r}, ["srun", "--chdir={clone}", "--export=ALL", *
 @pytest.mark.component("slurm")
 def test_a_command_runs_once_on_each_of_two_nodes(two_nodes: Path, tmp_path: Path) -> None:
     def run_command(command: str) -> StepResult:
-        parameters = {"where": "slurm", "slurm": "nodes=2 gpus=1", "image": str(tmp_path / "image.sqsh")}
-        cache = str(tmp_path)
-        return execute(two_nodes, task="run", command=command, cache=cache, mode="local", **parameters)
+        site = tmp_path / "site.yaml"
+        site.write_text(f"nodes: 2\ngpus-per-node: 1\ncache: {tmp_path}\n")
+        parameters = {"where": "slurm", "site": str(site), "image": str(tmp_path / "image.sqsh")}
+        return execute(two_nodes, task="run", arguments=command, mode="local", **parameters)
 
     result = run_command(f"bash -c 'echo $SLURMD_NODENAME >> {tmp_path}/ran-$SLURM_NODEID'")
     assert result.ok, result.summary
@@ -187,8 +184,8 @@ def test_a_command_runs_once_on_each_of_two_nodes(two_nodes: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("where", ["local", "slurm", "apptainer"])
 def test_alibabas_image_of_a_region_runs_with_the_variables_given(clone: Path, where: str) -> None:
-    options = TaskOptions("demo", env="CHECKPOINT_OPTIMIZATION=true NOTE='a b'")
-    task = facts(clone, options, PlaceOptions(where, "alibaba:25.05", region="cn-hangzhou"), Machine())
+    site = "region: cn-hangzhou\nenv: {CHECKPOINT_OPTIMIZATION: 'true', NOTE: a b}\n"
+    task = facts(clone, Machine(), task="demo", where=where, image="alibaba:25.05", site=site)
     words = " ".join(task.commands[-1].words)
     assert re.search(
         r"acs-registry-vpc\.cn-hangzhou\.cr\.aliyuncs\.com[/#]egslingjun/training-nv-pytorch:25\.05", words
@@ -198,29 +195,33 @@ def test_alibabas_image_of_a_region_runs_with_the_variables_given(clone: Path, w
 
 
 @pytest.mark.parametrize(
-    ("parameters", "match"),
+    ("site", "image", "match"),
     [
-        ({"env": "CHECKPOINT_OPTIMIZATION"}, "NAME=value"),
-        ({"env": "A='b"}, "env="),
-        ({"env": "A-B=c"}, "NAME=value"),
-        ({"region": "cn-beijing", "image": "nemo:26.06"}, "Alibaba"),
-        ({"region": "the moon"}, "the moon"),
-        ({"image": "alibaba:" + "2" * 129}, "at most 128"),
-        ({"image": "ours:" + "2" * 129}, "at most 128"),
+        ("env: {A: true}", "", "env.*expected a text|A is True; expected a text"),
+        ("env: {A-B: c}", "", "no name of a variable"),
+        ("region: the moon", "", "the moon"),
+        ("time: soon", "", "time='soon'"),
+        ("", "alibaba:" + "2" * 129, "at most 128"),
+        ("", "ours:" + "2" * 129, "at most 128"),
     ],
 )
-def test_a_wrong_region_variable_or_tag_is_refused(clone: Path, parameters: dict[str, str], match: str) -> None:
-    task = TaskOptions("session", env=parameters.pop("env", ""))
-    place = PlaceOptions(**{"where": "local", "image": "alibaba:25.05", **parameters})
+def test_a_wrong_region_variable_or_tag_is_refused(clone: Path, site: str, image: str, match: str) -> None:
     with pytest.raises(RunbookError, match=match):
-        facts(clone, task, place, Machine())
+        facts(clone, Machine(), where="local", image=image or "alibaba:25.05", site=site)
+
+
+def test_the_training_of_the_guide_runs_in_the_image(clone: Path) -> None:
+    step = WorkInside("train", "local", machine=Machine())
+    world = World(Checkout.open(clone), None, None)  # type: ignore[arg-type]
+    words = step.look(world, Bump.parse(tag=TAG)).commands[-1].words
+    assert (words[:2], "examples/run_simple_mcore_train_loop.py" in words) == (("docker", "run"), True)
 
 
 def test_a_test_that_cannot_run_here_is_refused(clone: Path, tmp_path: Path) -> None:
     for apply in (False, True):
         bump = Bump.parse(tag=TAG, mode="local" if apply else "preview")
         run = Run(bump, Checkout.open(clone), StepRecord("work-inside", bump, "me/x", tmp_path))
-        step = WorkInside(TaskOptions("lock"), PlaceOptions("slurm", "nemo:26.06"), Machine())
+        step = WorkInside("lock", "slurm", "nemo:26.06", machine=Machine())
         if apply:
             with pytest.raises(Refused, match="srun is not installed"):
                 run.step(step)
@@ -231,6 +232,8 @@ def test_a_test_that_cannot_run_here_is_refused(clone: Path, tmp_path: Path) -> 
 
 
 def test_the_missing_folder_of_an_image_file_is_created(clone: Path, tmp_path: Path) -> None:
-    for folder, first in ((tmp_path / "new", "mkdir"), (tmp_path, "rm")):
-        place = PlaceOptions("slurm", "nemo:26.06", folder=str(folder))
-        assert facts(clone, TaskOptions("import"), place, Machine(slurm=True)).commands[0].words[0] == first
+    for cache, first in ((tmp_path / "new/cache", "mkdir"), (tmp_path / "cache", "rm")):
+        shown = facts(
+            clone, Machine(slurm=True), task="import", where="slurm", image="nemo:26.06", site=f"cache: {cache}"
+        )
+        assert shown.commands[0].words[0] == first

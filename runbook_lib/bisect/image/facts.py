@@ -16,7 +16,6 @@ from runbook_lib.compute.engine import Engine
 from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.compute.work.allocation import Allocation
 from runbook_lib.compute.work.container import WorkContainer
 from runbook_lib.compute.work.image import WorkImage
 from runbook_lib.compute.work.machine import detect_machine
@@ -37,11 +36,10 @@ _ENDING = 60
 class RunOptions:
     """The notebook's parameters about the place of the runs.
 
-    ``slurm`` is the allocation for a command's runs, such as ``nodes=2 gpus=8``; ``gpus`` those of this machine.
+    ``gpus`` are those of this machine.
     """
 
     results: str = ""
-    slurm: str = ""
     gpus: str = "8"
     platform: str = ""
     wait: bool = True
@@ -252,7 +250,7 @@ def _on_slurm(branch: BumpBranch, facts: SearchFacts, site: Site, options: RunOp
     if request.measure.test:
         workload, connections = _test_of(branch, site, request.measure.test, options.platform)
     else:
-        nodes = Allocation.parse(options.slurm)
+        nodes = site.session.allocation
         workload = workloads.Workload(
             "the parameter command", "bisect", request.key, branch.bump.image_type, options.platform or "any", (),
             nodes.nodes, nodes.gpus, request.budget.minutes * 60,

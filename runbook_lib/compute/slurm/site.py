@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from runbook_lib.compute.work.allocation import Allocation
 from runbook_lib.recipes.workloads import Workload
 
 _WORD = re.compile(r"[\w.+@=/-]+")
@@ -22,6 +23,19 @@ _ARM = frozenset({"dgx_gb200", "dgx_gb300", "dgx_gh200"})
 
 
 @dataclass(frozen=True)
+class Session:
+    """What a command inside the image gets: its ``allocation``, the folder of uv's ``cache``, ``variables`` to set.
+
+    ``region`` is that of the VPC from which Alibaba's image is pulled, empty for the public registry.
+    """
+
+    allocation: Allocation = field(default_factory=Allocation)
+    cache: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+    region: str = ""
+
+
+@dataclass(frozen=True)
 class Site:
     """A cluster.  Paths are absolute and shared between the nodes.
 
@@ -33,8 +47,9 @@ class Site:
     recipe names fewer GPUs per node get ``least_gpus``, because CI's own runners provide all of theirs. ``master_port``
     is 0 for a separate port per job.  ``options`` are further options of ``sbatch``.  ``shared``: the user vouches that
     all nodes see the paths.  ``platform`` is the one whose tests run, "" for all; with ``early`` a test ends as soon as
-    its golden values are complete.  ``node_gpus`` are the GPUs of a node, by partition, "" for the default one.
-    ``in_image`` are folders that the image contains.
+    its golden values are complete.  ``session`` is for work inside the image.
+    ``engine`` builds images, "" for the first that works.  ``node_gpus`` are the GPUs of a node, by partition, "" for
+    the default one.  ``in_image`` are folders that the image contains.
     """
 
     checkout: str
@@ -56,6 +71,8 @@ class Site:
     master_port: int = 0
     platform: str = "dgx_h100"
     early: bool = False
+    session: Session = field(default_factory=Session)
+    engine: str = ""
 
     @property
     def image_names(self) -> tuple[str, ...]:

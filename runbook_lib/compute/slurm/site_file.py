@@ -9,9 +9,11 @@ import re
 from collections.abc import Collection, Mapping
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
-from runbook_lib.compute.slurm.site import Site
+from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.compute.slurm.states import Partition
+from runbook_lib.compute.work.allocation import Allocation
 from runbook_lib.compute.work.image import WorkImage
 from runbook_lib.errors import RunbookError
 from runbook_lib.recipes.workloads import Workload
@@ -62,7 +64,7 @@ def parse(text: str, origin: str, checkout: str) -> Site:
     schema = user_file.load_schema("runbook_lib.compute.slurm", SCHEMA)
     values = user_file.read(text, schema, "site file", origin).values
     images = {platform: _image(name) for platform, name in _by_platform(values.get("image")).items()}
-    options = list(values.get("options") or ())
+    partitions, options = _by_platform(values.get("partition")), list(values.get("options") or ())
     gpu_type, least_gpus = "", values.get("least-gpus", 0)
     for option in options.copy():
         typed = re.fullmatch(r"--gpus-per-node=([\w.-]{1,60}):([1-9][0-9]{0,3})", option)
@@ -70,14 +72,34 @@ def parse(text: str, origin: str, checkout: str) -> Site:
             options.remove(option)
             gpu_type, least_gpus = typed[1], max(least_gpus, int(typed[2]))
     return Site(
-        checkout, (values.get("results") or "").rstrip("/"), image=images.pop("", ""), images=images,
-        partitions=_by_platform(values.get("partition")), account=values.get("account") or "",
+        checkout, _folder(values, "results"), image=images.pop("", ""), images=images,
+        partitions=partitions, account=values.get("account") or "",
         mounts=tuple(tuple(mount.split(":")) for mount in values.get("mounts") or ()), at_once=values.get("at-once", 0),
         gpus=values.get("gpus", True), gpu_type=gpu_type, least_gpus=least_gpus,
         options=tuple(options), shared=values.get("shared", False), in_image=tuple(values.get("in-image") or ()),
         runtime=values.get("container") or "", master_port=values.get("master-port", 0),
         platform=values.get("platform", Site.platform), early=values.get("early", False),
+        session=_session(values, partitions), engine=values.get("engine", ""),
     )  # fmt: skip
+
+
+def _session(values: Mapping[str, Any], partitions: Mapping[str, str]) -> Session:
+    platform = values.get("platform", Site.platform)
+    allocation = Allocation(
+        values.get("nodes", Allocation.nodes), values.get("gpus-per-node", Allocation.gpus),
+        values.get("account") or "", partitions.get(platform, partitions.get("", "")), values.get("time", ""),
+    )  # fmt: skip
+    variables = tuple((values.get("env") or {}).items())
+    for name, value in variables:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not value.isprintable():
+            raise RunbookError(
+                f"env in the site file has {name!r}, which is no name of a variable or has no plain value."
+            )
+    return Session(allocation, _folder(values, "cache"), variables, values.get("region", ""))
+
+
+def _folder(values: Mapping[str, Any], key: str) -> str:
+    return os.path.expanduser((values.get(key) or "").rstrip("/"))
 
 
 def _by_platform(value: str | Mapping[str, str] | None) -> dict[str, str]:

@@ -30,10 +30,10 @@ def plan_command(text: str, target: WorkTarget) -> WorkStep:
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
-        raise RunbookError(f"command={text!r} cannot be read: {error}.") from error
+        raise RunbookError(f"arguments={text!r} cannot be read: {error}.") from error
     nodes, gpus = target.allocation.nodes, target.allocation.gpus
     if not words:
-        raise RunbookError(f'The task run needs a command, such as -r command "{_LAUNCHER} pretrain_gpt.py --help".')
+        raise RunbookError(f'The task run needs a command, such as -r arguments "{_LAUNCHER} pretrain_gpt.py --help".')
     if words[0].rpartition("/")[2] == "torchrun":
         raise RunbookError(f"torchrun may start a Python outside the environment. Use {_LAUNCHER} instead.")
     if nodes > 1 and target.name != "slurm":
@@ -41,9 +41,7 @@ def plan_command(text: str, target: WorkTarget) -> WorkStep:
     launch, container = "", target.container
     if words[0] == _LAUNCHER:
         if not gpus:
-            raise RunbookError(
-                f'{_LAUNCHER} starts one worker per GPU: give the number of GPUs, such as slurm="gpus=8".'
-            )
+            raise RunbookError(f"{_LAUNCHER} starts one worker per GPU: set gpus-per-node in the site file.")
         python = () if container.image.uv_refusal() else ("uv", "run", "--no-sync")
         launcher = (*python, "python", "-m", _LAUNCHER, f"--nproc-per-node={gpus}")
         launch = f"The environment's {_LAUNCHER} starts {gpus} workers on each of {nodes} nodes."

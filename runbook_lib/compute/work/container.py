@@ -72,12 +72,7 @@ class WorkContainer:
 
     @property
     def sync_lock(self) -> str:
-        """The path, inside the container, of the lock for syncing the checkout's environment, beside uv's cache.
-
-        Raises Refused without a cache.
-        """
-        if not self.cache:
-            raise Refused("Syncing the environment in the checkout needs a lock in uv's cache: give a folder as cache.")
+        """The path, inside the container, of the lock for syncing the checkout's environment, in uv's cache."""
         digest = hashlib.sha256(self.checkout.encode("utf-8", "surrogateescape")).hexdigest()
         return f"{CACHE}/sync-{digest[:12]}.lock"
 
@@ -157,7 +152,7 @@ def slurm_command(container: WorkContainer, allocation: Allocation, step: WorkSt
     """
     mounts = ",".join(f"{outside}:{inside}" for outside, inside in container.mounts)
     return (
-        "srun", *allocation.options(gpus=step.gpus),
+        "srun", *allocation.options(gpus=step.gpus, terminal=step.terminal),
         *(["--mpi=pmix"] if repository == MEGATRON_BRIDGE.name else []),
         f"--container-image={container.image.enroot_address}", f"--container-mounts={mounts}",
         f"--container-workdir={container.inside}", "--no-container-mount-home", *(["--pty"] if step.terminal else []),

@@ -45,16 +45,13 @@ class WorkImage:
     def parse(cls, text: str, region: str = "") -> "WorkImage":
         """Parse ``nemo:26.06``, ``alibaba:25.05-serverless``, ``megatron-lm:local``, a full reference, or a file.
 
-        With a ``region``, Alibaba's image comes from the registry of a VPC in that region.  Raises RunbookError for
+        With a ``region``, ``alibaba:…`` comes from the registry of a VPC in that region.  Raises RunbookError for
         anything else, and for a tag that such an image cannot have.
         """
         text = text.strip()
         named = named_image(text)
-        if region:
-            reference = named or ImageRef.parse(text)
-            if family_of(reference) is not ALIBABA or not reference.tag:
-                raise RunbookError(f"region={region} is for Alibaba's images, such as alibaba:25.05, not for {text!r}.")
-            return cls._pulled(alibaba.vpc_address(ALIBABA.read(reference.tag), region))
+        if named and region and family_of(named) is ALIBABA and named.tag:
+            named = alibaba.vpc_address(ALIBABA.read(named.tag), region)
         if named:
             return cls._pulled(named)
         if _FILE.fullmatch(text):

@@ -28,16 +28,16 @@ def image_id(target: WorkTarget) -> str:
     return run.image_id(engine, image.name)
 
 
-def plan_image_file(target: WorkTarget, folder: str = "") -> ImageFile:
-    """Plan the ``.sqsh`` file of an image, for apptainer its ``.sif`` file, in a folder on shared storage.
+def plan_image_file(target: WorkTarget) -> ImageFile:
+    """Plan the ``.sqsh`` file of an image, for apptainer its ``.sif`` file, beside uv's cache, which nodes share.
 
-    Without a folder it is stored beside uv's cache.  An image with a mutable name and an unknown ID is imported
+    An image with a mutable name and an unknown ID is imported
     again.  Raises Refused for an image that is a file.
     """
     image, identity = target.container.image, image_id(target)
     if image.kind == "file":
         raise Refused(f"{image.name} is already a file: use it as image in a session.")
-    parent = Path(folder).expanduser().absolute() if folder else Path(target.container.cache).parent
+    parent = Path(target.container.cache).parent
     if target.name == "apptainer":
         extension, program, source = "sif", "Apptainer", image.apptainer_address
     else:

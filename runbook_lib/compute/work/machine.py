@@ -83,14 +83,11 @@ def missing_prerequisite(
     An image's file need not exist if one of the commands creates it.
     """
     commands = [tuple(command) for command in commands]
-    path = env.get("PATH", "")
     programs = {command[0] for command in commands}
     created = {command[-1] for command in commands if command[0] == "mv"}
     is_missing = image.kind == "file" and image.name not in created and not Path(image.name).is_file()
     if is_missing and image.name in "\n".join(itertools.chain.from_iterable(commands)):
         return f"{image.name} does not exist on this machine: create it (task import), or name another image."
-    if "enroot" in programs and shutil.which("enroot", path=path) is None:
-        return "enroot is not installed on this machine: install it, or run the commands on a machine that has it."
     if "srun" in programs:
         options = output_of(["srun", "--help"], env, _SRUN_HELP_SECONDS)
         if options and "--container-image" not in options:

@@ -4,8 +4,6 @@ Extras are in ``[project.optional-dependencies]``, groups in ``[dependency-group
 confused: Megatron-LM's own guide installs ``--group dev``, which is an extra there, and uv refuses it.
 """
 
-import re
-import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -21,8 +19,6 @@ from runbook_lib.errors import CannotTell, RunbookError
 PYPROJECT = "pyproject.toml"
 #: The place of packages that are neither in an extra nor in a group.
 REQUIRED = "the project's dependencies"
-_NO_VALUE = ("--all-extras", "--all-groups", "--no-default-groups")
-_WITH_NAME = re.compile(r"--(?:no-|only-)?(?P<kind>extra|group)")
 
 
 @dataclass(frozen=True)
@@ -38,7 +34,6 @@ class PythonProject:
     groups: tuple[str, ...] = ()
     paths: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, tuple[Requirement, ...]] = field(default_factory=dict)
-    text: str = field(default="", repr=False)
 
     @classmethod
     def parse(cls, text: str, path: str = PYPROJECT) -> "PythonProject":
@@ -61,7 +56,7 @@ class PythonProject:
         paths = {name: folder for name in sources if isinstance(folder := _table(sources, name).get("path"), str)}
         places = {place: _requirements(entries) for place, entries in lists.items()}
         title = project.get("name")
-        return cls(title if isinstance(title, str) else "", tuple(extras), tuple(groups), paths, places, text)
+        return cls(title if isinstance(title, str) else "", tuple(extras), tuple(groups), paths, places)
 
     def kinds(self, name: str) -> tuple[str, ...]:
         """Return the kinds of a name, ``extra`` and ``group``, comparing names like uv."""
@@ -74,17 +69,6 @@ class PythonProject:
             if any(_same_name(requirement.name, package) for requirement in requirements):
                 places.append(place)
         return tuple(places)
-
-    def has(self, wanted: Requirement, place: str) -> bool:
-        """Return True if a place lists a package with the version, the extras and the marker of a requirement."""
-        return any(_satisfies(listed, wanted) for listed in self.places.get(place, ()))
-
-    def same_but_for(self, package: str, text: str) -> bool:
-        """Return True if another text of the file differs only in this package."""
-        try:
-            return bool(_without(package, tomllib.loads(self.text)) == _without(package, tomllib.loads(text)))
-        except (ValueError, RecursionError):
-            return False
 
     def option(self, kind: str, name: str) -> tuple[str, str]:
         """Return for example ``("--extra", "dev")``.
@@ -109,37 +93,24 @@ class PythonProject:
         A bare name is resolved to an extra or a group.  Raises RunbookError for a name that is neither or both, and for
         an option that does not select packages.
         """
-        try:
-            words = iter(shlex.split(names.replace(",", " ")))
-        except ValueError as error:
-            raise RunbookError(f"A quotation mark is not closed in {names!r}.") from error
-        options: list[str] = []
+        words, options = iter(names.replace(",", " ").split()), list[str]()
         for word in words:
-            head, equals, value = word.partition("=")
-            if word in _NO_VALUE:
+            kinds = self.kinds(word)
+            if word in ("--all-extras", "--all-groups"):
                 options.append(word)
-            elif match := _WITH_NAME.fullmatch(head):
-                if not equals:
-                    value = next(words, "")
-                if not value:
-                    raise RunbookError(f"{head} is not followed by a name. Name an extra or a group of {PYPROJECT}.")
-                if head == "--only-extra":
-                    raise RunbookError("uv has no option --only-extra; --only-group is only for groups.")
-                options += (head, self.option(match["kind"], value)[1])
+            elif word in ("--extra", "--group"):
+                options += self.option(word[2:], next(words, ""))
             elif word.startswith("-"):
                 raise RunbookError(
                     f"{word} does not select packages. Name extras and groups: "
                     f"{_join((*self.extras, *self.groups))}; or --all-extras --all-groups."
                 )
+            elif len(kinds) == 2:
+                raise RunbookError(
+                    f"{word!r} is an extra and a group of {self.name}: write --extra {word} or --group {word}."
+                )
             else:
-                kinds = self.kinds(word)
-                if len(kinds) == 2:
-                    raise RunbookError(
-                        f"{word!r} is an extra and a group of {self.name}: write --extra {word} or --group {word}."
-                    )
                 options += self.option("".join(kinds) or "extra or group", word)
-        if "--only-group" in options and {"--extra", "--all-extras", "--group"} & set(options):
-            raise RunbookError("--only-group excludes everything else, so uv refuses further extras and groups.")
         return tuple(options)
 
     def _spelling(self, kind: str, name: str) -> str:
@@ -166,16 +137,6 @@ def _same_name(first: str, second: str) -> bool:
     return canonicalize_name(first) == canonicalize_name(second)
 
 
-def _satisfies(listed: Requirement, wanted: Requirement) -> bool:
-    if not _same_name(listed.name, wanted.name):
-        return False
-    if wanted.url:  # uv moves the URL to its own table of sources
-        return True
-    same_version = not wanted.specifier or listed.specifier == wanted.specifier
-    same_marker = wanted.marker is None or listed.marker == wanted.marker
-    return same_version and same_marker and wanted.extras <= listed.extras
-
-
 def _requirements(entries: object) -> tuple[Requirement, ...]:
     """Return the requirements of a list; entries such as ``{include-group = "test"}`` are skipped."""
     requirements = []
@@ -183,23 +144,6 @@ def _requirements(entries: object) -> tuple[Requirement, ...]:
         with suppress(InvalidRequirement, TypeError):
             requirements.append(Requirement(entry))
     return tuple(requirements)
-
-
-def _without(package: str, data: Any, table: str = "") -> Any:
-    """Return the data without a package's requirements and its source."""
-    if isinstance(data, dict):
-        remaining = {}
-        for key, value in data.items():
-            if table != "sources" or not _same_name(key, package):
-                remaining[key] = _without(package, value, key)
-        return remaining
-    if isinstance(data, list):
-        remaining_entries = []
-        for entry in data:
-            if not any(_same_name(requirement.name, package) for requirement in _requirements([entry])):
-                remaining_entries.append(_without(package, entry))
-        return remaining_entries
-    return data
 
 
 def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:

@@ -1,10 +1,10 @@
-"""The run of a sequence of commands, which stops at the first failure and explains it."""
+"""The run of a step's command, whose failure is explained."""
 
 import os
 import shlex
 import shutil
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,52 +61,22 @@ class StepFailure:
         )
 
 
-@dataclass(frozen=True)
-class WorkResult:
-    """The commands that succeeded, and the one that failed.
-
-    ``saved`` has pairs of an overwritten file and the ID of the git blob with its former content.
-    """
-
-    commands: tuple[StepCommand, ...] = ()
-    saved: tuple[tuple[str, str], ...] = ()
-    failure: StepFailure | None = None
-
-
 def run(
-    commands: Sequence[StepCommand], root: Path, log: Path, show: Callable[[str], object] = print,
+    command: StepCommand, root: Path, log: Path, show: Callable[[str], object] = print,
     env: Mapping[str, str] | None = None,
-) -> WorkResult:  # fmt: skip
-    """Run the commands in ``root``; their output goes, without secrets, to ``log`` and line by line to ``show``.
+) -> StepFailure | None:  # fmt: skip
+    """Run a command in ``root``; its output goes, without secrets, to ``log`` and line by line to ``show``.
 
-    Only the first and the last lines of long output are shown.  Raises RunbookError if a program is not installed or
+    Only the first and the last lines of long output are shown.  Raises RunbookError if the program is not installed or
     the log cannot be written.
     """
     env = user_environment(os.environ) if env is None else env
-    succeeded: list[StepCommand] = []
-    saved: list[tuple[str, str]] = []
+    show(f"▸ {command.step.title}: {command.line}")
     try:
         with open(log, "ab") as file, subprocess_lines.log_lines(file) as write:
-            for command in commands:
-                saved += _save(command.step.overwrites, root)
-                show(f"▸ {command.step.title}: {command.line}")
-                failure = _run(command, root, write, show, env)
-                if failure is not None:
-                    return WorkResult(tuple(succeeded), tuple(saved), failure)
-                succeeded.append(command)
+            return _run(command, root, write, show, env)
     except OSError as error:
         raise cannot_write(log, error) from error
-    return WorkResult(tuple(succeeded), tuple(saved))
-
-
-def _save(paths: Sequence[str], root: Path) -> list[tuple[str, str]]:
-    """Store the content of files as git blobs; return each path with the blob's ID."""
-    saved = []
-    for path in paths:
-        if (root / path).is_file() and not (root / path).is_symlink():
-            words = ["git", "-C", str(root), "hash-object", "-w", "--", path]
-            saved.append((path, subprocess_lines.output_of(words, os.environ).strip()))
-    return saved
 
 
 def _run(

@@ -5,15 +5,12 @@ come from the image; another machine would resolve, build and lock different pac
 Sources: Megatron-LM's ``skills/mcore-build-and-dependency``, Megatron-Bridge's ``skills/build-and-dependency``.
 """
 
-import re
 import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal
-
-from runbook_lib.errors import RunbookError
 
 _TABLE: Mapping[str, Any] = tomllib.loads(
     resources.files("runbook_lib.compute.work").joinpath("tasks.toml").read_text("utf-8")
@@ -27,8 +24,8 @@ _LINE_WIDTH = 110
 class WorkStep:
     """One command of a task, run on the host or in the container.
 
-    ``reason`` is one or more sentences; ``env`` has pairs of a name and a value; ``overwrites`` lists the files whose
-    content is first saved in git's object store.  A step that needs a ``terminal`` is only shown.
+    ``reason`` is one or more sentences; ``env`` has pairs of a name and a value.  A step that needs a ``terminal`` is
+    only shown.
     """
 
     title: str
@@ -38,7 +35,6 @@ class WorkStep:
     gpus: bool = False
     terminal: bool = False
     env: tuple[tuple[str, str], ...] = ()
-    overwrites: tuple[str, ...] = ()
 
 
 def make_step(name: str, **values: str | tuple[str, ...]) -> WorkStep:
@@ -56,24 +52,7 @@ def make_step(name: str, **values: str | tuple[str, ...]) -> WorkStep:
             command.append(word.format_map(values))
     title, reason = row["title"].format_map(values), row["reason"].format_map(values).strip()
     env = tuple((variable, value.format_map(values)) for variable, value in row.get("env", {}).items())
-    overwrites = tuple(row.get("overwrites", ()))
-    fields = {"title": title, "command": tuple(command), "reason": reason, "env": env, "overwrites": overwrites}
-    return WorkStep(**{**row, **fields})
-
-
-def parse_variables(text: str) -> tuple[tuple[str, str], ...]:
-    """Parse the variables to set inside, such as ``CHECKPOINT_OPTIMIZATION=true``.  Raises RunbookError."""
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise RunbookError(f"env={text!r} cannot be read: {error}.") from error
-    variables = []
-    for word in words:
-        name, sign, value = word.partition("=")
-        if not sign or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not value.isprintable():
-            raise RunbookError(f"env contains {word!r}; it must be NAME=value, such as CHECKPOINT_OPTIMIZATION=true.")
-        variables.append((name, value))
-    return tuple(variables)
+    return WorkStep(**{**row, "title": title, "command": tuple(command), "reason": reason, "env": env})
 
 
 def wrap_command(words: tuple[str, ...]) -> str:

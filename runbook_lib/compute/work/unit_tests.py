@@ -31,15 +31,6 @@ class UnitTestBucket:
     gpus: int
     environments: tuple[str, ...]
 
-    @property
-    def base(self) -> str:
-        """The file or folder that the bucket covers."""
-        return self.name.partition("/**")[0].rstrip("/")
-
-    def covers(self, path: str) -> bool:
-        """Return True for a file of the bucket, including those that CI leaves to smaller buckets."""
-        return path == self.base or path.startswith(f"{self.base}/")
-
 
 def read_buckets(workloads: Iterable[Workload]) -> tuple[UnitTestBucket, ...]:
     """Return the buckets of the unit-tests recipes, each once per platform."""
@@ -51,12 +42,6 @@ def read_buckets(workloads: Iterable[Workload]) -> tuple[UnitTestBucket, ...]:
             environments = dict.fromkeys((*bucket.environments, workload.environment))
             buckets[key] = replace(bucket, gpus=workload.gpus, environments=tuple(environments))
     return tuple(buckets.values())
-
-
-def bucket_of(path: str, buckets: Iterable[UnitTestBucket]) -> str:
-    """Return the bucket in which CI runs a file: the smallest that covers it; empty if none does."""
-    covering = sorted((len(bucket.base), bucket.name) for bucket in buckets if bucket.covers(path))
-    return covering[-1][1] if covering else ""
 
 
 def plan_tests(
@@ -91,10 +76,7 @@ def plan_tests(
     subject = tests or "all unit tests"
     if "-k" in selection:
         subject = f"the tests whose names match {tests}"
-    path, sentence = tests.partition("::")[0], ""
-    if path.endswith(".py") and (name := bucket_of(path, buckets)):
-        sentence = f" CI runs this file in the bucket {name}."
-    return make_step("test-files", subject=subject, gpus=str(gpus), selection=selection, bucket=sentence)
+    return make_step("test-files", subject=subject, gpus=str(gpus), selection=selection)
 
 
 def _selection(tests: str, files: Collection[str], buckets: Sequence[str]) -> tuple[str, ...]:

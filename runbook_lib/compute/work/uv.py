@@ -91,36 +91,25 @@ def usual_options(state: ProjectState, image_type: str = "dev") -> tuple[str, ..
     return state.project.options(" ".join(names))
 
 
-def add(state: ProjectState, package: str, extra: str = "") -> WorkPlan:
-    """Plan to add a package, lock, and commit both files on a separate branch.
+def add(state: ProjectState, arguments: str) -> WorkPlan:
+    """Plan to add a package and lock: ``einops~=0.8``, perhaps after ``--optional EXTRA`` or ``--group GROUP``.
 
-    Raises Refused if other changes would get into that commit, RunbookError for an invalid name.
+    Raises Refused for an extra that is not to be used, RunbookError for an invalid name.
     """
-    requirement = parse_requirement(package)
-    name = requirement.name
+    option, _, rest = arguments.strip().partition(" ")
+    extra, package = "", arguments.strip()
+    if option in ("--optional", "--extra", "--group"):
+        extra, _, package = rest.strip().partition(" ")
+    name = parse_requirement(package).name
     options, place = _add_options(state, extra)
-    branch = f"build/add-{canonicalize_name(name)}"
-    listed = state.project.has(requirement, place)
-    if listed and not state.uncommitted:
-        return WorkPlan(no_change=f"{name} is in {place} already.")
-    interrupted = (
-        listed
-        and state.branch == branch
-        and PYPROJECT in state.uncommitted
-        and state.project.same_but_for(name, state.committed_text)
-    )
-    if state.uncommitted and not interrupted:
-        raise Refused(
-            f"{' and '.join(sorted(state.uncommitted))} have uncommitted changes, which would get into the commit that "
-            f"adds {name}. Commit or stash them, then run again."
-        )
-    steps = [*_branch(state, branch), *_submodules(state)]
-    if not listed:
-        steps.append(make_step("add", package=name, location=place, options=options, requirement=package.strip()))
-    steps.append(make_step("lock-check"))
+    step = make_step("add", package=name, location=place, options=options, requirement=package.strip())
     noun = "" if state.repository == MEGATRON_BRIDGE.name else " dependency"
-    steps.append(make_step("stage", paths=(PYPROJECT, LOCK)))
-    steps.append(_commit(state, (PYPROJECT, LOCK), f"build: add {name}{noun}"))
+    signing = "-s" if state.repository == MEGATRON_BRIDGE.name else "-S -s"
+    next_action = (
+        f"Commit both files on a branch of their own, and open its pull request before that of the feature: "
+        f"git switch -c build/add-{canonicalize_name(name)} && "
+        f"git commit {signing} -m 'build: add {name}{noun}' -- {PYPROJECT} {LOCK}"
+    )
     warnings: tuple[str, ...] = ()
     if not extra:
         extras = ", ".join(state.project.extras) or "none yet"
@@ -128,8 +117,8 @@ def add(state: ProjectState, package: str, extra: str = "") -> WorkPlan:
             "A required dependency affects everyone who depends on this project, so it needs a strong reason. An "
             f"optional extra is preferred: {extras}.",
         )
-    next_action = f"Push {branch} and open its pull request; the feature that needs {name} goes into a separate one."
-    return WorkPlan(tuple(steps), next_action=next_action, warnings=warnings)
+    steps = (*_submodules(state), step, make_step("lock-check"))
+    return WorkPlan(steps, next_action=next_action, warnings=warnings)
 
 
 def lock(state: ProjectState) -> WorkPlan:
@@ -143,40 +132,30 @@ def lock(state: ProjectState) -> WorkPlan:
 
 
 def resolve_conflict(state: ProjectState) -> WorkPlan:
-    """Plan to take uv.lock from the base branch, lock again with the user's pyproject.toml, and let git continue.
+    """Plan to take uv.lock from the base branch, and to lock again with the user's pyproject.toml.
 
     Raises Refused while pyproject.toml itself is in conflict, which only the user can resolve.
     """
-    if not state.lock_in_conflict and not (state.operation and state.lock_was_in_conflict):
+    if not state.lock_in_conflict:
         return WorkPlan(no_change="uv.lock is not in conflict.")
     if PYPROJECT in state.unmerged:
         raise Refused(
             f"{PYPROJECT} is in conflict as well. Merge it by hand and `git add {PYPROJECT}`; then run again, and "
             "uv.lock is generated from it."
         )
-    steps = [*_submodules(state), make_step("lock-merged")]
-    if state.lock_in_conflict:
-        commit = state.base_commit or state.base
-        if not commit:
-            raise Refused("This clone does not track the base branch, so its uv.lock is unknown: `git fetch` it first.")
-        steps.insert(0, make_step("take-lock", base=state.base, commit=commit))
-    steps.append(make_step("stage-lock"))
+    if not state.base:
+        raise Refused("This clone does not track the base branch, so its uv.lock is unknown: `git fetch` it first.")
+    steps = (*_submodules(state), make_step("take-lock", base=state.base), make_step("lock"), make_step("stage-lock"))
+    next_action = "Let git continue, as `git status` says: git commit, or git rebase --continue."
     if conflicts := [path for path in state.unmerged if path != LOCK]:
-        next_action = f"Resolve {', '.join(conflicts[:8])} as well, then let git continue."
-        return WorkPlan(tuple(steps), next_action=next_action)
-    if not state.operation:
-        steps.append(_commit(state, (LOCK,), "build: lock again"))
-    elif state.operation == "merge":
-        steps.append(make_step("conclude-merge", signing=_signing(state)[0]))
-    else:
-        steps.append(make_step("continue", operation=state.operation))
-    return WorkPlan(tuple(steps))
+        next_action = f"Resolve {', '.join(conflicts[:8])} as well. {next_action}"
+    return WorkPlan(steps, next_action=next_action)
 
 
 def switch_mcore(state: ProjectState, branch: str) -> WorkPlan:
     """Plan to switch Megatron-Bridge's Megatron-Core to its pinned ``dev`` or ``main``, and to sync.
 
-    Raises Refused if the checkout has no script for it, or if uv.lock has changes of the user's own.
+    Raises Refused if the checkout has no script for it.
     """
     if SWITCH_MCORE not in state.files:
         raise Refused(f"The checkout has no {SWITCH_MCORE}: only Megatron-Bridge switches Megatron-Core's branch.")
@@ -184,11 +163,6 @@ def switch_mcore(state: ProjectState, branch: str) -> WorkPlan:
     if branch == "dev":
         warning = "On dev uv rewrites uv.lock. Do not commit that: the task mcore-main restores the file."
         return WorkPlan(steps, usual_options(state), locked=False, warnings=(warning,))
-    if PYPROJECT in state.uncommitted and LOCK in state.uncommitted:
-        raise Refused(
-            "pyproject.toml and uv.lock have uncommitted changes, which a sync on dev alone does not cause. "
-            "Commit or stash them, then run again."
-        )
     if LOCK in state.uncommitted:
         steps = (*steps, make_step("restore-lock"))
     return WorkPlan(steps, usual_options(state))
@@ -255,30 +229,6 @@ def _add_options(state: ProjectState, extra: str) -> tuple[tuple[str, ...], str]
     if kind == "extra":
         option = "--optional"
     return (option, spelling), f"{kind} {spelling}"
-
-
-def _branch(state: ProjectState, branch: str) -> tuple[WorkStep, ...]:
-    if state.branch == branch:
-        return ()
-    if branch in state.branches:
-        return (make_step("branch-switch", branch=branch),)
-    if not state.base:
-        raise Refused(
-            f"This clone does not track the base branch, so {branch} cannot start from it: `git fetch` it first."
-        )
-    return (make_step("branch-create", branch=branch, base=state.base),)
-
-
-def _signing(state: ProjectState) -> tuple[tuple[str, ...], str]:
-    """Return the options of ``git commit`` in the repository's guide, and a phrase for them."""
-    if state.repository == MEGATRON_BRIDGE.name:
-        return ("-s",), "signed off"
-    return ("-S", "-s"), "signed, and signed off"
-
-
-def _commit(state: ProjectState, paths: tuple[str, ...], message: str) -> WorkStep:
-    signing, signed = _signing(state)
-    return make_step("commit", signing=signing, message=message, paths=paths, signed=signed)
 
 
 def _isolated(group: str) -> str:

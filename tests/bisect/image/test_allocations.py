@@ -13,7 +13,8 @@ from slurm_cluster import Cluster, cluster
 
 from runbook_lib.bisect.image import allocations
 from runbook_lib.bisect.image.facts import SearchFacts
-from runbook_lib.compute.slurm.site import Site
+from runbook_lib.compute.slurm.site import Session, Site
+from runbook_lib.compute.work.allocation import Allocation
 
 pytestmark = [pytest.mark.slow, pytest.mark.component("slurm")]
 
@@ -36,7 +37,13 @@ class SlurmWorld(World):
         monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
         for name, value in real.environment.items():
             monkeypatch.setenv(name, value)
-        site = Site(str(self.checkout.path), str(folder / "results"), shared=True, runtime="apptainer")
+        site = Site(
+            str(self.checkout.path),
+            str(folder / "results"),
+            shared=True,
+            runtime="apptainer",
+            session=Session(Allocation(1, 2)),
+        )
         command = (
             f"echo $SLURM_JOB_ID.$SLURM_STEP_ID $SLURM_JOB_NODELIST >>{folder}/starts; sleep {seconds}; "
             "case $IMAGE$LD_LIBRARY_PATH in *26.0[56]*nccl-*) ;; *26.0[56]*) exit 1 ;; esac"

@@ -147,8 +147,8 @@ def test_on_slurm_one_allocation_runs_all_images(images: Place, tmp_path: Path) 
     """Jobs, allocation, images and overlays are real; in place of Apptainer a chroot enters each image."""
     with cluster() as real:
         site = tmp_path / "site.yaml"
-        site.write_text("container: apptainer\nshared: true\n")
-        given = {"where": "slurm", "site": str(site), "slurm": "nodes=1 gpus=2"}
+        site.write_text("container: apptainer\nshared: true\ngpus-per-node: 2\n")
+        given = {"where": "slurm", "site": str(site)}
         text, lines = search(images, tmp_path, env=real.environment, **given)
         check_runs(images, tmp_path, text, lines, "1/*/0/node-0.err.log")
         assert {line["node"] for line in lines if line["kind"] == "end"} == {"node1"}

@@ -10,9 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.compute.slurm.site import Site
+from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.compute.slurm.site_file import SCHEMA, not_shared, parse, unmet_requirements, unmounted
 from runbook_lib.compute.slurm.states import Partition
+from runbook_lib.compute.work.allocation import Allocation
 from runbook_lib.errors import RunbookError
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.text.user_file import load_schema
@@ -51,7 +52,7 @@ def test_a_complete_file() -> None:
     assert parse(FILE, "s", "/c") == Site(
         "/c", "/lustre/me", "/images/mcore.sqsh", {"dgx_h100": "batch", "dgx_gb200": "grace"}, "me",
         (("/data", "/mnt/artifacts"), ("/models", "/models")), 4, False, 8, ("--qos=high",), True, {}, ("/opt/data",),
-        platform="", early=True,
+        platform="", early=True, session=Session(Allocation(account="me")),
     )  # fmt: skip
 
 
@@ -208,7 +209,7 @@ def test_a_cluster_without_gpus_has_a_hint() -> None:
 
 def test_the_guides_file_is_valid() -> None:
     guide = (Path(__file__).resolve().parents[3] / "docs/build-and-verify.md").read_text()
-    text = guide.partition("```yaml\n")[2].partition("```")[0]
+    text = "".join(part.partition("```")[0] for part in guide.split("```yaml\n")[1:])
     site = parse(text, "s", "/c")
     assert site.problems() == ()
     assert set(yaml.safe_load(text)) == set(load_schema("runbook_lib.compute.slurm", SCHEMA)["properties"])

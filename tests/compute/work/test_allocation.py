@@ -7,21 +7,16 @@ from runbook_lib.errors import RunbookError
 
 
 @pytest.mark.parametrize(
-    "text", ["nodes=2 gpus=4 partition=a,b", "nodes=2,gpus=4, partition=a,b", " gpus=4,partition=a,b,nodes=2"]
+    "named", [{"partition": "a,,b"}, {"partition": "a,$b"}, {"partition": "-x"}, {"account": "a,b"}, {"time": "soon"}]
 )
-def test_an_allocation_may_name_several_partitions(text: str) -> None:
-    assert Allocation.parse(text) == Allocation(2, 4, "", "a,b")
-
-
-def test_all_parts_are_optional() -> None:
-    assert Allocation.parse(" ") == Allocation()
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["partition=a,,b", "partition=a,$b", "partition=-x", "account=a,b", "account=a;b", "2", "time=soon", "nodes=0",
-     "nodes=x", "gpus=-1", "moon=1", "nodes"],
-)  # fmt: skip
-def test_invalid_values_are_refused(text: str) -> None:
+def test_invalid_values_are_refused(named: dict[str, str]) -> None:
     with pytest.raises(RunbookError):
-        Allocation.parse(text)
+        Allocation(1, 8, **named)
+
+
+def test_a_shell_opens_on_one_node() -> None:
+    several = Allocation(2, 4, partition="a,b")
+    assert list(several.options(gpus=True)) == [
+        "--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=4", "--partition=a,b",
+    ]  # fmt: skip
+    assert "--nodes=1" in several.options(gpus=True, terminal=True)

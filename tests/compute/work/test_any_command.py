@@ -20,10 +20,10 @@ from runbook_lib.pins.repositories import MEGATRON_LM
 TRAIN = "torch.distributed.run pretrain_gpt.py --note 'a b'"
 
 
-def target(name: TargetName, slurm: str = "", image: str = "megatron-lm:local") -> WorkTarget:
+def target(name: TargetName, nodes: int = 1, gpus: int = 8, image: str = "megatron-lm:local") -> WorkTarget:
     container = WorkContainer.create(MEGATRON_LM, WorkImage.parse(image), "/c", "/u")
     machine = Machine(uid=1000, gid=1001, engine=Engine("docker"))
-    return WorkTarget(name, container, machine, MEGATRON_LM.name, Allocation.parse(slurm))
+    return WorkTarget(name, container, machine, MEGATRON_LM.name, Allocation(nodes, gpus))
 
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if name != "host"])
@@ -36,29 +36,29 @@ def test_the_words_of_a_command_arrive_as_they_are(name: TargetName) -> None:
 
 def test_gpus_are_requested_unless_there_are_none() -> None:
     assert "--gpus=all" in target("local").command(plan_command("nvidia-smi", target("local")))
-    without = target("local", "gpus=0")
+    without = target("local", gpus=0)
     assert "--gpus=all" not in without.command(plan_command("python -V", without))
 
 
 @pytest.mark.parametrize(
-    ("text", "slurm", "name"),
+    ("text", "nodes", "gpus", "name"),
     [
-        ("", "", "local"),
-        ("  ", "", "slurm"),
-        ("echo 'open", "", "local"),
-        ("torchrun pretrain_gpt.py", "", "slurm"),
-        ("/opt/venv/bin/torchrun x.py", "", "local"),
-        ("hostname", "nodes=2", "local"),
-        (TRAIN, "gpus=0", "slurm"),
+        ("", 1, 8, "local"),
+        ("  ", 1, 8, "slurm"),
+        ("echo 'open", 1, 8, "local"),
+        ("torchrun pretrain_gpt.py", 1, 8, "slurm"),
+        ("/opt/venv/bin/torchrun x.py", 1, 8, "local"),
+        ("hostname", 2, 8, "local"),
+        (TRAIN, 1, 0, "slurm"),
     ],
 )
-def test_commands_that_cannot_run_are_refused(text: str, slurm: str, name: TargetName) -> None:
+def test_commands_that_cannot_run_are_refused(text: str, nodes: int, gpus: int, name: TargetName) -> None:
     with pytest.raises(RunbookError):
-        plan_command(text, target(name, slurm))
+        plan_command(text, target(name, nodes, gpus))
 
 
 def test_a_launcher_starts_one_worker_per_gpu() -> None:
-    step = plan_command(TRAIN, target("local", "gpus=4"))
+    step = plan_command(TRAIN, target("local", gpus=4))
     assert step.command == (
         "uv", "run", "--no-sync", "python", "-m", "torch.distributed.run", "--nproc-per-node=4", "pretrain_gpt.py",
         "--note", "a b",
@@ -84,8 +84,8 @@ def test_on_several_nodes_the_first_is_the_master(tmp_path: Path, nodes: str, fi
     uv = tmp_path / "uv"
     uv.write_text("#!/usr/bin/env python3\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n")
     uv.chmod(0o755)
-    step = plan_command(TRAIN, target("slurm", "nodes=2 gpus=8"))
-    srun = target("slurm", "nodes=2 gpus=8", image="/shared/x.sqsh").command(step)
+    step = plan_command(TRAIN, target("slurm", nodes=2))
+    srun = target("slurm", nodes=2, image="/shared/x.sqsh").command(step)
     assert {"--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=8"} <= set(srun)
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_STEP_NODELIST": nodes, "SLURM_NNODES": "2",

@@ -19,8 +19,10 @@ from runbook_lib.errors import Refused
 from runbook_lib.pins.repositories import MEGATRON_LM
 
 
-def target(image: str, name: TargetName = "slurm", engine: EngineName = "docker") -> WorkTarget:
-    container = WorkContainer.create(MEGATRON_LM, WorkImage.parse(image), "/c", "/shared/.uv-cache")
+def target(
+    image: str, name: TargetName = "slurm", engine: EngineName = "docker", parent: Path = Path("/shared")
+) -> WorkTarget:
+    container = WorkContainer.create(MEGATRON_LM, WorkImage.parse(image), "/c", f"{parent}/.uv-cache")
     return WorkTarget(name, container, Machine(engine=Engine(engine)), MEGATRON_LM.name, Allocation())
 
 
@@ -37,7 +39,7 @@ def unknown_identity(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_import_is_complete_before_it_gets_its_name(tmp_path: Path, identity: str) -> None:
-    file = plan_image_file(target("megatron-lm:local"), str(tmp_path))
+    file = plan_image_file(target("megatron-lm:local", parent=tmp_path))
     assert file.path == f"{tmp_path}/megatron-lm-local-{identity}.sqsh"
     draft = f"{file.path}.part"
     assert [step.command for step in file.steps] == [
@@ -49,7 +51,7 @@ def test_an_import_is_complete_before_it_gets_its_name(tmp_path: Path, identity:
 
 def test_an_import_is_made_once(tmp_path: Path, identity: str) -> None:
     (tmp_path / f"megatron-lm-local-{identity}.sqsh").touch()
-    assert plan_image_file(target("megatron-lm:local"), str(tmp_path)).steps == ()
+    assert plan_image_file(target("megatron-lm:local", parent=tmp_path)).steps == ()
 
 
 @pytest.mark.parametrize(
@@ -65,11 +67,11 @@ def test_an_import_is_made_once(tmp_path: Path, identity: str) -> None:
 def test_the_source_is_the_engine_or_the_registry(
     image: str, name: TargetName, engine: EngineName, source: str
 ) -> None:
-    assert plan_image_file(target(image, name, engine), "/s").steps[1].command[-1] == source
+    assert plan_image_file(target(image, name, engine)).steps[1].command[-1] == source
 
 
 @pytest.mark.usefixtures("identity")
-def test_the_file_is_beside_uvs_cache_unless_a_folder_is_named() -> None:
+def test_the_file_is_beside_uvs_cache() -> None:
     path = plan_image_file(target("nemo:26.06", "apptainer")).path
     assert re.fullmatch(r"/shared/nemo-26\.06-[0-9a-f]{12}\.sif", path)
 
@@ -77,9 +79,9 @@ def test_the_file_is_beside_uvs_cache_unless_a_folder_is_named() -> None:
 @pytest.mark.usefixtures("unknown_identity")
 def test_a_mutable_image_is_imported_again_unless_its_id_is_known(tmp_path: Path) -> None:
     for image, again in (("megatron-lm:local", True), ("nvcr.io/a/b:nightly", True), ("nemo:26.06", False)):
-        file = plan_image_file(target(image), str(tmp_path))
+        file = plan_image_file(target(image, parent=tmp_path))
         Path(file.path).touch()
-        assert bool(plan_image_file(target(image), str(tmp_path)).steps) == again
+        assert bool(plan_image_file(target(image, parent=tmp_path)).steps) == again
 
 
 def test_a_file_is_not_imported() -> None:

@@ -54,8 +54,6 @@ def test_missing_prerequisites_are_known_before_anything_is_run(tmp_path: Path, 
     assert "Pyxis" in missing_prerequisite(existing, [srun], env)
     assert missing.name in missing_prerequisite(missing, [("srun", f"--container-image={missing.name}")], env)
     assert missing_prerequisite(missing, [("mv", "a", missing.name), ("x", missing.name)], env) == ""
-    assert "enroot" in missing_prerequisite(existing, [("enroot", "import")], env)
-    program(programs / "enroot", "")
     for end in ("", "exit 1"):  # a failing srun is not held against the cluster
         program(programs / "srun", f"echo '  --container-image=IMG'\n{end}")
-        assert missing_prerequisite(existing, [srun, ("enroot", "import")], env) == ""
+        assert missing_prerequisite(existing, [srun], env) == ""

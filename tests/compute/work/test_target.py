@@ -92,7 +92,7 @@ def test_without_gpus_none_is_requested() -> None:
         without = replace(target(name), allocation=Allocation(2, 0))  # type: ignore[arg-type]
         words = without.command(SHELL)
         assert not [word for word in words if "gpus" in word or word == "--nv"]
-        assert ("--nodes=2" in words) == (name == "slurm")
+        assert ("--nodes=1" in words) == (name == "slurm")
 
 
 def test_places_are_described() -> None:

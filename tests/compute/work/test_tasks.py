@@ -14,7 +14,7 @@ TABLE = tomllib.loads(resources.files("runbook_lib.compute.work").joinpath("task
 @pytest.mark.parametrize("name", TABLE["steps"])
 def test_every_step_of_the_table_is_complete(name: str) -> None:
     row = TABLE["steps"][name]
-    assert set(row) <= {"title", "command", "place", "reason", "gpus", "terminal", "overwrites", "env"}
+    assert set(row) <= {"title", "command", "place", "reason", "gpus", "terminal", "env"}
     assert row["place"] in ("host", "container")
     texts = [row["title"], row["command"], row["reason"], *row.get("env", {}).values()]
     fields = {field for text in texts for _, field, _, _ in Formatter().parse(text) if field}

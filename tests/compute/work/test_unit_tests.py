@@ -3,7 +3,7 @@
 import pytest
 
 from runbook_lib.compute.work.tasks import WorkStep
-from runbook_lib.compute.work.unit_tests import UnitTestBucket, bucket_of, plan_tests
+from runbook_lib.compute.work.unit_tests import UnitTestBucket, plan_tests
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
@@ -60,14 +60,6 @@ def test_files_tests_and_names_are_run_by_torch(tests: str, last: tuple[str, ...
     assert step.command[: len(head)] == head
     assert step.command[-len(last) :] == last
     assert step.gpus
-
-
-def test_the_bucket_in_which_ci_runs_a_file_is_named() -> None:
-    path = "tests/unit_tests/transformer/moe/test_router.py"
-    assert bucket_of(path, BUCKETS) == "tests/unit_tests/transformer/moe/**/*.py"
-    assert bucket_of("tests/unit_tests/test_utils.py", BUCKETS) == "tests/unit_tests/**/*.py"
-    assert bucket_of("tests/unit_tests/transformers.py", BUCKETS[1:]) == ""
-    assert "tests/unit_tests/transformer/moe/**/*.py" in plan(path).reason
 
 
 @pytest.mark.parametrize("tests", ["tests/unit_tests/test_util.py", "-k x", "a\nb", "tests/gone/", "test_utils.p.py"])
