@@ -20,7 +20,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PARAMETERS = """\
 tag: str = ""  # monthly tag
 repo: str = "."
-audit: str = ""
 run_id: str = ""
 wait: bool = False
 mode: str = "local"

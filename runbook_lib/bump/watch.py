@@ -37,8 +37,6 @@ class WatchOptions:
     image_type: str = "dev"
     base: str = "main"
     remote: str = "origin"
-    pins: str = ""
-    audit: str = ""
     cool_down: int | None = None
     publish: bool = False
 
@@ -70,7 +68,7 @@ def watch(checkout: Checkout, options: WatchOptions) -> tuple[WatchResult, ...]:
 
     Changes nothing without ``publish``.  An image that cannot be compared does not hide the others.
     """
-    known = repository.choose(checkout, options.pins)
+    known = repository.choose(checkout)
     rules = _rules(checkout, known)
     if options.cool_down is not None:
         rules = replace(rules, cool_down=options.cool_down)
@@ -210,7 +208,7 @@ def _open(branch: BumpBranch, github: GitHub, result: WatchResult, options: Watc
     bump, checkout = branch.bump, branch.checkout
     parameters = {
         "tag": bump.target, "repo": str(checkout.path), "image_type": bump.image_type, "base": bump.base,
-        "remote": bump.remote, "pins": options.pins, "audit": options.audit, "mode": "publish",
+        "remote": bump.remote, "mode": "publish",
     }  # fmt: skip
     was_here = checkout.branch_tip(bump.branch)
     ran = execute.execute(provenance.ROOT / "runbooks" / f"{notebooks.OPEN_PR}.ipynb", parameters)

@@ -292,10 +292,8 @@ def _add_watch(commands: Commands) -> None:
     watch.add_argument("--base", default="main", help="the branch to bump (default: main)")
     watch.add_argument("--remote", default="origin", help="the remote to push branches to (default: origin)")
     watch.add_argument("--image-type", choices=("dev", "lts"), default="dev", help="default: dev")
-    watch.add_argument("--pins", default="", metavar="WHOSE", help="as for check")
     watch.add_argument("--publish", action="store_true", help="push, and open the pull request (default: preview)")
     watch.add_argument(
         "--cool-down", type=int, default=None, metavar="DAYS", help="ignore an image for this many days after its build"
     )
-    watch.add_argument("--audit", default="", metavar="DIR", help="the archive of the records")
     watch.add_argument("--json", action="store_true", help="print JSON")

@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 from dataclasses import asdict
-from pathlib import Path
 
 from runbook_lib.bump.watch import WatchOptions, watch
 from runbook_lib.git.checkout import Checkout
@@ -14,12 +13,9 @@ from runbook_lib.text.redact import Redactor
 
 def command(options: argparse.Namespace) -> int:
     """Compare the pins with the registry and, with ``--publish``, propose a newer tag; return the exit status."""
-    pins = Path(options.pins).expanduser()
     request = WatchOptions(
         today=now().date(), image_type=options.image_type, base=options.base, remote=options.remote,
-        # The notebook runs in another folder.
-        pins=str(pins.absolute()) if options.pins and pins.is_file() else options.pins,
-        audit=options.audit, cool_down=options.cool_down, publish=options.publish,
+        cool_down=options.cool_down, publish=options.publish,
     )  # fmt: skip
     results = watch(Checkout.open(options.repo), request)
     redactor = Redactor(os.environ)

@@ -16,7 +16,7 @@ from runbook_lib.text.redact import Redactor
 #: Labels by parameter; other parameters are labelled with their names.
 LABELS = {
     "tag": "Tag", "repo": "Checkout", "image_type": "Image type", "base": "Base branch", "remote": "Push to",
-    "audit": "Archive", "allow": "Exceptions", "pins": "Whose pins",
+    "allow": "Exceptions",
     "mode": "Apply", "wait": "Wait for CI",
     "run_id": "CI run", "source": "Source", "only_failing": "Failed jobs only", "accept": "Accept", "broken": "Broken",
     "reenable": "Re-enable", "rerun": "Run again", "hold": "Hold", "soft": "Soft",
@@ -29,7 +29,7 @@ LABELS = {
 }  # fmt: skip
 #: Seldom needed, so hidden at first.
 SELDOM = (
-    "remote", "audit", "allow", "pins", "source",
+    "remote", "allow", "source",
     "only_failing", "soft", "accept", "broken", "reenable",
     "rerun", "hold", "jobs", "gitlab", "gpus",
 )  # fmt: skip
@@ -115,7 +115,7 @@ def problem(name: str, value: str | bool, repository: Repository = MEGATRON_LM) 
         return str(error)
     if name == "run_id":
         return _run_problem(value)
-    if name in ("repo", "audit", "pins"):
+    if name == "repo":
         return _path_problem(value)
     return ""
 

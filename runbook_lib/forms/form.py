@@ -11,7 +11,7 @@ def offer(
     namespace: Mapping[str, object],
     *,
     applies: bool = True,
-    on_progress: Callable[[str], None] | None = None,
+    on_progress: Callable[[], None] | None = None,
 ) -> None:
     """Show the parameters of a notebook as a form, with values from ``namespace``; in a headless run, do nothing.
 

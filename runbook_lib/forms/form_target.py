@@ -52,10 +52,7 @@ class FormTarget:
 
     def archive(self) -> Path:
         """Return the folder of the archive."""
-        name = str(self.values.get("audit", ""))
-        if not name:
-            return archive.default(self.notebook)
-        return Path(name).expanduser().absolute()
+        return archive.default(self.notebook)
 
     def folder(self) -> Path:
         """Return the bump's folder in the archive.  Raises RunbookError."""

@@ -44,7 +44,6 @@ _PHRASES = (
     ("run the same command again", "preview and apply again"),
     ("-p only_failing False", f"Clear {LABELS['only_failing']}."),
     ("raise the limit: --execution-timeout SECONDS", "set RUNBOOK_CELL_LIMIT in seconds before JupyterLab starts"),
-    ("with audit=FOLDER", f"under {LABELS['audit']}"),
     ("Run again when", f"{_AGAIN} when"),
 )
 #: Any other parameter of a command.

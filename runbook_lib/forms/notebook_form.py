@@ -65,7 +65,7 @@ class Form:
         namespace: Mapping[str, object],
         *,
         applies: bool,
-        on_progress: Callable[[str], None] | None = None,
+        on_progress: Callable[[], None] | None = None,
     ) -> None:
         source = NotebookSource.read(notebook)
         self.notebook, self.applies, self._on_progress = notebook, applies, on_progress
@@ -218,15 +218,15 @@ class Form:
             advice[field] = fields.advice(field, value)
             if problem := fields.problem(field, value, self._repository):
                 invalid[field] = problem
-        if name in ("", "repo", "pins") and not invalid.keys() & {"repo", "pins"}:
+        if name in ("", "repo") and "repo" not in invalid:
             self._query_problems = {}
             try:
-                self._repository = repository.choose(self.target().checkout(), str(values.get("pins", "")))
+                self._repository = repository.choose(self.target().checkout())
             except RunbookError as error:
                 self._query_problems[name or "repo"] = str(error)
         problems |= self._query_problems | invalid
         self.view.show_problems(problems, advice)
-        if name in ("tag", "repo", "pins", "base", "image_type"):
+        if name in ("tag", "repo", "base", "image_type"):
             self.view.cards.offer([], keep=False)  # earlier decisions concerned another image
             if not problems:
                 query = self._offer_choices
@@ -330,13 +330,10 @@ class Form:
             self._running = None
             self._refresh()
         if self._on_progress is not None:
-            self._on_progress(self._archive())
+            self._on_progress()
         self._offer_runs(self._query)
 
-    def _archive(self) -> str:
-        return str(self.view.values().get("audit", ""))
-
-    def _watch(self, followed: FollowedRun, on_progress: Callable[[str], None] | None) -> RunView | None:
+    def _watch(self, followed: FollowedRun, on_progress: Callable[[], None] | None) -> RunView | None:
         """Show the progress of a run until it ends, and return its record."""
         started, run, failed_reads, shown = time.monotonic(), None, 0, ""
         while True:
@@ -351,7 +348,7 @@ class Form:
             label = html.progress_label(run, self._total_steps)
             self.view.show_progress(progress, label)
             if on_progress is not None and run is not None and label != shown:
-                on_progress(self._archive())
+                on_progress()
                 shown = label
             if has_ended and (failed_reads == 0 or failed_reads >= _MAX_FAILED_READS):
                 return run

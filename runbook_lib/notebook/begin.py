@@ -41,18 +41,18 @@ def begin(notebook: str, parameters: Mapping[str, Any]) -> Run:
     bump = Bump.parse(
         **{name: parameters[name] for name in _BUMP_PARAMETERS if name in parameters},
         mode=mode,
-        repository=repository.choose(checkout, parameters.get("pins", "")),
+        repository=repository.choose(checkout),
     )
     name = checkout.repository()
-    record = open_record(notebook, bump, repository=name, audit=parameters.get("audit", ""))
+    record = open_record(notebook, bump, repository=name)
     show(_inputs(bump, checkout.path, name, practice=not repo))
     return Run(bump, checkout, record)
 
 
-def open_record(name: str, bump: Bump, *, repository: str, audit: str = "") -> StepRecord:
+def open_record(name: str, bump: Bump, *, repository: str) -> StepRecord:
     """Open the record of the notebook ``name``; ``repository`` is ``owner/name`` on the forge.
 
-    A run started by the library already has a record, and ignores ``audit``.  In JupyterLab nothing is recorded.
+    A run started by the library already has a record.  In JupyterLab nothing is recorded.
     Raises RunbookError for a record that cannot be written.
     """
     if folder := os.environ.get("RUNBOOK_RECORD"):
@@ -61,8 +61,7 @@ def open_record(name: str, bump: Bump, *, repository: str, audit: str = "") -> S
         repository, bump.base, bump.image_type, bump.target, practice=bool(os.environ.get("RUNBOOK_PRACTICE"))
     )  # fmt: skip
     identity = statement.Identity.from_json(Redactor(os.environ).data(identity.as_json()))
-    root = Path(audit).expanduser().absolute() if audit else archive.default()
-    records = root.joinpath(*identity.parts)
+    records = archive.default().joinpath(*identity.parts)
     incomplete = None if session.interactive() else _open_incomplete(name, records, identity)
     return StepRecord(name, bump, repository, incomplete, records)
 

@@ -28,19 +28,19 @@ _STEPPER = "list-style:none;display:flex;flex-wrap:wrap;gap:.4rem 1.4rem;padding
 _CARD = "border:1px solid rgba(128,128,128,.4);border-radius:.4rem;padding:.4rem 1rem;margin:.6rem 0"
 
 
-def show_board(audit: str) -> None:
-    """Show every bump in the archive, those in flight first; ``audit`` is the notebook's parameter."""
-    display_output(board(audit), display_id=_BOARD)
+def show_board() -> None:
+    """Show every bump in the archive, those in flight first."""
+    display_output(board(), display_id=_BOARD)
 
 
-def refresh_board(audit: str) -> None:
+def refresh_board() -> None:
     """Show the current board in place of the old one."""
-    update_display(board(audit), display_id=_BOARD)
+    update_display(board(), display_id=_BOARD)
 
 
-def board(audit: str) -> display.View:
+def board() -> display.View:
     """Return the board: bumps in flight, then those that are ready, then those that were only previewed."""
-    bumps = _bumps(audit)
+    bumps = _bumps()
     if not bumps:
         return display.note("No bump yet. Start one below.")
     in_flight = [bump for bump in bumps if bump.is_in_flight]
@@ -64,39 +64,28 @@ class BoardFacts:
     interactive: bool
 
 
-@dataclass(frozen=True)
-class Start:
-    """The step that records the board; ``audit`` is the notebook's parameter."""
-
-    audit: str = ""
-
-    def look(self, world: World, bump: Bump) -> BoardFacts:
-        """Read the archive."""
-        return BoardFacts(tuple(_bumps(self.audit)), session.interactive())
-
-    def plan(self, facts: BoardFacts, bump: Bump) -> Plan[World]:
-        """Return the bumps in flight as the outcome."""
-        rows = [
-            {"bump": title(bump), "state": bump.state, "what": bump.sentence, "next": bump.next} for bump in facts.bumps
-        ]
-        in_flight = [f"{title(bump)} is {bump.state}" for bump in facts.bumps if bump.is_in_flight]
-        sentence = f"In flight: {'; '.join(in_flight)}." if in_flight else "No bump is in flight."
-        if facts.interactive:  # this text stays as it is while the board changes
-            sentence = "The board above shows the bumps in flight."
-        return Plan(Outcome(sentence), evidence=Evidence(tables={"bumps": rows}), only_reads=True)
+def look(world: World, bump: Bump) -> BoardFacts:
+    """Read the archive."""
+    return BoardFacts(tuple(_bumps()), session.interactive())
 
 
-def _bumps(audit: str) -> list[BumpStatus]:
-    root = _root(audit)
+def plan(facts: BoardFacts, bump: Bump) -> Plan[World]:
+    """Return the bumps in flight as the outcome."""
+    rows = [
+        {"bump": title(bump), "state": bump.state, "what": bump.sentence, "next": bump.next} for bump in facts.bumps
+    ]
+    in_flight = [f"{title(bump)} is {bump.state}" for bump in facts.bumps if bump.is_in_flight]
+    sentence = f"In flight: {'; '.join(in_flight)}." if in_flight else "No bump is in flight."
+    if facts.interactive:  # this text stays as it is while the board changes
+        sentence = "The board above shows the bumps in flight."
+    return Plan(Outcome(sentence), evidence=Evidence(tables={"bumps": rows}), only_reads=True)
+
+
+def _bumps() -> list[BumpStatus]:
+    root = archive.default(session.notebook(notebooks.START))
     if not root.is_dir():
         return []
     return [bump for bump in archive.status(root) if bump.is_started]
-
-
-def _root(audit: str) -> Path:
-    if audit:
-        return Path(audit).expanduser().absolute()
-    return archive.default(session.notebook(notebooks.START))
 
 
 def title(bump: BumpStatus) -> str:

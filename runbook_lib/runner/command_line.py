@@ -64,9 +64,6 @@ def review(bump: "Bump") -> str:
     """Return the command that shows the open decisions of a bump, card by card, and runs it with the answers."""
     words = ["runbook"] if provenance.IS_INSTALLED else ["environment/run", "runbook"]
     words += ["review", bump.target]
-    parameters = _current_run().get("parameters", {})
-    if "audit" in parameters.get("given", ()):
-        words += ["--audit", parameters["resolved"]["audit"]]
     return shlex.join(words)
 
 

@@ -61,26 +61,19 @@ class NotebookJob:
         outputs: tuple[Path, ...] = (),
         hide_code: bool = False,
     ) -> "NotebookJob":
-        """Validate the parameters, and make their paths absolute.  Raises BadParameter."""
+        """Validate the parameters, and make the path of the checkout absolute.  Raises BadParameter."""
         resolved = resolve(source, arguments)
         injected = {name: resolved[name] for name in arguments}
-        paths = ["repo", "audit"]
-        if Path(resolved.get("pins") or ".").expanduser().is_file():  # otherwise it is a repository's name
-            paths.append("pins")
-        for name in paths:
-            if resolved.get(name):
-                resolved[name] = injected[name] = str(Path(resolved[name]).expanduser().absolute())
+        if resolved.get("repo"):
+            resolved["repo"] = injected["repo"] = str(Path(resolved["repo"]).expanduser().absolute())
         if "mode" in resolved:
             resolved["mode"] = resolved["mode"] or ("preview" if resolved.get("repo") else "publish")
-        audit = Path(resolved["audit"]) if resolved.get("audit") else archive.default(source.path)
-        if "audit" in resolved:
-            resolved["audit"] = str(audit)
         return cls(
             source=source,
             arguments=dict(arguments),
             resolved=resolved,
             injected=injected,
-            audit=audit,
+            audit=archive.default(source.path),
             cwd=cwd or source.path.parent,
             limit=_cell_limit(source, resolved, limit),
             parent=parent,

@@ -14,9 +14,9 @@ from runbook_lib.errors import CannotTell, RunbookError
 _REASONS = {
     errno.ENOSPC: "The disk is full. Free some space",
     errno.EDQUOT: "Your disk quota is used up. Free some space",
-    errno.EROFS: "The file system is read-only. Choose another archive with audit=FOLDER",
-    errno.EACCES: "You have no permission to write there. Choose another archive with audit=FOLDER",
-    errno.EPERM: "You have no permission to write there. Choose another archive with audit=FOLDER",
+    errno.EROFS: "The file system is read-only. Choose another archive with RUNBOOK_AUDIT=FOLDER",
+    errno.EACCES: "You have no permission to write there. Choose another archive with RUNBOOK_AUDIT=FOLDER",
+    errno.EPERM: "You have no permission to write there. Choose another archive with RUNBOOK_AUDIT=FOLDER",
     errno.ENOTDIR: "A part of the path is a file. Choose another path",
     errno.EEXIST: "A part of the path is a file. Choose another path",
     errno.EISDIR: "That is a folder. Choose a file",

@@ -17,14 +17,14 @@ _ON_HOST = re.compile(r"(?!file:)[a-z+]+://|[^/:@]+@[^/:@]+:")  # a URL, or user
 
 
 def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repository:
-    """Return the repository that ``pins`` names: a known one (``megatron-bridge``), or the path of a pins file.
+    """Return the repository that ``pins``, else $RUNBOOK_PINS, names: a known one (``megatron-bridge``) or a pins file.
 
-    If ``pins`` is empty: the clone's pins file (from HEAD if it is bare; else from the first of ``refs`` that has one),
+    If neither names one: the clone's pins file (from HEAD if it is bare; else from the first of ``refs`` that has one),
     else the repository named by a remote, else, if no remote names one, the repository whose pins can all be read at
     one of ``refs`` or HEAD, else Megatron-LM.  A fork is recognized by its name without the owner.  Raises
     RunbookError for an unknown name or an unusable pins file, and CannotTell for a clone of an unknown repository.
     """
-    if pins:
+    if pins := pins or os.environ.get("RUNBOOK_PINS", ""):
         return _named(checkout, pins)
     named = [ref for ref in refs if ref and not set(ref) & set("*?[^")]
     if (text := _pins_file(checkout, named)) is not None:
@@ -36,7 +36,7 @@ def choose(checkout: Checkout, pins: str = "", refs: Sequence[str] = ()) -> Repo
         raise CannotTell(
             f"{checkout.path} is a clone of {' and '.join(sorted(names))}, whose pins are unknown, and it has no "
             f"{FILE}. Draft one with `runbook pins find --write {checkout.path}`; or, for a renamed "
-            f"fork, set pins to the original: one of {known}."
+            f"fork, set RUNBOOK_PINS to the original: one of {known}."
         )
     return MEGATRON_LM
 

@@ -188,11 +188,11 @@ def test_the_command_prints_json(place: Watched, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
-def test_each_image_has_a_pull_request_of_its_own(place: Watched) -> None:
-    pins = place.several()
+def test_each_image_has_a_pull_request_of_its_own(place: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNBOOK_PINS", place.several())
     names = ["nvcr.io/nvidia/pytorch", "mirror.example.com/nvidia/pytorch"]
     for _ in range(2):
-        results = place.watch_images(pins=pins)
+        results = place.watch_images()
         assert [(each.image, each.state, each.tag) for each in results] == [
             (name, "open", "26.04-py3") for name in names
         ]
@@ -200,10 +200,12 @@ def test_each_image_has_a_pull_request_of_its_own(place: Watched) -> None:
         assert files == [["docker/.ngc_version.dev"], ["b.txt"]]
 
 
-def test_an_image_that_cannot_be_compared_hides_no_other(place: Watched, capsys: pytest.CaptureFixture[str]) -> None:
-    pins = place.several()
+def test_an_image_that_cannot_be_compared_hides_no_other(
+    place: Watched, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RUNBOOK_PINS", place.several())
     place.world.commit_on("main", "b.txt", "two words\n")
-    assert main(["watch", str(place.world.home / "checkout"), "--pins", pins]) == 2
+    assert main(["watch", str(place.world.home / "checkout")]) == 2
     shown = capsys.readouterr().out
     assert "nvcr.io/nvidia/pytorch (dev) on main: new. Would open" in shown
     assert "mirror.example.com/nvidia/pytorch (dev) on main: cannot tell. main has no readable" in shown

@@ -47,7 +47,7 @@ def test_lts_is_valid_but_comes_with_advice() -> None:
 
 
 def test_every_parameter_but_apply_has_a_field() -> None:
-    declared = [Parameter("tag", str, "", "the month"), Parameter("confirm", str, ""), Parameter("audit", str, "")]
+    declared = [Parameter("tag", str, "", "the month"), Parameter("confirm", str, ""), Parameter("source", str, "")]
     tag, audit = fields.fields(declared)
     assert (tag.label, tag.help, tag.seldom) == ("Tag", "the month", False)
-    assert (audit.name, audit.seldom) == ("audit", True)
+    assert (audit.name, audit.seldom) == ("source", True)

@@ -247,9 +247,8 @@ def test_a_problem_is_shown_below_its_field_and_disables_the_buttons(world: Prac
     assert "There is no folder" in form.view.messages["repo"].value
     assert form.view.preview.disabled
     for wrong, why in (("~nobody-at-all/x", "~nobody-at-all"), ("/tmp/\0", "invisible")):
-        field(form, "audit").value = wrong
-        assert why in form.view.messages["audit"].value
-    field(form, "audit").value = ""
+        field(form, "repo").value = wrong
+        assert why in form.view.messages["repo"].value
     field(form, "repo").value = ""
     assert form.view.messages["repo"].value == ""
     assert not form.view.preview.disabled

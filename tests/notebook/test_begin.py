@@ -51,7 +51,6 @@ def test_branch_and_plan_are_read_once(world: PracticeWorld) -> None:
     [
         ({"repo": "/nowhere"}, RunbookError),
         ({"image_type": "large"}, RunbookError),
-        ({"pins": "no-such-repository"}, RunbookError),
         ({"mode": "apply"}, RunbookError),
     ],
 )

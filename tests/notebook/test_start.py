@@ -13,6 +13,11 @@ CHECK = {"name": "x", "status": "passed", "detail": ""}
 DECISION = {"parameter": "broken", "name": "a@h100", "why": "it hangs"}
 
 
+@pytest.fixture(autouse=True)
+def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
+
+
 @pytest.mark.parametrize(
     ("notebook", "state", "decisions", "expected"),
     [
@@ -32,32 +37,31 @@ def test_the_next_action_is_specific(
     state, for_ci, _ = state.partition(" for CI")
     outcome = {"sentence": "Why.", "next": "", "for_ci": bool(for_ci)}
     record(tmp_path / "audit", notebook, state, at=1, decisions=decisions, checks=[CHECK], outcome=outcome)
-    assert f"Next: {expected}" in " ".join(words(start.board(str(tmp_path / "audit")).html).split())
+    assert f"Next: {expected}" in " ".join(words(start.board().html).split())
 
 
 def test_a_preview_takes_nothing_from_the_stepper(tmp_path: Path) -> None:
     audit = tmp_path / "audit"
     record(audit, "01-github-pin", "done", "Moved.")
     record(audit, "04-run-ci", "waiting", "Why.", at=1)
-    before = start.board(str(audit)).text.splitlines()[:3]
+    before = start.board().text.splitlines()[:3]
     record(audit, "01-github-pin", "previewed", "Nothing to move.", at=2)
-    assert start.board(str(audit)).text.splitlines()[:3] == before
+    assert start.board().text.splitlines()[:3] == before
     assert "pin ✓ done" in " ".join(before)
 
 
 def test_a_bump_that_is_ready_leads_to_the_last_notebook(tmp_path: Path) -> None:
     record(tmp_path / "audit", "07-sync-check", "done", "In sync.", checks=[CHECK])
     record(tmp_path / "audit", "bump", "done", "Ready to merge.", at=1, **READY)
-    shown = start.board(str(tmp_path / "audit")).html
+    shown = start.board().html
     assert "1 ready to merge" in shown
     assert 'href="08-after-merge.ipynb"' in shown
 
 
 def test_the_record_names_the_bumps_in_flight(tmp_path: Path) -> None:
     record(tmp_path / "audit", "04-run-ci", "waiting", "Why.", checks=[CHECK])
-    step = start.Start(str(tmp_path / "audit"))
     (bump,) = archive.status(tmp_path / "audit")
     for interactive, expected in ((False, "In flight: o/r main dev 26.04-py3 is waiting."), (True, "The board above")):
-        planned = step.plan(start.BoardFacts((bump,), interactive), Bump.parse())
+        planned = start.plan(start.BoardFacts((bump,), interactive), Bump.parse())
         assert planned.done.sentence.startswith(expected)
         assert [row["state"] for row in planned.evidence.tables["bumps"]] == ["waiting"]

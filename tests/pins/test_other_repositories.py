@@ -439,20 +439,6 @@ def test_a_complete_bump_with_a_pins_file(world: Callable[[str, dict[str, str]],
     assert NgcTag.parse("26.03-py3") < NgcTag.parse("26.04-py3")
 
 
-@pytest.mark.slow
-def test_a_pins_file_beside_the_repository_is_found_from_the_folder_that_one_is_in(
-    world: Callable[[str, dict[str, str]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = own()
-    (tmp_path / "ours.yaml").write_text(texts.pop(".base-image-pins.yaml"))
-    place = world("own", texts)
-    monkeypatch.chdir(tmp_path)
-    result, steps = bumped(place, "26.03-py3", pins="ours.yaml", mode="local")
-    assert result.ok, result.summary
-    assert "26.03-py3" in steps["01-github-pin"]
-    assert "26.03-py3" in steps["02-gitlab-pin"]
-
-
 def test_after_a_merge_other_branches_are_compared_within_their_family(
     world: Callable[[str, dict[str, str]], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,16 +32,14 @@ COMMON = {
     "image_type": "dev",
     "base": "main",
     "remote": "origin",
-    "audit": "",
     "allow": "",
-    "pins": "",
     "mode": "",
 }
 #: Those that a notebook has no use for.
 UNUSED = {
     "00-start": {"mode"},
     "08-after-merge": {"allow", "mode"},
-    "investigate-ci": {"remote", "allow", "pins", "mode"},
+    "investigate-ci": {"remote", "allow", "mode"},
     "build-image": {"remote", "allow"},
     "work-inside": {"remote", "allow"},
     "slurm-verify": {"allow"},

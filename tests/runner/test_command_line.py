@@ -49,10 +49,5 @@ def test_repeats_the_arguments_of_the_current_run(
     assert command_line.command(notebook, PREVIEW, **changes) == f"environment/run papermill runbooks/{words}"
 
 
-@pytest.mark.parametrize(("given", "options"), [((), ""), (("audit",), " --audit '/an archive'")])
-def test_the_review_reads_the_archive_that_was_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], options: str
-) -> None:
-    monkeypatch.setenv("RUNBOOK_RECORD", str(tmp_path))
-    write_record(tmp_path, dict.fromkeys(given, "audit"), {"audit": "/an archive"})
-    assert command_line.review(PREVIEW) == f"environment/run runbook review 26.04-py3{options}"
+def test_the_review_names_the_tag() -> None:
+    assert command_line.review(PREVIEW) == "environment/run runbook review 26.04-py3"

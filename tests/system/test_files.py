@@ -30,7 +30,7 @@ with locked(Path(sys.argv[1])):
     [
         (errno.ENOSPC, "The disk is full"),
         (errno.EROFS, "read-only"),
-        (errno.EACCES, "audit=FOLDER"),
+        (errno.EACCES, "RUNBOOK_AUDIT=FOLDER"),
         (errno.EIO, os.strerror(errno.EIO)),
     ],
 )

@@ -82,12 +82,13 @@ def search(
     parameters = {
         "tag": "26.06-py3", "good": "26.03-py3", "repo": str(checkout), "command": "python3 workload.py",
         "metric": "value higher", "gpus": "0", "budget": "80", "results": str(folder / "results"),
-        "audit": str(folder / "audit"), **changes,
+        **changes,
     }  # fmt: skip
     words = [word for name, value in parameters.items() for word in ("-r", name, value)]
     executed = folder / "executed.ipynb"
     programs = f"{images.folder}/bin"
     env = {
+        "RUNBOOK_AUDIT": str(folder / "audit"),
         **images.env,
         **env,
         "PATH": f"{programs}:{os.environ['PATH']}",

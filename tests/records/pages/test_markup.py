@@ -37,7 +37,9 @@ def test_any_text_of_a_record_is_escaped(tmp_path_factory: pytest.TempPathFactor
     index.write_index(audit)
     require_ours((audit / "index.html").read_text(), audit)
     require_ours((folder / "story.html").read_text(), folder)
-    require_ours(start.board(str(audit)).html)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RUNBOOK_AUDIT", str(audit))
+        require_ours(start.board().html)
 
 
 @pytest.mark.parametrize("name", ["//evil.example/x", "../../x", "20260401T000000Z-other-1"])
@@ -46,11 +48,12 @@ def test_record_with_another_name_is_unreadable(tmp_path: Path, name: str) -> No
     assert [it.state for it in archive.status(tmp_path)] == ["unreadable"]
 
 
-def test_start_page_links_only_to_notebooks_and_the_web(tmp_path: Path) -> None:
+def test_start_page_links_only_to_notebooks_and_the_web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path))
     links = {"PR": "https://x/1", "bad": "javascript:alert(1)", "other": "//evil.example"}
     made = record(tmp_path, "01-pin", "failed", "It failed.", inputs={"a": 1}, links=links)
     changed(tmp_path.joinpath(*BUMP.parts, made), notebook={"name": "../<b>#"})
-    page = start.board(str(tmp_path)).html
+    page = start.board().html
     found = [attributes["href"] for tag, attributes in elements(page) if tag == "a"]
     assert found[len(STEPS) :] == ["bump.ipynb", "..%2F%3Cb%3E%23.ipynb", "https://x/1"]
     assert "bad · other" in page
