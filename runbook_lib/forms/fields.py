@@ -23,7 +23,7 @@ LABELS = {
     "refs": "Branches", "place": "Where",
     "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests", "command": "Command",
     "how": "How", "arguments": "Arguments",
-    "gitlab": "GitLab's remote", "site": "Site file", "results": "Results in",
+    "site": "Site file", "results": "Results in",
     "platform": "Platform", "jobs": "Jobs",
     "gpus": "GPUs per node",
 }  # fmt: skip
@@ -31,7 +31,7 @@ LABELS = {
 SELDOM = (
     "remote", "allow", "source",
     "only_failing", "soft", "accept", "broken", "reenable",
-    "rerun", "hold", "jobs", "gitlab", "gpus",
+    "rerun", "hold", "jobs", "gpus",
 )  # fmt: skip
 #: The values of fields with a fixed choice, and their labels; `choices` has two more.
 _CHOICES: Mapping[str, Mapping[str, str]] = {
@@ -44,8 +44,6 @@ _CHOICES: Mapping[str, Mapping[str, str]] = {
         "pull": "pull: the image that internal CI built",
     },
 }
-#: Set by Preview and Apply.
-_NO_FIELD = ("confirm",)
 #: Parameters that take ``name: reason; …``, with the format of an entry.
 DECISIONS = {
     "accept": "model/case/golden_values_….json: reason",
@@ -76,7 +74,7 @@ class Field:
 
 def fields(parameters: Iterable[Parameter]) -> tuple[Field, ...]:
     """Return the form fields for a notebook's parameters, in the same order."""
-    visible = [parameter for parameter in parameters if parameter.name not in _NO_FIELD]
+    visible = list(parameters)
     seldom: tuple[str, ...] = SELDOM
     if {"broken", "refs"} <= {parameter.name for parameter in visible}:
         seldom = (*SELDOM, "refs", "run_id")  # the bump notebook, which hides the parameters of single steps

@@ -16,8 +16,6 @@ _AFTER_CI = "Once CI has ended, press Preview, then Apply; with Wait for CI sele
 _COMMAND = re.compile(r"(?:environment/run papermill|runbook run) ")
 #: The wording of the steps, and its replacement in a form; earlier rows are applied first.
 _PHRASES = (
-    ("Run again with -p mode publish -r confirm", f"{_PUBLISH}; confirm with"),
-    ("run again with -r confirm", "press Apply and confirm with"),
     ("Run again with -p mode publish", _PUBLISH),
     ("-p mode publish", f"{_PUBLISH}."),
     ("Run it: ", ""),

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runbook_lib import notebooks
-from runbook_lib.compute.internal_ci.destination import destination
 from runbook_lib.errors import NoSuchBranch, RunbookError
 from runbook_lib.forms import fields, html, next_action, widgets
 from runbook_lib.forms.followed_run import FollowedRun, StartedRun, find_run
@@ -70,8 +69,6 @@ class Form:
         source = NotebookSource.read(notebook)
         self.notebook, self.applies, self._on_progress = notebook, applies, on_progress
         self.fields = fields.fields(source.parameters)
-        #: True if the user confirms by typing the destination of a push.
-        self._confirms_destination = any(parameter.name == "confirm" for parameter in source.parameters)
         self._total_steps = len(notebooks.STEPS) if notebook.stem == notebooks.BUMP else 0
         self._plan: ShownPlan | None = None
         self._repository = MEGATRON_LM
@@ -269,11 +266,9 @@ class Form:
         return any(values.get(name) for name in ("tag", *names))
 
     def _confirmation_word(self) -> str:
-        """Return the word to type to confirm: the destination of a push, the tag, or without a tag the base branch."""
+        """Return the word to type to confirm: the tag, or without a tag the base branch."""
         with suppress(RunbookError):
             bump = self.target().bump()
-            if self._confirms_destination:
-                return destination(bump.branch)
             return str(bump.tag or bump.base)
         return ""
 
@@ -294,8 +289,6 @@ class Form:
             parameters = dict(target.values)
             if "mode" in parameters:
                 parameters["mode"] = target.mode if apply else "preview"
-            if self._confirms_destination:
-                parameters["confirm"] = self.view.typed if apply else ""
             try:
                 folder = target.folder()
                 background.require_no_other_run(target.archive(), practice=target.practice)

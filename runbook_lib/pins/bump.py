@@ -19,6 +19,7 @@ EXCEPTIONS = {
     "both-types": "move pins of the other image type in the same bump",
     "merge-base": "merge the base branch into the bump's branch when the base has moved",
     "older-run": "take golden values from a run of a commit before the pull request's head",
+    "internal-ci": "push the bump's branch to the internal GitLab, to the destination that the dry run shows",
     "push-while-running": "push even though that cancels a CI run in progress and loses its golden values",
     "whole-row": "quarantine a recipe row even if it covers other platforms or environments too",
     "unseen-failure": "quarantine a test that did not fail in the CI run",

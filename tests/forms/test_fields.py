@@ -46,8 +46,8 @@ def test_lts_is_valid_but_comes_with_advice() -> None:
     assert fields.problem("image_type", "lts") == ""
 
 
-def test_every_parameter_but_apply_has_a_field() -> None:
-    declared = [Parameter("tag", str, "", "the month"), Parameter("confirm", str, ""), Parameter("source", str, "")]
+def test_every_parameter_has_a_field() -> None:
+    declared = [Parameter("tag", str, "", "the month"), Parameter("source", str, "")]
     tag, audit = fields.fields(declared)
     assert (tag.label, tag.help, tag.seldom) == ("Tag", "the month", False)
     assert (audit.name, audit.seldom) == ("source", True)

@@ -20,7 +20,7 @@ from runbook_lib.forms.form import offer
 from runbook_lib.forms.notebook_form import Form
 from runbook_lib.practice import PracticeWorld
 from runbook_lib.records.cards import from_decisions
-from runbook_lib.runner import background, execute, session
+from runbook_lib.runner import background, session
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,28 +135,6 @@ def test_a_late_click_applies_nothing_that_was_not_shown(world: PracticeWorld) -
     form.view.apply.click()
     assert not form.busy
     assert fingerprint(world) == before
-
-
-@pytest.mark.slow
-def test_a_push_to_another_forge_is_confirmed_by_its_destination(world: PracticeWorld) -> None:
-    assert (
-        execute.execute(
-            ROOT / "runbooks/01-github-pin.ipynb",
-            {
-                "tag": TAG,
-            },
-        ).state
-        == "done"
-    )
-    form = previewed(create("internal-ci", tag=TAG))
-    form.view.confirmation.value = TAG
-    form.view.apply.click()
-    assert not form.busy
-    assert "is not pull-request/bump" in shown(form, "runbook-warning")
-    form.view.confirmation.value = f"pull-request/bump/main/dev-{TAG}"
-    form.view.apply.click()
-    until(lambda: not form.busy)
-    assert "The GitLab pin builds" in shown(form, "runbook-result"), shown(form, "runbook-error")
 
 
 @pytest.mark.slow

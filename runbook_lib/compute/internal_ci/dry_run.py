@@ -10,11 +10,11 @@ from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY, Branch, Pipeline
 from runbook_lib.compute.internal_ci import destination, plan
 from runbook_lib.compute.internal_ci.destination import RemoteProject
+from runbook_lib.compute.known_builds import GITLAB_REMOTE
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.model import Outcome
-from runbook_lib.pins.check import check_pins
 from runbook_lib.text.lists import capitalized
 from runbook_lib.transport import urls
 from runbook_lib.world.bump_branch import BumpBranch
@@ -51,7 +51,6 @@ class DryRun:
     """
 
     branch: BumpBranch
-    remote: str
     commit: str = ""
     destination: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -73,32 +72,28 @@ class DryRun:
             pipeline = f"exists: {existing.url} ({existing.ref}, {existing.status})"
         rows = {
             "from": f"{self.branch.bump.branch} at {self.commit}",
-            "remote": f"{self.remote}: {self.server.project}",
+            "remote": f"{GITLAB_REMOTE}: {self.server.project}",
         }
         rows |= {"destination": self.destination, "now there": self.server.replaces, "pipeline": pipeline}
         rows["must succeed"] = "\n".join(build.name for build in self.builds)
         shown = display.mapping(rows)
-        return shown if existing else shown + display.note(f"To confirm: confirm={self.destination}")
+        return shown if existing else shown + display.note("To confirm this destination: allow internal-ci.")
 
 
-def read_dry_run(
-    branch: BumpBranch, *, remote: str = "gitlab", tests: str = "", env: Mapping[str, str] = os.environ
-) -> DryRun:
+def read_dry_run(branch: BumpBranch, *, tests: str = "", env: Mapping[str, str] = os.environ) -> DryRun:
     """Return the dry run.  Changes nothing.
 
-    ``remote`` is the internal GitLab's git remote, ``tests`` a scope of functional tests to run as well.  A run that
-    publishes nothing continues without GitLab if that is unavailable.
+    ``tests`` is a scope of functional tests to run as well.  A run that publishes nothing continues without GitLab if
+    that is unavailable.
     Raises Refused for a destination that is protected or shared.
     """
-    bump, dry_run = branch.bump, DryRun(branch, remote)
+    bump, dry_run = branch.bump, DryRun(branch)
     if bump.tag is None:
         return replace(dry_run, problem="No tag was given.")
     if reason := bump.repository.inapplicable(notebooks.GITLAB_PIN):
         return replace(dry_run, problem=reason)
     variables = plan.variables(tests)
     if branch.tip is None:
-        if _base_has_tag(branch):
-            return replace(dry_run, problem=f"{bump.base} already names {bump.tag}: there is nothing to build.")
         create = f"Create it: run {notebooks.OPEN_PR} with mode=publish."
         return dry_run.wait(f"waiting for branch {bump.branch}", create)
     sites = bump.repository.sites
@@ -121,32 +116,22 @@ def read_dry_run(
         return replace(dry_run, problem=f"The dry run is not possible. {error}")
 
 
-def _base_has_tag(branch: BumpBranch) -> bool:
-    """Return whether all pins of this image type on the base branch are at the tag: the bump is merged, or needless."""
-    bump, sites = branch.bump, branch.bump.repository.sites
-    texts = branch.checkout.read(sites.pin_paths, branch.base_commit)
-    pins = [
-        pin for pin in check_pins(texts, sites, bump.tag, bump.image_type) if pin.role == f"lockstep {bump.image_type}"
-    ]
-    return bool(pins) and all(pin.state == "in sync" for pin in pins)
-
-
 def _query_gitlab(dry_run: DryRun, env: Mapping[str, str]) -> Server:
     """Return the destination's state, from GitLab and its git remote."""
-    checkout, remote, name = dry_run.branch.checkout, dry_run.remote, dry_run.destination
-    url = checkout.remote_url(remote)
+    checkout, name = dry_run.branch.checkout, dry_run.destination
+    url = checkout.remote_url(GITLAB_REMOTE)
     if url is None:
         raise RunbookError(
-            f"{checkout.path} has no remote named {remote!r}; it has {', '.join(checkout.remotes()) or 'none'}. "
-            "Add the internal GitLab with `git remote add`, or set gitlab to its name."
+            f"{checkout.path} has no remote named {GITLAB_REMOTE!r}, which is the internal GitLab; it has "
+            f"{', '.join(checkout.remotes()) or 'none'}. Add it with `git remote add {GITLAB_REMOTE} ADDRESS`."
         )
     project = destination.parse_remote(url)
-    push_urls = checkout.git("remote", "get-url", "--push", "--all", remote).splitlines()
-    push_url = checkout.remote_url(remote, push=True) or ""
+    push_urls = checkout.git("remote", "get-url", "--push", "--all", GITLAB_REMOTE).splitlines()
+    push_url = checkout.remote_url(GITLAB_REMOTE, push=True) or ""
     if len(push_urls) != 1 or destination.parse_remote(push_url).key != project.key:
         raise RunbookError(
-            f"The remote {remote!r} pushes to a URL it does not fetch from, or to several, so the effect of a push "
-            "is unknown. See `git remote -v`."
+            f"The remote {GITLAB_REMOTE!r} pushes to a URL it does not fetch from, or to several, so the effect of a "
+            "push is unknown. See `git remote -v`."
         )
     gitlab = _connect(project, url, env)
     gitlab_project = gitlab.project()
@@ -154,13 +139,12 @@ def _query_gitlab(dry_run: DryRun, env: Mapping[str, str]) -> Server:
     keys = {api_project.key, *(destination.parse_remote(address).key for address in gitlab_project.addresses)}
     if project.key not in keys:
         raise Refused(
-            f"The remote {remote!r} is {project}, but GITLAB_URL and GITLAB_PROJECT name {api_project}: the branch "
-            "would be pushed to one, and the pipeline started in the other. Set gitlab to that project's "
-            "remote, or correct the variables."
+            f"The remote {GITLAB_REMOTE!r} is {project}, but GITLAB_URL and GITLAB_PROJECT name {api_project}: it "
+            "would be pushed to one, and the pipeline started in the other. Correct them."
         )
     destination.require_replaceable(name, gitlab.protected(), gitlab_project.default_branch)
     settings = _credentials(url, gitlab.url)
-    current = checkout.remote_tip(remote, name, settings)
+    current = checkout.remote_tip(GITLAB_REMOTE, name, settings)
     branch = gitlab.branch(name) if current else None
     if branch and branch.protected:
         raise Refused(f"GitLab protects {name}, so nothing is pushed to it.")

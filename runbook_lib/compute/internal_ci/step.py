@@ -16,8 +16,9 @@ from runbook_lib.clients.gitlab.client import NoSuchRef
 from runbook_lib.clients.gitlab.models import Pipeline
 from runbook_lib.compute.internal_ci import destination, logs, plan
 from runbook_lib.compute.internal_ci.dry_run import DryRun, Server, find_pipeline, newest_pipeline, read_dry_run
+from runbook_lib.compute.known_builds import GITLAB_REMOTE
 from runbook_lib.errors import Refused
-from runbook_lib.model import Effect, Outcome, Plan
+from runbook_lib.model import Effect, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized
 from runbook_lib.transport import polling
@@ -45,7 +46,7 @@ class OnGitLab:
     def holds(self, world: World) -> Check:
         """Read the destination, and look for a pipeline of the commit elsewhere."""
         dry_run, name = self.dry_run, "GitLab has the bump's commit"
-        current = world.checkout.remote_tip(dry_run.remote, dry_run.destination, self.server.settings)
+        current = world.checkout.remote_tip(GITLAB_REMOTE, dry_run.destination, self.server.settings)
         if current != dry_run.commit and (pipeline := find_pipeline(self.server.gitlab, dry_run)):
             return Check(name, "passed", f"Pipeline {pipeline.id} tests it, on {pipeline.ref}.")
         place = f"at {current[:10]}" if current else "not there"
@@ -61,12 +62,12 @@ class OnGitLab:
             raise Refused(reason, "push-while-running")
         try:
             world.checkout.push(
-                dry_run.remote, target, dry_run.commit, replaces=current or "", settings=server.settings
+                GITLAB_REMOTE, target, dry_run.commit, replaces=current or "", settings=server.settings
             )  # fmt: skip
         except Refused:  # continue if only the response was lost
-            if world.checkout.remote_tip(dry_run.remote, target, server.settings) != dry_run.commit:
+            if world.checkout.remote_tip(GITLAB_REMOTE, target, server.settings) != dry_run.commit:
                 raise
-        yield Effect("push", f"{dry_run.remote} {target}", current, dry_run.commit)
+        yield Effect("push", f"{GITLAB_REMOTE} {target}", current, dry_run.commit)
 
 
 @dataclass(frozen=True)
@@ -194,20 +195,18 @@ def _show(progress: plan.PipelineProgress, explained: Sequence[logs.ExplainedJob
 
 @dataclass(frozen=True)
 class InternalCi:
-    """The step.  Nothing is pushed or started unless ``confirm`` names the destination that the dry run shows."""
+    """The step.  Nothing is pushed or started unless a person has allowed it, to whom the dry run was shown."""
 
-    remote: str = "gitlab"
     tests: str = ""
-    confirm: str = ""
     wait: bool = False
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def look(self, world: World, bump: Bump) -> DryRun:
         """Read the branch, GitLab and its git remote.  Raises RunbookError like ``read_dry_run``."""
-        return read_dry_run(bump_branch.look(world, bump), remote=self.remote, tests=self.tests, env=self.env)
+        return read_dry_run(bump_branch.look(world, bump), tests=self.tests, env=self.env)
 
     def plan(self, facts: DryRun, bump: Bump) -> Plan[World]:
-        """Plan the push, the pipeline, and what it has to show.  Raises Refused for another confirmation."""
+        """Plan the push, the pipeline, and what it has to show."""
         inputs = {"head_commit": facts.commit or None, "base_commit": facts.branch.base_commit}
         planned: Plan[World] = Plan(
             Outcome(facts.problem), (facts.show(),), waiting=facts.waiting, evidence=Evidence(inputs)
@@ -219,17 +218,18 @@ class InternalCi:
         if server.pipeline:  # nothing is published, so nobody has to confirm anything
             evidence = replace(planned.evidence, warnings=(server.warning,) if server.warning else ())
             return replace(planned, conditions=(follow,), evidence=evidence, on_branch=False)
-        if bump.publish and not self.confirm:
-            sentence = f"waiting for confirmation of the destination {facts.destination}"
-            command = f"Read the dry run above, then run again with -r confirm {facts.destination}"
-            return replace(planned, waiting=Outcome(sentence, command))
-        if bump.publish and self.confirm != facts.destination:
-            raise Refused(
-                f"confirm is {self.confirm!r}, but the destination is {facts.destination!r}: nothing was pushed."
-            )
         exceptions = {}
+        if bump.publish:
+            if "internal-ci" not in bump.allow:
+                push = OnGitLab(facts, server).sentence
+                return replace(
+                    planned,
+                    waiting=Outcome("waiting for a person: may the branch be pushed to the internal GitLab?"),
+                    questions=(Question("allow", "internal-ci", f"Allowed: {push}."),),
+                )
+            exceptions["internal-ci"] = f"The destination {facts.destination} was confirmed."
         if server.busy and bump.publish and "push-while-running" in bump.allow:
-            exceptions = {"push-while-running": f"{_busy(server.busy, facts.destination)}."}
+            exceptions["push-while-running"] = f"{_busy(server.busy, facts.destination)}."
         return replace(
             planned,
             conditions=(OnGitLab(facts, server), PipelineStarted(facts, server), follow),

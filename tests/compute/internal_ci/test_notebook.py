@@ -50,10 +50,9 @@ def test_from_the_dry_run_to_a_pin_that_builds(world: practice.PracticeWorld, tm
     assert execute("03-open-pr", mode="publish").state == "done"
     unconfirmed = execute("internal-ci", mode="publish")
     assert unconfirmed.state == "waiting"
-    assert unconfirmed.next.endswith(f"-r confirm {TO}")
     assert (branches(world), pipelines(world)) == (before, [])
 
-    confirmed = execute("internal-ci", mode="publish", confirm=TO, wait=True)
+    confirmed = execute("internal-ci", mode="publish", allow="internal-ci", wait=True)
     assert confirmed.state == "done", confirmed.summary
     assert "nvcr.io/nvidia/pytorch:26.04-py3 for amd64" in confirmed.summary
     effects = [(entry["effect"], entry["target"], entry["before"]) for entry in predicate(confirmed)["effects"]]
@@ -64,6 +63,6 @@ def test_from_the_dry_run_to_a_pin_that_builds(world: practice.PracticeWorld, tm
     assert confirmed.record is not None
     assert "test:pre_build_image" in (confirmed.record / "build-jobs.csv").read_text()
 
-    repeated = execute("internal-ci", mode="publish", confirm=TO)
+    repeated = execute("internal-ci", mode="publish", allow="internal-ci")
     assert (repeated.state, predicate(repeated)["effects"], pipelines(world)) == ("done", [], [head])
     assert verify(tmp_path / "audit")[0] == []
