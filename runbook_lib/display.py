@@ -26,8 +26,8 @@ _NUMBER = "text-align:right;opacity:.75;padding:0 .5em;user-select:none;font-fam
 MARKS = {
     "passed": "✓ passed", "failed": "✗ failed", "skipped": "– skipped", "done": "✓ done", "waiting": "… waiting",
     "previewed": "○ previewed", "not run": "– not run", "running": "▸ running", "killed": "✗ killed",
-    "cancelled": "✗ cancelled", "incomplete": "✗ incomplete", "ready": "✓ ready", "in progress": "▸ in progress",
-    "not begun": "○ not begun", "unreadable": "✗ unreadable",
+    "interrupted": "✗ interrupted", "cancelled": "✗ cancelled", "incomplete": "✗ incomplete",
+    "ready": "✓ ready", "in progress": "▸ in progress", "not begun": "○ not begun", "unreadable": "✗ unreadable",
 }  # fmt: skip
 #: What a warning begins with, and the outcome of a step that has any.
 WARNING = "⚠"

@@ -22,7 +22,7 @@ from runbook_lib.compute.slurm.site import Site
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.runner.parameters import NotebookSource
+from runbook_lib.text.notebook_file import NotebookSource
 from runbook_lib.world import bump_branch
 from runbook_lib.world.outside import World as Outside
 

@@ -30,7 +30,8 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
 from runbook_lib.runner import sequence
-from runbook_lib.notebook import begin
+from runbook_lib.notebook import begin, outputs, recording
+outputs.redact(os.environ)
 bump = Bump.parse(tag=tag, mode=mode)
 step = begin.open_record({step!r}, bump, repository="o/r")"""
 

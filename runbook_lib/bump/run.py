@@ -203,6 +203,8 @@ class Run:
     bump: Bump
     checkout: Checkout
     record: StepRecord
+    #: Closes the record.
+    end: Callable[[], None] = lambda: None
 
     @property
     def branch(self) -> bump_branch.BumpBranch:
@@ -238,6 +240,7 @@ class Run:
     def close(self) -> None:
         """Show the record's outcome.  Raises RunbookError if a check failed."""
         show(self.record.show())
+        self.end()
         self.record.raise_if_failed()
 
     def _reviewed(self, plan: Plan[World]) -> Plan[World]:

@@ -16,8 +16,8 @@ from runbook_lib.records.archive import read_records
 from runbook_lib.records.cards import Card
 from runbook_lib.records.status import BumpStatus
 from runbook_lib.runner import command_line, papermill
-from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.system import provenance
+from runbook_lib.text.notebook_file import NotebookSource
 
 #: The widest text, the most lines of a log, and the most rows of each.
 _WIDTH, _MOST_LINES, _MOST_ROWS = 100, 6, 2

@@ -9,8 +9,8 @@ from pathlib import Path
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
-from runbook_lib.runner.parameters import Parameter
 from runbook_lib.text.decisions import entries
+from runbook_lib.text.notebook_file import Parameter
 from runbook_lib.text.redact import Redactor
 
 #: Labels by parameter; other parameters are labelled with their names.

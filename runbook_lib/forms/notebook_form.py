@@ -23,7 +23,7 @@ from runbook_lib.records import cards
 from runbook_lib.records.cards import Card
 from runbook_lib.records.run_view import RunView
 from runbook_lib.runner import background
-from runbook_lib.runner.parameters import NotebookSource
+from runbook_lib.text.notebook_file import NotebookSource
 from runbook_lib.world import repository
 
 #: Seconds between two reads of a run's record.

@@ -3,21 +3,28 @@
 import atexit
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from IPython.display import display as show
 
 from runbook_lib import display, practice
 from runbook_lib.bump.run import Run
+from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.notebook import outputs, recording
+from runbook_lib.notebook.parameters import passed
 from runbook_lib.pins.bump import Bump, default_mode
-from runbook_lib.records import archive, chain, statement
-from runbook_lib.records.step_record import StepRecord, close_incomplete
+from runbook_lib.records import archive, statement
+from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import session
-from runbook_lib.system import clock, provenance
-from runbook_lib.text.redact import Redactor
+from runbook_lib.system.files import locked
 from runbook_lib.world import repository
+
+#: The lock in a checkout's git folder, and the variable that says that the parent of this process has it.
+LOCK, LOCKED = "base-image-runbook.lock", "RUNBOOK_LOCKED"
 
 _MODES = {
     "preview": "preview: nothing is changed",
@@ -27,16 +34,24 @@ _MODES = {
 #: Parameters of `Bump.parse`; each notebook defines only the ones it uses.
 _BUMP_PARAMETERS = ("tag", "image_type", "base", "remote", "allow")
 
+#: Held until this process ends.
+_held = ExitStack()
 
-def begin(notebook: str, parameters: Mapping[str, Any]) -> Run:
+
+def begin(notebook: str, parameters: dict[str, Any]) -> Run:
     """Start a run of ``notebook`` (a file name); ``parameters`` are the notebook's ``globals()``.
 
     Without ``repo`` the run uses the practice environment, and starts it if it is not running.  Without ``mode``
     it publishes there, and is a preview elsewhere.  In JupyterLab it is a preview: the form starts a headless run.
     Raises RunbookError for an invalid parameter, checkout or record.
     """
+    before = dict(os.environ)
+    outputs.redact(before)
+    given = passed(notebook)
+    parameters.update(given)  # a number that papermill made of an ID is text again
     repo = parameters["repo"]
     checkout = Checkout.open(practice.enter(repo))
+    outputs.redact(before, os.environ)
     mode = "preview" if session.interactive() else parameters.get("mode") or default_mode(repo)
     bump = Bump.parse(
         **{name: parameters[name] for name in _BUMP_PARAMETERS if name in parameters},
@@ -44,50 +59,55 @@ def begin(notebook: str, parameters: Mapping[str, Any]) -> Run:
         repository=repository.choose(checkout),
     )
     name = checkout.repository()
-    record = open_record(notebook, bump, repository=name)
+    if bump.apply:
+        _lock(checkout)
+    record = open_record(notebook, bump, repository=name, given=given)
     show(_inputs(bump, checkout.path, name, practice=not repo))
-    return Run(bump, checkout, record)
+    is_kept_elsewhere = "RUNBOOK_RECORD" in os.environ
+    return Run(bump, checkout, record, lambda: recording.end_run(None if is_kept_elsewhere else record.folder))
 
 
-def open_record(name: str, bump: Bump, *, repository: str) -> StepRecord:
+def open_record(
+    name: str, bump: Bump, *, repository: str, given: Mapping[str, object] = MappingProxyType({})
+) -> StepRecord:
     """Open the record of the notebook ``name``; ``repository`` is ``owner/name`` on the forge.
 
     A run started by the library already has a record.  In JupyterLab nothing is recorded.
     Raises RunbookError for a record that cannot be written.
     """
-    if folder := os.environ.get("RUNBOOK_RECORD"):
-        return StepRecord(name, bump, repository, Path(folder))
+    if started := os.environ.get("RUNBOOK_RECORD"):
+        return StepRecord(name, bump, repository, Path(started))
     identity = statement.Identity(
         repository, bump.base, bump.image_type, bump.target, practice=bool(os.environ.get("RUNBOOK_PRACTICE"))
     )  # fmt: skip
-    identity = statement.Identity.from_json(Redactor(os.environ).data(identity.as_json()))
-    records = archive.default().joinpath(*identity.parts)
-    incomplete = None if session.interactive() else _open_incomplete(name, records, identity)
-    return StepRecord(name, bump, repository, incomplete, records)
+    root = archive.default()
+    if session.interactive():
+        return StepRecord(name, bump, repository, None, root.joinpath(*identity.parts))
+    folder = recording.open_run(root, identity, name, given)
+    print(f"Record: {folder.name}")
+    outputs.on_failure(lambda error, cell: recording.end(folder, _failure(name, error, cell)))
+    atexit.register(recording.end_killed, folder)
+    return StepRecord(name, bump, repository, folder)
 
 
-def _open_incomplete(name: str, records: Path, identity: statement.Identity) -> Path:
-    """Open a record that the notebook itself keeps, for a run not started through the library's papermill."""
-    started = clock.now()
-    record = statement.record_id(started, name)
-    predicate = {
-        "id": record,
-        "state": "running",
-        "bump": identity.as_json(),
-        "notebook": {"name": name, "sha256": None},
-        "launcher": None,
-        "library": provenance.library(),
-        "requirements": provenance.requirements(),
-        "who": provenance.who(os.environ),
-        "process": provenance.process(),
-        "started": clock.stamp(started),
-        "ended": None,
-        "parent": None,
-    }
-    with chain.Ledger.locked(records) as ledger:
-        folder = ledger.open(record, Redactor(os.environ).data(predicate))
-    atexit.register(close_incomplete, folder)
-    return folder
+def _lock(checkout: Checkout) -> None:
+    """Wait until no other run changes this checkout, and prevent others until this process ends."""
+    if not os.environ.get(LOCKED) and "RUNBOOK_RECORD" not in os.environ:
+        folder = checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
+        _held.enter_context(locked(Path(folder) / LOCK, print))
+
+
+def _failure(notebook: str, error: BaseException, cell: int) -> dict[str, object]:
+    """Describe a failed cell for the record."""
+    name, message = type(error).__name__, str(error)
+    if isinstance(error, KeyboardInterrupt):
+        sentence = "The run was interrupted."
+    elif isinstance(error, RunbookError):
+        sentence = f"{message} ({notebook}, cell {cell})"
+    else:
+        last_line = message.strip().rpartition("\n")[2]
+        sentence = f"{notebook}, cell {cell} raised {name}: {last_line}. The executed notebook has the traceback."
+    return {"cell": cell, "name": name, "message": message, "sentence": sentence}
 
 
 def _inputs(bump: Bump, checkout: Path, repository: str, *, practice: bool) -> display.View:

@@ -18,6 +18,7 @@ from runbook_lib.records.status import BumpStatus, bump_status, outcome_sentence
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
 
+_INTERRUPTED = "The run was interrupted: its process was stopped, or the machine went down."
 _KILLED = "The run ended without reporting a result: its process was killed, or the machine went down."
 
 
@@ -62,12 +63,12 @@ def close_dead(ledger: Ledger) -> list[str]:
             predicate = read_predicate(folder)
         except RunbookError:
             continue  # `audit verify` reports it
-        if provenance.is_alive(predicate["process"]):
+        if is_active(predicate):
             continue
+        contributions = collect(step_record.contributions(folder))
         if predicate.get("launcher") is None:
-            final = step_record.incomplete_predicate(folder, predicate)
+            final = kept_predicate(folder, predicate)
         else:
-            contributions = collect(step_record.contributions(folder))
             # The best estimate of when the run ended is the last write to its record.
             newest = max(file.stat().st_mtime for file in [folder, *folder.iterdir()])
             at = datetime.fromtimestamp(newest, tz=now().tzinfo)
@@ -76,6 +77,23 @@ def close_dead(ledger: Ledger) -> list[str]:
         ledger.close(record, final)
         closed.append(record)
     return closed
+
+
+def is_active(predicate: Mapping[str, Any]) -> bool:
+    """Return True while the process of an open record lives, or the engine that has to close it."""
+    processes = [predicate["process"], predicate.get("engine")]
+    return any(provenance.is_alive(process) for process in processes if process)
+
+
+def kept_predicate(folder: Path, predicate: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the predicate of a run whose record its kernel has kept; without an end it was interrupted."""
+    contributions = collect(step_record.contributions(folder))
+    state, sentence = contributions.state, ""
+    if not contributions.has_ended:
+        state, sentence = "interrupted", _INTERRUPTED
+    return final_predicate(
+        folder.parent, predicate, contributions, state, sentence, error=contributions.fields["error"]
+    )
 
 
 def final_predicate(
@@ -160,7 +178,7 @@ def read_records(bump: Path) -> BumpRecords:
             predicate = read_predicate(folder)
             if predicate["state"] == "running":
                 predicate |= collect(step_record.contributions(folder)).fields
-                if not provenance.is_alive(predicate["process"]):
+                if not is_active(predicate):
                     predicate |= {"state": "killed", "outcome": {"sentence": _KILLED, "next": ""}}
             _require_valid(predicate, folder)
         except (RunbookError, OSError, KeyError, TypeError, ValueError, AttributeError):

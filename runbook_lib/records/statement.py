@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
-State = Literal["running", "previewed", "done", "waiting", "failed", "killed", "cancelled", "incomplete"]
+State = Literal["running", "previewed", "done", "waiting", "failed", "interrupted", "killed", "cancelled", "incomplete"]
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:base-image-runbook:run:v1"
@@ -115,10 +115,14 @@ def predicate_of(content: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Contributions:
-    """A notebook's contributions, combined into predicate fields, and the state of a run whose cells all ran."""
+    """A notebook's contributions, combined into predicate fields, and the state of a run whose cells all ran.
+
+    ``has_ended`` is False for a run that did not reach its end, or the failure that ended it.
+    """
 
     fields: dict[str, Any]
     state: State
+    has_ended: bool
 
 
 def collect(lines: Iterable[str]) -> Contributions:
@@ -128,7 +132,7 @@ def collect(lines: Iterable[str]) -> Contributions:
     """
     fields: dict[str, Any] = {
         "inputs": {}, "exceptions": [], "effects": [], "checks": [], "warnings": [], "links": {},
-        "planned": [], "decisions": [], "mode": None,
+        "planned": [], "decisions": [], "mode": None, "error": None, "ended": None,
         "outcome": {"sentence": "", "next": ""},
     }  # fmt: skip
     waiting = False
@@ -145,7 +149,11 @@ def collect(lines: Iterable[str]) -> Contributions:
             waiting = kind == "waiting"
     state: State = "done"
     failed = [check["name"] for check in fields["checks"] if check["status"] == "failed"]
-    if failed:
+    ended = fields.pop("ended")
+    if ended is not None and ended["failure"]:
+        fields["outcome"] = {"sentence": ended["failure"]["sentence"], "next": ""}
+        state = "interrupted" if ended["failure"]["name"] == "KeyboardInterrupt" else "failed"
+    elif failed:
         fields["outcome"] = {"sentence": failed_checks(failed), "next": fields["outcome"]["next"]}
         state = "failed"
     elif waiting:
@@ -154,7 +162,7 @@ def collect(lines: Iterable[str]) -> Contributions:
         state = "incomplete"
     elif fields["mode"] == "preview" and not fields["effects"]:  # without a tag, only some runs change anything
         state = "previewed"
-    return Contributions(fields, state)
+    return Contributions(fields, state, has_ended=ended is not None)
 
 
 def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
@@ -181,6 +189,10 @@ def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
             if entry.get("facts"):
                 decision["facts"] = dict(entry["facts"])
             fields["decisions"].append(decision)
+        case "end":
+            failure = {name: str(text) for name, text in (entry["failure"] or {}).items()}
+            fields["ended"] = {"failure": failure}
+            fields["error"] = failure or None
         case "effect" | "exception":
             fields[f"{kind}s"].append(dict(entry))
 

@@ -15,7 +15,7 @@ Predicate = Mapping[str, Any]
 #: The advice after an interrupted run.
 RERUN = "Run the same command again: completed work is detected and kept."
 _NEXT = {
-    "failed": f"Fix what failed. {RERUN}", "killed": RERUN, "cancelled": RERUN,
+    "failed": f"Fix what failed. {RERUN}", "interrupted": RERUN, "killed": RERUN, "cancelled": RERUN,
     "in progress": f"Run {BUMP}, which checks every requirement for the merge.",
 }  # fmt: skip
 
@@ -26,8 +26,8 @@ class BumpStatus(Identity):
 
     ``state`` is ``ready`` if the bump notebook has found every requirement met and no step has changed anything since;
     ``in progress`` if all steps that ran are done; else the state of the step that blocks the bump:
-    waiting, running, failed, killed, cancelled or incomplete.  Without a run that applied anything it is ``previewed``,
-    or ``not begun`` if no run got past its inputs.  It is ``unreadable`` if no record can be read.
+    waiting, running, failed, interrupted, killed, cancelled or incomplete.  Without a run that applied anything it is
+    ``previewed``, or ``not begun`` if no run got past its inputs.  It is ``unreadable`` if no record can be read.
 
     ``started`` is the start of the first run and ``active`` that of the last, ``since`` the time when ``state`` was
     reached, and ``last`` the end of the last run, empty while one is running.  ``links`` maps names, such as ``CI run``

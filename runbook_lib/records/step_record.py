@@ -1,8 +1,6 @@
 """A notebook's contributions to the record of its run.
 
-``runner.execute`` opens and closes the record of a headless run, and names its folder in RUNBOOK_RECORD.  In JupyterLab
-there is no record: *Apply* starts a headless run.  A notebook run by another papermill opens its own record, which
-ends as incomplete.
+`notebook.begin` opens the record of a run.  In JupyterLab there is no record: *Apply* starts a headless run.
 """
 
 import csv
@@ -13,12 +11,12 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from runbook_lib.checks import Check, Evidence, Waits
 from runbook_lib.errors import RunbookError
-from runbook_lib.records.chain import Ledger, read_predicate
-from runbook_lib.records.statement import CELL_REFERENCE, CONTRIBUTIONS, RUN, collect, failed_checks, predicate_of
+from runbook_lib.records.chain import read_predicate
+from runbook_lib.records.statement import CELL_REFERENCE, CONTRIBUTIONS, collect, failed_checks
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.system.files import cannot_write, write
 from runbook_lib.text.redact import Redactor
@@ -26,8 +24,6 @@ from runbook_lib.text.redact import Redactor
 if TYPE_CHECKING:
     from runbook_lib.display import View
     from runbook_lib.pins.bump import Bump
-
-ELSEWHERE = "It was not started by this environment's papermill, so the record has only the notebook's own reports."
 
 
 class Table(Protocol):
@@ -228,21 +224,6 @@ def _csv(rows: Table | Iterable[Mapping[str, object]]) -> str:
     writer.writeheader()
     writer.writerows(listed)
     return out.getvalue()
-
-
-def close_incomplete(folder: Path) -> None:
-    """Close a record that a notebook opened itself, when its kernel ends."""
-    with Ledger.locked(folder.parent) as ledger:
-        if folder.name in ledger.open_ids:
-            predicate = predicate_of((folder / RUN).read_bytes())
-            ledger.close(folder.name, incomplete_predicate(folder, predicate))
-
-
-def incomplete_predicate(folder: Path, predicate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the predicate of a finished run that was not started by this environment's papermill."""
-    fields = collect(contributions(folder)).fields
-    fields["outcome"]["sentence"] = f"{fields['outcome']['sentence']} {ELSEWHERE}".strip()
-    return {**predicate, **fields, "state": "incomplete", "ended": stamp(now())}
 
 
 def contributions(folder: Path) -> list[str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runbook_lib.records.statement import RUN, predicate_of
-from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.system import provenance
+from runbook_lib.text.notebook_file import NotebookSource
 
 if TYPE_CHECKING:
     from runbook_lib.pins.bump import Bump

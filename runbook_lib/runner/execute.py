@@ -16,9 +16,9 @@ from runbook_lib.records.statement import CELL_REFERENCE, EXECUTED, Identity, St
 from runbook_lib.records.status import RERUN
 from runbook_lib.runner import notification
 from runbook_lib.runner.job import NotebookJob
-from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.system import notify, startup
 from runbook_lib.system.files import make_folder
+from runbook_lib.text.notebook_file import NotebookSource
 from runbook_lib.text.redact import Redactor
 
 if TYPE_CHECKING:

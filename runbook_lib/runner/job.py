@@ -13,10 +13,10 @@ from runbook_lib.records import archive
 from runbook_lib.records.chain import sha256
 from runbook_lib.records.statement import Identity, record_id
 from runbook_lib.runner import session
-from runbook_lib.runner.parameters import BadParameter, NotebookSource, resolve
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.system.files import cannot_write, locked
+from runbook_lib.text.notebook_file import BadParameter, NotebookSource, resolve
 
 if TYPE_CHECKING:
     from runbook_lib.runner.kernel import Kernel
@@ -62,7 +62,8 @@ class NotebookJob:
         hide_code: bool = False,
     ) -> "NotebookJob":
         """Validate the parameters, and make the path of the checkout absolute.  Raises BadParameter."""
-        resolved = resolve(source, arguments)
+        resolved = {each.name: each.default for each in source.parameters}
+        resolved |= resolve(source.name, source.parameters, arguments)
         injected = {name: resolved[name] for name in arguments}
         if resolved.get("repo"):
             resolved["repo"] = injected["repo"] = str(Path(resolved["repo"]).expanduser().absolute())

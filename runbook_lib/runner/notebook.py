@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.system.files import write
+from runbook_lib.text.notebook_file import NotebookSource
 from runbook_lib.text.redact import Redactor
 
 if TYPE_CHECKING:

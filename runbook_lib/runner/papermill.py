@@ -18,11 +18,11 @@ from typing import Any, Protocol, TextIO
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.statement import EXECUTED
 from runbook_lib.runner import execute
-from runbook_lib.runner.parameters import BadParameter, NotebookSource, is_ours, resolve
 from runbook_lib.system import startup
 from runbook_lib.system.files import make_folder
 from runbook_lib.system.output import visible_output
 from runbook_lib.system.progress_lines import ProgressLines
+from runbook_lib.text.notebook_file import BadParameter, NotebookSource, is_ours, resolve
 from runbook_lib.text.redact import Redactor
 
 _DONE, _FAILED, _USAGE, _INTERRUPTED, _TERMINATED = 0, 1, 2, 130, 143
@@ -153,7 +153,9 @@ def _parsed_call(cli: Any, context: Any) -> dict[str, Any]:
 def _run_ours(call: Mapping[str, Any], report: Report) -> int:
     notebook = Path(call["input_path"])
     _require_supported(call)
-    values = resolve(NotebookSource.read(notebook), call["parameters"])
+    source = NotebookSource.read(notebook)
+    values = {each.name: each.default for each in source.parameters}
+    values |= resolve(source.name, source.parameters, call["parameters"])
     output = _output(call, notebook)
     if call["prepare_only"]:
         return _prepare(call, notebook, output)

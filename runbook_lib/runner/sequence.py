@@ -16,7 +16,7 @@ from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.runner.execute import StepResult, run_job
 from runbook_lib.runner.job import NotebookJob
-from runbook_lib.runner.parameters import BadParameter, NotebookSource
+from runbook_lib.text.notebook_file import BadParameter, NotebookSource
 
 if TYPE_CHECKING:
     from runbook_lib.display import View

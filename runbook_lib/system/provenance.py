@@ -85,6 +85,13 @@ def process() -> dict[str, Any]:
     return describe(psutil.Process())
 
 
+def parent_process() -> dict[str, Any]:
+    """Describe the process that started this one."""
+    import psutil
+
+    return describe(psutil.Process(os.getppid()))
+
+
 def describe(process: Any) -> dict[str, Any]:
     """Describe a process of this machine, a ``psutil.Process``."""
     return {"pid": process.pid, "started": process.create_time(), "host": socket.gethostname()}

@@ -82,9 +82,9 @@ _FORMS = {
     "SG.": r"SG\.[\w-]{16,32}\.[\w-]{30,}",
     # JSON web tokens; private keys to their END in the same JSON value, or as far as it looks like a key
     "eyJ": (
-        # At most one per word, but also after a line break, a colour, and in a diff.
+        # At most one per word, but also after a line break, a colour, and in a diff.  Its end may be cut off.
         r"(?:(?<![\w-])|(?<=\\n)|(?<=[\[;]\dm)|(?<=[\[;]\d\dm)|(?<=\n-))"
-        r"eyJ[\w-]{10,}+\.[\w-]*+\.[\w.-]*+"
+        r"eyJ[\w-]{10,}+\.[\w.-]*+"
     ),
     "AGE-SECRET-KEY-": r"AGE-SECRET-KEY-1[A-Za-z0-9]{50,}",
     "PRIVATE KEY": (

@@ -3,7 +3,7 @@
 import pytest
 
 from runbook_lib.forms import fields
-from runbook_lib.runner.parameters import Parameter
+from runbook_lib.text.notebook_file import Parameter
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from runbook_lib.records import archive
 from runbook_lib.records.chain import read_predicate
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute
-from runbook_lib.runner.parameters import BadParameter
+from runbook_lib.text.notebook_file import BadParameter
 
 
 @pytest.fixture(autouse=True)

@@ -25,8 +25,8 @@ from runbook_lib.recipes.device_connections import Connections
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.runner import command_line
 from runbook_lib.runner import notebook as executed
-from runbook_lib.runner.parameters import NotebookSource, resolve
 from runbook_lib.system.provenance import ROOT
+from runbook_lib.text.notebook_file import NotebookSource, resolve
 
 NOTEBOOKS = {path.stem: NotebookSource.read(path) for path in sorted((ROOT / "runbooks").glob("*.ipynb"))}
 NAME = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)

@@ -26,8 +26,8 @@ from runbook_lib.pins import finders, known_sites, pins_file
 from runbook_lib.pins.check import check_pins
 from runbook_lib.recipes import parallelism, quarantine, rows, targets, workloads
 from runbook_lib.records.statement import collect, predicate_of
-from runbook_lib.runner.parameters import NotebookSource
 from runbook_lib.text import dockerfile, untrusted_regex, yaml_spans
+from runbook_lib.text.notebook_file import NotebookSource
 from runbook_lib.text.redact import Redactor
 
 #: Seconds of the processor, of which ordinary files take a hundredth: that something ends, not how fast.

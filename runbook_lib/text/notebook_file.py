@@ -4,7 +4,7 @@ import ast
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,50 +72,48 @@ def is_ours(path: Path) -> bool:
         return False
 
 
-def resolve(source: NotebookSource, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of all parameters: the arguments, with their declared types, and defaults for the rest.
+def resolve(name: str, parameters: Sequence[Parameter], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the notebook ``name``, with their declared types.
 
     Raises BadParameter for an undeclared name or a value of the wrong type.
     """
-    declared = {parameter.name: parameter for parameter in source.parameters}
-    values = {name: parameter.default for name, parameter in declared.items()}
-    for name, argument in arguments.items():
-        if name not in declared:
-            raise BadParameter(_unknown(name, argument, source, list(declared)))
-        values[name] = _typed(declared[name], argument)
-    return values
+    known = {parameter.name: parameter for parameter in parameters}
+    for given, value in arguments.items():
+        if given not in known:
+            raise BadParameter(_unknown(given, value, name, list(known)))
+    return {given: _typed(known[given], value) for given, value in arguments.items()}
+
+
+def declared(code: str) -> tuple[Parameter, ...]:
+    """Return the parameters that a cell declares, each with its type.
+
+    Raises SyntaxError for code that is not Python, and ValueError for a default that is not a plain value.
+    """
+    parameters = []
+    lines = code.splitlines()
+    for statement in ast.parse(code).body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
+            default = ast.literal_eval(statement.value)
+            # The rest of the statement's last line can only be a comment.
+            rest = lines[(statement.end_lineno or 1) - 1].encode()[statement.end_col_offset :].decode()
+            comment = rest.strip().removeprefix("#").strip()
+            parameters.append(Parameter(statement.target.id, type(default), default, comment))
+    return tuple(parameters)
 
 
 def _declared(code: str, path: Path) -> tuple[Parameter, ...]:
     try:
-        tree = ast.parse(code)
-    except SyntaxError as error:
-        raise RunbookError(f"The parameters cell of {path} is not Python: {error.msg}, line {error.lineno}.") from error
-    parameters = []
-    lines = code.splitlines()
-    for statement in tree.body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            name, value = statement.target.id, statement.value
-        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            name, value = statement.targets[0].id, statement.value
-        else:
-            continue
-        try:
-            default = None if value is None else ast.literal_eval(value)
-        except ValueError as error:
-            raise RunbookError(f"The default of parameter {name} in {path} is not a plain value.") from error
-        # The rest of the statement's last line can only be a comment.
-        rest = lines[(statement.end_lineno or 1) - 1].encode()[statement.end_col_offset :].decode()
-        parameters.append(Parameter(name, type(default), default, rest.strip().removeprefix("#").strip()))
-    return tuple(parameters)
+        return declared(code)
+    except (SyntaxError, ValueError) as error:
+        raise RunbookError(f"The parameters cell of {path} has not only plain values: {error}.") from error
 
 
-def _unknown(name: str, value: object, source: NotebookSource, known: list[str]) -> str:
+def _unknown(name: str, value: object, notebook: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name.lower(), known, n=1)
     if not known:
-        return f"The notebook {source.name} takes no parameters, but {name}={value!r} was passed. Nothing was run."
+        return f"The notebook {notebook} takes no parameters, but {name}={value!r} was passed. Nothing was run."
     hint = f"Did you mean {near[0]}?" if near else f"Its parameters are {', '.join(known)}."
-    return f"The notebook {source.name} has no parameter {name!r}. {hint} Nothing was run."
+    return f"The notebook {notebook} has no parameter {name!r}. {hint} Nothing was run."
 
 
 def _typed(parameter: Parameter, value: Any) -> Any:

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.runner.job import CELL_LIMIT, WAITING_LIMIT, NotebookJob
-from runbook_lib.runner.parameters import BadParameter, NotebookSource, is_ours, resolve
+from runbook_lib.notebook import parameters
+from runbook_lib.text.notebook_file import BadParameter, NotebookSource, is_ours, resolve
 
 CELL = """\
 # The parameters.
 tag: str = ""  # monthly tag, such as 26.04-py3
 run_id: str = ""
 apply: bool = False
-wait = True
+wait: bool = True
 limit: int = 3
 ratio: float = 0.5
 note: str | None = None
-text = "a = b"
+text: str = "a = b"
 """
 
 
@@ -46,7 +46,7 @@ DEFAULTS = {
 
 def test_uses_the_declared_defaults(source: NotebookSource) -> None:
     assert source.name == source.step == "01-pin"
-    assert resolve(source, {}) == DEFAULTS
+    assert {each.name: each.default for each in source.parameters} == DEFAULTS
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_uses_the_declared_defaults(source: NotebookSource) -> None:
 def test_values_of_the_declared_type_are_taken(
     source: NotebookSource, given: dict[str, Any], resolved: dict[str, Any]
 ) -> None:
-    found = resolve(source, given)
-    assert found == DEFAULTS | resolved
+    found = resolve(source.name, source.parameters, given)
+    assert found == resolved
     assert [type(found[name]) for name in resolved] == [type(value) for value in resolved.values()]
 
 
@@ -97,20 +97,19 @@ def test_anything_else_is_refused_with_the_form_to_use(
     source: NotebookSource, given: dict[str, Any], words: list[str]
 ) -> None:
     with pytest.raises(BadParameter) as refused:
-        resolve(source, given)
+        resolve("01-pin", source.parameters, given)
     assert all(word in str(refused.value) for word in words), refused.value
     assert "Nothing was run." in str(refused.value)
 
 
 def test_a_notebook_without_parameters_takes_none(tmp_path: Path) -> None:
-    plain = notebook(tmp_path / "a.ipynb", "", runbook={"step": "a"})
-    assert resolve(NotebookSource.read(plain), {}) == {}
+    plain = NotebookSource.read(notebook(tmp_path / "a.ipynb", "", runbook={"step": "a"}))
     with pytest.raises(BadParameter, match="takes no parameters"):
-        resolve(NotebookSource.read(plain), {"tag": "x"})
+        resolve(plain.name, plain.parameters, {"tag": "x"})
 
 
 @pytest.mark.parametrize(
-    ("cell", "words"), [("tag: str = = 1", "not Python"), ("tag = make()", "default of parameter tag")]
+    ("cell", "words"), [("tag: str = = 1", "invalid syntax"), ("tag: str = make()", "not only plain values")]
 )
 def test_a_parameters_cell_that_cannot_be_read_is_an_error(tmp_path: Path, cell: str, words: str) -> None:
     with pytest.raises(RunbookError, match=words):
@@ -126,25 +125,11 @@ def test_only_notebooks_that_say_so_are_ours(tmp_path: Path) -> None:
     assert not is_ours(tmp_path / "d.ipynb")
 
 
-RUNBOOKS = Path(__file__).resolve().parents[2] / "runbooks"
-
-
-@pytest.mark.parametrize(
-    ("step", "given", "limit"),
-    [
-        ("07-sync-check", {}, CELL_LIMIT),
-        ("internal-ci", {}, CELL_LIMIT),
-        ("internal-ci", {"wait": True}, WAITING_LIMIT),
-        ("build-image", {}, WAITING_LIMIT),  # an image takes an hour
-        ("work-inside", {}, WAITING_LIMIT),  # an import, a sync, tests, or srun in its queue
-    ],
-)
-def test_a_cell_may_take_as_long_as_what_it_waits_for(
-    step: str, given: dict[str, Any], limit: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("RUNBOOK_CELL_LIMIT", raising=False)
-    source = NotebookSource.read(RUNBOOKS / f"{step}.ipynb")
-    assert NotebookJob.prepare(source, given).limit == limit
-    assert NotebookJob.prepare(source, given, limit=7).limit == 7
-    monkeypatch.setenv("RUNBOOK_CELL_LIMIT", "8")
-    assert NotebookJob.prepare(source, given).limit == 8
+def test_a_kernel_knows_what_was_passed_to_its_notebook() -> None:
+    """papermill's cell follows the one with the parameters, and is not the last one that has run."""
+    others = ["", "import os\n", CELL, '# Parameters\ntag = "26.04-py3"\nrun_id = 7\n', "run = begin(globals())\n"]
+    assert parameters.read("01-pin", others) == {"tag": "26.04-py3", "run_id": "7"}
+    assert parameters.read("01-pin", [CELL, "apply = False"]) == {}
+    for value, words in {"26.1": "'26.10'", 'float("nan")': "number nan"}.items():
+        with pytest.raises(BadParameter, match=words):
+            parameters.read("01-pin", [CELL, f"# Parameters\ntag = {value}\n"])

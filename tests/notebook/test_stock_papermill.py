@@ -1,0 +1,109 @@
+"""Runs by the papermill of the package index: their records are closed, and nothing secret leaves the kernel."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from seeded import Search, secrets, shown
+from small_runbooks import environ, notebook, outputs, records
+
+from runbook_lib.records.chain import read_predicate
+from runbook_lib.records.verify import verify
+from runbook_lib.system import provenance
+
+RUNBOOKS = provenance.ROOT / "runbooks"
+END = "recording.end_run(step.folder)"
+
+
+def papermill(path: Path, output: Path, *arguments: str, cwd: Path, **more: str) -> "subprocess.CompletedProcess[str]":
+    words = [sys.executable, "-m", "papermill", str(path), str(output), "--no-progress-bar", *arguments]
+    env = environ(**more)
+    env.pop("PYTEST_CURRENT_TEST")  # with it ipykernel does not capture what other programs print
+    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(autouse=True)
+def audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
+    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
+    return tmp_path / "audit"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["the clone", "runbooks", "elsewhere"])
+def test_a_step_leaves_a_closed_record(tmp_path: Path, audit: Path, folder: str) -> None:
+    cwd = {"the clone": provenance.ROOT, "runbooks": RUNBOOKS}.get(folder, tmp_path)
+    path = RUNBOOKS / "03-open-pr.ipynb"
+    named = path.relative_to(cwd) if path.is_relative_to(cwd) else path
+    done = papermill(named, tmp_path / "out.ipynb", "-p", "tag", "26.05-py3", cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    (record,) = records(audit)
+    run = read_predicate(record)
+    assert (run["state"], run["parameters"]["given"]) == ("done", {"tag": "26.05-py3"})
+    assert f"Record: {record.name}" in "".join(outputs(tmp_path / "out.ipynb"))
+    assert verify(audit)[0] == []
+
+
+@pytest.mark.parametrize(
+    ("cells", "state", "words"),
+    [
+        (["step.done('Fine.')", END], "done", "Fine."),
+        (["step.waiting('For CI.')", END], "waiting", "For CI."),
+        (["raise RunbookError('No such tag.')", END], "failed", "No such tag. (01-a, cell 4)"),
+        (["1 / 0", END], "failed", "01-a, cell 4 raised ZeroDivisionError: division by zero."),
+        (["step.check(Check('pins', 'failed', 'differ'))", END, "step.raise_if_failed()"], "failed", "pins"),
+        (["step.done('Fine.')"], "interrupted", "interrupted"),
+        (["os.kill(os.getpid(), 2)", END], "interrupted", "interrupted"),
+    ],
+)
+def test_how_a_run_ends(tmp_path: Path, audit: Path, cells: list[str], state: str, words: str) -> None:
+    path = notebook(tmp_path / "01-a.ipynb", *cells)
+    done = papermill(path, tmp_path / "out.ipynb", "-p", "tag", "26.04-py3", cwd=tmp_path)
+    assert (done.returncode == 0) is (state in ("done", "waiting") or len(cells) == 1), done.stderr
+    (record,) = records(audit)
+    assert read_predicate(record)["state"] == state
+    assert words in read_predicate(record)["outcome"]["sentence"]
+    assert verify(audit)[0] == []
+
+
+PRINTS = """\
+import sys
+from IPython.display import HTML, JSON, display
+from ipywidgets import HTML as Widget
+from comm import create_comm
+texts = {texts!r}
+for text in texts:
+    print(text)
+    print(text, file=sys.stderr)
+    for half in (text[:9], text[9:] + "\\n"):
+        sys.stdout.write(half)
+        sys.stdout.flush()
+    for line in text.splitlines(keepends=True):
+        print(line, end="", flush=True)
+    print()
+    display(HTML(f"<b title='{{text}}'>{{text}}</b>"), JSON({{"a": [text]}}))
+    display(Widget(text))
+    create_comm("x", data={{text: text}}, buffers=[text.encode()]).send(text)
+step.done(text)
+text
+"""
+CHILD = "for text in texts: os.system(f\"echo '{text}'\")"
+
+
+def test_no_secret_leaves_the_kernel(tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sought = secrets("stock")
+    texts = [shown(secret, name, number) for name, secret in sought.items() for number in range(3)]
+    held = {f"SEED_{number}_TOKEN": secret for number, secret in enumerate(secrets("held").values())}
+    cell = PRINTS.format(texts=[*texts, *held.values()])
+    raising = "raise ValueError(' '.join(os.environ[name] for name in os.environ if name.startswith('SEED_')))"
+    path = notebook(
+        tmp_path / "in" / "01-a.ipynb", f"exec(open({str(tmp_path / 'in' / 'cell.py')!r}).read())", CHILD, raising
+    )
+    (tmp_path / "in" / "cell.py").write_text(cell)
+    done = papermill(path, tmp_path / "out.ipynb", "--log-output", cwd=tmp_path, HOME=str(tmp_path), **held)
+    assert done.returncode == 1
+    search = Search([*sought.values(), *held.values()])
+    assert not search.found((done.stdout + done.stderr).encode())
+    assert not search.below(tmp_path, [tmp_path / "in"])
+    assert "***" in (tmp_path / "out.ipynb").read_text()
