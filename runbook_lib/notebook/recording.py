@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from runbook_lib.text.redact import Redactor
 
 #: The variable that the engine sets for the kernel: then the engine closes the record, with the executed notebook.
 ENGINE = "RUNBOOK_ENGINE"
+#: A record's ID where a run prints it.
+_PRINTED = re.compile(r"Record: ([0-9]{8}T[0-9]{6}Z-[A-Za-z0-9._-]+-[0-9a-f]{8})")
 
 
 def open_run(root: Path, identity: Identity, name: str, parameters: Mapping[str, object]) -> Path:
@@ -76,6 +79,37 @@ def close(folder: Path, notebook: Mapping[str, Any] | None = None) -> dict[str, 
         ledger.close(folder.name, final)
     index.write_index(folder.parents[len(Identity.from_json(predicate["bump"]).parts)])
     return final
+
+
+def complete(notebook: Any, failure: Mapping[str, object] | None = None) -> tuple[dict[str, Any] | None, Path | None]:
+    """Close the record that an executed notebook names, with the notebook; return its run and its folder.
+
+    Returns None twice for a notebook that opened no record.
+    """
+    found = _PRINTED.search(json.dumps(notebook["cells"]))
+    folders = [
+        folder for form in ("*/*/*", "*/*/*/*") if found for folder in archive.default().glob(f"{form}/{found[1]}")
+    ]
+    if not folders:
+        return None, None
+    folder = folders[0]
+    notebook["metadata"].setdefault("runbook", {})["record"] = folder.name
+    return close(folder, notebook), folder
+
+
+def redact(notebook: Any) -> None:
+    """Remove the secrets of this environment, and of known forms, from a notebook."""
+    redactor = Redactor(os.environ)
+    for cell in notebook["cells"]:
+        cell["source"] = redactor.text(cell["source"])
+        for output in cell.get("outputs", ()):
+            output.update(
+                {
+                    name: redactor.data(output[name])
+                    for name in ("text", "data", "evalue", "traceback")
+                    if name in output
+                }
+            )
 
 
 def end_run(folder: Path | None) -> None:

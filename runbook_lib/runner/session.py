@@ -16,7 +16,7 @@ VARIABLE = "JPY_SESSION_NAME"
 
 def interactive() -> bool:
     """Return True in an interactive session, which shows a form and changes nothing without it."""
-    if "RUNBOOK_RECORD" in os.environ:
+    if "RUNBOOK_RECORD" in os.environ or "RUNBOOK_ENGINE" in os.environ:
         return False
     return VARIABLE in os.environ or _VSCODE in _namespace()
 

@@ -32,16 +32,20 @@ def audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["the clone", "runbooks", "elsewhere"])
-def test_a_step_leaves_a_closed_record(tmp_path: Path, audit: Path, folder: str) -> None:
+@pytest.mark.parametrize("engine", [[], ["--engine", "runbook"]])
+def test_a_step_leaves_a_closed_record(tmp_path: Path, audit: Path, folder: str, engine: list[str]) -> None:
     cwd = {"the clone": provenance.ROOT, "runbooks": RUNBOOKS}.get(folder, tmp_path)
     path = RUNBOOKS / "03-open-pr.ipynb"
     named = path.relative_to(cwd) if path.is_relative_to(cwd) else path
-    done = papermill(named, tmp_path / "out.ipynb", "-p", "tag", "26.05-py3", cwd=cwd)
+    done = papermill(named, tmp_path / "out.ipynb", "-p", "tag", "26.05-py3", *engine, cwd=cwd)
     assert done.returncode == 0, done.stderr
     (record,) = records(audit)
     run = read_predicate(record)
     assert (run["state"], run["parameters"]["given"]) == ("done", {"tag": "26.05-py3"})
     assert f"Record: {record.name}" in "".join(outputs(tmp_path / "out.ipynb"))
+    assert (record / "executed.ipynb").is_file() is bool(engine)
+    if engine:
+        assert outputs(record / "executed.ipynb") == outputs(tmp_path / "out.ipynb")
     assert verify(audit)[0] == []
 
 
@@ -57,9 +61,12 @@ def test_a_step_leaves_a_closed_record(tmp_path: Path, audit: Path, folder: str)
         (["os.kill(os.getpid(), 2)", END], "interrupted", "interrupted"),
     ],
 )
-def test_how_a_run_ends(tmp_path: Path, audit: Path, cells: list[str], state: str, words: str) -> None:
+@pytest.mark.parametrize("engine", [[], ["--engine", "runbook"]])
+def test_how_a_run_ends(
+    tmp_path: Path, audit: Path, cells: list[str], state: str, words: str, engine: list[str]
+) -> None:
     path = notebook(tmp_path / "01-a.ipynb", *cells)
-    done = papermill(path, tmp_path / "out.ipynb", "-p", "tag", "26.04-py3", cwd=tmp_path)
+    done = papermill(path, tmp_path / "out.ipynb", "-p", "tag", "26.04-py3", *engine, cwd=tmp_path)
     assert (done.returncode == 0) is (state in ("done", "waiting") or len(cells) == 1), done.stderr
     (record,) = records(audit)
     assert read_predicate(record)["state"] == state

@@ -1,0 +1,114 @@
+"""papermill's engine ``runbook``: papermill's own, which adds the executed notebook to the record of its run.
+
+papermill imports this module whenever it starts, so the library is imported while the kernel works.
+"""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from papermill.engines import NBClientEngine
+
+#: The variable that tells the kernel that the engine closes the record.
+VARIABLE = "RUNBOOK_ENGINE"
+_LIBRARY = "runbook_lib.notebook.recording"
+#: Of the kernel: it does not tell that it uses the loopback network, and keeps no history.
+_ARGUMENTS = ["--IPKernelApp.log_level=ERROR", "--HistoryManager.enabled=False"]
+_PRACTICE = (
+    "PRACTICE: without the parameter repo, this run uses the practice environment. Nothing leaves this machine. "
+    "For a real bump, name your clone: -p repo PATH"
+)
+#: Called with the run and the folder of its record, if it opened one, and with the message of an error.
+Report = Callable[[Mapping[str, Any] | None, Path | None, str], object]
+
+
+class RunbookEngine(NBClientEngine):  # type: ignore[misc]
+    """The engine.  ``report`` replaces the lines that it prints at the end."""
+
+    report: Report | None = None
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> None:
+        """Run the notebook, and close its record however it ends."""
+        from nbclient.exceptions import CellTimeoutError, DeadKernelError
+
+        if not nb_man.nb.metadata.papermill.parameters.get("repo"):
+            print(_PRACTICE, file=sys.stderr, flush=True)
+        library = threading.Thread(target=import_module, args=(_LIBRARY,), daemon=True)
+        earlier, message = os.environ.get(VARIABLE), ""
+        os.environ[VARIABLE] = "1"
+        try:
+            library.start()
+            super().execute_managed_notebook(nb_man, kernel_name, extra_arguments=_ARGUMENTS, **options)
+        except (CellTimeoutError, DeadKernelError) as error:
+            message = _add_error(nb_man.nb, error, options.get("execution_timeout"))
+        finally:
+            os.environ.pop(VARIABLE)
+            if earlier is not None:
+                os.environ[VARIABLE] = earlier
+            library.join()
+            cls._close(nb_man, message)
+
+    @classmethod
+    def _close(cls, nb_man: Any, message: str) -> None:
+        from runbook_lib.notebook import recording
+
+        recording.redact(nb_man.nb)
+        run, folder = recording.complete(nb_man.nb)
+        report = cls.report or _Lines(nb_man.output_path)
+        report(run, folder, message or ("" if run else _last_error(nb_man.nb)))
+
+
+def _add_error(notebook: Any, error: Exception, limit: float | None) -> str:
+    """Add an error to the cell that was running, so that papermill fails, and return its message."""
+    from nbformat.v4 import new_output
+
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    count, cell = [item for item in enumerate(code, 1) if item[1].metadata.papermill.get("start_time")][-1]
+    name, sentence = type(error).__name__, f"The kernel died in cell {count}: it was killed or ran out of memory."
+    if name == "CellTimeoutError":
+        sentence = (
+            f"Cell {count} did not finish within {limit:.0f} seconds and was stopped. If it needs more time, raise "
+        )
+        sentence += "the limit: --execution-timeout SECONDS."
+    sentence += " Run the same command again: completed work is detected and kept."
+    cell.outputs.append(new_output("error", ename=name, evalue=sentence, traceback=[sentence]))
+    return sentence
+
+
+def _last_error(notebook: Any) -> str:
+    """Return the message of the cell that failed before there was a record."""
+    for cell in reversed(notebook.cells):
+        for output in cell.get("outputs", ()):
+            if output.output_type == "error":
+                return f"{output.ename}: {output.evalue}"
+    return "The notebook opened no record: it never called begin()."
+
+
+class _Lines:
+    """The result as lines, on standard error if standard output is used for the notebook."""
+
+    def __init__(self, output: str | None) -> None:
+        self._output = output
+
+    def __call__(self, run: Mapping[str, Any] | None, folder: Path | None, message: str) -> None:
+        from runbook_lib.display import WARNING, mark
+        from runbook_lib.system.output import visible_output
+
+        lines = [f"{mark('failed', ())}  {message}"] if message else []
+        if run is not None:
+            outcome, warnings = run["outcome"], run["warnings"]
+            sentence = " ".join(outcome["sentence"].split())
+            lines.append(f"{mark(run['state'], warnings)}  {run['notebook']['name']}: {sentence}")
+            lines += [f"    {WARNING} {' '.join(warning.split())}" for warning in warnings]
+            lines += [f"Next: {outcome['next']}"] if outcome["next"] else []
+            lines += [f"{name}: {url}" for name, url in run["links"].items()]
+            lines.append(f"Record: {folder}")
+            if run["bump"]["practice"]:
+                lines.append(_PRACTICE)
+        with visible_output():
+            print(*lines, sep="\n", file=sys.stdout if self._output else sys.stderr, flush=True)

@@ -1,0 +1,90 @@
+"""The environment's ``papermill``: papermill's own command, with the engine ``runbook`` for the runbook's notebooks.
+
+The executed notebook is kept in the record, so that an output path can be omitted.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.system import startup
+from runbook_lib.text.notebook_file import is_ours
+from runbook_lib.text.redact import Redactor
+
+_FAILED, _USAGE, _INTERRUPTED, _TERMINATED = 1, 2, 130, 143
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP, which end a run as Ctrl-C does."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit status: 0 done, waiting or previewed; 1 failed; 2 incorrect usage."""
+    import click
+    from papermill import cli
+    from papermill.exceptions import PapermillException, PapermillExecutionError
+
+    startup.restore()
+    try:
+        context = cli.papermill.make_context("papermill", list(arguments))
+        notebook = context.params["notebook_path"] or ""
+        if context.params["help_notebook"] or not notebook or (Path(notebook).exists() and not is_ours(Path(notebook))):
+            return int(cli.papermill.main(list(arguments), "papermill", standalone_mode=False) or 0)
+        context.params["engine"] = context.params["engine"] or "runbook"
+        if context.get_parameter_source("log_level") == click.core.ParameterSource.DEFAULT:
+            context.params["log_level"] = "WARNING"  # the paths are printed at the end
+        with _terminated_by_signals(), _output_path(context.params):
+            context.command.invoke(context)
+    except click.exceptions.Exit as end:
+        return int(end.exit_code)
+    except click.ClickException as error:
+        error.show()
+        return int(error.exit_code)
+    except PapermillExecutionError:  # the engine has printed it
+        return _FAILED
+    except (PapermillException, RunbookError, OSError, ValueError, TypeError) as error:
+        print(f"papermill: {Redactor(os.environ).text(str(error))}", file=sys.stderr)
+        return _FAILED if isinstance(error, RunbookError) else _USAGE
+    except _Terminated:
+        return _TERMINATED
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return 0
+
+
+@contextlib.contextmanager
+def _output_path(options: dict[str, Any]) -> Iterator[None]:
+    """Provide an output path if none is given: the record has the executed notebook."""
+    if options["output_path"]:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="runbook-") as folder:
+        options["output_path"] = str(Path(folder, Path(options["notebook_path"]).name))
+        yield
+
+
+@contextlib.contextmanager
+def _terminated_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the run like Ctrl-C, so that its record is closed; nohup's SIGHUP stays ignored."""
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, _terminate) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise _Terminated
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
