@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from runbook_lib.decisions import Decision
+
 Status = Literal["passed", "failed", "waiting", "skipped"]
 
 
@@ -12,17 +14,15 @@ class Evidence:
     """What the record keeps of a plan or a check.
 
     ``inputs`` are resolved values such as ``head_commit``, ``links`` addresses by name, ``tables`` rows by name,
-    ``files`` texts by file name, drawn only for a record, and ``exceptions`` the named exceptions that were used, with
-    the reasons; ``dangers`` are those of accepted values.  ``shown`` are views of what a condition found, shown below
-    the conditions.
+    ``files`` texts by file name, drawn only for a record, and ``decided`` people's decisions that were used, bound to
+    what they were used on.  ``shown`` are views of what a condition found, shown below the conditions.
     """
 
     inputs: Mapping[str, object] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     diff: str = ""
-    exceptions: Mapping[str, str] = field(default_factory=dict)
-    dangers: Mapping[str, str] = field(default_factory=dict)
+    decided: tuple[Decision, ...] = ()
     warnings: tuple[str, ...] = ()
     files: Mapping[str, str | Callable[[], str]] = field(default_factory=dict)
     shown: tuple[object, ...] = ()

@@ -16,13 +16,15 @@ class RunbookError(Exception):
 class Refused(RunbookError):
     """A valid request that was refused.
 
-    ``exception`` is the entry of the parameter ``allow`` that would permit it, or None.
+    ``exception`` is the named exception that would permit it, as an entry of the decisions, or None.
     """
 
     def __init__(self, message: str, exception: str | None = None) -> None:
         self.exception = exception
         if exception is not None:
-            message = f"{message} To proceed anyway, add allow={exception}; the record will show it."
+            entry = f'`- {{what: {exception}, reason: "…"}}`'
+            message += f" To proceed anyway, write under `allow:` in the bump's decisions.yaml: {entry} (an entry that "
+            message += "was made before on other evidence counts again without its `seen`)."
         super().__init__(message)
 
 

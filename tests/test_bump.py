@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.tags.ngc import NgcTag
-from runbook_lib.pins.bump import EXCEPTIONS, Bump
+from runbook_lib.pins.bump import Bump
 
 
 def test_as_shipped_a_bump_has_no_tag_and_changes_nothing():
     bump = Bump.parse()
-    assert bump == Bump(None, "dev", "main", "origin", frozenset(), mode="preview")
+    assert bump == Bump(None, "dev", "main", "origin", mode="preview")
     assert bump.mode == "preview"
 
 
@@ -35,34 +35,15 @@ def test_names_follow_from_the_parameters():
 
 
 @pytest.mark.parametrize(
-    ("allow", "expected"),
-    [
-        ("", set()),
-        (" , ", set()),
-        ("older-tag", {"older-tag"}),
-        ("older-tag, unverified-tag", {"older-tag", "unverified-tag"}),
-        ("older-tag older-tag;"[:-1], {"older-tag"}),
-        (",".join(EXCEPTIONS), set(EXCEPTIONS)),
-        (f"older-tag foreign-commit:{'a1' * 20}", {"older-tag", f"foreign-commit:{'a1' * 20}"}),
-    ],
-)
-def test_allow_lists_named_exceptions(allow, expected):
-    assert Bump.parse(allow=allow).allow == expected
-
-
-@pytest.mark.parametrize(
     ("parameters", "message"),
     [
         ({"tag": "26.4"}, "'26.4' is not a tag"),
         ({"tag": 26.1}, 'tag is 26.1, of type float; it must be text: use tag = "…", or -r tag …'),
         ({"tag": None}, "tag is None"),
         ({"base": 1}, "base is 1, of type int"),
-        ({"allow": ["older-tag"]}, "allow is"),
         ({"mode": False}, "mode is False"),
         ({"mode": "apply"}, "mode 'apply' is unknown. Choose preview, local, publish."),
         ({"image_type": "Dev"}, "image type 'Dev'"),
-        ({"allow": "older-tags"}, "exception: older-tags. Known exceptions: both-types, "),
-        ({"allow": "older-tag; merge-base"}, "exception: older-tag;."),
         ({"base": ""}, "base='' "),
         ({"base": "-x"}, "base='-x' "),
         ({"base": "a b"}, "base='a b'"),

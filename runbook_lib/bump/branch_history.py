@@ -16,11 +16,11 @@ from runbook_lib import display
 from runbook_lib.bump.bump_plan import plan_commit
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.models import Pull
+from runbook_lib.decisions import FOREIGN, Decision
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.git.commit_changes import Commit
 from runbook_lib.model import Outcome, Plan, Question
-from runbook_lib.pins.bump import FOREIGN
 from runbook_lib.recipes.file_names import GoldenFileName
 from runbook_lib.recipes.rows import FOLDER as RECIPES
 from runbook_lib.records import archive
@@ -94,7 +94,7 @@ def _is_ci_answer(branch: BumpBranch, commit: Commit, recorded: RecordedCommits)
 class Review:
     """The commits between the base and a head, oldest first, and the foreign ones among them.
 
-    ``confirmed`` are the foreign ones that a person has confirmed, with this run's ``allow`` or an earlier one's.
+    ``confirmed`` are the foreign ones that a person has confirmed, now or in an earlier run.
     ``theirs`` is the URL of somebody else's pull request if the commits are that one's.  ``diffs`` are those of the
     foreign commits.
     """
@@ -120,13 +120,9 @@ class Review:
         """The next action: how to confirm or undo the foreign commits."""
         if not self.foreign:
             return ""
-        return f"Read the diff. If it is right, run again with {self.parameter}. {self.undo}"
-
-    @property
-    def parameter(self) -> str:
-        """The parameter that confirms them, ready to paste."""
-        names = [*sorted(self.branch.bump.allow), *(f"{FOREIGN}:{commit.id}" for commit in self.foreign)]
-        return f'allow="{", ".join(names)}"'
+        decisions, subjects = self.branch.bump.decisions, [f"{FOREIGN}:{commit.id}" for commit in self.foreign]
+        confirm = "; ".join(decisions.advice("allow", subject) for subject in subjects)
+        return f"Read the diff. If it is right, {confirm}; then run again. {self.undo}"
 
     @property
     def undo(self) -> str:
@@ -158,9 +154,10 @@ class Review:
             view += display.note(f"Full diff: git -C {checkout.path} show {commit.id}")
         return view + display.note(f"{capitalized(self.waiting)}. {self.next}")
 
-    def exceptions(self) -> dict[str, str]:
-        """Return the exceptions that confirm commits, with their reasons."""
-        return {f"{FOREIGN}:{commit.id}": f"It is {_describe(commit)}." for commit in self.confirmed}
+    def decided(self) -> tuple[Decision, ...]:
+        """Return the exceptions that confirm commits."""
+        bump = self.branch.bump
+        return tuple(filter(None, (bump.allowed(f"{FOREIGN}:{commit.id}") for commit in self.confirmed)))
 
     def diff(self) -> str:
         """Return the diffs of the foreign commits."""
@@ -181,7 +178,7 @@ def apply_review(plan: Plan[World], reviewed: Review) -> Plan[World]:
             commits += f", {len(reviewed.confirmed)} of them confirmed by a person"
         check = Check(OWN_COMMITS, "passed", f"{commits}.")
         if reviewed.branch.bump.apply:  # a preview confirms nothing
-            evidence = replace(evidence, exceptions={**evidence.exceptions, **reviewed.exceptions()})
+            evidence = replace(evidence, decided=(*evidence.decided, *reviewed.decided()))
         return replace(plan, checks=(*plan.checks, check), evidence=evidence)
     unknown = f"The runbook did not make {_list(reviewed.foreign)}."
     return replace(
@@ -210,8 +207,10 @@ def review(branch: BumpBranch, head: str, records: Path | None, theirs: str = ""
             "reviewed, so nothing was pushed or tested. Check the base, or delete the branch and run again."
         )
     ids = {commit.id for commit in commits}
-    allowed = frozenset(name.partition(":")[2] for name in bump.allow if name.startswith(f"{FOREIGN}:"))
-    _require_on_branch(branch, allowed - ids)
+    told = [each for each in bump.decisions.of("allow") if each.subject.startswith(f"{FOREIGN}:")]
+    allowed = frozenset(each.subject.partition(":")[2] for each in told if bump.allowed(each.subject))
+    by_hand = frozenset(each.subject.partition(":")[2] for each in told if each.seen is None)
+    _require_on_branch(branch, by_hand - ids)
     recorded = read_records(records)
     confirmed = allowed | recorded.confirmed
     foreign: list[Commit] = []
@@ -250,8 +249,8 @@ def _require_on_branch(branch: BumpBranch, ids: frozenset[str]) -> None:
     commits = commit_changes.list_commits(branch.checkout, branch.base_commit, branch.start)
     if unknown := sorted(ids - {commit.id for commit in commits}):
         raise Refused(
-            f"allow confirms {', '.join(unknown)}, which is not a commit on {bump.branch} beyond {bump.base}. "
-            "A confirmation applies to a single commit: remove it from allow."
+            f"{FOREIGN} confirms {', '.join(unknown)}, which is not a commit on {bump.branch} beyond {bump.base}. "
+            f"A confirmation applies to a single commit: remove it from {bump.decisions.file or 'the decisions'}."
         )
 
 

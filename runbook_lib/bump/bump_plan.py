@@ -10,6 +10,7 @@ from runbook_lib import display
 from runbook_lib.checks import Check
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.clients.registry.lookup import verify_tag
+from runbook_lib.decisions import Decision
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.images import months
 from runbook_lib.images.compare import ImageComparison, compare, merged
@@ -25,6 +26,10 @@ from runbook_lib.text.markdown import unlinked
 from runbook_lib.world.bump_branch import BumpBranch, commit_titles
 
 NO_PLAN = PinPlan((), (), (), ())
+
+
+#: The named exceptions that change the plan of the pins.
+_OF_PINS = ("older-tag", "other-edition", "both-types")
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class PlannedBump:
             raise Refused("No tag was given, so there is nothing to apply. Give one, such as -p tag 26.04-py3.")
         if self.check.status == "failed":
             raise Refused(f"The tag cannot be used: {self.check.detail}")
-        if self.check.status == "skipped" and self.bump.publish and "unverified-tag" not in self.bump.allow:
+        if self.check.status == "skipped" and self.bump.publish and not self.bump.allowed("unverified-tag"):
             raise Refused(f"The tag {self.bump.tag} was not verified: {self.check.detail}", "unverified-tag")
 
     @property
@@ -91,15 +96,16 @@ class PlannedBump:
         return display.table(merged(self.changes.rows())) + environment + published
 
     @property
-    def used_exceptions(self) -> dict[str, str]:
-        """The named exceptions that this bump actually needed, with the reasons."""
-        used = {}
-        if self.check.status == "skipped" and "unverified-tag" in self.bump.allow:
-            used["unverified-tag"] = self.check.detail
-        older = [change for change in self.plan.changes if _goes_back(self.bump, change)]
-        if older and "older-tag" in self.bump.allow:
-            used["older-tag"] = f"{older[0].old} is newer than {older[0].new}."
-        return used
+    def decided(self) -> tuple[Decision, ...]:
+        """The named exceptions that this bump actually needed."""
+        changes = self.plan.changes
+        needed = {
+            "unverified-tag": self.check.status == "skipped",
+            "older-tag": any(_goes_back(self.bump, change) for change in changes),
+            "other-edition": bool(changes),
+            "both-types": bool(changes),
+        }
+        return tuple(filter(None, (self.bump.allowed(what) for what, is_needed in needed.items() if is_needed)))
 
 
 def plan_bump(branch: BumpBranch) -> PlannedBump:
@@ -132,8 +138,9 @@ def plan_commit(branch: BumpBranch, commit: str) -> PinPlan:
     assert bump.tag is not None
     if commit not in branch.plans:
         texts = branch.checkout.read(sites.paths, commit)
+        allow = frozenset(what for what in _OF_PINS if bump.allowed(what))
         branch.plans[commit] = pins.plan(
-            texts, sites, bump.tag, bump.image_type, allow=bump.allow, digest_of_target=partial(_digest, bump)
+            texts, sites, bump.tag, bump.image_type, allow=allow, digest_of_target=partial(_digest, bump)
         )
     return branch.plans[commit]
 
@@ -228,14 +235,14 @@ def pin_rows(branch: BumpBranch) -> list[dict[str, str]]:
 def check_other_type(branch: BumpBranch, before: str, after: str, edits: Sequence[Edit] = ()) -> Check:
     """Check that ``edits`` of the commit ``after`` leave the pins of the other image type as ``before`` has them.
 
-    Skipped with ``allow=both-types``, which moves both.
+    Skipped if ``both-types`` is allowed, which moves both.
     """
     bump, sites = branch.bump, branch.bump.repository.sites
     image_type = bump.repository.other_type(bump.image_type)
     if image_type is None:
         return Check("no other pin is touched", "skipped", f"All pins in {bump.repository.name} are of one image type.")
     name = f"the {image_type} pins are untouched"
-    if "both-types" in bump.allow:
+    if bump.allowed("both-types"):
         return Check(name, "skipped", "both-types is allowed.")
     planned = {edit.path: edit.after for edit in edits if edit.path in sites.pin_paths}
     old = _images(branch.checkout.read(sites.pin_paths, before), sites, image_type)

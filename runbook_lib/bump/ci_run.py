@@ -26,7 +26,8 @@ def find_obstacle(state: PullRequestState, pull: Pull, github: GitHub, records: 
     if request := label_request(pull, sorted(on - pull.labels), sorted(off & pull.labels), github.repository):
         return Outcome(f"waiting for the labels of #{pull.number}: CI must not start without them", request)
     if pull.mergeable is False:
-        fix = f"Run again with allow=merge-base, or merge {pull.base_ref} into {pull.head_ref} by hand."
+        advice = bump.decisions.advice("allow", "merge-base")
+        fix = f"Merge {pull.base_ref} into {pull.head_ref} by hand, or {advice}, and run again."
         return Outcome(f"waiting for a person: #{pull.number} conflicts with {pull.base_ref}", fix)
     mine = is_mine(pull, state.head_name)
     head, tip = pull.head_sha, checkout.branch_tip(bump.branch) if mine else None

@@ -14,7 +14,7 @@ from runbook_lib.system import startup
 from runbook_lib.world import bump_branch
 
 _PARAMETERS = (
-    "tag", "repo", "image_type", "base", "remote", "allow", "mode",
+    "tag", "repo", "image_type", "base", "remote", "decisions", "mode",
     "wait", "run_id",
     "source", "only_failing", "accept", "broken", "rerun", "refs",
 )  # fmt: skip

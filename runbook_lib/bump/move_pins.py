@@ -42,7 +42,7 @@ class PinFacts:
             inputs={"base_commit": branch.base_commit, "plan_from": branch.start, "digest": digest},
             tables={"changes": list(map(vars, planned.plan.changes))},
             diff=edits.diff(planned.plan.edits),
-            exceptions=planned.used_exceptions,
+            decided=planned.decided,
             warnings=(*branch.warnings, *part.warnings),
         )
 

@@ -9,6 +9,7 @@ from runbook_lib.bump.pull_request_body import TEMPLATES, fill_in, part
 from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull
+from runbook_lib.decisions import Decision
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.commits import merged_tree
 from runbook_lib.images import months
@@ -53,6 +54,12 @@ class Proposal:
     def bump(self) -> Bump:
         """The parameters."""
         return self.branch.bump
+
+    @property
+    def decided(self) -> tuple[Decision, ...]:
+        """The exception that permits the merge."""
+        allowed = self.bump.allowed("merge-base", self.branch.base_commit) if self.merges else None
+        return (allowed,) if allowed else ()
 
     @property
     def mine(self) -> bool:
@@ -120,7 +127,7 @@ def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> 
     fork = checkout.merge_base(tip, base) or base
     own_commits = commit_titles(checkout, f"{base}..{tip}")
     base_moved_by = len(commit_titles(checkout, f"{tip}..{base}"))
-    merges = bool(base_moved_by and own_commits) and "merge-base" in bump.allow
+    merges = bool(base_moved_by and own_commits and bump.allowed("merge-base", base))
     # The base may have brought further pins, so the bump is planned on the merge.
     remaining = plan_commit(branch, merged_tree(checkout, tip, base) if merges else tip)
     plan = plan_commit(branch, base if merges else fork).for_cuda(planned.cuda)
@@ -129,8 +136,9 @@ def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> 
         plan = NO_PLAN
     warnings = [*branch.warnings, *plan.warnings]
     if base_moved_by and own_commits:
-        how = "CI tests the merge of both; to merge the base into the branch and plan again, add allow=merge-base."
-        if "merge-base" in bump.allow:
+        advice = bump.decisions.advice("allow", "merge-base")
+        how = f"CI tests the merge of both. To merge the base into the branch and plan again, {advice}."
+        if merges:
             how = "It will be merged into the branch, and the bump planned again."
         moved = f"{bump.base} has moved by {base_moved_by} commits since the branch diverged at {fork[:10]}"
         warnings.append(f"{moved}. {how}")
@@ -190,7 +198,7 @@ def plan(facts: PullFacts, bump: Bump) -> Plan[World]:
             inputs={"base_commit": proposal.branch.base_commit},
             tables={"changes": list(map(vars, proposal.plan.changes))},
             diff=diff(proposal.remaining.edits),
-            exceptions={"merge-base": f"{bump.base} has moved."} if proposal.merges else {},
+            decided=proposal.decided,
             warnings=proposal.warnings,
         ),
     )

@@ -69,7 +69,9 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
         if bump.publish:
             planned.require()
         detail = planned.check.detail
-        warnings.append(f"The tag was not verified. {detail} Publishing requires allow=unverified-tag.")
+        warnings.append(
+            f"The tag was not verified. {detail} To publish it, {bump.decisions.advice('allow', 'unverified-tag')}."
+        )
     return Plan(
         done,
         shown=_shown(facts, drivers),
@@ -77,7 +79,7 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
         evidence=Evidence(
             inputs={"base_commit": branch.base_commit, "digest": planned.image and planned.image.digest},
             tables={name: rows for name, rows in tables.items() if rows},
-            exceptions=planned.used_exceptions,
+            decided=planned.decided,
             warnings=tuple(warnings),
         ),
     )

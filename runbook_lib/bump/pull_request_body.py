@@ -47,7 +47,7 @@ def part(
 
     ``image`` lists the changes in the new image, as Markdown; ``validation`` has the steps that validate an LTS bump.
     """
-    other_type = "" if "both-types" in bump.allow else bump.repository.other_type(bump.image_type)
+    other_type = "" if bump.allowed("both-types") else bump.repository.other_type(bump.image_type)
     text = markdown_texts.render(
         "pins", plan=plan, bump=bump, other_type=other_type, digests=digests, image=image, validation=validation,
         record=record,

@@ -13,6 +13,7 @@ from runbook_lib.checks import Check, Evidence, Waits
 from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull, WorkflowRun
+from runbook_lib.decisions import Decision
 from runbook_lib.model import Condition, Effect, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized
@@ -72,22 +73,22 @@ def plan(facts: RoundFacts, bump: Bump) -> Plan[World]:
     if waiting := facts.obstacle:
         shown = display.note(f"{capitalized(waiting.sentence)}. {waiting.next}")
         return Plan(Outcome(""), (shown,), waiting=waiting)
-    exceptions: dict[str, str] = {}
+    decided: list[Decision] = []
     conditions: list[Condition[World]] = []
-    if _PARTIAL not in bump.allow:
-        conditions.append(Decided(undecided))
-    elif undecided:
-        exceptions[_PARTIAL] = f"{display.count(len(undecided), 'test')} would have blocked the push."
-    if _RUNNING not in bump.allow:
-        conditions.append(NoRun(PullKey(state.head_name, pull.base_ref)))
-    elif facts.running:
-        exceptions[_RUNNING] = f"{display.count(len(facts.running), 'run')} would have blocked the push."
+    if undecided and (partial := bump.allowed(_PARTIAL, *undecided)):
+        decided.append(partial)
+    else:
+        conditions.append(Decided(undecided, bump.decisions.advice("allow", _PARTIAL)))
+    if facts.running and (while_running := bump.allowed(_RUNNING, *(run.id for run in facts.running))):
+        decided.append(while_running)
+    else:
+        conditions.append(NoRun(PullKey(state.head_name, pull.base_ref), bump.decisions.advice("allow", _RUNNING)))
     tip = BranchTip(bump.branch, branch.start)
     head = "" if facts.round.commits else branch.start
     conditions.append(Pushed(tip, bump.remote, branch.remote_tip, follows=facts.round.commits))
     conditions.append(Authorized(PullKey(state.head_name, pull.base_ref), head, bump.repository.ci.workflow))
     done = Outcome(f"{branch.start[:10]} is pushed, and CI is authorized for it.", notebooks.RUN_CI)
-    return Plan(done, conditions=tuple(conditions), evidence=Evidence(exceptions=exceptions if bump.publish else {}))
+    return Plan(done, conditions=tuple(conditions), evidence=Evidence(decided=tuple(decided) if bump.publish else ()))
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ class Decided:
     """Every failed test of the round's CI run is explained or decided."""
 
     undecided: tuple[str, ...]
+    otherwise: str
     leaves_machine = False
     sentence = "decide each failed test of this run"
 
@@ -107,7 +109,7 @@ class Decided:
         waiting = f"waiting for {notebooks.BROKEN_TESTS}: {failed}, and a push costs a complete run"
         action = f"{notebooks.BROKEN_TESTS}, which pushes everything together once all are decided"
         detail = f"{waiting} ({display.first_names(self.undecided)})"
-        return Check(name, "waiting", detail, f"{action}; or add allow={_PARTIAL}.")
+        return Check(name, "waiting", detail, f"{action}; or {self.otherwise}.")
 
     def make_true(self, world: World) -> Sequence[Effect]:
         """Change nothing: a person decides."""
@@ -119,6 +121,7 @@ class NoRun:
     """No CI run of the pull request is in progress."""
 
     key: PullKey
+    otherwise: str
     leaves_machine = False
     sentence = "wait for the CI run in progress"
 
@@ -129,7 +132,7 @@ class NoRun:
         if not running:
             return Check(name, "passed", "None is.")
         waiting = f"waiting for CI run {running[0].id} to finish: a push would cancel it and lose its golden values"
-        action = f"Run again then, or add allow={_RUNNING}: {running[0].url}"
+        action = f"Run again then ({running[0].url}), or {self.otherwise}."
         return Check(name, "waiting", waiting, action, waits=Waits(waiting, for_ci=True))
 
     def make_true(self, world: World) -> Sequence[Effect]:

@@ -224,8 +224,8 @@ def _check_gitlab(bump: Bump, pull: Pull) -> Requirement:
 
 def _gitlab_unseen(bump: Bump, detail: str, action: str, url: str = "") -> Requirement:
     """Return the requirement for a pipeline whose tests nobody saw; a person may do without it."""
-    decisions = (_UNSEEN,) if _UNSEEN in bump.allow else ()
-    action = "" if decisions else f"{action}, or do without it: allow={_UNSEEN}."
+    decisions = (_UNSEEN,) if bump.allowed(_UNSEEN, detail) else ()
+    action = "" if decisions else f"{action}, or do without it: {bump.decisions.advice('allow', _UNSEEN)}."
     return Requirement("second ci", "unknown", detail, action, decisions, url=url)
 
 
@@ -287,8 +287,7 @@ def finish(
     else:
         step.add_inputs(ready_commit=readiness.commit)
     for unseen in readiness.unseen:
-        for decision in unseen.decisions:
-            step.allowed(decision, unseen.evidence)
+        step.decided(*filter(None, [step.bump.allowed(_UNSEEN, unseen.evidence)]))
         limit += f", except for {unseen.name}, which nobody has seen"
     step.done(f"Ready to merge{limit}: every requirement was checked and is met.", " ".join(readiness.people))
     return readiness.show()

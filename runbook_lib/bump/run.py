@@ -19,6 +19,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Condition, Outcome, Plan
 from runbook_lib.pins.bump import Bump
+from runbook_lib.records import decisions
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.command_line import command
 from runbook_lib.world import bump_branch
@@ -232,9 +233,13 @@ class Run:
         Nothing is built on commits that the runbook did not make, or published with them, until a person has confirmed
         them.  Raises RunbookError if a condition cannot be made true.
         """
-        plan = step.plan(step.look(self.world, self.bump), self.bump)
+        bump = replace(self.bump, decisions=decisions.again(self.bump.decisions))  # bound by earlier steps
+        plan = step.plan(step.look(self.world, bump), bump)
         if plan.conditions and plan.on_branch:
             plan = self._reviewed(plan)
+        if bump.apply:
+            decisions.bind(bump.decisions, plan.evidence.decided)
+        decisions.keep(bump.decisions, self.record)
         carry_out(self.record, plan, self.world, show)
 
     def close(self) -> None:

@@ -162,7 +162,8 @@ def _warnings(state: PullRequestState) -> tuple[str, ...]:
         return ()
     return (
         f"{state.pull.base_ref} has moved: #{state.pull.number} is {display.count(state.behind, 'commit')} behind. CI "
-        "tests the merge of both at the time it starts; allow=merge-base merges them into the branch and plans again.",
+        "tests the merge of both at the time it starts. To merge it into the branch and plan again, "
+        f"{state.bump.decisions.advice('allow', 'merge-base')}.",
     )
 
 

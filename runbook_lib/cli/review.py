@@ -11,7 +11,7 @@ from typing import Any
 from runbook_lib import notebooks
 from runbook_lib.cli import style
 from runbook_lib.errors import RunbookError
-from runbook_lib.records import archive, cards, timeline
+from runbook_lib.records import archive, cards, decisions, timeline
 from runbook_lib.records.archive import read_records
 from runbook_lib.records.cards import Card
 from runbook_lib.records.status import BumpStatus
@@ -40,7 +40,9 @@ def command(options: argparse.Namespace) -> int:
     print(f"\n{len(open_cards) - len(missing)} of {len(open_cards)} decided.")
     if answers == held:
         return int(bool(missing))
-    given = _given(Path(bump.story).parent, open_cards, answers)
+    folder = Path(bump.story).parent
+    given = _given(folder, open_cards, answers)
+    cards.save(folder / decisions.NAME, open_cards, answers)
     print(f"The command that applies these decisions:\n\n{command_line.papermill(notebooks.BUMP, given)}\n")
     if _read(f"Type {bump.tag} to run it now, or press Enter to stop: ") != bump.tag:
         return int(bool(missing))

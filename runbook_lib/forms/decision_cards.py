@@ -1,6 +1,7 @@
 """The decision cards of a form: what only a person can decide, with the evidence and a button for each choice."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from runbook_lib.forms import html
 from runbook_lib.records import cards
@@ -110,6 +111,11 @@ class DecisionCards:
         """Return the parameters of the next run that carry out the answers."""
         shown = [each.card for each in self.shown]
         return cards.parameters(shown, {each.card.id: each.answer for each in self.shown})
+
+    def save(self, file: Callable[[], Path]) -> None:
+        """Write the answers that are no parameters into the file of decisions.  Raises RunbookError."""
+        if self.shown:
+            cards.save(file(), [each.card for each in self.shown], {each.card.id: each.answer for each in self.shown})
 
     def offer(self, offered: Sequence[Card], *, keep: bool) -> None:
         """Show these cards; those on hold are decided.

@@ -16,7 +16,7 @@ from runbook_lib.text.redact import Redactor
 #: Labels by parameter; other parameters are labelled with their names.
 LABELS = {
     "tag": "Tag", "repo": "Checkout", "image_type": "Image type", "base": "Base branch", "remote": "Push to",
-    "allow": "Exceptions",
+    "decisions": "File of decisions",
     "mode": "Apply", "wait": "Wait for CI",
     "run_id": "CI run", "source": "Source", "only_failing": "Failed jobs only", "accept": "Accept", "broken": "Broken",
     "reenable": "Re-enable", "rerun": "Run again", "hold": "Hold", "soft": "Soft",
@@ -29,7 +29,7 @@ LABELS = {
 }  # fmt: skip
 #: Seldom needed, so hidden at first.
 SELDOM = (
-    "remote", "allow", "source",
+    "remote", "decisions", "source",
     "only_failing", "soft", "accept", "broken", "reenable",
     "rerun", "hold", "jobs", "gpus",
 )  # fmt: skip
@@ -52,7 +52,7 @@ DECISIONS = {
     "rerun": "case@platform: reason",
     "hold": "name: reason",
 }
-_COMMON = ("tag", "image_type", "base", "remote", "allow")
+_COMMON = ("tag", "image_type", "base", "remote")
 _LTS = "LTS pins rarely move, and a maintainer decides when. Do you really mean the LTS image?"
 
 
@@ -106,14 +106,14 @@ def problem(name: str, value: str | bool, repository: Repository = MEGATRON_LM) 
         return f"{value!r} contains an invisible character. Type the value again."
     try:
         if name in _COMMON:
-            Bump.parse(**{name: value}, repository=repository)
+            Bump.parse(repository=repository, **{name: value})  # type: ignore[arg-type]
         elif name in DECISIONS:
             entries(value, name, DECISIONS[name], Redactor(os.environ))
     except RunbookError as error:
         return str(error)
     if name == "run_id":
         return _run_problem(value)
-    if name == "repo":
+    if name in ("repo", "decisions"):
         return _path_problem(value)
     return ""
 

@@ -9,7 +9,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.practice import enter
-from runbook_lib.records import archive
+from runbook_lib.records import archive, decisions
 from runbook_lib.records.statement import Identity
 
 Values = Mapping[str, str | bool]
@@ -46,7 +46,7 @@ class FormTarget:
         """Return the validated parameters; ``tag=False`` leaves the tag out.  Raises RunbookError."""
         names = ["image_type", "base", "remote"]
         if tag:
-            names += ["tag", "allow"]
+            names.append("tag")
         parameters: Any = {name: self.values[name] for name in names if name in self.values}
         return Bump.parse(**parameters, repository=self.repository)
 
@@ -59,6 +59,12 @@ class FormTarget:
         bump, owner = self.bump(), self.checkout().repository()
         identity = Identity(owner, bump.base, bump.image_type, bump.target, practice=self.practice)
         return self.archive().joinpath(*identity.parts)
+
+    def decisions(self) -> Path:
+        """Return the file of decisions.  Raises RunbookError."""
+        path = decisions.path_of(str(self.values.get("decisions", "")), self.folder())
+        assert path is not None
+        return path
 
     def tag_in_flight(self) -> str:
         """Return the tag of the newest bump in flight in the archive; empty without one.  Raises RunbookError."""

@@ -45,7 +45,7 @@ _PHRASES = (
     ("Run again when", f"{_AGAIN} when"),
 )
 #: Any other parameter of a command.
-_PARAMETER = re.compile(r"(?<!\w)-[pr] ([a-z_]{1,30})\b( ?)|(?<!\w)(allow)=")
+_PARAMETER = re.compile(r"(?<!\w)-[pr] ([a-z_]{1,30})\b( ?)")
 
 
 def in_form(text: str, notebook: str) -> str:
@@ -84,7 +84,7 @@ def card_in_form(card: Card) -> Card:
 
 def _field(match: re.Match[str]) -> str:
     """Return the field of a parameter; an option of another program stays."""
-    label = LABELS.get(match[1] or match[3])
+    label = LABELS.get(match[1])
     if label is None:
         return match[0]
     return label if match[1] and not match[2] else f"{label}: "

@@ -291,6 +291,7 @@ class Form:
                 parameters["mode"] = target.mode if apply else "preview"
             try:
                 folder = target.folder()
+                self.view.cards.save(target.decisions)
                 background.require_no_other_run(target.archive(), practice=target.practice)
                 env = environment(str(target.values.get("repo", "")))
                 run = StartedRun(background.start(self.notebook, parameters, shown=shown, env=env), folder)

@@ -140,7 +140,7 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
         if all(map(GoldenFileName.of_path, changed)):  # committed by an earlier run
             state = replace(state, branch=replace(branch, base_commit=run.tested))
             return replace(run, pull_request=state, older="")
-    if "older-run" not in bump.allow:
+    if not bump.allowed("older-run", run.number):
         raise Refused(
             f"{run.source.name} tested {run.tested[:10]}, but {name} is at {tip[:10]}: the run's values may differ "
             "from this branch's. Check out the commit that was tested, or name a run of this branch.",
@@ -171,7 +171,7 @@ def _of_github(state: PullRequestState, github: GitHub, run_id: int, *, named: b
     labels = labels_at(pull.labels, labellings, run.created) if pull else frozenset()
     source = ci_runs.of_github(
         github, run_id, image_type=bump.image_type, branch=branch, head=head, labels=labels,
-        older=not bump.tag or "older-run" in bump.allow,
+        older=not bump.tag or bool(bump.allowed("older-run", run_id)),
     )  # fmt: skip
     older = "" if run.head_sha == head else f"{source.name} tested {run.head_sha[:10]}."
     failed = tuple(sorted(job.name for job in ci_runs.failed(github.jobs(run_id))))
@@ -203,8 +203,9 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
         action = f"Run again when it has ended: {pipeline.url}"
         return ChosenRun(state, problem=problem, next=action, url=pipeline.url, waits=Waits(problem, for_ci=True))
     source = ci_runs.of_gitlab(
-        gitlab, pipeline.id, image_type=bump.image_type, head=head, older=not bump.tag or "older-run" in bump.allow
-    )
+        gitlab, pipeline.id, image_type=bump.image_type, head=head,
+        older=not bump.tag or bool(bump.allowed("older-run", pipeline.id)),
+    )  # fmt: skip
     older = "" if pipeline.sha == head else f"{source.name} tested {pipeline.sha[:10]}."
     failed = tuple(sorted(job.name for job in source.jobs if job.state not in ("passed", "skipped")))
     return ChosenRun(

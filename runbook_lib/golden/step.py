@@ -10,6 +10,7 @@ from functools import partial
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence
+from runbook_lib.decisions import Decision
 from runbook_lib.golden import comparison, decisions, plots, summary
 from runbook_lib.golden.acceptance import Acceptance
 from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
@@ -178,16 +179,13 @@ def _evidence(values: GoldenComparison, bump: Bump, drawings: Mapping[str, Calla
     run, readings, judged = values.readings.ci_run, values.readings, values.judged
     assert run.source is not None
     edits = judged.edits
-    exceptions, dangers = {}, {}
+    decided: list[Decision] = []
     if edits and bump.apply:
-        for file in _accepted_files(values):
-            name = f"accept {file.file}"
-            exceptions[name], dangers[name] = file.accepted, file.danger
+        decided += (Decision("accept", each.file, each.accepted, each.danger) for each in _accepted_files(values))
         for group in _accepted_groups(values):
-            name = f"accept {group.id}"
-            exceptions[name], dangers[name] = group.accepted, judged.measured.danger(group)
-    if run.older:
-        exceptions["older-run"] = run.older
+            decided.append(Decision("accept", group.id, group.accepted, judged.measured.danger(group)))
+    if run.older and (older := bump.allowed("older-run", run.number)):
+        decided.append(older)
     is_short = sum(len(edit.after) for edit in edits) < 100_000
     return Evidence(
         {"run": run.source.name, "base_commit": run.branch.base_commit, "plan_from": run.branch.start},
@@ -202,8 +200,7 @@ def _evidence(values: GoldenComparison, bump: Bump, drawings: Mapping[str, Calla
             "missing": list(map(vars, readings.collection.problems)),
         },
         diff(edits) if is_short else "",
-        exceptions,
-        dangers,
+        tuple(decided),
         (*run.branch.warnings, *readings.warnings),
         drawings,
     )

@@ -4,6 +4,7 @@ import atexit
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,12 +13,13 @@ from IPython.display import display as show
 
 from runbook_lib import display, practice
 from runbook_lib.bump.run import Run
+from runbook_lib.decisions import Decisions
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.notebook import outputs, recording
 from runbook_lib.notebook.parameters import passed
 from runbook_lib.pins.bump import Bump, default_mode
-from runbook_lib.records import archive, statement
+from runbook_lib.records import archive, decisions, statement
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import session
 from runbook_lib.system.files import locked
@@ -32,7 +34,7 @@ _MODES = {
     "publish": "publish: the bump's branch is changed, pushed and published",
 }
 #: Parameters of `Bump.parse`; each notebook defines only the ones it uses.
-_BUMP_PARAMETERS = ("tag", "image_type", "base", "remote", "allow")
+_BUMP_PARAMETERS = ("tag", "image_type", "base", "remote")
 
 #: Held until this process ends.
 _held = ExitStack()
@@ -62,9 +64,16 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
     if bump.apply:
         _lock(checkout)
     record = open_record(notebook, bump, repository=name, given=given)
+    bump = record.bump = replace(bump, decisions=_decisions(parameters.get("decisions", ""), bump, record))
     show(_inputs(bump, checkout.path, name, practice=not repo))
     is_kept_elsewhere = "RUNBOOK_RECORD" in os.environ
     return Run(bump, checkout, record, lambda: recording.end_run(None if is_kept_elsewhere else record.folder))
+
+
+def _decisions(parameter: str, bump: Bump, record: StepRecord) -> Decisions:
+    """Read the decisions; without a tag only those that the parameter names."""
+    of_bump = record.records if bump.tag else None
+    return decisions.read(decisions.path_of(parameter, of_bump), must_exist=bool(parameter))
 
 
 def open_record(
@@ -115,7 +124,7 @@ def _inputs(bump: Bump, checkout: Path, repository: str, *, practice: bool) -> d
     facts = display.facts(
         tag=bump.tag, image_type=bump.image_type, base=bump.base, remote=bump.remote, checkout=checkout,
         repository=repository, pins_of=bump.repository.origin or bump.repository.name,
-        allowed=bump.allow, mode=_MODES[bump.mode if bump.tag else "preview"],
+        decisions=bump.decisions.file, mode=_MODES[bump.mode if bump.tag else "preview"],
     )  # fmt: skip
     if not practice:
         return facts

@@ -1,9 +1,10 @@
 """The parameters of a bump, checked once when a run starts."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Self, cast, get_args
 
+from runbook_lib.decisions import Decision, Decisions
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageType as ImageType
 from runbook_lib.images.reference import Tag
@@ -11,23 +12,6 @@ from runbook_lib.pins.repositories import MEGATRON_LM, Repository
 
 #: What a run may change: nothing; the repository of the checkout; also what others see.
 Mode = Literal["preview", "local", "publish"]
-#: The named exceptions that the parameter ``allow`` may list, and what each permits.
-EXCEPTIONS = {
-    "older-tag": "bump to a tag that is older than the pin (a rollback)",
-    "other-edition": "leave pins of the image's other editions behind, which are bumped to tags of their own",
-    "unverified-tag": "publish even though the registry could not confirm the tag",
-    "both-types": "move pins of the other image type in the same bump",
-    "merge-base": "merge the base branch into the bump's branch when the base has moved",
-    "older-run": "take golden values from a run of a commit before the pull request's head",
-    "internal-ci": "push the bump's branch to the internal GitLab, to the destination that the dry run shows",
-    "push-while-running": "push even though that cancels a CI run in progress and loses its golden values",
-    "whole-row": "quarantine a recipe row even if it covers other platforms or environments too",
-    "unseen-failure": "quarantine a test that did not fail in the CI run",
-    "second-ci-unseen": "call the bump ready to merge although its pipeline on GitLab was not looked at",
-    "partial-round": "push refreshed golden values even though other failed tests are still undecided",
-}
-#: The exception that confirms a commit that the runbook did not make, by its full ID: ``foreign-commit:<id>``.
-FOREIGN = "foreign-commit"
 
 
 @dataclass(frozen=True)
@@ -35,17 +19,17 @@ class Bump:
     """A requested bump.  ``tag`` is None if a notebook only shows the current state.
 
     ``repository`` declares the pins to move, with a tag those of its image only, and the family of image tags.
-    ``current_branch`` is where a change without a bump is committed, with ``change_title`` as its title where it has a
-    pull request of its own.
+    ``decisions`` are those of people.  ``current_branch`` is where a change without a bump is committed, with
+    ``change_title`` as its title where it has a pull request of its own.
     """
 
     tag: Tag | None
     image_type: ImageType
     base: str
     remote: str
-    allow: frozenset[str]
     mode: Mode
     repository: Repository = MEGATRON_LM
+    decisions: Decisions = field(default_factory=Decisions)
     current_branch: str = ""
     change_title: str = ""
 
@@ -57,12 +41,12 @@ class Bump:
         image_type: str = "dev",
         base: str = "main",
         remote: str = "origin",
-        allow: str = "",
         mode: str = "preview",
         repository: Repository = MEGATRON_LM,
+        decisions: Decisions | None = None,
     ) -> Self:
         """Check a notebook's common parameters.  Raises RunbookError for an invalid value."""
-        texts = {"tag": tag, "image_type": image_type, "base": base, "remote": remote, "allow": allow, "mode": mode}
+        texts = {"tag": tag, "image_type": image_type, "base": base, "remote": remote, "mode": mode}
         for name, value in texts.items():
             _require_type(name, value)
         if mode not in get_args(Mode):
@@ -71,8 +55,6 @@ class Bump:
             raise RunbookError(f"The image type {image_type!r} is unknown. Choose dev or lts.")
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._/-]*", remote):
             raise RunbookError(f"remote={remote!r} is not a valid git remote name. Examples: origin, fork")
-        names = frozenset(filter(None, re.split(r"[,\s]+", allow)))
-        _require_known_exceptions(names)
         target = None
         if tag:
             repository, target = repository.of_tag(tag)
@@ -82,10 +64,14 @@ class Bump:
             image_type="lts" if image_type == "lts" else "dev",
             base=_branch_name("base", base),
             remote=remote,
-            allow=names,
             mode=cast(Mode, mode),
             repository=repository,
+            decisions=decisions or Decisions(),
         )
+
+    def allowed(self, what: str, *evidence: object) -> Decision | None:
+        """Return a person's decision to make this exception of the bump for this evidence; None without one."""
+        return self.decisions.allowed(what, self.target, *evidence)
 
     @property
     def target(self) -> str:
@@ -151,20 +137,6 @@ def _require_type(name: str, value: object) -> None:
     if not isinstance(value, str):
         fix = f'text: use {name} = "…", or -r {name} … with papermill'
         raise RunbookError(f"Parameter {name} is {value!r}, of type {type(value).__name__}; it must be {fix}.")
-
-
-def _require_known_exceptions(names: frozenset[str]) -> None:
-    """Raise RunbookError for an unknown exception, and for a commit without its full ID."""
-    for name in sorted(names - EXCEPTIONS.keys()):
-        kind, _, commit = name.partition(":")
-        if kind != FOREIGN:
-            known = ", ".join([*sorted(EXCEPTIONS), f"{FOREIGN}:<commit id>"])
-            raise RunbookError(f"allow contains an unknown exception: {name}. Known exceptions: {known}.")
-        if not re.fullmatch(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", commit):
-            raise RunbookError(
-                f"allow contains {name!r}, which is not a full commit ID. Give all 40 digits, as "
-                f"printed by `git rev-parse {commit or '<commit>'}` and by the step that waits for the confirmation."
-            )
 
 
 def _branch_name(parameter: str, name: str) -> str:

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib import notebooks
-from runbook_lib.records import attachments, run_view, timeline
+from runbook_lib.decisions import Decision
+from runbook_lib.records import attachments, decisions, run_view, timeline
 from runbook_lib.records.archive import read_records
 from runbook_lib.text.decisions import WORDS, confirmed
 
 #: The parameters of the form ``name: reason; …``, which contain decisions.
 PARAMETERS = ("accept", "broken", "reenable", "rerun", "hold")
 #: The parameters of the bump notebook with which a person decides.
-BUMP_PARAMETERS = ("accept", "broken", "rerun", "hold", "allow")
+BUMP_PARAMETERS = ("accept", "broken", "rerun", "hold", "decisions")
 _LABELS = {
     "accept": "Accept", "broken": "Broken: issue and quarantine", "rerun": "Run again", "hold": "Hold: do not merge",
     "search": "Search for the cause (bisect-image)", "reenable": "Re-enable", "allow": "Confirm",
@@ -111,15 +112,15 @@ def problem(card: Card, answer: Mapping[str, str]) -> str:
 
 
 def from_decisions(
-    decisions: Iterable[Mapping[str, Any]], parameters: Iterable[str], folder: Path | None = None
+    questions: Iterable[Mapping[str, Any]], parameters: Iterable[str], folder: Path | None = None
 ) -> tuple[Card, ...]:
     """Return the card of each decision that a notebook with these parameters accepts.
 
     ``folder`` is that of the record with the plots.
     """
-    taken = {*parameters, "search"}
+    taken = {*parameters, "search"} | ({"allow"} if "decisions" in parameters else set())
     result = []
-    for decision in decisions:
+    for decision in questions:
         card = _card(decision, folder)
         options = tuple(option for option in card.options if {option.choice, option.parameter} <= taken)
         if options and decision["parameter"] in taken:
@@ -233,7 +234,12 @@ def format_entries(reasons: Mapping[str, str]) -> str:
 
 def parameters(cards: Sequence[Card], answers: Answers) -> dict[str, str]:
     """Return the parameters of the next run that carry out the answers."""
-    values = {}
-    for parameter, reasons in entries(cards, answers).items():
-        values[parameter] = format_entries(reasons) if parameter in PARAMETERS else ", ".join(reasons)
-    return values
+    return {name: format_entries(reasons) for name, reasons in entries(cards, answers).items() if name in PARAMETERS}
+
+
+def save(file: Path, cards: Sequence[Card], answers: Answers) -> None:
+    """Write the exceptions among the answers into the file of decisions."""
+    reasons = entries(cards, answers).get("allow", {})
+    if reasons:
+        decided = [Decision("allow", name, reason or "its diff was read") for name, reason in reasons.items()]
+        decisions.add(file, decided)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from runbook_lib.checks import Check, Evidence, Waits
+from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
 from runbook_lib.records.chain import read_predicate
 from runbook_lib.records.statement import CELL_REFERENCE, CONTRIBUTIONS, collect, failed_checks
@@ -106,12 +107,13 @@ class StepRecord:
         self.diff(evidence.diff)
         for name, text in evidence.files.items() if self.folder else ():
             self.store(name, text if isinstance(text, str) else text())
-        for exception, reason in evidence.exceptions.items():
-            self.allowed(exception, reason, evidence.dangers.get(exception, ""))
+        self.decided(*evidence.decided)
 
-    def allowed(self, exception: str, reason: str, danger: str = "") -> None:
-        """Add an exception that was needed, and that a person has allowed; ``danger`` is that of an accepted value."""
-        self._add("exception", exception=exception, reason=reason, **({"danger": danger} if danger else {}))
+    def decided(self, *decisions: Decision) -> None:
+        """Add decisions of people that were used."""
+        for each in decisions:
+            name = each.subject if each.kind == "allow" else f"{each.kind} {each.subject}"
+            self._add("exception", exception=name, reason=each.reason, danger=each.confirm, by=each.by)
 
     def warn(self, *sentences: str) -> None:
         """Add warnings: things a person should know although nothing failed."""

@@ -5,7 +5,7 @@ tree is neither read nor changed.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from runbook_lib.errors import NoSuchBranch, Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
@@ -56,6 +56,8 @@ def look(world: World, bump: Bump) -> BumpBranch:
     if bump.branch not in world.branches:
         world.branches[bump.branch] = find(world.checkout, bump)
     branch: BumpBranch = world.branches[bump.branch]
+    if branch.bump != bump:  # its decisions were read again
+        branch = world.branches[bump.branch] = replace(branch, bump=bump)
     return branch
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bumping import allowed
 from bumping import world as practice_forge
 from layouts import layout
 
@@ -113,8 +114,8 @@ def test_a_moved_pin_of_the_other_image_type_fails_the_check(checkout: Checkout)
     check = bump_plan.check_other_type(here, here.fork, here.start)
     assert check.status == "failed"
     assert path in check.detail
-    allowed = branch(checkout, allow="both-types")
-    assert bump_plan.check_other_type(allowed, allowed.fork, here.start).status == "skipped"
+    permitted = branch(checkout, decisions=allowed("both-types"))
+    assert bump_plan.check_other_type(permitted, permitted.fork, here.start).status == "skipped"
 
 
 def test_a_branch_of_that_name_with_other_content_is_refused_before_anything_moves(checkout: Checkout) -> None:
@@ -133,10 +134,10 @@ def test_a_roll_back_does_not_take_up_the_branch_of_the_bump_it_goes_back_to(che
     newer = branch(checkout, tag="26.05-py3")
     commit(checkout, newer, bump_plan.plan_bump(newer).plan.edits)
     checkout.git("push", "-q", "origin", f"{newer.bump.branch}:main")
-    with pytest.raises(Refused, match="allow=older-tag"):
+    with pytest.raises(Refused, match="what: older-tag"):
         bump_plan.plan_bump(branch(checkout, mode="local"))
     with pytest.raises(Refused, match="from an earlier bump"):
-        bump_plan.plan_bump(branch(checkout, mode="local", allow="older-tag"))
+        bump_plan.plan_bump(branch(checkout, mode="local", decisions=allowed("older-tag")))
 
 
 def test_nothing_to_edit_makes_no_branch(checkout: Checkout, step: step_record.StepRecord) -> None:
@@ -164,9 +165,9 @@ def test_a_tag_missing_for_a_platform_is_refused(
 def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(
     checkout: Checkout, step: step_record.StepRecord
 ) -> None:
-    with pytest.raises(Refused, match="allow=older-tag"):
+    with pytest.raises(Refused, match="what: older-tag"):
         bump_plan.plan_bump(branch(checkout, tag="26.01-py3"))
-    run(checkout, step, tag="26.01-py3", allow="older-tag", mode="local").step(move_pins.github)
+    run(checkout, step, tag="26.01-py3", decisions=allowed("older-tag"), mode="local").step(move_pins.github)
     assert [it["exception"] for it in told(step) if it["kind"] == "exception"] == ["older-tag"]
 
 
@@ -174,11 +175,11 @@ def test_without_the_registry_apply_works_and_publish_requires_an_exception(
     checkout: Checkout, no_registry: None
 ) -> None:
     bump_plan.plan_bump(branch(checkout, mode="local")).require()
-    with pytest.raises(Refused, match="allow=unverified-tag"):
+    with pytest.raises(Refused, match="what: unverified-tag"):
         bump_plan.plan_bump(branch(checkout, mode="publish")).require()
-    ahead = bump_plan.plan_bump(branch(checkout, mode="publish", allow="unverified-tag"))
+    ahead = bump_plan.plan_bump(branch(checkout, mode="publish", decisions=allowed("unverified-tag")))
     ahead.require()
-    assert list(ahead.used_exceptions) == ["unverified-tag"]
+    assert [each.subject for each in ahead.decided] == ["unverified-tag"]
 
 
 def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: step_record.StepRecord) -> None:

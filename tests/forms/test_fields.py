@@ -10,7 +10,7 @@ from runbook_lib.text.notebook_file import Parameter
     ("name", "value"),
     [
         ("tag", ""), ("tag", "26.04-py3"), ("image_type", "lts"), ("base", "core_r0.18.0"), ("remote", "fork"),
-        ("allow", ""), ("allow", "older-tag, unverified-tag"), ("run_id", ""), ("run_id", "5000000015"),
+        ("decisions", ""), ("decisions", "d.yaml"), ("run_id", ""), ("run_id", "5000000015"),
         ("run_id", "https://github.com/o/r/actions/runs/12/job/3"), ("run_id", "#12"),
         ("run_id", "feature/faster"), ("run_id", "https://gitlab.com/o/r/-/pipelines/7"), ("accept", ""),
         ("accept", "a/b/c.json: right"), ("accept", "*_gb200.json [mem-*, lm loss]: right"),
@@ -30,7 +30,6 @@ def test_a_valid_value_has_no_problem(name: str, value: str | bool) -> None:
         ("tag", "nvcr.io/nvidia/pytorch:26.04-py3", "give only the tag"),
         ("base", "a..b", "base='a..b'"),
         ("remote", "", "remote=''"),
-        ("allow", "all", "unknown exception: all"),
         ("run_id", "the newest", "'the newest'"),
         ("accept", "a/b/c.json", "must have the form"),
         ("broken", "a: b; a: c", "names a twice"),

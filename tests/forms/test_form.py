@@ -19,6 +19,7 @@ from runbook_lib.forms.decision_cards import CardWidgets
 from runbook_lib.forms.form import offer
 from runbook_lib.forms.notebook_form import Form
 from runbook_lib.practice import PracticeWorld
+from runbook_lib.records import decisions
 from runbook_lib.records.cards import from_decisions
 from runbook_lib.runner import background, session
 
@@ -159,17 +160,17 @@ def test_an_outdated_plan_is_not_applied(world: PracticeWorld, tmp_path: Path) -
     assert "⚠ done" in shown(form, "runbook-result")
 
 
-def test_decisions_become_parameters_of_one_image(world: PracticeWorld) -> None:
+def test_decisions_become_parameters_of_one_image(world: PracticeWorld, tmp_path: Path) -> None:
     form = create("05-golden-values", tag=TAG)
-    field(form, "allow").value = "merge-base"
     name, commit = "a/b/golden_values_x.json", f"foreign-commit:{'a' * 40}"
     asked = [
         {"parameter": "accept", "name": name, "why": "", "facts": {"danger": "divergence"}},
         {"parameter": "allow", "name": commit, "why": "Read its diff.", "suggestion": ""},
     ]
-    form.view.cards.offer(from_decisions(asked, ["accept", "allow"]), keep=True)
+    form.view.cards.offer(from_decisions(asked, ["accept", "decisions"]), keep=True)
     press(form, f"allow:{commit}", "allow")
-    assert form.view.values()["allow"] == f"merge-base, {commit}"
+    form.view.cards.save(lambda: tmp_path / "decisions.yaml")
+    assert decisions.read(tmp_path / "decisions.yaml").entry("allow", commit)
     card = press(form, f"accept:{name}", "accept")
     for reason, typed, problem in (
         ("", "", "reason"),
@@ -182,7 +183,7 @@ def test_decisions_become_parameters_of_one_image(world: PracticeWorld) -> None:
         assert problem in form.view.problems.get("decisions", "")
     assert form.view.values()["accept"] == f"{name}: diverges: ok"
     field(form, "base").value = "dev"
-    assert (form.view.values()["accept"], form.view.values()["allow"]) == ("", "merge-base")
+    assert form.view.values()["accept"] == ""
     assert form.view.cards.shown == []
 
 

@@ -14,7 +14,7 @@ from runbook_lib.records.status import RERUN
 LIBRARY = Path(__file__).resolve().parents[2] / "runbook_lib"
 SUBJECTS = ("bisect", "bump", "compute", "failures", "golden", "notebook")
 #: What belongs into a terminal.
-COMMAND = re.compile(r"(?<!\w)-[pr] |environment/run|allow=|mode=|wait=|the same command")
+COMMAND = re.compile(r"(?<!\w)-[pr] |environment/run|mode=|wait=|the same command")
 BUMP = "environment/run papermill runbooks/bump.ipynb -p tag 26.04-py3 -p base 'core r1' -r mode publish"
 
 
@@ -29,10 +29,6 @@ def test_text_without_a_command_stays(text: str) -> None:
         (RERUN, "Press Preview, then Apply: completed work is detected and kept."),
         ("Run again with -p mode publish.", "Select Publish, then Preview and Apply."),
         ("-p mode publish", "Select Publish, then Preview and Apply."),
-        (
-            "Decide them; or add allow=partial-round.",
-            "Decide them; or add Exceptions: partial-round.",
-        ),
         (BUMP, "Press Preview, then Apply."),
         (
             f"Older: {BUMP.replace('bump.', '02-gitlab-pin.')}",

@@ -91,7 +91,7 @@ def test_a_failed_unit_test_is_the_reason(world: World) -> None:
 
 def test_runs_of_other_commits_and_branches_are_refused(world: World) -> None:
     head = authorized(world)
-    with pytest.raises(Refused, match="allow=older-run"):
+    with pytest.raises(Refused, match="what: older-run"):
         source(world, "0" * 40)
     assert source(world, "0" * 40, older=True).unusable
     with pytest.raises(Refused, match="CICD Megatron-LM on pull-request/11"):

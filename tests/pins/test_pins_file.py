@@ -322,7 +322,7 @@ def test_pins_of_several_editions_are_bumped_and_compared_edition_by_edition() -
     assert valid(EDITIONS)
     sites = parse(EDITIONS, "a/b").sites
     old, half = texts("26.02-py3", "26.02-py3-igpu"), texts("26.04-py3", "26.02-py3-igpu")
-    with pytest.raises(Refused, match=r"would stay behind: a:2 \(26.02-py3-igpu\).*allow=other-edition"):
+    with pytest.raises(Refused, match=r"would stay behind: a:2 \(26.02-py3-igpu\).*what: other-edition"):
         planned(old, "26.04-py3")
     assert planned(old, "26.04-py3", "other-edition") == half
     assert planned(half, "26.04-py3-igpu") == texts("26.04-py3", "26.04-py3-igpu")

@@ -96,7 +96,7 @@ def test_a_persons_comment_stays_when_the_test_comes_back() -> None:
     ("text", "says"),
     [
         (row("[mr]", environment="lts, dev"), "also covers lts on dgx_h100"),
-        (row("[mr]", platforms="dgx_a100, dgx_h100"), "also covers dev on dgx_a100.*allow=whole-row"),
+        (row("[mr]", platforms="dgx_a100, dgx_h100"), "also covers dev on dgx_a100.*what: whole-row"),
         (HEAD.replace("gpt", "gpt\n  scope: mr") + "      - {environment: [dev], platforms: [dgx_h100]}\n",
          "no scope of its own"),
         (f"{HEAD}      - {{environment: [dev], platforms: [dgx_h100], scope: &s [mr]}}\n      - {{scope: *s}}\n",

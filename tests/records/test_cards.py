@@ -10,7 +10,7 @@ from runbook_lib.records import cards
 
 FILE = "gpt/a/golden_values_dev_dgx_h100.json"
 TEST = "gpt/a@dgx_h100"
-ALL = (*cards.PARAMETERS, "allow")
+ALL = (*cards.PARAMETERS, "decisions")
 
 
 def decision(parameter: str = "accept", name: str = FILE, suggestion: str = "", **facts: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def choices(card: cards.Card) -> list[tuple[str, str, str]]:
             [("broken", "broken", TEST), ("rerun", "rerun", TEST), ("hold", "hold", TEST), ("search", "hold", TEST)],
         ),
         (decision("reenable", TEST), ALL, [("reenable", "reenable", TEST)]),
-        (decision("allow", "foreign-commit:a"), ["allow"], [("allow", "allow", "foreign-commit:a")]),
+        (decision("allow", "foreign-commit:a"), ["decisions"], [("allow", "allow", "foreign-commit:a")]),
     ],
 )
 def test_a_card_offers_what_its_notebook_can_carry_out(
@@ -94,7 +94,6 @@ def test_answers_become_parameters() -> None:
     }
     assert cards.parameters(made, answers) == {
         "broken": f"{TEST}: slow, and wrong; gpt/b@x: hangs",
-        "allow": "older-tag",
     }
 
 

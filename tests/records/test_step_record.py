@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from runbook_lib.checks import Check
+from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import begin
 from runbook_lib.pins.bump import Bump
@@ -55,7 +56,7 @@ def test_stores_each_contribution_immediately(folder: Path) -> None:
     step.add_inputs(base_commit="c0ffee")
     step.effect("push", "fork/bump", None, "c0ffee", url="https://github.com/o/r")
     step.check(Check("pins", "passed", "all agree"), Check("tag", "skipped", "not reachable"))
-    step.allowed("older-tag", "a roll-back")
+    step.decided(Decision("allow", "older-tag", "a roll-back"))
     step.warn("One file lags.", "Another too.")
     step.link("PR", "https://github.com/o/r/pull/1")
     step.link("run", "")
@@ -81,7 +82,7 @@ def test_stores_each_contribution_immediately(folder: Path) -> None:
             {"name": "pins", "status": "passed", "detail": "all agree"},
             {"name": "tag", "status": "skipped", "detail": "not reachable"},
         ],
-        "exceptions": [{"exception": "older-tag", "reason": "a roll-back"}],
+        "exceptions": [{"exception": "older-tag", "reason": "a roll-back", "danger": "", "by": ""}],
         "warnings": ["One file lags.", "Another too."],
         "links": {"PR": "https://github.com/o/r/pull/1"},
         "planned": [{"sentence": "change 4 lines", "publish": False}, {"sentence": "push them", "publish": True}],

@@ -32,18 +32,18 @@ COMMON = {
     "image_type": "dev",
     "base": "main",
     "remote": "origin",
-    "allow": "",
+    "decisions": "",
     "mode": "",
 }
 #: Those that a notebook has no use for.
 UNUSED = {
     "00-start": {"mode"},
-    "08-after-merge": {"allow", "mode"},
-    "investigate-ci": {"remote", "allow", "mode"},
-    "build-image": {"remote", "allow"},
-    "work-inside": {"remote", "allow"},
-    "slurm-verify": {"allow"},
-    "bisect-image": {"allow"},
+    "08-after-merge": {"decisions", "mode"},
+    "investigate-ci": {"remote", "decisions", "mode"},
+    "build-image": {"remote", "decisions"},
+    "work-inside": {"remote", "decisions"},
+    "slurm-verify": {"decisions"},
+    "bisect-image": {"decisions"},
 }
 #: What the head of every notebook tells, in this order.
 HEAD = ["Needs:", "Takes:", "Changes:", "You should see:", "If", "Undo:", "Next:"]
@@ -265,11 +265,11 @@ def test_the_complete_loop_to_ready_to_merge(world: practice.PracticeWorld) -> N
     [
         ({"tag": "26.12-py3"}, "has no tag 26.12-py3"),
         ({"tag": "26.03-py3"}, "not for arm64"),
-        ({"tag": "26.01-py3"}, "allow=older-tag"),
+        ({"tag": "26.01-py3"}, "what: older-tag"),
         ({"tag": "latest"}, "not a tag of the monthly NGC images"),
         ({"tag": TAG, "base": "gone"}, "'gone' does not exist"),
         ({"tag": TAG, "repo": "/does/not/exist"}, "There is no folder"),
-        ({"tag": TAG, "allow": "everything"}, "unknown exception: everything"),
+        ({"tag": TAG, "decisions": "no-such-file.yaml"}, "no-such-file.yaml cannot be read"),
         ({"tag": TAG, "remote": "fork"}, "no remote named 'fork'"),
         ({"tag": TAG, "accept": "nonsense"}, "must have the form `file: reason`"),
         ({"tag": TAG, "broken": "nosuch: x"}, "No recipe runs nosuch@"),

@@ -74,7 +74,7 @@ def test_a_parameter_is_a_value_and_never_code(name: str) -> None:
                 assert {key: ast.literal_eval(value) for key, value in assigned.items()} == given
 
 
-@pytest.mark.parametrize("parameter", ["tag", "base", "remote", "allow", "image_type"])
+@pytest.mark.parametrize("parameter", ["tag", "base", "remote", "image_type"])
 def test_a_bump_takes_names_that_git_takes(parameter: str) -> None:
     for name in NAMES.values():
         try:

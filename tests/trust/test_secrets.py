@@ -212,7 +212,7 @@ for text in strange:
 step.add_inputs(one=strange[0], more=strange)
 step.effect("push", strange[1], strange[2], {{"new": strange}}, url=strange[3])
 step.check(Check(strange[4], "failed", strange[5]))
-step.warn(*strange); step.link(strange[6], strange[7]); step.allowed(strange[8], strange[9])
+step.warn(*strange); step.link(strange[6], strange[7]); step.decided(Decision("allow", strange[8], strange[9]))
 step.table("a table", [{{"name": text, text: 1}} for text in strange])
 step.diff("".join(f"-{{text}}\\n+{{text}}\\n" for text in strange))
 step.waiting(strange[10], next=strange[11])

@@ -38,7 +38,7 @@ def uncovered_rows(
     if problem:
         covered = [file for file in covered if file.kind != "not produced"]  # that is known only of a run
     refresh = command(GOLDEN_VALUES, bump, refs=None, mode=None)
-    refresh += f" -r source gitlab -r allow older-run -r run_id {pipeline or 'PIPELINE'}"
+    refresh += f" -r source gitlab -r run_id {pipeline or 'PIPELINE'}"
     finished = f"{refresh}, once that pipeline on {bump.base} has finished"
     rows = coverage.coverage_rows(covered, {**coverage.COMMANDS, "gitlab": finished})
     return rows[1:] if problem else rows, problem

@@ -57,7 +57,7 @@ class OnGitLab:
         dry_run, server = self.dry_run, self.server
         require_replaceable(dry_run, server)
         target, current = dry_run.destination, server.current
-        if server.busy and "push-while-running" not in dry_run.branch.bump.allow:
+        if server.busy and not dry_run.branch.bump.allowed("push-while-running", _busy(server.busy, target)):
             reason = f"Nothing was pushed: {_busy(server.busy, target)}, and a push may cancel it."
             raise Refused(reason, "push-while-running")
         try:
@@ -218,20 +218,20 @@ class InternalCi:
         if server.pipeline:  # nothing is published, so nobody has to confirm anything
             evidence = replace(planned.evidence, warnings=(server.warning,) if server.warning else ())
             return replace(planned, conditions=(follow,), evidence=evidence, on_branch=False)
-        exceptions = {}
+        confirmed = allowed = None
         if bump.publish:
-            if "internal-ci" not in bump.allow:
-                push = OnGitLab(facts, server).sentence
+            push = OnGitLab(facts, server).sentence
+            confirmed = bump.allowed("internal-ci", push)
+            if confirmed is None:
                 return replace(
                     planned,
                     waiting=Outcome("waiting for a person: may the branch be pushed to the internal GitLab?"),
                     questions=(Question("allow", "internal-ci", f"Allowed: {push}."),),
                 )
-            exceptions["internal-ci"] = f"The destination {facts.destination} was confirmed."
-        if server.busy and bump.publish and "push-while-running" in bump.allow:
-            exceptions["push-while-running"] = f"{_busy(server.busy, facts.destination)}."
+            if server.busy:
+                allowed = bump.allowed("push-while-running", _busy(server.busy, facts.destination))
         return replace(
             planned,
             conditions=(OnGitLab(facts, server), PipelineStarted(facts, server), follow),
-            evidence=replace(planned.evidence, exceptions=exceptions),
+            evidence=replace(planned.evidence, decided=tuple(filter(None, (confirmed, allowed)))),
         )

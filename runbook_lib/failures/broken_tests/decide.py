@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from runbook_lib import display
+from runbook_lib.decisions import Decision
 from runbook_lib.errors import Refused
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.broken_tests import issue as tracking
@@ -41,6 +42,7 @@ class NamedTests:
     quarantined: tuple[Target, ...] = ()
     rerun: tuple[Target, ...] = ()
     warnings: tuple[str, ...] = ()
+    allowed: tuple[Decision, ...] = ()
 
     def show(self) -> display.View:
         """Show the tests, their issues and the recipes' diff, in which an issue to be filed is ``#(new)``."""
@@ -74,13 +76,16 @@ def decide(failures: Triage, *, broken: str, reenable: str, rerun: str, soft: bo
         return NamedTests(RowChange({}, {}))
     issues: dict[Target, IssueFiled] = {}
     quarantined, warnings = [], []
+    allowed = [run.bump.allowed("whole-row")]
     for target in targets:
         target_rows = [row for row in rows if target.is_of(row)]
         if all(quarantines.is_quarantined(row, soft) for row in target_rows):
             quarantined.append(target)
             continue
         job = _failed_job(failures, target)
-        if job is None and "unseen-failure" not in run.bump.allow:
+        unseen = run.bump.allowed("unseen-failure", str(target), run.number) if job is None else None
+        allowed.append(unseen)
+        if job is None and unseen is None:
             raise Refused(f"{target} did not fail in {run.source.name}, so it is not broken.", "unseen-failure")
         if job is not None and job.failure.kind == "golden drift":
             warnings.append(f"{target} failed only because of drift: step 5 refreshes its golden values.")
@@ -89,8 +94,8 @@ def decide(failures: Triage, *, broken: str, reenable: str, rerun: str, soft: bo
         issues[target] = _issue(run, target, target_rows, job, internal=run.source.gitlab)
     texts = quarantines.recipe_texts(branch, [target.case for target in (*issues, *reenabled)])
     mark: Literal["soft", "quarantine"] = "soft" if soft else "quarantine"
-    change = RowChange(texts, issues, reenabled, mark, whole_rows="whole-row" in run.bump.allow)
-    return NamedTests(change, tuple(quarantined), again, tuple(warnings))
+    change = RowChange(texts, issues, reenabled, mark, whole_rows=allowed[0] is not None)
+    return NamedTests(change, tuple(quarantined), again, tuple(warnings), tuple(filter(None, allowed)))
 
 
 def _failed_job(failures: Triage, target: Target) -> DiagnosedJob | None:

@@ -54,7 +54,7 @@ def look(world: World, bump: Bump, *, broken: str, reenable: str) -> QuarantineF
     branch = bump_branch.look(world, own)
     texts = recipe_texts(branch, [target.case for target in (*survey.reenabled, *survey.untracked)])
     issues = {target: _issue(world.github, survey, target) for target in survey.untracked}
-    rows = RowChange(texts, issues, survey.reenabled, "track", "whole-row" in own.allow)
+    rows = RowChange(texts, issues, survey.reenabled, "track", bool(own.allowed("whole-row")))
     return QuarantineFacts(survey, OwnChange(branch, bump_pull.head_of(world.checkout, own), rows))
 
 

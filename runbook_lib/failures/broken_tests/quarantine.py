@@ -90,8 +90,7 @@ def plan(facts: RunFailures, bump: Bump) -> Plan[World]:
     tip, conditions = BranchTip(bump.branch, run.branch.start), list[Condition[World]](change.issues.values())
     if edited:
         title = bump.quarantine_title if change.issues else bump.reenable_title
-        used = tuple(sorted(bump.allow & {"whole-row", "unseen-failure"}))
-        conditions.append(RowsChanged(tip, change, title, used))
+        conditions.append(RowsChanged(tip, change, title, decisions.allowed))
     idle = bool(flaky) and not blocking and not edited and _nothing_to_push(run)
     again = _rerun(run, flaky) if idle else None
     if again:

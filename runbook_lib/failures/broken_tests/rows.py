@@ -7,6 +7,7 @@ from typing import Literal
 from runbook_lib import display
 from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github.models import Issue
+from runbook_lib.decisions import Decision
 from runbook_lib.errors import Refused
 from runbook_lib.failures.quarantines import commit_message, edit_recipes
 from runbook_lib.model import Effect
@@ -74,7 +75,7 @@ class RowsChanged:
     tip: BranchTip
     change: RowChange
     title: str
-    allowed: tuple[str, ...] = ()
+    allowed: tuple[Decision, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -98,8 +99,7 @@ class RowsChanged:
         tests = [f"{target}: #{issue.number}" for target, issue in issues.items()]
         tests += [f"{target} runs again" for target in self.change.reenabled]
         inputs = {**check.evidence.inputs, **self._record(issues)}
-        exceptions = dict.fromkeys(self.allowed, "; ".join(map(str, issues)) or "It was not needed.")
-        evidence = Evidence(inputs, diff=edits.diff(committed.edits), exceptions=exceptions)
+        evidence = Evidence(inputs, diff=edits.diff(committed.edits), decided=self.allowed)
         return Check(name, "passed", f"{check.detail} {', '.join(tests)}.", evidence=evidence)
 
     def make_true(self, world: World) -> Sequence[Effect]:

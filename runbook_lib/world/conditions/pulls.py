@@ -238,7 +238,7 @@ class Authorized:
             request = f'Ask a maintainer of {github.repository} to comment "{command(pull.head_sha)}" on {pull.url}.'
             return Check(name, "waiting", waiting, request)
         if pull.mergeable is False:
-            fix = f"Run again with allow=merge-base, or merge {pull.base_ref} into {pull.head_ref} by hand."
+            fix = f"Merge {pull.base_ref} into {pull.head_ref} by hand, or allow merge-base in the decisions."
             return Check(name, "waiting", f"waiting for a person: #{pull.number} conflicts with {pull.base_ref}", fix)
         return Check(name, "failed", "No comment authorizes it.")
 

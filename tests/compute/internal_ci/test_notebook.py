@@ -9,6 +9,8 @@ import pytest
 from bumping import git
 
 from runbook_lib import practice
+from runbook_lib.decisions import Decision
+from runbook_lib.records import decisions
 from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute as run
 from runbook_lib.runner.execute import StepResult
@@ -52,7 +54,9 @@ def test_from_the_dry_run_to_a_pin_that_builds(world: practice.PracticeWorld, tm
     assert unconfirmed.state == "waiting"
     assert (branches(world), pipelines(world)) == (before, [])
 
-    confirmed = execute("internal-ci", mode="publish", allow="internal-ci", wait=True)
+    file = tmp_path / "decisions.yaml"
+    decisions.add(file, [Decision("allow", "internal-ci", "the dry run is right")])
+    confirmed = execute("internal-ci", mode="publish", decisions=str(file), wait=True)
     assert confirmed.state == "done", confirmed.summary
     assert "nvcr.io/nvidia/pytorch:26.04-py3 for amd64" in confirmed.summary
     effects = [(entry["effect"], entry["target"], entry["before"]) for entry in predicate(confirmed)["effects"]]
@@ -63,6 +67,6 @@ def test_from_the_dry_run_to_a_pin_that_builds(world: practice.PracticeWorld, tm
     assert confirmed.record is not None
     assert "test:pre_build_image" in (confirmed.record / "build-jobs.csv").read_text()
 
-    repeated = execute("internal-ci", mode="publish", allow="internal-ci")
+    repeated = execute("internal-ci", mode="publish", decisions=str(file))
     assert (repeated.state, predicate(repeated)["effects"], pipelines(world)) == ("done", [], [head])
     assert verify(tmp_path / "audit")[0] == []

@@ -1,0 +1,180 @@
+"""The decisions of a bump as a YAML file: written by the form, by ``runbook review``, or by hand.
+
+What a person wrote stays as it is: comments, order and style.  Reasons are published, so they are read and written
+without secrets.
+"""
+
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runbook_lib.decisions import FOREIGN, KINDS, Decision, Decisions, Kind
+from runbook_lib.errors import RunbookError
+from runbook_lib.system import provenance
+from runbook_lib.system.clock import now, stamp
+from runbook_lib.system.files import locked, make_folder, read_bounded, write
+from runbook_lib.text import user_file
+from runbook_lib.text.redact import Redactor
+from runbook_lib.text.user_file import Keys, UserFile
+
+if TYPE_CHECKING:
+    from runbook_lib.records.step_record import StepRecord
+
+NAME = "decisions.yaml"
+_FILE = "file of decisions"
+_TESTS: tuple[Kind, ...] = ("broken", "rerun", "reenable")
+
+
+def path_of(parameter: str, bump: Path | None) -> Path | None:
+    """Return the file that the parameter ``decisions`` names; without one that in the bump's folder of the archive."""
+    if parameter:
+        return Path(parameter).expanduser().absolute()
+    return bump / NAME if bump else None
+
+
+def read(path: Path | None, *, must_exist: bool = False) -> Decisions:
+    """Read the decisions; none without a file.  Raises RunbookError, with the line, for what is no decision."""
+    if path is None:
+        return Decisions()
+    if not path.exists() and not must_exist:
+        return Decisions((), str(path))
+    return parse(_text(path), str(path))
+
+
+def again(decisions: Decisions) -> Decisions:
+    """Read the file of decisions again: an earlier step has bound them, or a person has changed it."""
+    return read(Path(decisions.file)) if decisions.file else decisions
+
+
+def keep(decisions: Decisions, record: "StepRecord") -> None:
+    """Copy the file into the record of a run."""
+    if decisions.file and (path := Path(decisions.file)).exists():
+        record.store(NAME, _text(path))
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_bounded(path).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise RunbookError(f"The {_FILE} {path} cannot be read: {reason}. Nothing was run.") from error
+
+
+def parse(text: str, origin: str) -> Decisions:
+    """Return the decisions of a text.  Raises RunbookError, with the line, for what is no decision."""
+    file = user_file.read(text, user_file.load_schema("runbook_lib.records", "decisions.schema.json"), _FILE, origin)
+    redactor, entries = Redactor(os.environ), dict[tuple[str, str], Decision]()
+    for kind, index, entry in _entries(file.values):
+        keys = (kind, index)
+        _require_subject(file, keys, entry)
+        safe = redactor.data({name: value for name, value in entry.items() if name != "seen"})
+        decision = Decision.from_entry(kind, {**safe, "seen": entry.get("seen")}, file.line(keys))
+        for other in _TESTS if kind in _TESTS else (kind,):
+            if before := entries.get((other, decision.subject)):
+                where = f"line {before.line}, under {other}"
+                raise file.error(keys, f"{decision.subject} is decided twice (see {where}). Keep one of the entries.")
+        entries[kind, decision.subject] = decision
+    return Decisions(tuple(entries.values()), origin)
+
+
+def _entries(values: Mapping[str, Any]) -> Iterator[tuple[Kind, int, Any]]:
+    for kind in KINDS:
+        for index, entry in enumerate(values.get(kind) or ()):
+            yield kind, index, entry
+
+
+def _require_subject(file: UserFile, keys: Keys, entry: Mapping[str, Any]) -> None:
+    """Raise RunbookError unless an entry names one file or group, or a commit where there is one."""
+    if keys[0] == "accept" and ("file" in entry) == (len({"platform", "metric"} & entry.keys()) == 2):
+        raise file.error(keys, "An entry of accept names either a file, or a platform and a metric.")
+    if keys[0] == "allow" and ("commit" in entry) != (entry["what"] == FOREIGN):
+        raise file.error(keys, f"{FOREIGN} needs the full ID of the commit, and nothing else takes one.")
+
+
+def add(path: Path, decided: Iterable[Decision], instead_of: Iterable[tuple[Kind, str]] = ()) -> None:
+    """Write decisions into the file, each in place of an earlier one on its subject.
+
+    ``instead_of`` are kinds and subjects whose entries are removed: the choices that were not taken.
+    Raises RunbookError if the file cannot be read or written.
+    """
+    decisions, person, at = list(decided), _person(), stamp(now())
+    stale = {*instead_of, *((decision.kind, decision.subject) for decision in decisions)}
+    with _edited(path) as values:
+        for kind, index, entry in reversed(list(_entries(values))):
+            if (kind, Decision.from_entry(kind, entry).subject) in stale:
+                del values[kind][index]
+        for kind in KINDS:
+            if kind in values and not values[kind]:
+                del values[kind]
+        for decision in decisions:
+            signed = replace(decision, by=decision.by or person, at=decision.at or at)
+            values.setdefault(decision.kind, []).append(_quoted(signed.as_entry()))
+
+
+def bind(decisions: Decisions, decided: Sequence[Decision]) -> None:
+    """Bind the entries that a person wrote by hand to the evidence that they met; the others are bound already."""
+    unbound = {(entry.kind, entry.subject) for entry in decisions.entries if entry.seen is None}
+    met = {(each.kind, each.subject): each for each in decided if (each.kind, each.subject) in unbound and each.seen}
+    if not met or not decisions.file:
+        return
+    person, at = _person(), stamp(now())
+    with _edited(Path(decisions.file)) as values:
+        for kind, _, entry in _entries(values):
+            found = met.get((kind, Decision.from_entry(kind, entry).subject))
+            if found and "seen" not in entry:
+                entry.setdefault("by", person)
+                entry.setdefault("at", at)
+                entry["seen"] = _quoted(found.as_entry()["seen"], flow=True)
+
+
+@contextmanager
+def _edited(path: Path) -> Iterator[Any]:
+    """Yield the file's values, and write what becomes of them, without secrets.  One process at a time."""
+    from ruamel.yaml import YAML
+
+    make_folder(path.parent)
+    with locked(path.with_name(f".{path.name}.lock")):
+        text = _text(path) if path.exists() else ""
+        parse(text, str(path))  # nothing is written into what is no file of decisions
+        yaml = YAML(typ="rt", pure=True)
+        yaml.preserve_quotes, yaml.width = True, 4096
+        if re.search(r"^ +- ", text, re.MULTILINE):
+            yaml.indent(sequence=4, offset=2)
+        values = yaml.load(text)
+        if values is None:
+            values = yaml.load("{}")
+            values.fa.set_block_style()
+        yield values
+        out = io.StringIO()
+        yaml.dump(values, out)
+        changed = Redactor(os.environ).text(out.getvalue())
+        if not text.strip():
+            changed = f"# {path.name}: see docs/decisions.md\n{changed}"
+        elif not values:
+            changed = ""
+        write(path, changed)
+
+
+def _quoted(entry: Mapping[str, Any], *, flow: bool = False) -> Any:
+    """Return an entry whose texts are quoted: ``no`` and ``2026-01-02`` are no texts in YAML."""
+    from ruamel.yaml.comments import CommentedMap
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+    quoted = CommentedMap()
+    for name, value in entry.items():
+        if isinstance(value, dict):
+            value = _quoted(value, flow=True)
+        quoted[name] = DoubleQuotedScalarString(value) if isinstance(value, str) else value
+    if flow:
+        quoted.fa.set_flow_style()
+    return quoted
+
+
+def _person() -> str:
+    who = provenance.who(os.environ)
+    return str(who["git"] or f"{who['user']} on {who['host']}")
