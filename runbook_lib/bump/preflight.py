@@ -15,10 +15,10 @@ from runbook_lib.images import driver_check
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinPlan
-from runbook_lib.runner.command_line import command
 from runbook_lib.text.edits import diff
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.commands import command
 from runbook_lib.world.outside import World
 
 

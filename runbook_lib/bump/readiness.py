@@ -22,7 +22,6 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.records import cards
 from runbook_lib.records.requirements import Kind, Requirement, name_of
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.runner import command_line
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.runner.sequence import ROUNDS, conclude
 from runbook_lib.text.decisions import entries
@@ -30,6 +29,7 @@ from runbook_lib.text.redact import Redactor
 from runbook_lib.world import ci_progress
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import is_mine
+from runbook_lib.world.commands import command, review
 from runbook_lib.world.pull_request import PullRequestState, read_state
 
 #: The exception for a pipeline that was not looked at.
@@ -278,7 +278,7 @@ def finish(
     if readiness.missing:
         outcome = _not_ready(step.bump, readiness.missing, results)
         if outcome.next in [each.next for each in readiness.missing if each.running]:
-            outcome = replace(outcome, next=command_line.command(step.name, step.bump, wait=True))
+            outcome = replace(outcome, next=command(step.name, step.bump, wait=True))
         step.waiting(outcome.sentence, outcome.next, outcome.waits)
         return readiness.show()
     limit = ""
@@ -309,7 +309,7 @@ def _not_ready(bump: Bump, missing: Sequence[Requirement], results: Sequence[Ste
     last = {result.notebook: result for result in results if result.notebook in notebooks.CI_ROUND}
     count = sum(len(cards.from_decisions(result.decisions, cards.BUMP_PARAMETERS)) for result in last.values())
     if count:
-        action = f"Make {display.count(count, 'decision')}: {command_line.review(bump)}"
+        action = f"Make {display.count(count, 'decision')}: {review(bump)}"
         return Outcome(names, action, replace(waits, for_ci=False))
     actions = [result.next for result in last.values() if result.state == "waiting" and result.next]
     # Later steps resolve what CI is waiting for.

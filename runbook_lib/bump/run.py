@@ -21,8 +21,8 @@ from runbook_lib.model import Condition, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.records import decisions
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.runner.command_line import command
 from runbook_lib.world import bump_branch
+from runbook_lib.world.commands import command
 from runbook_lib.world.outside import World
 from runbook_lib.world.pull_request import connect_github
 

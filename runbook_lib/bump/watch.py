@@ -19,10 +19,10 @@ from runbook_lib.pins.pins_file import SCHEMA
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.pins.sites import PinnedImage
 from runbook_lib.pins.watch_rules import WatchRules
-from runbook_lib.runner import command_line, execute
+from runbook_lib.runner import execute
 from runbook_lib.system import provenance
 from runbook_lib.text.user_file import load_schema
-from runbook_lib.world import bump_branch, pull_request, repository
+from runbook_lib.world import bump_branch, commands, pull_request, repository
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import find_pull, head_of
 
@@ -178,7 +178,7 @@ def _propose(checkout: Checkout, bump: Bump, result: WatchResult, options: Watch
         result = _open(branch, github, result, options)
     else:
         unknown = "" if github else " Whether it is open already is unknown without a token for GitHub."
-        plan = command_line.command(notebooks.BUMP, bump, repo=str(checkout.path))
+        plan = commands.command(notebooks.BUMP, bump, repo=str(checkout.path))
         sentence = f"Would open a draft pull request: {bump.title!r}. Add --publish.{unknown} The plan: {plan}"
         result = replace(result, state="new", sentence=sentence)
     state: State = "needs a person" if drivers.status == "failed" else result.state

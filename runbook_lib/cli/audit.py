@@ -14,8 +14,8 @@ from runbook_lib.records.archive import default, status
 from runbook_lib.records.statement import parse_time
 from runbook_lib.records.status import BumpStatus
 from runbook_lib.records.verify import verify
-from runbook_lib.runner import command_line
 from runbook_lib.system.clock import ago
+from runbook_lib.world import commands
 
 
 def command_status(options: argparse.Namespace) -> int:
@@ -28,9 +28,7 @@ def command_status(options: argparse.Namespace) -> int:
         print(json.dumps([asdict(bump) for bump in bumps], indent=2))
         return 0
     if not any(bump.is_started for bump in bumps):
-        print(
-            f"There is no bump in {archive}. Start one: {command_line.papermill(notebooks.BUMP, {'tag': '26.04-py3'})}"
-        )
+        print(f"There is no bump in {archive}. Start one: {commands.papermill(notebooks.BUMP, {'tag': '26.04-py3'})}")
     for bump in bumps:
         if bump.is_started:
             print("\n".join(_lines(bump)))

@@ -15,9 +15,10 @@ from runbook_lib.records import archive, cards, decisions, timeline
 from runbook_lib.records.archive import read_records
 from runbook_lib.records.cards import Card
 from runbook_lib.records.status import BumpStatus
-from runbook_lib.runner import command_line, papermill
+from runbook_lib.runner import papermill
 from runbook_lib.system import provenance
 from runbook_lib.text.notebook_file import NotebookSource
+from runbook_lib.world import commands
 
 #: The widest text, the most lines of a log, and the most rows of each.
 _WIDTH, _MOST_LINES, _MOST_ROWS = 100, 6, 2
@@ -27,7 +28,7 @@ _MOVES = {"j": 1, "": 1, "k": -1}
 def command(options: argparse.Namespace) -> int:
     """Ask for each decision, and run the bump with the answers; return 0 if nothing is left to decide, else 1."""
     root = Path(options.audit).expanduser().absolute() if options.audit else archive.default()
-    source = NotebookSource.read(provenance.ROOT / command_line.FOLDER / f"{notebooks.BUMP}.ipynb")
+    source = NotebookSource.read(provenance.ROOT / commands.FOLDER / f"{notebooks.BUMP}.ipynb")
     names = [parameter.name for parameter in source.parameters]
     bump, open_cards = _bump(root, options.tag, names)
     if not open_cards:
@@ -43,7 +44,7 @@ def command(options: argparse.Namespace) -> int:
     folder = Path(bump.story).parent
     given = _given(folder, open_cards, answers)
     cards.save(folder / decisions.NAME, open_cards, answers)
-    print(f"The command that applies these decisions:\n\n{command_line.papermill(notebooks.BUMP, given)}\n")
+    print(f"The command that applies these decisions:\n\n{commands.papermill(notebooks.BUMP, given)}\n")
     if _read(f"Type {bump.tag} to run it now, or press Enter to stop: ") != bump.tag:
         return int(bool(missing))
     arguments = [str(source.path)]

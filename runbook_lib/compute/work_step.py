@@ -27,7 +27,7 @@ from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.recipes import workloads
-from runbook_lib.runner import command_line
+from runbook_lib.world import commands
 from runbook_lib.world.outside import World
 
 NOTEBOOK = "work-inside"
@@ -189,7 +189,7 @@ class WorkInside:
             shown = f"Shown: {TASKS[name]}. {facts.obstacle}".strip()
             return replace(planned, done=Outcome(shown, "" if facts.runnable else facts.next))
         if bump.tag is None:
-            again = command_line.command(NOTEBOOK, bump, tag="TAG", task=name, mode="publish")
+            again = commands.command(NOTEBOOK, bump, tag="TAG", task=name, mode="publish")
             return replace(planned, done=Outcome(f"Shown: {TASKS[name]}. Without a tag nothing is run.", again))
         conditions = [CommandRun(command, LOG, facts.obstacle) for command in facts.runnable]
         conditions[-1] = replace(conditions[-1], missing=lambda world: self._missing(facts, bump, world))

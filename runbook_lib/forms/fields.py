@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.bump import Bump
@@ -106,7 +107,8 @@ def problem(name: str, value: str | bool, repository: Repository = MEGATRON_LM) 
         return f"{value!r} contains an invisible character. Type the value again."
     try:
         if name in _COMMON:
-            Bump.parse(repository=repository, **{name: value})  # type: ignore[arg-type]
+            given: Any = {name: value}
+            Bump.parse(**given, repository=repository)
         elif name in DECISIONS:
             entries(value, name, DECISIONS[name], Redactor(os.environ))
     except RunbookError as error:

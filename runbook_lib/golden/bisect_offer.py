@@ -8,7 +8,7 @@ from runbook_lib import notebooks
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import check_pins
 from runbook_lib.records.chain import recorded_inputs
-from runbook_lib.runner import command_line
+from runbook_lib.world import commands
 from runbook_lib.world.bump_branch import BumpBranch
 
 #: The beginning of an offer, before its command.
@@ -32,7 +32,7 @@ class ImageSearches:
         """
         if not self.tag:
             return ""
-        command = command_line.command(
+        command = commands.command(
             notebooks.BISECT_IMAGE, bump, good=self.tag, test=test, metric=metric, where="slurm", mode="preview"
         )
         return f"{command} -r site SITE.yaml -r results FOLDER"

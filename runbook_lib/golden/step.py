@@ -22,12 +22,12 @@ from runbook_lib.golden.shifts import Group
 from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.recipes.file_names import FOLDER
-from runbook_lib.runner.command_line import review
 from runbook_lib.text.edits import Edit, diff
 from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.world import pull_request
 from runbook_lib.world.bump_branch import look as look_branch
 from runbook_lib.world.bump_pull import is_mine, marked, require_mine
+from runbook_lib.world.commands import review
 from runbook_lib.world.conditions.commits import BranchTip, Committed
 from runbook_lib.world.conditions.pulls import Described, PullKey
 from runbook_lib.world.outside import World

@@ -36,8 +36,8 @@ _MODES = {
 #: Parameters of `Bump.parse`; each notebook defines only the ones it uses.
 _BUMP_PARAMETERS = ("tag", "image_type", "base", "remote")
 
-#: Held until this process ends.
-_held = ExitStack()
+#: The locks that this process has, and holds until it ends.
+_held: dict[Path, ExitStack] = {}
 
 
 def begin(notebook: str, parameters: dict[str, Any]) -> Run:
@@ -59,6 +59,7 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
         **{name: parameters[name] for name in _BUMP_PARAMETERS if name in parameters},
         mode=mode,
         repository=repository.choose(checkout),
+        given=_absolute(given),
     )
     name = checkout.repository()
     if bump.apply:
@@ -99,11 +100,23 @@ def open_record(
     return StepRecord(name, bump, repository, folder)
 
 
+def _absolute(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters with absolute paths: the next command may be pasted in another folder."""
+    return {
+        name: str(Path(value).expanduser().absolute()) if name == "repo" and value else value
+        for name, value in given.items()
+    }
+
+
 def _lock(checkout: Checkout) -> None:
     """Wait until no other run changes this checkout, and prevent others until this process ends."""
-    if not os.environ.get(LOCKED) and "RUNBOOK_RECORD" not in os.environ:
-        folder = checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
-        _held.enter_context(locked(Path(folder) / LOCK, print))
+    folder = checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
+    lock = Path(folder) / LOCK
+    if lock in _held or LOCKED in os.environ or "RUNBOOK_RECORD" in os.environ:
+        return
+    with ExitStack() as stack:
+        stack.enter_context(locked(lock, print))
+        _held[lock] = stack.pop_all()
 
 
 def _failure(notebook: str, error: BaseException, cell: int) -> dict[str, object]:

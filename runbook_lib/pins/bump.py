@@ -1,7 +1,9 @@
 """The parameters of a bump, checked once when a run starts."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal, Self, cast, get_args
 
 from runbook_lib.decisions import Decision, Decisions
@@ -20,7 +22,8 @@ class Bump:
 
     ``repository`` declares the pins to move, with a tag those of its image only, and the family of image tags.
     ``decisions`` are those of people.  ``current_branch`` is where a change without a bump is committed, with
-    ``change_title`` as its title where it has a pull request of its own.
+    ``change_title`` as its title where it has a pull request of its own.  ``given`` are the parameters that were passed
+    to the notebook, for the next command.
     """
 
     tag: Tag | None
@@ -32,6 +35,7 @@ class Bump:
     decisions: Decisions = field(default_factory=Decisions)
     current_branch: str = ""
     change_title: str = ""
+    given: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     @classmethod
     def parse(
@@ -44,6 +48,7 @@ class Bump:
         mode: str = "preview",
         repository: Repository = MEGATRON_LM,
         decisions: Decisions | None = None,
+        given: Mapping[str, object] = MappingProxyType({}),
     ) -> Self:
         """Check a notebook's common parameters.  Raises RunbookError for an invalid value."""
         texts = {"tag": tag, "image_type": image_type, "base": base, "remote": remote, "mode": mode}
@@ -67,6 +72,7 @@ class Bump:
             mode=cast(Mode, mode),
             repository=repository,
             decisions=decisions or Decisions(),
+            given=given,
         )
 
     def allowed(self, what: str, *evidence: object) -> Decision | None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from runbook_lib.checks import Check, Status
 from runbook_lib.records.chain import read_predicate
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.runner.command_line import command
 from runbook_lib.runner.execute import StepResult, run_job
 from runbook_lib.runner.job import NotebookJob
 from runbook_lib.text.notebook_file import BadParameter, NotebookSource
+from runbook_lib.world.commands import command
 
 if TYPE_CHECKING:
     from runbook_lib.display import View

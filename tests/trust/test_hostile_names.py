@@ -23,10 +23,10 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.recipes.device_connections import Connections
 from runbook_lib.recipes.workloads import Workload
-from runbook_lib.runner import command_line
 from runbook_lib.runner import notebook as executed
 from runbook_lib.system.provenance import ROOT
 from runbook_lib.text.notebook_file import NotebookSource, resolve
+from runbook_lib.world import commands
 
 NOTEBOOKS = {path.stem: NotebookSource.read(path) for path in sorted((ROOT / "runbooks").glob("*.ipynb"))}
 NAME = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
@@ -92,7 +92,7 @@ def test_a_bump_takes_names_that_git_takes(parameter: str) -> None:
 def test_a_command_that_is_shown_can_be_pasted(name: str) -> None:
     if "\x00" in name or "\udcff" in name:
         return  # no shell can be given them
-    shown = command_line.papermill("bump", {"tag": name, "repo": f"/a/{name}"})
+    shown = commands.papermill("bump", {"tag": name, "repo": f"/a/{name}"})
     words = shlex.split(shown)
     given = [it for key, value in (("tag", name), ("repo", f"/a/{name}")) if value for it in ("-r", key, value)]
     assert words == ["environment/run", "papermill", "runbooks/bump.ipynb", *given]

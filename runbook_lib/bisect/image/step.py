@@ -17,9 +17,8 @@ from runbook_lib.compute.slurm import site_file
 from runbook_lib.errors import Refused
 from runbook_lib.model import Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.runner import command_line
 from runbook_lib.system import clock, files
-from runbook_lib.world import bump_branch
+from runbook_lib.world import bump_branch, commands
 from runbook_lib.world.outside import World
 
 
@@ -46,7 +45,7 @@ class Searched:
         submitted = sum('"kind": "submit"' in line for line in facts.ledger.lines)
         most, again = (
             self.request.budget.runs,
-            command_line.command(notebooks.BISECT_IMAGE, facts.branch.bump, mode="publish"),
+            commands.command(notebooks.BISECT_IMAGE, facts.branch.bump, mode="publish"),
         )
         evidence = _evidence(result) if runs else Evidence()
         if submitted != runs or runs > most:

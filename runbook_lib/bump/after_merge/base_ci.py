@@ -13,9 +13,9 @@ from runbook_lib.clients.gitlab.models import UNDER_WAY
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden.ci_runs import failed
 from runbook_lib.pins.bump import Bump
-from runbook_lib.runner.command_line import command
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.commands import command
 
 #: Number of newest commits that are searched for a run: on a busy branch CI does not run for every commit.
 _COMMITS = 10

@@ -27,9 +27,9 @@ from runbook_lib.pins.check import PinVerdict, check_pins
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.file_names import FOLDER
-from runbook_lib.runner.command_line import command
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.commands import command
 from runbook_lib.world.outside import World
 
 _Rows = Sequence[dict[str, object]]

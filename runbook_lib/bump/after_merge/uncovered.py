@@ -10,9 +10,9 @@ from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.golden import ci_runs, coverage
 from runbook_lib.notebooks import GOLDEN_VALUES
 from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
-from runbook_lib.runner.command_line import command
 from runbook_lib.world import bump_pull
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.commands import command
 
 
 def uncovered_rows(
