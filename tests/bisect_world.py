@@ -13,12 +13,13 @@ from typing import Any
 
 import slurm_repository
 
-from runbook_lib.bisect.image.facts import RunOptions, SearchFacts, read_search, reread
+from runbook_lib.bisect.image.facts import SearchFacts, read_search, reread
 from runbook_lib.bisect.image.report import BisectResult
 from runbook_lib.bisect.image.request import BisectRequest, SearchOptions, parse
 from runbook_lib.bisect.image.step import BisectImage, read_result
 from runbook_lib.bump.run import carry_out
-from runbook_lib.compute.slurm.site import Site
+from runbook_lib.compute.slurm.site import Session, Site
+from runbook_lib.compute.work.allocation import Allocation
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.records.step_record import StepRecord
@@ -65,17 +66,22 @@ class World:
     def plan(self, *, apply: bool = True, site: Site | None = None, **changes: str) -> SearchFacts:
         bump = Bump.parse(tag="26.06-py3", mode="local" if apply else "preview")
         given = {
-            "good": "26.01-py3", "bad": "", "test": "", "command": f"bash {self.folder}/test.sh {{tag}} {{restored}}",
-            "metric": "value higher", "where": "command", "image": "", "budget": "40", "minutes": "1",
+            "good": "26.01-py3", "test": f"bash {self.folder}/test.sh {{tag}} {{restored}}", "metric": "value higher",
+            "budget": "40",
         }  # fmt: skip
-        request = parse(bump, SearchOptions(**{**given, **changes}))
-        options = RunOptions(str(self.folder / "results"), gpus="0")
-        return read_search(bump_branch.find(self.checkout, bump), request, options, site)
+        site = site or self.site
+        request = parse(bump, SearchOptions(**{**given, **changes}), site)
+        return read_search(bump_branch.find(self.checkout, bump), request, site)
+
+    @property
+    def site(self) -> Site:
+        """A machine without GPUs, where a run may take a minute."""
+        return Site(str(self.checkout.path), str(self.folder / "results"), session=Session(Allocation(1, 0, time="1")))
 
     def go(self, facts: SearchFacts) -> tuple[BisectResult, list[dict[str, Any]]]:
         folder, bump = Path(tempfile.mkdtemp(prefix="record-", dir=self.folder)), facts.branch.bump
         record = StepRecord("bisect-image", bump, "o/n", folder)
-        plan = BisectImage(SearchOptions(), RunOptions()).plan(facts, bump)
+        plan = BisectImage(SearchOptions()).plan(facts, bump)
         carry_out(record, plan, Outside(self.checkout, None, record), lambda view: view)
         lines = (folder / "contributions.jsonl").read_text().splitlines()
         return read_result(reread(facts)), [json.loads(line) for line in lines]
@@ -118,9 +124,8 @@ def read_offer(text: str) -> BisectRequest:
     given = dict(zip(words[4::3], words[5::3], strict=True))
     assert set(words[3::3]) == {"-r"}
     assert given.keys() <= parameters.keys()
-    assert (given["site"], given["results"]) == ("SITE.yaml", "FOLDER")
-    names = ("good", "bad", "test", "command", "metric", "where", "image", "budget", "minutes")
-    values = {name: str({**parameters, **given}[name]) for name in names}
-    request = parse(Bump.parse(tag=given["tag"]), SearchOptions(**values))
+    assert given["site"] == "SITE.yaml"
+    values = {name: str({**parameters, **given}[name]) for name in ("good", "test", "metric", "budget")}
+    request = parse(Bump.parse(tag=given["tag"]), SearchOptions(**values), Site("/c", "/r"))
     assert request is not None
     return request

@@ -22,17 +22,16 @@ LABELS = {
     "run_id": "CI run", "source": "Source", "only_failing": "Failed jobs only", "accept": "Accept", "broken": "Broken",
     "reenable": "Re-enable", "rerun": "Run again", "hold": "Hold", "soft": "Soft",
     "refs": "Branches", "place": "Where",
-    "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests", "command": "Command",
+    "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests",
     "how": "How", "arguments": "Arguments",
-    "site": "Site file", "results": "Results in",
-    "platform": "Platform", "jobs": "Jobs",
-    "gpus": "GPUs per node",
+    "site": "Site file", "jobs": "Jobs",
+    "good": "Last good tag", "test": "Test", "metric": "Metric", "budget": "Runs at most",
 }  # fmt: skip
 #: Seldom needed, so hidden at first.
 SELDOM = (
     "remote", "decisions", "source",
     "only_failing", "soft", "accept", "broken", "reenable",
-    "rerun", "hold", "jobs", "gpus",
+    "rerun", "hold", "jobs",
 )  # fmt: skip
 #: The values of fields with a fixed choice, and their labels; `choices` has two more.
 _CHOICES: Mapping[str, Mapping[str, str]] = {

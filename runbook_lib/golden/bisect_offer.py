@@ -33,9 +33,9 @@ class ImageSearches:
         if not self.tag:
             return ""
         command = commands.command(
-            notebooks.BISECT_IMAGE, bump, good=self.tag, test=test, metric=metric, where="slurm", mode="preview"
+            notebooks.BISECT_IMAGE, bump, good=self.tag, test=test, metric=metric, mode="preview"
         )
-        return f"{command} -r site SITE.yaml -r results FOLDER"
+        return f"{command} -r site SITE.yaml"
 
 
 def look_searches(branch: BumpBranch, records: Path | None) -> ImageSearches:

@@ -38,14 +38,13 @@ class SlurmPlace:
     workload: workloads.Workload
     connections: device_connections.Connections
     tree: Path
-    wait: bool = True
     _followers: dict[str, follow.Follower] = field(default_factory=dict)
 
     def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
         """Return the batch file and the script that each of its nodes runs."""
         return "\n".join(self._batch(run, restored).files.values())
 
-    def finish(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> places.RunEnd | None:
+    def finish(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> places.RunEnd:
         """Pass a run to the allocation unless that was done before, and wait until it ends."""
         folder = self.folder / "runs" / str(run.number)
         if not (folder / "batch").exists():
@@ -62,11 +61,13 @@ class SlurmPlace:
             while not (folder / "ended").exists() and time.monotonic() < deadline:
                 time.sleep(0.2)
 
-        return polling.follow(
+        end = polling.follow(
             lambda: self._end(folder) or self._poll(folder),
             lambda end: polling.Observation("", over=end is not None),
-            wait=self.wait, sleep=pause, unreachable="The run continues in the meantime. Retrying.",
+            wait=True, sleep=pause, unreachable="The run continues in the meantime. Retrying.",
         )  # fmt: skip
+        assert end is not None
+        return end
 
     def release(self) -> None:
         """End the allocation after the last run of a search."""
@@ -108,7 +109,7 @@ class SlurmPlace:
         errors = next(folder.glob("1/*/0/node-0.err.log"), folder / "none")
         problem = places.container_problem(status, output, places.last_line(errors))
         if "DUE TO TIME LIMIT" in " ".join(places.read_lines(errors)[-20:]):
-            problem = f"it took longer than {self.request.budget.minutes} minutes"
+            problem = f"it took longer than {self.request.minutes} minutes"
         return places.RunEnd(status, seconds, node, output, problem, places.last_line(errors))
 
     def _output(self, folder: Path, stream: str) -> list[str]:
@@ -116,23 +117,21 @@ class SlurmPlace:
 
     def _allocation(self, number: int) -> batch_files.JobArray:
         """Return the job that allocates nodes and runs batch files on them."""
-        seconds = _RUNS * self.request.budget.minutes * 60
+        seconds = _RUNS * self.request.minutes * 60
         site = replace(self.site, results=str(self._allocations / str(number)), image="", images={})
         (array,) = batch_files.arrays([(replace(self.workload, time_limit=seconds, script=""), self.connections)], site)
         text = places.fill_script(
             "allocation.sh",
             DIRECTIVES="\n".join(line for line in array.text.splitlines() if line.startswith("#SBATCH")),
             FOLDER=shlex.quote(array.folder), RUNS=shlex.quote(str(self.folder / "runs")),
-            MINUTES=str(self.request.budget.minutes), SECONDS=str(seconds), IDLE=str(_IDLE),
+            MINUTES=str(self.request.minutes), SECONDS=str(seconds), IDLE=str(_IDLE),
         )  # fmt: skip
         return replace(array, text=text)
 
     def _batch(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> batch_files.JobArray:
         folder = self.folder / "runs" / str(run.number)
         script = places.inside_script(restored, self.folder / "overlays", "").replace("{", "{{").replace("}", "}}")
-        workload = replace(
-            self.workload, script=script + self.workload.script, time_limit=self.request.budget.minutes * 60
-        )
+        workload = replace(self.workload, script=script + self.workload.script, time_limit=self.request.minutes * 60)
         image = run.image
         if "@" in image and self.site.runtime != "apptainer":  # Enroot does not accept digests
             image = f"{image.partition('@')[0]}:{run.point.tag}"

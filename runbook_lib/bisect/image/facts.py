@@ -1,6 +1,5 @@
 """What a search needs to know: its images, its ledger, its place, and the next run.  Writes nothing."""
 
-import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,19 +32,6 @@ _ENDING = 60
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """The notebook's parameters about the place of the runs.
-
-    ``gpus`` are those of this machine.
-    """
-
-    results: str = ""
-    gpus: str = "8"
-    platform: str = ""
-    wait: bool = True
-
-
-@dataclass(frozen=True)
 class SearchFacts:
     """A search.  ``gpus``: the number that a run allocates.  ``idle``: why there is nothing to plan.
 
@@ -67,20 +53,13 @@ class SearchFacts:
         uncounted = sum(bool(run.outcome) for run in self.ledger.runs.values()) - len(self.ledger.counted())
         components = tuple(overlay.name for overlay in self.ledger.overlays or ())
         tags = tuple(self.ledger.images)
-        problem = Problem(tags, components, self.request.measure.higher_is_better, self.request.budget.runs - uncounted)
+        problem = Problem(tags, components, self.request.measure.higher_is_better, self.request.runs - uncounted)
         answer = advance(problem, self.ledger.counted())
         if isinstance(answer, Conclusion):
             return answer
         if self.ledger.lost(answer) >= MAX_LOST:
             last = [run.reason for run in self.ledger.runs.values() if run.point == answer][-1]
             return Conclusion("undecided", f"{answer.tag} produced no value in {MAX_LOST} runs; in the last, {last}.")
-        if (
-            self.request.budget.gpu_hours is not None
-            and self.gpu_hours + self._most_of_a_run > self.request.budget.gpu_hours
-        ):
-            return Conclusion(
-                "undecided", f"One more run could exceed the {self.request.budget.gpu_hours:g} GPU hours."
-            )
         return answer
 
     @property
@@ -94,7 +73,7 @@ class SearchFacts:
     @property
     def _most_of_a_run(self) -> float:
         assert self.request is not None
-        return self.gpus * (self.request.budget.minutes * 60 + _ENDING) / 3600
+        return self.gpus * (self.request.minutes * 60 + _ENDING) / 3600
 
     def restored(self, point: Point) -> tuple[Overlay, ...]:
         """Return the overlays of a point."""
@@ -109,17 +88,16 @@ class SearchFacts:
         if self.request is None or self.idle:
             return display.note(self.idle)
         request, done = self.request, len(self.ledger.runs)
-        open_runs = max(0, request.budget.runs - done)
-        hours = open_runs * (request.budget.minutes * 60 + _ENDING) / 3600
-        cost = {"max._runs": f"{open_runs} more" if done else request.budget.runs, "max._hours": f"{hours:.1f}"}
+        open_runs = max(0, request.runs - done)
+        hours = open_runs * (request.minutes * 60 + _ENDING) / 3600
+        cost = {"max._runs": f"{open_runs} more" if done else request.runs, "max._hours": f"{hours:.1f}"}
         if self.gpus:
-            gpu_hours = min(open_runs * self._most_of_a_run, request.budget.gpu_hours or math.inf)
-            cost["max._GPU_hours"] = f"{gpu_hours:.1f}"
+            cost["max._GPU_hours"] = f"{open_runs * self._most_of_a_run:.1f}"
         pulled = f"{len(self.ledger.images)} at most"
         if size := sum(self.ledger.sizes.values()):
             pulled += f", {size / 1e9:.1f} GB compressed"
         shown = display.facts(
-            what=request.measure.test or request.measure.command, metric=f"{request.measure.metric}, {self.direction}",
+            what=request.subject, metric=f"{request.measure.metric}, {self.direction}",
             where=request.where, results=self.folder, **cost, images=pulled,
         )  # fmt: skip
         shown += display.notes(self.problems, title="Nothing can be run")
@@ -153,35 +131,31 @@ class SearchFacts:
         return display.code(self.place.command(run, self.restored(run.point)), title=title)
 
 
-def read_search(
-    branch: BumpBranch, request: BisectRequest | None, options: RunOptions, site: Site | None = None
-) -> SearchFacts:
+def read_search(branch: BumpBranch, request: BisectRequest | None, site: Site) -> SearchFacts:
     """Return the state of a search.
 
     Raises Refused for a search that is impossible, and Unreachable or CannotTell if the registry cannot answer.
     """
     if request is None:
-        idle = "Nothing is planned. Give good, the newest tag that works, and bad (or tag), one that does not."
+        idle = "Nothing is planned. Give good, the newest tag that works, and tag, one that does not."
         return SearchFacts(branch, None, idle=idle)
-    results = options.results
+    results = site.results
     if not results:  # beside git's own files, so that neither the checkout nor the records contain it
         git = branch.checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
         results = f"{git}/runbook-bisect"
-    folder = Path(results).expanduser().absolute() / request.key
+    folder = Path(results).absolute() / request.key
     ledger = RunLedger(folder)
     if not ledger.images:
         _read_images(branch, request, ledger)
-    facts = SearchFacts(branch, request, folder, ledger)
+    gpus = 0 if request.measure.program else site.session.allocation.gpus
+    facts = SearchFacts(branch, request, folder, ledger, gpus)
     if request.where == "slurm":
-        if site is None or not site.results:
-            return replace(facts, problems=("Slurm needs results: a folder visible to all nodes.",))
-        return _on_slurm(branch, facts, site, options)
-    if not options.gpus.isdecimal():
-        raise Refused(f"gpus={options.gpus!r} is not a number of this machine's GPUs.")
+        if not site.results:
+            return replace(facts, problems=("Slurm needs results in the site file: a folder visible to all nodes.",))
+        return _on_slurm(branch, facts, request, site)
     if request.where == "command":
-        place = LocalPlace(request, folder, branch.checkout.path)
-        return replace(facts, gpus=int(options.gpus), place=place)
-    return _in_container(branch, facts, int(options.gpus))
+        return replace(facts, place=LocalPlace(request, folder, branch.checkout.path))
+    return _in_container(branch, facts, request)
 
 
 def _read_images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) -> None:
@@ -220,53 +194,46 @@ def compare_neighbours(facts: SearchFacts, step: tuple[str, str]) -> tuple[tuple
     return plan_overlays(components, tuple(own.values()))
 
 
-def _in_container(branch: BumpBranch, facts: SearchFacts, gpus: int) -> SearchFacts:
+def _in_container(branch: BumpBranch, facts: SearchFacts, request: BisectRequest) -> SearchFacts:
     machine = detect_machine()
-    request = facts.request
-    assert request is not None
     image = WorkImage.parse(facts.ledger.images[str(request.bad)])
     container = WorkContainer.create(branch.bump.repository, image, str(branch.checkout.path))
     if machine.engine is None:
         reason = "Neither docker nor podman works on this machine."
         if machine.container:
             reason = f"This machine is itself a container ({machine.container}), which cannot start others."
-        problem = f"{reason} Run this where docker or podman works, or set where=slurm or where=command."
+        problem = f"{reason} Run this where docker or podman works, or on a cluster, with results in the site file."
         facts = replace(facts, problems=(problem,))
     place = LocalPlace(
         request, facts.folder, branch.checkout.path, container, machine.engine or Engine("docker"),
-        (machine.uid, machine.gid), gpus=gpus > 0,
+        (machine.uid, machine.gid), gpus=facts.gpus > 0,
     )  # fmt: skip
-    return replace(facts, gpus=gpus, place=place)
+    return replace(facts, place=place)
 
 
-def _on_slurm(branch: BumpBranch, facts: SearchFacts, site: Site, options: RunOptions) -> SearchFacts:
-    assert facts.request is not None
+def _on_slurm(branch: BumpBranch, facts: SearchFacts, request: BisectRequest, site: Site) -> SearchFacts:
     client, problems = Slurm(), list(site.problems())
     if site.runtime != "apptainer" and not client.runs_containers():
         if site.runtime or not client.has_program("apptainer"):
             problems.append("Neither Pyxis nor apptainer is available, so Slurm cannot run an image.")
         site = replace(site, runtime="apptainer")
-    request, connections = facts.request, Connections(None, "The command configures its own connections.")
     if request.measure.test:
-        workload, connections = _test_of(branch, site, request.measure.test, options.platform)
+        workload, connections = _test_of(branch, site, request.measure.test)
     else:
-        nodes = site.session.allocation
+        nodes, connections = site.session.allocation, Connections(None, "The command configures its own connections.")
         workload = workloads.Workload(
-            "the parameter command", "bisect", request.key, branch.bump.image_type, options.platform or "any", (),
-            nodes.nodes, nodes.gpus, request.budget.minutes * 60,
-            request.measure.command.replace("{", "{{").replace("}", "}}"),
+            "the parameter test", "bisect", request.key, branch.bump.image_type, "any", (), nodes.nodes, nodes.gpus,
+            request.minutes * 60, request.measure.command.replace("{", "{{").replace("}", "}}"),
         )  # fmt: skip
-    place = SlurmPlace(
-        request, facts.folder, site, client, workload, connections, facts.folder / "tree.tar", wait=options.wait
-    )
+    place = SlurmPlace(request, facts.folder, site, client, workload, connections, facts.folder / "tree.tar")
     return replace(facts, gpus=workload.nodes * site.gpus_for(workload), place=place, problems=tuple(problems))
 
 
-def _test_of(branch: BumpBranch, site: Site, words: str, platform: str) -> tuple[workloads.Workload, Connections]:
+def _test_of(branch: BumpBranch, site: Site, words: str) -> tuple[workloads.Workload, Connections]:
     """Return the test named ``model/case@platform`` in the recipes on the bump's branch."""
-    name, _, own_platform = words.partition("@")
+    name, _, platform = words.partition("@")
     texts = branch.texts(commit_changes.list_files(branch.checkout, branch.start, rows.FOLDER))
-    tests = selection.select(selection.read_tests(texts)[0], name, own_platform or platform, branch.bump.image_type)
+    tests = selection.select(selection.read_tests(texts)[0], name, platform, branch.bump.image_type)
     if len(tests) != 1:
         raise Refused(f"test={words!r} matches {len(tests)} tests in the recipes. Name one, as model/case@platform.")
     config = selection.config_of(tests[0])

@@ -95,16 +95,14 @@ class LocalPlace:
         words = engine_command(replace(self.container, image=image), self.engine, step, self.owner)
         return f"exec {shlex.join(words)}"
 
-    def finish(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> RunEnd | None:
+    def finish(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> RunEnd:
         """Start a run unless it is already claimed, and wait until it ends."""
         folder, overlay_folder = self.folder / "runs" / str(run.number), self.folder / "overlays"
         if not (folder / "claim").exists():
             make_folder(folder)
             texts = {
                 "inside.sh": inside_script(restored, overlay_folder, self.request.measure.command),
-                "run.sh": fill_script(
-                    "run.sh", FOLDER=shlex.quote(str(folder)), MINUTES=str(self.request.budget.minutes)
-                ),
+                "run.sh": fill_script("run.sh", FOLDER=shlex.quote(str(folder)), MINUTES=str(self.request.minutes)),
                 "command.sh": f"cd {shlex.quote(str(self.checkout))} || exit 1\n{self.command(run, restored)}\n",
                 "overlay.sh": overlays.script(restored, str(overlay_folder)),
             }
@@ -129,7 +127,7 @@ class LocalPlace:
         if self.container is not None:
             problem = container_problem(status, output, error)
         if status == 124 and not problem:
-            problem = f"it took longer than {self.request.budget.minutes} minutes"
+            problem = f"it took longer than {self.request.minutes} minutes"
         return RunEnd(status, seconds, node, output, problem, error)
 
 

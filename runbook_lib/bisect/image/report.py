@@ -1,9 +1,6 @@
 """The result of a search: the conclusion and its probability, a plot, the fix, and a text for upstream."""
 
-import re
-import textwrap
 from dataclasses import dataclass
-from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.bisect.image.facts import SearchFacts
@@ -11,7 +8,6 @@ from runbook_lib.bisect.image.ledger import LedgerRun
 from runbook_lib.bisect.overlays import Overlay
 from runbook_lib.bisect.search import Conclusion
 from runbook_lib.golden import plots
-from runbook_lib.text import edits
 from runbook_lib.text.markdown import code
 
 #: Labels of a plot, by metric.
@@ -83,13 +79,6 @@ class BisectResult:
         """The overlays that make the image good: one of several that fail only together, else all."""
         return self.culprits if self.conclusion and self.conclusion.together else self.culprits[:1]
 
-    @property
-    def _dockerfile_lines(self) -> list[str]:
-        lines: list[str] = []
-        for overlay in self._needed:
-            lines += overlay.dockerfile_lines()
-        return lines
-
     def show(self) -> display.View:
         """Show the result, the components ruled out, the cost, and each run."""
         if self.facts.request is None:
@@ -131,28 +120,10 @@ class BisectResult:
         label = _LABELS.get(metric, f"{metric}, {self.facts.direction}")
         return plots.values_by_group(groups, label, highlighted=groups.keys() - set(tags))
 
-    def edit_diff(self) -> str:
-        """Return the proposed edit of the repository's Dockerfiles as a diff; empty without a culprit."""
-        if not self.culprits:
-            return ""
-        branch = self.facts.branch
-        name = f"Dockerfile.ci.{branch.bump.image_type}"
-        paths = [path for path in branch.bump.repository.sites.paths if Path(path).name == name]
-        reason = textwrap.wrap(f"# bisect-image: {self.sentence}", 110, subsequent_indent="# ")
-        proposed = []
-        for path, text in branch.checkout.read(paths).items():
-            if text and (start := re.search(r"\nFROM .*(?=\n)", text)):
-                addition = "\n".join(["", *reason, *self._dockerfile_lines])
-                proposed.append(edits.Edit(path, text, text[: start.end()] + addition + text[start.end() :]))
-        return edits.diff(tuple(proposed))
-
     def fix(self) -> display.View:
-        """Show the fix: the proposed edit, or the instructions for another Dockerfile."""
-        if not self.culprits:
-            return display.note(self.advice)
-        if diff := self.edit_diff():
-            return display.note("Proposed edit; nothing was changed:") + display.diff(diff)
-        return display.code("\n".join(self._dockerfile_lines), title="After FROM in the Dockerfile")
+        """Show the instructions for a Dockerfile that fix the image."""
+        lines = [line for overlay in self._needed for line in overlay.dockerfile_lines()]
+        return display.code("\n".join(lines), title="After FROM in the Dockerfile") if lines else display.View("", "")
 
     def issue(self) -> str:
         """Return the text of an upstream issue; empty before the search is over, or if no step was found."""
@@ -165,7 +136,7 @@ class BisectResult:
             metric = f"{request.measure.metric} ({self.facts.direction})"
         lines = [f"Regression between {image}:{conclusion.step[0]} and {image}:{conclusion.step[1]}", ""]
         lines += [
-            f"Measured: {metric} of {code(request.measure.test or request.measure.command)}.",
+            f"Measured: {metric} of {code(request.subject)}.",
             "",
             self.sentence,
             "",
@@ -183,13 +154,6 @@ class BisectResult:
             lines += [f"- {suspect}" for suspect in self.suspects]
         nodes = sorted({run.node for run in self.runs if run.node})
         return "\n".join([*lines, "", f"{len(self.runs)} runs on {display.count(len(nodes), 'node')}.", ""])
-
-    def text(self) -> display.View:
-        """Show the text for upstream."""
-        text = self.issue()
-        if not text:
-            return display.note("There is nothing to report.")
-        return display.code(text, title="Text for upstream")
 
 
 def percent(probability: float) -> str:

@@ -1,15 +1,16 @@
-"""The parameters of a search, checked."""
+"""What a search is asked for: two tags, what is measured, where, and how often at most."""
 
 import hashlib
 import json
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from runbook_lib.bisect import model, overlays
+from runbook_lib.compute.slurm.site import Site
 from runbook_lib.errors import Refused
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import Tag
@@ -17,11 +18,13 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import UserOverlay
 
 Where = Literal["local", "slurm", "command"]
-_BUDGET = re.compile(r"([0-9]{1,4})(?: runs?)?(?:,? +([0-9]{1,6}(?:\.[0-9]{1,3})?) GPU hours?)?")
+_RECIPE_TEST = re.compile(r"[\w.-]+/[\w.-]+@[\w.-]+")
 #: The prefix of a practice command; the name of a simulated test follows.
 PRACTICE = "practice "
 #: Metrics whose direction is known.
 _LOWER = ("iteration-time", "mem-allocated-bytes", "mem-max-allocated-bytes")
+#: Minutes of a run, unless the site file has a time limit.
+_MINUTES = 30
 
 
 @dataclass(frozen=True)
@@ -29,15 +32,9 @@ class SearchOptions:
     """The notebook's parameters that describe a search; without ``good`` there is none."""
 
     good: str = ""
-    bad: str = ""
     test: str = ""
-    command: str = ""
     metric: str = "exit"
-    where: str = "local"
-    image: str = ""
-    components: str = ""
     budget: str = "40"
-    minutes: str = "30"
 
 
 @dataclass(frozen=True)
@@ -56,18 +53,10 @@ class SearchSubject:
 
 
 @dataclass(frozen=True)
-class Budget:
-    """The most that a search may cost: ``gpu_hours`` is None if unlimited, ``minutes`` is the limit of one run."""
-
-    runs: int
-    gpu_hours: float | None
-    minutes: int
-
-
-@dataclass(frozen=True)
 class BisectRequest:
-    """A search from the ``good`` to the ``bad`` tag.
+    """A search from the ``good`` to the ``bad`` tag, of at most ``runs`` runs of so many ``minutes`` each.
 
+    ``where`` is ``local`` (in a container here), ``slurm``, or ``command`` for a command that takes the image.
     ``image`` is an image name containing ``{tag}``, or empty for the base image.  ``components`` are swapped in
     addition to those that the images name.
     """
@@ -77,8 +66,14 @@ class BisectRequest:
     measure: SearchSubject
     where: Where
     image: str
-    budget: Budget
+    runs: int
+    minutes: int
     components: tuple[UserOverlay, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """What is measured, as it was given."""
+        return self.measure.test or self.measure.command
 
     @property
     def key(self) -> str:
@@ -92,61 +87,47 @@ class BisectRequest:
     def inputs(self) -> dict[str, Any]:
         """The parameters as stored in the record and the ledger."""
         components = ", ".join(f"{each.name}={each.old}" for each in self.components)
-        facts = {
-            "good": self.good, "bad": self.bad, **vars(self.measure), "where": self.where, "image": self.image,
-            **vars(self.budget), "program": "", "components": components,
-        }  # fmt: skip
-        return {name: str(value) for name, value in facts.items() if value not in ("", None)}
+        facts = {**vars(self), **vars(self.measure), "measure": "", "program": "", "components": components}
+        return {name: str(value) for name, value in facts.items() if value != ""}
 
 
-def parse(bump: Bump, given: SearchOptions, *, practice: bool = False) -> BisectRequest | None:
+def parse(bump: Bump, given: SearchOptions, site: Site, *, practice: bool = False) -> BisectRequest | None:
     """Return the search that the parameters describe; None if no image is suspected.  Raises Refused."""
     if not given.good:
         return None
     family = bump.repository.sites.family
-    if not (given.bad or bump.tag):
-        raise Refused("A search needs two tags: good, the newest that works, and bad (or tag), one that does not.")
-    first, last = family.read(given.good), family.read(given.bad or str(bump.tag))
+    if not bump.tag:
+        raise Refused("A search needs two tags: good, the newest that works, and tag, one that does not.")
+    first, last = family.read(given.good), family.read(str(bump.tag))
     if not is_older(first, last):
-        raise Refused(f"good={first} must be older than bad={last}, and of the same kind. Swap or correct them.")
-    if bool(given.test) == bool(given.command):
-        raise Refused("Name either test, a recipe's model/case@platform, or command, the command to run in each image.")
-    program, where = "", given.where
-    if practice and given.command.startswith(PRACTICE):
-        name = given.command.removeprefix(PRACTICE)
-        where = "command"
+        raise Refused(f"good={first} must be older than tag={last}, and of the same kind. Swap or correct them.")
+    subject = given.test.strip()
+    if not subject:
+        raise Refused("Name a recipe's test as model/case@platform, or the command to run in each image.")
+    has_golden, program = _RECIPE_TEST.fullmatch(subject) is not None, ""
+    where: Where = "slurm" if has_golden or site.results else "local"
+    if practice and subject.startswith(PRACTICE):
+        name = subject.removeprefix(PRACTICE)
         program = f"{shlex.quote(sys.executable)} -m runbook_lib.practice.workload {name} {{tag}} {{restored}}"
-    if where not in ("local", "slurm", "command"):
-        raise Refused(f"where={where!r} is invalid. Choose local, slurm or command.")
-    if given.test and where != "slurm":
-        raise Refused("A recipe's test runs on a cluster: choose where=slurm, or set command to the test's command.")
-    if where == "command" and not any(name in (program or given.command) for name in ("{image}", "{tag}")):
-        raise Refused("With where=command, the command must contain {image} or {tag} and print the value.")
-    if given.image and "{tag}" not in given.image:
-        raise Refused(f"image={given.image!r} does not contain {{tag}}. Example: registry.example/mcore:{{tag}}")
-    measure = SearchSubject(given.test, given.command, *_metric(given.metric, has_golden=bool(given.test)), program)
-    components = tuple(_components(given.components))
-    return BisectRequest(first, last, measure, cast(Where, where), given.image, _budget(given), components)
+    if program or any(name in subject for name in ("{image}", "{tag}")):
+        where = "command"
+    if site.search_image and "{tag}" not in site.search_image:
+        raise Refused("search-image in the site file has no {tag}. Example: registry.example/mcore:{tag}")
+    if not re.fullmatch(r"[0-9]{1,4}", given.budget) or not 4 <= int(given.budget) <= model.MAX_RUNS:
+        raise Refused(f"budget={given.budget!r} is not a number of runs from 4 to {model.MAX_RUNS}, such as 40.")
+    names = (subject, "") if has_golden else ("", subject)
+    measure = SearchSubject(*names, *_metric(given.metric, has_golden=has_golden), program)
+    minutes = site.session.allocation.minutes or _MINUTES
+    components = tuple(_components(site.components))
+    return BisectRequest(first, last, measure, where, site.search_image, int(given.budget), minutes, components)
 
 
-def _budget(given: SearchOptions) -> Budget:
-    match = _BUDGET.fullmatch(given.budget.strip())
-    if match is None or not 4 <= int(match[1]) <= model.MAX_RUNS:
-        raise Refused(
-            f"budget={given.budget!r} is not 4 to {model.MAX_RUNS} runs. Examples: 40, or 40 runs, 64 GPU hours"
-        )  # fmt: skip
-    if not re.fullmatch(r"[1-9][0-9]{0,3}", given.minutes):
-        raise Refused(f"minutes={given.minutes!r} is not a limit for each run, from 1 to 9999 minutes.")
-    return Budget(int(match[1]), float(match[2]) if match[2] else None, int(given.minutes))
-
-
-def _components(text: str) -> Iterator[UserOverlay]:
-    """Yield the components from comma-separated ``name=version`` entries."""
-    for word in filter(None, re.split(r"[,\s]+", text)):
-        name, _, version = word.partition("=")
+def _components(versions: Mapping[str, str]) -> Iterator[UserOverlay]:
+    """Yield the components with their versions in the good image."""
+    for name, version in versions.items():
         if name not in overlays.known_names() or not re.fullmatch(r"[A-Za-z0-9][\w.+-]{0,60}", version):
             known = f"Known names: {', '.join(overlays.known_names())}; a pins file can add others (docs/bisect.md)."
-            raise Refused(f"components has {word[:80]!r}. Write name=version, with the good image's version. {known}")
+            raise Refused(f"components in the site file has {name[:80]!r}: {version[:80]!r}. {known}")
         yield UserOverlay(name, version)
 
 

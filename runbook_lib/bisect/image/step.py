@@ -1,13 +1,13 @@
 """Notebook bisect-image: run after run until there is a result, each recorded in the ledger before and after."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.bisect.image import facts as searches
 from runbook_lib.bisect.image import places
 from runbook_lib.bisect.image.allocations import SlurmPlace
-from runbook_lib.bisect.image.facts import RunOptions, SearchFacts
+from runbook_lib.bisect.image.facts import SearchFacts
 from runbook_lib.bisect.image.ledger import LEDGER, LedgerRun
 from runbook_lib.bisect.image.report import BisectResult
 from runbook_lib.bisect.image.request import BisectRequest, SearchOptions, parse
@@ -29,24 +29,20 @@ class Searched:
     facts: SearchFacts
     request: BisectRequest
     leaves_machine = False
-    _continued: list[bool] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def sentence(self) -> str:
         """The runs in the imperative."""
-        left = self.request.budget.runs - len(self.facts.ledger.runs)
-        subject = self.request.measure.test or self.request.measure.command
-        return f"run up to {left} times {subject} on {self.request.where}"
+        left = self.request.runs - len(self.facts.ledger.runs)
+        place = {"local": "in a container here", "slurm": "on the cluster", "command": "as it is"}[self.request.where]
+        return f"run up to {left} times {self.request.subject}, {place}"
 
     def holds(self, world: World) -> Check:
         """Read the ledger."""
         name, facts = "the search is over, and no run was paid for twice", searches.reread(self.facts)
         result, runs = read_result(facts), len(facts.ledger.runs)
         submitted = sum('"kind": "submit"' in line for line in facts.ledger.lines)
-        most, again = (
-            self.request.budget.runs,
-            commands.command(notebooks.BISECT_IMAGE, facts.branch.bump, mode="publish"),
-        )
+        most, again = self.request.runs, commands.command(notebooks.BISECT_IMAGE, facts.branch.bump, mode="publish")
         evidence = _evidence(result) if runs else Evidence()
         if submitted != runs or runs > most:
             detail = f"The ledger has {submitted} submissions of {display.count(runs, 'run')}, of at most {most}."
@@ -54,13 +50,10 @@ class Searched:
         if result.is_over and result.conclusion is not None:
             next_action = notebooks.BROKEN_TESTS if result.conclusion.step else again
             return Check(name, "passed", result.sentence, next_action, evidence)
-        detail = (
-            f"waiting for run {runs} of the search" if self._continued else f"{runs} of at most {most} runs so far."
-        )
-        return Check(name, "waiting" if self._continued else "failed", detail, again, evidence)
+        return Check(name, "failed", f"{runs} of at most {most} runs so far.", again, evidence)
 
     def make_true(self, world: World) -> Iterator[Effect]:
-        """Run points until the search ends or waits for a job.  Raises Refused for a problem of the place."""
+        """Run points until the search ends.  Raises Refused for a problem of the place."""
         if self.facts.problems:
             raise Refused(" ".join(self.facts.problems))
         files.make_folder(self.facts.folder)
@@ -73,12 +66,11 @@ class Searched:
                 images, sizes = facts.ledger.images, facts.ledger.sizes
                 facts.ledger.add({"kind": "images", "version": 1, "images": images, "sizes": sizes})
             yield from self._search(facts)
-            if isinstance(facts.place, SlurmPlace) and facts.ledger.pending is None:
+            if isinstance(facts.place, SlurmPlace):
                 facts.place.release()
-        self._continued.append(True)
 
     def _search(self, facts: SearchFacts) -> Iterator[Effect]:
-        """Run until the search is over or waits for a job."""
+        """Run until the search is over."""
         while True:
             pending = facts.ledger.pending
             if pending is None:
@@ -95,21 +87,17 @@ class Searched:
                     continue
                 else:
                     return
-            if not self._finish(facts, pending):
-                return
+            self._finish(facts, pending)
 
-    def _finish(self, facts: SearchFacts, pending: LedgerRun) -> bool:
-        """Wait for the end of a run, and record it; return False if it continues without this process."""
+    def _finish(self, facts: SearchFacts, pending: LedgerRun) -> None:
+        """Wait for the end of a run, and record it."""
         assert facts.place is not None
         restored = facts.restored(pending.point)
         end = facts.place.finish(pending, restored)
-        if end is None:
-            return False
         ended = places.judge(self.request, pending, restored, end, facts.folder / "runs" / str(pending.number))
         facts.ledger.add({"kind": "end", "at": clock.stamp(clock.now()), **_line(ended)})
         shown = f"{ended.value:g}" if ended.value is not None else f"{ended.outcome}: {ended.reason}"
-        print(f"Run {ended.number} of at most {self.request.budget.runs}: {_name(ended.point)}: {shown}")
-        return True
+        print(f"Run {ended.number} of at most {self.request.runs}: {_name(ended.point)}: {shown}")
 
 
 @dataclass(frozen=True)
@@ -117,18 +105,14 @@ class BisectImage:
     """The step; ``site`` is a file that describes the cluster."""
 
     search: SearchOptions
-    runs: RunOptions
     site: str = ""
     practice: bool = False
 
     def look(self, world: World, bump: Bump) -> SearchFacts:
         """Read the ledger, the registry and the place of the runs.  Raises RunbookError like ``read_search``."""
-        site = None
-        if self.search.where == "slurm":
-            site = site_file.read(self.site, world.checkout.path)
-            site = replace(site, results=self.runs.results or site.results)
-        request = parse(bump, self.search, practice=self.practice)
-        return searches.read_search(bump_branch.look(world, bump), request, self.runs, site)
+        site = site_file.read(self.site, world.checkout.path)
+        request = parse(bump, self.search, site, practice=self.practice)
+        return searches.read_search(bump_branch.look(world, bump), request, site)
 
     def plan(self, facts: SearchFacts, bump: Bump) -> Plan[World]:
         """Plan the runs."""
@@ -154,12 +138,14 @@ def _evidence(result: BisectResult) -> Evidence:
     kept = {LEDGER: "".join(f"{line}\n" for line in ledger.lines)}
     if result.conclusion is None or not result.is_over:
         return Evidence(tables=tables, files=kept, shown=(result.show(), result.plot()))
-    if text := result.issue():
-        kept["upstream-issue.md"] = text
+    text = display.View("", "")
+    if issue := result.issue():
+        kept["upstream-issue.md"] = issue
+        text = display.code(issue, title="Text for upstream")
     return Evidence(
-        {"bisect_result": result.sentence}, tables=tables, diff=result.edit_diff(), files=kept,
+        {"bisect_result": result.sentence}, tables=tables, files=kept,
         warnings=tuple(f"Remaining suspect: {suspect}." for suspect in result.suspects),
-        shown=(result.show(), result.plot(), result.fix(), result.text()),
+        shown=(result.show(), result.plot(), result.fix(), text),
     )  # fmt: skip
 
 

@@ -49,7 +49,8 @@ class Site:
     all nodes see the paths.  ``platform`` is the one whose tests run, "" for all; with ``early`` a test ends as soon as
     its golden values are complete.  ``session`` is for work inside the image.
     ``engine`` builds images, "" for the first that works.  ``node_gpus`` are the GPUs of a node, by partition, "" for
-    the default one.  ``in_image`` are folders that the image contains.
+    the default one.  ``in_image`` are folders that the image contains.  For a search, ``search_image`` names the
+    image of each ``{tag}``, and ``components`` are versions in the good image.
     """
 
     checkout: str
@@ -73,6 +74,8 @@ class Site:
     early: bool = False
     session: Session = field(default_factory=Session)
     engine: str = ""
+    search_image: str = ""
+    components: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def image_names(self) -> tuple[str, ...]:

@@ -80,6 +80,7 @@ def parse(text: str, origin: str, checkout: str) -> Site:
         runtime=values.get("container") or "", master_port=values.get("master-port", 0),
         platform=values.get("platform", Site.platform), early=values.get("early", False),
         session=_session(values, partitions), engine=values.get("engine", ""),
+        search_image=values.get("search-image", ""), components=dict(values.get("components") or {}),
     )  # fmt: skip
 
 

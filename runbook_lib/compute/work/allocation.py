@@ -29,6 +29,18 @@ class Allocation:
             if value and not _FORMS[name].fullmatch(value):
                 raise RunbookError(f"{name}={value!r} is not a value that Slurm accepts for --{name}.")
 
+    @property
+    def minutes(self) -> int:
+        """The time limit in minutes, 0 if there is none."""
+        days, _, clock = self.time.rpartition("-")
+        parts = [int(part) for part in clock.split(":") if part]
+        if days:
+            hours, minutes = [*parts, 0][:2]
+            return (int(days) * 24 + hours) * 60 + minutes
+        if len(parts) == 3:
+            return parts[0] * 60 + parts[1]
+        return parts[0] if parts else 0
+
     def options(self, *, gpus: bool, terminal: bool = False) -> Iterator[str]:
         """Yield the options of ``srun``; a step without GPUs, such as a sync, or with a terminal runs on one node."""
         yield f"--nodes={self.nodes if gpus and not terminal else 1}"

@@ -5,6 +5,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,22 +38,22 @@ class SlurmWorld(World):
         monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
         for name, value in real.environment.items():
             monkeypatch.setenv(name, value)
-        site = Site(
-            str(self.checkout.path),
-            str(folder / "results"),
-            shared=True,
-            runtime="apptainer",
-            session=Session(Allocation(1, 2)),
-        )
         command = (
             f"echo $SLURM_JOB_ID.$SLURM_STEP_ID $SLURM_JOB_NODELIST >>{folder}/starts; sleep {seconds}; "
             "case $IMAGE$LD_LIBRARY_PATH in *26.0[56]*nccl-*) ;; *26.0[56]*) exit 1 ;; esac"
         )
-        self.changes = {"where": "slurm", "command": command, "metric": "exit", "image": "registry.example/a:{tag}"}
-        self.site = site
+        self.changes = {"test": command, "metric": "exit", "budget": "30"}
+
+    @property
+    def site(self) -> Site:
+        """A cluster whose runs may take a minute, on two GPUs."""
+        session = Session(Allocation(1, 2, time="1"))
+        return replace(
+            super().site, shared=True, runtime="apptainer", session=session, search_image="registry.example/a:{tag}"
+        )
 
     def plan_slurm(self) -> SearchFacts:
-        return self.plan(site=self.site, budget="30", **self.changes)
+        return self.plan(**self.changes)
 
     def assert_complete(self, lost: int = 0) -> None:
         """Continue to the end, and compare the ledger with what was really run."""
@@ -93,7 +94,7 @@ def test_a_slow_run_is_ended_and_the_allocation_continues(
 ) -> None:
     world = SlurmWorld(tmp_path, real, monkeypatch)
     (tmp_path / "once").write_text("sleep 600")
-    world.changes["command"] = f"mv {tmp_path}/once {tmp_path}/tried && . {tmp_path}/tried; " + world.changes["command"]
+    world.changes["test"] = f"mv {tmp_path}/once {tmp_path}/tried && . {tmp_path}/tried; " + world.changes["test"]
     started = time.monotonic()
     result, _ = world.go(world.plan_slurm())
     assert time.monotonic() - started < 300

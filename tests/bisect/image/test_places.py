@@ -10,6 +10,7 @@ from runbook_lib.bisect.image.places import RunEnd, judge
 from runbook_lib.bisect.image.request import SearchOptions, parse
 from runbook_lib.bisect.overlays import Overlay
 from runbook_lib.bisect.search import Point
+from runbook_lib.compute.slurm.site import Site
 from runbook_lib.pins.bump import Bump
 
 NCCL = Overlay("nccl", "2.29.7", "2.30.4", "nvidia-nccl-cu13==2.29.7", 3, "report")
@@ -38,14 +39,8 @@ REPORT = "runbook-overlay: nccl 2.29.7"
 def test_an_ended_run(
     tmp_path: Path, metric: str, end: RunEnd, restored: tuple[Overlay, ...], expected: tuple[str, float | None]
 ) -> None:
-    is_golden = metric == "iteration-time"
-    request = parse(
-        Bump.parse(tag=""),
-        SearchOptions(
-            "26.04-py3", "26.05-py3", "gpt/a" if is_golden else "", "" if is_golden else "true", metric,
-            "slurm" if is_golden else "local", minutes="1",
-        ),
-    )  # fmt: skip
+    test = "gpt/a@dgx_h100" if metric == "iteration-time" else "true"
+    request = parse(Bump.parse(tag="26.05-py3"), SearchOptions("26.04-py3", test, metric), Site("/c", ""))
     assert request is not None
     folder = tmp_path / "1/array/0/assets"
     folder.mkdir(parents=True)

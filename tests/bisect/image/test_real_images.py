@@ -72,17 +72,24 @@ def checkout_with_workload(folder: Path) -> Path:
     return checkout
 
 
+def results_of(folder: Path) -> Path:
+    """Return the folder of all searches: the site file's, else git's."""
+    cluster = folder / "results"
+    return cluster if cluster.exists() else folder / "checkout/.git/runbook-bisect"
+
+
 def search(
-    images: Place, folder: Path, env: Mapping[str, str] = MappingProxyType({}), **changes: str
+    images: Place, folder: Path, env: Mapping[str, str] = MappingProxyType({}), cluster_keys: str = ""
 ) -> tuple[str, list[dict[str, object]]]:
     """Run the notebook as papermill does; return what it prints, and the lines of the ledger."""
     checkout = folder / "checkout"
     if not checkout.exists():
         checkout_with_workload(folder)
+    site = folder / "site.yaml"
+    site.write_text(f"results: {folder}/results\n{cluster_keys}" if cluster_keys else "gpus-per-node: 0\n")
     parameters = {
-        "tag": "26.06-py3", "good": "26.03-py3", "repo": str(checkout), "command": "python3 workload.py",
-        "metric": "value higher", "gpus": "0", "budget": "80", "results": str(folder / "results"),
-        **changes,
+        "tag": "26.06-py3", "good": "26.03-py3", "repo": str(checkout), "test": "python3 workload.py",
+        "metric": "value higher", "budget": "80", "site": str(site),
     }  # fmt: skip
     words = [word for name, value in parameters.items() for word in ("-r", name, value)]
     executed = folder / "executed.ipynb"
@@ -99,7 +106,7 @@ def search(
         cwd=small_runbooks.ROOT, **env,
     )  # fmt: skip
     assert status == 0, (out + err)[-3000:]
-    (ledger,) = (folder / "results").glob(f"*/{LEDGER}")
+    (ledger,) = results_of(folder).glob(f"*/{LEDGER}")
     return "\n".join(small_runbooks.outputs(executed)), [json.loads(line) for line in ledger.read_text().splitlines()]
 
 
@@ -120,7 +127,7 @@ def check_runs(images: Place, folder: Path, text: str, lines: list[dict[str, obj
         assert outcomes["26.05-py3", name] == "value"
     # There is no git in the image: an overlay that cannot be built is no evidence.
     assert outcomes["26.05-py3", "transformer-engine"] == "invalid"
-    (results,) = (folder / "results").glob("*/runs")
+    (results,) = results_of(folder).glob("*/runs")
     for line in ends:
         if line["outcome"] == "value":
             (path,) = results.glob(f"{line['number']}/{log}")  # of standard error
@@ -147,11 +154,9 @@ def test_in_containers_the_old_versions_are_really_loaded_and_the_fix_works(imag
 def test_on_slurm_one_allocation_runs_all_images(images: Place, tmp_path: Path) -> None:
     """Jobs, allocation, images and overlays are real; in place of Apptainer a chroot enters each image."""
     with cluster() as real:
-        site = tmp_path / "site.yaml"
-        site.write_text("container: apptainer\nshared: true\ngpus-per-node: 2\n")
-        given = {"where": "slurm", "site": str(site)}
-        text, lines = search(images, tmp_path, env=real.environment, **given)
+        keys = "container: apptainer\nshared: true\ngpus-per-node: 2\n"
+        text, lines = search(images, tmp_path, env=real.environment, cluster_keys=keys)
         check_runs(images, tmp_path, text, lines, "1/*/0/node-0.err.log")
         assert {line["node"] for line in lines if line["kind"] == "end"} == {"node1"}
-        jobs = [path.read_text() for path in (tmp_path / "results").glob("*/allocations/*/*/job")]
+        jobs = [path.read_text() for path in results_of(tmp_path).glob("*/allocations/*/*/job")]
         assert len(jobs) == 1

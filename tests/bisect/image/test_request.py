@@ -1,26 +1,45 @@
 """The parameters of a search: what is accepted, and what is refused before anything runs."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from runbook_lib.bisect.image.request import BisectRequest, SearchOptions, parse
+from runbook_lib.compute.slurm.site import Session, Site
+from runbook_lib.compute.work.allocation import Allocation
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.bump import Bump
 
-GIVEN = {
-    "good": "26.04-py3", "bad": "26.05-py3", "test": "", "command": "true", "metric": "exit", "where": "local",
-    "image": "", "budget": "40", "minutes": "30",
-}  # fmt: skip
+GIVEN = {"good": "26.04-py3", "test": "true", "metric": "exit", "budget": "40"}
+SITE = Site("/c", "")
 
 
-def read(**changes: Any) -> BisectRequest | None:
-    return parse(Bump.parse(tag=""), SearchOptions(**{**GIVEN, **changes}))
+def read(*, site: Site = SITE, tag: str = "26.05-py3", practice: bool = False, **changes: Any) -> BisectRequest | None:
+    return parse(Bump.parse(tag=tag), SearchOptions(**{**GIVEN, **changes}), site, practice=practice)
 
 
-def test_without_tags_nothing_is_searched() -> None:
-    assert read(good="", bad="") is None
+def test_without_a_good_tag_nothing_is_searched() -> None:
     assert read(good="") is None
+    assert read(good="", tag="") is None
+
+
+@pytest.mark.parametrize(
+    ("test", "results", "where"),
+    [
+        ("gpt/a@dgx_h100", "", "slurm"),
+        ("gpt/a@dgx_h100", "/r", "slurm"),
+        ("python3 x.py", "", "local"),
+        ("python3 x.py", "/r", "slurm"),
+        ("run {image}", "/r", "command"),
+        ("run {tag}", "", "command"),
+        ("practice slow", "", "command"),
+    ],
+)
+def test_what_is_measured_says_where(test: str, results: str, where: str) -> None:
+    request = read(test=test, site=replace(SITE, results=results), practice=True)
+    assert request is not None
+    assert (request.where, request.minutes) == (where, 30)
 
 
 @pytest.mark.parametrize(
@@ -35,53 +54,45 @@ def test_without_tags_nothing_is_searched() -> None:
     ],
 )
 def test_a_metric_has_a_direction(metric: str, test: str, expected: tuple[str, bool]) -> None:
-    request = read(metric=metric, test=test, command="" if test else "true", where="slurm" if test else "local")
+    request = read(metric=metric, test=test or "true")
     assert request is not None
     assert (request.measure.metric, request.measure.higher_is_better) == expected
 
 
-@pytest.mark.parametrize(
-    ("budget", "expected"), [("40", (40, None)), ("40 runs", (40, None)), ("40 runs, 6.5 GPU hours", (40, 6.5))]
-)
-def test_a_budget_has_runs_and_gpu_hours(budget: str, expected: tuple[int, float | None]) -> None:
-    request = read(budget=budget)
+def test_the_budget_and_the_time_limit_make_no_other_search() -> None:
+    limited = replace(SITE, session=Session(Allocation(time="1:30:00")))
+    request, usual = read(budget="60", site=limited), read()
     assert request is not None
-    assert (request.budget.runs, request.budget.gpu_hours) == expected
-    assert request.key == read().key  # type: ignore[union-attr]
+    assert usual is not None
+    assert (request.runs, request.minutes, request.key) == (60, 90, usual.key)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"bad": ""},
-        {"good": "26.05-py3", "bad": "26.04-py3"},
+        {"tag": ""},
+        {"good": "26.05-py3", "tag": "26.04-py3"},
         {"good": "26.05-py3"},
         {"good": "26.04-py3-igpu"},
         {"good": "yesterday"},
-        {"components": "flash-attn"},
-        {"components": "flash-attn=2.7, driver=595"},
-        {"components": "apex=25.04; id"},
-        {"command": ""},
-        {"test": "gpt/a"},
-        {"test": "gpt/a", "command": ""},
-        {"where": "cloud"},
-        {"where": "command"},
+        {"site": replace(SITE, components={"driver": "595"})},
+        {"site": replace(SITE, components={"apex": "25.04; id"})},
+        {"site": replace(SITE, search_image="registry.example/mcore:latest")},
+        {"test": ""},
         {"metric": "value"},
         {"metric": "speed higher"},
         {"budget": "many"},
         {"budget": "3"},
         {"budget": "100000"},
-        {"minutes": "0"},
-        {"image": "registry.example/mcore:latest"},
     ],
 )
-def test_a_request_that_cannot_be_searched_is_refused(changes: dict[str, str]) -> None:
+def test_a_request_that_cannot_be_searched_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(RunbookError):
         read(**changes)
 
 
 def test_further_components_have_a_version_and_make_another_search() -> None:
-    request = read(components="flash-attn=2.7.4.post1, apex=25.04")
+    request = read(site=replace(SITE, components={"flash-attn": "2.7.4.post1", "apex": "25.04"}))
     assert request is not None
     named = [(component.name, component.old) for component in request.components]
     assert named == [("flash-attn", "2.7.4.post1"), ("apex", "25.04")]

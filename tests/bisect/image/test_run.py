@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ from bisect_world import PYTHON, REPORTS, TEST, World
 from runbook_lib.bisect.image.facts import SearchFacts
 from runbook_lib.bisect.image.ledger import RunLedger
 from runbook_lib.bisect.image.report import percent
-from runbook_lib.bisect.search import Conclusion
 from runbook_lib.compute.engine import Engine
 from runbook_lib.compute.work.machine import Machine
 from runbook_lib.errors import CannotTell
@@ -29,7 +29,8 @@ def test_a_preview_writes_and_runs_nothing(world: World) -> None:
 
 
 def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
-    result, entries = world.go(world.plan(components="flash-attn=2.7.4.post1"))
+    site = replace(world.site, components={"flash-attn": "2.7.4.post1"})
+    result, entries = world.go(world.plan(site=site))
     assert "flash-attn==2.7.4.post1" in [overlay.requirement for overlay in result.facts.ledger.overlays or ()]
     assert result.conclusion is not None
     assert (result.conclusion.verdict, result.conclusion.culprits) == ("culprit", ("nccl",))
@@ -41,7 +42,7 @@ def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
     assert "nvidia-nccl-cu13==2.29.7" in result.fix().text
     assert "26.05-py3" in result.issue()
     assert result.plot().text
-    again, entries = world.go(world.plan(budget="60", components="flash-attn=2.7.4.post1"))
+    again, entries = world.go(world.plan(budget="60", site=site))
     assert again.sentence == result.sentence
     assert len(world.starts) == len(result.runs)
     assert [entry for entry in entries if entry["kind"] == "effect"] == []
@@ -90,16 +91,6 @@ def test_a_run_is_started_once(world: World) -> None:
     subprocess.run(["bash", str(plan.folder / f"runs/{len(starts)}/run.sh")], check=True)
     assert world.starts == starts
     assert again.sentence == complete.sentence
-
-
-def test_gpu_hours_are_a_limit_too(world: World) -> None:
-    result, _ = world.go(world.plan(budget="40 runs, 1 GPU hours"))
-    assert isinstance(result.conclusion, Conclusion)  # no GPU is used
-    plan = world.plan(budget="40 runs, 1 GPU hours", command="bash /nonexistent {tag}")
-    plan = SearchFacts(**{**vars(plan), "gpus": 80})
-    answer = plan.advance()
-    assert isinstance(answer, Conclusion)
-    assert "GPU hours" in answer.reason
 
 
 def test_every_prefix_of_the_ledger_continues_identically(world: World) -> None:
@@ -153,7 +144,8 @@ def test_a_container_of_this_machine_runs_the_command_and_verifies_overlays(
     machine = Machine(engine=Engine("docker"), uid=os.getuid(), gid=os.getgid())
     monkeypatch.setattr("runbook_lib.bisect.image.facts.detect_machine", lambda: machine)
     command = "case $IMAGE$LD_LIBRARY_PATH in *26.0[56]*nccl-*) ;; *26.0[56]*) exit 1 ;; esac"
-    plan = world.plan(where="local", command=command, metric="exit", image="registry.example/a:{tag}")
+    site = replace(world.site, results="", search_image="registry.example/a:{tag}")
+    plan = world.plan(test=command, metric="exit", site=site)
     assert plan.problems == ()
     assert "docker" in plan.show().text
     result, _ = world.go(plan)
