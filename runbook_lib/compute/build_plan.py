@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from runbook_lib.compute.engine import BuildCommand, BuildPlan
@@ -12,7 +12,7 @@ from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.finders import BuildArg, Counted, DockerArg
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, Repository
 from runbook_lib.pins.sites import Pin, PinSite, Texts, read
-from runbook_lib.text.dockerfile import PREDEFINED, Dockerfile, Stage, parse
+from runbook_lib.text.dockerfile import PREDEFINED, Dockerfile, parse
 from runbook_lib.text.suggestions import did_you_mean
 
 #: Processor name of a machine → architecture of its images.
@@ -209,7 +209,6 @@ def _plan(
     target = request.target or build.target
     stages = dockerfile.needed(target, arguments)
     secrets = _secrets(dockerfile, target, arguments, request.secrets)
-    warnings = (*_unused(dockerfile, target, stages, arguments), *_unknown_bases(dockerfile, target, arguments))
     tag = request.tag or f"{build.name}:local{'-lts' if image_type == 'lts' else ''}"
     return BuildPlan(
         build.name,
@@ -218,26 +217,12 @@ def _plan(
         source if arguments[build.argument] == base else "your own argument",
         dockerfile.images(target, arguments),
         tuple(stage.title for stage in stages),
-        _unset(dockerfile, stages, arguments),
         dockerfile.heredocs,
-        warnings,
     )
 
 
 def _is_known(name: str) -> bool:
     return name in PREDEFINED or name in _PLATFORM_ARGS or _BUILDER_ARGS.fullmatch(name) is not None
-
-
-def _unset(dockerfile: Dockerfile, stages: Sequence[Stage], arguments: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the arguments of these stages that have neither a value nor a default."""
-    defaults = {arg.name for arg in dockerfile.args if arg.default is not None}
-    names: dict[str, None] = {}
-    for stage in stages:
-        for arg in stage.args:
-            has_value = arg.default is not None or arg.name in arguments or arg.name in defaults
-            if not has_value and not _is_known(arg.name):
-                names[arg.name] = None
-    return tuple(names)
 
 
 def _secrets(
@@ -262,24 +247,3 @@ def _secrets(
             "Nothing was built."
         )
     return tuple(wanted)
-
-
-def _unused(dockerfile: Dockerfile, target: str, stages: Sequence[Stage], arguments: Iterable[str]) -> Iterator[str]:
-    """Yield a warning for each argument that none of a build's stages declares."""
-    args = itertools.chain(dockerfile.args, *(stage.args for stage in stages))
-    for name in sorted({*arguments} - {arg.name for arg in args}):
-        titles = [stage.title for stage in dockerfile.stages if name in {arg.name for arg in stage.args}]
-        if not _is_known(name):
-            listed = ", ".join(titles)
-            yield f"ARG {name} has no effect: only {listed} declares it, and {target} does not need that stage."
-
-
-def _unknown_bases(dockerfile: Dockerfile, target: str, arguments: Mapping[str, str]) -> Iterator[str]:
-    """Yield a warning for each FROM whose variable looks like a stage name but is not one."""
-    images = dockerfile.images(target, arguments)
-    for stage in dockerfile.needed(target, arguments):
-        base = dockerfile.base(stage, arguments)
-        if "$" in stage.base and base in images and re.fullmatch(r"\w+", base):
-            hint = did_you_mean(base, dockerfile.names)
-            name = f"{dockerfile.path}:{stage.line}"
-            yield f"{name} starts from {base}, which is not an earlier stage{hint}, so it is pulled."

@@ -195,7 +195,7 @@ def _show_build(build: BuildPlan) -> display.View:
         target=command.target or "the last stage", stages=", ".join(build.stages), platform=command.platform,
         context=command.context, pulls=", ".join(build.images) or "nothing",
         build_arguments=", ".join(map("=".join, command.arguments)),
-        arguments_without_a_value=", ".join(build.unset) or "none", secrets=", ".join(command.secrets) or "none",
+        secrets=", ".join(command.secrets) or "none",
     )  # fmt: skip
 
 

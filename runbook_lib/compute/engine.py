@@ -55,8 +55,7 @@ class BuildCommand:
 class BuildPlan:
     """A build to run.  ``base`` is the image that it starts from, and ``source`` the place of its pin.
 
-    ``images`` are all images that it pulls, ``stages`` the stages that it runs; ``unset`` names their ARGs without a
-    value.  ``warnings`` are sentences.
+    ``images`` are all images that it pulls, ``stages`` the stages that it runs; ``warnings`` are sentences.
     """
 
     name: str
@@ -65,7 +64,6 @@ class BuildPlan:
     source: str
     images: tuple[str, ...] = ()
     stages: tuple[str, ...] = ()
-    unset: tuple[str, ...] = ()
     heredocs: bool = False
     warnings: tuple[str, ...] = ()
 

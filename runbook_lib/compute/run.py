@@ -14,7 +14,6 @@ from pathlib import Path
 from runbook_lib.compute.build_log import BuildFailure, BuildLog
 from runbook_lib.compute.engine import ENGINES, BuildPlan, Engine, EngineName, unfit
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.system.files import read_inside
 from runbook_lib.system.subprocess_lines import capture, ending, output_of, run_logged, show_excerpt, signal_name
 from runbook_lib.text.redact import Redactor
 
@@ -105,9 +104,8 @@ def build(
             "Use the engine's own builder (`docker buildx use default`), and run the same command again."
         )
         return BuildResult(image, reader.steps, seconds, None if image else failure)
-    text = (read_inside(root, plan.command.dockerfile) or b"").decode("utf-8", "replace")
     killed = signal_name(-status) if status < 0 else ""
-    return BuildResult("", reader.steps, seconds, reader.explain(plan.command.dockerfile, text, plan.images, killed))
+    return BuildResult("", reader.steps, seconds, reader.explain(plan.images, killed))
 
 
 def pull(
@@ -139,7 +137,7 @@ def run(
     if status == 0:
         return BuildResult("", 0, seconds)
     sentence = f"`{shlex.join(command[:3])} …` {ending(status)}."
-    return BuildResult("", 0, seconds, replace(reader.explain("", "", ()), sentence=sentence))
+    return BuildResult("", 0, seconds, replace(reader.explain(()), sentence=sentence))
 
 
 def inside(

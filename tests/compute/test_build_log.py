@@ -6,20 +6,6 @@ from hypothesis import strategies as st
 
 from runbook_lib.compute.build_log import BuildLog
 
-FILE = """\
-ARG FROM_IMAGE_NAME=x
-FROM ${FROM_IMAGE_NAME} AS helper
-RUN echo made > /made
-
-FROM ${FROM_IMAGE_NAME} AS main
-ARG UV_VERSION=1
-# a comment
-COPY --from=helper /made /made
-RUN echo one && \\
-    # between
-    uv sync --locked
-RUN make
-"""
 BUILDAH = """\
 [1/2] STEP 1/2: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS helper
 [1/2] STEP 2/2: RUN echo made > /made
@@ -68,8 +54,8 @@ def read(text: str) -> tuple[BuildLog, list[str]]:
     return log, [str(step) for line in text.splitlines() if (step := log.take(line))]
 
 
-def explain(text: str, killed: str = "", file: str = FILE):
-    return read(text)[0].explain("docker/Dockerfile.ci.dev", file, ("nvcr.io/nvidia/pytorch:26.04-py3",), killed)
+def explain(text: str, killed: str = ""):
+    return read(text)[0].explain(("nvcr.io/nvidia/pytorch:26.04-py3",), killed)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +66,7 @@ def test_lines_that_start_no_instruction(text):
     assert (steps, log.current, log.steps) == ([], None, 0)
     told = explain(text)
     assert told.sentence == "The build failed before the first instruction."
-    assert (told.instruction, told.place, told.pitfalls) == ("", "", ())
+    assert told.pitfalls == ()
 
 
 def test_each_step_is_reported_once():
@@ -101,59 +87,36 @@ def test_each_step_is_reported_once():
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "step"),
     [
-        BUILDAH + BUILDAH_END,
-        DOCKER + DOCKER_END,
-        DOCKER + DOCKER_END.partition("------")[0],  # a docker that names no line
-        (DOCKER + DOCKER_END).replace("[main 3/4]", "[linux/arm64 main 3/4]").replace("Dockerfile.ci.dev:9", ""),
-        (DOCKER + DOCKER_END).replace("uv sync --locked\n", "uv sy...\n", 1).partition("------")[0],
-        (DOCKER + DOCKER_END).replace("[main ", "[stage-1 ").replace("Dockerfile.ci.dev:9", ""),
-        "\x1b[1m" + (BUILDAH + BUILDAH_END).replace("\n", "\x1b[0m\r\n"),
+        (BUILDAH + BUILDAH_END, "stage 1, step 4 of 5"),
+        (DOCKER + DOCKER_END, "stage main, step 3 of 4"),
+        ((DOCKER + DOCKER_END).replace("[main 3/4]", "[linux/arm64 main 3/4]"), "stage main, step 3 of 4"),
+        ("\x1b[1m" + (BUILDAH + BUILDAH_END).replace("\n", "\x1b[0m\r\n"), "stage 1, step 4 of 5"),
     ],
 )
-def test_the_first_failing_instruction_has_its_line_and_its_pitfall(text):
+def test_the_first_failing_instruction_is_named_with_its_pitfall(text, step):
     told = explain(text)
-    assert told.place == "docker/Dockerfile.ci.dev:9"
-    assert told.instruction == "RUN echo one && uv sync --locked"
-    assert told.sentence == ("docker/Dockerfile.ci.dev:9 failed with exit status 2: RUN echo one && uv sync --locked.")
+    command = "RUN echo one &&     uv sync --locked"
+    assert told.sentence == f"The build failed with exit status 2 at {step}: {command}."
     assert [it.cause for it in told.pitfalls] == ["uv.lock is older than pyproject.toml."]
     assert STALE.strip() in "\n".join(told.lines)
 
 
-def test_a_build_of_one_stage_has_no_stage_in_buildahs_words():
-    told = explain(
-        'STEP 1/2: FROM x AS helper\nSTEP 2/2: RUN echo made\nError: building at STEP "RUN": exit status 1\n'
-    )
-    assert told.place == "docker/Dockerfile.ci.dev:3"
-
-
-def test_a_step_missing_from_the_file_is_reported_without_a_line():
-    told = explain("[9/9] STEP 4/5: RUN nothing of the kind\nexit status 1\n")
-    assert (told.place, told.instruction) == ("", "RUN nothing of the kind")
-    assert told.sentence == "An instruction failed with exit status 1: RUN nothing of the kind."
-    assert explain("[2/2] STEP 2/5: COPY a b\n").place == ""
-
-
 def test_an_unavailable_base_image_is_distinguished_from_a_failed_instruction():
     told = explain("[1/2] STEP 1/2: FROM nvcr.io/nvidia/pytorch:26.04-py3 AS helper\nmanifest unknown\n")
-    assert told.sentence.startswith("The base image of docker/Dockerfile.ci.dev:2 could not be used: FROM ")
+    assert told.sentence.startswith("The base image could not be used: stage 0, step 1 of 2: FROM ")
     assert ["tag" in pitfall.cause for pitfall in told.pitfalls] == [True]
-    told = explain(
-        "#2 [internal] load metadata for nvcr.io/nvidia/pytorch:26.04-py3\n#2 ERROR: unauthorized: no\n------\n"
-        "Dockerfile.ci.dev:2\n--------------------\n"
-    )
-    assert told.sentence.startswith("The base image of docker/Dockerfile.ci.dev:2 could not be used: FROM ")
+    told = explain("#2 [internal] load metadata for nvcr.io/nvidia/pytorch:26.04-py3\n#2 ERROR: unauthorized: no\n")
+    assert told.sentence == "The build failed before the first instruction, with nvcr.io/nvidia/pytorch:26.04-py3."
     assert "login" in told.pitfalls[0].cause
-    told = explain("Error: initializing source docker://nvcr.io/nvidia/pytorch:26.04-py3: manifest unknown\n")
-    assert told.sentence == ("The build failed before the first instruction, with nvcr.io/nvidia/pytorch:26.04-py3.")
 
 
 def test_a_killed_build_is_distinguished_from_a_failed_one():
     told = explain("", "SIGKILL").sentence
     assert told.startswith("The build was ended by SIGKILL before the first instruction. No image was tagged; ")
     assert explain(BUILDAH, "SIGKILL").sentence.startswith(
-        "The build was ended by SIGKILL at docker/Dockerfile.ci.dev:9. No image"
+        "The build was ended by SIGKILL at stage 1, step 4 of 5: RUN"
     )
 
 
@@ -161,7 +124,7 @@ def test_an_endless_logs_last_part_is_kept():
     log = BuildLog()
     for number in range(100_000):
         log.take(f"line {number} " + "x" * 100_000 if number % 1000 == 0 else f"line {number}")
-    told = log.explain("D", "FROM x\n", ())
+    told = log.explain(())
     assert told.lines[-1] == "line 99999"
     assert len(told.lines) == 40
 
@@ -171,15 +134,11 @@ def test_pitfalls_of_successful_steps_are_not_reported():
     assert explain(early + "exit status 1\n").pitfalls == ()
 
 
-@given(st.text(), st.text(), st.sampled_from(["", "SIGTERM"]))
-def test_any_text_is_accepted(text, file, killed):
-    failure = explain(text, killed, file)
-    assert killed in failure.sentence
-    assert not failure.place or failure.place.startswith("docker/Dockerfile.ci.dev:")
+@given(st.text(), st.sampled_from(["", "SIGTERM"]))
+def test_any_text_is_accepted(text, killed):
+    assert killed in explain(text, killed).sentence
 
 
 @given(st.lists(st.sampled_from((BUILDAH + BUILDAH_END + DOCKER + DOCKER_END).splitlines())))
 def test_lines_in_any_order_are_taken(lines):
-    failure = explain("\n".join(lines))
-    assert failure.sentence
-    assert not failure.place or 1 <= int(failure.place.rpartition(":")[2]) <= len(FILE.splitlines())
+    assert explain("\n".join(lines)).sentence

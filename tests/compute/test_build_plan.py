@@ -57,7 +57,7 @@ def test_megatron_lm_is_built_from_its_pin_in_every_layout(number, image_type, d
     assert made.images == (image(tag),)
     assert made.stages == ("main",)
     assert made.command.tag == ("megatron-lm:local" if image_type == "dev" else "megatron-lm:local-lts")
-    assert (made.warnings, made.command.secrets, made.unset) == ((), (), ())
+    assert (made.warnings, made.command.secrets) == ((), ())
 
 
 def test_the_argument_list_of_each_engine():
@@ -109,7 +109,7 @@ def test_the_stage_with_an_internal_secret_is_refused():
     with pytest.raises(Refused, match=says):
         plan(megatron(4), MEGATRON_LM, request=BuildRequest(target="jet"))
     made = plan(megatron(4), MEGATRON_LM, request=BuildRequest(target="jet", secrets=("JET_URLS",)))
-    assert (made.stages, made.command.secrets, made.unset) == (("main", "jet"), ("JET_URLS",), ("JET_VERSION",))
+    assert (made.stages, made.command.secrets) == (("main", "jet"), ("JET_URLS",))
     assert "--secret=id=JET_URLS,env=JET_URLS" in made.command.words(Engine("docker"))
 
 
@@ -127,9 +127,9 @@ def test_names_missing_from_the_dockerfile_are_refused(wanted, says):
         plan(megatron(4), MEGATRON_LM, request=wanted)
 
 
-def test_arguments_of_every_build_and_those_of_another_stage():
-    made = plan(megatron(4), MEGATRON_LM, request=BuildRequest({"HTTPS_PROXY": "http://p", "JET_VERSION": "1"}))
-    assert made.warnings == ("ARG JET_VERSION has no effect: only jet declares it, and main does not need that stage.",)
+def test_arguments_of_every_build_need_no_declaration():
+    made = plan(megatron(4), MEGATRON_LM, request=BuildRequest({"HTTPS_PROXY": "http://p"}))
+    assert dict(made.command.arguments)["HTTPS_PROXY"] == "http://p"
 
 
 def test_a_checkout_without_pins():
@@ -154,7 +154,6 @@ def test_the_stack_of_nemo_is_built_each_on_the_one_before():
     base, bridge, final = stack(BRIDGE, request=BuildRequest({**COMMITS, "DEEPEP": "False", "WHEEL": "wheel_none"}))
     assert base.images == (image("26.06-py3"),)
     assert base.stages == ("base", "wheel_none", "wheel", "fw_dep_builder", "fw_toolkit_builder", "nemo_fw_base_final")
-    assert base.unset == ("REINSTALL",)
     assert (bridge.base, bridge.source, dict(bridge.command.arguments)["DEEPEP"]) == (
         "fw-base:local",
         "the build of fw-base",
@@ -175,13 +174,6 @@ def test_the_stack_of_nemo_is_built_each_on_the_one_before():
 def test_missing_arguments_of_the_stack_are_named(given, says):
     with pytest.raises(RunbookError, match=says):
         stack(BRIDGE, request=BuildRequest(given))
-
-
-def test_an_argument_that_names_no_stage_is_warned_about():
-    base = stack(BRIDGE, request=BuildRequest({**COMMITS, "FW_DEP_BUILDER": "bas"}))[0]
-    (warning,) = base.warnings
-    assert warning.startswith("docker/Dockerfile.fw_base:9 starts from bas, ")
-    assert "did you mean base?" in warning
 
 
 PINS = """\
@@ -228,7 +220,7 @@ def test_ml_containers_is_built_in_its_folder():
         "megatron/Dockerfile": "ARG BASE_IMAGE\nFROM $BASE_IMAGE\nARG COMMIT\n",
     }
     made = plan(texts, ML_CONTAINERS)
-    assert (made.base, made.command.context, made.unset) == (reference, "megatron", ("COMMIT",))
+    assert (made.base, made.command.context) == (reference, "megatron")
 
 
 @pytest.mark.parametrize(

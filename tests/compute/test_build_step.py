@@ -168,7 +168,7 @@ def test_the_site_file_names_the_engine(checkout: Checkout, offline: dict[str, s
 def test_a_failed_build_is_recorded_with_a_fix(
     checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failure = BuildFailure("D:3 failed.", "RUN x", "D:3", find("uv: command not found"), ("last words",))
+    failure = BuildFailure("It failed.", find("uv: command not found"), ("last words",))
     monkeypatch.setattr(container, "find", lambda *_: Engine("docker"))
     monkeypatch.setattr(container, "image_id", lambda *_: "")
     monkeypatch.setattr(container, "build", lambda *_: BuildResult("", 3, 4.0, failure))
@@ -176,7 +176,7 @@ def test_a_failed_build_is_recorded_with_a_fix(
     record = StepRecord("build-image", applied, checkout.repository(), tmp_path)
     run = Run(applied, checkout, record)
     run.step(BuildImage(env={"RUNBOOK_REGISTRY": "none"}))
-    with pytest.raises(RunbookError, match=r"D:3 failed\."):
+    with pytest.raises(RunbookError, match=r"It failed\."):
         run.close()
     text = record.show().text
     assert failure.pitfalls[0].fix in text
@@ -265,7 +265,7 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
     (world.checkout / "docker/common/install_nccl.sh").write_text("uv sync --locked\n")
     failed = execute("build-image", **parameters, mode="local")
     assert failed.state == "failed"
-    assert "docker/Dockerfile.ci.dev:13 failed with exit status 127: RUN sh /opt/install_nccl.sh" in failed.summary
+    assert "RUN sh /opt/install_nccl.sh" in failed.summary
     assert container.image_id(Engine("buildah"), "practice:bumped", engine.env) == image
     assert predicate(failed)["effects"] == []
 

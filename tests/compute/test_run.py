@@ -126,7 +126,7 @@ def test_docker_that_fails_is_explained(tmp_path):
     told = "#5 1.0 c++: fatal error: Killed signal terminated program cc1plus"
     done, _ = docker(tmp_path, f"{PROGRESS}echo '{told}'; echo '#5 ERROR: exit code: 2'; exit 1")
     assert done.failure is not None
-    assert done.failure.sentence == "Dockerfile:3 failed with exit status 2: RUN make."
+    assert done.failure.sentence == "The build failed with exit status 2 at stage main, step 2 of 2: RUN make."
     assert [it.sign for it in done.failure.pitfalls] == ["A process was killed."]
 
 

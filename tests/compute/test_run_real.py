@@ -113,13 +113,13 @@ def test_a_program_that_fails_in_the_image_is_reported(built: Place, tmp_path: P
     assert built.buildah("containers", "-q") == ""
 
 
-def test_a_failing_instruction_is_named_with_its_line_and_its_pitfall(built: Place, tmp_path: Path) -> None:
+def test_a_failing_instruction_is_named_with_its_pitfall(built: Place, tmp_path: Path) -> None:
     failing = f"{FILE}RUN echo a && \\\n    uv sync --locked\n"
     done = build(built, tmp_path, failing)
     assert (done.image, tagged(built, tmp_path)) == ("", "")
     assert done.failure is not None
-    assert done.failure.place == "Dockerfile:8"
-    assert done.failure.sentence == "Dockerfile:8 failed with exit status 127: RUN echo a && uv sync --locked."
+    assert done.failure.sentence.startswith("The build failed with exit status 127 at ")
+    assert "RUN echo a &&" in done.failure.sentence
     assert [it.fix for it in done.failure.pitfalls] == ["Use the image built from the project's CI Dockerfile."]
     assert "uv: not found" in "\n".join(done.failure.lines)
     assert built.buildah("containers", "-q") == ""
@@ -211,9 +211,9 @@ def test_a_build_that_is_ended_leaves_no_tag_and_can_be_run_again(built: Place, 
     else:
         assert isinstance(ended, run.BuildResult)
         assert ended.failure is not None
-        assert ended.failure.place == "Dockerfile:8"
+        assert "sleep 60" in ended.failure.sentence
     if end == "SIGKILL":
-        assert ended.failure.sentence.startswith("The build was ended by SIGKILL at Dockerfile:8.")  # type: ignore[union-attr]
+        assert ended.failure.sentence.startswith("The build was ended by SIGKILL at ")  # type: ignore[union-attr]
     again = build(built, tmp_path, SLOW.replace("sleep 60", "sleep 0"))
     assert again.failure is None
     assert again.image == tagged(built, tmp_path)

@@ -248,23 +248,6 @@ def test_an_unknown_test_is_refused(alone: World, options: dict[str, str], named
 
 
 @needs_slurm
-def test_an_image_file_for_two_kinds_of_processors_is_reported(world: World) -> None:
-    recipe = world.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
-    (recipe.parent / "gb.yaml").write_text(recipe.read_text().replace("dgx_h100", "dgx_gb200"))
-    world.checkout.git("add", "-A")
-    world.checkout.git("commit", "-q", "-m", "two")
-    image = world.folder / "a.sqsh"
-    image.touch()
-    everywhere = replace(world.site, platform="")
-    plan = world.plan(site=replace(everywhere, image=str(image)))
-    assert any("dgx_gb200 is arm64" in problem for problem in plan.obstacles.problems)
-    by_platform = replace(everywhere, images={"dgx_h100": str(image), "dgx_gb200": f"{image}/b"})
-    plan = world.plan(site=by_platform)
-    assert not any("arm64" in problem for problem in plan.obstacles.problems)
-    assert any(f"{image}/b does not exist" in warning for warning in plan.obstacles.warnings)
-
-
-@needs_slurm
 @pytest.mark.parametrize(("runtime", "is_installed"), [("", True), ("", False), ("apptainer", False)])
 def test_apptainer_runs_containers_without_pyxis(world: World, runtime: str, is_installed: bool) -> None:
     path = f"{world.folder}/bin:{os.environ['PATH']}"

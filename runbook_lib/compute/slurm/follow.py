@@ -74,10 +74,10 @@ _Key = tuple[str, int]  # a test's array, and its index there
 
 
 def submit(
-    slurm: Slurm, submissions: Sequence[Submission], report: Callable[[Submission], object] = lambda _: None, *,
-    sleep: Callable[[float], None] = time.sleep, say: Callable[[str], object] = print,
+    slurm: Slurm, submissions: Sequence[Submission], *, sleep: Callable[[float], None] = time.sleep,
+    say: Callable[[str], object] = print,
 ) -> tuple[Submission, ...]:  # fmt: skip
-    """Submit the arrays that have no job yet, and ``report`` each of them; return all arrays with their jobs.
+    """Submit the arrays that have no job yet; return all arrays with their jobs.
 
     An array whose name the controller knows is adopted: its submission was interrupted before the ID was written.
     Raises Refused if Slurm rejects one, and Unreachable if its controller stays down.
@@ -86,11 +86,7 @@ def submit(
     adopted = polling.patiently(lambda: adopt_jobs(slurm, submissions), sleep, say)
     for submission, known in zip(submissions, adopted, strict=True):
         if submission.job is None:
-            job = known.job
-            if job is None:
-                job = _submit(slurm, submission, sleep, say)
-                report(submission.with_job(job))
-            known = rounds.write_job(submission, job)
+            known = rounds.write_job(submission, known.job or _submit(slurm, submission, sleep, say))
         result.append(known)
     return tuple(result)
 

@@ -1,7 +1,7 @@
 """A cluster as its user describes it.  Pure."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from runbook_lib.compute.work.allocation import Allocation
@@ -18,8 +18,6 @@ _RESERVED = (
 )  # fmt: skip
 #: Options by which a user decides how a node's processors are shared.
 _SHARING = re.compile(r"--(?:exclusive|oversubscribe|cpus-per-(?:gpu|task)|mincpus|cores-per-socket)(?:=|$)")
-#: Platforms with arm64 processors; all others are amd64.
-_ARM = frozenset({"dgx_gb200", "dgx_gb300", "dgx_gh200"})
 
 
 @dataclass(frozen=True)
@@ -148,18 +146,6 @@ class Site:
                 yield (
                     f"The option {option!r} cannot be passed to sbatch: --{reserved} follows from the recipe and the "
                     "other settings."
-                )
-
-    def processor_problems(self, platforms: Iterable[str]) -> Iterator[str]:
-        """Yield which image files are to run on processors of both kinds, as sentences."""
-        platforms = {"".join(platform.split()) for platform in platforms}
-        for image in self.image_names:
-            used = sorted(platform for platform in platforms if self.image_for(platform) == image)
-            if image.startswith("/") and 0 < len(_ARM.intersection(used)) < len(used):
-                arm = ", ".join(sorted(_ARM.intersection(used)))
-                yield (
-                    f"{image} is for one kind of processor, and {', '.join(used)} have two: {arm} is arm64. Give image "
-                    "in the site file by platform."
                 )
 
 

@@ -23,10 +23,9 @@ class ClusterReport:
     partitions: tuple[Partition, ...] | None = None
 
 
-def inspect_cluster(slurm: Slurm, site: Site, tests: Sequence[Workload]) -> ClusterReport:
+def inspect_cluster(slurm: Slurm, site: Site) -> ClusterReport:
     """Compare a site with this machine and with Slurm's description of the cluster."""
-    problems = list(site.processor_problems(test.platform for test in tests))
-    warnings, missing = [], _missing_paths(site)
+    problems, warnings, missing = list[str](), list[str](), _missing_paths(site)
     if site.shared:
         warnings += missing
     else:

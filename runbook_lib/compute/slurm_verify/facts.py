@@ -211,7 +211,7 @@ def _unfinished_elsewhere(facts: SlurmFacts, prefix: str, warnings: list[str]) -
 
 def _with_arrays(facts: SlurmFacts) -> SlurmFacts:
     """Add arrays for the new tests, except those that cannot run on the cluster.  If none can, that is a problem."""
-    cluster = inspect_cluster(facts.slurm, facts.site, [entry.test for entry in facts.new.tests])
+    cluster = inspect_cluster(facts.slurm, facts.site)
     obstacles = {}
     for entry in facts.new.tests:
         settings = facts.texts.get(selection.config_of(entry.test)) or ""

@@ -171,34 +171,21 @@ def switch_mcore(state: ProjectState, branch: str) -> WorkPlan:
 def lint(state: ProjectState, *, fix: bool) -> WorkPlan:
     """Plan to check the style as CI does, or to fix it.  Raises CannotTell if the project has no linters."""
     if AUTOFORMAT in state.files:
-        if "group" not in state.project.kinds("linting"):
-            raise CannotTell(f"{PYPROJECT} has no group linting, so the linters of {AUTOFORMAT} are unknown.")
-        values = {"branch": state.base.rpartition("/")[2], "isolated": _isolated("linting")}
-        if not fix:
-            return WorkPlan((make_step("autoformat-check", **values),))
-        next_action = "After editing imports, run isort on those files as well."
-        return WorkPlan((make_step("autoformat-fix", **values),), next_action=next_action)
+        step = make_step("autoformat", branch=state.base.rpartition("/")[2], check=str(not fix).lower())
+        return WorkPlan((step,), next_action="After editing imports, run isort on those files as well." if fix else "")
     groups = [place.removeprefix("group ") for place in state.project.where("ruff") if place.startswith("group ")]
     if not groups:
         raise CannotTell(
             f"The checkout has no {AUTOFORMAT}, and no group in {PYPROJECT} lists ruff, so its linters are unknown."
         )
-    group, isolated = groups[0], _isolated(groups[0])
     lint_options, format_options = (("--fix",), ()) if fix else ((), ("--check",))
-    check = make_step("ruff-check", group=group, isolated=isolated, options=lint_options)
-    layout = make_step("ruff-format", group=group, isolated=isolated, options=format_options)
-    return WorkPlan((*_submodules(state), check, layout))
+    check = make_step("ruff-check", group=groups[0], options=lint_options)
+    return WorkPlan((*_submodules(state), check, make_step("ruff-format", group=groups[0], options=format_options)))
 
 
 def hooks(state: ProjectState, *, run: bool) -> WorkPlan:
-    """Plan to install the pre-commit hooks, or to run them on all files.  Raises Refused if there are none."""
-    if ".pre-commit-config.yaml" not in state.files:
-        raise Refused("The checkout has no .pre-commit-config.yaml, so there are no hooks.")
-    runner: tuple[str, ...] = ("uvx",)
-    places = [place for place in state.project.where("pre-commit") if place != REQUIRED]
-    if places:
-        kind, name = places[0].split()
-        runner = ("uv", "run", f"--{kind}", name)
+    """Plan to install the pre-commit hooks, or to run them on all files."""
+    runner = ("uv", "run", "--group", "dev") if state.repository == MEGATRON_BRIDGE.name else ("uvx",)
     if run:
         return WorkPlan((*_submodules(state), make_step("hooks-run", runner=runner)))
     warning = (
@@ -229,10 +216,3 @@ def _add_options(state: ProjectState, extra: str) -> tuple[tuple[str, ...], str]
     if kind == "extra":
         option = "--optional"
     return (option, spelling), f"{kind} {spelling}"
-
-
-def _isolated(group: str) -> str:
-    return (
-        f"The linters are in the group {group}, and get a separate environment: syncing only that group into /opt/venv "
-        "would remove everything else."
-    )

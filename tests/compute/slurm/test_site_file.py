@@ -190,18 +190,6 @@ def test_images_and_gpus_by_platform_and_type() -> None:
     assert (site.gpu_type, site.least_gpus, site.options, site.problems()) == ("h100", 8, ("--constraint=a&b",), ())
 
 
-def test_an_image_file_is_for_one_kind_of_processor() -> None:
-    both = ("dgx_h100", "dgx_gb200")
-    (problem,) = Site("/c", "/r", "/a.sqsh").processor_problems(both)
-    assert "dgx_gb200 is arm64" in problem
-    by_platform = Site("/c", "/r", images={"dgx_h100": "/a.sqsh", "dgx_gb200": "/b.sqsh"})
-    for site, platforms in (
-        (Site("/c", "/r", "/a.sqsh"), ("dgx_gb200", "dgx_gb300")), (Site("/c", "/r", "nvcr.io#a/b:c"), both),
-        (by_platform, both), (Site("/c", "/r"), both),
-    ):  # fmt: skip
-        assert list(site.processor_problems(platforms)) == []
-
-
 def test_a_cluster_without_gpus_has_a_hint() -> None:
     told = unmet_requirements(Site("/c", "/r"), [Partition("batch", None, 4, 0, True)], TEST)
     assert "gpus: false" in told[0]

@@ -200,14 +200,10 @@ def test_linters_come_from_the_projects_group() -> None:
     assert "isort" in uv.lint(tree, fix=True).next_action
     assert lines(uv.lint(bridge(), fix=True)) == [f"{alone} dev ruff check --fix .", f"{alone} dev ruff format ."]
     assert lines(uv.lint(bridge(), fix=False))[1] == f"{alone} dev ruff format --check ."
-    for state in (ProjectState(LM, bridged, files=tree.files), ProjectState(LM, PythonProject("x"))):
-        with pytest.raises(CannotTell):
-            uv.lint(state, fix=False)
+    with pytest.raises(CannotTell):
+        uv.lint(ProjectState(LM, PythonProject("x")), fix=False)
 
 
-def test_hooks_come_from_the_group_with_pre_commit_or_from_uvx() -> None:
-    files = {"files": frozenset({".pre-commit-config.yaml"})}
-    assert lines(uv.hooks(bridge(**files), run=False)) == ["uv run --group dev pre-commit install"]
-    assert lines(uv.hooks(lm(**files), run=True)) == ["uvx pre-commit run --all-files"]
-    with pytest.raises(Refused, match="no hooks"):
-        uv.hooks(lm(), run=True)
+def test_hooks_are_run_as_the_guides_do() -> None:
+    assert lines(uv.hooks(bridge(), run=False)) == ["uv run --group dev pre-commit install"]
+    assert lines(uv.hooks(lm(), run=True)) == ["uvx pre-commit run --all-files"]
