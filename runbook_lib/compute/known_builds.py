@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from runbook_lib.errors import CannotTell, Refused
+from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.reference import ImageRef, ImageType
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, Repository
 
@@ -41,10 +41,42 @@ TRAINING: Mapping[str, Mapping[str, Any]] = _TABLE["training"]
 #: The git remote on whose host the internal images are.
 GITLAB_REMOTE = "gitlab"
 _INTERNAL_IMAGE = "adlr/megatron-lm/mcore_ci_dev"
-#: A URL, which may have a user and a port; and ssh's short form.
-_URL = re.compile(r"(?:https?|ssh|git\+ssh)://(?:[^/@]*@)?(?P<host>[^/:@\[\]]+)(?::\d*)?/.+", re.IGNORECASE)
-_SHORT_URL = re.compile(r"(?:[^/@:]+@)?(?P<host>[^/:@]+):(?!//).+")
-_HOST = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+")
+#: A project's URL, which may have a user and a port; or ssh's short form.
+_ADDRESS = re.compile(
+    r"(?:(?:https?|ssh|git\+ssh)://(?:[^/@\s]*@)?(?P<host>[a-z0-9][a-z0-9.-]*)(?::[1-6]?\d{1,4})?/+"
+    r"|(?:[^/@:\s]+@)?(?P<short>[a-z0-9][a-z0-9.-]*):(?!:|//)/?)(?P<path>[^\s\x00-\x1f\x7f]+?)(?:\.git)?/*",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class RemoteProject:
+    """A project's ``path`` (without ``.git``) on a ``host`` (without port), or a folder on this machine."""
+
+    host: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.path} on {self.host}" if self.host else self.path
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Equal for all URLs of one project: GitLab's paths are case-insensitive, folders are not."""
+        return (self.host, self.path.lower()) if self.host else ("", self.path)
+
+
+def parse_remote(url: str) -> RemoteProject:
+    """Parse a remote's URL.  Raises RunbookError if it is neither a project on a server nor a folder."""
+    folder = url.removeprefix("file://")
+    if folder.startswith("/"):
+        return RemoteProject("", folder.rstrip("/"))
+    if match := _ADDRESS.fullmatch(url.strip()):
+        return RemoteProject((match["host"] or match["short"]).lower(), match["path"])
+    raise RunbookError(
+        f"The remote's URL {url[:200]!r} is not of the form https://host/group/project.git, "
+        "ssh://git@host/group/project.git or git@host:group/project.git, and not a folder. Change it with "
+        "`git remote set-url`."
+    )
 
 
 def internal_image(url: str | None, repository: Repository, image_type: ImageType = "dev") -> ImageRef:
@@ -63,15 +95,10 @@ def internal_image(url: str | None, repository: Repository, image_type: ImageTyp
             f"This clone has no remote {GITLAB_REMOTE!r}, on whose host the internal images are. Add it with "
             f"`git remote add {GITLAB_REMOTE} ADDRESS`, or build the image. Nothing was pulled."
         )
-    return ImageRef(remote_host(url), _INTERNAL_IMAGE, tag="main")
-
-
-def remote_host(url: str) -> str:
-    """Return the host in a remote's URL, without user and port.  Raises CannotTell if there is none."""
-    match = _URL.fullmatch(url.strip()) or _SHORT_URL.fullmatch(url.strip())
-    if match is None or not _HOST.fullmatch(match["host"].lower()):
+    host = parse_remote(url).host
+    if "." not in host:
         raise CannotTell(
             f"The URL {url[:200]!r} of the remote {GITLAB_REMOTE!r} has no host such as gitlab.example.com, so "
             "the registry of the internal images is unknown. Correct it (`git remote set-url`), or build the image."
         )
-    return match["host"].lower()
+    return ImageRef(host, _INTERNAL_IMAGE, tag="main")

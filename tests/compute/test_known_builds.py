@@ -1,26 +1,55 @@
 """The address of the internal image: remotes that name no host first, then every form of an address."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.compute.known_builds import internal_image, remote_host
-from runbook_lib.errors import CannotTell, Refused
+from runbook_lib.compute.known_builds import RemoteProject, internal_image, parse_remote
+from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
 
 
 @pytest.mark.parametrize(
+    ("url", "host", "path"),
+    [
+        ("https://gitlab.example.com/adlr/megatron-lm.git", "gitlab.example.com", "adlr/megatron-lm"),
+        ("https://gitlab.example.com:8443/a/b/c/", "gitlab.example.com", "a/b/c"),
+        ("http://127.0.0.1:80/a/b", "127.0.0.1", "a/b"),
+        ("gitlab.example.com:/adlr/megatron-lm", "gitlab.example.com", "adlr/megatron-lm"),
+        ("/srv/my git/x.git", "", "/srv/my git/x.git"),
+        ("file:///srv/git/x.git", "", "/srv/git/x.git"),
+    ],
+)
+def test_the_address_of_a_remote_is_parsed(url, host, path):
+    assert parse_remote(url) == RemoteProject(host, path)
+
+
+@pytest.mark.parametrize(
     "url",
     [
-        "", " ", "/srv/git/megatron-lm.git", "../gitlab.git", "file:///srv/gitlab.git", "gitlab", "gitlab.example.com",
-        "https://", "https:///adlr/megatron-lm", "ssh://git@/x", "https://[::1]:5005/x", "C:\\repos\\x", "user@:x/y",
-        "https://ho st.example.com/x", "https://-x.example.com/y", "git@--option.example.com:x",
+        "", " ", "-oProxyCommand=id", "ext::sh -c id", "ssh://-oProxyCommand=id/x", "git@-x:y", "ftp://a/b", "gitlab",
+        "https://a:99999/b", "https:///a", "https://a", "file://host/x", "https://a/b\nc", "git@host:", "fd::7",
+        "https://a b/c", "relative/path", "https://[::1]:5005/x", "user@:x/y", "git@--option.example.com:x",
     ],
 )  # fmt: skip
-def test_an_address_that_names_no_host(url):
+def test_an_invalid_address_is_refused(url):
+    with pytest.raises(RunbookError, match="git remote set-url"):
+        parse_remote(url)
+
+
+@pytest.mark.parametrize("url", ["/srv/git/megatron-lm.git", "git@gitlab:x/y", "C:\\repos\\x"])
+def test_an_address_that_names_no_registry(url):
     with pytest.raises(CannotTell, match=r"has no host such as gitlab\.example\.com"):
-        remote_host(url)
+        internal_image(url, MEGATRON_LM)
+
+
+def test_one_project_by_two_addresses():
+    by_ssh = parse_remote("git@GitLab.Example.com:ADLR/x.git")
+    assert by_ssh.key == parse_remote("https://gitlab.example.com:8443/adlr/X").key
+    assert parse_remote("/A").key != parse_remote("/a").key
 
 
 @pytest.mark.parametrize(
@@ -58,9 +87,5 @@ def test_a_missing_image(url, repository, image_type, says):
 
 @given(st.text())
 def test_any_address_is_read_or_refused(url):
-    try:
-        found = remote_host(url)
-    except CannotTell:
-        return
-    assert ":" not in found
-    assert "@" not in found
+    with contextlib.suppress(RunbookError):
+        assert not {":", "@"} & set(parse_remote(url).host)

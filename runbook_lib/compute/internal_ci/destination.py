@@ -1,4 +1,4 @@
-"""The GitLab branch that a bump's branch is pushed to, and the project behind a git remote.  Pure.
+"""The GitLab branch that a bump's branch is pushed to.  Pure.
 
 Sources: Megatron-LM's ``tools/trigger_internal_ci.py`` (the destination); GitLab's documentation of protected branches
 (``*`` in their names).
@@ -7,70 +7,14 @@ Sources: Megatron-LM's ``tools/trigger_internal_ci.py`` (the destination); GitLa
 import glob
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Literal
-from urllib.parse import unquote, urlsplit
 
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import Refused
 
 #: The prefix of pull-request branches on GitLab; branches named with a number are copy-pr-bot's mirrors.
 PREFIX = "pull-request/"
 #: Branches that many people work on: never a source or a destination.
 SHARED = ("main", "master", "dev", "release*", "core_*", "ci-*", "HEAD")
-
-
-@dataclass(frozen=True)
-class RemoteProject:
-    """A project's ``path`` (without ``.git``) on a ``host`` (without port), or a folder on this machine."""
-
-    scheme: Literal["https", "http", "ssh", "file"]
-    host: str
-    path: str
-
-    def __str__(self) -> str:
-        return f"{self.path} on {self.host}" if self.host else self.path
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Equal for all URLs of one project: GitLab's paths are case-insensitive, folders are not."""
-        if not self.host:
-            return "", self.path
-        return self.host.lower(), self.path.lower()
-
-
-def parse_remote(url: str) -> RemoteProject:
-    """Parse a remote's URL.  Raises RunbookError if it is neither a project on a server nor a folder."""
-    invalid = RunbookError(
-        f"The remote's URL {url!r} is not of the form https://host/group/project.git, ssh://git@host/group/project.git "
-        "or git@host:group/project.git, and not a folder. Change it with `git remote set-url`."
-    )
-    if re.search(r"[\x00-\x1f\x7f]", url) or url.startswith("-"):
-        raise invalid
-    if url.startswith("/"):
-        return RemoteProject("file", "", url.rstrip("/"))
-    if " " in url:
-        raise invalid
-    if "://" not in url:
-        scp = re.fullmatch(r"(?:[\w.+-]+@)?([A-Za-z0-9][A-Za-z0-9.-]*):(?!:)(.+)", url)
-        if scp is None:
-            raise invalid
-        url = f"ssh://{scp[1]}/{scp[2].lstrip('/')}"
-    parts = urlsplit(url)
-    host, path = parts.hostname or "", unquote(parts.path).rstrip("/")
-    if parts.scheme == "file" and not host and path:
-        return RemoteProject("file", "", path)
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", host) or not path:
-        raise invalid
-    try:
-        _ = parts.port
-    except ValueError:
-        raise invalid from None
-    path = path.lstrip("/").removesuffix(".git")
-    match parts.scheme:
-        case "https" | "http" | "ssh":
-            return RemoteProject(parts.scheme, host, path)
-    raise invalid
 
 
 def destination(branch: str) -> str:

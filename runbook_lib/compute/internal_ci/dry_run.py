@@ -9,8 +9,7 @@ from runbook_lib import display, notebooks
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY, Branch, Pipeline
 from runbook_lib.compute.internal_ci import destination, plan
-from runbook_lib.compute.internal_ci.destination import RemoteProject
-from runbook_lib.compute.known_builds import GITLAB_REMOTE
+from runbook_lib.compute.known_builds import GITLAB_REMOTE, RemoteProject, parse_remote
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.reference import ImageRef
@@ -125,18 +124,18 @@ def _query_gitlab(dry_run: DryRun, env: Mapping[str, str]) -> Server:
             f"{checkout.path} has no remote named {GITLAB_REMOTE!r}, which is the internal GitLab; it has "
             f"{', '.join(checkout.remotes()) or 'none'}. Add it with `git remote add {GITLAB_REMOTE} ADDRESS`."
         )
-    project = destination.parse_remote(url)
+    project = parse_remote(url)
     push_urls = checkout.git("remote", "get-url", "--push", "--all", GITLAB_REMOTE).splitlines()
     push_url = checkout.remote_url(GITLAB_REMOTE, push=True) or ""
-    if len(push_urls) != 1 or destination.parse_remote(push_url).key != project.key:
+    if len(push_urls) != 1 or parse_remote(push_url).key != project.key:
         raise RunbookError(
             f"The remote {GITLAB_REMOTE!r} pushes to a URL it does not fetch from, or to several, so the effect of a "
             "push is unknown. See `git remote -v`."
         )
     gitlab = _connect(project, url, env)
     gitlab_project = gitlab.project()
-    api_project = RemoteProject("https", urlsplit(gitlab.url).hostname or "", gitlab_project.path)
-    keys = {api_project.key, *(destination.parse_remote(address).key for address in gitlab_project.addresses)}
+    api_project = RemoteProject(urlsplit(gitlab.url).hostname or "", gitlab_project.path)
+    keys = {api_project.key, *(parse_remote(address).key for address in gitlab_project.addresses)}
     if project.key not in keys:
         raise Refused(
             f"The remote {GITLAB_REMOTE!r} is {project}, but GITLAB_URL and GITLAB_PROJECT name {api_project}: it "
@@ -180,10 +179,8 @@ def _replaces(checkout: Checkout, commit: str, current: str | None, head: Branch
 
 def _connect(project: RemoteProject, url: str, env: Mapping[str, str]) -> GitLab:
     """Connect to the GitLab named in the environment, else to the remote's."""
-    server = f"https://{project.host}"
-    port = urlsplit(url).port if project.scheme == "https" else None
-    if port:
-        server += f":{port}"
+    parts = urlsplit(url)
+    server = f"https://{parts.netloc.rpartition('@')[2] if parts.scheme == 'https' else project.host}"
     configured = {name: value for name, value in env.items() if value}
     return GitLab({"GITLAB_URL": server, "GITLAB_PROJECT": project.path, **configured})
 

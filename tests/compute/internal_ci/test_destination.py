@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.compute.internal_ci import destination
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import Refused
 
 BRANCH = "bump/main/dev-26.04-py3"
 TO = f"pull-request/{BRANCH}"
@@ -74,43 +74,3 @@ def test_wildcards_agree_with_trying_every_match(pattern: str, name: str) -> Non
 
 def test_a_hostile_wildcard_takes_no_time() -> None:
     assert not destination.matches("a*" * 3000 + "b", "a" * 6000)  # trying every match would take forever
-
-
-# -- remotes -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("url", "scheme", "host", "path"),
-    [
-        ("https://gitlab.example.com/adlr/megatron-lm.git", "https", "gitlab.example.com", "adlr/megatron-lm"),
-        ("https://gitlab.example.com:8443/a/b/c/", "https", "gitlab.example.com", "a/b/c"),
-        ("http://127.0.0.1:80/a/b", "http", "127.0.0.1", "a/b"),
-        ("ssh://git@gitlab.example.com:12051/adlr/megatron-lm.git", "ssh", "gitlab.example.com", "adlr/megatron-lm"),
-        ("git@gitlab.example.com:adlr/megatron-lm.git", "ssh", "gitlab.example.com", "adlr/megatron-lm"),
-        ("gitlab.example.com:/adlr/megatron-lm", "ssh", "gitlab.example.com", "adlr/megatron-lm"),
-        ("/srv/git/x.git", "file", "", "/srv/git/x.git"),
-        ("/srv/my git/x.git", "file", "", "/srv/my git/x.git"),
-        ("file:///srv/git/x.git", "file", "", "/srv/git/x.git"),
-    ],
-)
-def test_the_address_of_a_remote_is_parsed(url: str, scheme: str, host: str, path: str) -> None:
-    assert destination.parse_remote(url) == destination.RemoteProject(scheme, host, path)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "", "-oProxyCommand=id", "ext::sh -c id", "ssh://-oProxyCommand=id/x", "git@-x:y", "ftp://a/b", "relative/path",
-        "https://a:99999/b",
-        "https:///a", "https://a", "file://host/x", "https://a/b\nc", "git@host:", "fd::7", "https://a b/c",
-    ],
-)  # fmt: skip
-def test_an_invalid_address_is_refused(url: str) -> None:
-    with pytest.raises(RunbookError, match="git remote set-url"):
-        destination.parse_remote(url)
-
-
-def test_one_project_by_two_addresses() -> None:
-    by_ssh = destination.parse_remote("git@GitLab.Example.com:ADLR/x.git")
-    assert by_ssh.key == destination.parse_remote("https://gitlab.example.com:8443/adlr/X").key
-    assert destination.parse_remote("/A").key != destination.parse_remote("/a").key
