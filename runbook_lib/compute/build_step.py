@@ -16,6 +16,7 @@ from runbook_lib.compute import build_plan, known_builds, run
 from runbook_lib.compute.conditions import ImageMade, VersionsMatch
 from runbook_lib.compute.engine import BuildPlan, Engine, unfit
 from runbook_lib.compute.slurm import site_file
+from runbook_lib.compute.work.project_state import missing_submodules
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.compare import versions
@@ -284,13 +285,8 @@ def _source(checkout: Checkout, commit: str, warnings: list[str]) -> str:
         source += f" and {display.count(len(changed), 'uncommitted file')}"
         branch, files = checkout.current_branch() or f"commit {commit[:10]}", join_first(changed, 5)
         warnings.append(f"The build uses the work tree ({branch}) as it is, with uncommitted changes: {files}.")
-    submodules = ""
-    if checkout.read([".gitmodules"])[".gitmodules"] is not None:
-        submodules = checkout.git("submodule", "status")
-    for line in submodules.splitlines():
-        if line.startswith("-"):  # the build would copy an empty folder
-            path = line[1:].split()[1]
-            warnings.append(f"The submodule {path} is not initialized: run `git submodule update --init {path}` first.")
+    for path in missing_submodules(checkout):  # the build would copy an empty folder
+        warnings.append(f"The submodule {path} is not initialized: run `git submodule update --init {path}` first.")
     return source
 
 

@@ -10,12 +10,12 @@ from runbook_lib.compute import known_builds, smoke
 from runbook_lib.compute.conditions import CommandRun
 from runbook_lib.compute.slurm import site_file
 from runbook_lib.compute.slurm.site import Session
-from runbook_lib.compute.work import any_command, pyproject, unit_tests, uv
+from runbook_lib.compute.work import any_command, unit_tests, uv
 from runbook_lib.compute.work.container import WorkContainer
 from runbook_lib.compute.work.image import WorkImage
 from runbook_lib.compute.work.image_file import image_id, plan_image_file
 from runbook_lib.compute.work.machine import Machine, detect_machine, missing_prerequisite
-from runbook_lib.compute.work.project_state import LOCK, ProjectState, read_project_state
+from runbook_lib.compute.work.project_state import ProjectState, read_project_state
 from runbook_lib.compute.work.run import StepCommand
 from runbook_lib.compute.work.target import TargetName, WorkTarget, choose_target, require_container, unavailability
 from runbook_lib.compute.work.tasks import TASKS, WorkStep, make_step, wrap_command
@@ -38,13 +38,12 @@ LOG = "work-inside.log"
 
 @dataclass(frozen=True)
 class WorkFacts:
-    """The task's place and commands.  ``obstacle``: why they cannot be run from here; ``created_file``: an import's."""
+    """The task's place and commands.  ``obstacle``: why they cannot be run from here."""
 
     target: WorkTarget
     plan: uv.WorkPlan
     commands: tuple[StepCommand, ...]
     obstacle: str = ""
-    created_file: str = ""
 
     @property
     def runnable(self) -> tuple[StepCommand, ...]:
@@ -108,10 +107,7 @@ class WorkInside:
             file = plan_image_file(target)  # the cluster's nodes cannot read this machine's images
             target = replace(target, container=replace(target.container, image=WorkImage.parse(file.path)))
             steps = file.steps
-        if self.task == "import":
-            work, created_file = _import(target)
-        else:
-            work, created_file = self._plan(checkout, bump, target), ""
+        work = _import(target) if self.task == "import" else self._plan(checkout, bump, target)
         planned = []
         for step in (*steps, *work.steps) if work.steps else ():
             if step.place == "container":
@@ -122,7 +118,7 @@ class WorkInside:
             if target.name in ("local", "slurm", "apptainer") and not Path(target.container.cache).is_dir():
                 planned.insert(0, make_step("cache-folder", path=target.container.cache))
         commands = tuple(StepCommand(step, target.command(step)) for step in planned)
-        return WorkFacts(target, work, commands, _obstacle(target, commands), created_file)
+        return WorkFacts(target, work, commands, _obstacle(target, commands))
 
     def _target(self, checkout: Checkout, bump: Bump, session: Session) -> WorkTarget:
         repository, machine = bump.repository, self.machine or detect_machine()
@@ -165,9 +161,9 @@ class WorkInside:
         tests: list[workloads.Workload] = []
         for path, text in checkout.read(paths, "HEAD" if checkout.bare else None).items():
             tests += workloads.read(path, text or "")
-        buckets, gpus = unit_tests.read_buckets(tests), target.allocation.gpus
+        gpus = target.allocation.gpus
         return unit_tests.plan_tests(
-            self.arguments, bump.repository.name, buckets, state.files, bump.image_type, gpus
+            self.arguments, bump.repository.name, tests, state.files, bump.image_type, gpus
         )  # fmt: skip
 
     def plan(self, facts: WorkFacts, bump: Bump) -> Plan[World]:
@@ -192,23 +188,7 @@ class WorkInside:
             again = commands.command(NOTEBOOK, bump, tag="TAG", task=name, mode="publish")
             return replace(planned, done=Outcome(f"Shown: {TASKS[name]}. Without a tag nothing is run.", again))
         conditions = [CommandRun(command, LOG, facts.obstacle) for command in facts.runnable]
-        conditions[-1] = replace(conditions[-1], missing=lambda world: self._missing(facts, bump, world))
         return replace(planned, conditions=tuple(conditions))
-
-    def _missing(self, facts: WorkFacts, bump: Bump, world: World) -> str:
-        """Return what the task should have changed and did not, as a sentence; empty if nothing."""
-        name = self.task
-        if name == "import" and not Path(facts.created_file).is_file():
-            return f"{facts.created_file} does not exist."
-        if name not in ("add", "lock", "conflict"):
-            return ""
-        state = read_project_state(world.checkout, bump.repository.name, bump.base)
-        if not state.has_lock or state.lock_in_conflict:
-            return f"{LOCK} is missing, or has a conflict."
-        added = [step.command[-1] for step in facts.plan.steps if step.command[:2] == ("uv", "add")]
-        if added and not state.project.where(pyproject.parse_requirement(added[0]).name):
-            return f"{added[0]} is listed nowhere in pyproject.toml."
-        return ""
 
 
 def default_image(repository: Repository, image_type: str) -> str:
@@ -284,12 +264,12 @@ def _session(target: WorkTarget) -> uv.WorkPlan:
     return uv.WorkPlan((make_step("shell", checkout=container.checkout, inside=container.inside),))
 
 
-def _import(target: WorkTarget) -> tuple[uv.WorkPlan, str]:
+def _import(target: WorkTarget) -> uv.WorkPlan:
     file = plan_image_file(target)
     next_action = f"Use it: image={file.path}"
     if not file.steps:
-        return uv.WorkPlan(no_change=f"{file.path} already exists, made from this same image. {next_action}"), file.path
+        return uv.WorkPlan(no_change=f"{file.path} already exists, made from this same image. {next_action}")
     steps, parent = file.steps, Path(file.path).parent
     if not parent.is_dir():
         steps = (make_step("image-folder", path=str(parent)), *steps)
-    return uv.WorkPlan(steps, next_action=next_action), file.path
+    return uv.WorkPlan(steps, next_action=next_action)

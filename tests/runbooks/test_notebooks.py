@@ -43,7 +43,7 @@ UNUSED = {
     "build-image": {"remote", "decisions"},
     "work-inside": {"remote", "decisions"},
     "slurm-verify": {"decisions"},
-    "bisect-image": {"decisions"},
+    "bisect-image": {"remote", "decisions"},
 }
 #: What the head of every notebook tells, in this order.
 HEAD = ["Needs:", "Takes:", "Changes:", "You should see:", "If", "Undo:", "Next:"]

@@ -1,13 +1,11 @@
 """The state of a checkout that is relevant for work with uv."""
 
-import posixpath
 import re
 from dataclasses import dataclass
 
 from runbook_lib.compute.work.pyproject import PYPROJECT, PythonProject
 from runbook_lib.errors import CannotTell
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.git.command import GitFailed
 from runbook_lib.git.commit_changes import list_files
 
 LOCK = "uv.lock"
@@ -56,7 +54,7 @@ def read_project_state(checkout: Checkout, repository: str, base: str = "main") 
         return ProjectState(repository, project, base=tracked, has_lock=lock is not None, files=files)
     files = frozenset(checkout.git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"))
     unmerged = checkout.git("diff", "--name-only", "--diff-filter=U", "-z").split("\0")
-    missing = _missing_submodules(checkout, project)
+    missing = missing_submodules(checkout)
     return ProjectState(
         repository, project, tracked, frozenset(checkout.uncommitted([PYPROJECT, LOCK])),
         tuple(filter(None, unmerged)), re.search(r"(?m)^(?:<<<<<<<|>>>>>>>) ", lock or "") is not None,
@@ -65,20 +63,12 @@ def read_project_state(checkout: Checkout, repository: str, base: str = "main") 
     )  # fmt: skip
 
 
-def _missing_submodules(checkout: Checkout, project: PythonProject) -> tuple[str, ...]:
-    """Return the submodules that provide packages for the project and are not initialized."""
-    if not project.paths or not (checkout.path / ".gitmodules").is_file():
+def missing_submodules(checkout: Checkout) -> tuple[str, ...]:
+    """Return the submodules that are not initialized, so that their folders are empty."""
+    if checkout.read([".gitmodules"])[".gitmodules"] is None:
         return ()
-    try:
-        listing = checkout.git("config", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$")
-    except GitFailed:  # the file lists no submodule
-        return ()
-    submodules = {line.partition(" ")[2] for line in listing.splitlines()}
-    missing = []
-    for path in map(posixpath.normpath, project.paths.values()):
-        if path in submodules and not (checkout.path / path / PYPROJECT).is_file():
-            missing.append(path)
-    return tuple(missing)
+    lines = checkout.git("submodule", "status").splitlines()
+    return tuple(line[1:].split()[1] for line in lines if line.startswith("-"))
 
 
 def _mcore_branch(checkout: Checkout) -> str:

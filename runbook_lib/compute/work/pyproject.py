@@ -25,14 +25,13 @@ REQUIRED = "the project's dependencies"
 class PythonProject:
     """The parts of a pyproject.toml that determine what uv installs; names are spelled as in the file.
 
-    ``paths`` maps the packages that come from a folder to that folder.  ``places`` maps ``extra dev``, ``group test``
+    ``places`` maps ``extra dev``, ``group test``
     and ``the project's dependencies`` to the requirements listed there.
     """
 
     name: str
     extras: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    paths: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, tuple[Requirement, ...]] = field(default_factory=dict)
 
     @classmethod
@@ -49,14 +48,12 @@ class PythonProject:
         extras, groups = _table(project, "optional-dependencies"), dict(_table(data, "dependency-groups"))
         if "dev-dependencies" in uv:  # uv's own format, from before PEP 735
             groups.setdefault("dev", uv["dev-dependencies"])
-        sources = _table(uv, "sources")
         lists = {REQUIRED: project.get("dependencies")}
         lists |= {f"extra {name}": entries for name, entries in extras.items()}
         lists |= {f"group {name}": entries for name, entries in groups.items()}
-        paths = {name: folder for name in sources if isinstance(folder := _table(sources, name).get("path"), str)}
         places = {place: _requirements(entries) for place, entries in lists.items()}
         title = project.get("name")
-        return cls(title if isinstance(title, str) else "", tuple(extras), tuple(groups), paths, places)
+        return cls(title if isinstance(title, str) else "", tuple(extras), tuple(groups), places)
 
     def kinds(self, name: str) -> tuple[str, ...]:
         """Return the kinds of a name, ``extra`` and ``group``, comparing names like uv."""

@@ -7,7 +7,6 @@ Megatron-Bridge's ``tests/unit_tests/Launch_Unit_Tests_*.sh``.
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 
 from runbook_lib.compute.work.tasks import WorkStep, make_step
 from runbook_lib.errors import RunbookError
@@ -22,60 +21,37 @@ _USUAL_PLATFORM = "dgx_h100"
 _BRIDGE_SCRIPT = re.compile(rf"{FOLDER}/Launch_Unit_Tests_(\w+)\.sh")
 
 
-@dataclass(frozen=True)
-class UnitTestBucket:
-    """A set of tests that CI runs as one job on ``gpus`` GPUs of a node; ``platform`` is such as ``dgx_h100``."""
-
-    name: str
-    platform: str
-    gpus: int
-    environments: tuple[str, ...]
-
-
-def read_buckets(workloads: Iterable[Workload]) -> tuple[UnitTestBucket, ...]:
-    """Return the buckets of the unit-tests recipes, each once per platform."""
-    buckets: dict[tuple[str, str], UnitTestBucket] = {}
-    for workload in workloads:
-        if workload.model == "unit-tests":
-            key = (workload.case, workload.platform)
-            bucket = buckets.get(key, UnitTestBucket(*key, workload.gpus, ()))
-            environments = dict.fromkeys((*bucket.environments, workload.environment))
-            buckets[key] = replace(bucket, gpus=workload.gpus, environments=tuple(environments))
-    return tuple(buckets.values())
-
-
 def plan_tests(
-    tests: str, repository: str, buckets: Sequence[UnitTestBucket], files: Collection[str], image_type: ImageType,
+    tests: str, repository: str, workloads: Iterable[Workload], files: Collection[str], image_type: ImageType,
     gpus: int = 8,
 ) -> WorkStep:  # fmt: skip
     """Return the step that runs the named tests.
 
     ``tests`` is a bucket, a path below tests/unit_tests with or without ``::Class::test``, or an expression on names;
-    empty for all.  ``files`` are those of the checkout.  Raises RunbookError for a path or bucket that does not exist.
+    empty for all.  ``workloads`` are those of the recipes, ``files`` those of the checkout.  Raises RunbookError for a
+    path or bucket that does not exist.
     """
     tests = tests.strip()
     if tests.startswith("-") or re.search(r"[\x00-\x1f\x7f]", tests):
-        raise RunbookError(f"tests={tests!r} matches no tests: give a bucket, a file, file::test, or a part of a name.")
+        raise RunbookError(f"{tests!r} matches no tests: give a bucket, a file, file::test, or a part of a name.")
     if repository == MEGATRON_BRIDGE.name:
         scripts = {match[1].lower(): match[0] for match in filter(None, map(_BRIDGE_SCRIPT.fullmatch, files))}
         if tests.lower() in scripts:
             return make_step("test-bucket-bridge", bucket=tests, script=scripts[tests.lower()])
         selection = _selection(tests, files, list(scripts))
         return make_step("test-files-bridge", subject=tests or "all unit tests", selection=selection)
-    matching = {bucket.platform: bucket for bucket in buckets if bucket.name == tests}
-    if matching:
-        bucket = matching.get(_USUAL_PLATFORM, next(iter(matching.values())))
-        if image_type not in bucket.environments:
-            environments = ", ".join(bucket.environments)
-            raise RunbookError(f"CI does not run the bucket {tests} for {image_type}, only for {environments}.")
-        platform: tuple[str, ...] = ()
-        if bucket.platform != _USUAL_PLATFORM:
-            platform = ("--platform", bucket.platform.removeprefix("dgx_"))
-        return make_step("test-bucket", bucket=tests, image_type=image_type, platform=platform, gpus=str(bucket.gpus))
-    selection = _selection(tests, files, [bucket.name for bucket in buckets])
-    subject = tests or "all unit tests"
-    if "-k" in selection:
-        subject = f"the tests whose names match {tests}"
+    buckets = [workload for workload in workloads if workload.model == "unit-tests"]
+    rows = [bucket for bucket in buckets if bucket.case == tests]
+    if rows:
+        environments = sorted({bucket.environment for bucket in rows})
+        if image_type not in environments:
+            raise RunbookError(f"CI does not run the bucket {tests} for {image_type}, only for {environments[0]}.")
+        row = min(rows, key=lambda bucket: bucket.platform != _USUAL_PLATFORM)
+        usual = row.platform == _USUAL_PLATFORM
+        platform = () if usual else ("--platform", row.platform.removeprefix("dgx_"))
+        return make_step("test-bucket", bucket=tests, image_type=image_type, platform=platform, gpus=str(row.gpus))
+    selection = _selection(tests, files, [bucket.case for bucket in buckets])
+    subject = f"the tests whose names match {tests}" if "-k" in selection else tests or "all unit tests"
     return make_step("test-files", subject=subject, gpus=str(gpus), selection=selection)
 
 

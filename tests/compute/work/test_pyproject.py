@@ -37,7 +37,6 @@ core = PythonProject.parse(CORE)
 def test_extras_groups_and_packages_are_read() -> None:
     assert core.extras == ("training", "dev", "lts", "both")
     assert core.groups == ("test", "linting", "build", "batch_invariant", "both")
-    assert core.paths == {"mcore": "3rdparty/Megatron-LM/"}
     assert (core.kinds("dev"), core.kinds("both"), core.kinds("no")) == (("extra",), ("extra", "group"), ())
     assert core.where("nvidia-resiliency-ext") == ("extra dev",)
     assert core.where("numpy") == ("the project's dependencies",)

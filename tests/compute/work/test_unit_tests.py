@@ -3,21 +3,27 @@
 import pytest
 
 from runbook_lib.compute.work.tasks import WorkStep
-from runbook_lib.compute.work.unit_tests import UnitTestBucket, plan_tests
+from runbook_lib.compute.work.unit_tests import plan_tests
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
+from runbook_lib.recipes.workloads import Workload
 
 FILES = frozenset({
     "tests/unit_tests/test_utils.py", "tests/unit_tests/transformer/moe/test_router.py", "tests/unit_tests/__init__.py",
     "tests/unit_tests/Launch_Unit_Tests_Core.sh",
 })  # fmt: skip
-BUCKETS = (
-    UnitTestBucket("tests/unit_tests/**/*.py", "dgx_h100", 8, ("lts", "dev")),
-    UnitTestBucket("tests/unit_tests/transformer/**/*.py", "dgx_h100", 8, ("dev",)),
-    UnitTestBucket("tests/unit_tests/transformer/moe/**/*.py", "dgx_h100", 8, ("lts", "dev")),
-    UnitTestBucket("tests/unit_tests/rl/", "dgx_gb200", 4, ("dev",)),
+ROWS = (
+    ("tests/unit_tests/**/*.py", "dgx_h100", 8, ("lts", "dev")),
+    ("tests/unit_tests/transformer/**/*.py", "dgx_h100", 8, ("dev",)),
+    ("tests/unit_tests/transformer/moe/**/*.py", "dgx_h100", 8, ("lts", "dev")),
+    ("tests/unit_tests/rl/", "dgx_gb200", 4, ("dev",)),
 )
+BUCKETS = [
+    Workload("r", "unit-tests", name, environment, platform, (), 1, gpus, 60, "true")
+    for name, platform, gpus, environments in ROWS
+    for environment in environments
+]
 
 
 def plan(tests: str, image_type: ImageType = "dev", gpus: int = 8) -> WorkStep:
@@ -27,7 +33,7 @@ def plan(tests: str, image_type: ImageType = "dev", gpus: int = 8) -> WorkStep:
 def test_a_bucket_is_run_by_cis_script() -> None:
     step = plan("tests/unit_tests/transformer/**/*.py")
     assert step.command[:2] == ("bash", "tests/unit_tests/run_ci_test.sh")
-    assert step.command[2:8] == ("--tag", "latest", "--environment", "dev", "--bucket", BUCKETS[1].name)
+    assert step.command[2:8] == ("--tag", "latest", "--environment", "dev", "--bucket", ROWS[1][0])
     assert ("GPUS_PER_NODE", "8") in step.env
     assert "--platform" not in step.command
 

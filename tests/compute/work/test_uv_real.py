@@ -215,14 +215,11 @@ def test_the_uv_lock_that_dev_changed_is_restored_and_saved(clone: Path, tmp_pat
 
 
 def test_a_submodule_that_is_not_initialized_is_found(clone: Path, tmp_path: Path) -> None:
-    text = (clone / "pyproject.toml").read_text()
-    (clone / "pyproject.toml").write_text(f'{text}\n[tool.uv.sources]\nmcore = {{ path = "3rdparty/Megatron-LM/" }}\n')
+    head = sh(clone, "git", "rev-parse", "HEAD", tmp=tmp_path)
+    sh(clone, "git", "update-index", "--add", "--cacheinfo", f"160000,{head},3rdparty/Megatron-LM", tmp=tmp_path)
     assert read_project_state(Checkout.open(clone), "x/y").missing_submodules == ()
     (clone / ".gitmodules").write_text('[submodule "m"]\n\tpath = 3rdparty/Megatron-LM\n\turl = ../x\n')
     assert read_project_state(Checkout.open(clone), "x/y").missing_submodules == ("3rdparty/Megatron-LM",)
-    (clone / "3rdparty/Megatron-LM").mkdir(parents=True)
-    (clone / "3rdparty/Megatron-LM/pyproject.toml").write_text("")
-    assert read_project_state(Checkout.open(clone), "x/y").missing_submodules == ()
 
 
 # -- an environment that is shared -------------------------------------------------------------------------------
