@@ -25,8 +25,7 @@ _NUMBER = "text-align:right;opacity:.75;padding:0 .5em;user-select:none;font-fam
 #: The states of steps and checks: a word beside each mark, because neither colour nor mark alone may carry meaning.
 MARKS = {
     "passed": "✓ passed", "failed": "✗ failed", "skipped": "– skipped", "done": "✓ done", "waiting": "… waiting",
-    "previewed": "○ previewed", "not run": "– not run", "running": "▸ running", "killed": "✗ killed",
-    "interrupted": "✗ interrupted", "cancelled": "✗ cancelled", "incomplete": "✗ incomplete",
+    "previewed": "○ previewed", "not run": "– not run", "running": "▸ running", "interrupted": "✗ interrupted",
     "ready": "✓ ready", "in progress": "▸ in progress", "not begun": "○ not begun", "unreadable": "✗ unreadable",
 }  # fmt: skip
 #: What a warning begins with, and the outcome of a step that has any.

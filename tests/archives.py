@@ -6,54 +6,56 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.records.chain import Ledger
-from runbook_lib.records.pages import index
-from runbook_lib.records.statement import Identity, parse_time
+from runbook_lib.record import archive, run_file
+from runbook_lib.record.run_file import Identity, parse_time
+from runbook_lib.record.store import Store
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import stamp
+from runbook_lib.system.files import make_folder, write
 
-BUMP = Identity("o/r", "main", "dev", "26.04-py3", practice=False)
 #: What the whole runbook looked up when it found a bump ready.
 READY = {"inputs": {"requirements": [{"kind": "ci", "state": "met", "evidence": "Run 5."}]}}
+BUMP = Identity("o/r", "main", "dev", "26.04-py3", practice=False)
 
 
 def record(
     audit: Path,
-    notebook: str,
+    name: str,
     state: str,
     sentence: str = "",
     *,
     at: int = 0,
-    parent: str | None = None,
     bump: Identity = BUMP,
     live: bool = True,
+    notebook: bool = True,
     files: Mapping[str, str] | None = None,
     **fields: object,
 ) -> str:
-    """A record of a run that started so many minutes into the first of April, and took half a minute.
+    """Add a run that started so many minutes into the first of April, took half a minute, and is committed.
 
-    ``files`` lie in the record; ``fields`` are more of its predicate.
+    ``files`` lie in the record, with an executed ``notebook`` and a report; ``fields`` are more of its run.json.
     """
     started = stamp(parse_time(f"2026-04-01T{at // 60:02}:{at % 60:02}:00Z"))
-    name = f"{started[:19].replace('-', '').replace(':', '')}Z-{notebook}-0000{at:04}"
-    predicate = {
-        "id": name, "state": "running", "bump": bump.as_json(), "notebook": {"name": notebook}, "started": started,
-        "ended": None, "parent": parent, "launcher": {}, "outcome": {"sentence": sentence, "next": ""},
+    run = {
+        "id": f"{started[:19].replace('-', '').replace(':', '')}Z-{name}-0000{at:04}", "state": state,
+        "bump": bump.as_json(), "notebook": {"name": name}, "started": started, "ended": None,
+        "outcome": {"sentence": sentence, "next": ""},
         "process": provenance.process() | ({} if live else {"started": 0}), **fields,
     }  # fmt: skip
-    folder = audit.joinpath(*bump.parts)
-    with Ledger.locked(folder) as ledger:
-        made = ledger.open(name, predicate)
-        (made / "executed.ipynb").write_text(f"{notebook} {at}")
-        (made / "report.html").write_text("report")
-        for file, text in (files or {}).items():
-            (made / file).write_text(text)
-        if state != "running":
-            ended = predicate["ended"] or started.replace(":00.", ":30.")
-            ledger.close(name, {**predicate, "state": state, "ended": ended})
-    for file in made.iterdir():
-        file.chmod(0o600)  # for tests that change it, as its owner can
-    return name
+    folder = audit.joinpath(*bump.parts) / str(run["id"])
+    Store(audit).create()
+    make_folder(folder)
+    texts = {"executed.ipynb": f"{name} {at}", "report.html": "report"} if notebook else {}
+    for file, text in (texts | dict(files or {})).items():
+        (folder / file).write_text(text)
+    if state == "running":
+        write(folder / run_file.RUN, run_file.to_bytes(run))
+    else:
+        run_file.seal(folder, run | {"ended": run["ended"] or started.replace(":00.", ":30.")})
+        archive.commit(folder)
+    for path in folder.iterdir():
+        path.chmod(0o600)  # for tests that change it, as its owner can
+    return folder.name
 
 
 def elements(page: str) -> list[tuple[str, dict[str, str]]]:
@@ -87,18 +89,17 @@ def words(page: str) -> str:
 def two_bumps(tmp_path: Path) -> Path:
     """Write an archive of two bumps, one with four records, of which one is open."""
     place = tmp_path / "audit"
-    check = {"name": "the tag", "status": "failed", "detail": "No such tag."}
     bump = record(place, "bump", "running")
     record(place, "01-pin", "done", "4 lines changed.", at=1, parent=bump)
     record(place, "04-run-ci", "waiting", "Waiting for CI.", at=2, parent=bump)
     record(place, "07-sync-check", "done", "In sync.", at=3)
+    check = {"name": "the tag", "status": "failed", "detail": "No such tag."}
     practised = Identity("o/r", "dev", "lts", "26.04-py3", practice=True)
     record(place, "bump", "failed", "No such tag.", at=9, bump=practised, checks=[check])
-    index.write_index(place)
     return place
 
 
-PIN, CI, SYNC, OPEN = "01-pin", "04-run-ci", "07-sync-check", "bump"
+PIN, CI = "01-pin", "04-run-ci"
 
 
 def record_folder(audit: Path, name: str) -> Path:

@@ -23,7 +23,7 @@ def until(true: Callable[[], object]) -> None:
 
 
 def folder(place: Path) -> Path:
-    return next(iter((place / "audit").rglob("head"))).parent
+    return next(iter((place / "audit").rglob("run.json"))).parents[1]
 
 
 def run_of(place: Path, launched: background.BackgroundRun) -> RunView:

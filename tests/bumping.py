@@ -26,11 +26,12 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import seed
 from runbook_lib.practice.accounts import ACCOUNTS
-from runbook_lib.records.chain import Ledger
-from runbook_lib.records.statement import Identity
+from runbook_lib.record import run_file
+from runbook_lib.record.run_file import Identity
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
+from runbook_lib.system.files import make_folder, write
 from runbook_lib.transport import ranges
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions import pulls
@@ -95,8 +96,9 @@ class World:
             "process": provenance.process(), "parent": None, "ended": None,
             "bump": Identity(REPOSITORY, bump.base, bump.image_type, str(bump.tag or ""), practice=True).as_json(),
         }  # fmt: skip
-        with Ledger.locked(self.records) as ledger:
-            folder = ledger.open(name, predicate)
+        folder = self.records / name
+        make_folder(folder)
+        write(folder / run_file.RUN, run_file.to_bytes(predicate))
         self.steps.append(StepRecord("03-open-pr", bump, REPOSITORY, folder))
         return self.steps[-1]
 

@@ -2,15 +2,8 @@
 
 import base64
 import json
-import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
-
-from archives import elements
-
-from runbook_lib.records.statement import to_bytes
 
 #: What pages are made of, with the attributes that each may have.
 OURS: Mapping[str, set[str]] = {
@@ -63,25 +56,3 @@ def files(text: str) -> dict[str, str]:
         "verdicts.csv": f"file,verdict,reasons,url\n{','.join([cell] * 4)}\n",
         "executed.ipynb": json.dumps(a_notebook(text)),
     }  # fmt: skip
-
-
-def changed(folder: Path, **fields: object) -> dict[str, Any]:
-    """Give a record other fields, and return its predicate."""
-    document = json.loads((folder / "run.json").read_bytes())
-    document["predicate"] |= fields
-    (folder / "run.json").write_bytes(to_bytes(document))
-    predicate: dict[str, Any] = document["predicate"]
-    return predicate
-
-
-def require_ours(page: str, folder: Path | None = None) -> None:
-    for tag, attributes in elements(page):
-        assert attributes.keys() <= OURS[tag], (tag, attributes)
-        address = attributes.get("href", "https://x")
-        if address.startswith("#"):
-            assert f'id="{address[1:]}"' in page, address
-        elif folder is not None and not address.startswith(("https://", "http://")):
-            assert (folder / unquote(address)).is_file(), address
-        assert not address.lower().startswith(("javascript:", "//", "data:"))
-        assert attributes.get("src", "data:image/").startswith("data:image/")
-    assert "<!--" not in re.sub(r"<!-- sha256 [0-9a-f]{64} -->\n\Z", "", page)

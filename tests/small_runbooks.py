@@ -83,7 +83,7 @@ def papermill(*arguments: object, cwd: Path, stdin: Any = subprocess.DEVNULL, **
 
 def records(audit: Path) -> list[Path]:
     """All records below a folder, oldest first; names alone do not tell the order of two from the same second."""
-    started = {path.parent: json.loads(path.read_bytes())["predicate"]["started"] for path in audit.rglob("run.json")}
+    started = {path.parent: json.loads(path.read_bytes())["started"] for path in audit.rglob("run.json")}
     return sorted(started, key=lambda folder: started[folder])
 
 

@@ -51,10 +51,7 @@ class RecordsReadOnly(AsyncLargeFileManager):
 
     def _is_evidence(self, path):
         file = Path(self._get_os_path(path))
-        for folder in (file, file.parent):
-            if (folder / "run.json").is_file() or ((folder / "head").is_file() and (folder / ".lock").is_file()):
-                return True
-        return False
+        return any((folder / "run.json").is_file() for folder in (file, *file.parents))
 
     def _refuse_evidence(self, path):
         if self._is_evidence(path):

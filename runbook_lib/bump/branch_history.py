@@ -23,7 +23,7 @@ from runbook_lib.git.commit_changes import Commit
 from runbook_lib.model import Outcome, Plan, Question
 from runbook_lib.recipes.file_names import GoldenFileName
 from runbook_lib.recipes.rows import FOLDER as RECIPES
-from runbook_lib.records import archive
+from runbook_lib.record import archive
 from runbook_lib.text.lists import capitalized, join_first
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible

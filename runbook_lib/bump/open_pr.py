@@ -16,7 +16,7 @@ from runbook_lib.images import months
 from runbook_lib.model import Condition, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinChange, PinPlan
-from runbook_lib.records.statement import Identity
+from runbook_lib.record.run_file import Identity
 from runbook_lib.text.edits import diff, edited_paths
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.text.sections import compose_body

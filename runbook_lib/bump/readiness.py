@@ -19,8 +19,8 @@ from runbook_lib.golden import comparison
 from runbook_lib.golden.ci_runs import failed
 from runbook_lib.model import Outcome
 from runbook_lib.pins.bump import Bump
+from runbook_lib.record.requirements import Kind, Requirement, name_of
 from runbook_lib.records import cards
-from runbook_lib.records.requirements import Kind, Requirement, name_of
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.runner.sequence import ROUNDS, conclude

@@ -19,6 +19,7 @@ from runbook_lib.system.output import safe_output
 #: exit status.
 _MODULES = {
     "status": ("runbook_lib.cli.audit", "command_status"),
+    "audit add": ("runbook_lib.cli.audit", "command_add"),
     "audit verify": ("runbook_lib.cli.audit", "command_verify"),
     "check": ("runbook_lib.cli.check", "command"),
     "golden": ("runbook_lib.cli.golden", "command"),

@@ -10,25 +10,27 @@ from pathlib import Path
 
 from runbook_lib import display, notebooks
 from runbook_lib.errors import RunbookError
-from runbook_lib.records.archive import default, status
-from runbook_lib.records.statement import parse_time
-from runbook_lib.records.status import BumpStatus
-from runbook_lib.records.verify import verify
+from runbook_lib.record import archive
+from runbook_lib.record.run_file import REPORT, parse_time
+from runbook_lib.record.store import Store
+from runbook_lib.record.verify import verify
+from runbook_lib.records.status import BumpStatus, status
 from runbook_lib.system.clock import ago
+from runbook_lib.system.files import read_named
 from runbook_lib.world import commands
 
 
 def command_status(options: argparse.Namespace) -> int:
     """Print the status of each bump; return 0."""
-    archive = _existing(options.audit)
-    if options.audit and not os.path.isdir(archive):
-        raise RunbookError(f"There is no archive {archive}. Name the folder of the records: runbook status --audit DIR")
-    bumps = status(archive) if os.path.isdir(archive) else []
+    root = _existing(options.audit)
+    if options.audit and not os.path.isdir(root):
+        raise RunbookError(f"There is no archive {root}. Name the folder of the records: runbook status --audit DIR")
+    bumps = status(root) if os.path.isdir(root) else []
     if options.json:
         print(json.dumps([asdict(bump) for bump in bumps], indent=2))
         return 0
     if not any(bump.is_started for bump in bumps):
-        print(f"There is no bump in {archive}. Start one: {commands.papermill(notebooks.BUMP, {'tag': '26.04-py3'})}")
+        print(f"There is no bump in {root}. Start one: {commands.papermill(notebooks.BUMP, {'tag': '26.04-py3'})}")
     for bump in bumps:
         if bump.is_started:
             print("\n".join(_lines(bump)))
@@ -60,32 +62,40 @@ def _lines(bump: BumpStatus) -> Iterator[str]:
         yield f"  next: {bump.next}"
     yield from (f"  {name}: {url}" for name, url in bump.links.items())
     yield f"  record: {bump.record}"
-    if Path(bump.story).is_file():
-        yield f"  story: {bump.story}"
+    if (report := Path(bump.record) / REPORT).is_file():
+        yield f"  report: {report}"
 
 
 def command_verify(options: argparse.Namespace) -> int:
     """Print all damage to an archive; return 0 if it is intact, 1 if it is not."""
-    archive = _existing(options.dir)
-    if not os.path.isdir(archive):
-        raise RunbookError(f"There is no archive {archive}. Name its folder: runbook audit verify DIR")
-    problems, counts = verify(archive)
-    if not counts.bumps and not problems:  # without a record nothing is verified
-        raise RunbookError(
-            f"No record was found in {archive}. Name the archive's folder, or one that contains its bumps."
-        )
+    root = _existing(options.dir)
+    problems, counts = verify(root)
+    if not Store(root).exists and not problems:  # without a record nothing is verified
+        raise RunbookError(f"There is no archive {root}. Name its folder: runbook audit verify DIR")
     for problem in problems:
         print(problem, file=sys.stderr)
     result = "intact"
     if problems:
         result = f"not intact: {display.count(len(problems), 'problem')}"
-    print(f"{archive} is {result}. Checked {counts}.")
+    print(f"{root} is {result}. Checked {counts}.")
     for remark in counts.remarks:
         print(remark)
     return 1 if problems else 0
 
 
+def command_add(options: argparse.Namespace) -> int:
+    """Add an executed notebook to the record of its run; return 0."""
+    try:
+        notebook = json.loads(read_named(Path(options.notebook).expanduser()))
+        cells = notebook["cells"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RunbookError(
+            f"{options.notebook} cannot be read as a notebook: {error}. Name the executed copy that papermill wrote."
+        ) from error
+    folder = archive.attach(_existing(options.audit), notebook)
+    print(f"{display.count(len(cells), 'cell')} added to {folder}\nReport: {folder / REPORT}")
+    return 0
+
+
 def _existing(name: str) -> Path:
-    if not name:
-        return default()
-    return Path(name).expanduser().absolute()
+    return Path(name).expanduser().absolute() if name else archive.default()

@@ -14,7 +14,8 @@ import platformdirs
 
 from runbook_lib.cli.parser import JSON, QUIET
 from runbook_lib.errors import RunbookError
-from runbook_lib.records.archive import read_records, steps_of
+from runbook_lib.record.archive import read_records
+from runbook_lib.records.run_view import steps_of
 from runbook_lib.runner import papermill
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.system import provenance

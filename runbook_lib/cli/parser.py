@@ -164,10 +164,13 @@ def _add_archive(commands: Commands) -> None:
     )
     review.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
 
-    audit = commands.add_parser("audit", help="verify an archive of records")
-    actions = audit.add_subparsers(dest="action", required=True, metavar="{verify}")
-    verify = actions.add_parser("verify", help="check every record against its hashes")
-    verify.add_argument("dir", nargs="?", default="", metavar="DIR", help="the archive or a part of it")
+    audit = commands.add_parser("audit", help="verify an archive of records, or add a notebook to one")
+    actions = audit.add_subparsers(dest="action", required=True, metavar="{verify,add}")
+    verify = actions.add_parser("verify", help="check every record against its commit, digests and history")
+    verify.add_argument("dir", nargs="?", default="", metavar="DIR", help="the archive")
+    add = actions.add_parser("add", help="add the executed notebook to the record of a run without the engine")
+    add.add_argument("notebook", metavar="OUT.ipynb", help="the executed notebook, which names its record")
+    add.add_argument("--audit", default="", metavar="DIR", help="the archive (default: $RUNBOOK_AUDIT, else audit/)")
 
 
 def _add_golden(commands: Commands) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 from runbook_lib import notebooks
 from runbook_lib.cli import style
 from runbook_lib.errors import RunbookError
-from runbook_lib.records import archive, cards, decisions, timeline
-from runbook_lib.records.archive import read_records
+from runbook_lib.record import archive
+from runbook_lib.record.archive import read_records
+from runbook_lib.records import cards, decisions
 from runbook_lib.records.cards import Card
-from runbook_lib.records.status import BumpStatus
+from runbook_lib.records.status import BumpStatus, status
 from runbook_lib.runner import papermill
 from runbook_lib.system import provenance
 from runbook_lib.text.notebook_file import NotebookSource
@@ -41,7 +42,7 @@ def command(options: argparse.Namespace) -> int:
     print(f"\n{len(open_cards) - len(missing)} of {len(open_cards)} decided.")
     if answers == held:
         return int(bool(missing))
-    folder = Path(bump.story).parent
+    folder = Path(bump.folder)
     given = _given(folder, open_cards, answers)
     cards.save(folder / decisions.NAME, open_cards, answers)
     print(f"The command that applies these decisions:\n\n{commands.papermill(notebooks.BUMP, given)}\n")
@@ -55,7 +56,7 @@ def command(options: argparse.Namespace) -> int:
 
 def _bump(root: Path, tag: str, names: list[str]) -> tuple[BumpStatus, tuple[Card, ...]]:
     """Return the bump to a tag, or the newest with something to decide, and its cards."""
-    bumps = [bump for bump in archive.status(root) if bump.is_started] if root.is_dir() else []
+    bumps = [bump for bump in status(root) if bump.is_started] if root.is_dir() else []
     bumps = [bump for bump in bumps if tag in ("", bump.tag)]
     if not bumps:
         raise RunbookError(
@@ -64,7 +65,7 @@ def _bump(root: Path, tag: str, names: list[str]) -> tuple[BumpStatus, tuple[Car
         )
     bumps.sort(key=lambda bump: bump.active, reverse=True)
     for bump in bumps:
-        if open_cards := cards.read(Path(bump.story).parent, names):
+        if open_cards := cards.read(Path(bump.folder), names):
             return bump, open_cards
     return bumps[0], ()
 
@@ -79,7 +80,7 @@ def _given(folder: Path, open_cards: tuple[Card, ...], answers: cards.Answers) -
     for run in reversed(read_records(folder).readable):
         parameters = run.get("parameters") or {}
         if run["notebook"]["name"] == notebooks.BUMP and parameters.get("given"):
-            holds = {name: reason for name, reason in timeline.named_entries(run, "hold") if name not in names}
+            holds = {name: reason for name, reason in cards.named_entries(run, "hold") if name not in names}
             if holds:
                 decisions["hold"] = "; ".join(filter(None, [cards.format_entries(holds), decisions.get("hold", "")]))
             kept = [name for name in parameters["given"] if name not in ("mode", "run_id", *cards.PARAMETERS)]

@@ -14,7 +14,7 @@ from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import ADVICE, CLASSES, CONFIDENT, LINES, WORDS
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import ci_runs
-from runbook_lib.records.archive import default
+from runbook_lib.record.archive import default
 
 VERSION = 1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from runbook_lib.display import count
 from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import RERUN
-from runbook_lib.records import attachments
+from runbook_lib.record import run_file
 
 _COMPARED = 150  # characters of a cause that are compared; tables store at most 160
 #: Maximum number of earlier failures listed for a job, newest first.
@@ -64,7 +64,7 @@ def read(archive: Path) -> History:
     rows = []
     for table in sorted(archive.glob("**/failures.csv"), key=lambda path: path.parent.name):
         day, bump = table.parent.name[:8], table.parent.parent.name
-        for row in attachments.rows(table):
+        for row in run_file.rows(table):
             address = f" ({row['url']})" if row.get("url") else ""
             rows.append((f"{day[:4]}-{day[4:6]}-{day[6:]} in {bump}{address}", row))
     return History(rows)

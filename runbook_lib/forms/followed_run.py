@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from runbook_lib.record.run_file import Identity
 from runbook_lib.records import run_view
 from runbook_lib.records.run_view import RunView
-from runbook_lib.records.statement import Identity
 from runbook_lib.runner import background
 
 _CANCELLED_EARLY = "Cancelled before it started: nothing was done, and there is no record."

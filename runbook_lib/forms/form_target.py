@@ -9,8 +9,10 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.practice import enter
-from runbook_lib.records import archive, decisions
-from runbook_lib.records.statement import Identity
+from runbook_lib.record import archive
+from runbook_lib.record.run_file import Identity
+from runbook_lib.records import decisions
+from runbook_lib.records.status import status
 
 Values = Mapping[str, str | bool]
 
@@ -70,7 +72,7 @@ class FormTarget:
         """Return the tag of the newest bump in flight in the archive; empty without one.  Raises RunbookError."""
         values = self.values
         key = (self.checkout().repository(), values.get("base"), values.get("image_type"), self.practice)
-        for bump in archive.status(self.archive()):
+        for bump in status(self.archive()):
             if (bump.repository, bump.base, bump.image_type, bump.practice) == key and bump.is_in_flight:
                 return bump.tag
         return ""

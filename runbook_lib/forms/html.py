@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,9 +14,7 @@ from urllib.parse import quote
 from runbook_lib import display
 from runbook_lib.forms import next_action
 from runbook_lib.records.cards import Card, Option
-from runbook_lib.records.pages.html import macros
 from runbook_lib.records.run_view import RunView
-from runbook_lib.records.statement import STORY
 
 #: The most lines of a diff that is shown unfolded, and the most lines of a diff that are shown.
 _SHORT_DIFF, _LONGEST_DIFF = 120, 2000
@@ -121,9 +120,6 @@ def result(run: RunView, *, open_cards: int = 0) -> str:
             rows.append({"step": step.notebook, "outcome": outcome, "result": step.sentence})
     table = _trusted(display.table(rows).html if rows else "")
     pages = {"Its report": _raw_address(run.report)}
-    story = run.folder.parent / STORY
-    if story.is_file():
-        pages["The story of the bump"] = _raw_address(story)
     return _markup("result", run, following, table, _warnings(run), pages)
 
 
@@ -144,7 +140,22 @@ def _raw_address(file: Path) -> str:
 
 
 def _markup(macro: str, *values: object) -> str:
-    return str(getattr(macros("form.html", __package__), macro)(*values))
+    return str(getattr(_macros(), macro)(*values))
+
+
+@cache
+def _macros() -> Any:
+    """Return the macros of the form's template, which escape their values."""
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters["linked"] = lambda text: Markup(display.linked(str(text)))
+    environment.globals["mark"] = display.mark
+    return environment.get_template("form.html").module
 
 
 def _trusted(markup: str) -> str:

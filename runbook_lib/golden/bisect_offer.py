@@ -7,7 +7,7 @@ from pathlib import Path
 from runbook_lib import notebooks
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import check_pins
-from runbook_lib.records.chain import recorded_inputs
+from runbook_lib.record.archive import inputs_of
 from runbook_lib.world import commands
 from runbook_lib.world.bump_branch import BumpBranch
 
@@ -52,7 +52,7 @@ def look_searches(branch: BumpBranch, records: Path | None) -> ImageSearches:
 def completed(records: Path | None) -> dict[str, str]:
     """Return the result of each test's newest completed search, by test."""
     results: dict[str, str] = {}
-    for inputs in recorded_inputs(records, notebooks.BISECT_IMAGE):  # the newest first
+    for inputs in inputs_of(records, notebooks.BISECT_IMAGE):  # the newest first
         if inputs.get("bisect_result"):
             results.setdefault(str(inputs.get("test")), str(inputs["bisect_result"]))
     return results

@@ -11,8 +11,7 @@ from typing import Any
 from runbook_lib.golden.acceptance import Acceptance
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.run_choice import ChosenRun
-from runbook_lib.records import archive, attachments
-from runbook_lib.records.chain import recorded_inputs
+from runbook_lib.record import archive, run_file
 
 
 def digest_of(text: str | None) -> str:
@@ -107,7 +106,7 @@ def read_attempts(run: ChosenRun) -> dict[tuple[str, str], list[float]]:
     """Return the values from a run's earlier attempts for ambiguous files, from the bump's records."""
     records, values = run.pull_request.records, dict[tuple[str, str], dict[str, float]]()
     for table in sorted(records.glob("*/attempts.csv")) if records else ():
-        for row in attachments.rows(table):
+        for row in run_file.rows(table):
             with contextlib.suppress(ValueError):
                 value, attempt = float(row.get("value", "")), row.get("attempt", "")
                 if row.get("run") == str(run.number) and attempt != str(run.attempt) and math.isfinite(value):
@@ -117,4 +116,4 @@ def read_attempts(run: ChosenRun) -> dict[tuple[str, str], list[float]]:
 
 def image_digest(records: Path | None) -> str:
     """Return the digest of the bump's image from the newest record that has it; empty if none does."""
-    return next((str(inputs["digest"]) for inputs in recorded_inputs(records) if inputs.get("digest")), "")
+    return next((str(inputs["digest"]) for inputs in archive.inputs_of(records) if inputs.get("digest")), "")

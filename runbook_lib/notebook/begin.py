@@ -19,7 +19,9 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.notebook import outputs, recording
 from runbook_lib.notebook.parameters import passed
 from runbook_lib.pins.bump import Bump, default_mode
-from runbook_lib.records import archive, decisions, statement
+from runbook_lib.record import archive
+from runbook_lib.record.run_file import Identity
+from runbook_lib.records import decisions
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner import session
 from runbook_lib.system.files import locked
@@ -87,7 +89,7 @@ def open_record(
     """
     if started := os.environ.get("RUNBOOK_RECORD"):
         return StepRecord(name, bump, repository, Path(started))
-    identity = statement.Identity(
+    identity = Identity(
         repository, bump.base, bump.image_type, bump.target, practice=bool(os.environ.get("RUNBOOK_PRACTICE"))
     )  # fmt: skip
     root = archive.default()

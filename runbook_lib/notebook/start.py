@@ -13,9 +13,9 @@ from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.records import archive, cards, run_view
-from runbook_lib.records.pages.html import link
-from runbook_lib.records.status import BumpStatus
+from runbook_lib.record import archive
+from runbook_lib.records import cards, run_view
+from runbook_lib.records.status import BumpStatus, status
 from runbook_lib.runner import session
 from runbook_lib.system.clock import ago
 from runbook_lib.world.outside import World
@@ -85,7 +85,7 @@ def _bumps() -> list[BumpStatus]:
     root = archive.default(session.notebook(notebooks.START))
     if not root.is_dir():
         return []
-    return [bump for bump in archive.status(root) if bump.is_started]
+    return [bump for bump in status(root) if bump.is_started]
 
 
 def title(bump: BumpStatus) -> str:
@@ -95,7 +95,7 @@ def title(bump: BumpStatus) -> str:
 
 
 def _card(bump: BumpStatus) -> display.View:
-    newest = run_view.newest(Path(bump.story).parent, previews_last=True)
+    newest = run_view.newest(Path(bump.folder), previews_last=True)
     labels = []
     items = []
     for name, label in _TITLES.items():
@@ -136,7 +136,7 @@ def _heading(bump: BumpStatus, state: str) -> str:
 def _links(bump: BumpStatus, opened: Iterable[str]) -> str:
     """Return links to these notebooks, and those of the bump."""
     links = [_notebook_link(name, f"Open {name}") for name in opened]
-    return " · ".join(links + [link(name, url) for name, url in bump.links.items()])
+    return " · ".join(links + [_link(name, url) for name, url in _addresses(bump).items()])
 
 
 def _stepper_item(notebook: str, label: str, mark: str, *, is_current: bool) -> str:
@@ -153,7 +153,7 @@ def _next_action(bump: BumpStatus) -> str:
     press = f"choose {html.escape(bump.tag)} in the form below and press <em>Preview</em>, then <em>Apply</em>."
     if bump.state == "running":
         return "nothing; it is running, and the form below follows it."
-    decisions = [card for card in cards.read(Path(bump.story).parent, cards.BUMP_PARAMETERS) if not card.is_held]
+    decisions = [card for card in cards.read(Path(bump.folder), cards.BUMP_PARAMETERS) if not card.is_held]
     if decisions:
         return f"decide {display.count(len(decisions), 'card')} in the form below; then {press}"
     if "hold" in bump.blockers:
@@ -163,6 +163,15 @@ def _next_action(bump: BumpStatus) -> str:
     if bump.state == "failed":
         return f"fix what failed; then {press}"
     return press
+
+
+def _addresses(bump: BumpStatus) -> dict[str, str]:
+    """Return the web addresses of a bump's links by name."""
+    return {name: url for name, url in bump.links.items() if url.startswith(("https://", "http://"))}
+
+
+def _link(name: str, url: str) -> str:
+    return f'<a href="{html.escape(url)}">{html.escape(name)}</a>'
 
 
 def _notebook_link(notebook: str, label: str) -> str:

@@ -14,15 +14,25 @@ from typing import Any
 import platformdirs
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.record import report, run_file
-from runbook_lib.record.run_file import CHECKPOINTS, DECISIONS, EXECUTED, INDEX, JOURNAL, REPORT, RUN, State
+from runbook_lib.record import journal, report, run_file
+from runbook_lib.record.run_file import (
+    CHECKPOINTS,
+    DECISIONS,
+    EXECUTED,
+    INDEX,
+    JOURNAL,
+    REPORT,
+    RUN,
+    Identity,
+    State,
+    parse_time,
+)
 from runbook_lib.record.store import Store
-from runbook_lib.records.statement import Identity, collect, parse_time
 from runbook_lib.system import clock, provenance
 from runbook_lib.system.files import is_draft, locked, make_folder, temporary_folder, write
 from runbook_lib.text.redact import Redactor
 
-INTERRUPTED = "The run ended without a result: its process was killed, or the machine went down."
+INTERRUPTED = "The run was interrupted: its process was stopped, or the machine went down."
 #: The lock in the git folder, held while the index is written.
 _LOCK = "runbook-index.lock"
 #: Seconds after which a draft was left behind by a killed process.
@@ -90,18 +100,21 @@ def close(
 ) -> dict[str, Any]:
     """Close a record from what its notebook has contributed, and return its run.
 
-    ``state`` and ``sentence`` replace those that the notebook reported.  A closed record stays as it is.
+    ``state``, ``sentence`` and ``error`` replace those that the notebook reported; a run that reported no end was
+    interrupted.  A closed record stays as it is.
     Raises RunbookError.
     """
     run = run_file.read(folder)
     if run["state"] != "running":
         return run
-    found = collect(run_file.journal(folder))
-    fields = dict(found.fields)
+    found = journal.collect(journal.lines(folder))
+    if state is None:
+        state, sentence = (found.state, sentence) if found.has_ended else ("interrupted", INTERRUPTED)
+    run |= {**found.fields, "state": state, "ended": clock.stamp(at or clock.now())}
     if sentence:
-        fields["outcome"] = {"sentence": sentence, "next": ""}
-    ended = clock.stamp(at or clock.now())
-    run |= {**fields, "state": state or found.state, "error": error, "ended": ended}
+        run["outcome"] = {"sentence": sentence, "next": ""}
+    if error:
+        run["error"] = error
     run = Redactor(os.environ).data(run)
     if (folder / EXECUTED).is_file():
         report.write_report(folder, run)
@@ -114,7 +127,7 @@ def attach(root: Path, notebook: Mapping[str, Any]) -> Path:
     Raises RunbookError if there is no such record, or it has another notebook.
     """
     name = run_file.printed_id(notebook)
-    folder = next((bump / name for bump in bump_folders(root) if name and (bump / name / RUN).is_file()), None)
+    folder = find(root, name)
     if folder is None:
         raise RunbookError(
             f"The notebook names {f'the record {name}, which is not' if name else 'no record that is'} in {root}. Name "
@@ -122,10 +135,10 @@ def attach(root: Path, notebook: Mapping[str, Any]) -> Path:
         )
     run = run_file.read(folder)
     if run["state"] == "running":
-        if provenance.is_alive(run["process"]):
+        if run_file.is_active(run):
             raise RunbookError(f"The run of {folder} has not ended. Wait for its end, and run the same command again.")
         run = _close_interrupted(folder, run)
-    content = _executed(notebook)
+    content = executed(notebook)
     if EXECUTED in run["files"] and (folder / EXECUTED).read_bytes() != content:
         raise RunbookError(f"The record {folder} already has another executed notebook. Nothing was changed.")
     write(folder / EXECUTED, content)
@@ -135,7 +148,13 @@ def attach(root: Path, notebook: Mapping[str, Any]) -> Path:
     return folder
 
 
-def _executed(notebook: Mapping[str, Any]) -> bytes:
+def find(root: Path, name: str) -> Path | None:
+    """Return the folder of the record with this ID; None if there is none."""
+    forms = ("*/*/*", "practice/*/*/*") if name else ()
+    return next((file.parent for form in forms for file in root.glob(f"{form}/{name}/{RUN}")), None)
+
+
+def executed(notebook: Mapping[str, Any]) -> bytes:
     """Return a notebook in its stored form: without secrets, and without widgets, which need a kernel."""
     data = Redactor(os.environ).data(notebook)
     data["metadata"].pop("widgets", None)
@@ -177,7 +196,7 @@ def close_dead(bump: Path) -> list[str]:
             continue
         try:
             run = run_file.read(folder)
-            is_dead = not provenance.is_alive(run["process"])
+            is_dead = not run_file.is_active(run)
         except (RunbookError, KeyError, TypeError, ValueError):
             continue  # `audit verify` reports it
         if root is None:
@@ -195,7 +214,7 @@ def _close_interrupted(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     """Close the record of a dead run; several processes that do so at once write the same."""
     times = [file.stat().st_mtime for file in (folder / JOURNAL, folder / EXECUTED) if file.is_file()]
     at = datetime.fromtimestamp(max(times), UTC) if times else parse_time(run["started"])
-    return close(folder, "interrupted", INTERRUPTED, at=at)
+    return close(folder, at=at)
 
 
 def bump_folders(archive: Path) -> list[Path]:
@@ -232,8 +251,8 @@ def read_records(bump: Path) -> BumpRecords:
         try:
             run = run_file.read(folder)
             if run["state"] == "running":
-                run |= collect(run_file.journal(folder)).fields
-                if not provenance.is_alive(run["process"]):
+                run |= journal.collect(journal.lines(folder)).fields
+                if not run_file.is_active(run):
                     run |= {"state": "interrupted", "outcome": {"sentence": INTERRUPTED, "next": ""}}
         except (RunbookError, OSError, KeyError, TypeError, ValueError):
             unreadable.append(folder.name)  # `audit verify` reports the reason

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from runbook_lib import display
 from runbook_lib.record import run_file
+from runbook_lib.record.requirements import requirements
 from runbook_lib.record.run_file import EXECUTED, REPORT
-from runbook_lib.records.requirements import requirements
 from runbook_lib.system import startup
 from runbook_lib.system.files import write
 from runbook_lib.text.sanitize import clean_html, visible
@@ -102,7 +102,7 @@ def _cells(notebook: Path) -> str:
     from nbconvert.filters import markdown2html
     from nbformat.v4 import reads_json
 
-    filters = {"prose": lambda text: clean_html(markdown2html(text)), "shown": _shown}
+    filters = {"prose": lambda text: clean_html(markdown2html(text)), "shown": shown}
     source = files(__package__).joinpath("templates/notebook.html.j2").read_text("utf-8")
     exporter: Any = TemplateExporter(raw_template=source, filters=filters)  # type: ignore[no-untyped-call]
     try:
@@ -114,7 +114,7 @@ def _cells(notebook: Path) -> str:
     return str(exporter.template.render(nb=content, resources={}))
 
 
-def _shown(output: Mapping[str, Any]) -> str:
+def shown(output: Mapping[str, Any]) -> str:
     """Return an output of a cell as harmless HTML."""
     kind, text = "", str(output.get("text", ""))
     if output["output_type"] == "error":

@@ -1,7 +1,4 @@
-"""``run.json`` of a record: what one run did and saw, and the sha256 of each other file of the record.
-
-A running notebook appends to its journal, one JSON object per line, so that a killed one loses nothing.
-"""
+"""``run.json`` of a record: what one run did and saw, and the sha256 of each other file of the record."""
 
 import csv
 import hashlib
@@ -10,13 +7,14 @@ import os
 import re
 import secrets
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.records.statement import Identity, parse_time
-from runbook_lib.system import files
+from runbook_lib.system import files, provenance
 
 State = Literal["running", "previewed", "done", "waiting", "failed", "interrupted"]
 
@@ -28,14 +26,64 @@ DECISIONS, INDEX = "decisions.yaml", "index.html"
 CHECKPOINTS = ".ipynb_checkpoints"
 
 _ID = r"[0-9]{8}T[0-9]{6}Z-[A-Za-z0-9._-]+-[0-9a-f]{8}"
+_LONGEST_NAME = 100
 #: A record's ID where a run prints it.
 _PRINTED = re.compile(rf"Record: (?:\S*/)?({_ID})(?![A-Za-z0-9._-])")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The bump that a record belongs to.  ``tag`` is empty for a run that only shows the current state."""
+
+    repository: str
+    base: str
+    image_type: str
+    tag: str
+    practice: bool
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the folders from the archive's root down to the bump's."""
+        tag = self.tag.replace(":", "-") or "none"
+        names = [self.repository.replace("/", "-"), self.base, f"{self.image_type}-{tag}"]
+        if self.practice:
+            names.insert(0, "practice")
+        return tuple(map(folder_name, names))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the field ``bump`` of a run."""
+        return asdict(self) | {"tag": self.tag or None}
+
+    @classmethod
+    def from_json(cls, bump: Mapping[str, Any]) -> "Identity":
+        """Parse the field ``bump`` of a run.  Raises KeyError for a missing field."""
+        return cls(
+            repository=str(bump["repository"]),
+            base=str(bump["base"]),
+            image_type=str(bump["image_type"]),
+            tag=str(bump["tag"] or ""),
+            practice=bool(bump["practice"]),
+        )
+
+
+def folder_name(name: str) -> str:
+    """Return a safe folder name for any text: without separators, not hidden, not ``..``."""
+    quoted = quote(name, safe=" +=@,")[:_LONGEST_NAME] or "none"
+    return re.sub(r"^\.", "%2E", quoted)
 
 
 def record_id(started: datetime, notebook: str) -> str:
     """Return the name of a record's folder: start in UTC, notebook, and a random number."""
     slug = re.sub(r"[^A-Za-z0-9._]+", "-", notebook).strip("-.")[:60] or "notebook"
     return f"{started:%Y%m%dT%H%M%SZ}-{slug}-{secrets.token_hex(4)}"
+
+
+def parse_time(text: str) -> datetime:
+    """Parse a time written by ``clock.stamp``.  Raises ValueError for anything else."""
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    return time
 
 
 def printed_id(notebook: Mapping[str, Any]) -> str:
@@ -85,6 +133,11 @@ def _require_valid(run: Mapping[str, Any], folder: Path) -> None:
     list(run.get("warnings") or ())
 
 
+def is_active(run: Mapping[str, Any]) -> bool:
+    """Return True while the process of a run lives, or the engine that has to close its record."""
+    return any(provenance.is_alive(process) for process in (run["process"], run.get("engine")) if process)
+
+
 def seal(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     """Write the run with the digests of the record's files, and make these read-only; return what was written."""
     files.remove_drafts(folder)
@@ -120,14 +173,6 @@ def sha256(file: Path) -> str:
     """Return the sha256 of a file's content, in hexadecimal."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def journal(folder: Path) -> list[str]:
-    """Return what a notebook has contributed so far, as lines of JSON."""
-    try:
-        return (folder / JOURNAL).read_text(encoding="ascii", errors="replace").split("\n")
-    except FileNotFoundError:
-        return []
 
 
 def rows(file: Path) -> list[dict[str, str]]:

@@ -11,11 +11,9 @@ from runbook_lib.display import count
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.command import GitFailed
 from runbook_lib.record import run_file
-from runbook_lib.record.run_file import CHECKPOINTS, DECISIONS, EXECUTED, INDEX, RUN
+from runbook_lib.record.run_file import CHECKPOINTS, DECISIONS, EXECUTED, INDEX, RUN, Identity
 from runbook_lib.record.store import Store
-from runbook_lib.records.statement import Identity
 from runbook_lib.system.files import is_draft
-from runbook_lib.system.provenance import is_alive
 
 
 @dataclass
@@ -85,9 +83,9 @@ def _repository(store: Store, head: str) -> Iterator[str]:
 
 
 def _is_free(path: str) -> bool:
-    """Return True for the index, and for a bump's current decisions, which a person may edit at any time."""
+    """Return True for the index, and for a bump's current decisions with their lock: a person may edit them."""
     folder, _, name = path.removeprefix("practice/").rpartition("/")
-    return path == INDEX or (name == DECISIONS and folder.count("/") == 2)
+    return path == INDEX or (name in (DECISIONS, f".{DECISIONS}.lock") and folder.count("/") == 2)
 
 
 def _files(store: Store, head: str, counts: Counts) -> Iterator[str]:
@@ -142,7 +140,7 @@ def _open_record(folder: Path, counts: Counts) -> Iterator[str]:
     except RunbookError as error:
         yield _problem(folder, f"was added or damaged: {error}")
         return
-    alive = _is_alive(run)
+    alive = _is_active(run)
     if not alive and run["state"] != "running":
         yield _problem(folder, "is closed, but not committed: it was added, or its command was killed at its very end; "
                        "then the next run of this bump commits it.")  # fmt: skip
@@ -151,9 +149,9 @@ def _open_record(folder: Path, counts: Counts) -> Iterator[str]:
     counts.killed += not alive
 
 
-def _is_alive(run: Mapping[str, Any]) -> bool:
+def _is_active(run: Mapping[str, Any]) -> bool:
     try:
-        return is_alive(run["process"])
+        return run_file.is_active(run)
     except (KeyError, TypeError, ValueError):
         return False  # it names no process
 

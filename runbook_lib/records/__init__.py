@@ -1,1 +1,1 @@
-"""Records of runs: statement, hash chain, archive, verification and HTML pages."""
+"""What a run contributes to its record, and what people and forms are told from records."""

@@ -12,8 +12,9 @@ from typing import Any
 
 from runbook_lib import notebooks
 from runbook_lib.decisions import Decision
-from runbook_lib.records import attachments, decisions, run_view, timeline
-from runbook_lib.records.archive import read_records
+from runbook_lib.record import run_file
+from runbook_lib.record.archive import read_records
+from runbook_lib.records import decisions, run_view
 from runbook_lib.text.decisions import WORDS, confirmed
 
 #: The parameters of the form ``name: reason; …``, which contain decisions.
@@ -162,7 +163,7 @@ def _card(decision: Mapping[str, Any], folder: Path | None) -> Card:
             options.append(Option(choice, _KEYS.get(choice, "x"), _LABELS.get(choice, choice), target, entry, reason))
     judged, plot = str(facts.get("judged", decision.get("why", ""))), ""
     if folder is not None and _PLOT.fullmatch(str(facts.get("plot", ""))):
-        plot = base64.b64encode(attachments.text(folder / facts["plot"]).encode()).decode()
+        plot = base64.b64encode(run_file.text(folder / facts["plot"]).encode()).decode()
     return Card(
         f"{parameter}:{name}", name, str(facts.get("numbers") or decision.get("why", "")),
         tuple(_details(facts, judged)), tuple(options), danger, WORDS.get(danger, ""),
@@ -184,7 +185,7 @@ def _with_triage(card: Card, triage: run_view.RunView | None) -> Card:
     tests = {option.name for option in card.options if option.choice in ("broken", "rerun")}
     if triage is None or not tests:
         return card
-    for row in attachments.rows(triage.folder / "failures.csv"):
+    for row in run_file.rows(triage.folder / "failures.csv"):
         test = f"{row.get('test') or row.get('job', '').partition(' - ')[0]}@{row.get('platform', '')}"
         if test not in tests:
             continue
@@ -193,7 +194,7 @@ def _with_triage(card: Card, triage: run_view.RunView | None) -> Card:
             "flaky before": "Flaky before", "next": "Advice",
         }  # fmt: skip
         details = [(label, row[column]) for column, label in labels.items() if row.get(column)]
-        evidence = attachments.rows(triage.folder / "evidence.csv")
+        evidence = run_file.rows(triage.folder / "evidence.csv")
         job = (row.get("job"), row.get("platform"))
         lines = [_STAMP.sub("", line["text"]) for line in evidence if (line.get("job"), line.get("platform")) == job]
         known = {text for _, text in details}
@@ -212,7 +213,7 @@ def _earlier(bump: Path) -> dict[tuple[str, str], Mapping[str, str]]:
         if "hold" in resolved:  # a hold ends with the first run without it
             result = {key: answer for key, answer in result.items() if answer["choice"] != "hold"}
         for parameter in PARAMETERS:
-            for name, reason in timeline.named_entries(run, parameter):
+            for name, reason in named_entries(run, parameter):
                 if (parameter, name) in options:
                     owner, choice = options[parameter, name]
                     result[owner, keys[owner]] = {"choice": choice, "reason": reason}
@@ -225,6 +226,15 @@ def _earlier(bump: Path) -> dict[tuple[str, str], Mapping[str, str]]:
                 if option.choice != "search":
                     options[option.parameter, option.name] = (card.id, option.choice)
     return result
+
+
+def named_entries(run: Mapping[str, Any], parameter: str) -> Iterator[tuple[str, str]]:
+    """Yield name and reason of each entry in a run's parameter of the form ``name: reason; …``."""
+    resolved = (run.get("parameters") or {}).get("resolved") or {}
+    for entry in str(resolved.get(parameter) or "").split(";"):
+        name, _, reason = map(str.strip, entry.partition(":"))
+        if name:
+            yield name, reason
 
 
 def format_entries(reasons: Mapping[str, str]) -> str:

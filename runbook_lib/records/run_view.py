@@ -7,16 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.records import attachments
-from runbook_lib.records.archive import read_records, steps_of
-from runbook_lib.records.statement import EXECUTED, REPORT
+from runbook_lib.record import report, run_file
+from runbook_lib.record.archive import read_records
+from runbook_lib.record.run_file import EXECUTED, REPORT
 from runbook_lib.records.status import is_preview
 from runbook_lib.system import provenance
 
 #: Tags of cells: the inputs, and the first one after the plan.
 INPUTS, DONE = "inputs", "done"
-#: Maximum characters of one notebook's images that a form shows; the record has all of them.
-_IMAGES = 300_000
+
+
+def steps_of(run: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the steps of a run: its child runs, except for the preview that it compared its plan with."""
+    name = run["notebook"]["name"]
+    return [step for step in records if step.get("parent") == run["id"] and step["notebook"]["name"] != name]
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class RunView:
     @property
     def diffs(self) -> tuple[str, ...]:
         """The distinct diffs of the run and its steps."""
-        texts = [attachments.text(run.folder / "change.diff") for run in (self, *self.steps)]
+        texts = [run_file.text(run.folder / "change.diff") for run in (self, *self.steps)]
         return tuple(dict.fromkeys(filter(None, texts)))
 
     @property
@@ -66,16 +70,14 @@ class RunView:
 
     def plan_html(self) -> str:
         """Return the outputs of the plan's cells as harmless HTML."""
-        from runbook_lib.records.pages import html, run
-
-        parts = []
+        parts: list[str] = []
         try:
             for cell in json.loads((self.folder / EXECUTED).read_bytes())["cells"]:
                 tags = cell["metadata"].get("tags", ())
                 if DONE in tags:
                     break
                 if cell["cell_type"] == "code" and INPUTS not in tags:
-                    parts.append(run.outputs(cell, html.ByteBudget(_IMAGES)))
+                    parts += map(report.shown, cell["outputs"])
         except (OSError, ValueError, KeyError, TypeError):
             return ""  # the notebook is still being written, or does not exist
         return "\n".join(filter(None, parts))

@@ -7,15 +7,16 @@ from typing import Any
 
 from runbook_lib.display import count
 from runbook_lib.notebooks import BUMP, CHANGING_STEPS
-from runbook_lib.records.requirements import Kind, requirements
-from runbook_lib.records.statement import STORY, Identity
+from runbook_lib.record.archive import bump_folders, read_records
+from runbook_lib.record.requirements import Kind, requirements
+from runbook_lib.record.run_file import Identity
 
 Predicate = Mapping[str, Any]
 
 #: The advice after an interrupted run.
 RERUN = "Run the same command again: completed work is detected and kept."
 _NEXT = {
-    "failed": f"Fix what failed. {RERUN}", "interrupted": RERUN, "killed": RERUN, "cancelled": RERUN,
+    "failed": f"Fix what failed. {RERUN}", "interrupted": RERUN,
     "in progress": f"Run {BUMP}, which checks every requirement for the merge.",
 }  # fmt: skip
 
@@ -26,13 +27,13 @@ class BumpStatus(Identity):
 
     ``state`` is ``ready`` if the bump notebook has found every requirement met and no step has changed anything since;
     ``in progress`` if all steps that ran are done; else the state of the step that blocks the bump:
-    waiting, running, failed, interrupted, killed, cancelled or incomplete.  Without a run that applied anything it is
-    ``previewed``, or ``not begun`` if no run got past its inputs.  It is ``unreadable`` if no record can be read.
+    waiting, running, failed or interrupted.  Without a run that applied anything it is ``previewed``,
+    or ``not begun`` if no run got past its inputs.  It is ``unreadable`` if no record can be read.
 
     ``started`` is the start of the first run and ``active`` that of the last, ``since`` the time when ``state`` was
     reached, and ``last`` the end of the last run, empty while one is running.  ``links`` maps names, such as ``CI run``
-    and ``issue #12``, to URLs.  ``record`` is the folder of the record that decides the state, ``story`` the bump's
-    page; both are absolute paths.  ``blockers`` are the kinds of requirements that prevent the merge, as far as the
+    and ``issue #12``, to URLs.  ``record`` is the folder of the record that decides the state, ``folder`` the bump's;
+    both are absolute paths.  ``blockers`` are the kinds of requirements that prevent the merge, as far as the
     bump notebook has checked them.  ``for_ci``: it waits for CI, and nobody has to do anything.  ``warning`` names
     unreadable records.
     """
@@ -44,7 +45,7 @@ class BumpStatus(Identity):
     since: str
     record: str
     started: str
-    story: str
+    folder: str
     links: Mapping[str, str]
     last: str = ""
     active: str = ""
@@ -97,7 +98,7 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
         since=_since(considered, deciding),
         record=str(folder / deciding["id"]),
         started=str(considered[0]["started"]),
-        story=str(folder / STORY),
+        folder=str(folder),
         links=links(considered),
         active=str(runs[-1]["started"]),
         for_ci=state == "waiting" and bool(outcome.get("for_ci")),
@@ -227,5 +228,15 @@ def _unreadable_status(folder: Path, warning: str) -> BumpStatus:
     return BumpStatus(
         repository, base, image_type, tag, practice="practice" in folder.parts[-4:-3], state="unreadable", step="",
         sentence="None of its records can be read.", next="Restore it from the archive's history.", since="",
-        record=str(folder), started="", story=str(folder / STORY), links={}, warning=warning,
+        record=str(folder), started="", folder=str(folder), links={}, warning=warning,
     )  # fmt: skip
+
+
+def status(root: Path) -> list[BumpStatus]:
+    """Return the status of each bump in an archive, most recently active first."""
+    statuses = []
+    for folder in bump_folders(root.absolute()):
+        records = read_records(folder)
+        if bump := bump_status(folder, records.readable, records.unreadable):
+            statuses.append(bump)
+    return sorted(statuses, key=lambda bump: bump.active, reverse=True)

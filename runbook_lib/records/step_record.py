@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Protocol
 from runbook_lib.checks import Check, Evidence, Waits
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
-from runbook_lib.records.chain import read_predicate
-from runbook_lib.records.statement import CELL_REFERENCE, CONTRIBUTIONS, collect, failed_checks
+from runbook_lib.record import run_file
+from runbook_lib.record.journal import CELL_REFERENCE, collect, failed_checks
+from runbook_lib.record.run_file import JOURNAL
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.system.files import cannot_write, write
 from runbook_lib.text.redact import Redactor
@@ -61,7 +62,7 @@ class StepRecord:
     @property
     def parent(self) -> str | None:
         """The ID of the run that this one is a step of; None for a run that a person started."""
-        return read_predicate(self.folder).get("parent") if self.folder else None
+        return run_file.read(self.folder).get("parent") if self.folder else None
 
     def add_inputs(self, **values: object) -> None:
         """Add resolved inputs, such as ``digest``, ``base_commit``, ``head_commit`` and ``merge_commit``."""
@@ -198,7 +199,7 @@ class StepRecord:
         line = json.dumps(self._redactor.data(json.loads(entry)))
         self._lines.append(line)
         if self.folder is not None:
-            file = self.folder / CONTRIBUTIONS
+            file = self.folder / JOURNAL
             try:
                 with open(file, "a", encoding="ascii") as out:
                     out.write(line + "\n")
@@ -226,11 +227,3 @@ def _csv(rows: Table | Iterable[Mapping[str, object]]) -> str:
     writer.writeheader()
     writer.writerows(listed)
     return out.getvalue()
-
-
-def contributions(folder: Path) -> list[str]:
-    """Return a notebook's contributions so far, as lines of JSON."""
-    try:
-        return (folder / CONTRIBUTIONS).read_text(encoding="ascii", errors="replace").split("\n")
-    except FileNotFoundError:
-        return []

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.records import archive
+from runbook_lib.record import archive
 from runbook_lib.runner import session
 from runbook_lib.system import provenance
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.records import archive, run_view, step_record
-from runbook_lib.records.chain import Ledger
-from runbook_lib.records.statement import CELL_REFERENCE, EXECUTED, Identity, State, collect
+from runbook_lib.record import archive, journal
+from runbook_lib.record.journal import CELL_REFERENCE
+from runbook_lib.record.run_file import EXECUTED, State
+from runbook_lib.records import run_view
 from runbook_lib.records.status import RERUN
 from runbook_lib.runner import notification
 from runbook_lib.runner.job import NotebookJob
@@ -93,7 +94,7 @@ def execute(
     a preview, made while no other run can apply, still has that plan.  ``cell_timeout`` is in seconds per cell.
     ``on_output`` is called on another thread.  Raises BadParameter, before anything runs, for parameters that the
     notebook does not take, and RunbookError if the record cannot be written.  A failed notebook is a result, not an
-    error.  Ctrl-C closes the record as cancelled and is raised again.
+    error.  Ctrl-C closes the record as interrupted and is raised again.
     """
     job = NotebookJob.prepare(
         NotebookSource.read(notebook.absolute()),
@@ -150,12 +151,7 @@ def run_job(
     """
     env = {**os.environ, **world}
     redactor = Redactor(env)
-    # The identity is used in folder names in the archive, which must not contain secrets either.
-    identity = Identity.from_json(redactor.data(job.identity(env).as_json()))
-    predicate = redactor.data(job.opening_predicate(identity, env))
-    with Ledger.locked(job.audit.joinpath(*identity.parts)) as ledger:
-        archive.close_dead(ledger)
-        folder = ledger.open(predicate["id"], predicate)
+    folder = job.begin_record(env)
     interruption: KeyboardInterrupt | None = None
     try:
         if before is not None:
@@ -163,14 +159,14 @@ def run_job(
         ending = _run_cells(job, kernel, {**world, "RUNBOOK_RECORD": str(folder)}, redactor, on_output, grace)
     except KeyboardInterrupt as error:
         interruption = error
-        ending = _Ending("cancelled", "The run was cancelled.")
+        ending = _Ending("interrupted", "The run was cancelled.")
         with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C ends the wait
             kernel.interrupt(grace)
     except RunbookError as failure:
         ending = _Ending("failed", str(failure), {"cell": None, "name": type(failure).__name__})
     if close_kernel or ending.state != "done":
         kernel.close()  # nothing may be written to a closed record
-    result = _close_record(job, folder, predicate, ending, redactor)
+    result = _close_record(job, folder, ending, redactor)
     if interruption is not None:
         raise interruption
     return result
@@ -193,7 +189,7 @@ def _run_cells(
     save(notebook)
     try:
         kernel.begin(env, job.cwd)
-        startup.preload("runbook_lib.records.pages.index", "jinja2", "mistune")
+        startup.preload("nbconvert.exporters.templateexporter", "nh3")
         kernel.run(notebook, limit=job.limit, on_output=on_output, cell_done=save)
     except CellFailed as failure:
         return _failure(name, failure)
@@ -207,7 +203,7 @@ def _run_cells(
     except KernelDied as death:
         stderr = f" Its last output: {death.last_words}" if death.last_words else ""
         sentence = f"The kernel that ran {name} died: it was killed or ran out of memory.{stderr} {RERUN}"
-        return _Ending("killed", sentence, {"cell": None, "name": "KernelDied", "message": death.last_words})
+        return _Ending("interrupted", sentence, {"cell": None, "name": "KernelDied", "message": death.last_words})
     return _Ending("done")
 
 
@@ -216,7 +212,7 @@ def _failure(name: str, failure: Any) -> _Ending:
     error = {"cell": failure.count, "name": failure.name, "message": failure.message}
     cell = f"{name}, cell {failure.count}"
     if failure.name == "KeyboardInterrupt":  # somebody interrupted the kernel itself
-        return _Ending("cancelled", f"The run was cancelled ({cell}).", error)
+        return _Ending("interrupted", f"The run was cancelled ({cell}).", error)
     if failure.is_runbook_error and CELL_REFERENCE.search(failure.message):
         return _Ending("failed", failure.message, error)
     if failure.is_runbook_error:
@@ -231,39 +227,24 @@ def _period(seconds: float) -> str:
     return f"{math.ceil(seconds)} second{'s' * (math.ceil(seconds) != 1)}"
 
 
-def _close_record(
-    job: NotebookJob, folder: Path, predicate: Mapping[str, Any], ending: _Ending, redactor: Redactor
-) -> StepResult:
-    from runbook_lib.records.pages.run import write_report
-
+def _close_record(job: NotebookJob, folder: Path, ending: _Ending, redactor: Redactor) -> StepResult:
     state, sentence = ending.state, redactor.text(ending.sentence)
-    contributions = collect(step_record.contributions(folder))
     if state == "done":
-        state = contributions.state
-        if state == "incomplete":
-            sentence = f"{job.source.name} finished without a result: it never called begin()."
-    error = redactor.data(ending.error)
-    with Ledger.locked(folder.parent) as ledger:
-        archive.close_dead(ledger)  # the records of steps whose kernel was closed with this one
-        final = archive.final_predicate(folder.parent, predicate, contributions, state, sentence, error=error)
-        write_report(folder, final)
-        ledger.close(folder.name, final)
-    if job.parent is None:
-        from runbook_lib.records.pages.index import write_index
-
-        write_index(job.audit)
-        if os.environ.get(notify.VARIABLE) and (warning := notification.after_run(folder)):
-            print(warning, file=sys.stderr)
+        state = journal.collect(journal.lines(folder)).state
+    final = archive.close(folder, state, sentence, error=ending.error)
+    archive.commit(folder)
+    if job.parent is None and os.environ.get(notify.VARIABLE) and (warning := notification.after_run(folder)):
+        print(warning, file=sys.stderr)
     outcome = final["outcome"]
     return StepResult(
         notebook=job.source.name,
-        state=state,
+        state=final["state"],
         summary=outcome["sentence"],
         next=outcome["next"],
         record=folder,
         links=final["links"],
         started_ci=any(effect["effect"] in ("push", "rerun") for effect in final["effects"]),
         planned=tuple(final["planned"]),
-        decisions=tuple(contributions.fields["decisions"]),
+        decisions=tuple(final["decisions"]),
         warnings=tuple(final["warnings"]),
     )

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from runbook_lib import notebooks
 from runbook_lib.errors import RunbookError
-from runbook_lib.records import archive
-from runbook_lib.records.chain import sha256
-from runbook_lib.records.statement import Identity, record_id
+from runbook_lib.record import archive, run_file
+from runbook_lib.record.run_file import Identity
 from runbook_lib.runner import session
-from runbook_lib.system import provenance
-from runbook_lib.system.clock import now, stamp
 from runbook_lib.system.files import cannot_write, locked
 from runbook_lib.text.notebook_file import BadParameter, NotebookSource, resolve
 
@@ -147,25 +144,18 @@ class NotebookJob:
             practice=self.is_practice,
         )
 
-    def opening_predicate(self, identity: Identity, env: Mapping[str, str]) -> dict[str, Any]:
-        """Return the predicate for a run that starts now."""
-        started = now()
-        repo = self.resolved.get("repo") or env.get("RUNBOOK_PRACTICE") or "."
-        return {
-            "id": record_id(started, self.source.name),
-            "state": "running",
-            "bump": identity.as_json(),
-            "notebook": {"name": self.source.name, "sha256": sha256(self.source.path)},
-            "launcher": {"name": "run.py", "folder": str(self.source.path.parent)},
-            "library": provenance.library(),
-            "requirements": provenance.requirements(),
-            "who": provenance.who(env, Path(repo)),
-            "process": provenance.process(),
-            "started": stamp(started),
-            "ended": None,
-            "parameters": {"given": self.arguments, "resolved": self.resolved},
-            "parent": self.parent,
-        }
+    def begin_record(self, env: Mapping[str, str]) -> Path:
+        """Begin the record of a run that starts now; ``env`` is the notebook's environment."""
+        return archive.begin(
+            self.audit,
+            self.identity(env),
+            {"name": self.source.name, "sha256": run_file.sha256(self.source.path)},
+            checkout=Path(self.resolved.get("repo") or env.get("RUNBOOK_PRACTICE") or "."),
+            env=env,
+            launcher={"name": "run.py", "folder": str(self.source.path.parent)},
+            parameters={"given": self.arguments, "resolved": self.resolved},
+            parent=self.parent,
+        )
 
     def _repository(self, env: Mapping[str, str]) -> str:
         from runbook_lib.git.checkout import Checkout

@@ -5,12 +5,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.records.archive import read_records
-from runbook_lib.records.statement import Identity
+from runbook_lib.record.archive import read_records
+from runbook_lib.record.run_file import Identity
 from runbook_lib.records.status import BumpStatus, bump_status
 from runbook_lib.system.notify import Event, notify
 
-_EVENTS: Mapping[str, Event] = {"waiting": "waiting", "ready": "ready", "failed": "failed", "killed": "failed"}
+_EVENTS: Mapping[str, Event] = {"waiting": "waiting", "ready": "ready", "failed": "failed", "interrupted": "failed"}
 
 
 def after_run(folder: Path) -> str:

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, Protocol, TextIO
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.records.statement import EXECUTED
+from runbook_lib.record.run_file import EXECUTED
 from runbook_lib.runner import execute
 from runbook_lib.system import startup
 from runbook_lib.system.files import make_folder

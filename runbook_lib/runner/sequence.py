@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runbook_lib.checks import Check, Status
-from runbook_lib.records.chain import read_predicate
+from runbook_lib.record import run_file
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.runner.execute import StepResult, run_job
 from runbook_lib.runner.job import NotebookJob
@@ -96,7 +96,7 @@ def _calling_run() -> tuple[str | None, Path, bool]:
     The third value is True if it is the preview with which a run on the same kernel compares the plan that was shown.
     """
     if folder := os.environ.get("RUNBOOK_RECORD"):
-        predicate = read_predicate(Path(folder))
+        predicate = run_file.read(Path(folder))
         return predicate["id"], Path(predicate["launcher"]["folder"]), predicate["parent"] is not None
     return None, Path.cwd(), False
 

@@ -91,7 +91,7 @@ class Lab:
 
     def records(self, notebook: str) -> list[dict[str, Any]]:
         """What the records of a notebook tell, oldest first."""
-        found = [json.loads(path.read_bytes())["predicate"] for path in self.audit.rglob("run.json")]
+        found = [json.loads(path.read_bytes()) for path in self.audit.rglob("run.json")]
         return sorted((it for it in found if it["notebook"]["name"] == notebook), key=lambda it: it["started"])
 
 

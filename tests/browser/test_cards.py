@@ -5,7 +5,7 @@ from archives import record
 from lab import LOOKS, TAG, Lab, Tab
 
 from runbook_lib.practice.world import REPOSITORY
-from runbook_lib.records.statement import Identity
+from runbook_lib.record.run_file import Identity
 
 VALUES = [f"gpt/case{number}/golden_values_dev_dgx_h100.json" for number in (1, 2, 3)]
 GROUPS = ["dgx_gb200/iteration-time", "dgx_h100/iteration-time"]

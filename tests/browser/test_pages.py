@@ -1,4 +1,4 @@
-"""The pages of the archive in a real browser: the index, the story of a bump, the reports."""
+"""The pages of the archive in a real browser: the index and the reports."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.mark.component("axe")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_pages_can_be_read_by_everybody_and_load_nothing(browser: Browser, pages: list[Path], scheme: str) -> None:
-    assert {page.name for page in pages} == {"index.html", "story.html", "report.html"}
+    assert {page.name for page in pages} == {"index.html", "report.html"}
     with browser.new_context(color_scheme=scheme, offline=True) as context:  # type: ignore[arg-type]
         for page in pages:
             tab = context.new_page()

@@ -6,7 +6,7 @@ from lab import TAG, Lab, Tab, until
 from playwright.sync_api import expect
 from practice_state import read_forge
 
-from runbook_lib.records.verify import verify
+from runbook_lib.record.verify import verify
 
 #: In this image a test is slower, and no loss diverges.
 HARMLESS = "26.05-py3"
@@ -148,7 +148,7 @@ def test_a_run_is_recorded_as_cancelled(lab: Lab, tab: Tab) -> None:
     until(lambda: lab.records("00-preflight"))
     tab.enabled("Cancel").click()
     assert "✗ cancelled" in tab.wait("result")
-    assert lab.records("bump")[-1]["state"] == "cancelled"
+    assert lab.records("bump")[-1]["state"] == "interrupted"
     tab.press("Preview", "plan", says="Apply will")  # and goes on as if nothing had been
 
 

@@ -17,8 +17,8 @@ from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.notebook import begin
 from runbook_lib.pins.bump import Bump
+from runbook_lib.record.run_file import JOURNAL
 from runbook_lib.records import step_record
-from runbook_lib.records.statement import CONTRIBUTIONS
 from runbook_lib.text.edits import Edit
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
@@ -47,7 +47,7 @@ def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> step_record.StepRec
 
 def told(step: step_record.StepRecord) -> list[dict[str, object]]:
     assert step.folder is not None
-    return [json.loads(line) for line in (step.folder / CONTRIBUTIONS).read_text().splitlines()]
+    return [json.loads(line) for line in (step.folder / JOURNAL).read_text().splitlines()]
 
 
 def branch(checkout: Checkout, **asked: object) -> BumpBranch:

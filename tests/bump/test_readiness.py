@@ -10,9 +10,9 @@ from runbook_lib.bump import readiness
 from runbook_lib.bump.readiness import Readiness
 from runbook_lib.pins import repositories
 from runbook_lib.pins.bump import Bump
+from runbook_lib.record.journal import collect, lines
+from runbook_lib.record.requirements import Requirement, State
 from runbook_lib.records import step_record
-from runbook_lib.records.requirements import Requirement, State
-from runbook_lib.records.statement import collect
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.world import bump_branch
 
@@ -28,7 +28,7 @@ def finish(folder: Path, state: Readiness, *results: StepResult, apply: bool = T
     )
     step = step_record.StepRecord("bump", bump, "o/r", folder)
     readiness.finish(step, results, state, wait=True, hold=hold)
-    return dict(collect(step_record.contributions(folder)).fields)
+    return dict(collect(lines(folder)).fields)
 
 
 @pytest.mark.parametrize(("url", "expected"), [(NEW, NEW), ("", None)], ids=["a new pipeline", "none yet"])

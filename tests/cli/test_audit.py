@@ -11,7 +11,7 @@ from archives import record_folder as folder
 
 from runbook_lib.cli import audit as archive_commands
 from runbook_lib.errors import RunbookError
-from runbook_lib.records.statement import Identity
+from runbook_lib.record.run_file import Identity
 from runbook_lib.system import clock
 
 
@@ -29,7 +29,7 @@ def test_status_lists_bumps_as_text_and_json(audit: Path, capsys: pytest.Capture
     assert archive_commands.command_status(argparse.Namespace(audit=str(audit), json=True)) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [(one["state"], one["practice"]) for one in listed] == [("failed", True), ("waiting", False)]
-    assert all(Path(one["record"]).is_dir() and Path(one["story"]).is_file() for one in listed)
+    assert all(Path(one["record"]).is_dir() and Path(one["folder"]).is_dir() for one in listed)
 
 
 def test_status_lists_bumps_that_never_started_separately(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,7 +52,7 @@ def test_status_lists_bumps_that_never_started_separately(tmp_path: Path, capsys
 def test_status_names_a_record_that_cannot_be_read(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
     damaged = folder(audit, CI)
     (damaged / "run.json").write_text("{")
-    for name in ("o-r/main/dev-26.03-py3/20260301T000000Z-bump-1", "o-r/main/dev-26.04-py3/.opening-x"):
+    for name in ("o-r/main/dev-26.03-py3/20260301T000000Z-bump-1", "o-r/main/dev-26.04-py3/.runbook-x.tmp"):
         (audit / name).mkdir(parents=True)
         (audit / name / "run.json").write_text("")
     assert archive_commands.command_status(argparse.Namespace(audit=str(audit), json=False)) == 0
@@ -61,7 +61,7 @@ def test_status_names_a_record_that_cannot_be_read(audit: Path, capsys: pytest.C
     assert damaged.name in told.err
     assert "o-r main dev 26.03-py3: unreadable\n  None of its records can be read.\n  next: " in told.out
     assert "`runbook audit verify`" in told.err
-    assert "opening" not in told.err
+    assert ".runbook" not in told.err
 
 
 def test_status_without_an_archive_explains_how_to_start(
@@ -80,14 +80,15 @@ def test_audit_verify_reports_problems_and_exits_with_1(audit: Path, capsys: pyt
     options = argparse.Namespace(action="verify", dir=str(audit))
     assert archive_commands.command_verify(options) == 0
     (told,) = capsys.readouterr().out.splitlines()
-    assert told == f"{audit} is intact. Checked 2 bumps, 5 records, 1 running, 8 files."
+    assert told == f"{audit} is intact. Checked 4 records, 12 files, 1 running."
     flip(folder(audit, PIN) / "executed.ipynb")
     assert archive_commands.command_verify(options) == 1
     told = capsys.readouterr()
-    assert "is not intact: 1 problem" in told.out
+    assert "is not intact: 2 problems" in told.out
     assert told.err.startswith(str(folder(audit, PIN) / "executed.ipynb: was changed"))
-    with pytest.raises(RunbookError, match="There is no archive"):
-        archive_commands.command_verify(argparse.Namespace(dir=str(audit / "none")))
+    for none in (audit / "none", audit / "o-r"):
+        with pytest.raises(RunbookError, match="There is no archive"):
+            archive_commands.command_verify(argparse.Namespace(dir=str(none)))
 
 
 @pytest.mark.parametrize(
@@ -103,6 +104,15 @@ def test_status_shows_the_age_of_a_state(
     assert f"since 2026-04-01 00:00 UTC ({age})" in capsys.readouterr().out
 
 
-def test_audit_verify_refuses_a_folder_without_records(tmp_path: Path) -> None:
-    with pytest.raises(RunbookError, match="No record was found"):
-        archive_commands.command_verify(argparse.Namespace(dir=str(tmp_path)))
+def test_audit_add_attaches_an_executed_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = record(tmp_path, "bump", "done", notebook=False)
+    out = tmp_path / "out.ipynb"
+    notebook = {"cells": [], "metadata": {"runbook": {"record": name}}, "nbformat": 4, "nbformat_minor": 5}
+    out.write_text(json.dumps(notebook))
+    options = argparse.Namespace(notebook=str(out), audit=str(tmp_path))
+    assert archive_commands.command_add(options) == 0
+    assert (folder(tmp_path, "bump") / "report.html").is_file()
+    for content in ("", "[]", json.dumps(notebook | {"metadata": {}})):
+        out.write_text(content)
+        with pytest.raises(RunbookError, match=r"cannot be read as a notebook|names no record"):
+            archive_commands.command_add(options)

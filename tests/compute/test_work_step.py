@@ -60,7 +60,7 @@ def execute(clone: Path, **parameters: object) -> StepResult:
 
 def predicate(result: StepResult) -> dict[str, Any]:
     assert result.record is not None
-    return json.loads((result.record / "run.json").read_text())["predicate"]  # type: ignore[no-any-return]
+    return json.loads((result.record / "run.json").read_text())  # type: ignore[no-any-return]
 
 
 def facts(clone: Path, machine: Machine, *, site: str = "", **parameters: str) -> WorkFacts:

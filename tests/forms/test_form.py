@@ -276,7 +276,7 @@ def test_a_run_can_be_cancelled_from_another_form(world: PracticeWorld) -> None:
     until(lambda: other.busy)
     other.view.cancel.click()
     until(lambda: not form.busy and not other.busy)
-    assert "cancelled" in shown(form, "runbook-result")
+    assert "interrupted" in shown(form, "runbook-result")
     assert background.active_runs(audit) == []
 
 

@@ -1,14 +1,11 @@
 """The result of an earlier search, as step 6 and the golden values quote it."""
 
-import json
 from pathlib import Path
 
 import pytest
+from archives import BUMP, record
 
 from runbook_lib.golden.bisect_offer import completed
-from runbook_lib.records.statement import PREDICATE, STATEMENT
-
-_FIELDS = ("id", "state", "bump", "notebook", "started")
 
 
 @pytest.mark.parametrize(
@@ -31,9 +28,7 @@ _FIELDS = ("id", "state", "bump", "notebook", "started")
 )
 def test_the_newest_completed_search_counts(tmp_path: Path, records: dict[str, dict[str, str]], expected: str) -> None:
     for name, inputs in records.items():
-        (tmp_path / name).mkdir()
-        predicate = {**dict.fromkeys(_FIELDS, ""), "inputs": inputs}
-        document = {"_type": STATEMENT, "predicateType": PREDICATE, "predicate": predicate}
-        (tmp_path / name / "run.json").write_text(json.dumps(document))
-    assert completed(tmp_path).get("gpt/a@h", "") == expected
+        at, notebook = int(name[0]), name[2:-2]
+        record(tmp_path, notebook, "running", at=at, inputs=inputs)
+    assert completed(tmp_path.joinpath(*BUMP.parts)).get("gpt/a@h", "") == expected
     assert completed(None) == {}

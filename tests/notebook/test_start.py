@@ -7,7 +7,7 @@ from archives import READY, record, words
 
 from runbook_lib.notebook import start
 from runbook_lib.pins.bump import Bump
-from runbook_lib.records import archive
+from runbook_lib.records import status
 
 CHECK = {"name": "x", "status": "passed", "detail": ""}
 DECISION = {"parameter": "broken", "name": "a@h100", "why": "it hangs"}
@@ -60,7 +60,7 @@ def test_a_bump_that_is_ready_leads_to_the_last_notebook(tmp_path: Path) -> None
 
 def test_the_record_names_the_bumps_in_flight(tmp_path: Path) -> None:
     record(tmp_path / "audit", "04-run-ci", "waiting", "Why.", checks=[CHECK])
-    (bump,) = archive.status(tmp_path / "audit")
+    (bump,) = status.status(tmp_path / "audit")
     for interactive, expected in ((False, "In flight: o/r main dev 26.04-py3 is waiting."), (True, "The board above")):
         planned = start.plan(start.BoardFacts((bump,), interactive), Bump.parse())
         assert planned.done.sentence.startswith(expected)

@@ -8,8 +8,8 @@ import pytest
 from seeded import Search, secrets, shown
 from small_runbooks import environ, notebook, outputs, records
 
-from runbook_lib.records.chain import read_predicate
-from runbook_lib.records.verify import verify
+from runbook_lib.record import run_file
+from runbook_lib.record.verify import verify
 from runbook_lib.system import provenance
 
 RUNBOOKS = provenance.ROOT / "runbooks"
@@ -40,7 +40,7 @@ def test_a_step_leaves_a_closed_record(tmp_path: Path, audit: Path, folder: str,
     done = papermill(named, tmp_path / "out.ipynb", "-p", "tag", "26.05-py3", *engine, cwd=cwd)
     assert done.returncode == 0, done.stderr
     (record,) = records(audit)
-    run = read_predicate(record)
+    run = run_file.read(record)
     assert (run["state"], run["parameters"]["given"]) == ("done", {"tag": "26.05-py3"})
     assert f"Record: {record.name}" in "".join(outputs(tmp_path / "out.ipynb"))
     assert (record / "executed.ipynb").is_file() is bool(engine)
@@ -69,8 +69,8 @@ def test_how_a_run_ends(
     done = papermill(path, tmp_path / "out.ipynb", "-p", "tag", "26.04-py3", *engine, cwd=tmp_path)
     assert (done.returncode == 0) is (state in ("done", "waiting") or len(cells) == 1), done.stderr
     (record,) = records(audit)
-    assert read_predicate(record)["state"] == state
-    assert words in read_predicate(record)["outcome"]["sentence"]
+    assert run_file.read(record)["state"] == state
+    assert words in run_file.read(record)["outcome"]["sentence"]
     assert verify(audit)[0] == []
 
 

@@ -44,7 +44,7 @@ from runbook_lib.practice.ci import plan as ci
 from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry import server as registry
 from runbook_lib.practice.registry.images import RegistryContent
-from runbook_lib.records.verify import verify
+from runbook_lib.record.verify import verify
 from runbook_lib.runner import execute
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.world import repository
@@ -363,7 +363,7 @@ def bumped(place: Path, tag: str, **parameters: object) -> tuple[StepResult, dic
         ROOT / "runbooks/bump.ipynb", {"tag": tag, "repo": str(place), "mode": "publish", **parameters}
     )
     assert result.record is not None
-    checks = json.loads((result.record / "run.json").read_text())["predicate"]["checks"]
+    checks = json.loads((result.record / "run.json").read_text())["checks"]
     return result, {it["name"]: it["detail"] for it in checks}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import BUMP, edit, record
+from archives import BUMP, edit, record
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.record import archive, run_file
@@ -17,15 +17,16 @@ from runbook_lib.record.store import Store
 from runbook_lib.record.verify import verify
 from runbook_lib.system import provenance
 
-LINES = [
+LINES: list[dict[str, Any]] = [
     {"kind": "begin", "mode": "publish"},
     {"kind": "effect", "effect": "push", "at": "then"},
     {"kind": "done", "sentence": "Pushed.", "next": ""},
+    {"kind": "end", "failure": {}},
 ]
 NOTEBOOK: dict[str, Any] = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
 
 
-def begin(root: Path, *lines: dict[str, str], **fields: object) -> Path:
+def begin(root: Path, *lines: dict[str, Any], **fields: object) -> Path:
     folder = archive.begin(root, BUMP, {"name": "bump"}, **fields)  # type: ignore[arg-type]
     (folder / run_file.JOURNAL).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return folder
@@ -61,9 +62,11 @@ def test_a_record_from_its_beginning_to_its_commit(tmp_path: Path, monkeypatch: 
     assert "widget" not in (folder / "executed.ipynb").read_text()
 
 
-@pytest.mark.parametrize(("lines", "state", "effects"), [([], "running", 0), (LINES, "running", 1), (LINES, "done", 1)])
+@pytest.mark.parametrize(
+    ("lines", "state", "effects"), [([], "running", 0), (LINES[:2], "running", 1), (LINES, "done", 1)]
+)
 def test_a_dead_run_is_closed_and_committed_by_the_next(
-    tmp_path: Path, lines: list[dict[str, str]], state: str, effects: int
+    tmp_path: Path, lines: list[dict[str, Any]], state: str, effects: int
 ) -> None:
     dead = begin(tmp_path, *lines)
     edit(dead / "run.json", lambda run: run["process"].update(started=0))
@@ -96,7 +99,7 @@ COMMITTER = """
 import sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from runs import record
+from archives import record
 for at in range({first}, {first} + 6):
     record(Path({root!r}), "bump", "done", at=at)
 """
@@ -175,7 +178,6 @@ def test_no_commit_in_a_repository_that_is_no_archive(tmp_path: Path) -> None:
         lambda run: run.update(notebook=None),
         lambda run: run.update(notebook={"name": 1}),
         lambda run: run.update(bump=[]),
-        lambda run: run.update(state="running", process=None),
         lambda run: run.update(effects=[1]),
         lambda run: run.update(checks=7),
         lambda run: run.update(steps=["x"]),

@@ -3,8 +3,7 @@
 import json
 from pathlib import Path
 
-from archives import elements, words
-from runs import BUMP
+from archives import BUMP, elements, words
 
 from runbook_lib.record import report
 

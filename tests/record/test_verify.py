@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import BUMP, edit, record
+from archives import BUMP, edit, record
 
 from runbook_lib.record import archive
 from runbook_lib.record.verify import verify

@@ -44,7 +44,7 @@ def test_shows_the_steps_of_an_active_bump(place: Path) -> None:
     small.notebook(place / "01-a.ipynb", "step.done('Fine.')")
     small.notebook(place / "02-b.ipynb", SLOW)
     launched = start(small.bump(place, "01-a", "02-b"))
-    until(lambda: list((place / "audit").rglob("head")))
+    until(lambda: list((place / "audit").rglob("run.json")))
     until(lambda: (run := run_view.find_run(folder(place), process=launched.process)) and len(run.steps) == 2)
     run = run_of(place, launched)
     assert not run.is_closed
@@ -53,7 +53,7 @@ def test_shows_the_steps_of_an_active_bump(place: Path) -> None:
     launched.cancel()
     until(lambda: launched.has_exited)
     run = run_of(place, launched)
-    assert (run.state, [it.state for it in run.steps]) == ("cancelled", ["done", "cancelled"])
+    assert (run.state, [it.state for it in run.steps]) == ("interrupted", ["done", "interrupted"])
     assert background.active_runs(place / "audit") == []
     launched.close()
 

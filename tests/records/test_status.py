@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from archives import READY, record
 
-from runbook_lib.records import archive
+from runbook_lib.records import status
 from runbook_lib.records.status import BumpStatus
 
 STEPS = ("00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "05-golden-values",
@@ -28,7 +28,7 @@ def stands(tmp_path: Path, *runs: Told) -> BumpStatus:
         given = {"state": "done", "sentence": f"Run {at}.", **fields}
         name = record(tmp_path, notebook, at=at, parent=parent if child else None, **given)
         parent = parent if child else name
-    (found,) = archive.status(tmp_path)
+    (found,) = status.status(tmp_path)
     return found
 
 

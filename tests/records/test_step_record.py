@@ -12,8 +12,9 @@ from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import begin
 from runbook_lib.pins.bump import Bump
+from runbook_lib.record import journal
+from runbook_lib.record.run_file import JOURNAL
 from runbook_lib.records import step_record
-from runbook_lib.records.statement import CONTRIBUTIONS, collect
 
 PREVIEW = Bump.parse(tag="26.04-py3")
 APPLY = Bump.parse(tag="26.04-py3", mode="local")
@@ -26,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fields(folder: Path) -> dict[str, Any]:
-    return collect(step_record.contributions(folder)).fields
+    return journal.collect(journal.lines(folder)).fields
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_contributions_determine_the_state(
     folder: Path, bump: Bump, account: Callable[[step_record.StepRecord], object], state: str
 ) -> None:
     account(begin.open_record("01-pin", bump, repository="o/r"))
-    assert collect(step_record.contributions(folder)).state == state
+    assert journal.collect(journal.lines(folder)).state == state
 
 
 def test_stores_each_contribution_immediately(folder: Path) -> None:
@@ -96,7 +97,7 @@ def test_stores_each_contribution_immediately(folder: Path) -> None:
 def test_skips_a_line_that_a_killed_kernel_left_unfinished(folder: Path) -> None:
     step = begin.open_record("01-pin", APPLY, repository="o/r")
     step.done("First.")
-    with (folder / CONTRIBUTIONS).open("ab") as file:
+    with (folder / JOURNAL).open("ab") as file:
         file.write(b'{"kind": "done", "sentence": "Sec\xff')
     assert fields(folder)["outcome"]["sentence"] == "First."
 
@@ -114,7 +115,7 @@ def test_stores_tables_and_the_diff_without_secrets(folder: Path, monkeypatch: p
     assert (folder / "frame.csv").read_text() == "n\n1\n2\n"
     assert (folder / "change.diff").read_text() == "-old ***\n+new\n"
     assert sorted(path.name for path in folder.iterdir()) == [
-        "change.diff", CONTRIBUTIONS, "frame.csv", "golden-values.csv",
+        "change.diff", JOURNAL, "frame.csv", "golden-values.csv",
     ]  # fmt: skip
     assert not any(b"0123456789abc" in path.read_bytes() for path in folder.iterdir())
 

@@ -11,7 +11,7 @@ import pytest
 from controlled_forge import ControlledForge
 
 from runbook_lib.practice.registry import server as registry
-from runbook_lib.records.verify import verify
+from runbook_lib.record.verify import verify
 from runbook_lib.runner import execute
 
 pytestmark = pytest.mark.replay
@@ -101,4 +101,4 @@ def test_a_bump_of_a_real_clone_touches_exactly_the_pin_files(
     assert git(remote, "rev-parse", branch) == tip
     assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
     assert result.record is not None
-    assert json.loads((result.record / "run.json").read_text())["predicate"]["state"] == "waiting"
+    assert json.loads((result.record / "run.json").read_text())["state"] == "waiting"

@@ -10,7 +10,7 @@ from controlled_forge import ControlledForge
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.practice.ci import plan
-from runbook_lib.records.verify import verify
+from runbook_lib.record.verify import verify
 from runbook_lib.runner import execute
 
 pytestmark = pytest.mark.replay
@@ -59,5 +59,5 @@ def test_values_that_a_branch_moved_are_committed_on_it(
     assert git(remote, "rev-parse", "feature/faster") == pull.head_sha
     assert verify(tmp_path / "audit")[0] == []
     assert applied.record is not None
-    effects = json.loads((applied.record / "run.json").read_text())["predicate"]["effects"]
+    effects = json.loads((applied.record / "run.json").read_text())["effects"]
     assert [effect["effect"] for effect in effects] == ["commit"]

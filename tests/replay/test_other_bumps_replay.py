@@ -22,7 +22,7 @@ from runbook_lib.practice.ci import plan as ci
 from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry import server as registry
 from runbook_lib.practice.registry.images import RegistryContent
-from runbook_lib.records.verify import verify
+from runbook_lib.record.verify import verify
 from runbook_lib.runner import execute
 
 pytestmark = pytest.mark.replay
@@ -89,7 +89,7 @@ def world(source: Path, start: str, name: str, home: Path, patch: pytest.MonkeyP
 def steps(result: execute.StepResult) -> dict[str, str]:
     """The sentence of each step of a bump."""
     assert result.record is not None
-    told = json.loads((result.record / "run.json").read_text())["predicate"]["checks"]
+    told = json.loads((result.record / "run.json").read_text())["checks"]
     return {it["name"]: it["detail"] for it in told}
 
 

@@ -16,7 +16,7 @@ from practice_state import fingerprint, read_forge
 from runbook_lib import practice
 from runbook_lib.cli.__main__ import main
 from runbook_lib.practice.state import Store
-from runbook_lib.records.verify import verify
+from runbook_lib.record.verify import verify
 from runbook_lib.runner import execute as run
 from runbook_lib.runner.execute import StepResult
 
@@ -122,7 +122,7 @@ def execute(name: str, **parameters: object) -> StepResult:
 
 def predicate(result: StepResult) -> dict[str, Any]:
     assert result.record is not None
-    return json.loads((result.record / "run.json").read_text())["predicate"]  # type: ignore[no-any-return]
+    return json.loads((result.record / "run.json").read_text())  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_complete_bump_repeated_does_nothing_twice(world: practice.PracticeWor
     assert {"branch", "commit", "push", "pull request", "label", "comment"} <= set(kinds)
     assert bump["effects"] == [
         effect | {"step": run["notebook"]["name"], "record": run["id"]}
-        for run in (json.loads((first.record.parent / step["record"] / "run.json").read_bytes())["predicate"]
+        for run in (json.loads((first.record.parent / step["record"] / "run.json").read_bytes())
                     for step in bump["steps"])
         for effect in run["effects"]
     ]  # fmt: skip

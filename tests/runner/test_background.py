@@ -9,7 +9,7 @@ import small_runbooks as small
 from background_runs import SLOW, TAG, prepare, run_of, start, until
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.records.verify import verify
+from runbook_lib.record.verify import verify
 from runbook_lib.runner import background
 
 
@@ -58,7 +58,7 @@ def test_cancels_a_run_of_another_process(place: Path) -> None:
     background.cancel(run)
     until(lambda: launched.has_exited)
     background.cancel(run)  # once more: it is gone
-    assert run_of(place, launched).state == "cancelled"
+    assert run_of(place, launched).state == "interrupted"
     launched.close()
 
 

@@ -9,9 +9,9 @@ import pytest
 from small_runbooks import PARAMETERS, bump, notebook, outputs, records, shared_kernel, warm  # noqa: F401
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.records import archive
-from runbook_lib.records.chain import read_predicate
-from runbook_lib.records.verify import verify
+from runbook_lib.record import run_file
+from runbook_lib.record.verify import verify
+from runbook_lib.records import status
 from runbook_lib.runner import execute
 from runbook_lib.text.notebook_file import BadParameter
 
@@ -58,18 +58,17 @@ def test_a_run_leaves_a_complete_record(tmp_path: Path, audit: Path, monkeypatch
     assert folder.name.split("-", 1)[1].startswith("01-pin-")
     found = document(folder)
     files = ["change.diff", "contributions.jsonl", "executed.ipynb", "report.html"]
-    assert [subject["name"] for subject in found["subject"]] == files
+    assert list(found["files"]) == files
     assert sorted(entry.name for entry in folder.iterdir()) == sorted([*files, "run.json"])
-    predicate = found["predicate"]
-    assert predicate["state"] == "done"
-    assert predicate["started"] < predicate["ended"]
-    assert predicate["parameters"]["given"] == {"tag": "26.04-py3", "run_id": text, "repo": "."}
-    assert predicate["parameters"]["resolved"]["repo"] == str(Path.cwd())
-    assert predicate["inputs"] == {"digest": "sha256:1", "commit": "c0ffee"}
-    assert predicate["effects"][0]["after"] == "new"
-    assert predicate["who"]["git"] == "Ada Tester <ada@example.org>"
-    assert len(predicate["notebook"]["sha256"]) == len(predicate["requirements"]["sha256"]) == 64
-    assert predicate["library"].keys() >= {"version", "commit", "dirty", "python"}
+    assert found["state"] == "done"
+    assert found["started"] < found["ended"]
+    assert found["parameters"]["given"] == {"tag": "26.04-py3", "run_id": text, "repo": "."}
+    assert found["parameters"]["resolved"]["repo"] == str(Path.cwd())
+    assert found["inputs"] == {"digest": "sha256:1", "commit": "c0ffee"}
+    assert found["effects"][0]["after"] == "new"
+    assert found["who"]["git"] == "Ada Tester <ada@example.org>"
+    assert len(found["notebook"]["sha256"]) == len(found["requirements"]["sha256"]) == 64
+    assert found["library"].keys() >= {"version", "commit", "dirty", "python"}
 
     assert output.read_bytes() == (folder / "executed.ipynb").read_bytes()
     printed = outputs(output)
@@ -106,7 +105,7 @@ def test_state_and_summary_of_a_run(
     assert (result.state, result.ok) == (state, state in ("previewed", "waiting"))
     assert words in result.summary
     assert result.record is not None
-    assert document(result.record)["predicate"]["outcome"]["sentence"] == result.summary
+    assert document(result.record)["outcome"]["sentence"] == result.summary
     assert words.split(" (")[0] in (result.record / "report.html").read_text().replace("&#x27;", "'")
     assert "never" not in " ".join(outputs(result.record / "executed.ipynb"))
     assert verify(audit)[0] == []
@@ -116,10 +115,10 @@ def test_state_and_summary_of_a_run(
     ("cell", "state", "words"),
     [
         ("time.sleep(60)", "failed", "Cell 5 of 01-a did not finish within 1 second and was stopped."),
-        ("os.kill(os.getpid(), 9)", "killed", "The kernel that ran 01-a died"),
+        ("os.kill(os.getpid(), 9)", "interrupted", "The kernel that ran 01-a died"),
         (
             "import sys; print('Out of memory', file=sys.__stderr__, flush=True); os._exit(1)",
-            "killed",
+            "interrupted",
             "Its last output: Out of memory",
         ),
     ],
@@ -142,7 +141,7 @@ def test_a_notebook_without_contributions_is_incomplete(tmp_path: Path) -> None:
     data["cells"] = [data["cells"][1]]
     path.write_text(json.dumps(data))
     result = execute.execute(path, {})
-    assert (result.state, result.ok) == ("incomplete", False)
+    assert (result.state, result.ok) == ("failed", False)
     assert "never called begin()" in result.summary
 
 
@@ -219,10 +218,10 @@ def test_steps_have_records_of_their_own_and_share_a_clean_kernel(tmp_path: Path
     (warning,) = result.warnings
     assert "01-a, 03-c" in warning
     assert result.record is not None
-    found = {read_predicate(path)["notebook"]["name"]: path for path in records(audit)}
+    found = {run_file.read(path)["notebook"]["name"]: path for path in records(audit)}
     assert len(found) == 4
-    assert [check["status"] for check in read_predicate(result.record)["checks"]] == ["passed", "waiting", "passed"]
-    assert {read_predicate(found[name])["parent"] for name in ("01-a", "02-b", "03-c")} == {result.record.name}
+    assert [check["status"] for check in run_file.read(result.record)["checks"]] == ["passed", "waiting", "passed"]
+    assert {run_file.read(found[name])["parent"] for name in ("01-a", "02-b", "03-c")} == {result.record.name}
     assert {path.parent for path in found.values()} == {audit / "o-r" / "main" / "dev-26.04-py3"}
     (*_, pid), (again, *rest) = (outputs(found[name] / "executed.ipynb")[0].split() for name in ("01-a", "02-b"))
     assert pid == again
@@ -230,7 +229,7 @@ def test_steps_have_records_of_their_own_and_share_a_clean_kernel(tmp_path: Path
     assert outputs(found["03-c"] / "executed.ipynb") == ["7\n"]
     assert json.loads((found["02-b"] / "executed.ipynb").read_bytes())["cells"][1]["execution_count"] == 1
     assert verify(audit)[0] == []
-    assert [(one.state, one.step, one.sentence) for one in archive.status(audit)] == [
+    assert [(one.state, one.step, one.sentence) for one in status.status(audit)] == [
         ("waiting", "02-b", "Waiting for CI.")
     ]
 

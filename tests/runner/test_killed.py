@@ -15,9 +15,8 @@ import psutil
 import pytest
 from small_runbooks import bump, command, environ, notebook, outputs, records
 
-from runbook_lib.records import archive
-from runbook_lib.records.chain import read_predicate
-from runbook_lib.records.verify import verify
+from runbook_lib.record import run_file
+from runbook_lib.record.verify import verify
 from runbook_lib.runner import execute, sequence
 from runbook_lib.runner import notebook as executed
 from runbook_lib.runner.kernel import Kernel, KernelDied
@@ -80,7 +79,7 @@ SLEEP = "open('begun', 'w').close()\ntime.sleep(600)"
 
 @pytest.mark.parametrize(
     ("number", "status", "state"),
-    [(signal.SIGINT, 130, "cancelled"), (signal.SIGTERM, 143, "cancelled"), (signal.SIGKILL, -9, "running")],
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "interrupted"), (signal.SIGKILL, -9, "running")],
 )
 def test_a_stopped_launcher_leaves_no_kernel_and_a_record_with_its_state(
     tmp_path: Path, audit: Path, number: int, status: int, state: str
@@ -97,14 +96,14 @@ def test_a_stopped_launcher_leaves_no_kernel_and_a_record_with_its_state(
     assert process.returncode == status, out + err
     assert "Traceback" not in out + err
     until(lambda: not any(map(_is_kernel, alive)))
-    assert [read_predicate(path)["state"] for path in records(audit)] == [state, state]
+    assert [run_file.read(path)["state"] for path in records(audit)] == [state, state]
     assert "so far\n" in outputs(records(audit)[1] / "executed.ipynb")
     assert verify(audit)[0] == []
     if state == "running":  # the next command closes them
-        assert [one.state for one in archive.status(audit)] == ["killed"]
+        assert [one.state for one in status.status(audit)] == ["interrupted"]
         notebook(folder / "03-c.ipynb", "step.done('C is done.')")
         execute.execute(folder / "03-c.ipynb", {"tag": "26.04-py3"})
-        assert [read_predicate(path)["state"] for path in records(audit)] == ["killed", "killed", "done"]
+        assert [run_file.read(path)["state"] for path in records(audit)] == ["interrupted", "interrupted", "done"]
         assert all((path / "report.html").is_file() for path in records(audit))
         assert verify(audit)[0] == []
         forget_temporary_files()
@@ -138,7 +137,7 @@ def test_closes_the_records_of_a_killed_kernel(tmp_path: Path, audit: Path) -> N
     out, _ = process.communicate(timeout=200)
     assert process.returncode == 1
     assert "The kernel that ran bump died" in out
-    assert [read_predicate(path)["state"] for path in records(audit)] == ["killed", "killed"]
+    assert [run_file.read(path)["state"] for path in records(audit)] == ["interrupted", "interrupted"]
     assert verify(audit)[0] == []
     forget_temporary_files()  # those of the kernel's own kernel
 
@@ -188,7 +187,7 @@ def test_writes_nothing_to_the_closed_record_of_an_interrupted_step(
     time.sleep(1)  # time for something to be written too late
     assert verify(audit)[0] == []
     (record,) = records(audit)
-    assert read_predicate(record)["state"] == "cancelled"
+    assert run_file.read(record)["state"] == "interrupted"
     assert deaf or outputs(record / "executed.ipynb") == ["so far\n"]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from small_runbooks import command, environ, notebook, outputs, papermill, records, shared_kernel, warm  # noqa: F401
 
-from runbook_lib.records.chain import read_predicate
+from runbook_lib.record import run_file
 from runbook_lib.runner import execute
 from runbook_lib.runner import papermill as papermill_command
 
@@ -84,7 +84,7 @@ def test_an_output_with_parameters_in_its_name_in_a_new_folder(runbooks: Path, t
     assert f"Executed notebook: {output}" in out
     assert outputs(output) == ["hello 26.04-py3 local 123\n"]
     assert (tmp_path / "printed").read_text() == "hello 26.04-py3 local 123\n"
-    assert [read_predicate(folder)["parameters"]["given"] for folder in records(tmp_path / "audit")] == [
+    assert [run_file.read(folder)["parameters"]["given"] for folder in records(tmp_path / "audit")] == [
         {"tag": "26.04-py3", "run_id": 123}
     ]
 
@@ -213,7 +213,7 @@ def test_a_second_interruption_still_closes_the_record(runbooks: Path, tmp_path:
             process.send_signal(signal.SIGINT)
         process.wait(120)
     assert process.returncode == 130
-    assert [read_predicate(folder)["state"] for folder in records(tmp_path / "audit")] == ["cancelled"]
+    assert [run_file.read(folder)["state"] for folder in records(tmp_path / "audit")] == ["interrupted"]
 
 
 def test_the_command_imports_nothing_that_only_its_kernel_needs() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from small_runbooks import command, environ, notebook, records
 
-from runbook_lib.records.chain import read_predicate
+from runbook_lib.record import run_file
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def test_a_run_is_cancelled_by_sigterm_whatever_it_inherits(waiting: Path, tmp_p
     process.terminate()
     told, _ = process.communicate(timeout=60)
     assert process.returncode == 143, told
-    assert [read_predicate(folder)["state"] for folder in records(tmp_path / "audit")] == ["cancelled"]
+    assert [run_file.read(folder)["state"] for folder in records(tmp_path / "audit")] == ["interrupted"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
@@ -70,7 +70,7 @@ def test_a_run_under_nohup_continues(waiting: Path, tmp_path: Path, number: sign
     (waiting.parent / "go on").touch()
     told, _ = process.communicate(timeout=60)
     assert process.returncode == 0, told
-    assert [read_predicate(folder)["state"] for folder in records(tmp_path / "audit")] == ["done"]
+    assert [run_file.read(folder)["state"] for folder in records(tmp_path / "audit")] == ["done"]
 
 
 def test_a_failed_command_is_not_a_success_if_sigchld_was_ignored(waiting: Path) -> None:

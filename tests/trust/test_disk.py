@@ -3,7 +3,6 @@
 import builtins
 import errno
 import io
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,9 +14,10 @@ import pytest
 from bumping import bump_to
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.records.chain import Ledger
+from runbook_lib.record import archive, run_file
+from runbook_lib.record.run_file import Identity
+from runbook_lib.record.verify import verify
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.records.verify import verify
 from runbook_lib.system import files
 
 SHA = "a" * 64
@@ -141,35 +141,27 @@ def of_files(home: Path) -> Scene:
 def of_record(home: Path) -> Scene:
     """A record, opened, contributed to, and closed."""
     folder = home / "audit"
-    runs: list[str] = []
+    runs: list[Path] = []
 
     def act() -> None:
-        runs.append(f"20260101T000000Z-03-open-pr-{len(runs):08x}")
-        predicate = {
-            "id": runs[-1], "state": "running", "bump": {"repository": "o/r", "base": "main", "image_type": "dev",
-            "tag": "26.04-py3", "practice": False}, "notebook": {"name": "03-open-pr", "sha256": SHA},
-            "started": "2026-01-01T00:00:00Z", "ended": None, "parent": None,
-        }  # fmt: skip
-        bump = folder / "o-r/main/dev-26.04-py3"
-        with Ledger.locked(bump) as ledger:
-            place = ledger.open(runs[-1], predicate)
-        step = StepRecord("03-open-pr", bump_to(), "o/r", place)
+        identity = Identity("o/r", "main", "dev", "26.04-py3", practice=False)
+        runs.append(archive.begin(folder, identity, {"name": "03-open-pr", "sha256": SHA}))
+        step = StepRecord("03-open-pr", bump_to(), "o/r", runs[-1])
         step.add_inputs(digest="sha256:1")
         step.effect("edit", "a.yml", "old", "new")
         step.table("changes", [{"a": 1}] * 50)
         step.diff("-old\n+new\n")
         step.done("Done.")
-        with Ledger.locked(bump) as ledger:
-            ledger.close(runs[-1], {**predicate, "state": "done", "ended": "2026-01-01T00:00:01Z"})
+        archive.close(runs[-1])
+        archive.commit(runs[-1])
 
     def whole() -> None:
         problems = verify(folder)[0] if folder.exists() else []
-        assert all("the next run of this bump repairs it" in it for it in problems)
+        assert all("not committed" in it for it in problems), problems
 
     def completed() -> None:
         assert not verify(folder)[0]
-        closed = json.loads((folder / "o-r/main/dev-26.04-py3" / runs[-1] / "run.json").read_text())
-        assert closed["predicate"]["state"] == "done"
+        assert run_file.read(runs[-1])["state"] == "previewed"
 
     return Scene(folder, act, whole, completed)
 

@@ -26,7 +26,7 @@ from runbook_lib.practice.accounts import ENGINEER
 from runbook_lib.practice.ci import transcripts
 from runbook_lib.practice.github.server import Forge
 from runbook_lib.practice.registry.server import RegistryServer
-from runbook_lib.records.verify import verify
+from runbook_lib.record.verify import verify
 from runbook_lib.system import provenance
 
 RUNBOOKS = provenance.ROOT / "runbooks"

@@ -21,7 +21,7 @@ from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.failures.broken_tests import issue
 from runbook_lib.practice.github.server import Forge
 from runbook_lib.recipes.targets import Target
-from runbook_lib.records.verify import verify
+from runbook_lib.record.verify import verify
 
 WAIT = 250.0
 #: Until CI would have to be waited for: what follows is the same as in a run alone.

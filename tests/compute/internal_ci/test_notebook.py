@@ -10,8 +10,8 @@ from bumping import git
 
 from runbook_lib import practice
 from runbook_lib.decisions import Decision
+from runbook_lib.record.verify import verify
 from runbook_lib.records import decisions
-from runbook_lib.records.verify import verify
 from runbook_lib.runner import execute as run
 from runbook_lib.runner.execute import StepResult
 
@@ -34,7 +34,7 @@ def execute(name: str, **parameters: object) -> StepResult:
 
 def predicate(result: StepResult) -> dict[str, Any]:
     assert result.record is not None
-    return json.loads((result.record / "run.json").read_text())["predicate"]  # type: ignore[no-any-return]
+    return json.loads((result.record / "run.json").read_text())  # type: ignore[no-any-return]
 
 
 def branches(world: practice.PracticeWorld) -> str:

@@ -1,0 +1,110 @@
+"""The status of each bump, according to its records."""
+
+import json
+from pathlib import Path
+
+import pytest
+from archives import BUMP, record
+
+from runbook_lib.records.status import BumpStatus, status
+
+
+def status_after(tmp_path: Path, *runs: tuple[str, str, str, bool]) -> BumpStatus:
+    parent = None
+    for at, (notebook, state, sentence, child) in enumerate(runs):
+        outcome = {"sentence": sentence, "next": "", "reason": sentence.partition(" (")[0]}
+        name = record(tmp_path, notebook, state, at=at, parent=parent if child else None, outcome=outcome)
+        parent = parent if child else name
+    (found,) = status(tmp_path)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([("bump", "previewed", "Would.", False)], ("previewed", "bump", "Would.", 0)),
+        # stopped by its inputs, such as a mistyped tag
+        ([("bump", "failed", "No such tag.", False)], ("not begun", "bump", "No such tag.", 0)),
+        (
+            [("bump", "failed", "A step failed.", False), ("01-pin", "failed", "It differs.", True)],
+            ("failed", "bump", "A step failed.", 0),
+        ),
+        (
+            [("bump", "waiting", "Wait.", False), ("bump", "failed", "accept must read …", False)],
+            ("waiting", "bump", "Wait.", 0),
+        ),
+        ([("01-pin", "done", "Changed.", False)], ("in progress", "01-pin", "Changed.", 0)),
+        (
+            [("bump", "waiting", "Wait.", False), ("01-pin", "done", "x", True), ("04-run-ci", "waiting", "CI.", True)],
+            ("waiting", "04-run-ci", "CI.", 2),
+        ),
+        # a preview in between tells nothing about the bump
+        ([("bump", "waiting", "Wait.", False), ("bump", "previewed", "x", False)], ("waiting", "bump", "Wait.", 0)),
+        # running a step again does not shorten the wait
+        (
+            [("04-run-ci", "waiting", "CI.", False), ("04-run-ci", "waiting", "CI.", False)],
+            ("waiting", "04-run-ci", "CI.", 0),
+        ),
+        (
+            [("04-run-ci", "waiting", "CI 1.", False), ("04-run-ci", "waiting", "CI 2.", False)],
+            ("waiting", "04-run-ci", "CI 2.", 1),
+        ),
+        # nor does what CI has done meanwhile
+        (
+            [("04-run-ci", "waiting", "CI 1 (0 of 4 jobs).", False), ("04-run-ci", "waiting", "CI 1 (3 of 4).", False)],
+            ("waiting", "04-run-ci", "CI 1 (3 of 4).", 0),
+        ),
+        ([("04-run-ci", "interrupted", "Interrupted.", False)], ("interrupted", "04-run-ci", "Interrupted.", 0)),
+    ],
+)  # fmt: skip
+def test_status_of_a_bump(
+    tmp_path: Path, runs: list[tuple[str, str, str, bool]], expected: tuple[str, str, str, int]
+) -> None:
+    found = status_after(tmp_path, *runs)
+    since = f"2026-04-01T00:{expected[3]:02}:30.000Z"  # each takes half a minute
+    assert (found.state, found.step, found.sentence, found.since) == (*expected[:3], since)
+
+
+@pytest.mark.parametrize(
+    ("child", "expected"),
+    [
+        ("done", ("running", "bump", "2026-04-01T00:00:00.000Z")),
+        ("running", ("running", "01-pin", "2026-04-01T00:01:00.000Z")),
+    ],
+)
+def test_a_running_bump_names_its_current_step(tmp_path: Path, child: str, expected: tuple[str, str, str]) -> None:
+    found = status_after(tmp_path, ("bump", "running", "", False), ("01-pin", child, "", True))
+    assert (found.state, found.step, found.since) == expected
+    assert (found.last, found.active) == ("", "2026-04-01T00:01:00.000Z")
+
+
+@pytest.mark.parametrize("state", ["failed", "interrupted", "running", "previewed"])
+def test_a_preview_does_not_change_the_status(tmp_path: Path, state: str) -> None:
+    record(tmp_path, "bump", "waiting", "Wait.")
+    parameters = {"resolved": {"mode": "preview"}}
+    record(tmp_path, "05-golden-values", state, "No run 77.", at=7, parameters=parameters, inputs={"run": 77})
+    (found,) = status(tmp_path)
+    assert (found.state, found.step, found.since) == ("waiting", "bump", "2026-04-01T00:00:30.000Z")
+
+
+def test_status_of_an_interrupted_run_names_what_to_do(tmp_path: Path) -> None:
+    found = status_after(tmp_path, ("bump", "interrupted", "Interrupted.", False))
+    assert "Run the same command again" in found.next
+
+
+def test_status_includes_the_contributions_of_an_open_record(tmp_path: Path) -> None:
+    name = record(tmp_path, "bump", "running")
+    line = {"kind": "link", "at": "then", "name": "pull request", "url": "https://x/1"}
+    (tmp_path.joinpath(*BUMP.parts) / name / "contributions.jsonl").write_text(json.dumps(line))
+    (found,) = status(tmp_path)
+    assert found.links == {"pull request": "https://x/1"}
+
+
+def test_status_links_pull_request_ci_run_and_issues(tmp_path: Path) -> None:
+    record(tmp_path, "bump", "done", at=1, links={"pull request": "https://x/1", "CI run": "https://x/old"})
+    issue = {"effect": "issue", "target": "#12", "before": None, "after": "It hangs", "url": "https://x/12"}
+    record(tmp_path, "04-run-ci", "waiting", "CI.", at=5, links={"CI run": "https://x/new"}, effects=[issue])
+    (found,) = status(tmp_path)
+    assert found.started == "2026-04-01T00:01:00.000Z"
+    assert found.links == {"pull request": "https://x/1", "CI run": "https://x/new", "issue #12": "https://x/12"}
+    assert Path(found.folder) == tmp_path.joinpath(*BUMP.parts)
