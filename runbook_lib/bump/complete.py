@@ -16,7 +16,7 @@ from runbook_lib.world import bump_branch
 _PARAMETERS = (
     "tag", "repo", "image_type", "base", "remote", "decisions", "mode",
     "wait", "run_id",
-    "source", "only_failing", "accept", "broken", "rerun", "refs",
+    "source", "only_failing", "accept", "broken", "rerun",
 )  # fmt: skip
 
 

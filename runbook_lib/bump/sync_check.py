@@ -1,6 +1,6 @@
-"""Notebook 07-sync-check: compare all pins on the bump's branch, or on any other branches.  Changes nothing."""
+"""Notebook 07-sync-check: compare all pins on the bump's branch.  Changes nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -37,21 +37,15 @@ class SyncFacts:
 
 @dataclass(frozen=True)
 class SyncCheck:
-    """The step; ``refs`` are names or patterns separated by spaces or commas.
+    """The step: it compares the pins on the bump's branch, or in the work tree if there is no branch yet.
 
-    Without refs it compares the pins on the bump's branch, or in the work tree if there is no branch yet.  A preview
-    compares them as the bump will leave them.
+    A preview compares them as the bump will leave them.
     """
 
-    refs: str = ""
-
     def look(self, world: World, bump: Bump) -> SyncFacts:
-        """Read the pins.
-
-        Raises CannotTell for a ref that does not exist, and RunbookError for pins that cannot be planned.
-        """
+        """Read the pins.  Raises RunbookError for pins that cannot be planned."""
         branch = bump_branch.look(world, bump)
-        survey, planned, present = _read_pins(world, branch, _names(branch, self.refs))
+        survey, planned, present = _read_pins(world, branch)
         untouched = (bump_plan.check_other_type(branch, branch.fork, branch.start),) if branch.tip else ()
         old_lines, unsearched = {}, ""
         if bump.tag is not None and survey.image_type is not None:
@@ -87,23 +81,10 @@ class SyncCheck:
         )
 
 
-def _names(branch: BumpBranch, refs: str) -> list[str]:
-    """Return the refs to compare; a local branch may be outdated, so its remote branch counts."""
-    names = []
-    for ref in refs.replace(",", " ").split():
-        is_pattern = not set(ref).isdisjoint("*?[")
-        if not is_pattern and branch.checkout.tracked_tip(branch.base_remote, ref):
-            ref = f"{branch.base_remote}/{ref}"
-        names.append(ref)
-    return names
-
-
-def _read_pins(world: World, branch: BumpBranch, names: Sequence[str]) -> tuple[Survey, bool, tuple[str, ...]]:
+def _read_pins(world: World, branch: BumpBranch) -> tuple[Survey, bool, tuple[str, ...]]:
     """Return the pins, whether that is with the planned edits, and the problems that they have without those."""
     bump = branch.bump
     compare = partial(sync_survey.survey, world.checkout.path, image_type=bump.image_type, repository=bump.repository)
-    if names:
-        return compare(names), False, ()  # other branches may use another month
     # Run on its own, the step proves that a branch is in sync now; in a bump's preview the edits are still to come.
     if bump.tag and not bump.apply and (branch.tip is None or world.journal.parent):
         edits = bump_plan.plan_commit(branch, branch.start).edits

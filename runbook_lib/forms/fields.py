@@ -21,7 +21,7 @@ LABELS = {
     "mode": "Apply", "wait": "Wait for CI",
     "run_id": "CI run", "source": "Source", "only_failing": "Failed jobs only", "accept": "Accept", "broken": "Broken",
     "reenable": "Re-enable", "rerun": "Run again", "hold": "Hold", "soft": "Soft",
-    "refs": "Branches", "place": "Where",
+    "place": "Where",
     "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests",
     "how": "How", "arguments": "Arguments",
     "site": "Site file", "jobs": "Jobs",
@@ -76,8 +76,8 @@ def fields(parameters: Iterable[Parameter]) -> tuple[Field, ...]:
     """Return the form fields for a notebook's parameters, in the same order."""
     visible = list(parameters)
     seldom: tuple[str, ...] = SELDOM
-    if {"broken", "refs"} <= {parameter.name for parameter in visible}:
-        seldom = (*SELDOM, "refs", "run_id")  # the bump notebook, which hides the parameters of single steps
+    if {"broken", "wait"} <= {parameter.name for parameter in visible}:
+        seldom = (*SELDOM, "run_id")  # the bump notebook, which hides the parameters of single steps
     result = []
     for parameter in visible:
         name = parameter.name

@@ -13,7 +13,7 @@ from runbook_lib import practice
 from runbook_lib.bump import bump_plan, move_pins, preflight
 from runbook_lib.bump.run import Run
 from runbook_lib.bump.sync_check import SyncCheck, SyncFacts
-from runbook_lib.errors import CannotTell, Refused, RunbookError
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.notebook import begin
 from runbook_lib.pins.bump import Bump
@@ -225,18 +225,12 @@ def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypa
         connect_github("o/n", Bump.parse(tag=TAG, mode="publish"))
 
 
-def pins(run: Run, refs: str = "") -> SyncFacts:
-    return SyncCheck(refs).look(run.world, run.bump)
+def pins(run: Run) -> SyncFacts:
+    return SyncCheck().look(run.world, run.bump)
 
 
-@pytest.mark.parametrize(
-    ("refs", "outcome"),
-    [("", "in sync"), ("main", "in sync"), ("origin/dev", "out of sync"), ("main, origin/core_r*", "in sync")],
-)
-def test_the_sync_check_reads_the_refs_it_is_given(
-    checkout: Checkout, step: step_record.StepRecord, refs: str, outcome: str
-) -> None:
-    assert pins(run(checkout, step, tag=""), refs).survey.outcome == outcome
+def test_the_sync_check_reads_the_work_tree_without_a_tag(checkout: Checkout, step: step_record.StepRecord) -> None:
+    assert pins(run(checkout, step, tag="")).survey.outcome == "in sync"
 
 
 def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, step: step_record.StepRecord) -> None:
@@ -353,8 +347,3 @@ def test_pins_of_the_other_image_type_are_findings_of_a_bump(checkout: Checkout,
     survey = pins(run(checkout, step)).survey
     assert survey.outcome == "in sync"
     assert "another image type" in survey.summary
-
-
-def test_a_missing_ref_is_an_error(checkout: Checkout, step: step_record.StepRecord) -> None:
-    with pytest.raises(CannotTell, match="gone"):
-        pins(run(checkout, step), "gone")

@@ -15,7 +15,6 @@ from runbook_lib.bump import bump_plan
 from runbook_lib.bump.after_merge import base_ci, uncovered
 from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.errors import CannotTell
 from runbook_lib.failures.quarantines import issue_states
 from runbook_lib.git import blobs, commit_changes
 from runbook_lib.git.checkout import Checkout
@@ -60,20 +59,15 @@ class MergeFacts:
 
 @dataclass(frozen=True)
 class AfterMerge:
-    """The step; ``refs`` are branches or patterns separated by spaces or commas.
-
-    By default they are the repository's own (`dev core_r*`).
-    """
-
-    refs: str = ""
+    """The step."""
 
     def look(self, world: World, bump: Bump) -> MergeFacts:
         """Query everything that may remain after the merge.
 
-        A part that GitHub or GitLab cannot answer says so.  Raises CannotTell for refs that match no branch.
+        A part that GitHub or GitLab cannot answer says so.
         """
         branch, github, checkout = bump_branch.look(world, bump), world.github, world.checkout
-        branches, note = branch_rows(branch, self.refs)
+        branches, note = branch_rows(branch)
         files = commit_changes.list_files(checkout, branch.base_commit, FOLDER, recipes.FOLDER)
         recipe_paths = [path for path in files if path.startswith(recipes.FOLDER) and path.endswith((".yaml", ".yml"))]
         texts = checkout.read(recipe_paths, branch.base_commit)
@@ -162,7 +156,7 @@ def _quarantine_rows(quarantined: Sequence[quarantine.QuarantinedRow], bump: Bum
 
 
 def _next(entry: quarantine.QuarantinedRow, state: str, bump: Bump) -> str:
-    run = command(notebooks.BROKEN_TESTS, bump, tag="", refs=None, mode=None)
+    run = command(notebooks.BROKEN_TESTS, bump, tag="", mode=None)
     if state == "closed":
         tests = "; ".join(f"{entry.test}@{platform}: #{entry.issue} is closed" for platform in entry.row.platforms)
         return f'Re-enable it: {run} -r reenable "{tests}"'
@@ -187,15 +181,10 @@ def _remaining(facts: MergeFacts) -> str:
     return ", ".join(counts)
 
 
-def branch_rows(branch: BumpBranch, refs: str) -> tuple[list[dict[str, object]], str]:
-    """Return each branch as last fetched, with its image, state and next command, and a note about those without pins.
-
-    ``refs`` as in ``AfterMerge``.  Raises CannotTell for refs that match no branch.
-    """
+def branch_rows(branch: BumpBranch) -> tuple[list[dict[str, object]], str]:
+    """Return each other branch as last fetched, with image, state and next command; and a note on others."""
     bump, checkout, sites = branch.bump, branch.checkout, branch.bump.repository.sites
-    refs_by_name = _matching(checkout, bump, branch.base_remote, refs)
-    if bump.base in refs_by_name:
-        refs_by_name[bump.base] = branch.base_commit  # newer than the last fetch
+    refs_by_name = _other_branches(checkout, bump, branch.base_remote)
     stored = blobs.read_blobs(checkout.path, itertools.product(refs_by_name.values(), sites.pin_paths))
     rows: list[dict[str, object]] = []
     without_pins = []
@@ -236,7 +225,7 @@ def image_state(tags: Sequence[Tag], bump: Bump, branch: str, target: Tag | None
     if target is None:
         return "in sync", ""
     if any(is_older(tag, target) for tag in tags):
-        return "older", command(notebooks.BUMP, bump, base=branch, refs=None, mode=None)
+        return "older", command(notebooks.BUMP, bump, base=branch, mode=None)
     if any(is_older(target, tag) for tag in tags):
         return "newer", ""
     if target in tags:
@@ -244,15 +233,11 @@ def image_state(tags: Sequence[Tag], bump: Bump, branch: str, target: Tag | None
     return "another edition or build", ""
 
 
-def _matching(checkout: Checkout, bump: Bump, remote: str, refs: str) -> dict[str, str]:
-    """Return the full refs of the branches that ``refs`` match, by short name."""
+def _other_branches(checkout: Checkout, bump: Bump, remote: str) -> dict[str, str]:
+    """Return the full refs of the repository's other branches (`dev core_r*`), by short name."""
     prefix = f"refs/remotes/{remote}/" if remote else "refs/heads/"
     known = {ref.removeprefix(prefix): ref for ref in blobs.branches(checkout.path) if ref.startswith(prefix)}
     chosen: dict[str, str] = {}
-    for pattern in (refs or bump.repository.ci.branches).replace(",", " ").split():
-        short = pattern.removeprefix(f"{remote}/") if remote else pattern
-        matched = [name for name in known if fnmatchcase(name, short)]
-        if refs and not matched:
-            raise CannotTell(f"No branch of {remote or 'this clone'} matches {pattern!r}. Fetch it, or correct it.")
-        chosen |= {name: known[name] for name in matched if refs or name != bump.base}
+    for pattern in bump.repository.ci.branches.split():
+        chosen |= {name: ref for name, ref in known.items() if fnmatchcase(name, pattern) and name != bump.base}
     return chosen

@@ -37,7 +37,7 @@ def uncovered_rows(
     covered = coverage.coverage([path.removeprefix(f"{FOLDER}/") for path in golden], tests, compared, bump.image_type)
     if problem:
         covered = [file for file in covered if file.kind != "not produced"]  # that is known only of a run
-    refresh = command(GOLDEN_VALUES, bump, refs=None, mode=None)
+    refresh = command(GOLDEN_VALUES, bump, mode=None)
     refresh += f" -r source gitlab -r run_id {pipeline or 'PIPELINE'}"
     finished = f"{refresh}, once that pipeline on {bump.base} has finished"
     rows = coverage.coverage_rows(covered, {**coverage.COMMANDS, "gitlab": finished})
