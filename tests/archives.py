@@ -8,7 +8,7 @@ from typing import Any
 
 from runbook_lib.record import archive, run_file
 from runbook_lib.record.run_file import Identity, parse_time
-from runbook_lib.record.store import Store
+from runbook_lib.record.store import RecordStore
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import stamp
 from runbook_lib.system.files import make_folder, write
@@ -43,7 +43,7 @@ def record(
         "process": provenance.process() | ({} if live else {"started": 0}), **fields,
     }  # fmt: skip
     folder = audit.joinpath(*bump.parts) / str(run["id"])
-    Store(audit).create()
+    RecordStore(audit).create()
     make_folder(folder)
     texts = {"executed.ipynb": f"{name} {at}", "report.html": "report"} if notebook else {}
     for file, text in (texts | dict(files or {})).items():

@@ -12,7 +12,7 @@ from runbook_lib import display, notebooks
 from runbook_lib.errors import RunbookError
 from runbook_lib.record import archive
 from runbook_lib.record.run_file import REPORT, parse_time
-from runbook_lib.record.store import Store
+from runbook_lib.record.store import RecordStore
 from runbook_lib.record.verify import verify
 from runbook_lib.records.status import BumpStatus, status
 from runbook_lib.system.clock import ago
@@ -70,7 +70,7 @@ def command_verify(options: argparse.Namespace) -> int:
     """Print all damage to an archive; return 0 if it is intact, 1 if it is not."""
     root = _existing(options.dir)
     problems, counts = verify(root)
-    if not Store(root).exists and not problems:  # without a record nothing is verified
+    if not RecordStore(root).exists and not problems:  # without a record nothing is verified
         raise RunbookError(f"There is no archive {root}. Name its folder: runbook audit verify DIR")
     for problem in problems:
         print(problem, file=sys.stderr)

@@ -14,6 +14,7 @@ from typing import Any
 import platformdirs
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.git.command import GitFailed
 from runbook_lib.record import journal, report, run_file
 from runbook_lib.record.run_file import (
     CHECKPOINTS,
@@ -27,7 +28,7 @@ from runbook_lib.record.run_file import (
     State,
     parse_time,
 )
-from runbook_lib.record.store import Store
+from runbook_lib.record.store import RecordStore
 from runbook_lib.system import clock, provenance
 from runbook_lib.system.files import is_draft, locked, make_folder, temporary_folder, write
 from runbook_lib.text.redact import Redactor
@@ -82,7 +83,7 @@ def begin(
             **fields,
         }
     )
-    Store(root).create()
+    RecordStore(root).create()
     bump = root.joinpath(*Identity.from_json(run["bump"]).parts)
     make_folder(bump)
     close_dead(bump)
@@ -175,7 +176,13 @@ def commit(folder: Path) -> None:
         files.append(decisions)
     sentence = " ".join(str((run.get("outcome") or {}).get("sentence") or "").split())
     title = f"{run['notebook']['name']}: {run['state']}"
-    Store(root).commit(f"{title}\n\n{sentence}\n\nRecord: {folder.relative_to(root).as_posix()}\n", files)
+    try:
+        RecordStore(root).commit(f"{title}\n\n{sentence}\n\nRecord: {folder.relative_to(root).as_posix()}\n", files)
+    except GitFailed as error:
+        raise RunbookError(
+            f"The record {folder} is complete, but could not be committed: {error.stderr} Fix that and run the same "
+            "command again, which commits it."
+        ) from error
     write_index(root)
 
 
@@ -201,7 +208,7 @@ def close_dead(bump: Path) -> list[str]:
             continue  # `audit verify` reports it
         if root is None:
             root = root_of(folder, run)
-            committed = Store(root).records(bump)
+            committed = RecordStore(root).records(bump)
         if is_dead and folder.name not in committed:
             if run["state"] == "running":
                 _close_interrupted(folder, run)
@@ -271,7 +278,7 @@ def inputs_of(bump: Path | None, notebook: str = "") -> Iterator[Mapping[str, An
 
 def write_index(root: Path) -> None:
     """Write the page with all runs of the archive, the newest first.  Raises RunbookError."""
-    with locked(Store(root).folder / _LOCK):  # otherwise a slower writer could replace a newer page
+    with locked(RecordStore(root).folder / _LOCK):  # otherwise a slower writer could replace a newer page
         bumps: dict[str, list[tuple[Path, Mapping[str, Any]]]] = {}
         folders = {folder: read_records(folder).readable for folder in bump_folders(root)}
         for folder, runs in sorted(folders.items(), key=lambda item: str([run["started"] for run in item[1][-1:]])):

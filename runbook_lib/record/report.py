@@ -72,7 +72,11 @@ def _summary(folder: Path, run: Mapping[str, Any]) -> str:
 def decisions(run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """Yield what people have decided, and who and why."""
     inputs = run.get("inputs") or {}
-    entries = [{"decision": f"allowed {each.get('exception')}", **each} for each in run.get("exceptions") or ()]
+    entries = []
+    for each in run.get("exceptions") or ():
+        name, danger = str(each.get("exception")), each.get("danger")
+        decision = name if " " in name else f"allow {name}"
+        entries.append({**each, "decision": f"{decision}, a {danger}" if danger else decision})
     for kind in ("quarantined", "reenabled"):
         entries += [{"decision": f"{kind} {each.get('test')}", **each} for each in inputs.get(kind) or ()]
     for entry in entries:

@@ -38,7 +38,7 @@ _ATTEMPTS = 40
 
 
 @dataclass(frozen=True)
-class Store:
+class RecordStore:
     """The repository of the archive in the folder ``root``."""
 
     root: Path
@@ -69,6 +69,7 @@ class Store:
             with temporary_folder(self.root) as draft:
                 if list(self.root.iterdir()) == [draft]:
                     self.root.chmod(0o700)
+                    self.seen_file.unlink(missing_ok=True)  # a person has removed the whole archive before
                 git(draft, "init", "--quiet", "--template=", "--", str(draft), settings=_SETTINGS)
                 git(draft, "config", _MARK, "true")
                 with contextlib.suppress(OSError):  # another process was faster

@@ -12,7 +12,7 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.git.command import GitFailed
 from runbook_lib.record import run_file
 from runbook_lib.record.run_file import CHECKPOINTS, DECISIONS, EXECUTED, INDEX, RUN, Identity
-from runbook_lib.record.store import Store
+from runbook_lib.record.store import RecordStore
 from runbook_lib.system.files import is_draft
 
 
@@ -34,7 +34,7 @@ class Counts:
 
 def verify(root: Path) -> tuple[list[str], Counts]:
     """Return an archive's problems, as sentences that begin with a file or folder, and what was verified."""
-    store, counts = Store(root), Counts()
+    store, counts = RecordStore(root), Counts()
     problems: list[str] = []
     try:
         head = store.head() if store.exists else ""
@@ -53,7 +53,7 @@ def _problem(path: Path, sentence: str) -> str:
     return f"{name if name.isprintable() else ascii(name)}: {sentence}"
 
 
-def _repository(store: Store, head: str) -> Iterator[str]:
+def _repository(store: RecordStore, head: str) -> Iterator[str]:
     """Yield what is wrong with the objects, the history and the signatures."""
     seen = store.seen()
     if seen and not (head and store.contains(head, seen)):
@@ -88,7 +88,7 @@ def _is_free(path: str) -> bool:
     return path == INDEX or (name in (DECISIONS, f".{DECISIONS}.lock") and folder.count("/") == 2)
 
 
-def _files(store: Store, head: str, counts: Counts) -> Iterator[str]:
+def _files(store: RecordStore, head: str, counts: Counts) -> Iterator[str]:
     """Yield what is wrong with the files, and the records, of the archive."""
     root, committed = store.root, {}
     for line in store.git("ls-tree", "-r", "-z", head).split("\0") if head else ():

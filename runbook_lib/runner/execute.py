@@ -233,6 +233,7 @@ def _close_record(job: NotebookJob, folder: Path, ending: _Ending, redactor: Red
         state = journal.collect(journal.lines(folder)).state
     final = archive.close(folder, state, sentence, error=ending.error)
     archive.commit(folder)
+    archive.close_dead(folder.parent)  # the records of steps whose kernel was closed with this one
     if job.parent is None and os.environ.get(notify.VARIABLE) and (warning := notification.after_run(folder)):
         print(warning, file=sys.stderr)
     outcome = final["outcome"]

@@ -13,7 +13,7 @@ from archives import BUMP, edit, record
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.record import archive, run_file
-from runbook_lib.record.store import Store
+from runbook_lib.record.store import RecordStore
 from runbook_lib.record.verify import verify
 from runbook_lib.system import provenance
 
@@ -82,7 +82,7 @@ def test_a_dead_run_is_closed_and_committed_by_the_next(
     run = run_file.read(dead)
     assert run["state"] == ("interrupted" if state == "running" else "done")
     assert len(run.get("effects", ())) == effects
-    assert Store(tmp_path).records(dead.parent) == {dead.name}
+    assert RecordStore(tmp_path).records(dead.parent) == {dead.name}
     problems, counts = verify(tmp_path)
     assert (problems, counts.running, counts.killed) == ([], 2, 0)
     assert run_file.read(dead.with_name(other))["state"] == "running"
@@ -156,7 +156,7 @@ def test_settings_and_surrounding_repositories_change_nothing(tmp_path: Path, mo
     archive.commit(folder)
     assert verify(clone / "audit")[0] == []
     assert list((clone / ".git/objects").glob("??")) == []
-    assert provenance.user() in Store(clone / "audit").git("log", "--format=%an <%ae>")
+    assert provenance.user() in RecordStore(clone / "audit").git("log", "--format=%an <%ae>")
 
 
 def test_no_commit_in_a_repository_that_is_no_archive(tmp_path: Path) -> None:

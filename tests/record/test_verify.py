@@ -120,6 +120,12 @@ def test_a_later_commit_hides_nothing(audit: Path, name: str) -> None:
     assert ["does not contain the commit" in problem for problem in verify(audit)[0]] == [True]
 
 
+def test_a_new_archive_in_place_of_a_removed_one(audit: Path) -> None:
+    shutil.rmtree(audit)
+    record(audit, PIN, "done")
+    assert verify(audit)[0] == []
+
+
 def test_what_is_no_tampering(audit: Path) -> None:
     (audit.joinpath(*BUMP.parts) / "decisions.yaml").write_text("accept: []")
     (audit / "index.html").unlink()

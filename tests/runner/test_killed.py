@@ -17,6 +17,7 @@ from small_runbooks import bump, command, environ, notebook, outputs, records
 
 from runbook_lib.record import run_file
 from runbook_lib.record.verify import verify
+from runbook_lib.records import status as records_status
 from runbook_lib.runner import execute, sequence
 from runbook_lib.runner import notebook as executed
 from runbook_lib.runner.kernel import Kernel, KernelDied
@@ -100,7 +101,7 @@ def test_a_stopped_launcher_leaves_no_kernel_and_a_record_with_its_state(
     assert "so far\n" in outputs(records(audit)[1] / "executed.ipynb")
     assert verify(audit)[0] == []
     if state == "running":  # the next command closes them
-        assert [one.state for one in status.status(audit)] == ["interrupted"]
+        assert [one.state for one in records_status.status(audit)] == ["interrupted"]
         notebook(folder / "03-c.ipynb", "step.done('C is done.')")
         execute.execute(folder / "03-c.ipynb", {"tag": "26.04-py3"})
         assert [run_file.read(path)["state"] for path in records(audit)] == ["interrupted", "interrupted", "done"]
