@@ -20,8 +20,8 @@ _MEGATRON_FSDP = ("--use-megatron-fsdp", "--use-custom-fsdp")
 class Parallelism:
     """Sizes count GPUs; numbers that the test does not set are 0.
 
-    ``groups`` are the query groups of its attention, ``expert`` and ``expert_tensor`` the sizes of its experts'
-    parallelism.  ``connections`` is the test's own ``CUDA_DEVICE_MAX_CONNECTIONS``, None if it does not set it.
+    ``expert`` and ``expert_tensor`` are the sizes of its experts' parallelism.  ``connections`` is
+    the test's own ``CUDA_DEVICE_MAX_CONNECTIONS``, None if it does not set it.
     """
 
     tensor: int = 1
@@ -32,8 +32,6 @@ class Parallelism:
     megatron_fsdp: bool = False
     overlap_expert_communication: bool = False
     connections: int | None = None
-    groups: int = 0
-    experts: int = 0
     expert: int = 1
     expert_tensor: int = 0
 
@@ -63,8 +61,6 @@ class Parallelism:
             context=size("--context-parallel-size", 1),
             pipeline=size("--pipeline-model-parallel-size", 1),
             heads=size("--num-attention-heads", 0),
-            groups=size("--num-query-groups", 0) if _is_on(arguments, "--group-query-attention") else 0,
-            experts=size("--num-experts", 0),
             expert=size("--expert-model-parallel-size", 1),
             expert_tensor=size("--expert-tensor-parallel-size", 0),
             torch_fsdp2=_is_on(arguments, "--use-torch-fsdp2"),
@@ -84,10 +80,6 @@ class Parallelism:
             problems.append(f"WORLD_SIZE is {world_size}, which is not a multiple of {needed}.")
         if self.heads % self.tensor:
             problems.append(f"{self.heads} attention heads cannot be divided by TP {self.tensor}.")
-        if self.groups and self.groups % self.tensor and self.tensor % self.groups:
-            problems.append(f"{self.groups} query groups are neither a multiple nor a divisor of TP {self.tensor}.")
-        if self.experts % self.expert:
-            problems.append(f"{self.experts} experts cannot be divided by EP {self.expert}.")
         expert_tensor = self.expert_tensor or self.tensor
         expert_model = expert_tensor * self.expert * self.pipeline
         if (self.expert > 1 or self.expert_tensor) and world_size % expert_model:

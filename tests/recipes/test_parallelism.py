@@ -32,11 +32,10 @@ def test_a_config_is_read() -> None:
     read = Parallelism.parse(CONFIG)
     assert read == Parallelism(2, 4, 8, 16, False, True, True, 1)
     assert read.model == 64
-    more = "  --num-query-groups: 4\n  --num-experts: 8\n  --expert-model-parallel-size: 2\n"
+    more = "  --expert-model-parallel-size: 2\n"
     more += "  --expert-tensor-parallel-size: 1\n"
     experts = Parallelism.parse(CONFIG + more)
-    assert (experts.groups, experts.experts, experts.expert, experts.expert_tensor) == (0, 8, 2, 1)
-    assert Parallelism.parse(f"{CONFIG}{more}  --group-query-attention: true\n").groups == 4
+    assert (experts.expert, experts.expert_tensor) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -74,13 +73,8 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         (Parallelism(4), 2, ["multiple of 4 (TP 4 × CP 1 × PP 1)"]),
         (Parallelism(), 0, ["WORLD_SIZE is 0"]),
         (Parallelism(3, heads=8), 3, ["8 attention heads"]),
-        (Parallelism(4, groups=2), 4, []),
-        (Parallelism(2, groups=8), 2, []),
-        (Parallelism(4, groups=6), 4, ["6 query groups"]),
-        (Parallelism(2, expert=4, experts=8, expert_tensor=1), 4, []),
-        (Parallelism(2, expert=4, experts=8), 8, []),
-        (Parallelism(experts=7), 1, []),
-        (Parallelism(expert=4, experts=6), 4, ["6 experts"]),
+        (Parallelism(2, expert=4, expert_tensor=1), 4, []),
+        (Parallelism(2, expert=4), 8, []),
         (Parallelism(2, expert=4), 4, ["multiple of 8 (expert TP 2 × EP 4 × PP 1)"]),
         (Parallelism(expert_tensor=2), 1, ["multiple of 2 (expert TP 2 × EP 1 × PP 1)"]),
         (Parallelism(expert=0), 3, ["EP is 0"]),

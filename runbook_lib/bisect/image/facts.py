@@ -93,12 +93,9 @@ class SearchFacts:
         cost = {"max._runs": f"{open_runs} more" if done else request.runs, "max._hours": f"{hours:.1f}"}
         if self.gpus:
             cost["max._GPU_hours"] = f"{open_runs * self._most_of_a_run:.1f}"
-        pulled = f"{len(self.ledger.images)} at most"
-        if size := sum(self.ledger.sizes.values()):
-            pulled += f", {size / 1e9:.1f} GB compressed"
         shown = display.facts(
             what=request.subject, metric=f"{request.measure.metric}, {self.direction}",
-            where=request.where, results=self.folder, **cost, images=pulled,
+            where=request.where, results=self.folder, **cost, images=f"{len(self.ledger.images)} at most",
         )  # fmt: skip
         shown += display.notes(self.problems, title="Nothing can be run")
         shown += display.table([{"tag": tag, "image": image} for tag, image in self.ledger.images.items()])
@@ -159,7 +156,7 @@ def read_search(branch: BumpBranch, request: BisectRequest | None, site: Site) -
 
 
 def _read_images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) -> None:
-    """Add each image from good to bad, with its size, to a new search's ledger; writes nothing."""
+    """Add each image from good to bad to a new search's ledger; writes nothing."""
     sites, tags = branch.bump.repository.sites, []
     with Registry.connect(ImageRef.parse(f"{sites.image}:{request.bad}")) as registry:
         listed = sites.family.listed(registry.tags())
@@ -173,7 +170,6 @@ def _read_images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) 
             if image := registry.image(str(tag)):
                 reference = request.image.replace("{tag}", str(tag)) or f"{sites.image}@{image.digest}"
                 ledger.images[str(tag)] = reference
-                ledger.sizes[str(tag)] = max(platform.size for platform in image.platforms.values())
 
 
 def compare_neighbours(facts: SearchFacts, step: tuple[str, str]) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:

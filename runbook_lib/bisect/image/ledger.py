@@ -58,7 +58,6 @@ class RunLedger:
         self.path = folder / LEDGER
         self.lines: list[str] = []
         self.images: dict[str, str] = {}
-        self.sizes: dict[str, int] = {}
         self.runs: dict[int, LedgerRun] = {}
         self.overlays: tuple[Overlay, ...] | None = None
         self.suspects: tuple[str, ...] = ()
@@ -84,7 +83,7 @@ class RunLedger:
     def _apply(self, entry: Mapping[str, Any]) -> None:
         match entry["kind"]:
             case "images":
-                self.images, self.sizes = dict(entry["images"]), dict(entry["sizes"])
+                self.images = dict(entry["images"])
             case "components":
                 overlays = [{**data, "variables": tuple(data.get("variables", ()))} for data in entry["overlays"]]
                 self.overlays = tuple(Overlay(**data) for data in overlays)

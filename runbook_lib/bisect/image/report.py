@@ -80,14 +80,12 @@ class BisectResult:
         return self.culprits if self.conclusion and self.conclusion.together else self.culprits[:1]
 
     def show(self) -> display.View:
-        """Show the result, the components ruled out, the cost, and each run."""
+        """Show the result, the cost, and each run."""
         if self.facts.request is None:
             return display.note(self.facts.idle)
         shown = display.note(self.sentence)
         if self.conclusion and self.is_over:
             shown += display.note(self.advice)
-            if ruled_out := self._ruled_out():
-                shown += display.note(f"Ruled out (restored alone, without effect): {', '.join(ruled_out)}.")
             shown += display.notes(self.suspects, title="Remaining suspects")
         hours = sum(run.seconds for run in self.runs) / 3600
         cost = f"{display.count(len(self.runs), 'run')}, {hours:.2f} hours"
@@ -95,15 +93,6 @@ class BisectResult:
             cost += f", {self.facts.gpu_hours:.2f} GPU hours"
         shown += display.note(f"Cost: {cost}.")
         return shown + display.table([run.row for run in self.runs], empty="No run yet.")
-
-    def _ruled_out(self) -> list[str]:
-        """Return the components that were restored alone and turned out not to be culprits."""
-        assert self.conclusion is not None
-        if self.conclusion.verdict not in ("culprit", "not a single component"):
-            return []
-        tried = {run.point.restored for run in self.runs if run.outcome == "value"}
-        names = [overlay.name for overlay in self.facts.ledger.overlays or () if (overlay.name,) in tried]
-        return [name for name in names if name not in self.conclusion.culprits]
 
     def plot(self) -> display.Picture | display.View:
         """Plot the values by image and restored component."""
@@ -134,14 +123,11 @@ class BisectResult:
         metric = "the exit status"
         if request.measure.metric != "exit":
             metric = f"{request.measure.metric} ({self.facts.direction})"
-        lines = [f"Regression between {image}:{conclusion.step[0]} and {image}:{conclusion.step[1]}", ""]
-        lines += [
-            f"Measured: {metric} of {code(request.subject)}.",
-            "",
-            self.sentence,
-            "",
-        ]
-        lines += ["| image | restored to the old version | values |", "| --- | --- | --- |"]
+        lines = [
+            f"Regression between {image}:{conclusion.step[0]} and {image}:{conclusion.step[1]}", "",
+            f"Measured: {metric} of {code(request.subject)}.", "", self.sentence, "",
+            "| image | restored to the old version | values |", "| --- | --- | --- |",
+        ]  # fmt: skip
         for point in sorted({run.point for run in self.runs}):
             values = [f"{run.value:g}" for run in self.runs if run.point == point and run.value is not None]
             if values:
@@ -149,11 +135,7 @@ class BisectResult:
                 lines.append(f"| {code(point.tag)} | {restored} | {', '.join(values)} |")
         for overlay in self.culprits:
             lines += ["", f"{overlay.name}: {code(overlay.old)} → {code(overlay.new or 'the version of the image')}"]
-        if self.suspects:
-            lines += ["", "Not tried, because it cannot be swapped or the swap could not be verified:", ""]
-            lines += [f"- {suspect}" for suspect in self.suspects]
-        nodes = sorted({run.node for run in self.runs if run.node})
-        return "\n".join([*lines, "", f"{len(self.runs)} runs on {display.count(len(nodes), 'node')}.", ""])
+        return "\n".join([*lines, ""])
 
 
 def percent(probability: float) -> str:

@@ -63,8 +63,7 @@ class Searched:
             if isinstance(facts.place, SlurmPlace) and not facts.place.tree.exists():
                 facts.branch.checkout.archive(facts.branch.start, facts.place.tree)
             if not facts.ledger.lines:
-                images, sizes = facts.ledger.images, facts.ledger.sizes
-                facts.ledger.add({"kind": "images", "version": 1, "images": images, "sizes": sizes})
+                facts.ledger.add({"kind": "images", "version": 1, "images": facts.ledger.images})
             yield from self._search(facts)
             if isinstance(facts.place, SlurmPlace):
                 facts.place.release()
