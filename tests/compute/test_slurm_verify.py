@@ -15,7 +15,6 @@ import slurm_repository
 from slurm_cluster import Cluster, cluster
 
 from runbook_lib.bump.run import carry_out
-from runbook_lib.compute.slurm import states
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.outcome import MatrixOutcome
 from runbook_lib.compute.slurm.selection import SelectedTest
@@ -23,7 +22,7 @@ from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.slurm.states import ArrayElement
 from runbook_lib.compute.slurm_verify.facts import MatrixChoice, SlurmFacts, read_facts
 from runbook_lib.compute.slurm_verify.step import SlurmVerify, read_results
-from runbook_lib.errors import Refused, RunbookError, Unreachable
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.records.step_record import StepRecord
@@ -227,10 +226,6 @@ def test_a_bump_that_has_no_commit_yet_is_reported(alone: World) -> None:
     assert alone.plan(tag="").obstacles.warnings == ()
 
 
-def test_a_machine_without_slurm_is_reported(alone: World) -> None:
-    assert "sinfo" in " ".join(alone.plan().obstacles.problems)
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -328,18 +323,6 @@ def test_an_earlier_result_does_not_hide_that_nothing_can_be_submitted(world: Wo
     assert "Preview: would submit 1 test to Slurm" in sentences("done", entries)[0]
     _, entries = world.go(world.plan(tests="good", site=nowhere))  # nothing is left to submit
     assert len(of("done", entries)) == 1
-
-
-@needs_slurm
-def test_a_job_that_fails_after_it_wrote_unchanged_values_has_failed(world: World) -> None:
-    recipe = world.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
-    recipe.write_text(recipe.read_text().replace("{test_case} == drift", "{test_case} == good"))
-    world.checkout.git("commit", "-q", "-a", "-m", "two")
-    outcomes, entries = world.go(world.plan(tests="good"), wait=True)
-    assert [judgement.verdict for judgement in outcomes["good"].judgements] == ["unchanged"]
-    assert outcomes["good"].word == "failed"
-    assert "1 failed" in sentences("waiting", entries)[-1]
-    assert cases(world.plan(tests="good", jobs="failed")) == ["good"]
 
 
 @needs_slurm
@@ -459,15 +442,6 @@ def test_tests_of_the_commit_before_are_reported_and_cancelled(world: World) -> 
 
 
 @needs_slurm
-def test_failed_tests_are_those_with_a_failed_outcome(world: World) -> None:
-    outcomes, _ = world.go(world.plan(tests="silent,drift,good"), wait=True)
-    words = {name: outcome.word for name, outcome in outcomes.items()}
-    assert words == {"good": "passed", "drift": "drifted", "silent": "failed"}
-    assert outcomes["silent"].now.state == "COMPLETED"
-    assert cases(world.plan(tests="silent,drift,good", jobs="failed")) == ["silent"]
-
-
-@needs_slurm
 def test_containers_get_the_planned_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     srun = world.folder / "bin/srun"  # a cluster with Pyxis, whose containers do nothing
     srun.parent.mkdir()
@@ -582,26 +556,3 @@ def test_a_matrix_is_diagnosed_and_judged_after_a_restart(submitted: Submitted) 
     assert "1 passed, 1 drifted, 5 failed" in sentences("waiting", entries)[-1]
     assert outcomes["silent"].missing == ("golden_values_dev_dgx_h100.json",)
     assert "gpt/oom" in world.shown
-
-
-@needs_slurm
-def test_a_controller_that_stays_down_is_reported_with_the_next_action(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = world.plan(tests="good")
-    with monkeypatch.context() as context:
-        context.setattr(
-            Slurm, "queue", lambda _: states.elements('{"errors": [{"error": "away"}], "jobs": []}', "squeue")
-        )
-        context.setattr("runbook_lib.transport.polling.MAX_FAILURES", 1)
-        with pytest.raises(Unreachable, match=r"'away'.* Run the same command again"):
-            world.go(plan)
-    world.go(world.plan(tests="good"))
-    submitted = world.plan(tests="good")
-    with monkeypatch.context() as context:
-        context.setattr(
-            Slurm, "queue", lambda _: states.elements('{"errors": [{"error": "away"}], "jobs": []}', "squeue")
-        )
-        context.setattr("runbook_lib.transport.polling.MAX_FAILURES", 1)
-        with pytest.raises(Unreachable, match=r"'away'.* Run the same command again"):
-            world.go(submitted, wait=True)

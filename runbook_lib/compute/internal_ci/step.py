@@ -18,6 +18,7 @@ from runbook_lib.compute.internal_ci import destination, logs, plan
 from runbook_lib.compute.internal_ci.dry_run import DryRun, Server, find_pipeline, newest_pipeline, read_dry_run
 from runbook_lib.compute.known_builds import GITLAB_REMOTE
 from runbook_lib.errors import Refused
+from runbook_lib.failures.failure import Failure
 from runbook_lib.model import Effect, Outcome, Plan, Question
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized
@@ -147,7 +148,7 @@ class PinBuilds:
             advice = f"Once its tests have run, collect golden values: {notebooks.GOLDEN_VALUES} with source=gitlab."
             is_tested = self.dry_run.variables.get("FUNCTIONAL_TEST") == "yes"
             return Check(name, "passed", progress.sentence, advice if is_tested else "", evidence)
-        pitfalls = itertools.chain.from_iterable(job.pitfalls for job in explained)
+        pitfalls = itertools.chain.from_iterable(map(logs.pitfalls, explained))
         fixes = [*dict.fromkeys(pitfall.fix for pitfall in pitfalls), progress.next_action or f"See {pipeline.url}"]
         is_followed = self.wait and progress.state == "waiting"
         status: Status = "failed" if is_followed else "waiting"
@@ -183,7 +184,7 @@ def _busy(pipeline: Pipeline, target: str) -> str:
     return f"pipeline {pipeline.id} of {pipeline.sha[:10]} is still running on {target} ({pipeline.url})"
 
 
-def _show(progress: plan.PipelineProgress, explained: Sequence[logs.ExplainedJob]) -> display.View:
+def _show(progress: plan.PipelineProgress, explained: Sequence[Failure]) -> display.View:
     """Show the pipeline's state, each job that builds the pin's images, and the causes of failures."""
     shown = display.note(capitalized(progress.sentence))
     rows = []
