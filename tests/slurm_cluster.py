@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -63,15 +63,11 @@ PartitionName=urgent Nodes=node1,node2 MaxTime=INFINITE State=UP PriorityTier=10
 class Cluster:
     """Its folder and its processes by name.  ``environment`` makes the commands of Slurm talk to it."""
 
-    def __init__(
-        self, folder: Path, age: int, accounts: bool = False, urgent: bool = False, lost_after: int = 60
-    ) -> None:
-        self.folder, self.accounts = folder, accounts
+    def __init__(self, folder: Path, age: int, urgent: bool = False, lost_after: int = 60) -> None:
+        self.folder = folder
         self.environment = {"SLURM_CONF": str(folder / "slurm.conf")}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         controller, *ports = _free_ports(1 + len(NODES))
-        if accounts:
-            self._accounts_conf()
         conf = _CONF.format(
             host=socket.gethostname(), controller=controller, folder=folder, user=getpass.getuser(), age=age,
             lost_after=lost_after, patience=min(lost_after - 1, 10),
@@ -81,8 +77,6 @@ class Cluster:
             conf += "CPUs=64 RealMemory=1000 Gres=gpu:8 State=UNKNOWN\n"
             (folder / f"spool-{node}").mkdir()
         (folder / "state").mkdir()
-        if accounts:
-            conf = conf.replace("accounting_storage/none", f"accounting_storage/slurmdbd\n{self._storage}")
         if urgent:
             conf = conf.replace("munge/socket\nCrypto", "munge/socket,cred_expire=5\nCrypto")
             conf = conf.replace("MaxTime=INFINITE State=UP", "MaxTime=INFINITE State=UP GraceTime=3") + _URGENT
@@ -102,43 +96,10 @@ class Cluster:
         files = [f"--{name}-file={munge / name}" for name in ("key", "log", "pid", "seed")]
         self._start("munged", "munged", "--foreground", "--force", f"--socket={munge / 'socket'}", *files)
         self.wait(lambda: (munge / "socket").exists(), "munged")
-        if self.accounts:
-            self._start_accounts()
         self.start_controller("-c")
         for node in NODES:
             self.start_node(node)
         self.wait(lambda: self.ask("sinfo", "-h", "-o", "%T %D") == "idle 2", "nodes")
-
-    def _accounts_conf(self) -> None:
-        """What slurmdbd and its database are told; both listen on loopback, the database on a socket alone."""
-        (port,) = _free_ports(1)
-        self._storage = f"AccountingStorageHost=127.0.0.1\nAccountingStoragePort={port}\n"
-        self._storage += f"AccountingStoragePass={self.folder}/munge/socket"
-        (self.folder / "my.cnf").write_text(
-            f"[client]\nsocket={self.folder}/sql\n[client-server]\nsocket={self.folder}/sql\n[mariadbd]\n"
-            f"socket={self.folder}/sql\ndatadir={self.folder}/data\nskip-networking\n"
-            f"innodb_buffer_pool_size=32M\nuser={getpass.getuser()}\npid-file={self.folder}/sql.pid\n"
-        )
-        conf = self.folder / "slurmdbd.conf"
-        conf.write_text(
-            f"AuthType=auth/munge\nAuthInfo=socket={self.folder}/munge/socket\nDbdHost={socket.gethostname()}\n"
-            f"DbdAddr=127.0.0.1\nDbdPort={port}\nSlurmUser={getpass.getuser()}\nLogFile={self.folder}/slurmdbd.log\n"
-            f"PidFile={self.folder}/slurmdbd.pid\nStorageType=accounting_storage/mysql\nStorageHost=localhost\n"
-            "StorageUser=root\nStorageLoc=accounts\nCommunicationParameters=NoInAddrAny\n"
-        )
-        conf.chmod(0o600)
-
-    def _start_accounts(self) -> None:
-        options = f"--defaults-file={self.folder}/my.cnf"
-        subprocess.run(
-            ["mariadb-install-db", options, "--auth-root-authentication-method=normal", "--skip-test-db"],
-            check=True, capture_output=True,
-        )  # fmt: skip
-        self._start("mariadbd", "mariadbd", options)
-        self.wait(lambda: (self.folder / "sql").exists(), "mariadbd")
-        self._start("slurmdbd", "slurmdbd", "-D", more={"MYSQL_UNIX_PORT": f"{self.folder}/sql"})
-        self.wait(lambda: "started" in self._read("slurmdbd.log"), "slurmdbd")
-        self.ask("sacctmgr", "-i", "add", "cluster", "practice")
 
     def _read(self, name: str) -> str:
         return (self.folder / name).read_text(errors="replace") if (self.folder / name).exists() else ""
@@ -196,7 +157,7 @@ class Cluster:
             assert time.monotonic() < limit, self._logs(what)
             time.sleep(0.05)
 
-    def _start(self, name: str, *command: str, more: Mapping[str, str] | None = None) -> None:
+    def _start(self, name: str, *command: str) -> None:
         log = (self.folder / f"{name}.out").open("ab")
         path = os.environ["PATH"] + ":/usr/sbin"
         program = shutil.which(command[0], path=path) or command[0]
@@ -204,7 +165,7 @@ class Cluster:
             [program, *command[1:]],
             stdout=log,
             stderr=log,
-            env={**os.environ, **self.environment, "PATH": path, **(more or {})},
+            env={**os.environ, **self.environment, "PATH": path},
         )
         log.close()
 
@@ -216,19 +177,17 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(
-    age: int = 3600, *, accounts: bool = False, urgent: bool = False, lost_after: int = 60
-) -> Iterator[Cluster]:
+def cluster(age: int = 3600, *, urgent: bool = False, lost_after: int = 60) -> Iterator[Cluster]:
     """A cluster that is up.
 
-    ``age``: seconds for which the controller remembers a job that has ended; ``accounts``: keep them in a database;
-    ``urgent``: has a partition of that name, which takes the nodes of the other's jobs; ``lost_after``: seconds of
-    silence after which a node is down and its jobs have failed, more than a busy machine ever keeps one waiting.
+    ``age``: seconds for which the controller remembers a job that has ended; ``urgent``: has a partition of
+    that name, which takes the nodes of the other's jobs; ``lost_after``: seconds of silence after which a node is down
+    and its jobs have failed, more than a busy machine ever keeps one waiting.
     """
     # A socket's path may have 107 characters, and pytest's folders are deep.
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     folder.chmod(0o755)
-    made = Cluster(folder, age, accounts, urgent, lost_after)
+    made = Cluster(folder, age, urgent, lost_after)
     try:
         made.up()
         yield made

@@ -1,4 +1,4 @@
-"""The commands of Slurm: submit, query, cancel, and the cluster's partitions and accounts.
+"""The commands of Slurm: submit, query, cancel, and the cluster's partitions.
 
 Each method is one call of one command, with a time limit.  ``sbatch`` passes its environment on to jobs, and tests
 print theirs, so secrets and this program's own Python are removed from it.  Variables of Slurm are removed too, since
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from runbook_lib.compute.slurm.states import ArrayElement, Partition, elements, partitions
-from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
+from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.system.environment import user_environment
 from runbook_lib.text.redact import Redactor
 
@@ -24,9 +24,7 @@ LIMIT = 120.0
 _KERNEL = re.compile(r"RUNBOOK_|JPY_|(?:VIRTUAL_ENV|PYTHONPATH|PYTHONHOME|MPLBACKEND)$")
 #: Variables that change the behaviour of Slurm's commands, except those that locate its settings.
 _SLURM = re.compile(r"(?!SLURM_CONF(?:_SERVER)?$)(?:S(?:LURM|BATCH|RUN|ALLOC|CANCEL|QUEUE|INFO|ACCT|CONTROL)_)")
-#: Programs that a cluster without accounting need not have.
-_ACCOUNTING = ("sacct", "sacctmgr")
-#: Messages of Slurm while its controller or its accounting is down.
+#: Messages of Slurm while its controller is down.
 _DOWN = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Connection (?:refused|timed out|reset)|connect failure|"
     r"Zero Bytes were transmitted|slurm_persist_conn_open|[Tt]emporarily unavailable|Slurm controller not responding|"
@@ -34,7 +32,6 @@ _DOWN = re.compile(
 )
 #: Messages of Slurm's commands on a machine that belongs to no cluster.
 _NO_CLUSTER = re.compile(r"[Cc]ould not establish a configuration source|Unable to (?:open|process) configuration file")
-_NO_ACCOUNTING = re.compile(r"accounting storage is disabled|not running a supported accounting_storage|slurmdbd")
 
 
 class Slurm:
@@ -67,10 +64,6 @@ class Slurm:
         """Return all elements of this user's arrays known to the controller, which forgets old ones."""
         return elements(self._run("squeue", "--me", "--states=all", "--json"), "squeue --json")
 
-    def accounts(self, jobs: Iterable[int]) -> tuple[ArrayElement, ...]:
-        """Return the elements of these jobs from accounting.  Raises CannotTell if the cluster has none."""
-        return elements(self._run("sacct", "--json", f"--jobs={','.join(map(str, jobs))}"), "sacct --json")
-
     def cancel(self, elements: Iterable[tuple[int, int | None]]) -> None:
         """Cancel these array elements, or with None as index complete arrays; ended elements are left alone."""
         names = [f"{job}_{index}".removesuffix("_None") for job, index in elements]
@@ -93,15 +86,6 @@ class Slurm:
         """Return the partitions that this user sees."""
         return partitions(self._run("sinfo", "--noheader", "--format=%P|%l|%D|%G"))
 
-    def own_accounts(self) -> frozenset[str] | None:
-        """Return the accounts that this user may charge; None if the cluster has no accounting."""
-        user = self._run("id", "-un").strip()
-        try:
-            output = self._run("sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=account")
-        except (CannotTell, Refused):
-            return None
-        return frozenset(output.split()) or None
-
     def _run(self, program: str, *arguments: str) -> str:
         self.calls[program] += 1
         try:
@@ -110,8 +94,6 @@ class Slurm:
                 stdin=subprocess.DEVNULL, encoding="utf-8", errors="replace",
             )  # fmt: skip
         except FileNotFoundError as error:
-            if program in _ACCOUNTING:
-                raise CannotTell(f"{program} is not installed here, so this cluster has no accounting.") from error
             raise RunbookError(
                 f"{program} is not installed on this machine. Run this where jobs are submitted: on a login node."
             ) from error
@@ -122,8 +104,6 @@ class Slurm:
         message = " ".join(process.stderr.split())[:500]
         if process.returncode and _DOWN.search(message):
             raise Unreachable(f"Slurm's controller cannot be reached: {program} reports {message!r}.")
-        if _NO_ACCOUNTING.search(message) and not process.stdout.strip():
-            raise CannotTell(f"This cluster has no accounting: {program} reports {message!r}.")
         if process.returncode and _NO_CLUSTER.search(message):
             raise RunbookError(
                 f"{program} finds no settings of a cluster on this machine ({message!r}). Run this where you can "

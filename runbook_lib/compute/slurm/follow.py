@@ -1,8 +1,8 @@
 """The tests of a matrix on the cluster: each array is submitted once, and its tests are followed to their end.
 
-A poll costs at most one query of the scheduler, regardless of the number of tests: ``squeue``, or ``sacct`` for tests
-that have left the queue.  Files written by a job need no query.  If a test could not write how it ended (a time limit,
-a lost node), that is saved beside its results, because a controller forgets.
+A poll costs at most one query of the scheduler, regardless of the number of tests.  Files written by a job need no
+query.  If a test could not write how it ended (a time limit, a lost node), that is saved beside its results, because a
+controller forgets.
 """
 
 import contextlib
@@ -16,7 +16,6 @@ from runbook_lib.compute.slurm import submissions as rounds
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.states import OVER, ArrayElement
 from runbook_lib.compute.slurm.submissions import RoundTest, Submission
-from runbook_lib.errors import CannotTell, Unreachable
 from runbook_lib.golden.values import MAX_BYTES, BadGoldenFile, parse
 from runbook_lib.system import files
 from runbook_lib.transport import polling
@@ -151,7 +150,6 @@ class Follower:
         self._tests: dict[_Key, ObservedTest] = {(entry.array, entry.index): saved_state(entry) for entry in entries}
         self._missed: Counter[_Key] = Counter()
         self._cancelled: set[_Key] = set()
-        self._has_accounting = True  # until the cluster reports otherwise
 
     @property
     def tests(self) -> tuple[ObservedTest, ...]:
@@ -173,23 +171,8 @@ class Follower:
         return self.tests
 
     def _query(self, waiting: Mapping[_Key, ObservedTest]) -> None:
-        """Query the queue and, alternating with it, the accounting for tests that have left the queue."""
-        keys = []
-        if self._has_accounting:
-            keys = [key for key in waiting if self._missed[key] % 2]
-        elements: tuple[ArrayElement, ...] = ()
-        if keys:
-            try:
-                elements = self._slurm.accounts(sorted({waiting[key].entry.job or 0 for key in keys}))
-            except CannotTell:
-                self._has_accounting = False
-            except Unreachable:
-                pass  # only the accounting is down: the next query is of the queue
-        else:
-            keys = list(waiting)
-            elements = self._slurm.queue()
-        matched = _match(waiting, elements)
-        for key in keys:
+        matched = _match(waiting, self._slurm.queue())
+        for key in waiting:
             if key in matched:
                 self._missed[key] = 0
                 test = matched[key]

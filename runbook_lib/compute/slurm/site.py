@@ -103,18 +103,20 @@ class Site:
         # With a fixed port, two tests on a node would collide.
         return not self.gpus or self.master_port > 0 or (min(sizes) > 0 and max(sizes) <= gpus)
 
-    def problems(
-        self, *, partitions: Collection[str] | None = None, accounts: Collection[str] | None = None
-    ) -> tuple[str, ...]:
-        """Return the problems as sentences.  Partitions and accounts are compared with the cluster's if available."""
+    def problems(self, *, partitions: Collection[str] | None = None) -> tuple[str, ...]:
+        """Return the problems as sentences.  Partitions are compared with the cluster's if available."""
         names: set[str] = set()
         for value in filter(None, self.partitions.values()):
             names.update(value.split(","))
         problems = [*self._path_problems(), *self._option_problems()]
         for name in sorted(names):
-            problems += _name_problems("partition", name, partitions)
-        if self.account:
-            problems += _name_problems("account", self.account, accounts)
+            if not _WORD.fullmatch(name):
+                problems.append(f"{name!r} is not a valid name of a partition.")
+            elif partitions is not None and name not in partitions:
+                known = ", ".join(sorted(partitions)) or "none"
+                problems.append(f"The cluster has no partition {name} that you may use. Available: {known}.")
+        if self.account and not _WORD.fullmatch(self.account):
+            problems.append(f"{self.account!r} is not a valid name of an account.")
         return tuple(problems)
 
     def _path_problems(self) -> Iterator[str]:
@@ -147,10 +149,3 @@ class Site:
                     f"The option {option!r} cannot be passed to sbatch: --{reserved} follows from the recipe and the "
                     "other settings."
                 )
-
-
-def _name_problems(kind: str, name: str, known: Collection[str] | None) -> Iterator[str]:
-    if not _WORD.fullmatch(name):
-        yield f"{name!r} is not a valid name of {'an' if kind == 'account' else 'a'} {kind}."
-    elif known is not None and name not in known:
-        yield f"The cluster has no {kind} {name} that you may use. Available: {', '.join(sorted(known)) or 'none'}."

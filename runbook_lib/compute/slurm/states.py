@@ -88,18 +88,12 @@ def _messages(errors: object) -> str:
 
 
 def _elements(job: Mapping[str, Any]) -> Iterator[ArrayElement]:
-    array = job.get("array")
-    if isinstance(array, dict):  # sacct
-        number, index, listed = array.get("job_id"), array.get("task_id"), array.get("task")
-    else:
-        number, index, listed = job.get("array_job_id"), job.get("array_task_id"), job.get("array_task_string")
-    owner = _number(number)
+    index, listed = job.get("array_task_id"), job.get("array_task_string")
+    owner = _number(job.get("array_job_id"))
     if not owner:
         return
     state, reason = _state(job)
     code = _code(job.get("exit_code")) if state in OVER else None
-    if state == "FAILED" and code == 0:
-        code = None  # sacct 22.05 prints 0 for every job
     restarts = _number(job.get("restart_cnt")) or 0
     positions = [_number(index)]
     if positions == [None] or (positions == [0] and _text(listed)):  # with a list, 0 may mean none
@@ -121,10 +115,7 @@ def _indices(listed: str) -> list[int | None]:
 
 
 def _state(job: Mapping[str, Any]) -> tuple[str, str]:
-    states = job.get("job_state")
-    reason = _text(job.get("state_reason"))
-    if states is None and isinstance(job.get("state"), dict):  # sacct
-        states, reason = job["state"].get("current"), _text(job["state"].get("reason"))
+    states, reason = job.get("job_state"), _text(job.get("state_reason"))
     if not isinstance(states, list):
         states = [states]
     words = [str(state).split()[0] for state in states if str(state).strip()]

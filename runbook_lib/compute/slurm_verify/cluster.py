@@ -37,7 +37,7 @@ def inspect_cluster(slurm: Slurm, site: Site) -> ClusterReport:
     try:
         partitions = slurm.partitions()
         gpus = {partition.name: partition.gpus for partition in partitions}
-        problems += site.problems(partitions=gpus, accounts=slurm.own_accounts())
+        problems += site.problems(partitions=gpus)
         default = [partition.gpus for partition in partitions if partition.default]
         site = replace(site, node_gpus={**gpus, "": sum(default)})
         lacks_pyxis = site.image_names and site.runtime != "apptainer" and not slurm.runs_containers()
@@ -50,7 +50,7 @@ def inspect_cluster(slurm: Slurm, site: Site) -> ClusterReport:
                 "file if its nodes have apptainer."
             )
     except Unreachable as error:
-        warnings.append(f"{error} The partition, account and sizes were not checked.")
+        warnings.append(f"{error} The partition and sizes were not checked.")
     except RunbookError as error:
         problems.append(str(error))
     return ClusterReport(site, tuple(problems), tuple(warnings), partitions)

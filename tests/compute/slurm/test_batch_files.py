@@ -222,21 +222,17 @@ def test_a_site_that_cannot_work_is_refused(site: Site, says: str) -> None:
         rendered(workload(), site=site)
 
 
-def test_partitions_and_accounts_are_compared_with_the_clusters() -> None:
+def test_partitions_are_compared_with_the_clusters() -> None:
     site = replace(SITE, partitions={"": "batch", "dgx_gb200": "grace"}, account="me")
     assert site.problems() == ()
-    assert site.problems(partitions=["batch", "grace"], accounts=["me"]) == ()
+    assert site.problems(partitions=["batch", "grace"]) == ()
     several = replace(site, partitions={"": "batch,large"})
-    assert several.problems(partitions=["batch", "large"], accounts=["me"]) == ()
+    assert several.problems(partitions=["batch", "large"]) == ()
     assert several.problems(partitions=["batch"]) == (
         "The cluster has no partition large that you may use. Available: batch.",
     )
     assert several.partition("dg  x_h100") == "batch,large"
     assert site.partition("dgx _gb200") == "grace"  # as CI reads a platform
-    assert site.problems(partitions=["batch"], accounts=[]) == (
-        "The cluster has no partition grace that you may use. Available: batch.",
-        "The cluster has no account me that you may use. Available: none.",
-    )
 
 
 def test_a_location_without_a_value_is_reported() -> None:

@@ -14,7 +14,7 @@ from runbook_lib.compute.slurm import submissions
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.follow import GONE, Follower, ObservedTest, follow, saved_state, submit
 from runbook_lib.compute.slurm.states import ArrayElement
-from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
+from runbook_lib.errors import Refused, RunbookError, Unreachable
 
 GOLDEN = '{"lm loss": {"start_step": 1, "end_step": 1, "step_interval": 1, "values": {"1": 10.5}}}'
 needs_slurm = pytest.mark.component("slurm")
@@ -67,15 +67,6 @@ def test_a_token_that_is_not_passed_on_is_reported(tmp_path: Path) -> None:
         assert "e30" not in str(error.value)
 
 
-def test_a_cluster_without_the_programs_of_accounts_keeps_none(tmp_path: Path) -> None:
-    (tmp_path / "id").write_text("#!/bin/sh\necho me\n")
-    (tmp_path / "id").chmod(0o755)
-    slurm = Slurm({"PATH": str(tmp_path)})
-    assert slurm.own_accounts() is None
-    with pytest.raises(CannotTell, match="sacct is not installed"):
-        slurm.accounts([1])
-
-
 def test_variables_of_slurm_and_of_this_program_stay_behind(tmp_path: Path) -> None:
     (tmp_path / "squeue").write_text(f"#!/bin/sh\n/usr/bin/env >{tmp_path}/told\nexit 1\n")
     (tmp_path / "squeue").chmod(0o755)
@@ -120,7 +111,7 @@ def test_a_matrix_runs_over_two_nodes(slurm: Slurm, tmp_path: Path) -> None:
     assert (found["good"].entry.folder / "node-0.out.log").read_text() == "hello\n"
     # The node that broke first ends the other, which may not have come to say so.
     assert "it broke\n" in {(found["bad"].entry.folder / f"node-{rank}.err.log").read_text() for rank in "01"}
-    assert (slurm.calls["sbatch"], slurm.calls["scancel"], slurm.calls["sacct"]) == (1, 0, 0)
+    assert (slurm.calls["sbatch"], slurm.calls["scancel"]) == (1, 0)
 
 
 @needs_slurm
@@ -228,9 +219,6 @@ class Scripted(Slurm):
         assert isinstance(answer, tuple)
         return answer
 
-    def accounts(self, jobs: Iterable[int]) -> tuple[ArrayElement, ...]:
-        return self.shown
-
     def cancel(self, chosen: Iterable[tuple[int, int | None]]) -> None:
         self.done.append(f"cancel {list(chosen)}")
         if self.answers:
@@ -290,12 +278,11 @@ def test_values_that_slurm_rejects_are_reported(real: Cluster, tmp_path: Path) -
 
 
 @needs_slurm
-def test_the_cluster_is_queried_for_partitions_and_accounts(slurm: Slurm) -> None:
+def test_the_cluster_is_queried_for_partitions(slurm: Slurm) -> None:
     (partition,) = slurm.partitions()
     assert (partition.name, partition.seconds, partition.nodes, partition.gpus, partition.default) == (
         "batch", None, 2, 8, True,
     )  # fmt: skip
-    assert slurm.own_accounts() is None
 
 
 @needs_slurm

@@ -1,7 +1,6 @@
-"""A real Slurm that fails: its controller away, a node lost, what has ended forgotten; and its accounts."""
+"""A real Slurm that fails: its controller away, a node lost, and what has ended forgotten."""
 
 import os
-import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ from runbook_lib.errors import Unreachable
 
 needs_slurm = pytest.mark.component("slurm")
 SBIN = os.environ["PATH"] + ":/usr/sbin"
-ACCOUNTS = all(shutil.which(it, path=SBIN) for it in ("slurmdbd", "mariadbd", "mariadb-install-db"))
 
 
 @pytest.fixture(scope="module")
@@ -146,23 +144,3 @@ def forgotten(slurm: Slurm) -> None:
     while slurm.queue():
         assert time.monotonic() < limit
         nap(0)
-
-
-@needs_slurm
-@pytest.mark.skipif(not ACCOUNTS, reason="slurmdbd and mariadbd not found: apt-get install slurmdbd mariadb-server")
-def test_accounting_knows_jobs_that_the_controller_has_forgotten(tmp_path: Path) -> None:
-    with cluster(age=2, accounts=True) as book:
-        slurm = Slurm({**os.environ, **book.environment})
-        plan(tmp_path, {"a": "true", "b": "sleep 60"})
-        run(slurm, tmp_path, until=lambda tests: tests[1].state == "RUNNING" and tests[0].over)
-        (done,) = submissions.read(tmp_path)
-        slurm.cancel([(done.job or 0, 1)])
-        forgotten(slurm)
-        (done.folder / "1/job.log").unlink()
-        follower = Follower(slurm, done.entries)
-        for asked in ("squeue", "sacct"):
-            before = slurm.calls.copy()
-            follower.poll()
-            assert slurm.calls - before == {asked: 1}
-        assert [it.state for it in follower.tests] == ["COMPLETED", "CANCELLED"]
-        assert slurm.own_accounts() == {"root"}

@@ -72,30 +72,6 @@ def test_elements_that_wait_are_listed_together(job: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "expected"),
-    [
-        (
-            {"name": "n", "array": {"job_id": 7, "task_id": 2, "task": None},
-             "state": {"current": "FAILED", "reason": "None"}, "exit_code": {"status": "SUCCESS", "return_code": 0}},
-            ArrayElement("n", 7, 2, "FAILED"),
-        ),
-        (
-            {"name": "n", "array": {"job_id": 7, "task_id": 2, "task": ""},
-             "state": {"current": "TIMEOUT", "reason": "None"}, "exit_code": {"status": "SUCCESS", "return_code": 0}},
-            ArrayElement("n", 7, 2, "TIMEOUT", "", 0),
-        ),
-        (
-            {"name": "n", "array": {"job_id": 7, "task_id": number(2), "task": ""},
-             "state": {"current": ["CANCELLED by 1000"], "reason": "BeginTime"}, "exit_code": status(0, 15)},
-            ArrayElement("n", 7, 2, "CANCELLED", "BeginTime", 143),
-        ),
-    ],
-)  # fmt: skip
-def test_accounts_have_a_form_of_their_own(job: dict[str, Any], expected: ArrayElement) -> None:
-    assert elements(answer(job), "sacct") == (expected,)
-
-
-@pytest.mark.parametrize(
     ("text", "says"),
     [("", "instead of JSON"), ("slurm_load_jobs error", "instead of JSON"), ("[]", "listed no jobs"),
      ('{"jobs": {}}', "listed no jobs")],
