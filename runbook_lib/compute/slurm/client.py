@@ -13,7 +13,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from runbook_lib.compute.slurm.states import ArrayElement, Partition, elements, partitions
+from runbook_lib.compute.slurm.states import FIELDS, ArrayElement, Partition, elements, partitions
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.system.environment import user_environment
 from runbook_lib.text.redact import Redactor
@@ -62,7 +62,7 @@ class Slurm:
 
     def queue(self) -> tuple[ArrayElement, ...]:
         """Return all elements of this user's arrays known to the controller, which forgets old ones."""
-        return elements(self._run("squeue", "--me", "--states=all", "--json"), "squeue --json")
+        return elements(self._run("squeue", "--me", "--states=all", "--array", "--noheader", f"--Format={FIELDS}"))
 
     def cancel(self, elements: Iterable[tuple[int, int | None]]) -> None:
         """Cancel these array elements, or with None as index complete arrays; ended elements are left alone."""

@@ -248,12 +248,10 @@ def counts(tests: Iterable[ObservedTest]) -> str:
 
 def _match(tests: Mapping[_Key, ObservedTest], elements: Iterable[ArrayElement]) -> dict[_Key, ObservedTest]:
     """Return the tests listed in a reply, updated.  Slurm reuses job IDs, so the array's name must match too."""
-    # An element without an index represents all that are not listed individually.
     listed = {(element.name, element.job, element.index): element for element in elements}
     matched = {}
     for key, test in tests.items():
-        array = (test.entry.array, test.entry.job or 0)
-        match = listed.get((*array, test.entry.index)) or listed.get((*array, None))
+        match = listed.get((test.entry.array, test.entry.job or 0, test.entry.index))
         if match is not None:
             state = match.state if match.over or match.state == "PENDING" else "RUNNING"
             matched[key] = replace(test, state=state, reason=match.reason, code=match.code, restarts=match.restarts)
