@@ -492,7 +492,7 @@ def test_the_notebook_continues_when_it_is_started_again(
     monkeypatch.setenv("SLURM_CONF", real.environment["SLURM_CONF"])
     site = world.folder / "site.yaml"
     site.write_text(f"results: {world.folder}/results\nshared: true\n")
-    parameters = {"tag": TAG, "repo": str(world.checkout.path), "pins": "megatron-lm", "site": str(site)}
+    parameters = {"tag": TAG, "repo": str(world.checkout.path), "site": str(site)}
     parameters["tests"] = "good,oom"
 
     def execute(**options: object) -> tuple[str, str, list[dict[str, Any]]]:

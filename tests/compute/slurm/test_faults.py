@@ -45,12 +45,8 @@ def test_a_controller_that_is_away_for_a_while(real: Cluster, slurm: Slurm, tmp_
 
     with pytest.raises(Unreachable, match="controller cannot be reached"):
         slurm.queue()
-    fresh: list[str] = []
-    done = submit(
-        slurm, submissions.read(tmp_path), lambda it: fresh.append(it.entries[0].test.case), sleep=sleep,
-        say=lambda text: said.append(str(text)),
-    )  # fmt: skip
-    assert fresh == ["b"]
+    done = submit(slurm, submissions.read(tmp_path), sleep=sleep, say=lambda text: said.append(str(text)))
+    assert len({it.job for it in done}) == 2
     assert "Trying again" in said[0]
     entries = submissions.newest(done).values()
     tests = follow(Follower(slurm, entries), wait=True, sleep=sleep, say=lambda text: said.append(str(text)))
