@@ -3,7 +3,6 @@
 import os
 import re
 import secrets
-import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from runbook_lib.compute.build_log import BuildFailure, BuildLog
 from runbook_lib.compute.engine import ENGINES, BuildPlan, Engine, EngineName, unfit
 from runbook_lib.errors import CannotTell, RunbookError
-from runbook_lib.system.subprocess_lines import capture, ending, output_of, run_logged, show_excerpt, signal_name
+from runbook_lib.system.subprocess_lines import capture, output_of, run_logged, show_excerpt, signal_name
 from runbook_lib.text.redact import Redactor
 
 #: Commands that print an engine's version if the engine is able to build.
@@ -111,33 +110,18 @@ def build(
 def pull(
     image: str, engine: Engine, log: Path, say: Callable[[str], object] = print, env: Mapping[str, str] = os.environ
 ) -> BuildResult:
-    """Pull an image.  The log is written like that of a build."""
-    result = run((engine.name, *engine.options, "pull", image), Path.cwd(), log, say, env)
-    if result.failure is None and (digest := image_id(engine, image, env)):
-        return replace(result, image=digest)
-    failure = result.failure or BuildFailure("")
-    return replace(result, failure=replace(failure, sentence=f"{image} could not be pulled."))
-
-
-def run(
-    command: Sequence[str], root: Path, log: Path, say: Callable[[str], object] = print,
-    env: Mapping[str, str] = os.environ,
-) -> BuildResult:  # fmt: skip
-    """Run any command of an engine.  ``say`` receives its output, or the first and last lines of a long one."""
+    """Pull an image.  ``say`` receives the output, or the first and last lines of a long one."""
     start, reader = time.monotonic(), BuildLog()
-
     with show_excerpt(say) as say_part:
 
         def line(text: str) -> None:
             reader.take(text)
             say_part(text)
 
-        status = run_logged(command, root, log, line, env)
-    seconds = time.monotonic() - start
-    if status == 0:
-        return BuildResult("", 0, seconds)
-    sentence = f"`{shlex.join(command[:3])} …` {ending(status)}."
-    return BuildResult("", 0, seconds, replace(reader.explain(()), sentence=sentence))
+        status = run_logged((engine.name, *engine.options, "pull", image), Path.cwd(), log, line, env)
+    digest = image_id(engine, image, env) if status == 0 else ""
+    failure = None if digest else replace(reader.explain(()), sentence=f"{image} could not be pulled.")
+    return BuildResult(digest, 0, time.monotonic() - start, failure)
 
 
 def inside(
