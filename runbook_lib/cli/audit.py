@@ -69,8 +69,8 @@ def _lines(bump: BumpStatus) -> Iterator[str]:
 def command_verify(options: argparse.Namespace) -> int:
     """Print all damage to an archive; return 0 if it is intact, 1 if it is not."""
     root = _existing(options.dir)
-    problems, counts = verify(root)
-    if not RecordStore(root).exists and not problems:  # without a record nothing is verified
+    problems, counts = verify(root) if os.path.isdir(root) else ([], None)
+    if counts is None or (not RecordStore(root).exists and not problems):  # without a record nothing is verified
         raise RunbookError(f"There is no archive {root}. Name its folder: runbook audit verify DIR")
     for problem in problems:
         print(problem, file=sys.stderr)
@@ -87,7 +87,7 @@ def command_add(options: argparse.Namespace) -> int:
     """Add an executed notebook to the record of its run; return 0."""
     try:
         notebook = json.loads(read_named(Path(options.notebook).expanduser()))
-        cells = notebook["cells"]
+        cells = [cell["cell_type"] for cell in notebook["cells"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunbookError(
             f"{options.notebook} cannot be read as a notebook: {error}. Name the executed copy that papermill wrote."

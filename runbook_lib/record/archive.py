@@ -32,6 +32,7 @@ from runbook_lib.record.store import RecordStore
 from runbook_lib.system import clock, provenance
 from runbook_lib.system.files import is_draft, locked, make_folder, temporary_folder, write
 from runbook_lib.text.redact import Redactor
+from runbook_lib.text.sanitize import visible
 
 INTERRUPTED = "The run was interrupted: its process was stopped, or the machine went down."
 #: The lock in the git folder, held while the index is written.
@@ -176,8 +177,9 @@ def commit(folder: Path) -> None:
         files.append(decisions)
     sentence = " ".join(str((run.get("outcome") or {}).get("sentence") or "").split())
     title = f"{run['notebook']['name']}: {run['state']}"
+    message = visible(f"{title}\n\n{sentence}\n\nRecord: {folder.relative_to(root).as_posix()}\n")
     try:
-        RecordStore(root).commit(f"{title}\n\n{sentence}\n\nRecord: {folder.relative_to(root).as_posix()}\n", files)
+        RecordStore(root).commit(message, files)
     except GitFailed as error:
         raise RunbookError(
             f"The record {folder} is complete, but could not be committed: {error.stderr} Fix that and run the same "

@@ -87,12 +87,14 @@ def parse_time(text: str) -> datetime:
 
 
 def printed_id(notebook: Mapping[str, Any]) -> str:
-    """Return the ID of the record that an executed notebook names, in its metadata or outputs; empty if none."""
+    """Return the ID of the record that an executed notebook names, in its outputs or metadata; empty if none."""
+    # The outputs are those of the newest run; the metadata stay if an executed notebook is run again.
+    found = _PRINTED.search(json.dumps([cell.get("outputs") for cell in notebook.get("cells") or ()]))
+    if found:
+        return found[1]
     known = (notebook.get("metadata") or {}).get("runbook")
-    if isinstance(known, dict) and re.fullmatch(_ID, str(known.get("record"))):
-        return str(known["record"])
-    found = _PRINTED.search(json.dumps(notebook.get("cells")))
-    return found[1] if found else ""
+    name = str(known.get("record")) if isinstance(known, dict) else ""
+    return name if re.fullmatch(_ID, name) else ""
 
 
 def read(folder: Path) -> dict[str, Any]:

@@ -72,8 +72,11 @@ class RecordStore:
                     self.seen_file.unlink(missing_ok=True)  # a person has removed the whole archive before
                 git(draft, "init", "--quiet", "--template=", "--", str(draft), settings=_SETTINGS)
                 git(draft, "config", _MARK, "true")
-                with contextlib.suppress(OSError):  # another process was faster
+                try:
                     (draft / ".git").rename(self.folder)
+                except OSError:
+                    if not self.exists:  # else another process was faster
+                        raise
         try:
             self.git("config", "--get", _MARK)
         except GitFailed as error:

@@ -50,7 +50,12 @@ def test_a_record_from_its_beginning_to_its_commit(tmp_path: Path, monkeypatch: 
         {"output_type": "stream", "name": "stdout", "text": f"Record: {folder}\ndo-not-tell-anybody"},
         {"output_type": "display_data", "metadata": {}, "data": {"application/vnd.jupyter.widget-view+json": {}}},
     ]}  # fmt: skip
-    assert archive.attach(root, NOTEBOOK | {"cells": [cell]}) == folder
+    assert (
+        archive.attach(
+            root, NOTEBOOK | {"cells": [cell], "metadata": {"runbook": {"record": "20260101T000000Z-bump-00000000"}}}
+        )
+        == folder
+    )
     run = run_file.read(folder)
     assert (run["version"], run["state"], run["outcome"]["sentence"]) == (1, "done", "Pushed.")
     assert list(run["files"]) == ["contributions.jsonl", "executed.ipynb", "report.html", "table.csv"]

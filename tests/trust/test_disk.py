@@ -152,7 +152,7 @@ def of_record(home: Path) -> Scene:
         step.table("changes", [{"a": 1}] * 50)
         step.diff("-old\n+new\n")
         step.done("Done.")
-        archive.close(runs[-1])
+        archive.close(runs[-1], "done")
         archive.commit(runs[-1])
 
     def whole() -> None:
@@ -161,7 +161,7 @@ def of_record(home: Path) -> Scene:
 
     def completed() -> None:
         assert not verify(folder)[0]
-        assert run_file.read(runs[-1])["state"] == "previewed"
+        assert run_file.read(runs[-1])["state"] == "done"
 
     return Scene(folder, act, whole, completed)
 

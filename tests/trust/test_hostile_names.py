@@ -62,7 +62,7 @@ def test_a_parameter_is_a_value_and_never_code(name: str) -> None:
     for source in NOTEBOOKS.values():
         texts = {parameter.name: name for parameter in source.parameters if parameter.type is str}
         for given in (texts, {"tag": name} if "tag" in texts else {}):
-            resolve(source, given)
+            resolve(source.name, source.parameters, given)
             notebook = executed.prepared(source, given)
             injected = [cell for cell in notebook.cells if "injected-parameters" in cell.metadata.get("tags", ())]
             assert len(injected) == bool(given)
