@@ -6,7 +6,7 @@ A page loads nothing, and its content security policy lets nothing run that a qu
 import base64
 import html
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -14,9 +14,11 @@ from typing import Any
 from urllib.parse import quote
 
 from runbook_lib import display
+from runbook_lib.decisions import Decision
+from runbook_lib.errors import RunbookError
 from runbook_lib.record import run_file
 from runbook_lib.record.requirements import requirements
-from runbook_lib.record.run_file import EXECUTED, REPORT
+from runbook_lib.record.run_file import DECISIONS, EXECUTED, REPORT
 from runbook_lib.system import startup
 from runbook_lib.system.files import write
 from runbook_lib.text.sanitize import clean_html, visible
@@ -62,28 +64,45 @@ def _summary(folder: Path, run: Mapping[str, Any]) -> str:
         {"pin": f"{row.get('path')}:{row.get('line')}", "from": row.get("old"), "to": row.get("new")}
         for row in run_file.rows(folder / "changes.csv")
     ]
-    for heading, table in (("Pins", pins), ("Decisions", list(decisions(run))), ("Still to decide", list(_open(run)))):
+    for heading, table in (
+        ("Pins", pins),
+        ("Decisions", list(decisions(folder, run))),
+        ("Still to decide", list(_open(run))),
+    ):
         if table:
             view += display.note(f"{heading}:") + display.table(table)
     view += display.notes(run.get("warnings") or (), title="Warnings")
     return f'<section class="summary output">{view.html}</section>'
 
 
-def decisions(run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Yield what people have decided, and who and why."""
+def decisions(folder: Path, run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield what people have decided, and who and why: the decisions at that time, and what the run used."""
     inputs = run.get("inputs") or {}
-    entries = []
-    for each in run.get("exceptions") or ():
-        name, danger = str(each.get("exception")), each.get("danger")
-        decision = name if " " in name else f"allow {name}"
-        entries.append({**each, "decision": f"{decision}, a {danger}" if danger else decision})
+    entries: dict[str, Mapping[str, Any]] = {}
+    for each in _file_of_decisions(folder):
+        entries[each.subject if each.kind == "allow" else f"{each.kind} {each.subject}"] = vars(each)
+    for used in run.get("exceptions") or ():
+        entries.setdefault(str(used.get("exception")), used)
     for kind in ("quarantined", "reenabled"):
-        entries += [{"decision": f"{kind} {each.get('test')}", **each} for each in inputs.get(kind) or ()]
-    for entry in entries:
+        entries |= {f"{kind} {each.get('test')}": each for each in inputs.get(kind) or ()}
+    for name, entry in entries.items():
+        decision, danger = name if " " in name else f"allow {name}", entry.get("confirm") or entry.get("danger")
         yield {
-            "decision": str(entry["decision"]), "why": str(entry.get("reason", "")),
+            "decision": f"{decision} ({danger})" if danger else decision, "why": str(entry.get("reason", "")),
             "who": str(entry.get("by") or person(run)), "when": str(entry.get("at") or run["started"]),
         }  # fmt: skip
+
+
+def _file_of_decisions(folder: Path) -> Iterable[Decision]:
+    """Return the entries of the record's copy of the decisions; none if it cannot be read."""
+    if not (folder / DECISIONS).is_file():
+        return ()
+    from runbook_lib.records.decisions import read  # takes long to import
+
+    try:
+        return read(folder / DECISIONS).entries
+    except RunbookError:
+        return ()
 
 
 def _open(run: Mapping[str, Any]) -> Iterator[dict[str, str]]:

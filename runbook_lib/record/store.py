@@ -18,6 +18,7 @@ import platformdirs
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.command import GitFailed, git
+from runbook_lib.record.run_file import INDEX
 from runbook_lib.system import provenance
 from runbook_lib.system.files import make_folder, temporary_folder, write
 
@@ -72,6 +73,8 @@ class RecordStore:
                     self.seen_file.unlink(missing_ok=True)  # a person has removed the whole archive before
                 git(draft, "init", "--quiet", "--template=", "--", str(draft), settings=_SETTINGS)
                 git(draft, "config", _MARK, "true")
+                make_folder(draft / ".git/info")
+                write(draft / ".git/info/exclude", f"{INDEX}\n")
                 try:
                     (draft / ".git").rename(self.folder)
                 except OSError:

@@ -24,6 +24,12 @@ RUN = {
 }  # fmt: skip
 
 
+DECISIONS = """
+accept: [{file: gpt.json, confirm: slower, reason: new cuBLAS, by: Cy, at: "2026-04-01T00:02:00Z"}]
+allow: [{what: unverified-tag, reason: no access, by: Bob}]
+"""
+
+
 def output(kind: str, **fields: object) -> dict[str, object]:
     return {"output_type": kind, "metadata": {}, **fields}
 
@@ -34,6 +40,7 @@ def page(folder: Path, *outputs: dict[str, object], prose: str = "## Pins\n\nMov
     notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
     (folder / "executed.ipynb").write_text(json.dumps(notebook))
     (folder / "changes.csv").write_text("path,line,old,new\ndocker/Dockerfile,3,pytorch:26.02-py3,pytorch:26.04-py3\n")
+    (folder / "decisions.yaml").write_text(DECISIONS)
     report.write_report(folder, RUN)
     return (folder / "report.html").read_text()
 
@@ -43,7 +50,8 @@ def test_somebody_who_knows_nothing_finds_the_answers_before_the_notebook(tmp_pa
     summary, notebook = text.split(" Moves them.")
     for told in (
         "… waiting: Waiting for CI.", "Run it again.", "26.04-py3 sha256:d1", "c0ffee", "https://forge/7",
-        "run by Ada <ada@example.org>", "unverified-tag no access Bob", "t@h100 hangs Ada",
+        "run by Ada <ada@example.org>", "allow unverified-tag no access Bob", "accept gpt.json (slower) new cuBLAS Cy",
+        "t@h100 hangs Ada",
         "a green pipeline on GitLab: GitLab cannot be read.", "docker/Dockerfile:3 pytorch:26.02-py3 pytorch:26.04-py3",
         "gpt.json slower by 4 %", "Disk is nearly full.",
     ):  # fmt: skip
