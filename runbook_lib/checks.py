@@ -13,13 +13,13 @@ Status = Literal["passed", "failed", "waiting", "skipped"]
 class Evidence:
     """What the record keeps of a plan or a check.
 
-    ``inputs`` are resolved values such as ``head_commit``, ``links`` addresses by name, ``tables`` rows by name,
-    ``files`` texts by file name, drawn only for a record, and ``decided`` people's decisions that were used, bound to
-    what they were used on.  ``shown`` are views of what a condition found, shown below the conditions.
+    ``inputs`` are resolved values such as ``head_commit``, ``links`` addresses by name (None removes one), ``tables``
+    rows by name, ``files`` texts by file name, drawn only for a record, and ``decided`` people's decisions that were
+    used, bound to what they were used on.  ``shown`` are views of what a condition found, shown below the conditions.
     """
 
     inputs: Mapping[str, object] = field(default_factory=dict)
-    links: Mapping[str, str] = field(default_factory=dict)
+    links: Mapping[str, str | None] = field(default_factory=dict)
     tables: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     diff: str = ""
     decided: tuple[Decision, ...] = ()

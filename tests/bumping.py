@@ -118,7 +118,7 @@ class World:
 
     def conditions(self) -> dict[str, dict[str, Any]]:
         """What became of each condition of the last run, by its sentence."""
-        kept = [entry["values"]["conditions"] for entry in self.said("given") if "conditions" in entry["values"]]
+        kept = [entry["conditions"] for entry in self.said("conditions")]
         return {str(each["sentence"]): each for each in (kept or [[]])[-1]}
 
     def checks(self) -> dict[str, str]:

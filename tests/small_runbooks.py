@@ -29,7 +29,6 @@ import os, time
 from runbook_lib.pins.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
-from runbook_lib.runner import sequence
 from runbook_lib.notebook import begin, outputs, recording
 outputs.redact(os.environ)
 bump = Bump.parse(tag=tag, mode=mode)
@@ -53,14 +52,6 @@ def notebook(path: Path, *cells: str, parameters: str = PARAMETERS, step: str | 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"cells": listed, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}))
     return path
-
-
-def bump(folder: Path, *names: str, **given: object) -> Path:
-    """Write a ``bump.ipynb`` that runs these steps."""
-    more = "".join(f", {name}={value!r}" for name, value in given.items())
-    cell = f"results = sequence.run_notebooks({list(names)!r}, tag=tag, repo=repo, mode=mode{more})"
-    ends = ("sequence.conclude(step, results)", "sequence.table(results)", "step.raise_if_failed()")
-    return notebook(folder / "bump.ipynb", cell, *ends)
 
 
 def command(*arguments: object) -> list[str]:

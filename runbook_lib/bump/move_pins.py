@@ -55,14 +55,14 @@ class PinStep:
     second one finds it.
     """
 
-    notebook: str
+    NAME: str
     ci: Literal["github", "gitlab"]
 
     def look(self, world: World, bump: Bump) -> PinFacts:
         """Read the branch and the registry.  Raises RunbookError like ``bump_plan.plan_bump``."""
         branch = bump_branch.look(world, bump)
         planned = bump_plan.plan_bump(branch)
-        inapplicable = _not_applicable(branch, self.notebook, self.ci)
+        inapplicable = _not_applicable(branch, self.NAME, self.ci)
         untouched = bump_plan.check_other_type(branch, branch.start, branch.start, planned.plan.edits)
         return PinFacts(branch, planned, inapplicable, untouched, bump_plan.pin_rows(branch))
 

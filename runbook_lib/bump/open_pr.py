@@ -29,6 +29,8 @@ from runbook_lib.world.outside import World
 
 _COMPLETE = "the branch has the complete bump"
 
+NAME = notebooks.OPEN_PR
+
 
 @dataclass(frozen=True)
 class Proposal:

@@ -21,6 +21,8 @@ from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
 from runbook_lib.world.outside import World
 
+NAME = notebooks.PREFLIGHT
+
 
 @dataclass(frozen=True)
 class PreflightFacts:

@@ -1,13 +1,12 @@
 """A bump's readiness to merge: the requirements, each checked again, and the work left to people."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import branch_history, ci_triggers, lts_validation, push_round, sync_survey
-from runbook_lib.checks import Waits
+from runbook_lib.bump import branch_history, ci_triggers, lts_validation, sync_survey
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.copy_pr_bot import commands
 from runbook_lib.clients.github.models import Pull
@@ -17,25 +16,17 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.failures import quarantines
 from runbook_lib.golden import comparison
 from runbook_lib.golden.ci_runs import failed
-from runbook_lib.model import Outcome
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record.requirements import Kind, Requirement, name_of
-from runbook_lib.records import cards
-from runbook_lib.records.step_record import StepRecord
-from runbook_lib.runner.execute import StepResult
-from runbook_lib.runner.sequence import ROUNDS, conclude
 from runbook_lib.text.decisions import entries
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world import ci_progress
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import is_mine
-from runbook_lib.world.commands import command, review
 from runbook_lib.world.pull_request import PullRequestState, read_state
 
 #: The exception for a pipeline that was not looked at.
-_UNSEEN = "second-ci-unseen"
-#: The links of a bump's record to the runs of the checked commit.
-_LINKS: Mapping[Kind, str] = {"ci": "CI run", "second ci": "GitLab pipeline"}
+UNSEEN = "second-ci-unseen"
 _LIFT = "Fix the cause, or bump to another image. To lift the hold, run bump without it."
 
 
@@ -224,8 +215,8 @@ def _check_gitlab(bump: Bump, pull: Pull) -> Requirement:
 
 def _gitlab_unseen(bump: Bump, detail: str, action: str, url: str = "") -> Requirement:
     """Return the requirement for a pipeline whose tests nobody saw; a person may do without it."""
-    decisions = (_UNSEEN,) if bump.allowed(_UNSEEN, detail) else ()
-    action = "" if decisions else f"{action}, or do without it: {bump.decisions.advice('allow', _UNSEEN)}."
+    decisions = (UNSEEN,) if bump.allowed(UNSEEN, detail) else ()
+    action = "" if decisions else f"{action}, or do without it: {bump.decisions.advice('allow', UNSEEN)}."
     return Requirement("second ci", "unknown", detail, action, decisions, url=url)
 
 
@@ -251,66 +242,3 @@ def _left_to_people(state: PullRequestState, pull: Pull) -> Iterator[str]:
     yield from (sentence for label, sentence in repository.ci.offers.items() if label not in pull.labels)
     merge = "Add it to the merge queue" if repository.ci.workflow else "Merge it"
     yield f"{merge}; then run {notebooks.AFTER_MERGE}."
-
-
-def finish(
-    step: StepRecord, results: tuple[StepResult, ...], readiness: Readiness, *, wait: bool = False, hold: str = ""
-) -> View:
-    """Record the outcome of a complete bump: ready to merge, or everything that is missing.
-
-    The plan of a preview that would ``wait`` for CI ends with the actions after CI, and with those on ``hold``.
-    """
-    continues = wait and not step.bump.apply and any(each.planned or each.state == "waiting" for each in results)
-    actions = list(push_round.actions_after_ci(step.bump, ROUNDS)) if continues else []
-    if not step.bump.apply:
-        held = [f"end with “do not merge”: {name}: {reason}" for name, reason in holds(hold).items()]
-        actions += [{"sentence": sentence, "publish": False} for sentence in held]
-    if readiness.requirements:  # the steps may have linked runs of earlier commits
-        results = tuple(_without_links(result, _LINKS.values()) for result in results)
-    conclude(step, results, actions)
-    for each in readiness.requirements:
-        step.link(_LINKS.get(each.kind, ""), each.url)
-    if readiness.problem or not all(result.ok for result in results):
-        return display.note(readiness.problem or "A step failed, so the bump is not ready.")
-    step.add_inputs(requirements=[each.as_json() for each in readiness.requirements])
-    if all(result.state == "previewed" for result in results):
-        return readiness.show()  # the outcome stays the run's plan
-    if readiness.missing:
-        outcome = _not_ready(step.bump, readiness.missing, results)
-        if outcome.next in [each.next for each in readiness.missing if each.running]:
-            outcome = replace(outcome, next=command(step.name, step.bump, wait=True))
-        step.waiting(outcome.sentence, outcome.next, outcome.waits)
-        return readiness.show()
-    limit = ""
-    if "ci" in readiness.inapplicable:
-        limit = ", except for CI, which is not followed here"
-    else:
-        step.add_inputs(ready_commit=readiness.commit)
-    for unseen in readiness.unseen:
-        step.decided(*filter(None, [step.bump.allowed(_UNSEEN, unseen.evidence)]))
-        limit += f", except for {unseen.name}, which nobody has seen"
-    step.done(f"Ready to merge{limit}: every requirement was checked and is met.", " ".join(readiness.people))
-    return readiness.show()
-
-
-def _without_links(result: StepResult, names: Collection[str]) -> StepResult:
-    return replace(result, links={name: url for name, url in result.links.items() if name not in names})
-
-
-def _not_ready(bump: Bump, missing: Sequence[Requirement], results: Sequence[StepResult]) -> Outcome:
-    """Return a sentence about the missing requirements, and the next action."""
-    if held := "; ".join(each.evidence for each in missing if each.kind == "hold"):
-        return Outcome(f"{held[0].lower()}{held[1:]}", missing[0].next)
-    names = reason = f"not ready to merge; missing: {', '.join(each.name for each in missing)}"
-    if len(missing) == 1:  # there is room for the details of a single one; otherwise the table has them
-        names += f" ({missing[0].evidence.rstrip('.')})"
-    running = all(each.running for each in missing)
-    waits = Waits(reason if running else names, for_ci=running)
-    last = {result.notebook: result for result in results if result.notebook in notebooks.CI_ROUND}
-    count = sum(len(cards.from_decisions(result.decisions, cards.BUMP_PARAMETERS)) for result in last.values())
-    if count:
-        action = f"Make {display.count(count, 'decision')}: {review(bump)}"
-        return Outcome(names, action, replace(waits, for_ci=False))
-    actions = [result.next for result in last.values() if result.state == "waiting" and result.next]
-    # Later steps resolve what CI is waiting for.
-    return Outcome(names, " ".join(dict.fromkeys(actions[1:] or actions)) or missing[0].next, waits)

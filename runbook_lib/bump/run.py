@@ -8,15 +8,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Protocol, TypeVar
 
+from IPython.display import Markdown
 from IPython.display import display as show
 
 from runbook_lib import display
-from runbook_lib.bump import branch_history, bump_plan
+from runbook_lib.bump import branch_history, bump_plan, push_round
+from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.checks import Check
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.errors import RunbookError
+from runbook_lib.failures.broken_tests.step import BrokenTests
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.golden.step import GoldenStep
 from runbook_lib.model import Condition, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.records import decisions
@@ -184,6 +188,8 @@ def _waiting(result: Result) -> Outcome:
     return Outcome(f"waiting to {result.condition.sentence}", result.check.detail)
 
 
+#: The maximum rounds of CI in one run: each responds to something new, or is the last.
+ROUNDS = 8
 F = TypeVar("F")
 
 
@@ -197,15 +203,19 @@ class Step(Protocol[F]):
         """Plan, purely from the facts and the parameters."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Run:
-    """One run of a notebook.  Its branch, plan and forge are read when they are first needed."""
+    """One run of a notebook.  Its branch, plan and forge are read when they are first needed.
+
+    ``failure`` is the error of the step of a bump that failed; the steps after it are not run.
+    """
 
     bump: Bump
     checkout: Checkout
     record: StepRecord
     #: Closes the record.
     end: Callable[[], None] = lambda: None
+    failure: RunbookError | None = None
 
     @property
     def branch(self) -> bump_branch.BumpBranch:
@@ -227,12 +237,32 @@ class Run:
         """The outside, as the steps see it."""
         return World(self.checkout, self.forge, self.record, self.record.records, folder=self.record.folder)
 
-    def step(self, step: Step[F]) -> None:
+    def step(self, step: Step[F], round: int = 1) -> None:
         """Show a step's plan, carry it out as far as the mode allows, and record it.
 
         Nothing is built on commits that the runbook did not make, or published with them, until a person has confirmed
-        them.  Raises RunbookError if a condition cannot be made true.
+        them.  Raises RunbookError if a condition cannot be made true; a bump shows and records it, and ends with it.
         """
+        name = getattr(step, "NAME", "") or self.record.current_step
+        self.record.begin_step(name, round)
+        if not self.record.is_bump:
+            self._carry_out(step)
+            return
+        if self.failure:
+            sentence = f"Not run, because an earlier step failed: {self.failure}"
+            self.record.leave_out(sentence)
+            show(display.note(sentence))
+            return
+        self.world.branches.clear()  # each step looks for itself
+        try:
+            self._carry_out(step)
+            self.record.raise_if_failed()
+        except RunbookError as error:
+            self.failure = error
+            self.record.fail(f"{name}: {error}")
+            show(display.note(f"✗ {error}"))
+
+    def _carry_out(self, step: Step[F]) -> None:
         bump = replace(self.bump, decisions=decisions.again(self.bump.decisions))  # bound by earlier steps
         plan = step.plan(step.look(self.world, bump), bump)
         if plan.conditions and plan.on_branch:
@@ -242,10 +272,34 @@ class Run:
         decisions.keep(bump.decisions, self.record)
         carry_out(self.record, plan, self.world, show)
 
+    def rounds(self, run_ci: RunCi, golden: GoldenStep, failures: BrokenTests) -> None:
+        """Run CI, judge its golden values and its failed tests, and push the responses, which start the next round.
+
+        It ends when nothing is left to push, or a person or CI must decide.  A CI run named by a person belongs to
+        the first round.
+        """
+        for round in range(1, ROUNDS + 1):
+            show(Markdown(f"### Round {round}"))
+            before = len(self.record.steps)
+            self.step(run_ci, round)
+            self.step(golden, round)
+            self.step(push_round, round)
+            self.step(failures, round)
+            self.step(push_round, round)
+            golden, failures = replace(golden, run_id=""), replace(failures, run_id="")
+            kinds = [effect["effect"] for step in self.record.steps[before:] for effect in step["effects"]]
+            if "push" not in kinds and "rerun" not in kinds:
+                break
+        if run_ci.wait and not self.bump.apply and any(step["planned"] for step in self.record.steps):
+            for action in push_round.actions_after_ci(self.bump, ROUNDS):
+                self.record.would(**action)
+
     def close(self) -> None:
-        """Show the record's outcome.  Raises RunbookError if a check failed."""
+        """Show the record's outcome.  Raises RunbookError if a check or a step failed."""
         show(self.record.show())
         self.end()
+        if self.failure:
+            raise self.failure
         self.record.raise_if_failed()
 
     def _reviewed(self, plan: Plan[World]) -> Plan[World]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import ClassVar
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import bump_plan, ci_run, ci_triggers
@@ -49,6 +50,8 @@ class RunCi:
     """The step; with ``wait`` it follows the run until it ends."""
 
     wait: bool = False
+
+    NAME: ClassVar[str] = notebooks.RUN_CI
 
     def look(self, world: World, bump: Bump) -> CiFacts:
         """Read the pull request with its comments, labels and runs.  Raises RunbookError if this run publishes."""

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import ClassVar
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.bump import bump_plan, old_tag, sync_survey
 from runbook_lib.bump.sync_survey import Survey
 from runbook_lib.checks import Check, Evidence
@@ -41,6 +42,8 @@ class SyncCheck:
 
     A preview compares them as the bump will leave them.
     """
+
+    NAME: ClassVar[str] = notebooks.SYNC_CHECK
 
     def look(self, world: World, bump: Bump) -> SyncFacts:
         """Read the pins.  Raises RunbookError for pins that cannot be planned."""
@@ -86,7 +89,7 @@ def _read_pins(world: World, branch: BumpBranch) -> tuple[Survey, bool, tuple[st
     bump = branch.bump
     compare = partial(sync_survey.survey, world.checkout.path, image_type=bump.image_type, repository=bump.repository)
     # Run on its own, the step proves that a branch is in sync now; in a bump's preview the edits are still to come.
-    if bump.tag and not bump.apply and (branch.tip is None or world.journal.parent):
+    if bump.tag and not bump.apply and (branch.tip is None or world.journal.is_bump):
         edits = bump_plan.plan_commit(branch, branch.start).edits
         present = compare([branch.start])
         problems = present.sentences if present.outcome != "in sync" else ()

@@ -15,7 +15,7 @@ import platformdirs
 from runbook_lib.cli.parser import JSON, QUIET
 from runbook_lib.errors import RunbookError
 from runbook_lib.record.archive import read_records
-from runbook_lib.records.run_view import steps_of
+from runbook_lib.records.status import with_steps
 from runbook_lib.runner import papermill
 from runbook_lib.runner.execute import StepResult
 from runbook_lib.system import provenance
@@ -48,7 +48,7 @@ class _Json:
         assert result.record is not None  # a headless run has one
         runs = read_records(result.record.parent).readable
         top = next(run for run in runs if run["id"] == result.record.name)
-        steps = [_as_json(run) for run in steps_of(top, runs)]
+        steps = [_as_json(step) for step in with_steps([top])[1:]]
         document = {"version": 1, **_as_json(top), "record": str(result.record)}
         print(json.dumps(document | ({"steps": steps} if steps else {}), indent=2))
 
@@ -59,10 +59,10 @@ class _Json:
 
 def _as_json(run: Mapping[str, Any]) -> dict[str, object]:
     """Return a run for ``--json``: its outcome, and each condition of its plan with what became of it."""
-    names = ("planned", "decisions", "checks", "warnings", "links")
-    given = {name: run["inputs"].get(name, []) for name in ("conditions", "requirements")}
+    names = ("conditions", "planned", "decisions", "checks", "warnings", "links")
+    found = run["inputs"].get("requirements", [])
     return {
-        "notebook": run["notebook"]["name"], "state": run["state"], **run["outcome"], **given,
+        "notebook": run["notebook"]["name"], "state": run["state"], **run["outcome"], "requirements": found,
         **{name: run[name] for name in names},
     }  # fmt: skip
 

@@ -62,7 +62,7 @@ class History:
 def read(archive: Path) -> History:
     """Return the failures in an archive, or in a part of it."""
     rows = []
-    for table in sorted(archive.glob("**/failures.csv"), key=lambda path: path.parent.name):
+    for table in sorted(archive.glob("**/*failures.csv"), key=lambda path: path.parent.name):
         day, bump = table.parent.name[:8], table.parent.parent.name
         for row in run_file.rows(table):
             address = f" ({row['url']})" if row.get("url") else ""

@@ -105,7 +105,7 @@ def attempt_rows(verdicts: Verdicts, run: ChosenRun) -> list[dict[str, object]]:
 def read_attempts(run: ChosenRun) -> dict[tuple[str, str], list[float]]:
     """Return the values from a run's earlier attempts for ambiguous files, from the bump's records."""
     records, values = run.pull_request.records, dict[tuple[str, str], dict[str, float]]()
-    for table in sorted(records.glob("*/attempts.csv")) if records else ():
+    for table in sorted(records.glob("*/*attempts.csv")) if records else ():
         for row in run_file.rows(table):
             with contextlib.suppress(ValueError):
                 value, attempt = float(row.get("value", "")), row.get("attempt", "")

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence
@@ -52,6 +53,8 @@ class GoldenStep:
     source: str = "github"
     only_failing: bool = True
     accept: str = ""
+
+    NAME: ClassVar[str] = notebooks.GOLDEN_VALUES
 
     def look(self, world: World, bump: Bump) -> GoldenFacts:
         """Choose the run, and read its golden files and those on the branch.

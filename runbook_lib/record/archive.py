@@ -113,6 +113,8 @@ def close(
     if state is None:
         state, sentence = (found.state, sentence) if found.has_ended else ("interrupted", INTERRUPTED)
     run |= {**found.fields, "state": state, "ended": clock.stamp(at or clock.now())}
+    if state == "interrupted":
+        _set_last_step(run, state)
     if sentence:
         run["outcome"] = {"sentence": sentence, "next": ""}
     if error:
@@ -226,6 +228,12 @@ def _close_interrupted(folder: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     return close(folder, at=at)
 
 
+def _set_last_step(run: Mapping[str, Any], state: State) -> None:
+    """Set the state of the step that was not finished."""
+    for step in run["steps"][-1:]:
+        step["state"] = state
+
+
 def bump_folders(archive: Path) -> list[Path]:
     """Return the folders that contain records in an archive or a part of it.  Links are not followed."""
     bumps = []
@@ -263,6 +271,7 @@ def read_records(bump: Path) -> BumpRecords:
                 run |= journal.collect(journal.lines(folder)).fields
                 if not run_file.is_active(run):
                     run |= {"state": "interrupted", "outcome": {"sentence": INTERRUPTED, "next": ""}}
+                _set_last_step(run, run["state"])
         except (RunbookError, OSError, KeyError, TypeError, ValueError):
             unreadable.append(folder.name)  # `audit verify` reports the reason
         else:

@@ -5,7 +5,7 @@ Each line is appended at once, so that a killed notebook loses nothing.
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,10 @@ from runbook_lib.record.run_file import JOURNAL, State
 
 #: Matches a failed run's sentence if it already names the cell.
 CELL_REFERENCE = re.compile(r", cell \d+(?:\)$| raised )")
+
+
+#: The state of a step or run by the kind of the contribution that ends it.
+_ENDINGS: Mapping[str, State] = {"waiting": "waiting", "done": "done", "failure": "failed", "left out": "not run"}
 
 
 def lines(folder: Path) -> list[str]:
@@ -41,40 +45,74 @@ def collect(lines: Iterable[str]) -> Contributions:
 
     Unfinished or malformed lines are skipped: nothing in that file may prevent closing a record.
     """
-    fields: dict[str, Any] = {
-        "inputs": {}, "exceptions": [], "effects": [], "checks": [], "warnings": [], "links": {},
-        "planned": [], "decisions": [], "mode": None, "error": None, "ended": None,
-        "outcome": {"sentence": "", "next": ""},
-    }  # fmt: skip
-    waiting = False
+    run = _Account()
+    steps: list[_Account] = []
     for line in lines:
         try:
             entry = json.loads(line)
             kind = entry.pop("kind")
-            if kind == "begin":
-                fields["mode"] = str(entry["mode"])
-            _add(fields, kind, entry)
+            if kind == "step":
+                steps.append(_Account({"name": str(entry["name"]), "round": int(entry["round"])}))
+                steps[-1].fields["mode"] = run.fields["mode"]
+                continue
+            run.add(kind, dict(entry))
+            if steps:
+                steps[-1].add(kind, dict(entry))
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             continue
-        if kind in ("waiting", "done"):
-            waiting = kind == "waiting"
-    state: State = "done"
-    failed = [check["name"] for check in fields["checks"] if check["status"] == "failed"]
-    ended = fields.pop("ended")
-    if ended is not None and ended["failure"]:
-        fields["outcome"] = {"sentence": ended["failure"]["sentence"], "next": ""}
-        state = "interrupted" if ended["failure"]["name"] == "KeyboardInterrupt" else "failed"
-    elif failed:
-        fields["outcome"] = {"sentence": failed_checks(failed), "next": fields["outcome"]["next"]}
-        state = "failed"
-    elif waiting:
-        state = "waiting"
-    elif not fields["mode"]:
-        fields["outcome"] = {"sentence": "The run ended without a result: it never called begin().", "next": ""}
-        state = "failed"
-    elif fields["mode"] == "preview" and not fields["effects"]:  # without a tag, only some runs change anything
-        state = "previewed"
-    return Contributions(fields, state, has_ended=ended is not None)
+    run.fields["steps"] = [step.as_json() for step in steps]
+    has_ended = run.fields["ended"] is not None
+    state = run.close()
+    return Contributions(run.fields, state, has_ended)
+
+
+class _Account:
+    """What a run, or one of its steps, has contributed so far."""
+
+    def __init__(self, identity: Mapping[str, Any] | None = None) -> None:
+        self.identity = dict(identity or {})
+        self.fields: dict[str, Any] = {
+            "inputs": {}, "exceptions": [], "effects": [], "checks": [], "warnings": [], "links": {},
+            "planned": [], "decisions": [], "conditions": [], "mode": None, "error": None, "ended": None,
+            "outcome": {"sentence": "", "next": ""},
+        }  # fmt: skip
+        self._state: State = "done"
+
+    def add(self, kind: str, entry: dict[str, Any]) -> None:
+        """Add one contribution.  Raises KeyError, TypeError or ValueError for a malformed one, adding nothing."""
+        if kind == "begin":
+            self.fields["mode"] = str(entry["mode"])
+        if kind in _ENDINGS and self._state in ("failed", "not run"):
+            return  # of several steps, the first that failed gives the outcome; otherwise the last one does
+        _add(self.fields, kind, entry)
+        self._state = _ENDINGS.get(kind, self._state)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return a step for the record."""
+        state = self.close()
+        kept = ("conditions", "effects", "checks", "planned", "decisions", "warnings", "links", "outcome")
+        return {**self.identity, "state": state, **{name: self.fields[name] for name in kept}}
+
+    def close(self) -> State:
+        """Return the state, and set the outcome of a failed run or step."""
+        failed = [check["name"] for check in self.fields["checks"] if check["status"] == "failed"]
+        ended = self.fields.pop("ended") or {}
+        if failure := ended.get("failure"):
+            self.fields["outcome"] = {"sentence": failure["sentence"], "next": ""}
+            return "interrupted" if failure["name"] == "KeyboardInterrupt" else "failed"
+        if failed and self._state != "failed":
+            self.fields["outcome"] = {"sentence": failed_checks(failed), "next": self.fields["outcome"]["next"]}
+            return "failed"
+        if self._state != "done":
+            return self._state
+        if not self.fields["mode"]:
+            self.fields["outcome"] = {
+                "sentence": "The run ended without a result: it never called begin().",
+                "next": "",
+            }
+            return "failed"
+        # Without a tag, only some runs change anything.
+        return "previewed" if self.fields["mode"] == "preview" and not self.fields["effects"] else "done"
 
 
 def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
@@ -85,7 +123,14 @@ def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
         case "link":
             fields["links"] |= {str(entry["name"]): str(entry["url"])}
         case "warning":
-            fields["warnings"].append(str(entry["sentence"]))
+            if (warning := str(entry["sentence"])) not in fields["warnings"]:  # several steps notice the same
+                fields["warnings"].append(warning)
+        case "no link":
+            fields["links"].pop(str(entry["name"]), None)
+        case "conditions":
+            fields["conditions"] += [dict(condition) for condition in entry["conditions"]]
+        case "failure" | "left out":
+            fields["outcome"] = {"sentence": str(entry["sentence"]), "next": ""}
         case "waiting" | "done":
             fields["outcome"] = {"sentence": str(entry["sentence"]), "next": str(entry["next"])}
             if entry.get("reason"):
@@ -95,7 +140,9 @@ def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
         case "check":
             fields["checks"].append({**entry, **{name: str(entry[name]) for name in ("name", "status", "detail")}})
         case "planned":
-            fields["planned"].append({"sentence": str(entry["sentence"]), "publish": bool(entry["publish"])})
+            planned = {"sentence": str(entry["sentence"]), "publish": bool(entry["publish"])}
+            if planned not in fields["planned"]:  # two steps would do some things together
+                fields["planned"].append(planned)
         case "decision":
             decision: dict[str, Any] = {name: str(entry[name]) for name in ("parameter", "name", "why", "suggestion")}
             if entry.get("facts"):
@@ -107,6 +154,11 @@ def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
             fields["error"] = failure or None
         case "effect" | "exception":
             fields[f"{kind}s"].append(dict(entry))
+
+
+def file_prefix(step: str, round: int = 1) -> str:
+    """Return the beginning of the names of the files that a step of a bump adds to the record."""
+    return f"{step}.{round}." if round > 1 else f"{step}."
 
 
 def failed_checks(names: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from runbook_lib.errors import RunbookError
 from runbook_lib.system import files, provenance
 
-State = Literal["running", "previewed", "done", "waiting", "failed", "interrupted"]
+State = Literal["running", "previewed", "done", "waiting", "failed", "interrupted", "not run"]
 
 VERSION = 1
 RUN, EXECUTED, REPORT, JOURNAL = "run.json", "executed.ipynb", "report.html", "contributions.jsonl"

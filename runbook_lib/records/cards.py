@@ -33,7 +33,7 @@ _CHOICES = {
     "allow": ("allow", "hold"),
 }
 _KEYS = {"accept": "a", "allow": "a", "broken": "b", "rerun": "r", "hold": "h", "search": "s", "reenable": "e"}
-_PLOT = re.compile(r"plot-[0-9]{1,3}\.svg")
+_PLOT = re.compile(r"(?:[0-9a-z-]{1,40}\.(?:[0-9]\.)?)?plot-[0-9]{1,3}\.svg")
 #: The time at which the runner received a line of a log.
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\dT[0-9:.]{8,20}Z ")
 _MOST_LINES, _MOST_FILES = 12, 200
@@ -185,7 +185,7 @@ def _with_triage(card: Card, triage: run_view.RunView | None) -> Card:
     tests = {option.name for option in card.options if option.choice in ("broken", "rerun")}
     if triage is None or not tests:
         return card
-    for row in run_file.rows(triage.folder / "failures.csv"):
+    for row in run_file.rows(triage.file("failures.csv")):
         test = f"{row.get('test') or row.get('job', '').partition(' - ')[0]}@{row.get('platform', '')}"
         if test not in tests:
             continue
@@ -194,7 +194,7 @@ def _with_triage(card: Card, triage: run_view.RunView | None) -> Card:
             "flaky before": "Flaky before", "next": "Advice",
         }  # fmt: skip
         details = [(label, row[column]) for column, label in labels.items() if row.get(column)]
-        evidence = run_file.rows(triage.folder / "evidence.csv")
+        evidence = run_file.rows(triage.file("evidence.csv"))
         job = (row.get("job"), row.get("platform"))
         lines = [_STAMP.sub("", line["text"]) for line in evidence if (line.get("job"), line.get("platform")) == job]
         known = {text for _, text in details}

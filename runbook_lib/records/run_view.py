@@ -10,17 +10,11 @@ from typing import Any
 from runbook_lib.record import report, run_file
 from runbook_lib.record.archive import read_records
 from runbook_lib.record.run_file import EXECUTED, REPORT
-from runbook_lib.records.status import is_preview
+from runbook_lib.records.status import is_preview, with_steps
 from runbook_lib.system import provenance
 
 #: Tags of cells: the inputs, and the first one after the plan.
 INPUTS, DONE = "inputs", "done"
-
-
-def steps_of(run: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the steps of a run: its child runs, except for the preview that it compared its plan with."""
-    name = run["notebook"]["name"]
-    return [step for step in records if step.get("parent") == run["id"] and step["notebook"]["name"] != name]
 
 
 @dataclass(frozen=True)
@@ -46,6 +40,11 @@ class RunView:
     warnings: tuple[str, ...] = ()
     progress: Mapping[str, int] | None = None
     steps: tuple["RunView", ...] = ()
+    prefix: str = ""
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file that the run, or the step of a bump, has added to the record."""
+        return self.folder / f"{self.prefix}{name}"
 
     @property
     def is_closed(self) -> bool:
@@ -55,7 +54,7 @@ class RunView:
     @property
     def diffs(self) -> tuple[str, ...]:
         """The distinct diffs of the run and its steps."""
-        texts = [run_file.text(run.folder / "change.diff") for run in (self, *self.steps)]
+        texts = [run_file.text(file) for file in sorted(self.folder.glob("*change.diff"))]
         return tuple(dict.fromkeys(filter(None, texts)))
 
     @property
@@ -99,8 +98,8 @@ def find_run(bump: Path, *, process: Mapping[str, Any] | None = None, record: st
             top = predicate
     if top is None:
         return None
-    steps = [_run_view(bump, step) for step in steps_of(top, predicates)]
-    return _run_view(bump, top, steps)
+    _, *steps = with_steps([top])
+    return _run_view(bump, top, [_run_view(bump, step) for step in steps])
 
 
 def newest(bump: Path, *, previews_last: bool = False) -> Mapping[str, RunView]:
@@ -110,7 +109,7 @@ def newest(bump: Path, *, previews_last: bool = False) -> Mapping[str, RunView]:
     """
     if not bump.is_dir():
         return {}
-    runs = read_records(bump).readable
+    runs = with_steps(read_records(bump).readable)
     if previews_last:
         runs = sorted(runs, key=is_preview, reverse=True)
     return {run["notebook"]["name"]: _run_view(bump, run) for run in runs}
@@ -134,4 +133,5 @@ def _run_view(bump: Path, predicate: Mapping[str, Any], steps: Sequence[RunView]
         warnings=tuple(predicate.get("warnings") or ()),
         progress=predicate.get("progress") if predicate["state"] == "running" else None,
         steps=tuple(steps),
+        prefix=predicate.get("prefix", ""),
     )

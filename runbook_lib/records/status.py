@@ -8,6 +8,7 @@ from typing import Any
 from runbook_lib.display import count
 from runbook_lib.notebooks import BUMP, CHANGING_STEPS
 from runbook_lib.record.archive import bump_folders, read_records
+from runbook_lib.record.journal import file_prefix
 from runbook_lib.record.requirements import Kind, requirements
 from runbook_lib.record.run_file import Identity
 
@@ -77,6 +78,7 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
         )
     if not runs:
         return _unreadable_status(folder, warning) if unreadable else None
+    runs = with_steps(runs)
     parents = {str(run.get("parent")) for run in runs}
     applied = [run for run in runs if _has_applied(run, parents)]
     applied = [run for run in applied if _is_step(run)] or applied
@@ -106,6 +108,21 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
         last="" if is_running else max(str(run.get("ended") or "") for run in runs),
         warning=warning,
     )
+
+
+def with_steps(runs: Iterable[Predicate]) -> list[Predicate]:
+    """Return the runs, each of a bump followed by its steps as runs of their own, with the bump's as their parent.
+
+    ``prefix`` of a step is the beginning of the names of its files.
+    """
+    entries: list[Predicate] = []
+    for run in runs:
+        entries.append(run)
+        for step in run.get("steps") or () if run["notebook"]["name"] == BUMP else ():
+            if step["state"] != "not run":
+                place = {"notebook": {"name": step["name"]}, "parent": run["id"], "inputs": {}}
+                entries.append({**run, **step, **place, "prefix": file_prefix(step["name"], step["round"])})
+    return entries
 
 
 def links(runs: Iterable[Predicate]) -> dict[str, str]:
@@ -140,7 +157,7 @@ def _has_applied(run: Predicate, parents: set[str]) -> bool:
     """Return True for a run that counts: neither a preview nor stopped by its inputs."""
     if is_preview(run):
         return False
-    has_started = run["id"] in parents or any(run.get(name) for name in ("inputs", "effects", "checks"))
+    has_started = run["id"] in parents or any(run.get(name) for name in ("inputs", "effects", "checks", "conditions"))
     return run["state"] != "failed" or has_started
 
 

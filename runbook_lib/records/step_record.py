@@ -9,15 +9,15 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from runbook_lib.checks import Check, Evidence, Waits
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
-from runbook_lib.record import run_file
-from runbook_lib.record.journal import CELL_REFERENCE, collect, failed_checks
+from runbook_lib.notebooks import BUMP
+from runbook_lib.record.journal import CELL_REFERENCE, collect, failed_checks, file_prefix
 from runbook_lib.record.run_file import JOURNAL
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.system.files import cannot_write, write
@@ -46,13 +46,14 @@ class StepRecord:
         self.folder = folder
         #: The bump's folder in the archive, with the records of all its runs.
         self.records = folder.parent if folder else records
-        #: True once the run has reported that it waits.
+        #: True once the step has reported that it waits.
         self.waits = False
-        #: The sentence that it has ended with so far.
+        #: The sentence that the step has ended with so far.
         self.outcome = ""
         self._previews: list[str] = []
-        self._conditions: list[Mapping[str, object]] = []
         self._planned_commits: list[dict[str, object]] = []
+        #: The step's name and round; empty before the first one.
+        self._step: tuple[str, int] = ("", 1)
         self._redactor = Redactor(os.environ)
         self._checks: list[Check] = []
         self._lines: list[str] = []
@@ -60,9 +61,31 @@ class StepRecord:
         self._add("begin", step=name, mode=bump.mode if bump.tag else "preview", repository=repository)
 
     @property
-    def parent(self) -> str | None:
-        """The ID of the run that this one is a step of; None for a run that a person started."""
-        return run_file.read(self.folder).get("parent") if self.folder else None
+    def is_bump(self) -> bool:
+        """True for a run of all steps of a bump."""
+        return self.name == BUMP
+
+    @property
+    def _prefix(self) -> str:
+        return file_prefix(*self._step) if self.is_bump else ""
+
+    @property
+    def current_step(self) -> str:
+        """The name of the step that has begun; before the first one that of the notebook."""
+        return self._step[0] or self.name
+
+    @property
+    def steps(self) -> Sequence[Mapping[str, Any]]:
+        """The steps so far, as the record has them."""
+        steps: list[Mapping[str, Any]] = collect(self._lines).fields["steps"]
+        return steps
+
+    def begin_step(self, name: str, round: int = 1) -> None:
+        """Begin a step of the run, unless it is the current one: what follows belongs to it."""
+        if (name, round) != self._step:
+            self._step = (name, round)
+            self.waits, self.outcome, self._previews, self._checks = False, "", [], []
+            self._add("step", name=name, round=round)
 
     def add_inputs(self, **values: object) -> None:
         """Add resolved inputs, such as ``digest``, ``base_commit``, ``head_commit`` and ``merge_commit``."""
@@ -70,8 +93,7 @@ class StepRecord:
 
     def add_conditions(self, conditions: Iterable[Mapping[str, object]]) -> None:
         """Add what became of the conditions of a step's plan."""
-        self._conditions += conditions
-        self.add_inputs(conditions=self._conditions)
+        self._add("conditions", conditions=list(conditions))
 
     def planned_commit(
         self, parent: str, changes: str, kind: str, evidence: Mapping[str, object] | None = None
@@ -102,7 +124,10 @@ class StepRecord:
         if evidence.inputs:
             self.add_inputs(**evidence.inputs)
         for name, url in evidence.links.items():
-            self.link(name, url)
+            if url is None:
+                self._add("no link", name=name)
+            else:
+                self.link(name, url)
         for name, rows in evidence.tables.items():
             self.table(name, rows)
         self.diff(evidence.diff)
@@ -150,7 +175,18 @@ class StepRecord:
 
         ``facts`` are shown on its card (``cards``).
         """
-        self._add("decision", parameter=parameter, name=name, why=why, suggestion=suggestion, facts=facts or {})
+        facts = dict(facts or {})
+        if plot := facts.get("plot"):
+            facts["plot"] = f"{self._prefix}{plot}"
+        self._add("decision", parameter=parameter, name=name, why=why, suggestion=suggestion, facts=facts)
+
+    def fail(self, sentence: str) -> None:
+        """Report that the step could not be finished."""
+        self._add("failure", sentence=sentence)
+
+    def leave_out(self, sentence: str) -> None:
+        """Report that the step was not run, and why."""
+        self._add("left out", sentence=sentence)
 
     def waiting(self, sentence: str, next: str = "", waits: Waits | None = None) -> None:
         """Report that the step is waiting: what for, and the command or action that continues it."""
@@ -207,9 +243,9 @@ class StepRecord:
                 raise cannot_write(file, error) from error
 
     def store(self, name: str, text: str) -> None:
-        """Store a text in the record, without secrets."""
+        """Store a text in the record, without secrets; in a bump the name of the file begins with the step's."""
         if self.folder is not None:
-            write(self.folder / name, self._redactor.text(text))
+            write(self.folder / f"{self._prefix}{name}", self._redactor.text(text))
 
 
 def _as_json(item: object) -> object:

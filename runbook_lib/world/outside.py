@@ -1,7 +1,7 @@
 """The outside of one run: the repository, the forge, and the journal of what is about to change."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,8 +16,12 @@ class Journal(Protocol):
     """Notes of a run that must be on disk before the change that they announce."""
 
     @property
-    def parent(self) -> str | None:
-        """The ID of the run that this one is a step of; None for a run that a person started."""
+    def is_bump(self) -> bool:
+        """True for a run of all steps of a bump."""
+
+    @property
+    def steps(self) -> Sequence[Mapping[str, Any]]:
+        """The steps of this run so far, as the record has them."""
 
     def planned_commit(
         self, parent: str, changes: str, kind: str, evidence: Mapping[str, object] | None = None

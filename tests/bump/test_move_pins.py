@@ -327,15 +327,15 @@ def test_a_branch_without_a_pin_of_the_step_is_not_called_done(
     assert "core_r0.14.0 has no dev pin" in str(outcome)
 
 
-@pytest.mark.parametrize(("parent", "outcome"), [(None, "out of sync"), ("20260401T000000Z-bump-12345678", "in sync")])
+@pytest.mark.parametrize(("is_bump", "outcome"), [(False, "out of sync"), (True, "in sync")])
 def test_only_the_preview_of_a_bump_judges_a_branch_as_it_will_be(
     checkout: Checkout,
     step: step_record.StepRecord,
     monkeypatch: pytest.MonkeyPatch,
-    parent: str | None,
+    is_bump: bool,
     outcome: str,
 ) -> None:
-    monkeypatch.setattr(step_record.StepRecord, "parent", parent)
+    monkeypatch.setattr(step_record.StepRecord, "is_bump", is_bump)
     here = branch(checkout)
     commit(checkout, here, bump_plan.plan_bump(here).plan.part("github").edits)
     assert pins(run(checkout, step)).survey.outcome == outcome

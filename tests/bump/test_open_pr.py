@@ -71,7 +71,7 @@ def test_a_pull_request_is_opened_once(world: World) -> None:
 def test_the_record_has_each_condition_with_its_state(world: World, token: str, mode: str, states: list[str]) -> None:
     git(world.checkout.path, "remote", "add", "fork", str(world.fork))
     world.open_pr(token, mode=mode, remote="fork" if "contributor" in token else "origin")
-    (conditions,) = [entry["values"]["conditions"] for entry in world.said("given") if "conditions" in entry["values"]]
+    (conditions,) = [entry["conditions"] for entry in world.said("conditions")]
     assert [each["kind"] for each in conditions] == ["Committed", "Pushed", "PullOpen", "Described", "Labelled"]
     assert [each["state"] for each in conditions] == states
     assert [each["publishes"] for each in conditions] == [False, True, True, True, True]

@@ -1,74 +1,16 @@
 """Whether a bump is ready to merge, and its end: outcome, plan and links."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
-from bumping import BRANCH, CONTRIBUTOR, World, allowed, bump_to, colleague, git
+from bumping import BRANCH, CONTRIBUTOR, World, bump_to, colleague, git
 
 from runbook_lib.bump import readiness
 from runbook_lib.bump.readiness import Readiness
-from runbook_lib.pins import repositories
-from runbook_lib.pins.bump import Bump
-from runbook_lib.record.journal import collect, lines
-from runbook_lib.record.requirements import Requirement, State
-from runbook_lib.records import step_record
-from runbook_lib.runner.execute import StepResult
 from runbook_lib.world import bump_branch
 
 __all__ = ["colleague"]
-OLD, NEW = "https://gitlab/p/-/pipelines/1", "https://gitlab/p/-/pipelines/2"
-
-
-def finish(folder: Path, state: Readiness, *results: StepResult, apply: bool = True, hold: str = "") -> dict[str, Any]:
-    """Return the record's fields after the end of a bump with these results."""
-    exceptions = allowed(" ".join(decision for each in state.requirements for decision in each.decisions))
-    bump = Bump.parse(
-        tag="26.04-py3", mode="local" if apply else "preview", repository=repositories.MEGATRON_LM, decisions=exceptions
-    )
-    step = step_record.StepRecord("bump", bump, "o/r", folder)
-    readiness.finish(step, results, state, wait=True, hold=hold)
-    return dict(collect(lines(folder)).fields)
-
-
-@pytest.mark.parametrize(("url", "expected"), [(NEW, NEW), ("", None)], ids=["a new pipeline", "none yet"])
-def test_the_linked_pipeline_is_that_of_the_checked_commit(tmp_path: Path, url: str, expected: str | None) -> None:
-    result = StepResult(
-        "05-golden-values", "done", "Done.", links={"pull request": "https://p", "GitLab pipeline": OLD}
-    )
-    state = Readiness((Requirement("second ci", "met" if url else "missing", "Pipeline.", url=url),))
-    links = finish(tmp_path, state, result)["links"]
-    assert (links["pull request"], links.get("GitLab pipeline")) == ("https://p", expected)
-
-
-def test_the_preview_of_a_waiting_bump_shows_its_plan(tmp_path: Path) -> None:
-    danger = "accept gpt/a/x.json, a divergence (diverges: right)"
-    results = [
-        StepResult("04-run-ci", "waiting", "waiting for a person: CI failed"),
-        StepResult("05-golden-values", "previewed", "Preview.", planned=({"sentence": danger, "publish": False},)),
-    ]
-    preview = Readiness(problem="Readiness is checked only with apply.")
-    outcome = finish(tmp_path, preview, *results, apply=False, hold="the image: too large")["outcome"]
-    assert danger in outcome["sentence"]
-    assert "“do not merge”: the image: too large" in outcome["sentence"]
-    assert "CI failed" in outcome["sentence"]
 
 
 # -- what was looked at ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("state", "decisions", "ready"),
-    [("met", (), True), ("missing", (), False), ("unknown", (), False), ("unknown", ("second-ci-unseen",), True)],
-)
-def test_a_bump_is_ready_if_no_requirement_is_missing_or_unknown(
-    tmp_path: Path, state: State, decisions: tuple[str, ...], ready: bool
-) -> None:
-    found = Readiness((Requirement("second ci", state, "Seen.", decisions=decisions),))
-    fields = finish(tmp_path, found, StepResult("07-sync-check", "done", "Done."))
-    assert fields["outcome"]["sentence"].startswith("Ready to merge") is ready
-    assert [each["exception"] for each in fields["exceptions"]] == list(decisions)
-    assert fields["inputs"]["requirements"][0]["state"] == state
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import small_runbooks as small
-from background_runs import SLOW, TAG, folder, prepare, run_of, start, until
+from background_runs import TAG, folder, prepare, run_of, start, until
 
 from runbook_lib.records import run_view
 from runbook_lib.runner import background
@@ -38,24 +38,6 @@ def test_follows_a_run_to_its_end(place: Path) -> None:
     launched.close()
     reused = {**launched.process, "started": launched.process["started"] + 60}
     assert run_view.find_run(folder(place), process=reused) is None  # another process that got the same number
-
-
-def test_shows_the_steps_of_an_active_bump(place: Path) -> None:
-    small.notebook(place / "01-a.ipynb", "step.done('Fine.')")
-    small.notebook(place / "02-b.ipynb", SLOW)
-    launched = start(small.bump(place, "01-a", "02-b"))
-    until(lambda: list((place / "audit").rglob("run.json")))
-    until(lambda: (run := run_view.find_run(folder(place), process=launched.process)) and len(run.steps) == 2)
-    run = run_of(place, launched)
-    assert not run.is_closed
-    assert [(it.notebook, it.state) for it in run.steps] == [("01-a", "done"), ("02-b", "running")]
-    assert [it["notebook"]["name"] for it in background.active_runs(place / "audit")] == ["bump"]
-    launched.cancel()
-    until(lambda: launched.has_exited)
-    run = run_of(place, launched)
-    assert (run.state, [it.state for it in run.steps]) == ("interrupted", ["done", "interrupted"])
-    assert background.active_runs(place / "audit") == []
-    launched.close()
 
 
 def test_finds_no_run_without_a_record(place: Path) -> None:

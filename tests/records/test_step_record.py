@@ -88,6 +88,8 @@ def test_stores_each_contribution_immediately(folder: Path) -> None:
         "links": {"PR": "https://github.com/o/r/pull/1"},
         "planned": [{"sentence": "change 4 lines", "publish": False}, {"sentence": "push them", "publish": True}],
         "decisions": [{"parameter": "broken", "name": "a/b@h100", "why": "it hangs", "suggestion": "a hang"}],
+        "conditions": [],
+        "steps": [],
         "mode": "local",
         "error": None,
         "outcome": {"sentence": "4 lines changed.", "next": "papermill 03-open-pr.ipynb"},

@@ -1,7 +1,6 @@
 """Running notebooks: how runs end, and what is kept of them."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,7 @@ import pytest
 from small_runbooks import PARAMETERS, bump, notebook, outputs, records, shared_kernel, warm  # noqa: F401
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.record import run_file
 from runbook_lib.record.verify import verify
-from runbook_lib.records import status
 from runbook_lib.runner import execute
 from runbook_lib.text.notebook_file import BadParameter
 
@@ -182,78 +179,3 @@ def test_a_full_disk_fails_the_run(tmp_path: Path, audit: Path, monkeypatch: pyt
 
 
 # -- steps ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("warm")
-def test_steps_have_records_of_their_own_and_share_a_clean_kernel(tmp_path: Path, audit: Path) -> None:
-    folder = tmp_path / "runbooks"
-    notebook(
-        folder / "01-a.ipynb",
-        "left = 1; import colorsys as left_imported; print(os.getpid())",
-        "os.chdir('/'); step.warn('One.'); step.done('A is done.')",
-    )
-    notebook(
-        folder / "02-b.ipynb",
-        "import sys; print(os.getpid(), 'left' in dir(), 'colorsys' in sys.modules, os.getcwd())",
-        "step.waiting('Waiting for CI.', next='run again'); step.link('run', 'https://ci/1')",
-        parameters=PARAMETERS.replace("run_id", "other"),
-    )
-    notebook(folder / "03-c.ipynb", "print(run_id)\nstep.warn('One.', 'Two.')\nstep.done('C is done.')")
-    heard: list[str] = []
-    result = execute.execute(
-        bump(folder, "01-a", "02-b", "03-c", run_id="7"),
-        {"tag": "26.04-py3"},
-        on_output=lambda _, text: heard.append(text),
-    )
-    assert (result.state, result.summary) == ("waiting", "02-b: Waiting for CI.")
-    assert (result.next, result.links) == ("run again", {"run": "https://ci/1"})
-    assert [line for line in "".join(heard).splitlines() if not re.match("    [0-9]", line)] == [
-        "⚠ done  01-a: A is done.",
-        "    ⚠ One.",
-        "… waiting  02-b: Waiting for CI.",
-        "⚠ done  03-c: C is done.",
-        "    ⚠ Two.",
-    ]
-    assert "Waiting for CI.\n    7\n⚠ done  03-c" in "".join(heard)
-    (warning,) = result.warnings
-    assert "01-a, 03-c" in warning
-    assert result.record is not None
-    found = {run_file.read(path)["notebook"]["name"]: path for path in records(audit)}
-    assert len(found) == 4
-    assert [check["status"] for check in run_file.read(result.record)["checks"]] == ["passed", "waiting", "passed"]
-    assert {run_file.read(found[name])["parent"] for name in ("01-a", "02-b", "03-c")} == {result.record.name}
-    assert {path.parent for path in found.values()} == {audit / "o-r" / "main" / "dev-26.04-py3"}
-    (*_, pid), (again, *rest) = (outputs(found[name] / "executed.ipynb")[0].split() for name in ("01-a", "02-b"))
-    assert pid == again
-    assert rest == ["False", "True", str(folder)]
-    assert outputs(found["03-c"] / "executed.ipynb") == ["7\n"]
-    assert json.loads((found["02-b"] / "executed.ipynb").read_bytes())["cells"][1]["execution_count"] == 1
-    assert verify(audit)[0] == []
-    assert [(one.state, one.step, one.sentence) for one in status.status(audit)] == [
-        ("waiting", "02-b", "Waiting for CI.")
-    ]
-
-
-@pytest.mark.usefixtures("warm")
-def test_a_failed_step_stops_the_rest(tmp_path: Path, audit: Path) -> None:
-    folder = tmp_path / "runbooks"
-    notebook(folder / "01-a.ipynb", "raise RunbookError('No such tag. Take another.')")
-    notebook(folder / "02-b.ipynb", "step.done('never')")
-    heard: list[str] = []
-    result = execute.execute(bump(folder, "01-a", "02-b"), {}, on_output=lambda _, text: heard.append(text))
-    assert result.state == "failed"
-    assert result.summary == "01-a: No such tag. Take another. (01-a, cell 4)"
-    assert "".join(heard).splitlines() == [
-        "✗ failed  01-a: No such tag. Take another. (01-a, cell 4)",
-        "– not run  02-b: An earlier step failed.",
-    ]
-    assert len(records(audit)) == 2
-
-
-@pytest.mark.usefixtures("warm")
-def test_steps_refuse_an_unknown_parameter(tmp_path: Path, audit: Path) -> None:
-    folder = tmp_path / "runbooks"
-    notebook(folder / "01-a.ipynb")
-    result = execute.execute(bump(folder, "01-a", taag="x"), {})
-    assert "None of the steps has a parameter taag" in result.summary
-    assert len(records(audit)) == 1

@@ -13,13 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
-from small_runbooks import bump, command, environ, notebook, outputs, records
+from small_runbooks import command, environ, notebook
 
-from runbook_lib.record import run_file
-from runbook_lib.record.verify import verify
-from runbook_lib.records import status as records_status
-from runbook_lib.runner import execute, sequence
-from runbook_lib.runner import notebook as executed
+from runbook_lib.runner import execute
 from runbook_lib.runner.kernel import Kernel, KernelDied
 
 pytestmark = pytest.mark.slow
@@ -78,38 +74,6 @@ def kernels(launcher: int) -> list[psutil.Process]:
 SLEEP = "open('begun', 'w').close()\ntime.sleep(600)"
 
 
-@pytest.mark.parametrize(
-    ("number", "status", "state"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "interrupted"), (signal.SIGKILL, -9, "running")],
-)
-def test_a_stopped_launcher_leaves_no_kernel_and_a_record_with_its_state(
-    tmp_path: Path, audit: Path, number: int, status: int, state: str
-) -> None:
-    folder = tmp_path / "runbooks"
-    notebook(folder / "01-a.ipynb", "print('so far')", SLEEP)
-    notebook(folder / "02-b.ipynb", "step.done('never')")
-    process = start(bump(folder, "01-a", "02-b"), "-p", "tag", "26.04-py3")
-    until((folder / "begun").exists)
-    alive = kernels(process.pid)
-    assert len(alive) == 2
-    process.send_signal(number)
-    out, err = process.communicate(timeout=200)
-    assert process.returncode == status, out + err
-    assert "Traceback" not in out + err
-    until(lambda: not any(map(_is_kernel, alive)))
-    assert [run_file.read(path)["state"] for path in records(audit)] == [state, state]
-    assert "so far\n" in outputs(records(audit)[1] / "executed.ipynb")
-    assert verify(audit)[0] == []
-    if state == "running":  # the next command closes them
-        assert [one.state for one in records_status.status(audit)] == ["interrupted"]
-        notebook(folder / "03-c.ipynb", "step.done('C is done.')")
-        execute.execute(folder / "03-c.ipynb", {"tag": "26.04-py3"})
-        assert [run_file.read(path)["state"] for path in records(audit)] == ["interrupted", "interrupted", "done"]
-        assert all((path / "report.html").is_file() for path in records(audit))
-        assert verify(audit)[0] == []
-        forget_temporary_files()
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere such a kernel ends only once its cell does")
 def test_a_blocked_kernel_ends_with_its_launcher(tmp_path: Path) -> None:
     # PyDLL keeps the interpreter's lock: no other thread of the kernel runs, so nothing in it can look for its parent.
@@ -128,21 +92,6 @@ def test_a_blocked_kernel_ends_with_its_launcher(tmp_path: Path) -> None:
     forget_temporary_files()
 
 
-def test_closes_the_records_of_a_killed_kernel(tmp_path: Path, audit: Path) -> None:
-    folder = tmp_path / "runbooks"
-    notebook(folder / "01-a.ipynb", SLEEP)
-    process = start(bump(folder, "01-a"))
-    until((folder / "begun").exists)
-    (outer,) = (child for child in psutil.Process(process.pid).children() if _is_kernel(child))
-    outer.kill()
-    out, _ = process.communicate(timeout=200)
-    assert process.returncode == 1
-    assert "The kernel that ran bump died" in out
-    assert [run_file.read(path)["state"] for path in records(audit)] == ["interrupted", "interrupted"]
-    assert verify(audit)[0] == []
-    forget_temporary_files()  # those of the kernel's own kernel
-
-
 def test_a_cell_that_exceeds_its_limit_ends_its_processes(tmp_path: Path, audit: Path) -> None:
     began = "from runbook_lib.system.subprocess_lines import run_logged; from pathlib import Path; here = Path.cwd()"
     build = "run_logged(['sh', '-c', 'echo $$ >group; sleep 300; true'], here, here / 'log', print, os.environ)"
@@ -155,41 +104,6 @@ def test_a_cell_that_exceeds_its_limit_ends_its_processes(tmp_path: Path, audit:
 
 def press_ctrl_c() -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-
-@pytest.mark.parametrize("deaf", [False, True])
-def test_writes_nothing_to_the_closed_record_of_an_interrupted_step(
-    tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch, deaf: bool
-) -> None:
-    redacted, interrupt, interrupted = executed.redacted, Kernel.interrupt, threading.Event()
-
-    def slowly(*given: Any) -> dict[str, Any]:
-        if "so far" in str(given[0]) and not deaf:
-            press_ctrl_c()
-            assert interrupted.wait(120)
-            time.sleep(1)  # time for a record to be closed that does not wait for this
-        return redacted(*given)
-
-    def noticed(kernel: Kernel, grace: float) -> None:
-        interrupted.set()
-        interrupt(kernel, grace)
-
-    monkeypatch.setattr(Kernel, "interrupt", noticed)
-    monkeypatch.setattr(executed, "redacted", slowly)
-    monkeypatch.setattr(sequence, "GRACE", 0.3)
-    writing = "while True:\n  try: step.warn(str(time.monotonic())); open('begun', 'w').close(); time.sleep(0.01)\n"
-    cells = [f"{writing}  except BaseException: pass"] if deaf else ["print('so ' + 'far')", "step.done('never')"]
-    folder = notebook(tmp_path / "01-a.ipynb", *cells).parent
-    monkeypatch.chdir(folder)
-    if deaf:
-        threading.Thread(target=lambda: (until((folder / "begun").exists), press_ctrl_c())).start()
-    with pytest.raises(KeyboardInterrupt):
-        sequence.run_notebooks(["01-a"])
-    time.sleep(1)  # time for something to be written too late
-    assert verify(audit)[0] == []
-    (record,) = records(audit)
-    assert run_file.read(record)["state"] == "interrupted"
-    assert deaf or outputs(record / "executed.ipynb") == ["so far\n"]
 
 
 def _in_group(process: psutil.Process, group: int) -> bool:

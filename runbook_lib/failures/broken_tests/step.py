@@ -1,7 +1,9 @@
 """Notebook 06-broken-tests: why the jobs of a CI run failed, and what a person decided about their tests."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
+from runbook_lib import notebooks
 from runbook_lib.checks import Evidence
 from runbook_lib.failures.broken_tests import decide, failures, own_change, quarantine
 from runbook_lib.failures.broken_tests.own_change import QuarantineFacts
@@ -34,6 +36,8 @@ class BrokenTests:
     reenable: str = ""
     rerun: str = ""
     soft: bool = False
+
+    NAME: ClassVar[str] = notebooks.BROKEN_TESTS
 
     def look(self, world: World, bump: Bump) -> BrokenTestFacts:
         """Read the run, its logs and golden values, the recipes, and the issues of the tests.

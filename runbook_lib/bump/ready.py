@@ -1,0 +1,128 @@
+"""The last step of a bump: whether it is ready to merge, from every requirement read again, and what is missing."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from runbook_lib import display, notebooks
+from runbook_lib.bump import readiness
+from runbook_lib.bump.readiness import Readiness
+from runbook_lib.checks import Evidence, Waits
+from runbook_lib.decisions import Decision
+from runbook_lib.model import Outcome, Plan
+from runbook_lib.pins.bump import Bump
+from runbook_lib.record.requirements import Kind, Requirement
+from runbook_lib.records import cards
+from runbook_lib.world import bump_branch
+from runbook_lib.world.commands import command, review
+from runbook_lib.world.outside import World
+
+#: The links of a bump's record to the runs of the checked commit.
+_LINKS: Mapping[Kind, str] = {"ci": "CI run", "second ci": "GitLab pipeline"}
+#: A step of this run, as the record has it (``statement.collect``).
+RecordedStep = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ReadyFacts:
+    """The requirements for the merge, and the last result of each step of this run."""
+
+    readiness: Readiness
+    steps: tuple[RecordedStep, ...]
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The step; ``hold`` is the parameter with a person's holds."""
+
+    hold: str = ""
+
+    NAME: ClassVar[str] = notebooks.READY
+
+    def look(self, world: World, bump: Bump) -> ReadyFacts:
+        """Read every requirement again.  Changes nothing."""
+        steps = {step["name"]: step for step in world.journal.steps if step["name"] != self.NAME}
+        found = readiness.check(bump_branch.look(world, bump), world.github, world.records, self.hold)
+        return ReadyFacts(found, tuple(steps.values()))
+
+    def plan(self, facts: ReadyFacts, bump: Bump) -> Plan[World]:
+        """Return the outcome of the bump: its plan, ready to merge, or everything that is missing."""
+        found = facts.readiness
+        shown = (_table(facts.steps), found.show())
+        if found.problem:
+            return _without_requirements(facts, bump, shown)
+        links: dict[str, str | None] = dict.fromkeys(_LINKS.values())  # steps may have linked runs of earlier commits
+        links |= {_LINKS[each.kind]: each.url for each in found.requirements if each.kind in _LINKS and each.url}
+        inputs: dict[str, object] = {"requirements": [each.as_json() for each in found.requirements]}
+        if found.missing:
+            waiting = _not_ready(bump, found.missing, facts.steps)
+            if waiting.next in [each.next for each in found.missing if each.running]:
+                waiting = replace(waiting, next=command(notebooks.BUMP, bump, wait=True))
+            return Plan(Outcome(""), shown, waiting=waiting, evidence=Evidence(inputs, links))
+        limit = ""
+        if "ci" in found.inapplicable:
+            limit = ", except for CI, which is not followed here"
+        else:
+            inputs["ready_commit"] = found.commit
+        decided: list[Decision] = []
+        for unseen in found.unseen:
+            decided += filter(None, [bump.allowed(readiness.UNSEEN, unseen.evidence)])
+            limit += f", except for {unseen.name}, which nobody has seen"
+        done = Outcome(f"Ready to merge{limit}: every requirement was checked and is met.", " ".join(found.people))
+        return Plan(done, shown, evidence=Evidence(inputs, links, decided=tuple(decided)))
+
+
+def _without_requirements(facts: ReadyFacts, bump: Bump, shown: tuple[display.View, ...]) -> Plan[World]:
+    """Return the outcome of a preview, or of a bump that has no pull request: that of its steps."""
+    planned = dict.fromkeys(str(each["sentence"]) for step in facts.steps for each in step["planned"])
+    waiting = next((step for step in facts.steps if step["state"] == "waiting"), None)
+    if bump.tag is None:
+        example = command(notebooks.BUMP, bump, tag="26.04-py3")
+        return Plan(Outcome("Without a tag nothing is planned.", example), shown)
+    would = f"Preview: would {'; '.join(planned)}."
+    publish = f"Run it: {command(notebooks.BUMP, bump, mode='publish')}"
+    if waiting is not None:
+        sentence, action = f"{waiting['name']}: {waiting['outcome']['sentence']}", str(waiting["outcome"]["next"])
+        if planned and not bump.apply:
+            sentence, action = f"{would} Now {sentence}", publish
+        return Plan(Outcome(""), shown, waiting=Outcome(sentence, action), only_reads=True)
+    last = facts.steps[-1]["outcome"]
+    if bump.apply:
+        return Plan(Outcome(last["sentence"], last["next"]), shown)
+    if planned:
+        return Plan(Outcome(would, publish), shown)
+    nothing = f"Preview: nothing to change; a run that publishes checks whether it is ready. {last['sentence']}"
+    return Plan(Outcome(nothing, publish), shown)
+
+
+def _table(steps: Iterable[RecordedStep]) -> display.View:
+    """Show the steps and their results."""
+    return display.table(
+        {
+            "step": step["name"],
+            "outcome": display.mark(step["state"], step["warnings"]),
+            "result": step["outcome"]["sentence"],
+            "next": step["outcome"]["next"],
+            "links": " ".join(step["links"].values()),
+        }
+        for step in steps
+    )
+
+
+def _not_ready(bump: Bump, missing: Sequence[Requirement], steps: Sequence[RecordedStep]) -> Outcome:
+    """Return a sentence about the missing requirements, and the next action."""
+    if held := "; ".join(each.evidence for each in missing if each.kind == "hold"):
+        return Outcome(f"{held[0].lower()}{held[1:]}", missing[0].next)
+    names = reason = f"not ready to merge; missing: {', '.join(each.name for each in missing)}"
+    if len(missing) == 1:  # there is room for the details of a single one; otherwise the table has them
+        names += f" ({missing[0].evidence.rstrip('.')})"
+    running = all(each.running for each in missing)
+    waits = Waits(reason if running else names, for_ci=running)
+    last = [step for step in steps if step["name"] in notebooks.CI_ROUND]
+    count = sum(len(cards.from_decisions(step["decisions"], cards.BUMP_PARAMETERS)) for step in last)
+    if count:
+        action = f"Make {display.count(count, 'decision')}: {review(bump)}"
+        return Outcome(names, action, replace(waits, for_ci=False))
+    actions = [step["outcome"]["next"] for step in last if step["state"] == "waiting" and step["outcome"]["next"]]
+    # Later steps resolve what CI is waiting for.
+    return Outcome(names, " ".join(dict.fromkeys(actions[1:] or actions)) or missing[0].next, waits)

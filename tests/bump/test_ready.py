@@ -1,0 +1,70 @@
+"""The end of a bump: outcome, plan and links."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from bumping import allowed
+
+from runbook_lib.bump.readiness import Readiness
+from runbook_lib.bump.ready import Ready, ReadyFacts, RecordedStep
+from runbook_lib.bump.run import carry_out
+from runbook_lib.pins.bump import Bump
+from runbook_lib.record import journal
+from runbook_lib.record.requirements import Requirement, State
+from runbook_lib.records.step_record import StepRecord
+
+OLD, NEW = "https://gitlab/p/-/pipelines/1", "https://gitlab/p/-/pipelines/2"
+
+
+def step(name: str, state: str, sentence: str, **fields: Any) -> RecordedStep:
+    empty: dict[str, Any] = {"planned": [], "decisions": [], "warnings": [], "links": {}}
+    return {"name": name, "state": state, "outcome": {"sentence": sentence, "next": ""}, **empty, **fields}
+
+
+def finish(folder: Path, found: Readiness, *steps: RecordedStep, apply: bool = True) -> dict[str, Any]:
+    """Return the record's fields after the end of a bump with these steps."""
+    exceptions = allowed(" ".join(decision for each in found.requirements for decision in each.decisions))
+    bump = Bump.parse(tag="26.04-py3", mode="local" if apply else "preview", decisions=exceptions)
+    record = StepRecord("bump", bump, "o/r", folder)
+    for each in steps:
+        record.begin_step(each["name"])
+        for name, url in each["links"].items():
+            record.link(name, url)
+    record.begin_step(Ready.NAME)
+    world: Any = SimpleNamespace(round=None)
+    carry_out(record, Ready().plan(ReadyFacts(found, steps), bump), world, lambda _: None)
+    return dict(journal.collect(journal.lines(folder)).fields)
+
+
+@pytest.mark.parametrize(("url", "expected"), [(NEW, NEW), ("", None)], ids=["a new pipeline", "none yet"])
+def test_the_linked_pipeline_is_that_of_the_checked_commit(tmp_path: Path, url: str, expected: str | None) -> None:
+    links = {"pull request": "https://p", "GitLab pipeline": OLD}
+    found = Readiness((Requirement("second ci", "met" if url else "missing", "Pipeline.", url=url),))
+    fields = finish(tmp_path, found, step("05-golden-values", "done", "Done.", links=links))
+    assert (fields["links"]["pull request"], fields["links"].get("GitLab pipeline")) == ("https://p", expected)
+
+
+def test_the_preview_of_a_waiting_bump_shows_its_plan(tmp_path: Path) -> None:
+    danger = "accept gpt/a/x.json, a divergence (diverges: right)"
+    steps = [
+        step("04-run-ci", "waiting", "waiting for a person: CI failed"),
+        step("05-golden-values", "previewed", "Preview.", planned=[{"sentence": danger, "publish": False}]),
+    ]
+    outcome = finish(tmp_path, Readiness(problem="A preview does not look."), *steps, apply=False)["outcome"]
+    assert danger in outcome["sentence"]
+    assert "CI failed" in outcome["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("state", "decisions", "ready"),
+    [("met", (), True), ("missing", (), False), ("unknown", (), False), ("unknown", ("second-ci-unseen",), True)],
+)
+def test_a_bump_is_ready_if_no_requirement_is_missing_or_unknown(
+    tmp_path: Path, state: State, decisions: tuple[str, ...], ready: bool
+) -> None:
+    found = Readiness((Requirement("second ci", state, "Seen.", decisions=decisions),))
+    fields = finish(tmp_path, found, step("07-sync-check", "done", "Done."))
+    assert fields["outcome"]["sentence"].startswith("Ready to merge") is ready
+    assert fields["inputs"]["requirements"][0]["state"] == state
