@@ -104,7 +104,7 @@ def test_two_checkouts_on_one_pull_request(moment: str, world: World) -> None:
     other = world.folder / "other"
     git(world.folder, "clone", "-q", str(world.remote), str(other))
     first = Held(world, Point.at(moment, signal.SIGTERM, "driver"))
-    second = world.start("-r", "repo", str(other), "-p", "publish", "True", watched=False, **world.address)
+    second = world.start("-r", "repo", str(other), "-r", "mode", "publish", watched=False, **world.address)
     status, told = ended(second)
     after, said = first.go_on()
     # Whose branch is not the one that was pushed says so; with the same commit both are done.
