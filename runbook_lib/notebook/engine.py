@@ -13,11 +13,17 @@ from typing import Any
 
 from papermill.engines import NBClientEngine
 
-#: The variable that tells the kernel that the engine closes the record.
-VARIABLE = "RUNBOOK_ENGINE"
+#: The variables that tell the kernel that the engine closes the record, and Python to import nothing from the current
+#: folder.
+_VARIABLES = ("RUNBOOK_ENGINE", "PYTHONSAFEPATH")
 _LIBRARY = "runbook_lib.notebook.recording"
-#: Of the kernel: it does not tell that it uses the loopback network, and keeps no history.
-_ARGUMENTS = ["--IPKernelApp.log_level=ERROR", "--HistoryManager.enabled=False"]
+#: Of the kernel: it does not tell that it uses the loopback network, keeps no history, and takes no file in the current
+#: folder for a module.
+_ARGUMENTS = [
+    "--IPKernelApp.log_level=ERROR",
+    "--HistoryManager.enabled=False",
+    "--InteractiveShellApp.ignore_cwd=True",
+]
 _PRACTICE = (
     "PRACTICE: without the parameter repo, this run uses the practice environment. Nothing leaves this machine. "
     "For a real bump, name your clone: -p repo PATH"
@@ -27,9 +33,10 @@ Report = Callable[[Mapping[str, Any] | None, Path | None, str], object]
 
 
 class RunbookEngine(NBClientEngine):  # type: ignore[misc]
-    """The engine.  ``report`` replaces the lines that it prints at the end."""
+    """The engine.  ``report`` replaces the lines that it prints at the end; ``record`` is the last run's folder."""
 
     report: Report | None = None
+    record: Path | None = None
 
     @classmethod
     def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> None:
@@ -39,17 +46,19 @@ class RunbookEngine(NBClientEngine):  # type: ignore[misc]
         if not nb_man.nb.metadata.papermill.parameters.get("repo"):
             print(_PRACTICE, file=sys.stderr, flush=True)
         library = threading.Thread(target=import_module, args=(_LIBRARY,), daemon=True)
-        earlier, message = os.environ.get(VARIABLE), ""
-        os.environ[VARIABLE] = "1"
+        message = ""
+        earlier = {name: os.environ.get(name) for name in _VARIABLES}
+        os.environ.update(dict.fromkeys(_VARIABLES, "1"))
         try:
             library.start()
             super().execute_managed_notebook(nb_man, kernel_name, extra_arguments=_ARGUMENTS, **options)
         except (CellTimeoutError, DeadKernelError) as error:
             message = _add_error(nb_man.nb, error, options.get("execution_timeout"))
         finally:
-            os.environ.pop(VARIABLE)
-            if earlier is not None:
-                os.environ[VARIABLE] = earlier
+            for name, value in earlier.items():
+                os.environ.pop(name)
+                if value is not None:
+                    os.environ[name] = value
             library.join()
             cls._close(nb_man, message)
 
@@ -59,6 +68,7 @@ class RunbookEngine(NBClientEngine):  # type: ignore[misc]
 
         recording.redact(nb_man.nb)
         run, folder = recording.complete(nb_man.nb)
+        cls.record = folder
         report = cls.report or _Lines(nb_man.output_path)
         report(run, folder, message or ("" if run else _last_error(nb_man.nb)))
 
@@ -85,7 +95,8 @@ def _last_error(notebook: Any) -> str:
     for cell in reversed(notebook.cells):
         for output in cell.get("outputs", ()):
             if output.output_type == "error":
-                return f"{output.ename}: {output.evalue}"
+                line = f"{output.ename}: {output.evalue}"
+                return str(output.evalue) if output.traceback == [line] else line  # a RunbookError
     return "The notebook opened no record: it never called begin()."
 
 

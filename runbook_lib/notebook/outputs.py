@@ -108,7 +108,7 @@ def redact(*environments: Mapping[str, str]) -> None:
     kernel = getattr(shell, "kernel", None)
     if kernel is None:
         return
-    secrets = {f"{number}_{name}": text for number, env in enumerate(environments) for name, text in env.items()}
+    secrets = {f"{name}_{number}": text for number, env in enumerate(environments) for name, text in env.items()}
     redactor = Redactor(secrets)
     if _outputs is None:
         _outputs = Outputs(kernel.session, redactor)

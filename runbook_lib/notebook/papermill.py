@@ -27,6 +27,7 @@ class _Terminated(KeyboardInterrupt):
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit status: 0 done, waiting or previewed; 1 failed; 2 incorrect usage."""
+    startup.skip_formats()
     import click
     from papermill import cli
     from papermill.exceptions import PapermillException, PapermillExecutionError
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         context.params["engine"] = context.params["engine"] or "runbook"
         if context.get_parameter_source("log_level") == click.core.ParameterSource.DEFAULT:
             context.params["log_level"] = "WARNING"  # the paths are printed at the end
-        with _terminated_by_signals(), _output_path(context.params):
+        with cancelled_by_signals(), _output_path(context.params):
             context.command.invoke(context)
     except click.exceptions.Exit as end:
         return int(end.exit_code)
@@ -71,7 +72,7 @@ def _output_path(options: dict[str, Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _terminated_by_signals() -> Iterator[None]:
+def cancelled_by_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the run like Ctrl-C, so that its record is closed; nohup's SIGHUP stays ignored."""
     numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, _terminate) for number in numbers}

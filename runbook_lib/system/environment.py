@@ -5,7 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 #: Set by a git hook that runs this program, or for this program's own Python.
-_FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY", "PYTHONNOUSERSITE")
+_FOREIGN = (
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"),
+    *("PYTHONNOUSERSITE", "PYTHONSAFEPATH"),
+)
 
 
 def user_environment(env: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,8 @@ END = "recording.end_run(step.folder)"
 def papermill(path: Path, output: Path, *arguments: str, cwd: Path, **more: str) -> "subprocess.CompletedProcess[str]":
     words = [sys.executable, "-m", "papermill", str(path), str(output), "--no-progress-bar", *arguments]
     env = environ(**more)
-    env.pop("PYTEST_CURRENT_TEST")  # with it ipykernel does not capture what other programs print
+    # With the first ipykernel does not capture what other programs print; the second is the clone.
+    env = {name: value for name, value in env.items() if name not in ("PYTEST_CURRENT_TEST", "PYTHONPATH")}
     return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
