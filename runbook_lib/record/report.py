@@ -62,8 +62,9 @@ def _summary(folder: Path, run: Mapping[str, Any]) -> str:
     view = display.table({"what": name, "value": value} for name, value in facts.items() if value)
     pins = [
         {"pin": f"{row.get('path')}:{row.get('line')}", "from": row.get("old"), "to": row.get("new")}
-        for row in run_file.rows(folder / "changes.csv")
+        for row in _rows(folder, "changes")
     ]
+    pins = pins or [{name: row.get(name) for name in ("site", "pin", "image")} for row in _rows(folder, "pins")]
     for heading, table in (
         ("Pins", pins),
         ("Decisions", list(decisions(folder, run))),
@@ -73,6 +74,13 @@ def _summary(folder: Path, run: Mapping[str, Any]) -> str:
             view += display.note(f"{heading}:") + display.table(table)
     view += display.notes(run.get("warnings") or (), title="Warnings")
     return f'<section class="summary output">{view.html}</section>'
+
+
+def _rows(folder: Path, table: str) -> list[dict[str, str]]:
+    """Return the rows of all tables of that name, those of the steps too, each once."""
+    tables = [folder / f"{table}.csv", *sorted(folder.glob(f"*.{table}.csv"))]
+    rows = [row for file in tables for row in run_file.rows(file)]
+    return list({tuple(row.items()): row for row in rows}.values())
 
 
 def decisions(folder: Path, run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
@@ -122,10 +130,11 @@ def _cells(notebook: Path) -> str:
     """Return the texts and outputs of a notebook; empty if it cannot be read."""
     startup.skip_notebook_formats()
     from nbconvert.exporters.templateexporter import TemplateExporter  # takes half a second to import
-    from nbconvert.filters import markdown2html
+    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
     from nbformat.v4 import reads_json
 
-    filters = {"prose": lambda text: clean_html(markdown2html(text)), "shown": shown}
+    markdown: Any = MarkdownWithMath(renderer=IPythonRenderer(escape=False, exclude_anchor_links=True))
+    filters = {"prose": lambda text: clean_html(markdown.render(text)), "shown": shown}
     source = files(__package__).joinpath("templates/notebook.html.j2").read_text("utf-8")
     exporter: Any = TemplateExporter(raw_template=source, filters=filters)  # type: ignore[no-untyped-call]
     try:

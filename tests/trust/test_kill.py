@@ -16,7 +16,7 @@ from stopping import STEPS, Point, World
 KILLS = 8
 #: Where most could be lost or done twice, in the order in which a bump comes there.
 WORST = (
-    r"/head$", " commit-tree ", " update-ref ", " push ", r"^answer to POST .*/pulls$",
+    r"/run\.json$", " commit-tree ", " update-ref ", " push ", r"^answer to POST .*/pulls$",
     r"^answer to POST .*/comments$", r"^answer to POST .*/issues$", r"^answer to POST .*/rerun-failed-jobs$",
 )  # fmt: skip
 
