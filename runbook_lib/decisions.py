@@ -16,6 +16,8 @@ Kind = Literal["accept", "broken", "rerun", "reenable", "hold", "allow"]
 KINDS: tuple[Kind, ...] = ("accept", "broken", "rerun", "reenable", "hold", "allow")
 #: The dangers of accepting a value, which an entry has to confirm.
 SLOWER, DIVERGENCE, LOST = "slower", "divergence", "lost"
+#: They in words.
+DANGERS = {SLOWER: "slowdown", DIVERGENCE: "divergence", LOST: "lost metric"}
 #: The named exceptions, and what each permits.
 EXCEPTIONS = {
     "older-tag": "bump to a tag that is older than the pin (a rollback)",
@@ -141,14 +143,14 @@ class Decisions:
         """Return the exception that a person allows for this evidence, bound to it."""
         return self.decided("allow", what, Seen(digest(*evidence)))
 
-    def before(self, kind: Kind, subject: str) -> str:
-        """Return what was decided about a subject on other values, for a question that is open; empty if nothing."""
+    def before(self, kind: Kind, subject: str, values: str) -> str:
+        """Return what was decided about a subject on values other than these; empty if nothing."""
         entry = self.entry(kind, subject)
-        return f"{entry.sentence}." if entry and entry.seen else ""
+        return f"{entry.sentence}." if entry and entry.seen and entry.seen.values != values else ""
 
     def advice(self, kind: Kind, subject: str, confirm: str = "") -> str:
         """Return how to decide in the file: the line to add, or the one to change."""
-        place = self.file or "the bump's decisions.yaml"
+        place = self.file or "a file that you name with -r decisions FILE"
         if entry := self.entry(kind, subject):
             return f"remove `seen` from line {entry.line} of {place}, which was decided on other values"
         decision = Decision(kind, subject, "…", confirm)

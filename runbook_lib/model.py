@@ -5,10 +5,11 @@ and made true; preview, apply, checks, outcome and record follow from that, and 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from runbook_lib.checks import Check, Evidence, Waits
+from runbook_lib.decisions import Decisions, Kind
 
 if TYPE_CHECKING:
     from runbook_lib.display import Drawing, Picture, View
@@ -50,13 +51,20 @@ class Condition(Protocol[W]):
 
 @dataclass(frozen=True)
 class Question:
-    """A decision that only a person can make, as an entry ``name: reason`` in this parameter, with its evidence."""
+    """A decision that only a person can make, with its evidence; ``facts["key"]`` is the digest of the values."""
 
-    parameter: str
-    name: str
+    kind: Kind
+    subject: str
     why: str
     suggestion: str = ""
     facts: Mapping[str, object] = field(default_factory=dict)
+
+    def after(self, decisions: Decisions) -> "Question":
+        """Return the question with what was decided before, on other values."""
+        before = decisions.before(self.kind, self.subject, str(self.facts.get("key", "")))
+        if not before:
+            return self
+        return replace(self, why=f"{self.why} {before}", facts={**self.facts, "before": before})
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ from runbook_lib.checks import Check
 from runbook_lib.clients.github import connection
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull
-from runbook_lib.decisions import Decision, Decisions
+from runbook_lib.decisions import KINDS, Decision, Decisions
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import seed
 from runbook_lib.practice.accounts import ACCOUNTS
 from runbook_lib.record import run_file
 from runbook_lib.record.run_file import Identity
+from runbook_lib.records import decisions
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
@@ -195,8 +196,26 @@ def allowed(names: str) -> Decisions:
     return Decisions(tuple(Decision("allow", name, "a test") for name in names.replace(",", " ").split()))
 
 
-def bump_to(tag: str = "26.04-py3", *, mode: str = "publish", allow: str = "", **parameters: Any) -> Bump:
-    parameters.setdefault("decisions", allowed(allow))
+def decided(*, confirm: str = "", **told: str) -> Decisions:
+    """Decisions as a person writes them: by kind, ``subject: reason; subject: reason``; they confirm this danger."""
+    entries = list(allowed(told.pop("allow", "")).entries)
+    for kind in KINDS:
+        for entry in filter(None, told.pop(kind, "").split("; ")):
+            subject, _, reason = entry.partition(": ")
+            entries.append(Decision(kind, subject, reason, confirm if kind == "accept" else ""))
+    assert not told
+    return Decisions(tuple(entries))
+
+
+def written(file: Path, **told: str) -> str:
+    """A file with these decisions, for the parameter of a notebook."""
+    decisions.add(file, decided(**told).entries)
+    return str(file)
+
+
+def bump_to(tag: str = "26.04-py3", *, mode: str = "publish", **parameters: Any) -> Bump:
+    told = {kind: parameters.pop(kind) for kind in (*KINDS, "confirm") if kind in parameters}
+    parameters.setdefault("decisions", decided(**told))
     return Bump.parse(tag=tag, mode=mode, **parameters)
 
 

@@ -42,10 +42,23 @@ class PreflightFacts:
 def look(world: World, bump: Bump) -> PreflightFacts:
     """Read the branch, the registry, the checkout and the token.  Raises RunbookError like ``plan_bump``."""
     branch = bump_branch.look(world, bump)
+    _require_known(branch)
     planned = bump_plan.plan_bump(branch)
     checks = (*_checkout_checks(branch, planned.plan), *rights(world.github, bump))
     drivers, validation = os.environ.get(driver_check.VARIABLE, ""), tuple(lts_validation.describe(branch))
     return PreflightFacts(branch, planned, drivers, checks, bump_plan.pin_rows(branch), validation)
+
+
+def _require_known(branch: BumpBranch) -> None:
+    """Raise Refused for decisions on files or tests that are not on the branch, before a step changes anything."""
+    decisions = branch.bump.decisions
+    if branch.bump.tag and decisions.entries:
+        from runbook_lib.failures import quarantines  # most bumps begin without decisions
+        from runbook_lib.golden import comparison
+
+        comparison.require_known(branch, decisions)
+        quarantines.resolve_targets(branch, "broken")
+        quarantines.resolve_targets(branch, "rerun")
 
 
 def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:

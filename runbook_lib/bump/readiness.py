@@ -18,8 +18,6 @@ from runbook_lib.golden import comparison
 from runbook_lib.golden.ci_runs import failed
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record.requirements import Kind, Requirement, name_of
-from runbook_lib.text.decisions import entries
-from runbook_lib.text.redact import Redactor
 from runbook_lib.world import ci_progress
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import is_mine
@@ -27,7 +25,7 @@ from runbook_lib.world.pull_request import PullRequestState, read_state
 
 #: The exception for a pipeline that was not looked at.
 UNSEEN = "second-ci-unseen"
-_LIFT = "Fix the cause, or bump to another image. To lift the hold, run bump without it."
+_LIFT = "Fix the cause, or bump to another image. To lift the hold, remove line {line} of {file}."
 
 
 @dataclass(frozen=True)
@@ -68,15 +66,10 @@ class Readiness:
         return view + display.notes(self.people, title="Left to people")
 
 
-def holds(hold: str) -> dict[str, str]:
-    """Return the reasons for a person's holds on the merge, by name.  Raises Refused for a malformed entry."""
-    return entries(hold, "hold", "name: reason", Redactor(os.environ))
-
-
-def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None, hold: str = "") -> Readiness:
+def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None) -> Readiness:
     """Check the CI run of the head commit, its pins, golden values, issues and GitLab.  Changes nothing.
 
-    ``records`` is the bump's folder in the archive, ``hold`` the parameter with a person's holds.
+    ``records`` is the bump's folder in the archive.
     """
     bump = branch.bump
     if bump.tag is None or github is None or not bump.apply:
@@ -101,8 +94,9 @@ def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None
     }
     inapplicable: dict[Kind, str] = {}
     requirements: list[Requirement] = []
-    for name, reason in holds(hold).items():
-        requirements.append(Requirement("hold", "missing", f"Do not merge: {name}: {reason}", _LIFT))
+    for each in bump.decisions.of("hold"):
+        lift = _LIFT.format(line=each.line, file=bump.decisions.file)
+        requirements.append(Requirement("hold", "missing", f"Do not merge: {each.subject}: {each.reason}", lift))
     for kind, (step, check_requirement) in checks.items():
         if reason := bump.repository.inapplicable(step):
             inapplicable[kind] = reason
@@ -167,7 +161,7 @@ def _check_values(branch: BumpBranch, records: Path | None) -> Requirement:
     verdicts, files = judged.changed, [file.file for file in judged.stopped]
     # A group's files may have been committed by hand: a person must decide on the group anyway.
     files += [group.id for group in verdicts.groups if not group.accepted]
-    action = f"{notebooks.GOLDEN_VALUES} with accept"
+    action = f"Decide on them, and run {notebooks.GOLDEN_VALUES}."
     detail = f"{display.first_names(files, 4)} {display.be(len(files))} held back." if files else "None is held back."
     return _met("values", not files, detail, action, decisions=tuple(verdicts.accepted_dangers))
 

@@ -33,16 +33,14 @@ class ReadyFacts:
 
 @dataclass(frozen=True)
 class Ready:
-    """The step; ``hold`` is the parameter with a person's holds."""
-
-    hold: str = ""
+    """The step."""
 
     NAME: ClassVar[str] = notebooks.READY
 
     def look(self, world: World, bump: Bump) -> ReadyFacts:
         """Read every requirement again.  Changes nothing."""
         steps = {step["name"]: step for step in world.journal.steps if step["name"] != self.NAME}
-        found = readiness.check(bump_branch.look(world, bump), world.github, world.records, self.hold)
+        found = readiness.check(bump_branch.look(world, bump), world.github, world.records)
         return ReadyFacts(found, tuple(steps.values()))
 
     def plan(self, facts: ReadyFacts, bump: Bump) -> Plan[World]:
@@ -79,6 +77,8 @@ def _without_requirements(facts: ReadyFacts, bump: Bump, shown: tuple[display.Vi
     if bump.tag is None:
         example = command(notebooks.BUMP, bump, tag="26.04-py3")
         return Plan(Outcome("Without a tag nothing is planned.", example), shown)
+    for each in bump.decisions.of("hold"):
+        planned[f"end with “do not merge”: {each.subject}: {each.reason}"] = None
     would = f"Preview: would {'; '.join(planned)}."
     publish = f"Run it: {command(notebooks.BUMP, bump, mode='publish')}"
     if waiting is not None:
@@ -119,7 +119,7 @@ def _not_ready(bump: Bump, missing: Sequence[Requirement], steps: Sequence[Recor
     running = all(each.running for each in missing)
     waits = Waits(reason if running else names, for_ci=running)
     last = [step for step in steps if step["name"] in notebooks.CI_ROUND]
-    count = sum(len(cards.from_decisions(step["decisions"], cards.BUMP_PARAMETERS)) for step in last)
+    count = sum(len(cards.from_questions(step["decisions"])) for step in last)
     if count:
         action = f"Make {display.count(count, 'decision')}: {review(bump)}"
         return Outcome(names, action, replace(waits, for_ci=False))

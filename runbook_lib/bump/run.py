@@ -89,7 +89,7 @@ def carry_out(
 def _record_evidence(step: StepRecord, plan: Plan[World]) -> None:
     step.keep(plan.evidence)
     for question in plan.questions:
-        step.decide(question.parameter, question.name, question.why, question.suggestion, question.facts)
+        step.decide(question.kind, question.subject, question.why, question.suggestion, question.facts)
     step.check(*plan.checks)
 
 
@@ -267,6 +267,7 @@ class Run:
         plan = step.plan(step.look(self.world, bump), bump)
         if plan.conditions and plan.on_branch:
             plan = self._reviewed(plan)
+        plan = replace(plan, questions=tuple(question.after(bump.decisions) for question in plan.questions))
         if bump.apply:
             decisions.bind(bump.decisions, plan.evidence.decided)
         decisions.keep(bump.decisions, self.record)

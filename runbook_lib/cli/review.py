@@ -30,22 +30,24 @@ def command(options: argparse.Namespace) -> int:
     """Ask for each decision, and run the bump with the answers; return 0 if nothing is left to decide, else 1."""
     root = Path(options.audit).expanduser().absolute() if options.audit else archive.default()
     source = NotebookSource.read(provenance.ROOT / commands.FOLDER / f"{notebooks.BUMP}.ipynb")
-    names = [parameter.name for parameter in source.parameters]
-    bump, open_cards = _bump(root, options.tag, names)
+    bump, open_cards = _bump(root, options.tag)
     if not open_cards:
         print("Nothing is left to decide.")
         return 0
     print(style.paint(f"{bump.repository} {bump.base} {bump.image_type} {bump.tag}", "bold"))
-    held = {card.id: dict(card.earlier or {}) for card in open_cards if card.is_held}
+    held = {card.id: card.answer for card in open_cards if card.held}
     answers = _ask_all(open_cards, held)
     missing = [card for card in open_cards if not answers.get(card.id) or cards.problem(card, answers[card.id])]
     print(f"\n{len(open_cards) - len(missing)} of {len(open_cards)} decided.")
     if answers == held:
         return int(bool(missing))
     folder = Path(bump.folder)
-    given = _given(folder, open_cards, answers)
-    cards.save(folder / decisions.NAME, open_cards, answers)
-    print(f"The command that applies these decisions:\n\n{commands.papermill(notebooks.BUMP, given)}\n")
+    given = _given(folder)
+    new = [card for card in open_cards if answers.get(card.id) != held.get(card.id)]
+    file = Path(str(given.get("decisions") or folder / decisions.NAME)).expanduser()
+    cards.save(file, new, answers)
+    print(f"Written into {file}. The command that applies these decisions:\n")
+    print(f"{commands.papermill(notebooks.BUMP, given)}\n")
     if _read(f"Type {bump.tag} to run it now, or press Enter to stop: ") != bump.tag:
         return int(bool(missing))
     arguments = [str(source.path)]
@@ -54,7 +56,7 @@ def command(options: argparse.Namespace) -> int:
     return papermill.main(arguments) or int(bool(missing))
 
 
-def _bump(root: Path, tag: str, names: list[str]) -> tuple[BumpStatus, tuple[Card, ...]]:
+def _bump(root: Path, tag: str) -> tuple[BumpStatus, tuple[Card, ...]]:
     """Return the bump to a tag, or the newest with something to decide, and its cards."""
     bumps = [bump for bump in status(root) if bump.is_started] if root.is_dir() else []
     bumps = [bump for bump in bumps if tag in ("", bump.tag)]
@@ -65,26 +67,18 @@ def _bump(root: Path, tag: str, names: list[str]) -> tuple[BumpStatus, tuple[Car
         )
     bumps.sort(key=lambda bump: bump.active, reverse=True)
     for bump in bumps:
-        if open_cards := cards.read(Path(bump.folder), names):
+        if open_cards := cards.read(Path(bump.folder)):
             return bump, open_cards
     return bumps[0], ()
 
 
-def _given(folder: Path, open_cards: tuple[Card, ...], answers: cards.Answers) -> dict[str, Any]:
-    """Return the parameters of the bump's newest run, with these decisions in place of those that it applied.
-
-    A hold without a card stays.
-    """
-    decisions = cards.parameters(open_cards, answers)
-    names = {option.name for card in open_cards for option in card.options}
+def _given(folder: Path) -> dict[str, Any]:
+    """Return the parameters that were given to the bump's newest run, except for its mode and its CI run."""
     for run in reversed(read_records(folder).readable):
         parameters = run.get("parameters") or {}
         if run["notebook"]["name"] == notebooks.BUMP and parameters.get("given"):
-            holds = {name: reason for name, reason in cards.named_entries(run, "hold") if name not in names}
-            if holds:
-                decisions["hold"] = "; ".join(filter(None, [cards.format_entries(holds), decisions.get("hold", "")]))
-            kept = [name for name in parameters["given"] if name not in ("mode", "run_id", *cards.PARAMETERS)]
-            return {name: parameters["resolved"].get(name) for name in kept} | decisions
+            kept = [name for name in parameters["given"] if name not in ("mode", "run_id")]
+            return {name: parameters["resolved"].get(name) for name in kept}
     raise RunbookError(f"No run of bump was found in {folder}. Run it once: it asks for the decisions.")
 
 
@@ -102,21 +96,17 @@ def _ask_all(open_cards: tuple[Card, ...], held: cards.Answers) -> dict[str, Map
             break
         option = next((option for option in card.options if option.key == key), None)
         if option is not None:
-            answer = {"choice": option.choice, "reason": option.reason}
-            if option.parameter in cards.PARAMETERS:
-                typed = _read(f"Reason [{option.reason}]: " if option.reason else "Reason: ")
-                answer["reason"] = typed or option.reason
-        elif key == "c" and card.earlier:
-            answer = dict(card.earlier)
+            typed = _read(f"Reason [{option.reason}]: " if option.reason else "Reason: ")
+            answer = {"choice": option.choice, "reason": typed or option.reason}
         elif key in _MOVES:
             position = max(0, position + _MOVES[key])
             continue
         else:
-            keys = [option.key for option in card.options] + ["c"] * bool(card.earlier) + ["j", "k", "q"]
+            keys = [option.key for option in card.options] + ["j", "k", "q"]
             print(f"Type one of {', '.join(keys)}, then press Enter.")
             continue
-        if answer["choice"] == "accept" and card.word:
-            answer["typed"] = _read(f"Type {card.word} to accept the {card.danger}: ") or ""
+        if answer["choice"] == "accept" and card.danger:
+            answer["typed"] = _read(f"Type {card.danger} to accept the {card.danger_in_words}: ") or ""
         if problem := cards.problem(card, answer):
             print(style.paint(f"✗ {problem}", "red"))
             continue
@@ -127,7 +117,7 @@ def _ask_all(open_cards: tuple[Card, ...], held: cards.Answers) -> dict[str, Map
 
 def _lines(card: Card) -> Iterator[str]:
     width = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 0)).columns)
-    danger = style.paint(f"  ⚠ {card.danger}", "yellow") if card.danger else ""
+    danger = style.paint(f"  ⚠ {card.danger_in_words}", "yellow") if card.danger else ""
     yield style.paint(card.title, "bold") + danger
     yield textwrap.fill(card.headline, width, initial_indent="  ", subsequent_indent="  ")
     for label, text in card.details:
@@ -140,10 +130,8 @@ def _lines(card: Card) -> Iterator[str]:
         yield f"  Log: {card.log}"
     if card.files:
         yield f"  {len(card.files)} files, such as {card.files[0]}"
-    if card.is_held and card.earlier:
-        yield style.by_mark(f"  ✓ on hold: {card.earlier['reason']}")
-    elif card.earlier:
-        yield f"  c  as before (the value is the same): {card.earlier['choice']}, {card.earlier['reason']}"
+    if card.held:
+        yield style.by_mark(f"  ✓ on hold: {card.held}")
     yield "  " + "   ".join(f"{style.paint(option.key, 'bold')} {option.label}" for option in card.options)
     yield "  j next   k previous   q stop"
 

@@ -1,20 +1,19 @@
 """The tests that the bump's branch quarantines, and the recipe rows of tests that a person names."""
 
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from runbook_lib.clients.github.client import GitHub
+from runbook_lib.decisions import Decision, Kind
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.command import GitFailed
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.quarantine import BROKEN, QuarantinedRow, comment_of
 from runbook_lib.recipes.rows import RecipeRow
-from runbook_lib.recipes.targets import Target, parse_targets, resolve
+from runbook_lib.recipes.targets import Target, resolve, target_of
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.markdown import unlinked
-from runbook_lib.text.redact import Redactor
 from runbook_lib.world.bump_branch import BumpBranch
 
 #: The comment above a row that the runbook quarantined: the reason, and the issue number.
@@ -64,19 +63,19 @@ def _key(row: RecipeRow) -> tuple[str, ...]:
     return (row.model, row.case, *row.environments, "/", *row.platforms, "/", *scopes)
 
 
-def resolve_targets(branch: BumpBranch, text: str, parameter: str) -> tuple[tuple[Target, ...], tuple[RecipeRow, ...]]:
-    """Return the tests in a person's list, and the recipe rows that name their cases.
+def resolve_targets(branch: BumpBranch, kind: Kind) -> tuple[dict[Target, Decision], tuple[RecipeRow, ...]]:
+    """Return the tests of a person's decisions of this kind, and the recipe rows that name their cases.
 
-    Raises Refused for a malformed list, and for tests that are in no recipe on the branch.
+    Raises Refused for tests that are in no recipe on the branch.
     """
-    targets = parse_targets(text, branch.bump.image_type, Redactor(os.environ), parameter)
-    rows = rows_of(branch, [target.case for target in targets])
-    return tuple(resolve(target, rows) for target in targets), rows
+    decided = {target_of(each, branch.bump.image_type): each for each in branch.bump.decisions.of(kind)}
+    rows = rows_of(branch, [target.case for target in decided])
+    return {resolve(target, rows): decision for target, decision in decided.items()}, rows
 
 
-def is_quarantined(row: RecipeRow, soft: bool) -> bool:
-    """Return whether a row no longer blocks a merge; ``soft`` includes rows that may fail."""
-    return (soft and row.allow_failure) or not quarantine.gating_scopes(row)
+def is_quarantined(row: RecipeRow) -> bool:
+    """Return whether a row no longer blocks a merge."""
+    return not quarantine.gating_scopes(row)
 
 
 def recipe_texts(branch: BumpBranch, cases: Iterable[str], commit: str = "") -> dict[str, str]:

@@ -27,7 +27,10 @@ class CardWidgets:
             button.on_click(lambda _, choice=option.choice: self._press(choice))
             self.buttons[option.choice] = button
         self.reason = widgets.Text(description="Reason", layout=_WIDE)
-        description, style = f"Type “{card.word}” to accept the {card.danger}", {"description_width": "initial"}
+        description, style = (
+            f"Type “{card.danger}” to accept the {card.danger_in_words}",
+            {"description_width": "initial"},
+        )
         self.typed = widgets.Text(description=description, layout=_WIDE, style=style)
         self._state = widgets.HTML(_dom_classes=["runbook-card-state"])
         evidence = widgets.HTML(html.card(card), _dom_classes=["jp-RenderedHTMLCommon"])
@@ -56,12 +59,12 @@ class CardWidgets:
         next(iter(self.buttons.values())).focus()
 
     def _press(self, choice: str) -> None:
-        """Choose, with a reason from the facts or from the earlier decision; pressed again, choose nothing."""
-        option, earlier = self.card.option(choice), self.card.earlier or {}
+        """Choose, with a reason from the facts or of the hold; pressed again, choose nothing."""
+        option = self.card.option(choice)
         if option is None or choice == self._choice:
             self._fill({})
-        elif choice == earlier.get("choice"):
-            self._fill(earlier)
+        elif choice == self.card.answer.get("choice"):
+            self._fill(self.card.answer)
         else:
             self._fill({"choice": choice, "reason": option.reason})
         self._report()
@@ -79,8 +82,8 @@ class CardWidgets:
         option = self.card.option(self._choice)
         for choice, button in self.buttons.items():
             button.button_style = "primary" if choice == self._choice else ""
-        needs_reason = option is not None and option.parameter in cards.PARAMETERS
-        needs_word = self._choice == "accept" and bool(self.card.word)
+        needs_reason = option is not None
+        needs_word = self._choice == "accept" and bool(self.card.danger)
         for field, needed in ((self.reason, needs_reason), (self.typed, needs_word)):
             field.layout.display = None if needed else "none"
         self._state.value = html.card_state(option, self.reason.value, self.problem)
@@ -94,6 +97,8 @@ class DecisionCards:
 
         self._changed = changed
         self.shown: list[CardWidgets] = []
+        #: The answers that the file of decisions has.
+        self.saved: dict[str, dict[str, str]] = {}
         self._count = widgets.HTML()
         self.root = widgets.VBox([], _dom_classes=["runbook-cards"])
 
@@ -107,15 +112,17 @@ class DecisionCards:
         """A sentence on what is missing from the first incomplete answer; empty if there is none."""
         return next((card.problem for card in self.shown if card.problem), "")
 
-    def parameters(self) -> dict[str, str]:
-        """Return the parameters of the next run that carry out the answers."""
-        shown = [each.card for each in self.shown]
-        return cards.parameters(shown, {each.card.id: each.answer for each in self.shown})
+    @property
+    def answers(self) -> dict[str, dict[str, str]]:
+        """The answers by card."""
+        return {each.card.id: each.answer for each in self.shown if each.answer["choice"]}
 
     def save(self, file: Callable[[], Path]) -> None:
-        """Write the answers that are no parameters into the file of decisions.  Raises RunbookError."""
-        if self.shown:
-            cards.save(file(), [each.card for each in self.shown], {each.card.id: each.answer for each in self.shown})
+        """Write the answers into the file of decisions, unless it has them.  Raises RunbookError."""
+        answers = self.answers
+        if answers != self.saved:
+            cards.save(file(), [each.card for each in self.shown], answers, self.saved.keys() - answers.keys())
+            self.saved = answers
 
     def offer(self, offered: Sequence[Card], *, keep: bool) -> None:
         """Show these cards; those on hold are decided.
@@ -123,6 +130,8 @@ class DecisionCards:
         With ``keep``, answered cards stay, because a run that received an answer does not request it again.
         """
         known = {each.card.id: each for each in self.shown} if keep else {}
+        if not keep:
+            self.saved = {}
         shown = []
         for card in offered:
             before = known.pop(card.id, None)
@@ -131,8 +140,9 @@ class DecisionCards:
             elif before is not None:
                 shown.append(CardWidgets(card, before.answer, self._report))
             else:
-                held = card.earlier if card.is_held else None
-                shown.append(CardWidgets(card, held or {}, self._report))
+                shown.append(CardWidgets(card, card.answer, self._report))
+                if card.held:
+                    self.saved[card.id] = shown[-1].answer
         self.shown = [*shown, *(each for each in known.values() if each.answer["choice"])]
         children = [self._count, *(each.root for each in self.shown)] if self.shown else []
         if list(self.root.children) != children:

@@ -1,6 +1,5 @@
 """The fields of a notebook's form: labels, choices, and validation of typed values.  Pure."""
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,17 +9,14 @@ from typing import Any
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
-from runbook_lib.text.decisions import entries
 from runbook_lib.text.notebook_file import Parameter
-from runbook_lib.text.redact import Redactor
 
 #: Labels by parameter; other parameters are labelled with their names.
 LABELS = {
     "tag": "Tag", "repo": "Checkout", "image_type": "Image type", "base": "Base branch", "remote": "Push to",
     "decisions": "File of decisions",
     "mode": "Apply", "wait": "Wait for CI",
-    "run_id": "CI run", "source": "Source", "only_failing": "Failed jobs only", "accept": "Accept", "broken": "Broken",
-    "reenable": "Re-enable", "rerun": "Run again", "hold": "Hold", "soft": "Soft",
+    "run_id": "CI run", "source": "Source",
     "place": "Where",
     "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests",
     "how": "How", "arguments": "Arguments",
@@ -30,8 +26,7 @@ LABELS = {
 #: Seldom needed, so hidden at first.
 SELDOM = (
     "remote", "decisions", "source",
-    "only_failing", "soft", "accept", "broken", "reenable",
-    "rerun", "hold", "jobs",
+    "jobs",
 )  # fmt: skip
 #: The values of fields with a fixed choice, and their labels; `choices` has two more.
 _CHOICES: Mapping[str, Mapping[str, str]] = {
@@ -43,14 +38,6 @@ _CHOICES: Mapping[str, Mapping[str, str]] = {
         "stack": "stack: fw-base, Megatron-Bridge and fw-final, each built on the previous one",
         "pull": "pull: the image that internal CI built",
     },
-}
-#: Parameters that take ``name: reason; …``, with the format of an entry.
-DECISIONS = {
-    "accept": "model/case/golden_values_….json: reason",
-    "broken": "case@platform: reason",
-    "reenable": "case@platform: reason",
-    "rerun": "case@platform: reason",
-    "hold": "name: reason",
 }
 _COMMON = ("tag", "image_type", "base", "remote")
 _LTS = "LTS pins rarely move, and a maintainer decides when. Do you really mean the LTS image?"
@@ -76,7 +63,7 @@ def fields(parameters: Iterable[Parameter]) -> tuple[Field, ...]:
     """Return the form fields for a notebook's parameters, in the same order."""
     visible = list(parameters)
     seldom: tuple[str, ...] = SELDOM
-    if {"broken", "wait"} <= {parameter.name for parameter in visible}:
+    if {"decisions", "wait", "run_id"} <= {parameter.name for parameter in visible}:
         seldom = (*SELDOM, "run_id")  # the bump notebook, which hides the parameters of single steps
     result = []
     for parameter in visible:
@@ -108,8 +95,6 @@ def problem(name: str, value: str | bool, repository: Repository = MEGATRON_LM) 
         if name in _COMMON:
             given: Any = {name: value}
             Bump.parse(**given, repository=repository)
-        elif name in DECISIONS:
-            entries(value, name, DECISIONS[name], Redactor(os.environ))
     except RunbookError as error:
         return str(error)
     if name == "run_id":

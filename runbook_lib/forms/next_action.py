@@ -23,7 +23,6 @@ _PHRASES = (
     ("Run again with mode=publish", _PUBLISH),
     (" with mode=publish", " with Publish selected"),
     ("Run internal-ci again with mode=publish", _PUBLISH),
-    ("To lift the hold, run bump without it", "To lift the hold, decide its card again"),
     ("Run bump again, or with wait=True", _AFTER_CI),
     ("Run bump again", _AGAIN),
     ("Run 04-run-ci again, or with wait=True to follow it", _AFTER_CI),
@@ -35,12 +34,8 @@ _PHRASES = (
         "Choose a tag; or without a bump, a CI run",
     ),
     ("Name a run: -r place '#12'", f"Enter under {LABELS['place']}: '#12'"),
-    (
-        '-r reenable "case@platform: reason", or -r broken to file an issue.',
-        f'Enter "case@platform: reason" under {LABELS["reenable"]} or {LABELS["broken"]}.',
-    ),
+    ("in a file: -r decisions FILE", f"in a file, and enter its path under {LABELS['decisions']}."),
     ("run the same command again", "preview and apply again"),
-    ("-p only_failing False", f"Clear {LABELS['only_failing']}."),
     ("raise the limit: --execution-timeout SECONDS", "set RUNBOOK_CELL_LIMIT in seconds before JupyterLab starts"),
     ("Run again when", f"{_AGAIN} when"),
 )

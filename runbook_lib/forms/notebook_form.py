@@ -38,7 +38,7 @@ _PREVIEW_FIRST = "Preview first: Apply does exactly what was shown."
 _TYPE = "Type {} to confirm: published changes cannot be undone."
 _TYPE_PRACTICE = "Type {} to confirm, as in a real bump. In practice nothing leaves this machine."
 #: Parameters that give a notebook something to apply without a tag.
-_WITHOUT_TAG = {notebooks.GOLDEN_VALUES: ("run_id",), notebooks.BROKEN_TESTS: ("broken", "reenable")}
+_WITHOUT_TAG = {notebooks.GOLDEN_VALUES: ("run_id",), notebooks.BROKEN_TESTS: ("decisions",)}
 _NO_TAG = "Choose a tag, then preview. Without a tag there is nothing to apply."
 
 
@@ -48,6 +48,7 @@ class ShownPlan:
 
     values: Values
     run: RunView
+    answers: Mapping[str, Mapping[str, str]]
 
     @property
     def publishes(self) -> bool:
@@ -180,8 +181,11 @@ class Form:
         self._offer_runs(query)
 
     def _cards(self) -> tuple[Card, ...]:  # those that this notebook can apply; raises RunbookError
-        read = cards.read(self.target().folder(), [field.name for field in self.fields])
-        return tuple(map(next_action.card_in_form, read))
+        target = self.target()
+        if "decisions" not in target.values:
+            return ()
+        offers = self.notebook.stem == notebooks.BROKEN_TESTS
+        return tuple(map(next_action.card_in_form, cards.read(target.folder(), target.decisions(), offers=offers)))
 
     def _offer_runs(self, query: int) -> None:
         from runbook_lib.forms import choices
@@ -236,7 +240,7 @@ class Form:
         """Enable and disable the buttons, and show why Apply is disabled."""
         view, plan, target = self.view, self._plan, self.target()
         blocked = self.busy or bool(view.problems) or not self._is_prepared
-        is_current = plan is not None and plan.values == target.values
+        is_current = plan is not None and plan.values == target.values and plan.answers == view.cards.answers
         word = ""
         unconfirmed = False
         if plan is not None and is_current and target.publishes and plan.publishes and not self.busy:
@@ -263,7 +267,9 @@ class Form:
     def _has_subject(self, values: Mapping[str, str | bool]) -> bool:
         """Return True if there is something to apply: a bump, or the subject of one of these parameters."""
         names = _WITHOUT_TAG.get(self.notebook.stem, ())
-        return any(values.get(name) for name in ("tag", *names))
+        return any(values.get(name) for name in ("tag", *names)) or (
+            "decisions" in names and bool(self.view.cards.saved)
+        )
 
     def _confirmation_word(self) -> str:
         """Return the word to type to confirm: the tag, or without a tag the base branch."""
@@ -291,7 +297,12 @@ class Form:
                 parameters["mode"] = target.mode if apply else "preview"
             try:
                 folder = target.folder()
-                self.view.cards.save(target.decisions)
+                if not apply:
+                    if not target.values.get("tag") and not self.view.cards.saved:
+                        target.decisions().unlink(missing_ok=True)  # of another change of quarantined tests
+                    self.view.cards.save(target.decisions)
+                if not target.values.get("tag") and self.view.cards.saved:  # then a run reads only a named file
+                    parameters["decisions"] = str(target.decisions())
                 background.require_no_other_run(target.archive(), practice=target.practice)
                 env = environment(str(target.values.get("repo", "")))
                 run = StartedRun(background.start(self.notebook, parameters, shown=shown, env=env), folder)
@@ -360,7 +371,7 @@ class Form:
         if run is None:
             view.show_error(failure)
         elif succeeded and self.applies and not apply:
-            self._plan = ShownPlan(values, run) if self._has_subject(values) else None
+            self._plan = ShownPlan(values, run, dict(view.cards.saved)) if self._has_subject(values) else None
             view.show_plan(html.plan(run, publish=target.publishes, practice=target.practice, open_cards=open_cards))
         else:
             if run.state == html.FAILED:

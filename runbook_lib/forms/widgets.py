@@ -115,9 +115,6 @@ class Widgets:
             values[name] = value if isinstance(value, bool) else str(value or "")
         if values.get("tag") == _OTHER_TAG:
             values["tag"] = self.other_tag.value
-        for name, decided in self.cards.parameters().items():
-            separator = "; " if name in fields.DECISIONS else ", "
-            values[name] = separator.join(filter(None, [str(values.get(name, "")), decided]))
         return values
 
     @property

@@ -99,10 +99,10 @@ class _ReadUpload:
 
 
 def collect(
-    source: GoldenSource, into: Path, *, only_failing: bool = True, known: AbstractSet[str] | None = None,
+    source: GoldenSource, into: Path, *, known: AbstractSet[str] | None = None,
     progress: ProgressReport | None = None, workers: int = WORKERS, web: Web | None = None,
 ) -> GoldenCollection:  # fmt: skip
-    """Read the golden files of the jobs that failed (or of all jobs) into the folder ``into``.
+    """Read the golden files of the jobs that failed into the folder ``into``.
 
     ``known`` are the paths of the repository's golden files: they show which jobs upload none by design, and which
     files of a job are missing.  Values of jobs that did not finish are never used.
@@ -112,7 +112,7 @@ def collect(
     jobs: dict[int, FunctionalTestJob] = {}
     problems = list(source.problems)
     for job in source.jobs:
-        if job.state == "failed" or (job.state == "passed" and not only_failing):
+        if job.state == "failed":
             jobs[job.id] = job
         elif job.state != "passed":
             states = {"unfinished": "has not ended", "timed out": "reached its time limit"}

@@ -4,7 +4,6 @@ Files already refreshed on the branch are not refreshed again.
 """
 
 import contextlib
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -14,9 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
+from runbook_lib.decisions import Decisions
 from runbook_lib.golden import acceptance, history, match_artifacts, refreshes
 from runbook_lib.golden import collect as artifacts
-from runbook_lib.golden.acceptance import Acceptance
+from runbook_lib.golden.acceptance import Decide
 from runbook_lib.golden.bisect_offer import ImageSearches, look_searches
 from runbook_lib.golden.collect import CollectionProblem, GoldenCollection, GoldenSource
 from runbook_lib.golden.coverage import Coverage, ScopedTest, scoped_tests
@@ -30,7 +30,6 @@ from runbook_lib.golden.table import GoldenTable, JudgedTable, judge
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, parse
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.file_names import FOLDER, GoldenFileName, config_path
-from runbook_lib.text.redact import Redactor
 from runbook_lib.world.bump_branch import BumpBranch
 
 #: Seconds between two lines of progress.
@@ -56,12 +55,12 @@ class GoldenReadings:
     image: str = ""
     searches: ImageSearches = field(default_factory=ImageSearches)
 
-    def judge(self, acceptances: Sequence[Acceptance] = (), *, on_branch: bool = False) -> "GoldenComparison":
+    def judge(self, decide: Decide = acceptance.no_decision, *, on_branch: bool = False) -> "GoldenComparison":
         """Judge the golden files, once.
 
         ``on_branch``: only values on the branch count as explaining a failed job.
         """
-        judged = judge(self.table, self.history, self.attempts, acceptances)
+        judged = judge(self.table, self.history, self.attempts, decide)
         return GoldenComparison(self, judged, undecided_jobs(self, judged, on_branch=on_branch))
 
 
@@ -104,8 +103,8 @@ def collect(ci_run: ChosenRun, *, on_branch: bool = False, report: Callable[[str
     return read(ci_run, report=report).judge(on_branch=on_branch)
 
 
-def read(ci_run: ChosenRun, *, only_failing: bool = True, report: Callable[[str], object] = print) -> GoldenReadings:
-    """Read the golden files of the run's jobs, and those that they are compared with.  Reports its progress."""
+def read(ci_run: ChosenRun, *, report: Callable[[str], object] = print) -> GoldenReadings:
+    """Read the golden files of the run's failed jobs, and those that they are compared with.  Reports its progress."""
     branch, source = ci_run.branch, ci_run.source
     if source is None:
         return GoldenReadings(ci_run)
@@ -120,7 +119,7 @@ def read(ci_run: ChosenRun, *, only_failing: bool = True, report: Callable[[str]
             report(f"{done} of {total} artifacts read")
 
     with TemporaryDirectory(prefix="runbook-") as folder:
-        collection = artifacts.collect(source, Path(folder), only_failing=only_failing, known=known, progress=progress)
+        collection = artifacts.collect(source, Path(folder), known=known, progress=progress)
         new = {_short(file.path): file.bytes.decode("utf-8", "surrogateescape") for file in collection.files}
     records = ci_run.pull_request.records
     table = read_table(branch, records, new, {_short(file.path): file.runner for file in collection.files})
@@ -167,12 +166,10 @@ def read_history(branch: BumpBranch) -> GoldenHistory:
     return history.read(branch.checkout, branch.fork, history.default_cache())
 
 
-def read_acceptances(branch: BumpBranch, accepted: str) -> tuple[Acceptance, ...]:
-    """Parse the parameter ``accept``.  Raises Refused if it is malformed, or names no golden file on the branch."""
-    acceptances = acceptance.parse(accepted, Redactor(os.environ))
-    if acceptances:
-        acceptance.require_known(acceptances, sorted(map(_short, _golden_paths(_list_paths(branch)))))
-    return acceptances
+def require_known(branch: BumpBranch, decisions: Decisions) -> None:
+    """Raise Refused for an entry of the decisions that names no golden file on the branch."""
+    if decisions.of("accept"):
+        acceptance.require_known(decisions, sorted(map(_short, _golden_paths(_list_paths(branch)))))
 
 
 def _read_tests(branch: BumpBranch, paths: Iterable[str]) -> tuple[list[ScopedTest], list[str]]:

@@ -26,7 +26,7 @@ COMMANDS: Mapping[Kind, str] = {
     "gb200": "have a maintainer comment /ok to test for the commit, then run this step again",
     "quarantined": "none: fix the test and re-enable it first",
     "no recipe": "none: no recipe runs it",
-    "platform": "-p only_failing False",
+    "platform": "none: the run does not report on which platform its job ran",
 }
 _ON_GITLAB = {"nightly": "nightly", "L2": "nightly", "weekly": "weekly", "L3": "weekly"}
 

@@ -1,6 +1,5 @@
 """The facts for a decision on golden values: the numbers and the plot."""
 
-import hashlib
 import math
 from collections.abc import Mapping
 from statistics import median
@@ -47,11 +46,6 @@ def _typical(metric: str, before: Steps, after: Steps, steps: list[int]) -> str:
     elif "time" in metric:
         unit = " s"
     return f"{metric} {old:.3g}{unit} → {new:.3g}{unit}{ratio}"
-
-
-def fingerprint(*values: object) -> str:
-    """Return a fingerprint by which the next round recognizes unchanged values."""
-    return hashlib.sha256(repr(values).encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def plotted_metric(judgement: Judgement, old: GoldenValues, new: GoldenValues) -> str:

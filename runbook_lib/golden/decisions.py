@@ -51,7 +51,7 @@ def _of_groups(values: GoldenComparison) -> Iterator[Asked]:
         danger = verdicts.danger(group)
         facts = {
             "numbers": numbers, "danger": danger, "files": list(group.files), "search": command,
-            "key": decision_facts.fingerprint(group.id, f"{group.ratio or 0:.2f}", len(group.files)),
+            "key": group.digest, **_run(values),
         }  # fmt: skip
         suggestion = "" if danger else group.sentence
         question = Question("accept", group.id, f"{numbers}. {offer}".rstrip(), suggestion, facts)
@@ -65,7 +65,7 @@ def _of_files(values: GoldenComparison) -> Iterator[Asked]:
         if file.verdict == "refused":
             continue
         numbers = ""
-        key = decision_facts.fingerprint(table.branch.get(file.file), table.measured.get(file.file))
+        key = table.digest(file.file)
         offer, command = _search(values, file.file, _worse_metric(file))
         why = f"{sentence(file)}. {offer}" if offer else sentence(file)
         draw: Callable[[], Picture | None] | None = None
@@ -75,10 +75,14 @@ def _of_files(values: GoldenComparison) -> Iterator[Asked]:
             if decision_facts.plotted_metric(file, *both):
                 draw = partial(decision_facts.plot, file, values.judged.measured, *both)
         facts = {
-            "danger": file.danger, "test": test_of(file.file), "key": key, "search": command,
+            "danger": file.danger, "test": test_of(file.file), "key": key, "search": command, **_run(values),
             "judged": sentence(file) if command else why, "numbers": numbers,
         }  # fmt: skip
         yield Question("accept", file.file, why, "" if file.danger else numbers, facts), draw
+
+
+def _run(values: GoldenComparison) -> dict[str, object]:
+    return {"run": values.readings.ci_run.number, "attempt": values.readings.ci_run.attempt}
 
 
 def test_of(file: str) -> str:

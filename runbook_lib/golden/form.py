@@ -11,12 +11,12 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from runbook_lib.decisions import DIVERGENCE, LOST
 from runbook_lib.golden import ci_rules
 from runbook_lib.golden.ci_rules import ComparisonConfig
 from runbook_lib.golden.losses import LossChange, fingerprint, is_loss, loss_change
 from runbook_lib.golden.measure import Measure, cost_changes, measure
 from runbook_lib.golden.values import BadGoldenFile, GoldenValues, Steps, parse
-from runbook_lib.text.decisions import DIVERGENCE, LOST_METRIC
 
 Verdict = Literal["unchanged", "refresh", "ambiguous", "held back", "refused"]
 #: Verdicts that prevent a file from being written until a person, or another run, has decided.
@@ -45,8 +45,8 @@ class Judgement:
 
     ``costs`` are log ratios of new to old for times, memory and zeros, positive if worse: the medians of all attempts;
     ``measured`` are those of the last attempt.  ``curves``: each loss by step, old and new.  ``group``: the decision on
-    many files that this one waits for.  ``accepted``: the reason why a person accepted the file, for
-    ``accepted_metrics`` (empty: all metrics).  ``renamed``: the old name, if the file was renamed.
+    many files that this one waits for.  ``accepted``: the reason why a person accepted the file.  ``renamed``: the old
+    name, if the file was renamed.
     """
 
     file: str
@@ -56,7 +56,6 @@ class Judgement:
     ci: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     accepted: str = ""
-    accepted_metrics: tuple[str, ...] = ()
     renamed: str = ""
     costs: Mapping[str, float] = field(default_factory=dict)
     losses: Mapping[str, LossChange] = field(default_factory=dict)
@@ -71,7 +70,7 @@ class Judgement:
         if any(change.diverges and change.excess > 1 for change in self.losses.values()):
             return DIVERGENCE
         is_lost = any(reason.kind in ("gone", "steps") for reason in self.reasons)
-        return LOST_METRIC if is_lost else ""
+        return LOST if is_lost else ""
 
     @property
     def weight(self) -> float:

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
+from runbook_lib.decisions import DANGERS, DIVERGENCE, LOST, SLOWER
 from runbook_lib.golden.common_losses import split_common
 from runbook_lib.golden.form import STOPPED, Judgement, ReviewReason, Verdict, examine
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.noise import NoiseModel, learn, observed_tail, probability
 from runbook_lib.golden.shifts import SHIFT_LIMIT, Deviation, Group, common_reasons, split
-from runbook_lib.text.decisions import DIVERGENCE, LOST_METRIC
 
 #: The accepted number of false questions: the largest of a share of all questions, one, or one per a fixed number of
 #: files.
@@ -65,22 +65,24 @@ class Verdicts:
     def danger(self, group: Group) -> str:
         """Return the danger of accepting a group, from its files; empty if there is none."""
         if group.ratio is None:
-            return LOST_METRIC
+            return LOST
         dangers = {judgement.danger for judgement in self.judgements if judgement.file in group.files}
-        return DIVERGENCE if "loss" in group.metric and DIVERGENCE in dangers else ""
+        if "loss" in group.metric:
+            return DIVERGENCE if DIVERGENCE in dangers else ""
+        return SLOWER if group.ratio > 1 and not group.metric.startswith("mem-") else ""
 
     def exceptions(self, group: Group) -> tuple[str, ...]:
         """Return the files of a group that are decided by themselves, with the danger of each."""
         files = (judgement for judgement in self.judgements if judgement.file in group.files)
         stopped = (judgement for judgement in files if judgement.verdict in STOPPED)
-        return tuple(f"{file.file} ({file.danger or file.verdict})" for file in stopped)
+        return tuple(f"{file.file} ({DANGERS.get(file.danger) or file.verdict})" for file in stopped)
 
     @property
     def accepted_dangers(self) -> tuple[str, ...]:
-        """A sentence for each divergence and each lost metric that a person accepted, sorted by name."""
+        """A sentence for each danger that a person accepted, sorted by name."""
         accepted = [(file.file, file.danger, file.accepted) for file in self.judgements if file.accepted]
         accepted += [(group.id, self.danger(group), group.accepted) for group in self.groups if group.accepted]
-        return tuple(f"{name}, a {danger} ({reason})" for name, danger, reason in accepted if danger)
+        return tuple(f"{name}, a {DANGERS[danger]} ({reason})" for name, danger, reason in accepted if danger)
 
     @property
     def open(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.golden.acceptance import Acceptance
+from runbook_lib.golden.acceptance import AcceptedGroup
 from runbook_lib.golden.judge import Verdicts
 from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.record import archive, run_file
@@ -21,36 +21,34 @@ def digest_of(text: str | None) -> str:
 
 @dataclass(frozen=True)
 class RecordedRefreshes:
-    """The refreshes in the archive: ``runners`` by (file, digest), and the acceptances of files and of groups.
+    """The refreshes in the archive: ``runners`` and reasons by (file, digest), and the groups.
 
     An acceptance of a file holds for exactly the contents with the digest, that of a group up to its shift.  What no
     record names is unknown.
     """
 
     runners: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    files: Mapping[tuple[str, str], Acceptance] = field(default_factory=dict)
-    groups: tuple[Acceptance, ...] = ()
+    files: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    groups: tuple[AcceptedGroup, ...] = ()
 
     def runner(self, file: str, text: str | None) -> str:
         """Return the runners that measured a version of a file; empty if unknown."""
         return self.runners.get((file, digest_of(text)), "")
 
-    def accepted(self, texts: Mapping[str, str | None]) -> tuple[Acceptance, ...]:
-        """Return the acceptances of exactly these contents, and those of groups."""
-        found = (self.files.get((file, digest_of(text))) for file, text in texts.items())
-        return (*filter(None, found), *self.groups)
+    def accepted(self, file: str, text: str | None) -> str:
+        """Return the reason why exactly these contents were accepted; empty if they were not."""
+        return self.files.get((file, digest_of(text)), "")
 
 
 def evidence_of(
-    texts: Mapping[str, str], runners: Mapping[str, str], files: Iterable[Acceptance], groups: Iterable[Acceptance]
+    texts: Mapping[str, str], runners: Mapping[str, str], accepted: Mapping[str, str], groups: Iterable[AcceptedGroup]
 ) -> dict[str, object]:
     """Return what the record of a refresh keeps: who measured each file, and what a person accepted."""
-    accepted = {each.name: each for each in files}
     rows: list[dict[str, object]] = []
     for file, text in texts.items():
         row: dict[str, object] = {"file": file, "values": digest_of(text), "runner": runners.get(file, "")}
         if file in accepted:
-            row |= {"accepted": accepted[file].reason, "metrics": list(accepted[file].metrics)}
+            row["accepted"] = accepted[file]
         rows.append(row)
     shifts = [{"group": each.name, "ratio": each.ratio, "accepted": each.reason} for each in groups]
     return {"files": rows, "groups": shifts}
@@ -59,8 +57,8 @@ def evidence_of(
 def read_refreshes(records: Path | None) -> RecordedRefreshes:
     """Read the refreshes of a bump from its folder in the archive, and the runners of other bumps from theirs."""
     runners: dict[tuple[str, str], str] = {}
-    files: dict[tuple[str, str], Acceptance] = {}
-    groups: dict[str, Acceptance] = {}
+    files: dict[tuple[str, str], str] = {}
+    groups: dict[str, AcceptedGroup] = {}
     for folder in sorted(records.parent.iterdir()) if records and records.is_dir() else ():
         if not folder.is_dir() or folder.is_symlink():
             continue
@@ -70,10 +68,10 @@ def read_refreshes(records: Path | None) -> RecordedRefreshes:
                 if row.get("runner"):
                     runners[key] = str(row["runner"])
                 if folder == records and row.get("accepted"):
-                    files[key] = Acceptance(key[0], key[0], tuple(map(str, row["metrics"])), str(row["accepted"]))
+                    files[key] = str(row["accepted"])
             for row in _rows(evidence, "groups") if folder == records else ():
                 name, ratio = str(row["group"]), row["ratio"]
-                groups[name] = Acceptance(name, name, (), str(row["accepted"]), None if ratio is None else float(ratio))
+                groups[name] = AcceptedGroup(name, str(row["accepted"]), None if ratio is None else float(ratio))
     return RecordedRefreshes(runners, files, tuple(groups.values()))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from runbook_lib.decisions import digest
 from runbook_lib.golden.form import Judgement, ReviewReason, Verdict
 from runbook_lib.golden.noise import COMMON, NoiseModel, family_of, platform_of
 from runbook_lib.golden.priors import PRIORS
@@ -46,8 +47,13 @@ class Group:
 
     @property
     def id(self) -> str:
-        """The name to use in ``accept``."""
+        """The name of the group in a decision."""
         return "/".join(filter(None, (self.platform, self.family, self.metric.replace(" ", "-"))))
+
+    @property
+    def digest(self) -> str:
+        """The digest of the shift, to which a decision is bound."""
+        return digest(self.id, f"{self.ratio or 0:.2f}", len(self.files))
 
     @property
     def verdict(self) -> Verdict:

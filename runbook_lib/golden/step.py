@@ -11,9 +11,9 @@ from typing import ClassVar
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence
-from runbook_lib.decisions import Decision
-from runbook_lib.golden import comparison, decisions, plots, summary
-from runbook_lib.golden.acceptance import Acceptance
+from runbook_lib.decisions import Decision, Seen
+from runbook_lib.golden import acceptance, comparison, decisions, plots, summary
+from runbook_lib.golden.acceptance import AcceptedGroup
 from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
 from runbook_lib.golden.coverage import coverage_rows
 from runbook_lib.golden.form import Judgement
@@ -39,37 +39,34 @@ _WRITTEN = "the branch has the run's values byte for byte"
 
 @dataclass(frozen=True)
 class GoldenFacts:
-    """What was read, and the held-back values that a person accepts."""
+    """What was read."""
 
     readings: GoldenReadings
-    acceptances: tuple[Acceptance, ...] = ()
 
 
 @dataclass(frozen=True)
 class GoldenStep:
-    """The step; ``run_id`` and ``source`` name the run, ``accept`` the held-back values that are accepted."""
+    """The step; ``run_id`` and ``source`` name the run."""
 
     run_id: str = ""
     source: str = "github"
-    only_failing: bool = True
-    accept: str = ""
 
     NAME: ClassVar[str] = notebooks.GOLDEN_VALUES
 
     def look(self, world: World, bump: Bump) -> GoldenFacts:
         """Choose the run, and read its golden files and those on the branch.
 
-        Raises Refused for an ``accept`` that names no golden file, and for an unrelated run.
+        Raises Refused for a decision that names no golden file, and for an unrelated run.
         """
         state = pull_request.read_state(look_branch(world, bump), world.github, records=world.records)
         run = choose_run(state, run_id=self.run_id, source=self.source)
-        acceptances = comparison.read_acceptances(run.branch, self.accept)
-        return GoldenFacts(comparison.read(run, only_failing=self.only_failing), acceptances)
+        comparison.require_known(run.branch, bump.decisions)
+        return GoldenFacts(comparison.read(run))
 
     def plan(self, facts: GoldenFacts, bump: Bump) -> Plan[World]:
         """Plan the refresh: what drifted within tolerance is committed, and what did not is asked.
 
-        Raises Refused for an acceptance that covers nothing that is held back, and for somebody else's branch.
+        Raises Refused for a decision on a group that is not held back, and for somebody else's branch.
         """
         run = facts.readings.ci_run
         if bump.tag and (reason := bump.repository.inapplicable(notebooks.GOLDEN_VALUES)):
@@ -77,7 +74,8 @@ class GoldenStep:
         if run.source is None:
             done, waiting = run.without_run("Nothing to refresh")
             return Plan(done, (run.show(),), waiting=waiting)
-        values = facts.readings.judge(facts.acceptances)
+        values = facts.readings.judge(partial(_decide_by, bump, run))
+        acceptance.require_met(bump.decisions, values.judged.measured)
         questions, drawings = decisions.questions(values)
         return Plan(
             _done(values),
@@ -89,6 +87,11 @@ class GoldenStep:
             evidence=_evidence(values, bump, drawings),
             round=_round(values, bump),
         )
+
+
+def _decide_by(bump: Bump, run: ChosenRun, subject: str, values: str) -> Decision | None:
+    """Return a person's decision on these values of the run."""
+    return bump.decisions.decided("accept", subject, Seen(values, run.number, run.attempt))
 
 
 def _conditions(values: GoldenComparison, bump: Bump) -> tuple[Condition[World], ...]:
@@ -131,7 +134,7 @@ def _waiting(values: GoldenComparison, bump: Bump) -> Outcome | None:
     groups = [group for group in values.judged.measured.groups if not group.accepted]
     stopped = summary.in_order(values.judged.stopped)
     if groups or stopped:
-        return Outcome(f"waiting for a person: {_held_back(values, groups, stopped)}", _decide(bump, groups, stopped))
+        return Outcome(f"waiting for a person: {_held_back(values, groups, stopped)}", _next(values, bump))
     if values.undecided and bump.tag:
         names = ", ".join(values.undecided[:6])
         sentence = "waiting for a person: golden values do not explain why these failed"
@@ -147,16 +150,18 @@ def _held_back(values: GoldenComparison, groups: Sequence[Group], stopped: Seque
         count = len(stopped)
         reasons.append(f"{display.count(count, 'golden file')} {display.be(count)} held back ({names})")
     sentence = "; ".join(reasons)
-    if written := "; ".join(f"{name}: {reason}" for name, reason in values.judged.unconfirmed.items()):
-        sentence += f". To accept a divergence or a lost metric, begin the reason with its word: “{written}”."
+    for name, danger in values.judged.unconfirmed.items():
+        sentence += f"; the decision on {name} needs `confirm: {danger}`"
     return sentence
 
 
-def _decide(bump: Bump, groups: Sequence[Group], stopped: Sequence[Judgement]) -> str:
+def _next(values: GoldenComparison, bump: Bump) -> str:
+    """Return how to decide: one by one, or in the file of decisions."""
+    name, danger, _ = next(acceptance.held_back(values.judged.measured, values.readings.table.digest), ("", "", ""))
+    in_file = bump.decisions.advice("accept", name, danger) if name else "quarantine the tests with 06-broken-tests"
     if bump.tag:  # it asks for those on broken tests too
         return f"Make the decisions: {review(bump)}"
-    first = [*(group.id for group in groups), *(file.file for file in stopped)][0]
-    return f'Accept them by name, -r accept "{first}: reason; …", or quarantine the test with 06-broken-tests.'
+    return f"Accept them by name ({in_file}), or quarantine the test with 06-broken-tests."
 
 
 def _check_complete(values: GoldenComparison) -> Check:
@@ -182,11 +187,7 @@ def _evidence(values: GoldenComparison, bump: Bump, drawings: Mapping[str, Calla
     run, readings, judged = values.readings.ci_run, values.readings, values.judged
     assert run.source is not None
     edits = judged.edits
-    decided: list[Decision] = []
-    if edits and bump.apply:
-        decided += (Decision("accept", each.file, each.accepted, each.danger) for each in _accepted_files(values))
-        for group in _accepted_groups(values):
-            decided.append(Decision("accept", group.id, group.accepted, judged.measured.danger(group)))
+    decided = list(judged.decided)
     if run.older and (older := bump.allowed("older-run", run.number)):
         decided.append(older)
     is_short = sum(len(edit.after) for edit in edits) < 100_000
@@ -229,8 +230,8 @@ def _refresh_evidence(values: GoldenComparison) -> dict[str, object]:
     """Return what later runs need to know about the commit: who measured the values, and what was accepted."""
     table = values.readings.table
     texts = {name: table.measured[name] for name in sorted(_written(values.judged.edits))}
-    files = (Acceptance(file.file, file.file, file.accepted_metrics, file.accepted) for file in _accepted_files(values))
-    groups = (Acceptance(each.id, each.id, (), each.accepted, each.ratio) for each in _accepted_groups(values))
+    files = {file.file: file.accepted for file in _accepted_files(values)}
+    groups = (AcceptedGroup(each.id, each.accepted, each.ratio) for each in _accepted_groups(values))
     return evidence_of(texts, table.runners, files, groups)
 
 
@@ -260,8 +261,7 @@ def message(values: GoldenComparison) -> str:
         ratio = 1.0 if group.ratio is None else group.ratio
         accepted.append(f"{group.id} ×{ratio:.2f}: {group.accepted}")
     for file in _accepted_files(values):
-        metrics = f" [{', '.join(file.accepted_metrics)}]" if file.accepted_metrics else ""
-        accepted.append(f"{file.file}{metrics}: {file.accepted}")
+        accepted.append(f"{file.file}: {file.accepted}")
     image = image_of(values.readings)
     return compose_message(values.readings.ci_run, len(values.judged.edits), image, sorted(runners), accepted)
 
@@ -337,13 +337,12 @@ def _verdicts(values: GoldenComparison) -> display.View:
         view += display.note("One decision for many files:") + display.table(rows)
     empty = "No golden value of this run differs from ours."
     view += display.table(summary.verdict_rows(verdicts.judgements), empty=empty)
-    if judged.covers:
-        covered = [{"accept": entry, "files": "; ".join(files) or "none"} for entry, files in judged.covers.items()]
-        view += display.note("Accepted:") + display.table(covered)
+    if judged.decided:
+        rows = [{"accepted": each.subject, "reason": each.reason, "by": each.by} for each in judged.decided]
+        view += display.note("Accepted:") + display.table(rows)
     if judged.unconfirmed:
-        rows = [{"file": name, "accept": f"{name}: {reason}"} for name, reason in judged.unconfirmed.items()]
-        view += display.note("Not accepted: the reason does not begin with the word for the danger. Write:")
-        view += display.table(rows)
+        rows = [{"decided": name, "needs": f"confirm: {danger}"} for name, danger in judged.unconfirmed.items()]
+        view += display.note("Not accepted: the decision does not confirm the danger.") + display.table(rows)
     unavailable = []
     for problem in values.readings.collection.problems:
         unavailable.append({"job": problem.job, "file": problem.file or problem.artifact, "why": problem.sentence})

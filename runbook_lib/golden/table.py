@@ -1,10 +1,11 @@
 """The golden files of a bump in three versions, at the fork, on the branch and as a run measured them, judged once."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from runbook_lib.decisions import Decision, digest
 from runbook_lib.golden import acceptance
-from runbook_lib.golden.acceptance import Acceptance
+from runbook_lib.golden.acceptance import Decide
 from runbook_lib.golden.form import STOPPED, Judgement, examine
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import Attempts, Verdicts, judge_all, without_times
@@ -30,6 +31,10 @@ class GoldenTable:
     runners: Mapping[str, str] = field(default_factory=dict)
     recorded: RecordedRefreshes = field(default_factory=RecordedRefreshes)
 
+    def digest(self, file: str) -> str:
+        """Return the digest of a file's old and new values, to which a decision is bound."""
+        return digest(self.branch.get(file), self.measured.get(file))
+
     def examine(self, old: Mapping[str, str | None], new: Mapping[str, str | None], *, lint: bool) -> list[Judgement]:
         """Examine new versions against old ones; times that different runners measured are not compared."""
         judgements = []
@@ -51,14 +56,14 @@ class GoldenTable:
 class JudgedTable:
     """The verdicts on the measured values, and on everything that the branch changes: those with ``measured`` written.
 
-    ``covers`` maps each entry of ``accept`` to the files that it accepts, and ``unconfirmed`` each dangerous file or
-    group that it does not accept to the reason that would.
+    ``decided`` are the decisions that were used, bound to these values, and ``unconfirmed`` the dangers, by name, of
+    files and groups whose decisions do not confirm them.
     """
 
     table: GoldenTable
     measured: Verdicts = field(default_factory=Verdicts)
     since_fork: Verdicts = field(default_factory=Verdicts)
-    covers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    decided: tuple[Decision, ...] = ()
     unconfirmed: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -84,12 +89,11 @@ class JudgedTable:
 
 
 def judge(
-    table: GoldenTable, history: GoldenHistory, attempts: Attempts, acceptances: Sequence[Acceptance] = ()
+    table: GoldenTable, history: GoldenHistory, attempts: Attempts, decide: Decide = acceptance.no_decision
 ) -> JudgedTable:
     """Judge every file of the table against the branch, and by its accumulated drift since the fork.
 
     A file that is refreshed within tolerance several times is held back once its drift since the fork is not.
-    Raises Refused for an acceptance that covers nothing that is held back.
     """
     verdicts = judge_all(table.examine(table.branch, table.measured, lint=table.lint), history, attempts)
     moved = {name for name, text in table.base.items() if text != table.branch[name]}
@@ -100,13 +104,20 @@ def judge(
         pooled = {key: values for key, values in attempts.items() if key[0] not in moved}  # same old values
         total = judge_all(table.examine(table.base, current, lint=table.lint), history, pooled)
         verdicts = _stop_drifted(verdicts, total, table, moved)
-    earlier = table.recorded.accepted(table.branch)
-    acceptance.require_coverage(acceptances, verdicts, {entry.name for entry in earlier})
-    decided = acceptance.apply_all(verdicts, acceptances, earlier)
-    unconfirmed = acceptance.unconfirmed(acceptances, decided)
-    covers = acceptance.covered(acceptances, verdicts, unconfirmed)
-    since_fork = _since_fork(total, decided, [*earlier, *_accepted(decided)])
-    return JudgedTable(table, decided, since_fork, covers, unconfirmed)
+    used: dict[str, Decision] = {}
+    unconfirmed = {}
+    for name, danger, values in acceptance.held_back(verdicts, table.digest):
+        if (decision := decide(name, values)) and decision.confirm == danger:
+            used[name] = decision
+        elif decision and danger:
+            unconfirmed[name] = danger
+        elif decision:  # it confirms a danger that is not there
+            used[name] = decision
+    reasons = {name: decision.reason for name, decision in used.items()}
+    groups = acceptance.accepted_groups(table.recorded.groups, verdicts)
+    decided = acceptance.accept(verdicts, reasons, groups | reasons)
+    since_fork = _since_fork(total, decided, table)
+    return JudgedTable(table, decided, since_fork, tuple(used.values()), unconfirmed)
 
 
 def _stop_drifted(verdicts: Verdicts, total: Verdicts, table: GoldenTable, moved: Collection[str]) -> Verdicts:
@@ -125,16 +136,15 @@ def _stop_drifted(verdicts: Verdicts, total: Verdicts, table: GoldenTable, moved
     return replace(verdicts, judgements=tuple(judgements), groups=tuple(groups.values()))
 
 
-def _accepted(decided: Verdicts) -> Iterable[Acceptance]:
-    """Return what a person has accepted in this run, as an acceptance of exactly these files and groups."""
-    for file in decided.judgements:
-        if file.accepted:
-            yield Acceptance(file.file, file.file, file.accepted_metrics, file.accepted)
+def _since_fork(total: Verdicts, decided: Verdicts, table: GoldenTable) -> Verdicts:
+    """Return the verdicts since the fork, or those on the run if it stops a file or leaves it to a group.
 
-
-def _since_fork(total: Verdicts, decided: Verdicts, acceptances: Sequence[Acceptance]) -> Verdicts:
-    """Return the verdicts since the fork, or those on the run if it stops a file or leaves it to a group."""
-    applied = acceptance.apply_all(total, acceptances, committed=True)
+    What this run or an earlier refresh accepted stays accepted.
+    """
+    recorded = table.recorded
+    files = {name: reason for name, text in table.branch.items() if (reason := recorded.accepted(name, text))}
+    files |= {file.file: file.accepted for file in decided.judgements if file.accepted}
+    applied = acceptance.accept(total, files, acceptance.accepted_groups(recorded.groups, total))
     own = {file.file: file for file in decided.judgements if file.verdict in STOPPED or file.file in decided.waiting}
     judgements = tuple(own.get(file.file, file) for file in applied.judgements)
     groups = {group.id: group for group in (*applied.groups, *decided.groups)}

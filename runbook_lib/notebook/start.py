@@ -153,7 +153,7 @@ def _next_action(bump: BumpStatus) -> str:
     press = f"choose {html.escape(bump.tag)} in the form below and press <em>Preview</em>, then <em>Apply</em>."
     if bump.state == "running":
         return "nothing; it is running, and the form below follows it."
-    decisions = [card for card in cards.read(Path(bump.folder), cards.BUMP_PARAMETERS) if not card.is_held]
+    decisions = [card for card in cards.read(Path(bump.folder)) if not card.held]
     if decisions:
         return f"decide {display.count(len(decisions), 'card')} in the form below; then {press}"
     if "hold" in bump.blockers:

@@ -23,7 +23,6 @@ _IDLE = frozenset({"deprecated", "flaky", "cleanup"})
 # The wording of people there (``skills/mcore-bump-base-image``), so that their comments go when the test comes back.
 _WORDS = r"# Broken(?: \(scope (?P<scopes>[0-9, ]+)\))?: [^\n]*see issue #[0-9]+\.\r?\n?"
 _COMMENT = re.compile(rf"[ \t]*{_WORDS}")
-_SOFT = re.compile(rf"[ \t]*allow_failure: \[true\] {_WORDS}")
 
 #: A row that people commented out is no comment on the row below it.
 _COMMENTED_ROW = re.compile(
@@ -64,22 +63,19 @@ def gating_scopes(row: RecipeRow) -> list[str]:
 
 def mark(
     recipe: str, text: str, tests: Sequence[Target], issue: int, *, companions: Sequence[Target] = (),
-    soft: bool = False, whole_rows: bool = False,
+    whole_rows: bool = False,
 ) -> Edit:  # fmt: skip
     """Quarantine the tests of one issue: all their rows in this recipe.  Rows already in quarantine stay unchanged.
 
-    ``issue`` 0 represents an issue that is not filed yet, for previews; it must not be written.  ``soft`` lets the row
-    fail instead (``allow_failure``), which only GitLab respects.  A row that also covers other platforms or
-    environments, which are not in ``companions``, is refused without ``whole_rows``.
+    ``issue`` 0 represents an issue that is not filed yet, for previews; it must not be written.  A row that also covers
+    other platforms or environments, which are not in ``companions``, is refused without ``whole_rows``.
     """
     spans: list[Span] = []
     for row in recipes.rows(recipe, text):
         reasons = [test.reason for test in tests if test.is_of(row)]
-        marked = row.allow_failure if soft else not gating_scopes(row)
-        if reasons and not marked:
+        if reasons and gating_scopes(row):
             _require_own(row, [*tests, *companions], whole_rows)
-            note = _note(reasons[0], issue)
-            spans += _allow_failure(row, text, note) if soft else _break_scopes(row, text, note)
+            spans += _break_scopes(row, text, _note(reasons[0], issue))
     return Edit(recipe, text, splice(text, spans))
 
 
@@ -90,18 +86,19 @@ def unmark(recipe: str, text: str, tests: Sequence[Target], *, whole_rows: bool 
     """
     marked_rows = []
     for row in recipes.rows(recipe, text):
-        marked_rows.append(_MarkedRow(row, _above(row, text, _COMMENT), _below(row, text, _SOFT)))
+        marked_rows.append(_MarkedRow(row, _above(row, text, _COMMENT)))
     selected: list[_MarkedRow] = []
     for test in tests:
         own = [marked for marked in marked_rows if test.is_of(marked.row)]
-        selected += [marked for marked in own if marked.comment or marked.soft] or own
+        selected += [marked for marked in own if marked.comment] or own
     spans: list[Span] = []
     for marked in dict.fromkeys(selected):
         endings = list(marked.broken_endings())
-        if endings or marked.soft:
+        if endings:
             _require_own(marked.row, tests, whole_rows)
         spans += endings
-        spans += [_line_of(text, match) for match in (marked.comment, marked.soft) if match]
+        if marked.comment:
+            spans.append(_line_of(text, marked.comment))
     return Edit(recipe, text, splice(text, spans))
 
 
@@ -119,21 +116,18 @@ def track(recipe: str, text: str, test: Target, issue: int) -> Edit:
 
 def comment_of(row: RecipeRow, text: str) -> str:
     """Return a row's comment with its issue; empty if there is none."""
-    match = _above(row, text, _COMMENT) or _below(row, text, _SOFT)
+    match = _above(row, text, _COMMENT)
     return match[0] if match else ""
 
 
 @dataclass(frozen=True, eq=False)
 class _MarkedRow:
-    """A row with the comment above it and the line below its scope that a quarantine wrote."""
+    """A row with the comment above it that a quarantine wrote."""
 
     row: RecipeRow
     comment: re.Match[str] | None
-    soft: re.Match[str] | None
 
     def broken_endings(self) -> Iterator[Span]:
-        if self.soft and not self.comment:
-            return  # broken before the quarantine
         numbers = self.comment["scopes"] if self.comment else None
         for number, cell in enumerate(self.row.scopes, 1):
             if cell.value.endswith(BROKEN) and (numbers is None or str(number) in numbers.split(", ")):
@@ -195,21 +189,6 @@ def _break_scopes(row: RecipeRow, text: str, note: str) -> Iterable[Span]:
         yield cell.end, cell.end, BROKEN
 
 
-def _allow_failure(row: RecipeRow, text: str, note: str) -> Iterable[Span]:
-    place = f"{row.recipe}:{row.line}"
-    if not row.block:
-        raise Refused(f"The row of {row.case} in {place} is written on one line. Edit it by hand.")
-    if row.sets_allow_failure:
-        raise Refused(f"The row of {row.case} in {place} sets allow_failure already. Edit it by hand.")
-    # Below the scope: a key of the row, in the same column as ``scope``.
-    start = text.find("\n", row.end) + 1 or len(text)
-    column = row.key - (text.rfind("\n", 0, row.key) + 1)
-    line = f"{' ' * column}allow_failure: [true] # Broken: {note}"
-    newline = _newline(text, row.key)
-    is_last = start == len(text) and not text.endswith("\n")
-    yield start, start, f"{newline}{line}" if is_last else f"{line}{newline}"
-
-
 def _line_start(text: str, position: int) -> tuple[int, str]:
     start = text.rfind("\n", 0, position) + 1
     line = text[start : position + 1]
@@ -236,13 +215,6 @@ def _above(row: RecipeRow, text: str, pattern: re.Pattern[str]) -> re.Match[str]
         return None
     end, _ = _line_start(text, row.key)
     return pattern.fullmatch(text, text.rfind("\n", 0, max(end - 1, 0)) + 1, end)
-
-
-def _below(row: RecipeRow, text: str, pattern: re.Pattern[str]) -> re.Match[str] | None:
-    if row.key < 0:
-        return None
-    start = text.find("\n", row.end) + 1
-    return pattern.match(text, start) if start else None
 
 
 def quarantined_rows(

@@ -1,26 +1,28 @@
 """Tests as people name them, and the rows of recipes that run them.  Pure."""
 
 import itertools
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
+from runbook_lib.decisions import Decision
 from runbook_lib.errors import Refused
 from runbook_lib.recipes.rows import RecipeRow
-from runbook_lib.text.decisions import entries
-from runbook_lib.text.redact import Redactor
 
 
 @dataclass(frozen=True)
 class Target:
-    """A test case on a platform, in an environment; ``model`` is empty if the user did not give it."""
+    """A test case on a platform, in an environment; ``model`` is empty if the user did not give it.
+
+    ``issue`` is the one that tracks it, if the user named one.
+    """
 
     case: str
     platform: str
     environment: str
     model: str = ""
     reason: str = ""
+    issue: int = 0
 
     def __str__(self) -> str:
         model = f"{self.model}/" if self.model else ""
@@ -32,20 +34,14 @@ class Target:
         return named and row.stands_for(self.environment, self.platform)
 
 
-def parse_targets(text: str, environment: str, redactor: Redactor, parameter: str = "broken") -> tuple[Target, ...]:
-    """Parse a user's list of tests, ``case@platform: reason; …``; the case may be preceded by its model.
+def target_of(decision: Decision, environment: str) -> Target:
+    """Return the test of a decision, ``case@platform``; the case may be preceded by its model.
 
-    The platform may be left out, and is then empty.  Raises Refused for a malformed entry.
+    The platform may be left out, and is then empty.
     """
-    targets = []
-    for name, reason in entries(text, parameter, "case@platform: reason", redactor).items():
-        path, _, platform = name.partition("@")
-        model, _, case = path.strip().rpartition("/")
-        platform = platform.strip()
-        if not re.fullmatch(r"[\w.+-]+", case) or not re.fullmatch(r"[\w.+-]*", model) or re.search(r"\W", platform):
-            raise Refused(f"{parameter} names {name!r}; it must read `case@platform`, such as gpt3_tp1@dgx_h100.")
-        targets.append(Target(case, platform, environment, model, reason))
-    return tuple(targets)
+    path, _, platform = decision.subject.partition("@")
+    model, _, case = path.rpartition("/")
+    return Target(case, platform, environment, model, decision.reason, decision.issue)
 
 
 def resolve(target: Target, rows: Iterable[RecipeRow]) -> Target:
@@ -69,4 +65,4 @@ def resolve(target: Target, rows: Iterable[RecipeRow]) -> Target:
         choices = ", ".join(f"{model}/{target.case}@{platform}" for model, platform in sorted(variants))
         raise Refused(f"{target} is ambiguous: {choices}. Name one of these. Nothing was changed.")
     ((model, platform),) = fitting
-    return Target(target.case, platform, target.environment, model, target.reason)
+    return replace(target, platform=platform, model=model)

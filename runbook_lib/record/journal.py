@@ -144,7 +144,7 @@ def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
             if planned not in fields["planned"]:  # two steps would do some things together
                 fields["planned"].append(planned)
         case "decision":
-            decision: dict[str, Any] = {name: str(entry[name]) for name in ("parameter", "name", "why", "suggestion")}
+            decision: dict[str, Any] = {name: str(entry[name]) for name in ("question", "subject", "why", "suggestion")}
             if entry.get("facts"):
                 decision["facts"] = dict(entry["facts"])
             fields["decisions"].append(decision)

@@ -97,13 +97,16 @@ def _require_subject(file: UserFile, keys: Keys, entry: Mapping[str, Any]) -> No
 
 
 def add(path: Path, decided: Iterable[Decision], instead_of: Iterable[tuple[Kind, str]] = ()) -> None:
-    """Write decisions into the file, each in place of an earlier one on its subject.
+    """Write decisions into the file, each in place of an earlier one on its subject; a test has one of three kinds.
 
     ``instead_of`` are kinds and subjects whose entries are removed: the choices that were not taken.
     Raises RunbookError if the file cannot be read or written.
     """
     decisions, person, at = list(decided), _person(), stamp(now())
-    stale = {*instead_of, *((decision.kind, decision.subject) for decision in decisions)}
+    stale = set(instead_of)
+    for decision in decisions:
+        rivals = _TESTS if decision.kind in _TESTS else (decision.kind,)
+        stale |= {(kind, decision.subject) for kind in rivals}
     with _edited(path) as values:
         for kind, index, entry in reversed(list(_entries(values))):
             if (kind, Decision.from_entry(kind, entry).subject) in stale:

@@ -126,7 +126,7 @@ def _run_view(bump: Path, predicate: Mapping[str, Any], steps: Sequence[RunView]
         next=outcome.get("next", ""),
         planned=tuple(predicate.get("planned", ())),
         # Omit decisions already made.
-        decisions=tuple(decision for decision in predicate.get("decisions", ()) if "parameter" in decision),
+        decisions=tuple(decision for decision in predicate.get("decisions", ()) if "question" in decision),
         links=predicate.get("links", {}),
         parameters=(predicate.get("parameters") or {}).get("resolved", {}),
         process=predicate["process"],

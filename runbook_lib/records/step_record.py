@@ -169,16 +169,13 @@ class StepRecord:
         self._add("planned", sentence=sentence, publish=publish)
 
     def decide(
-        self, parameter: str, name: str, why: str, suggestion: str = "", facts: Mapping[str, object] | None = None
+        self, question: str, subject: str, why: str, suggestion: str = "", facts: Mapping[str, object] | None = None
     ) -> None:
-        """Add a decision that only a person can make, with an entry ``name: reason`` in this parameter.
-
-        ``facts`` are shown on its card (``cards``).
-        """
+        """Add a decision of this kind that only a person can make.  ``facts`` are shown on its card (``cards``)."""
         facts = dict(facts or {})
         if plot := facts.get("plot"):
             facts["plot"] = f"{self._prefix}{plot}"
-        self._add("decision", parameter=parameter, name=name, why=why, suggestion=suggestion, facts=facts)
+        self._add("decision", question=question, subject=subject, why=why, suggestion=suggestion, facts=facts)
 
     def fail(self, sentence: str) -> None:
         """Report that the step could not be finished."""

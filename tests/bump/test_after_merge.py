@@ -266,7 +266,7 @@ def test_open_quarantines_with_the_state_of_their_issues(at: World) -> None:
     at.github().send("close it", "PATCH", path, {"state": "closed"}, lambda _: None)
     (row,) = look(at, tag="").quarantines
     assert row["state"] == "closed"
-    assert f'-r reenable "{row["test"]}@dgx_h100: #{issue.number} is closed"' in str(row["next"])
+    assert f'{{test: {row["test"]}@dgx_h100, reason: "#{issue.number} is closed"}}' in str(row["next"])
     assert "1 of them with a closed issue" in outcome(at)[1]
     quarantine(at, "hangs")
     (row,) = look(at, tag="").quarantines

@@ -1,14 +1,16 @@
 """The decision cards of a form."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from runbook_lib.forms.decision_cards import DecisionCards
-from runbook_lib.records.cards import Card, from_decisions
+from runbook_lib.records import decisions
+from runbook_lib.records.cards import Card, from_questions
 
 
 def broken(*names: str) -> tuple[Card, ...]:
-    asked = [{"parameter": "broken", "name": name, "why": "It failed.", "suggestion": "it fails"} for name in names]
-    return from_decisions(asked, ["broken", "rerun"])
+    asked = [{"question": "broken", "subject": name, "why": "It failed.", "suggestion": "it fails"} for name in names]
+    return from_questions(asked)
 
 
 def offered(*cards: Card) -> DecisionCards:
@@ -17,11 +19,15 @@ def offered(*cards: Card) -> DecisionCards:
     return view
 
 
+def answers(view: DecisionCards) -> dict[str, tuple[str, str]]:
+    return {card.partition(":")[2]: (it["choice"], it["reason"]) for card, it in view.answers.items()}
+
+
 def test_an_answer_outlives_a_new_request() -> None:
     first, second = broken("a@x", "b@x")
     view = offered(first, second)
     view.shown[0].buttons["broken"].click()
-    assert view.parameters() == {"broken": "a@x: it fails"}
+    assert answers(view) == {"a@x": ("broken", "it fails")}
     assert view.open == [view.shown[1]]
     before = list(view.shown)
     view.offer([second], keep=True)  # the answered one is no longer requested
@@ -30,10 +36,10 @@ def test_an_answer_outlives_a_new_request() -> None:
     changed = replace(changed, headline="It hangs.")
     view.shown[1].reason.value = "known"
     view.offer([changed], keep=True)
-    assert view.parameters() == {"broken": "a@x: known"}
+    assert answers(view) == {"a@x": ("broken", "known")}
     assert view.shown[0].card is changed
     view.offer([changed], keep=False)
-    assert view.parameters() == {}
+    assert answers(view) == {}
 
 
 def test_a_choice_is_taken_back_or_replaced() -> None:
@@ -44,23 +50,33 @@ def test_a_choice_is_taken_back_or_replaced() -> None:
     assert card.answer == {"choice": "rerun", "reason": "", "typed": ""}
     assert "reason" in card.problem
     card.reason.value = "again"
-    assert (card.problem, view.parameters()) == ("", {"rerun": "a@x: again"})
+    assert (card.problem, answers(view)) == ("", {"a@x": ("rerun", "again")})
     card.buttons["rerun"].click()
-    assert (card.answer["choice"], view.parameters()) == ("", {})
+    assert (card.answer["choice"], answers(view)) == ("", {})
 
 
 def test_a_hold_stays_until_somebody_decides_otherwise() -> None:
-    asked = {"parameter": "accept", "name": "gpt/a/golden_values_dev_dgx_h100.json", "why": "It moved."}
-    (card,) = from_decisions([asked], ["accept", "hold"])
-    held = replace(card, earlier={"choice": "hold", "reason": "ask the owners"})
+    asked = {"question": "accept", "subject": "gpt/a/golden_values_dev_dgx_h100.json", "why": "It moved."}
+    (card,) = from_questions([asked])
+    held = replace(card, held="ask the owners")
     view = offered(held)
-    assert (view.open, view.parameters()) == ([], {"hold": f"{card.title}: ask the owners"})
+    assert (view.open, answers(view)) == ([], {card.title: ("hold", "ask the owners")})
+    assert view.saved == view.answers
     view.shown[0].buttons["accept"].click()
     view.shown[0].reason.value = "known"
     view.offer([held], keep=True)
-    assert view.parameters() == {"accept": f"{card.title}: known"}
-    # Another earlier decision only offers its reason.
-    view.offer([replace(card, earlier={"choice": "accept", "reason": "slower"})], keep=False)
-    assert len(view.open) == 1
-    view.shown[0].buttons["accept"].click()
-    assert view.parameters() == {"accept": f"{card.title}: slower"}
+    assert answers(view) == {card.title: ("accept", "known")}
+
+
+def test_an_answer_is_written_once_and_taken_back(tmp_path: Path) -> None:
+    view, file = offered(*broken("a@x")), tmp_path / decisions.NAME
+    view.save(lambda: file)
+    assert not file.exists()
+    view.shown[0].buttons["broken"].click()
+    view.save(lambda: file)
+    (entry,) = decisions.read(file).entries
+    view.save(lambda: file)
+    assert decisions.read(file).entries == (entry,)
+    view.shown[0].buttons["broken"].click()
+    view.save(lambda: file)
+    assert decisions.read(file).entries == ()

@@ -20,7 +20,7 @@ from runbook_lib.forms.form import offer
 from runbook_lib.forms.notebook_form import Form
 from runbook_lib.practice import PracticeWorld
 from runbook_lib.records import decisions
-from runbook_lib.records.cards import from_decisions
+from runbook_lib.records.cards import from_questions
 from runbook_lib.runner import background, session
 
 pytestmark = pytest.mark.slow
@@ -160,15 +160,15 @@ def test_an_outdated_plan_is_not_applied(world: PracticeWorld, tmp_path: Path) -
     assert "⚠ done" in shown(form, "runbook-result")
 
 
-def test_decisions_become_parameters_of_one_image(world: PracticeWorld, tmp_path: Path) -> None:
+def test_answers_become_decisions_on_one_image(world: PracticeWorld, tmp_path: Path) -> None:
     form = create("05-golden-values", tag=TAG)
     name, commit = "a/b/golden_values_x.json", f"foreign-commit:{'a' * 40}"
     asked = [
-        {"parameter": "accept", "name": name, "why": "", "facts": {"danger": "divergence"}},
-        {"parameter": "allow", "name": commit, "why": "Read its diff.", "suggestion": ""},
+        {"question": "accept", "subject": name, "why": "", "facts": {"danger": "divergence"}},
+        {"question": "allow", "subject": commit, "why": "Read its diff.", "suggestion": ""},
     ]
-    form.view.cards.offer(from_decisions(asked, ["accept", "decisions"]), keep=True)
-    press(form, f"allow:{commit}", "allow")
+    form.view.cards.offer(from_questions(asked), keep=True)
+    press(form, f"allow:{commit}", "allow").reason.value = "read"
     form.view.cards.save(lambda: tmp_path / "decisions.yaml")
     assert decisions.read(tmp_path / "decisions.yaml").entry("allow", commit)
     card = press(form, f"accept:{name}", "accept")
@@ -176,14 +176,16 @@ def test_decisions_become_parameters_of_one_image(world: PracticeWorld, tmp_path
         ("", "", "reason"),
         ("ok", "", "Type"),
         ("ok", "yes", "Type"),
-        ("ok", "Diverges", ""),
+        ("ok", "Divergence", ""),
     ):
         card.reason.value, card.typed.value = reason, typed
         assert form.view.preview.disabled is bool(problem)
         assert problem in form.view.problems.get("decisions", "")
-    assert form.view.values()["accept"] == f"{name}: diverges: ok"
+    form.view.cards.save(lambda: tmp_path / "decisions.yaml")
+    entry = decisions.read(tmp_path / "decisions.yaml").entry("accept", name)
+    assert entry
+    assert (entry.reason, entry.confirm) == ("ok", "divergence")
     field(form, "base").value = "dev"
-    assert form.view.values()["accept"] == ""
     assert form.view.cards.shown == []
 
 
@@ -251,7 +253,7 @@ def test_a_failed_run_is_shown_in_the_form(world: PracticeWorld) -> None:
 
 
 def test_a_quarantined_test_is_re_enabled_without_a_tag(world: PracticeWorld) -> None:
-    form = previewed(create("06-broken-tests", tag="", broken="", reenable=""))
+    form = previewed(create("06-broken-tests", tag="", decisions=""))
     assert form.view.apply.disabled
     (name,) = [each.card.id for each in form.view.cards.shown if each.card.id.startswith("reenable:")]
     press(form, name, "reenable").reason.value = "fixed on main"

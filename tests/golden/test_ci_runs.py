@@ -59,8 +59,6 @@ def test_a_run_of_the_practice_world(world: World, tmp_path: Path) -> None:
     names = {file.path: GoldenFileName.of_path(file.path) for file in found.files}
     platforms = {(path.split("/")[3], name.platform) for path, name in names.items() if name}
     assert {("moe", "dgx_h100"), ("moe", "dgx_gb200"), ("hybrid", "dgx_h100")} <= platforms
-    everything = collect.collect(source(world, head), tmp_path / "into", known=known(world), only_failing=False)
-    assert {it.path for it in found.files} < {it.path for it in everything.files}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from runbook_lib.model import Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.ci import evidence, measure
 from runbook_lib.recipes.file_names import FOLDER
+from runbook_lib.records import decisions
 from runbook_lib.text.edits import Edit
 from runbook_lib.world import bump_branch
 
@@ -48,19 +49,22 @@ class Ran:
     step: GoldenStep
     facts: GoldenFacts | None = None
     planned: Plan[Any] | None = None
+    bump: Bump | None = None
 
     def look(self, world: Any, bump: Bump) -> GoldenFacts:
         self.facts = self.step.look(world, bump)
         return self.facts
 
     def plan(self, facts: GoldenFacts, bump: Bump) -> Plan[Any]:
-        self.planned = self.step.plan(facts, bump)
+        self.bump, self.planned = bump, self.step.plan(facts, bump)
         return self.planned
 
     @cached_property
     def values(self) -> GoldenComparison:
         assert self.facts
-        return self.facts.readings.judge(self.facts.acceptances)
+        assert self.bump
+        readings = self.facts.readings
+        return readings.judge(partial(step._decide_by, self.bump, readings.ci_run))
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -78,14 +82,14 @@ class Ran:
 
 
 def step05(
-    at: World, *, mode: str = "publish", allow: str = "", token: str = "practice-token", let_go: bool = False,
-    tag: str = "26.04-py3", **asked: Any,
+    at: World, *, mode: str = "publish", token: str = "practice-token", let_go: bool = False, tag: str = "26.04-py3",
+    run_id: str = "", source: str = "github", **told: Any,
 ) -> Ran:  # fmt: skip
-    """Step 5, as its notebook runs it; ``let_go`` authorizes CI first."""
+    """Step 5, as its notebook runs it with these decisions; ``let_go`` authorizes CI first."""
     if let_go:
-        at.run(RunCi(), token=token, allow=allow)
-    ran = Ran(GoldenStep(**asked))
-    run = at.context(bump_to(tag, mode=mode, allow=allow), token)
+        at.run(RunCi(), token=token, **told)
+    ran = Ran(GoldenStep(run_id, source))
+    run = at.context(bump_to(tag, mode=mode, **told), token)
     run.step(ran)
     run.step(push_round)
     return ran
@@ -195,13 +199,13 @@ def test_undecided_tests_block_the_push_and_a_second_run_does_nothing(at: World)
 def test_an_accepted_value_is_refreshed_and_the_reason_kept(at: World) -> None:
     step05(at)
     before = at.github().pulls()[0].body
-    step05(at, accept=f"{REGRESSION}: diverges: the new cuDNN sums in another order")
+    step05(at, accept=f"{REGRESSION}: the new cuDNN sums in another order", confirm="divergence")
     assert changed(at) == [f"{FOLDER}/{REGRESSION}"]
     assert "another order" in git(at.checkout.path, "log", "-1", "--format=%B")
     (said,) = at.said("exception")
     assert (said["exception"], said["reason"]) == (
         f"accept {REGRESSION}",
-        "diverges: the new cuDNN sums in another order",
+        "the new cuDNN sums in another order",
     )
     body = at.github().pulls()[0].body
     assert "5 refreshed, 0 held back" in body
@@ -210,7 +214,7 @@ def test_an_accepted_value_is_refreshed_and_the_reason_kept(at: World) -> None:
         before[before.index("### Golden") :], ""
     )
     # Said again, with the file no more held back, it is nothing new.
-    step05(at, accept=f"{REGRESSION}: diverges: the new cuDNN sums in another order")
+    step05(at, accept=f"{REGRESSION}: the new cuDNN sums in another order", confirm="divergence")
     assert at.effects() == []
 
 
@@ -218,7 +222,7 @@ def test_an_accepted_value_is_refreshed_and_the_reason_kept(at: World) -> None:
 
 
 def test_a_round_is_pushed_once_and_tested(at: World) -> None:
-    ran = step05(at, allow="partial-round", accept=f"{REGRESSION}: diverges: right")
+    ran = step05(at, allow="partial-round", accept=f"{REGRESSION}: right", confirm="divergence")
     head = git(at.checkout.path, "rev-parse", "HEAD")
     assert git(at.remote, "rev-parse", "bump/main/dev-26.04-py3") == head
     assert at.effects() == ["commit", "pull request", "push", "comment"]
@@ -254,27 +258,53 @@ def test_nothing_is_pushed_while_a_run_is_in_progress(tmp_path: Path) -> None:
         assert [entry["exception"] for entry in at.said("exception")] == ["push-while-running"]
 
 
-def test_an_invalid_acceptance_is_refused_before_there_is_a_run(tmp_path: Path) -> None:
+def test_an_acceptance_of_no_golden_file_is_refused_before_there_is_a_run(tmp_path: Path) -> None:
     with world(tmp_path) as at:
-        step05(at, mode="preview", accept=f"{REGRESSION}: diverges: right")
-        for accept, says in (
-            ("nonsense", "must have the form `file: reason`"),
-            (f"{REGRESSION}: a; {REGRESSION}: b", "twice"),
-            (f"{REGRESSION.replace('hybrid_', 'hybird_')}: why", f"Did you mean {REGRESSION}"),
-            ("gpt/gpt3_nothing: why", "not a golden file"),
+        step05(at, mode="preview", accept=f"{REGRESSION}: right", confirm="divergence")
+        for name, says in (
+            (REGRESSION.replace("hybrid_", "hybird_"), f"Did you mean {REGRESSION}"),
+            ("gpt/gpt3_nothing/golden_values_x.json", "not a golden file"),
         ):
             with pytest.raises(Refused, match=says):
-                step05(at, mode="preview", accept=accept)
+                step05(at, mode="preview", accept=f"{name}: why")
 
 
-def test_a_divergence_stays_held_back_until_the_reason_names_it(at: World) -> None:
+def test_a_divergence_stays_held_back_until_the_decision_confirms_it(at: World) -> None:
     ran = step05(at, mode="local", accept=f"{REGRESSION}: right")
     assert [judgement.file for judgement in ran.values.judged.stopped] == [REGRESSION]
     assert [edit.path for edit in ran.edits] == [f"{FOLDER}/{name}" for name in DRIFTED]  # these are not lost
-    entry = f"{REGRESSION}: diverges: right"
-    assert f"“{entry}”" in at.outcome()
-    assert entry in ran.shown
-    assert step05(at, mode="local", accept=entry).values.judged.stopped == ()
+    assert "needs `confirm: divergence`" in at.outcome()
+    assert "confirm: divergence" in ran.shown
+    accepted = step05(at, mode="local", accept=f"{REGRESSION}: right", confirm="divergence")
+    assert accepted.values.judged.stopped == ()
+
+
+def test_a_decision_about_one_round_is_open_again_on_other_values(
+    at: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    case = "moe/gpt3_moe_mcore_te_ep8"
+    file, path = f"{case}/golden_values_dev_dgx_h100.json", tmp_path / "decisions.yaml"
+    path.write_text(f"accept:\n- {{file: {file}, reason: the new kernel}}\n")
+
+    def accepted(mode: str) -> bool:
+        ran = step05(at, mode=mode, decisions=decisions.read(path))
+        return file not in [judgement.file for judgement in ran.values.judged.stopped]
+
+    with monkeypatch.context() as patch:
+        slower(patch, case.partition("/")[2], 2.5)
+        assert accepted("preview")
+        assert "seen" not in path.read_text()  # a preview binds nothing
+        assert accepted("local")
+        (entry,) = decisions.read(path).entries
+        assert entry.seen
+        assert entry.seen.run
+    slower(monkeypatch, case.partition("/")[2], 4.0)
+    assert not accepted("local")
+    (question,) = [entry for entry in at.said("decision") if entry["subject"] == file]
+    assert "Decided before by" in question["why"]
+    assert "“the new kernel”" in question["why"]
+    step05(at, mode="local", accept=f"{file}: again")  # as the form writes it anew
+    assert [each["subject"] for each in at.said("decision") if each["subject"] == file] == []
 
 
 @pytest.mark.slow
@@ -284,9 +314,9 @@ def test_a_preview_announces_every_push(at: World) -> None:
     for accept, planned in (
         ("", [f"commit 4 files {commit}"]),
         ("", []),  # what an earlier run committed and did not push
-        (f"{REGRESSION}: diverges: right", [f"commit 1 file {commit}"]),
+        (f"{REGRESSION}: right", [f"commit 1 file {commit}"]),
     ):
-        step05(at, mode="preview", accept=accept)
+        step05(at, mode="preview", accept=accept, confirm="divergence")
         said = [(it["sentence"], it["publish"]) for it in at.said("planned")]
         assert [sentence for sentence, publish in said if not publish] == planned
         assert [publish for _, publish in said[-2:]] == [True, True]
@@ -357,7 +387,7 @@ def test_nan_is_refused_even_if_it_is_accepted(at: World, monkeypatch: pytest.Mo
     ran = step05(at)
     assert {one.file: one.verdict for one in ran.values.judged.measured.judgements}[REGRESSION] == "refused"
     with pytest.raises(Refused, match="NaN"):
-        step05(at, accept=f"{REGRESSION}: diverges: never mind")
+        step05(at, accept=f"{REGRESSION}: never mind", confirm="divergence")
 
 
 # -- GitLab ------------------------------------------------------------------------------------------------------
@@ -403,7 +433,7 @@ def test_an_unreachable_gitlab_is_reported(gitlab: World) -> None:
 
 
 def test_a_pipeline_of_another_commit_is_refused(gitlab: World) -> None:
-    step05(gitlab, allow="partial-round", accept=f"{REGRESSION}: diverges: right")
+    step05(gitlab, allow="partial-round", accept=f"{REGRESSION}: right", confirm="divergence")
     with pytest.raises(Refused, match="what: older-run"):
         step05(gitlab, source="gitlab", run_id="1")
 
@@ -435,16 +465,16 @@ def test_values_of_any_run_without_a_bump(feature: World) -> None:
         assert feature.outcome().startswith("Preview: would commit 4 files on branch feature/faster: 'test: refresh")
         assert feature.effects() == []
     assert feature.state() == before
-    step05(feature, **options, accept="*hybrid* [lm loss]: diverges: a new kernel")
+    step05(feature, **options, accept=f"{REGRESSION}: a new kernel", confirm="divergence")
     assert feature.effects() == ["commit"]
     assert sorted(changed(feature)) == sorted(f"{FOLDER}/{name}" for name in [*DRIFTED, REGRESSION])
     assert git(feature.checkout.path, "log", "-1", "--format=%s %D").endswith("HEAD -> feature/faster")
-    assert f"- {REGRESSION} [lm loss]: diverges: a new kernel" in git(feature.checkout.path, "log", "-1", "--format=%b")
+    assert f"- {REGRESSION}: a new kernel" in git(feature.checkout.path, "log", "-1", "--format=%b")
     assert feature.outcome() == "Refreshed 5 golden files on feature/faster."
     assert feature.said("done")[-1]["next"].endswith("push origin feature/faster")
     # Nothing is pushed or commented, and a second run with the same text does nothing.
     assert before[3:] == feature.state()[3:]
-    step05(feature, **options, accept="*hybrid* [lm loss]: diverges: a new kernel")
+    step05(feature, **options, accept=f"{REGRESSION}: a new kernel", confirm="divergence")
     assert feature.effects() == []
     assert feature.outcome() == "Already done: the branch has all golden values of this run."
 
@@ -515,7 +545,7 @@ def slower(monkeypatch: pytest.MonkeyPatch, case: str, factor: float) -> None:
 def test_a_slower_test_offers_a_search_and_a_divergence_offers_none(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 1.5)
     step05(at, mode="preview")
-    reasons = {entry["name"].removeprefix(f"{FOLDER}/"): entry["why"] for entry in at.said("decision")}
+    reasons = {entry["subject"].removeprefix(f"{FOLDER}/"): entry["why"] for entry in at.said("decision")}
     search = read_offer(reasons["moe/gpt3_moe_mcore_te_ep8/golden_values_dev_dgx_h100.json"])
     assert (search.measure.metric, search.measure.test) == ("iteration-time", "moe/gpt3_moe_mcore_te_ep8@dgx_h100")
     assert "bisect-image" not in reasons[REGRESSION.removeprefix(f"{FOLDER}/")]
@@ -553,11 +583,12 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
     assert (ran.edits, at.state()[0]) == ((), before[0])
     assert "tests slower" in at.outcome()
     assert len(ran.values.undecided) == 8  # what waits explains no failure
-    everything = step05(at, mode="preview", accept="*: all")
-    assert (everything.waiting, len(everything.edits)) == (groups, 0)
-    with pytest.raises(Refused, match="matches no golden file"):
-        step05(at, accept="dgx_*/iteration-time: all")
-    step05(at, mode="local", accept="dgx_h100/iteration-time: the image is slower")
+    with pytest.raises(Refused, match="no group"):
+        step05(at, accept="dgx_x100/iteration-time: all")
+    told = {"accept": "dgx_h100/iteration-time: the image is slower"}
+    assert step05(at, mode="preview", **told).waiting == groups
+    assert "needs `confirm: slower`" in at.outcome()
+    step05(at, mode="local", confirm="slower", **told)
     assert {name.rpartition("_")[2] for name in changed(at)} == {"h100.json"}
     message = git(at.checkout.path, "log", "-1", "--format=%B")
     assert re.search(r"^- dgx_h100/iteration-time ×1\.\d\d: the image is slower$", message, re.MULTILINE)
@@ -565,7 +596,7 @@ def test_a_shift_of_a_platform_waits_for_one_decision(at: World, monkeypatch: py
     assert exception["exception"] == "accept dgx_h100/iteration-time"
     again = step05(at, mode="preview")
     assert again.waiting == {"dgx_gb200/iteration-time"}
-    (decision,) = [entry for entry in at.said("decision") if entry["name"] == "dgx_gb200/iteration-time"][-1:]
+    (decision,) = [entry for entry in at.said("decision") if entry["subject"] == "dgx_gb200/iteration-time"][-1:]
     search = read_offer(decision["why"])
     assert (search.measure.metric, search.measure.higher_is_better, search.where) == ("iteration-time", False, "slurm")
     assert search.measure.test.endswith("@dgx_gb200")
@@ -605,7 +636,7 @@ def test_times_of_two_clusters_are_not_compared(at: World, monkeypatch: pytest.M
     for runners, slow in (("", True), ("other-cluster; third", False)):
         # The old values, as an earlier bump has left them on the base.
         texts = {name: str(at.checkout.read([f"{FOLDER}/{name}"], "HEAD")[f"{FOLDER}/{name}"]) for name in files}
-        earlier = refreshes.evidence_of(texts, dict.fromkeys(files, runners), (), ()) if runners else {}
+        earlier = refreshes.evidence_of(texts, dict.fromkeys(files, runners), {}, ()) if runners else {}
         at.step(bump_to()).planned_commit("0" * 40, "", "refresh", earlier)
         ran = step05(at, mode="preview")
         stopped = {judgement.file for judgement in ran.values.judged.stopped}
@@ -629,24 +660,6 @@ def test_an_ambiguous_value_is_held_back_and_recorded_for_the_next_attempt(
     assert refreshes.read_attempts(run) == {}  # this attempt is judged once, however often the step runs
     attempts = refreshes.read_attempts(replace(run, attempt=2))
     assert attempts[files[0], "iteration-time"] == [pytest.approx(0.47, abs=0.04)]
-
-
-@pytest.mark.slow
-def test_a_pattern_accepts_metrics_of_several_files_once(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    slower(monkeypatch, "gpt3_moe_mcore_te_ep8", 2.5)
-    entry = "moe/*/golden_values_dev_dgx_*.json [iteration-time]"
-    accept = f"{entry}: the new kernel is slower; {REGRESSION}: diverges: right"
-    with pytest.raises(Refused, match=r"matches nothing .* Held back: .*moe.*\[iteration-time\]"):
-        step05(at, mode="preview", accept="moe/* [iteration-tim]: slow")
-    files = [name for name in DRIFTED if name.startswith("moe")]
-    preview = step05(at, mode="preview", accept=accept).shown
-    assert all(f"{name} [iteration-time]" in preview for name in files)
-    step05(at, mode="local", accept=accept)
-    message = git(at.checkout.path, "log", "-1", "--format=%B")
-    assert all(f"- {name} [iteration-time]: the new kernel is slower" in message for name in files)
-    assert f"- {REGRESSION}: diverges: right" in message
-    again = step05(at, mode="local", accept=accept)  # nothing is held back any more, and nothing is refused
-    assert (again.edits, again.values.judged.stopped) == ((), ())
 
 
 def test_a_job_that_passed_explains_none_that_failed(at: World) -> None:

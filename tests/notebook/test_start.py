@@ -10,7 +10,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.records import status
 
 CHECK = {"name": "x", "status": "passed", "detail": ""}
-DECISION = {"parameter": "broken", "name": "a@h100", "why": "it hangs"}
+DECISION = {"question": "broken", "subject": "a@h100", "why": "it hangs"}
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("04-run-ci", "waiting", [], "choose 26.04-py3"),
         ("03-open-pr", "failed", [], "fix what failed; then choose 26.04-py3"),
         ("06-broken-tests", "waiting", [DECISION], "decide 1 card in the form below; then choose 26.04-py3"),
-        ("06-broken-tests", "waiting", [{**DECISION, "parameter": "reenable"}], "choose 26.04-py3"),
+        ("06-broken-tests", "waiting", [{**DECISION, "question": "reenable"}], "choose 26.04-py3"),
         ("03-open-pr", "waiting", [], "choose 26.04-py3 in the form below and press Preview, then Apply"),
     ],
 )

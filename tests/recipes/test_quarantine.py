@@ -115,31 +115,6 @@ def test_a_row_is_marked_if_everything_it_represents_is_named_or_permitted() -> 
     assert "mr-broken" in mark("r.yaml", text, [X], 7, whole_rows=True).after
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        row("[mr]"),
-        row("[mr]").rstrip("\n"),
-        row("[mr]").replace("\n", "\r\n"),
-        row("[nightly]\n        cadence: [weekly]"),
-        row("[mr,\n          nightly\n          ] # both"),
-        row("[]"),
-        row("\n          - mr # one\n          - nightly\n          # none"),
-    ],
-)
-def test_the_soft_form_lets_the_row_fail(text: str) -> None:
-    soft = mark("r.yaml", text, [X], 7, soft=True).after
-    (found,) = rows("r.yaml", soft)
-    assert found.allow_failure
-    assert mark("r.yaml", soft, [X], 7, soft=True).after == soft
-    assert unmark("r.yaml", soft, [X]).after == text
-
-
-def test_a_row_with_allow_failure_needs_a_person() -> None:
-    with pytest.raises(Refused, match=r"r\.yaml:6 sets allow_failure already"):
-        mark("r.yaml", row("[mr]\n        allow_failure: [false]"), [X], 7, soft=True)
-
-
 def test_a_reason_stays_in_its_comment() -> None:
     told = Target("x", "dgx_h100", "dev", "gpt", "it hangs:\n- [ é\u2028 — \tsince Monday")
     marked = mark("r.yaml", row("[mr]"), [told], 7).after
@@ -167,22 +142,15 @@ scopes = scopes.filter(lambda names: any(map(gating, names)) or "mr-broken" not 
     st.booleans(),
     st.sampled_from(["\n", "\r\n"]),
     st.booleans(),
-    st.booleans(),
 )
-def test_any_row_comes_back_byte_for_byte(
-    lists: list[list[str]], block: bool, newline: str, final: bool, soft: bool
-) -> None:
+def test_any_row_comes_back_byte_for_byte(lists: list[list[str]], block: bool, newline: str, final: bool) -> None:
     text = HEAD
     for names in lists:
         scope = "".join(f"\n          - {name}" for name in names) if block else f"[{', '.join(names)}]"
         text += f"      - environment: [dev]\n        platforms: [dgx_h100]\n        scope: {scope}\n"
     text = (text if final else text.rstrip("\n")).replace("\n", newline)
-    marked = mark("r.yaml", text, [X], 7, soft=soft).after
+    marked = mark("r.yaml", text, [X], 7).after
     after = rows("r.yaml", marked)
     assert [row.case for row in after] == ["x"] * len(lists)
-    assert (
-        all(row.allow_failure for row in after)
-        if soft
-        else not any(gating(it.value) for row in after for it in row.scopes)
-    )
+    assert not any(gating(it.value) for row in after for it in row.scopes)
     assert unmark("r.yaml", marked, [X]).after == text

@@ -2,10 +2,10 @@
 
 import pytest
 
+from runbook_lib.decisions import Decision
 from runbook_lib.errors import Refused
 from runbook_lib.recipes.rows import RecipeRow, rows
-from runbook_lib.recipes.targets import Target, parse_targets, resolve
-from runbook_lib.text.redact import Redactor
+from runbook_lib.recipes.targets import Target, resolve, target_of
 
 
 def rows_on(*platforms: str) -> list[RecipeRow]:
@@ -16,24 +16,13 @@ def rows_on(*platforms: str) -> list[RecipeRow]:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", []),
-        (" ; ", []),
-        ("x@dgx_h100: it hangs", [("", "x", "dgx_h100", "it hangs")]),
-        ("gpt/x: why; y @ dgx_a100: no: memory", [("gpt", "x", "", "why"), ("", "y", "dgx_a100", "no: memory")]),
-    ],
+    ("subject", "expected"),
+    [("x@dgx_h100", ("", "x", "dgx_h100")), ("gpt/x", ("gpt", "x", "")), ("gpt/x@y", ("gpt", "x", "y"))],
 )
-def test_a_list_is_parsed(text: str, expected: list[tuple[str, str, str, str]]) -> None:
-    targets = parse_targets(text, "dev", Redactor({}))
-    assert [(target.model, target.case, target.platform, target.reason) for target in targets] == expected
-    assert all(target.environment == "dev" for target in targets)
-
-
-@pytest.mark.parametrize("text", ["x@dgx_h100", "x: ", ": why", "x: a; x: b", "a b@c: why", "x@a-b: why", "-- x: why"])
-def test_a_list_in_another_format_is_refused(text: str) -> None:
-    with pytest.raises(Refused):
-        parse_targets(text, "dev", Redactor({}))
+def test_a_decision_names_a_test(subject: str, expected: tuple[str, str, str]) -> None:
+    target = target_of(Decision("broken", subject, "it hangs", issue=7), "dev")
+    assert (target.model, target.case, target.platform) == expected
+    assert (target.environment, target.reason, target.issue) == ("dev", "it hangs", 7)
 
 
 def test_the_recipes_complete_a_name() -> None:

@@ -1,52 +1,47 @@
-"""Decision cards from records, and the parameters that answers become."""
+"""Decision cards from records, and the entries of the file that answers become."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from archives import BUMP, record
 
-from runbook_lib.records import cards
+from runbook_lib.decisions import Decision, Seen
+from runbook_lib.records import cards, decisions
 
 FILE = "gpt/a/golden_values_dev_dgx_h100.json"
 TEST = "gpt/a@dgx_h100"
-ALL = (*cards.PARAMETERS, "decisions")
 
 
-def decision(parameter: str = "accept", name: str = FILE, suggestion: str = "", **facts: Any) -> dict[str, Any]:
-    return {"parameter": parameter, "name": name, "why": "because", "suggestion": suggestion, "facts": facts}
+def question(kind: str = "accept", subject: str = FILE, suggestion: str = "", **facts: Any) -> dict[str, Any]:
+    return {"question": kind, "subject": subject, "why": "because", "suggestion": suggestion, "facts": facts}
 
 
 def choices(card: cards.Card) -> list[tuple[str, str, str]]:
-    return [(option.choice, option.parameter, option.name) for option in card.options]
+    return [(option.choice, option.kind, option.subject) for option in card.options]
 
 
 @pytest.mark.parametrize(
-    ("given", "parameters", "expected"),
+    ("given", "expected"),
     [
-        (decision(), [], None),
-        (decision(), ["broken"], None),
-        ({"parameter": "accept", "name": FILE, "why": "w"}, ["accept"], [("accept", "accept", FILE)]),
-        (decision(), ALL, [("accept", "accept", FILE), ("hold", "hold", FILE)]),
+        ({"question": "accept", "subject": FILE, "why": "w"}, [("accept", "accept", FILE), ("hold", "hold", FILE)]),
         (
-            decision(test=TEST),
-            ALL,
+            question(test=TEST),
             [("accept", "accept", FILE), ("broken", "broken", TEST), ("rerun", "rerun", TEST), ("hold", "hold", FILE)],
         ),
         (
-            decision("broken", TEST, search="find"),
-            ALL,
+            question("broken", TEST, search="find"),
             [("broken", "broken", TEST), ("rerun", "rerun", TEST), ("hold", "hold", TEST), ("search", "hold", TEST)],
         ),
-        (decision("reenable", TEST), ALL, [("reenable", "reenable", TEST)]),
-        (decision("allow", "foreign-commit:a"), ["decisions"], [("allow", "allow", "foreign-commit:a")]),
+        (question("reenable", TEST), [("reenable", "reenable", TEST)]),
+        (question("allow", "foreign-commit:a"), [(kind, kind, "foreign-commit:a") for kind in ("allow", "hold")]),
     ],
 )
-def test_a_card_offers_what_its_notebook_can_carry_out(
-    given: dict[str, Any], parameters: list[str], expected: list[tuple[str, str, str]] | None
+def test_a_card_offers_the_decisions_on_its_question(
+    given: dict[str, Any], expected: list[tuple[str, str, str]]
 ) -> None:
-    made = cards.from_decisions([given], parameters)
-    assert [choices(card) for card in made] == ([] if expected is None else [expected])
+    assert [choices(card) for card in cards.from_questions([given], offers=True)] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -55,73 +50,70 @@ def test_a_card_offers_what_its_notebook_can_carry_out(
         ({}, "divergence", ""),
         ({"choice": "nonsense"}, "", ""),
         ({"choice": "accept"}, "", "Give a reason"),
-        ({"choice": "accept", "reason": " ; "}, "", "Give a reason"),
+        ({"choice": "accept", "reason": "  "}, "", "Give a reason"),
         ({"choice": "accept", "reason": "fine"}, "", ""),
-        ({"choice": "accept", "reason": "fine"}, "divergence", "Type diverges"),
-        ({"choice": "accept", "reason": "fine", "typed": "lost"}, "divergence", "Type diverges"),
-        ({"choice": "accept", "reason": "fine", "typed": " Diverges "}, "divergence", ""),
-        ({"choice": "accept", "reason": "fine", "typed": "lost"}, "lost metric", ""),
+        ({"choice": "accept", "reason": "fine"}, "divergence", "Type divergence"),
+        ({"choice": "accept", "reason": "fine", "typed": "lost"}, "divergence", "Type divergence"),
+        ({"choice": "accept", "reason": "fine", "typed": " Divergence "}, "divergence", ""),
+        ({"choice": "accept", "reason": "fine", "typed": "lost"}, "lost", ""),
         ({"choice": "hold", "reason": "fine"}, "divergence", ""),
     ],
 )
 def test_an_answer_is_complete_with_a_reason_and_the_word_of_its_danger(
     answer: dict[str, str], danger: str, problem: str
 ) -> None:
-    (card,) = cards.from_decisions([decision(danger=danger)], ALL)
+    (card,) = cards.from_questions([question(danger=danger)])
     assert cards.problem(card, answer).startswith(problem)
     assert bool(cards.problem(card, answer)) is bool(problem)
 
 
-@pytest.mark.parametrize(
-    ("choice", "reason", "entry"),
-    [("accept", "fine", "diverges: fine"), ("accept", "Diverges, fine", "Diverges, fine"), ("hold", "fine", "fine")],
-)
-def test_the_reason_for_a_dangerous_value_names_the_danger_once(choice: str, reason: str, entry: str) -> None:
-    (card,) = cards.from_decisions([decision(danger="divergence")], ALL)
-    answers = {card.id: {"choice": choice, "reason": reason, "typed": "diverges"}}
-    assert cards.parameters([card], answers) == {choice: f"{FILE}: {entry}"}
-
-
-def test_answers_become_parameters() -> None:
-    made = cards.from_decisions(
-        [decision(test=TEST), decision("broken", "gpt/b@x"), decision("allow", "older-tag")], ALL
-    )
+def test_an_answer_is_bound_to_what_its_card_shows(tmp_path: Path) -> None:
+    asked = [
+        question(test=TEST, key="k1", run=12, attempt=2, danger="divergence"),
+        question("broken", "gpt/b@x", key="k2"),
+        question("allow", "older-tag"),
+    ]
+    shown, file = cards.from_questions(asked), tmp_path / decisions.NAME
     answers = {
-        f"accept:{FILE}": {"choice": "broken", "reason": "slow; and  wrong"},
+        f"accept:{FILE}": {"choice": "accept", "reason": "slow  and right", "typed": "divergence"},
         "broken:gpt/b@x": {"choice": "broken", "reason": "hangs"},
-        "allow:older-tag": {"choice": "allow"},
         "gone": {"choice": "accept", "reason": "x"},
     }
-    assert cards.parameters(made, answers) == {
-        "broken": f"{TEST}: slow, and wrong; gpt/b@x: hangs",
-    }
+    cards.save(file, shown, answers)
+    assert decisions.read(file).entries == tuple(
+        replace(each, by=written.by, at=written.at)
+        for each, written in zip(
+            (
+                Decision("accept", FILE, "slow and right", "divergence", seen=Seen("k1", 12, 2)),
+                Decision("broken", "gpt/b@x", "hangs", seen=Seen("k2")),
+            ),
+            decisions.read(file).entries,
+            strict=True,
+        )
+    )
+    # Another choice of the same card replaces it; what is about something else is bound when that is met.
+    cards.save(file, shown, {f"accept:{FILE}": {"choice": "broken", "reason": "wrong"}}, ["broken:gpt/b@x"])
+    assert [(each.kind, each.subject, each.seen) for each in decisions.read(file).entries] == [("broken", TEST, None)]
 
 
-def test_a_card_shows_the_triage_and_the_earlier_decision_on_the_same_value(tmp_path: Path) -> None:
+def test_a_card_shows_the_triage_and_a_hold_because_of_the_same_values(tmp_path: Path) -> None:
     failures = "job,class,platform,next,url,test\ngpt/a - latest,hang,dgx_h100,Read it.,https://x/1,gpt/a\n"
     evidence = (
         "job,platform,text\n"
         "gpt/a - latest,dgx_h100,2026-11-25T18:15:03.0657140Z first\n"
         "gpt/a - latest,dgx_gb200,not this\n"
     )
-    asked = [decision(test=TEST, key="k1", plot="plot-1.svg", numbers="1 → 2")]
+    asked = [question(test=TEST, key="k1", plot="plot-1.svg", numbers="1 → 2", before="Decided before.")]
     record(tmp_path, "05-golden-values", "waiting", decisions=asked, files={"plot-1.svg": "<svg/>"})
-    given = {"resolved": {"hold": f"{FILE}: look first", "mode": "publish"}}
-    record(tmp_path, "bump", "waiting", at=1, parameters=given)
     record(tmp_path, "06-broken-tests", "waiting", at=2, files={"failures.csv": failures, "evidence.csv": evidence})
     folder = tmp_path.joinpath(*BUMP.parts)
-    (card,) = cards.read(folder, ALL)
+    decisions.add(folder / decisions.NAME, [Decision("hold", FILE, "look first", seen=Seen("k1"))])
+    (card,) = cards.read(folder)
     assert (card.headline, card.lines, card.log) == ("1 → 2", ("first",), "https://x/1")
-    assert ("Class", "hang") in card.details
-    assert ("Advice", "Read it.") in card.details
+    assert {("Class", "hang"), ("Advice", "Read it."), ("Before", "Decided before.")} <= set(card.details)
     assert card.plot
-    assert card.earlier == {"choice": "hold", "reason": "look first"}
-    assert card.is_held
-    # A hold ends with the first run without it.
-    record(tmp_path, "bump", "waiting", at=2, parameters={"resolved": {"hold": "", "mode": "publish"}})
-    assert not cards.read(folder, ALL)[0].is_held
-    # Of another value nothing is known.
-    record(tmp_path, "05-golden-values", "waiting", at=3, decisions=[decision(test=TEST, key="k2", plot="../x")])
-    (card,) = cards.read(folder, ALL)
-    assert (card.earlier, card.plot) == (None, "")
-    assert cards.read(tmp_path / "none", ALL) == ()
+    assert (card.held, card.answer) == ("look first", {"choice": "hold", "reason": "look first"})
+    record(tmp_path, "05-golden-values", "waiting", at=3, decisions=[question(test=TEST, key="k2", plot="../x")])
+    (card,) = cards.read(folder)
+    assert (card.held, card.plot) == ("", "")
+    assert cards.read(tmp_path / "none") == ()

@@ -50,9 +50,9 @@ def test_an_entry_counts_for_the_evidence_that_it_is_bound_to(file: Path) -> Non
     bound = decisions.read(file)
     assert bound.decided("accept", FILE, Seen("a", 99))
     assert bound.decided("accept", FILE, other) is None
-    assert bound.before("accept", FILE).startswith("Decided before by ")
-    assert "run 12, attempt 1" in bound.before("accept", FILE)
-    assert bound.before("accept", GROUP) == ""
+    assert bound.before("accept", FILE, "b").startswith("Decided before by ")
+    assert "run 12, attempt 1" in bound.before("accept", FILE, "b")
+    assert bound.before("accept", FILE, "a") == bound.before("accept", GROUP, "b") == ""
     assert "remove `seen` from line 3" in bound.advice("accept", FILE)
     decisions.bind(found, [Decision("accept", FILE, seen=other)])  # another process has bound it meanwhile
     assert decisions.read(file).entries == bound.entries

@@ -28,7 +28,7 @@ def test_follows_a_run_to_its_end(place: Path) -> None:
     assert (run.notebook, run.state, run.sentence) == ("01-a", "previewed", "Fine.")
     assert run.parameters["tag"] == TAG
     assert run.planned == ({"sentence": "change 2 lines", "publish": False},)
-    assert [it["name"] for it in run.decisions] == ["x"]
+    assert [it["subject"] for it in run.decisions] == ["x"]
     assert run.diffs == ("--- a\n+++ a\n",)
     assert launched.progress().splitlines()[-1] == "None"  # it does not take itself for a notebook in JupyterLab
     assert "plan" in run.plan_html()

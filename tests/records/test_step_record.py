@@ -87,7 +87,7 @@ def test_stores_each_contribution_immediately(folder: Path) -> None:
         "warnings": ["One file lags.", "Another too."],
         "links": {"PR": "https://github.com/o/r/pull/1"},
         "planned": [{"sentence": "change 4 lines", "publish": False}, {"sentence": "push them", "publish": True}],
-        "decisions": [{"parameter": "broken", "name": "a/b@h100", "why": "it hangs", "suggestion": "a hang"}],
+        "decisions": [{"question": "broken", "subject": "a/b@h100", "why": "it hangs", "suggestion": "a hang"}],
         "conditions": [],
         "steps": [],
         "mode": "local",

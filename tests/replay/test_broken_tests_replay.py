@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bumping import git
+from bumping import git, written
 from controlled_forge import ControlledForge
 
 from runbook_lib.clients.github.client import GitHub
@@ -61,7 +61,7 @@ def test_a_test_that_fails_on_main_too_is_not_blamed_on_the_image(clone: Path, c
     clock[0] += 1000
     result = execute.execute(RUNBOOKS / "bump.ipynb", parameters)
     assert result.ok, result.summary
-    proposed = {entry["name"]: entry["why"] for entry in result.decisions if entry["parameter"] == "broken"}
+    proposed = {entry["subject"]: entry["why"] for entry in result.decisions if entry["question"] == "broken"}
     (new,) = [why for name, why in proposed.items() if name.startswith(NEW)]
     assert "new with this image" in new
     (known,) = [why for name, why in proposed.items() if name.startswith(ON_MAIN_TOO)]
@@ -72,10 +72,11 @@ def test_a_test_that_fails_on_main_too_is_not_blamed_on_the_image(clone: Path, c
 def test_a_quarantined_test_is_re_enabled_in_a_pull_request_of_its_own(clone: Path, tmp_path: Path) -> None:
     survey = execute.execute(RUNBOOKS / "06-broken-tests.ipynb", {"repo": str(clone)})
     assert survey.ok, survey.summary
-    decisions = predicate(survey)["decisions"]
-    assert len(decisions) >= 20
-    (untracked, *_) = [entry["name"] for entry in decisions if entry["parameter"] == "broken"]
-    parameters = {"repo": str(clone), "broken": f"{untracked}: nobody tracks it", "mode": "publish"}
+    asked = predicate(survey)["decisions"]
+    assert len(asked) >= 20
+    (untracked, *_) = [entry["subject"] for entry in asked if entry["question"] == "broken"]
+    told = written(tmp_path / "decisions.yaml", broken=f"{untracked}: nobody tracks it")
+    parameters = {"repo": str(clone), "decisions": told, "mode": "publish"}
     result = execute.execute(RUNBOOKS / "06-broken-tests.ipynb", parameters)
     assert result.ok, result.summary
     again = execute.execute(RUNBOOKS / "06-broken-tests.ipynb", parameters)

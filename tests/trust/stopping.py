@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from bumping import written
 from small_runbooks import ROOT, command, environ
 from werkzeug.wrappers import Request, Response
 
@@ -24,7 +25,7 @@ from runbook_lib import practice
 from runbook_lib.practice.github.server import Forge
 
 TAG = "26.04-py3"
-ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: diverges: known, and right"
+ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: known, and right"
 BROKEN = "gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs; moe/gpt3_moe_mcore_tp2_ep4_memory: out of memory"
 #: What a bump goes through, and about how many moments a visit has: of any kind, and of those that change things.
 STEPS = {
@@ -188,7 +189,10 @@ class World:
         if watched:
             path = f"{Path(__file__).with_name('moments')}:{ROOT}"
             more |= {"PYTHONPATH": path, "MOMENTS": str(self.folder / "moments"), "MOMENTS_WITHIN": str(self.folder)}
-        given = {"tag": TAG, "accept": ACCEPT, "broken": BROKEN}
+        told = self.folder / "decisions.yaml"
+        if not told.exists():
+            written(told, accept=ACCEPT, broken=BROKEN, confirm="divergence")
+        given = {"tag": TAG, "decisions": str(told)}
         options = [part for name, value in given.items() for part in ("-r", name, value)]
         run = subprocess.Popen(
             command(ROOT / "runbooks/bump.ipynb", self.output, *options, *self._waits, *arguments),

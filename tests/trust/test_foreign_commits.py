@@ -179,7 +179,7 @@ def test_commits_pushed_by_others_are_not_tested(opened: World, attack: Callable
     first = state.review.foreign[0]
     assert first.id in state.next
     assert first.id in state.review.show().text
-    assert {it["name"] for it in opened.said("decision")} == {f"{FOREIGN}:{it.id}" for it in state.review.foreign}
+    assert {it["subject"] for it in opened.said("decision")} == {f"{FOREIGN}:{it.id}" for it in state.review.foreign}
     if attack in (on_top, unseen_by_attributes, amended):
         assert EVIL.strip() in state.review.show().text
         assert EVIL.strip() in (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]

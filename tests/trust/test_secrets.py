@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from bumping import REPOSITORY, World, git, world
+from bumping import REPOSITORY, World, git, world, written
 from seeded import Search, secrets, shown
 from small_runbooks import notebook
 from token_rights import Token
@@ -129,10 +129,11 @@ def whole(made: Bench) -> None:
     made.act("04-run-ci")
     made.world.now[0] += 1000
     hang, memory = "gpt3_mcore_te_tp4_pp1_long@dgx_h100", "moe/gpt3_moe_mcore_tp2_ep4_memory"
-    accept = f"hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: diverges: known, {made.any(1)}"
+    accept = f"hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: known, {made.any(1)}"
     told = f"{hang}: it hangs with {made.any(0)}; {memory}: out of memory, see https://ada:{made.any(2)}@x.example/"
     made.step("investigate-ci", place="#10")
-    made.act("bump", accept=accept, broken=told)
+    file = written(made.checkout.parent / "decisions.yaml", accept=accept, broken=told, confirm="divergence")
+    made.act("bump", decisions=file)
 
 
 def remotes(made: Bench) -> None:

@@ -15,6 +15,7 @@ from runbook_lib.bump import bump_plan
 from runbook_lib.bump.after_merge import base_ci, uncovered
 from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github.client import GitHub
+from runbook_lib.decisions import Decision, flow
 from runbook_lib.failures.quarantines import issue_states
 from runbook_lib.git import blobs, commit_changes
 from runbook_lib.git.checkout import Checkout
@@ -156,12 +157,14 @@ def _quarantine_rows(quarantined: Sequence[quarantine.QuarantinedRow], bump: Bum
 
 
 def _next(entry: quarantine.QuarantinedRow, state: str, bump: Bump) -> str:
-    run = command(notebooks.BROKEN_TESTS, bump, tag="", mode=None)
+    run = f"{command(notebooks.BROKEN_TESTS, bump, tag='', mode=None)} -r decisions FILE, with"
     if state == "closed":
-        tests = "; ".join(f"{entry.test}@{platform}: #{entry.issue} is closed" for platform in entry.row.platforms)
-        return f'Re-enable it: {run} -r reenable "{tests}"'
+        reason = f"#{entry.issue} is closed"
+        tests = [Decision("reenable", f"{entry.test}@{name}", reason).as_entry() for name in entry.row.platforms]
+        return f"Re-enable it: {run} `reenable: [{', '.join(map(flow, tests))}]`"
     if state == "no issue" and entry.row.platforms:
-        return f'File an issue: {run} -r broken "{entry.test}@{entry.row.platforms[0]}: REASON"'
+        test = Decision("broken", f"{entry.test}@{entry.row.platforms[0]}", "…")
+        return f"File an issue: {run} `broken: [{flow(test.as_entry())}]`"
     return ""
 
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from runbook_lib import display
-from runbook_lib.decisions import Decision
+from runbook_lib.decisions import Decision, Seen, digest, flow, on
 from runbook_lib.errors import Refused
 from runbook_lib.failures import quarantines
 from runbook_lib.failures.broken_tests import issue as tracking
@@ -14,10 +13,8 @@ from runbook_lib.failures.broken_tests.rows import RowChange
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.golden import bisect_offer
 from runbook_lib.golden.bisect_offer import ImageSearches
-from runbook_lib.golden.decision_facts import fingerprint
 from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.model import Question
-from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import check_pins
 from runbook_lib.recipes import issue_references, quarantine
 from runbook_lib.recipes.rows import RecipeRow
@@ -36,13 +33,16 @@ _GITHUB_SCOPES = frozenset({"mr-github", "mr-github-slim", "L0", "L1"})
 
 @dataclass(frozen=True)
 class NamedTests:
-    """What a person decided: ``change`` the rows, and ``rerun`` tests; ``quarantined`` are in quarantine already."""
+    """What a person decided: ``change`` the rows, and ``rerun`` tests; ``quarantined`` are in quarantine already.
+
+    ``used`` are the decisions, bound to these failures.
+    """
 
     change: RowChange
     quarantined: tuple[Target, ...] = ()
     rerun: tuple[Target, ...] = ()
     warnings: tuple[str, ...] = ()
-    allowed: tuple[Decision, ...] = ()
+    used: tuple[Decision, ...] = ()
 
     def show(self) -> display.View:
         """Show the tests, their issues and the recipes' diff, in which an issue to be filed is ``#(new)``."""
@@ -56,46 +56,63 @@ class NamedTests:
                 new_issues += display.code(issue.body, title=f"Issue: {issue.title}")
         rows = [{"test": str(test), "reason": test.reason, "issue": issue} for test, issue in issues.items()]
         view = display.table(rows, empty="No test was named as broken.")
-        if change.mark == "soft":
-            view += display.note("allow_failure lets these rows fail in GitLab only; in GitHub they still fail CI.")
         view += display.diff(edits.diff(change.edits), empty="No recipe changes.")
         return view + new_issues + display.notes(self.warnings, title="Warnings")
 
 
-def decide(failures: Triage, *, broken: str, reenable: str, rerun: str, soft: bool) -> NamedTests:
-    """Read the rows and the issue of each test that a person names (see ``parse_targets``).
+def decide(failures: Triage) -> NamedTests:
+    """Read the rows and the issue of each test that a person decided on.
 
-    Checks the names even without a run.  Raises Refused for a test that is in no recipe or did not fail in the run,
-    and for a closed issue.
+    A decision counts for the failure that it was made on.  Checks the names even without a run.  Raises Refused for a
+    test that is in no recipe or did not fail in the run, and for a closed issue.
     """
     run, branch = failures.run, failures.run.branch
-    targets, rows = quarantines.resolve_targets(branch, broken, "broken")
-    reenabled, _ = quarantines.resolve_targets(branch, reenable, "reenable")
-    again, _ = quarantines.resolve_targets(branch, rerun, "rerun")
+    broken, rows = quarantines.resolve_targets(branch, "broken")
+    reenable, _ = quarantines.resolve_targets(branch, "reenable")
+    rerun, _ = quarantines.resolve_targets(branch, "rerun")
     if run.source is None or run.bump.tag is None:  # without a bump ``survey`` plans
         return NamedTests(RowChange({}, {}))
     issues: dict[Target, IssueFiled] = {}
-    quarantined, warnings = [], []
-    allowed = [run.bump.allowed("whole-row")]
-    for target in targets:
+    quarantined, warnings, used = [], [], list[Decision | None]()
+    for target, decision in broken.items():
         target_rows = [row for row in rows if target.is_of(row)]
-        if all(quarantines.is_quarantined(row, soft) for row in target_rows):
+        if all(map(quarantines.is_quarantined, target_rows)):
             quarantined.append(target)
             continue
         job = _failed_job(failures, target)
+        decided = _on_failure(decision, job, run)
         unseen = run.bump.allowed("unseen-failure", str(target), run.number) if job is None else None
-        allowed.append(unseen)
-        if job is None and unseen is None:
+        if job is None and decision.seen is None and unseen is None:
             raise Refused(f"{target} did not fail in {run.source.name}, so it is not broken.", "unseen-failure")
+        if decided is None and unseen is None:
+            continue  # it was made on another failure: the question is open again
+        used += [decided, unseen]
         if job is not None and job.failure.kind == "golden drift":
             warnings.append(f"{target} failed only because of drift: step 5 refreshes its golden values.")
         if job is not None and job.on_base.state == "failing":
             warnings.append(f"The new image did not break {target}: {job.comparison}.")
         issues[target] = _issue(run, target, target_rows, job, internal=run.source.gitlab)
-    texts = quarantines.recipe_texts(branch, [target.case for target in (*issues, *reenabled)])
-    mark: Literal["soft", "quarantine"] = "soft" if soft else "quarantine"
-    change = RowChange(texts, issues, reenabled, mark, whole_rows=allowed[0] is not None)
-    return NamedTests(change, tuple(quarantined), again, tuple(warnings), tuple(filter(None, allowed)))
+    again = []
+    for target, decision in rerun.items():
+        if decided := _on_failure(decision, _failed_job(failures, target), run):
+            again.append(target)
+            used.append(decided)
+    used += (on(decision, Seen(digest(str(target)))) for target, decision in reenable.items())
+    texts = quarantines.recipe_texts(branch, [target.case for target in (*issues, *reenable)])
+    whole_row = run.bump.allowed("whole-row")
+    change = RowChange(texts, issues, tuple(reenable), whole_rows=whole_row is not None)
+    if change.edits:
+        used.append(whole_row)
+    return NamedTests(change, tuple(quarantined), tuple(again), tuple(warnings), tuple(filter(None, used)))
+
+
+def _on_failure(decision: Decision, job: DiagnosedJob | None, run: ChosenRun) -> Decision | None:
+    """Return a decision, bound to the failure of its test; None if it was made on another failure."""
+    return on(decision, Seen(_digest(job), run.number, run.attempt)) if job else None
+
+
+def _digest(job: DiagnosedJob) -> str:
+    return digest(job.failure.kind, job.failure.cause, job.on_base.state)
 
 
 def _failed_job(failures: Triage, target: Target) -> DiagnosedJob | None:
@@ -123,7 +140,7 @@ def _issue(
         search_result=search_result,
     )  # fmt: skip
     known = 0
-    if github and (number := issue_references.issue_of_reason(target.reason, github.repository)):
+    if github and (number := target.issue or issue_references.issue_of_reason(target.reason, github.repository)):
         issue = github.issue(number)
         if issue.state != "open":
             raise Refused(f"The reason for {target} names #{number}, which is {issue.state}. Name an open issue.")
@@ -168,12 +185,13 @@ def proposals(tests: Mapping[str, DiagnosedJob]) -> dict[str, str]:
     return causes
 
 
-def as_parameter(reasons: Mapping[str, str]) -> str:
-    """Return tests and reasons in the format of the parameter ``broken``."""
-    return "; ".join(map(": ".join, reasons.items()))
+def as_entries(reasons: Mapping[str, str]) -> str:
+    """Return tests and reasons as the entries of a file of decisions."""
+    lines = [f"- {flow(Decision('broken', test, reason).as_entry())}" for test, reason in reasons.items()]
+    return "\n".join(["broken:", *lines])
 
 
-def questions(tests: Mapping[str, DiagnosedJob], searches: ImageSearches, bump: Bump) -> tuple[Question, ...]:
+def questions(tests: Mapping[str, DiagnosedJob], searches: ImageSearches, run: ChosenRun) -> tuple[Question, ...]:
     """Return a question for each open test, with the cause as the suggested reason.
 
     For a test that also fails on the base branch, the suggested reason is that failure and its issue.
@@ -181,23 +199,25 @@ def questions(tests: Mapping[str, DiagnosedJob], searches: ImageSearches, bump: 
     asked = []
     for test, cause in proposals(tests).items():
         job, result = tests[test], searches.results.get(test, "")
-        command = "" if result else searches.offer(bump, test)
+        command = "" if result else searches.offer(run.bump, test)
         offer = f"{bisect_offer.PREFIX}{command}" if command else ""
         why = f"{cause} ({job.comparison}) {result or offer}".rstrip()
-        asked.append(_question(test, job, why, cause, judged=result, search=command))
+        asked.append(_question(run, test, job, why, cause, judged=result, search=command))
     for test, job in failing_on_base(tests).items():
         reason = job.on_base.sentence.replace(";", ",")
         if job.tracked:
             reason = f"already failing on the base branch, see #{job.tracked.number}"
         judged = "The new image did not break it"
-        asked.append(_question(test, job, f"{judged}: {job.comparison}", reason, judged=f"{judged}."))
+        asked.append(_question(run, test, job, f"{judged}: {job.comparison}", reason, judged=f"{judged}."))
     return tuple(asked)
 
 
-def _question(test: str, job: DiagnosedJob, why: str, suggestion: str, *, judged: str, search: str = "") -> Question:
+def _question(
+    run: ChosenRun, test: str, job: DiagnosedJob, why: str, suggestion: str, *, judged: str, search: str = ""
+) -> Question:
     """Return a question; ``judged`` is the part of ``why`` that neither the cause nor the base branch says."""
-    key = fingerprint(job.failure.kind, job.failure.cause, job.on_base.state)
-    facts = {"test": test, "numbers": job.failure.cause, "judged": judged, "key": key, "search": search}
+    facts: dict[str, object] = {"test": test, "numbers": job.failure.cause, "judged": judged, "search": search}
+    facts |= {"key": _digest(job), "run": run.number, "attempt": run.attempt}
     return Question("broken", test, why, suggestion, facts)
 
 
@@ -205,8 +225,8 @@ def show_open(tests: Mapping[str, DiagnosedJob]) -> display.View:
     """Show the open tests: those that may be broken, and those that fail on the base branch too."""
     view = display.View("", "")
     if reasons := proposals(tests):
-        title = "Tests that may be broken; name those that are, with your reason"
-        view += display.code(as_parameter(reasons), title=title)
+        title = "Tests that may be broken; keep those that are, with your reason, in the file of decisions"
+        view += display.code(as_entries(reasons), title=title)
     if rows := [{"test": test, "on the base branch": job.comparison} for test, job in failing_on_base(tests).items()]:
         view += display.note("The new image did not break these tests. Fix or quarantine them on the base branch:")
         view += display.table(rows)

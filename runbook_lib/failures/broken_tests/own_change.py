@@ -45,16 +45,16 @@ class QuarantineFacts:
     change: OwnChange | None = None
 
 
-def look(world: World, bump: Bump, *, broken: str, reenable: str) -> QuarantineFacts:
+def look(world: World, bump: Bump) -> QuarantineFacts:
     """Read the quarantined tests; without a tag also the change's branch, and the issue of each test without one."""
-    survey = read_survey(bump_branch.look(world, bump), world.github, broken=broken, reenable=reenable)
+    survey = read_survey(bump_branch.look(world, bump), world.github)
     own = survey.bump
     if own.tag is not None or not (survey.reenabled or survey.untracked):
         return QuarantineFacts(survey)
     branch = bump_branch.look(world, own)
     texts = recipe_texts(branch, [target.case for target in (*survey.reenabled, *survey.untracked)])
     issues = {target: _issue(world.github, survey, target) for target in survey.untracked}
-    rows = RowChange(texts, issues, survey.reenabled, "track", bool(own.allowed("whole-row")))
+    rows = RowChange(texts, issues, survey.reenabled, True, bool(own.allowed("whole-row")))
     return QuarantineFacts(survey, OwnChange(branch, bump_pull.head_of(world.checkout, own), rows))
 
 
@@ -74,8 +74,8 @@ def plan(facts: QuarantineFacts, bump: Bump) -> Plan[World]:
     untracked = sum(test.entry.issue is None for test in survey.tests)
     state = f"{display.count(len(survey.tests), 'quarantined row')} on {bump.base}, {untracked} without an issue"
     if own is None:
-        done = f"No tag was given: {state}.", '-r reenable "case@platform: reason", or -r broken to file an issue.'
-        return Plan(Outcome(*done), shown, questions=questions, evidence=evidence)
+        action = "Name tests under `reenable:`, or under `broken:` to file an issue, in a file: -r decisions FILE"
+        return Plan(Outcome(f"No tag was given: {state}.", action), shown, questions=questions, evidence=evidence)
     diff = edits.diff(own.rows.edits)
     change = f"Done: {own.rows.summary}" if own.has_commit else "No row changes"
     return Plan(

@@ -3,9 +3,8 @@
 No test is quarantined without an issue: if none can be filed, its row stays.
 """
 
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence, Waits
@@ -20,7 +19,7 @@ from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text import edits, lists, markdown_texts
-from runbook_lib.world import bump_pull
+from runbook_lib.world import bump_pull, commands
 from runbook_lib.world.conditions.commits import BranchTip
 from runbook_lib.world.conditions.issues import Rerun
 from runbook_lib.world.conditions.pulls import Described, PullKey
@@ -90,7 +89,7 @@ def plan(facts: RunFailures, bump: Bump) -> Plan[World]:
     tip, conditions = BranchTip(bump.branch, run.branch.start), list[Condition[World]](change.issues.values())
     if edited:
         title = bump.quarantine_title if change.issues else bump.reenable_title
-        conditions.append(RowsChanged(tip, change, title, decisions.allowed))
+        conditions.append(RowsChanged(tip, change, title))
     idle = bool(flaky) and not blocking and not edited and _nothing_to_push(run)
     again = _rerun(run, flaky) if idle else None
     if again:
@@ -113,9 +112,9 @@ def plan(facts: RunFailures, bump: Bump) -> Plan[World]:
         Outcome(done, notebooks.RUN_CI),
         (triage.show(), decisions.show(), decide.show_open(tests)),
         tuple(conditions),
-        decide.questions(tests, facts.searches, bump),
+        decide.questions(tests, facts.searches, run),
         waiting,
-        evidence=evidence(facts, again),
+        evidence=replace(evidence(facts, again), decided=decisions.used if bump.apply else ()),
         round=None if run.older else Round(blocking, bool(edited)),  # which says nothing about the newest run
     )
 
@@ -187,9 +186,9 @@ def _next(triage: Triage, tests: Mapping[str, DiagnosedJob], blocking: Sequence[
         base = triage.run.bump.base
         verb = "fails" if len(failing) == 1 else "fail"
         prefix += f"{display.first_names(list(failing))} also {verb} on {base}: "
-        prefix += "fix or quarantine these there, or name them in broken with their issue. "
+        prefix += "fix or quarantine these there, or call them broken with their issue. "
     advice = "Read the logs; then fix the cause, accept the values by name in step 5, or declare the test broken."
     if reasons := decide.proposals(tests):
-        parameter = shlex.quote(decide.as_parameter(reasons))  # quoted because the causes come from logs
-        advice = f"If they are broken: -r broken {parameter}. Only a person can judge a regression: read the logs."
+        review = commands.review(triage.run.bump)
+        advice = f"Decide on {display.first_names(list(reasons))}: {review}. Only a person can judge: read the logs."
     return f"{prefix}{advice}"

@@ -7,7 +7,6 @@ from typing import Literal
 from runbook_lib import display
 from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github.models import Issue
-from runbook_lib.decisions import Decision
 from runbook_lib.errors import Refused
 from runbook_lib.failures.quarantines import commit_message, edit_recipes
 from runbook_lib.model import Effect
@@ -24,14 +23,14 @@ from runbook_lib.world.outside import World
 class RowChange:
     """The rows of the tests in ``issues`` are marked, each with its issue, and those of ``reenabled`` tests restored.
 
-    ``texts`` are the recipes with these tests, by path.  ``mark``: the tests are quarantined, may fail, or have been
-    quarantined before without an issue.
+    ``texts`` are the recipes with these tests, by path.  ``tracks``: the tests have been quarantined before without an
+    issue.
     """
 
     texts: Mapping[str, str]
     issues: Mapping[Target, IssueFiled]
     reenabled: tuple[Target, ...] = ()
-    mark: Literal["quarantine", "soft", "track"] = "quarantine"
+    tracks: bool = False
     whole_rows: bool = False
 
     @property
@@ -43,11 +42,10 @@ class RowChange:
         """Return the edits, with the number of each test's issue."""
 
         def mark(path: str, text: str, target: Target, issue: int) -> Edit:
-            if self.mark == "track":
+            if self.tracks:
                 return quarantine.track(path, text, target, issue)
             return quarantine.mark(
-                path, text, [target], issue, companions=tuple(numbers), soft=self.mark == "soft",
-                whole_rows=self.whole_rows,
+                path, text, [target], issue, companions=tuple(numbers), whole_rows=self.whole_rows,
             )  # fmt: skip
 
         return edit_recipes(self.texts, numbers, mark, self.reenabled, whole_rows=self.whole_rows)
@@ -58,7 +56,7 @@ class RowChange:
         parts = []
         if self.issues:
             count = display.count(len(self.issues), "test")
-            parts.append(f"name the issue of {count}" if self.mark == "track" else f"mark {count} broken")
+            parts.append(f"name the issue of {count}" if self.tracks else f"mark {count} broken")
         if self.reenabled:
             parts.append(f"re-enable {display.count(len(self.reenabled), 'test')}")
         return ", ".join(parts)
@@ -69,13 +67,12 @@ class RowsChanged:
     """The branch has the change, from one commit.
 
     A row names the issue of its test, which may be filed in the same run: the commit is planned with the issues found
-    when it is made, and without an issue nothing is committed.  ``allowed`` are the named exceptions that it uses.
+    when it is made, and without an issue nothing is committed.
     """
 
     tip: BranchTip
     change: RowChange
     title: str
-    allowed: tuple[Decision, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -99,7 +96,7 @@ class RowsChanged:
         tests = [f"{target}: #{issue.number}" for target, issue in issues.items()]
         tests += [f"{target} runs again" for target in self.change.reenabled]
         inputs = {**check.evidence.inputs, **self._record(issues)}
-        evidence = Evidence(inputs, diff=edits.diff(committed.edits), decided=self.allowed)
+        evidence = Evidence(inputs, diff=edits.diff(committed.edits))
         return Check(name, "passed", f"{check.detail} {', '.join(tests)}.", evidence=evidence)
 
     def make_true(self, world: World) -> Sequence[Effect]:
@@ -125,7 +122,7 @@ class RowsChanged:
     def _record(self, issues: Mapping[Target, Issue]) -> dict[str, object]:
         """Return the decisions that the commit carries out."""
         quarantined = []
-        for test, issue in issues.items() if self.change.mark != "track" else ():
+        for test, issue in issues.items() if not self.change.tracks else ():
             quarantined.append(_named(test) | {"issue": issue.number, "url": issue.url})
         return {"quarantined": quarantined, "reenabled": list(map(_named, self.change.reenabled))}
 

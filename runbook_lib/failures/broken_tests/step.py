@@ -28,14 +28,10 @@ class BrokenTestFacts:
 
 @dataclass(frozen=True)
 class BrokenTests:
-    """The step; ``run_id`` and ``source`` name the run, the others are a person's decisions."""
+    """The step; ``run_id`` and ``source`` name the run."""
 
     run_id: str = ""
     source: str = "github"
-    broken: str = ""
-    reenable: str = ""
-    rerun: str = ""
-    soft: bool = False
 
     NAME: ClassVar[str] = notebooks.BROKEN_TESTS
 
@@ -47,9 +43,9 @@ class BrokenTests:
         branch = bump_branch.look(world, bump)
         state = pull_request.read_state(branch, world.github, records=world.records)
         triaged = failures.triage(run_choice.choose_run(state, run_id=self.run_id, source=self.source))
-        decided = decide.decide(triaged, broken=self.broken, reenable=self.reenable, rerun=self.rerun, soft=self.soft)
+        decided = decide.decide(triaged)
         searches = bisect_offer.look_searches(branch, world.records)
-        quarantined = own_change.look(world, bump, broken=self.broken, reenable=self.reenable)
+        quarantined = own_change.look(world, bump)
         if bump.apply:
             _require_committable(branch, decided.change)
             if own := quarantined.change:

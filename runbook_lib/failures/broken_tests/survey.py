@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from runbook_lib import display
 from runbook_lib.clients.github.client import GitHub
+from runbook_lib.decisions import Kind
 from runbook_lib.errors import Refused
 from runbook_lib.failures.quarantines import issue_states, recipe_texts, resolve_targets
 from runbook_lib.git.checkout import Checkout
@@ -36,7 +37,7 @@ class QuarantinedTest:
 
     @property
     def name(self) -> str:
-        """The test in the format of the parameters; the first platform stands for all platforms of the row."""
+        """The test as a decision names it; the first platform stands for all platforms of the row."""
         return f"{self.entry.test}@{next(iter(self.entry.row.platforms), '')}"
 
     @property
@@ -91,13 +92,14 @@ class QuarantineSurvey:
             if bump.image_type not in test.entry.row.environments or not test.entry.row.platforms:
                 continue
             issue = f"#{test.entry.issue} {test.state}".strip() if test.entry.issue else "without an issue"
-            parameter, reason = "reenable", f"#{test.entry.issue} is closed" if test.state == "closed" else ""
+            kind: Kind = "reenable"
+            reason = f"#{test.entry.issue} is closed" if test.state == "closed" else ""
             if bump.tag is not None:
                 reason = f"try it on {bump.tag}"
             elif test.entry.issue is None:
-                parameter = "broken"
+                kind = "broken"
                 reason = f"quarantined since {test.since:%Y-%m-%d} without an issue" if test.since else ""
-            asked.append(Question(parameter, test.name, f"Quarantined: {test.age}, {issue}.", reason))
+            asked.append(Question(kind, test.name, f"Quarantined: {test.age}, {issue}.", reason))
         return tuple(asked)
 
     def show(self) -> display.View:
@@ -107,10 +109,10 @@ class QuarantineSurvey:
         return view + display.notes(self.notes, title="Also")
 
 
-def read_survey(branch: BumpBranch, github: GitHub | None, *, broken: str = "", reenable: str = "") -> QuarantineSurvey:
-    """Read the base branch's quarantined tests; without a tag, plan the changes that ``broken`` and ``reenable`` name.
+def read_survey(branch: BumpBranch, github: GitHub | None) -> QuarantineSurvey:
+    """Read the base branch's quarantined tests; without a tag, plan the changes that people decided.
 
-    Raises Refused for a test in ``broken`` that is not quarantined: only a bump's run shows that it is broken.
+    Raises Refused for a broken test that is not quarantined: only a bump's run shows that it is broken.
     """
     bump, checkout = branch.bump, branch.checkout
     if not bump.repository.tests.recipes:
@@ -128,9 +130,9 @@ def read_survey(branch: BumpBranch, github: GitHub | None, *, broken: str = "", 
     survey = QuarantineSurvey(branch, tuple(tests), notes=notes)
     if bump.tag is not None:
         return survey
-    reenabled, _ = resolve_targets(branch, reenable, "reenable")
+    reenabled, _ = resolve_targets(branch, "reenable")
     untracked = []
-    for target in resolve_targets(branch, broken, "broken")[0]:
+    for target in resolve_targets(branch, "broken")[0]:
         rows = [test.entry for test in tests if target.is_of(test.entry.row)]
         if not rows:
             advice = "Give the tag of the bump whose CI run it failed in."
@@ -139,7 +141,7 @@ def read_survey(branch: BumpBranch, github: GitHub | None, *, broken: str = "", 
             untracked.append(target)
         else:
             notes = (*notes, f"#{rows[0].issue} already tracks {target}.")
-    return replace(survey, reenabled=reenabled, untracked=tuple(untracked), notes=notes)
+    return replace(survey, reenabled=tuple(reenabled), untracked=tuple(untracked), notes=notes)
 
 
 def _dates(

@@ -77,8 +77,8 @@ def test_an_ambiguous_value_runs_again_and_ends_as_flaky(
         step05(at, let_go=True)
         at.now[0] += 1000
         # The round is pushed without the ambiguous file, and then nothing but another attempt can decide.
-        assert judged(at, accept=f"{REGRESSION}: diverges: right").verdict == "ambiguous"
-        step06(at, broken_tests=BOTH)
+        assert judged(at, accept=f"{REGRESSION}: right", confirm="divergence").verdict == "ambiguous"
+        step06(at, broken=BOTH)
         assert "push" in at.effects()
         assert f"{FOLDER}/{FILE}" not in git(at.checkout.path, "diff", "--name-only", "origin/main", "HEAD").split()
         at.now[0] += 1000
@@ -86,7 +86,7 @@ def test_an_ambiguous_value_runs_again_and_ends_as_flaky(
         assert "held back" in at.outcome()
         factors[at.now[0]] = second
         for expected in (["rerun"], []):  # a second run waits for the attempt that the first has started
-            step06(at, broken_tests=BOTH)
+            step06(at, broken=BOTH)
             assert [effect for effect in at.effects() if effect == "rerun"] == expected
         run = at.github().runs("pull-request/10")[0]
         assert run.attempt == 2
@@ -98,7 +98,7 @@ def test_an_ambiguous_value_runs_again_and_ends_as_flaky(
         assert (judged(at).verdict, judged(at).reasons) == ("held back", judgement.reasons)
         assert FILE in at.outcome()
         # A person decides what is flaky: nothing runs again, and nothing is written.
-        step06(at, broken_tests=BOTH)
+        step06(at, broken=BOTH)
         assert "rerun" not in at.effects()
         assert f"1 failed job to decide ({CASE} - latest)" in at.outcome()
         assert at.github().run(run.id).attempt == 2

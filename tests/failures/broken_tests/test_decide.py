@@ -1,6 +1,5 @@
 """Step 6 in a practice repository with its forge: causes, issues, rows out of the way, one push, ready to merge."""
 
-import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,6 +29,7 @@ from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden import run_choice
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.github import actions
+from runbook_lib.records import decisions as decisions_file
 from runbook_lib.world import bump_branch, pull_request
 from runbook_lib.world.conditions import commits
 from runbook_lib.world.outside import World as Outside
@@ -40,13 +40,10 @@ BOTH = f"{HANG}@dgx_h100: it hangs; moe/{MEMORY}: out of memory"
 TITLE = "test: mark broken tests for 26.04-py3"
 
 
-def step06(
-    at: World, *, mode: str = "publish", allow: str = "", run_id: str = "", broken_tests: str = "", reenable: str = "",
-    soft: bool = False,
-) -> BrokenTestFacts:  # fmt: skip
-    """Step 6, as its notebook runs it; returns what it saw first."""
-    step = Observed(run_id, broken=broken_tests, reenable=reenable, soft=soft)
-    at.run(step, push_round, mode=mode, allow=allow)
+def step06(at: World, *, mode: str = "publish", run_id: str = "", **told: str) -> BrokenTestFacts:
+    """Step 6, as its notebook runs it with these decisions; returns what it saw first."""
+    step = Observed(run_id)
+    at.run(step, push_round, mode=mode, **told)
     return step.facts[0]
 
 
@@ -79,15 +76,14 @@ def issues(at: World) -> tuple[Issue, ...]:
 
 @pytest.mark.slow
 def test_an_issue_for_a_gitlab_run_quotes_no_line_of_its_log(at: World) -> None:
+    bump = bump_to(mode="preview", broken=f"{HANG}@dgx_h100: it hangs")
     found = failures.triage(
-        run_choice.choose_run(
-            pull_request.read_state(bump_branch.find(at.checkout, bump_to(mode="preview")), at.github())
-        )
+        run_choice.choose_run(pull_request.read_state(bump_branch.find(at.checkout, bump), at.github()))
     )
     assert found.run.source is not None
     internal = replace(found, run=replace(found.run, source=replace(found.run.source, gitlab=True)))
     for seen, quoted in ((found, True), (internal, False)):
-        named = decide.decide(seen, broken=f"{HANG}@dgx_h100: it hangs", reenable="", rerun="", soft=False)
+        named = decide.decide(seen)
         (issue,) = named.change.issues.values()
         (lines,) = (job.failure.evidence for job in seen.jobs if job.test == f"gpt/{HANG}")
         assert len(lines) > 3
@@ -103,11 +99,9 @@ def look(at: World, **parameters: str) -> Readiness:
 
 def test_nothing_is_done_before_there_is_a_run(tmp_path: Path) -> None:
     with world(tmp_path) as at:
-        step06(at, mode="preview", broken_tests=BOTH)
-        wrong = (("nosuch: x", "No recipe runs nosuch@"), ("nonsense", "must have the form `case@platform: reason`"))
-        for named, says in wrong:
-            with pytest.raises(Refused, match=says):
-                step06(at, mode="preview", broken_tests=named)
+        step06(at, mode="preview", broken=BOTH)
+        with pytest.raises(Refused, match="No recipe runs nosuch@"):
+            step06(at, mode="preview", broken="nosuch: x")
         step06(at)
         assert at.outcome().startswith("waiting for the pull request")
         at.open_pr()
@@ -120,7 +114,7 @@ def test_nothing_is_done_before_there_is_a_run(tmp_path: Path) -> None:
 
 def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
     before = at.state()
-    facts = step06(at, mode="preview", broken_tests=BOTH)
+    facts = step06(at, mode="preview", broken=BOTH)
     assert (at.state(), at.effects(), len(issues(at))) == (before, [], len(issues(at)))
     text = shown(at, facts)
     assert text.count("see issue #(new).") == 2
@@ -142,9 +136,9 @@ def test_a_preview_shows_everything_and_changes_nothing(at: World) -> None:
 @pytest.mark.slow
 def test_drift_that_is_not_refreshed_yet_is_open(at: World) -> None:
     named = f"{BOTH}; hybrid_mr_tp2_cp2@dgx_h100: diverges"
-    step06(at, mode="preview", broken_tests=named)
+    step06(at, mode="preview", broken=named)
     assert "open until 05-golden-values refreshes their values" in at.outcome()
-    step06(at, broken_tests=named)
+    step06(at, broken=named)
     assert "push" not in at.effects()
     assert "moe/gpt3_moe_mcore_te_ep8 - latest" in at.outcome()
 
@@ -169,8 +163,8 @@ def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at:
     (job,) = decide.failing_on_base(tests).values()
     assert job.comparison.startswith("already failing on main since")
     assert f"tracked by #{tracked.number} {tracked.url}" in shown(at, facts)
-    decisions = {entry["name"]: entry for entry in at.said("decision")}
-    assert at.said("decision")[-1]["parameter"] == "reenable"  # a test that is quarantined on the base branch
+    decisions = {entry["subject"]: entry for entry in at.said("decision")}
+    assert at.said("decision")[-1]["question"] == "reenable"  # a test that is quarantined on the base branch
     memory = decisions[f"moe/{MEMORY}@dgx_h100"]
     assert memory["why"].startswith("The new image did not break it: already failing on main since")
     assert memory["suggestion"].endswith(f", see #{tracked.number}")
@@ -187,9 +181,9 @@ def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at:
 
 @pytest.mark.slow
 def test_unavailable_values_leave_their_job_open_and_are_reported(at: World) -> None:
-    step05(at, accept=f"{REGRESSION}: diverges: right")
+    step05(at, accept=f"{REGRESSION}: right", confirm="divergence")
     at.forge.fail("GET", "/actions/artifacts/[0-9]+/zip$", 404, times=99)
-    found = step06(at, broken_tests=BOTH).found.triage
+    found = step06(at, broken=BOTH).found.triage
     open_job = "hybrid/hybrid_mr_tp2_cp2 - latest"
     assert open_job in {it.job for it in found.unread}
     assert any(open_job in warning for warning in found.warnings)
@@ -203,7 +197,7 @@ def test_unavailable_values_leave_their_job_open_and_are_reported(at: World) -> 
 def test_no_retry_is_advised_for_expired_values(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     step05(at)
     monkeypatch.setattr(actions, "LIFETIME", -1)
-    found = step06(at, broken_tests=BOTH).found.triage
+    found = step06(at, broken=BOTH).found.triage
     assert any("The artifact has expired" in warning for warning in found.warnings)
     assert "06-broken-tests again" not in at.said("waiting")[-1]["next"]
 
@@ -213,12 +207,12 @@ def test_no_retry_is_advised_for_expired_values(at: World, monkeypatch: pytest.M
 
 @pytest.mark.slow
 def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -> None:
-    step05(at, accept=f"{REGRESSION}: diverges: right")
+    step05(at, accept=f"{REGRESSION}: right", confirm="divergence")
     step06(at, mode="preview")  # announces the push of step 5's commit
     assert [it["sentence"].partition(" ")[0] for it in at.said("planned")] == ["update", "push", "authorize"]
     assert "2 failed jobs to decide" in at.outcome()
     count = len(issues(at))
-    step06(at, broken_tests=BOTH)
+    step06(at, broken=BOTH)
     effects = [effect for effect in at.effects() if effect != "edit"]
     assert effects == ["issue", "issue", "commit", "pull request", "push", "comment"]
     filed = issues(at)[count:]
@@ -243,7 +237,7 @@ def test_the_decisions_of_a_round_go_in_one_push_with_an_issue_each(at: World) -
     # The same command again, before and after the next run has ended.
     for _ in range(2):
         before = at.state()
-        step06(at, broken_tests=BOTH)
+        step06(at, broken=BOTH)
         at.now[0] += 1000
         assert (len(issues(at)), "commit" in at.effects()) == (count + 2, False)
     assert at.effects() == ["rerun", "pull request"]  # one test is flaky
@@ -261,14 +255,14 @@ def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: Worl
             folder.mkdir(parents=True)
             lines = ["job,class,url", f"{name},flaky infrastructure,{url}", f"gpt/{HANG} - latest,hang,{url}"]
             (folder / "failures.csv").write_text("\n".join(lines) + "\n")
-    step05(at, accept=f"{REGRESSION}: diverges: right")
-    triage = step06(at, broken_tests=BOTH).found.triage
+    step05(at, accept=f"{REGRESSION}: right", confirm="divergence")
+    triage = step06(at, broken=BOTH).found.triage
     assert f"{name} was flaky before, 3 times: 2026-01-01 in dev-26.02-py3 (https://x/1)" in " ".join(
         triage.flaky_history([name, f"gpt/{HANG} - latest"])
     )
     assert "3 times" in triage.show().text
     at.now[0] += 1000
-    step06(at, broken_tests=BOTH)
+    step06(at, broken=BOTH)
     assert "rerun" in at.effects()
     warnings = " ".join(it["sentence"] for it in at.said("warning"))
     assert " was flaky before, 4 times" in warnings  # the run before its repetition too
@@ -277,15 +271,15 @@ def test_a_flaky_test_is_reported_with_its_history_before_it_runs_again(at: Worl
 @pytest.mark.slow
 def test_an_open_issue_that_names_the_test_or_that_the_reason_names_is_used(at: World) -> None:
     theirs = at.github().file_issue(f"{HANG} hangs", "Since Monday.")
-    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    step06(at, broken=f"{HANG}@dgx_h100: it hangs")
     assert "issue" not in at.effects()
     assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
     other = at.github().file_issue("Something else", "")
-    step06(at, broken_tests=f"{MEMORY}@dgx_h100: see #{other.number}")
+    step06(at, broken=f"{MEMORY}@dgx_h100: see #{other.number}")
     assert f"see issue #{other.number}." in git(at.checkout.path, "show", "HEAD")
     at.github().send("close", "PATCH", f"/issues/{other.number}", {"state": "closed"}, bool)
     with pytest.raises(Refused, match="is closed"):
-        step06(at, broken_tests=f"hybrid_mr_tp2_cp2@dgx_h100: see #{other.number}")
+        step06(at, broken=f"hybrid_mr_tp2_cp2@dgx_h100: see #{other.number}")
 
 
 @pytest.mark.slow
@@ -295,12 +289,12 @@ def test_a_strangers_issue_is_not_taken_for_ours(at: World, marked: bool) -> Non
     title = f"CI failure with base image 26.04-py3: gpt/{HANG} (dev, dgx_h100)"
     stranger = at.github("contributor-token")
     theirs = stranger.file_issue(title, marker)
-    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    step06(at, broken=f"{HANG}@dgx_h100: it hangs")
     assert at.effects().count("issue") == 1
     assert f"see issue #{theirs.number}." not in git(at.checkout.path, "show", "HEAD")
     assert stranger.issue(theirs.number) == theirs
     # And once more: ours is found.
-    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    step06(at, broken=f"{HANG}@dgx_h100: it hangs")
     assert "issue" not in at.effects()
 
 
@@ -313,7 +307,7 @@ def test_the_older_of_two_simultaneous_issues_stays(at: World, monkeypatch: pyte
         return file(github, *asked)
 
     monkeypatch.setattr(GitHub, "file_issue", both)
-    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    step06(at, broken=f"{HANG}@dgx_h100: it hangs")
     (theirs,) = [issue for issue in issues(at)[count:] if issue.state == "open"]
     assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
 
@@ -325,9 +319,9 @@ def test_the_issues_of_a_killed_run_are_named_in_the_next_ones_commit(
     with monkeypatch.context() as patch:
         patch.setattr(commits, "create_commit", killed)
         with pytest.raises(KeyboardInterrupt):
-            step06(at, broken_tests=BOTH)
+            step06(at, broken=BOTH)
     count = len(issues(at))
-    step06(at, broken_tests=BOTH)
+    step06(at, broken=BOTH)
     assert (len(issues(at)), git(at.checkout.path, "status", "--porcelain")) == (count, "")
     assert git(at.checkout.path, "log", "-1", "--format=%s") == TITLE
 
@@ -341,25 +335,25 @@ def test_no_row_changes_if_its_issue_cannot_be_filed(at: World) -> None:
     before = git(at.checkout.path, "rev-parse", "HEAD")
     at.forge.disable_issues()
     with pytest.raises(NotAllowed, match="Issues are disabled"):
-        step06(at, broken_tests=BOTH)
+        step06(at, broken=BOTH)
     at.forge.disable_issues(False)
     for status in (403, 422):
         at.forge.fail("POST", r"/issues$", status, times=9)
         with suppress(RunbookError):
-            step06(at, broken_tests=BOTH)
+            step06(at, broken=BOTH)
         at.forge._faults.clear()
         assert git(at.checkout.path, "rev-parse", "HEAD") == before
         assert at.effects() == []
     # A text that GitHub rejects stops nothing.
     at.forge.fail("PATCH", r"/pulls/", 422, times=9)
-    step06(at, broken_tests=BOTH)
+    step06(at, broken=BOTH)
     assert at.effects() == ["issue", "issue", "commit"]
     assert any("HTTP 422" in it["sentence"] for it in at.said("warning"))
 
 
 def test_without_publish_no_issue_is_filed_and_no_row_changes(at: World) -> None:
     before = at.state()
-    step06(at, mode="local", broken_tests=BOTH)
+    step06(at, mode="local", broken=BOTH)
     assert (at.state(), at.effects()) == (before, [])
     assert at.outcome().startswith("waiting for publish, which would file an issue for ")
 
@@ -370,11 +364,10 @@ def test_an_invalid_broken_test_is_refused(at: World) -> None:
     for named, says in (
         ("nothing_like_it@dgx_h100: why", "No recipe runs"),
         (f"{HANG}@dgx_b200: why", "Its platforms there: dgx_h100"),
-        (f"{HANG}@dgx_h100", "must have the form `case@platform: reason`"),
         ("gpt3_mcore_te_tp2_pp2_resume@dgx_h100: why", "did not fail.*what: unseen-failure"),
     ):
         with pytest.raises(Refused, match=says):
-            step06(at, broken_tests=named)
+            step06(at, broken=named)
     assert at.state() == before
 
 
@@ -383,7 +376,7 @@ def test_an_uncommitted_recipe_is_refused(at: World) -> None:
     recipe.write_text(recipe.read_text() + "# mine\n")
     count = len(issues(at))
     with pytest.raises(Refused, match="cannot follow"):
-        step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+        step06(at, broken=f"{HANG}@dgx_h100: it hangs")
     assert len(issues(at)) == count
     assert recipe.read_text().endswith("# mine\n")
 
@@ -392,7 +385,7 @@ def test_an_uncommitted_recipe_is_refused(at: World) -> None:
 def test_a_re_enabled_test_has_its_former_row(at: World) -> None:
     path = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
     before = path.read_bytes()
-    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    step06(at, broken=f"{HANG}@dgx_h100: it hangs")
     assert path.read_bytes() != before
     step06(at, reenable=f"{HANG}@dgx_h100: mended")
     assert path.read_bytes() == before
@@ -404,12 +397,6 @@ def test_a_re_enabled_test_has_its_former_row(at: World) -> None:
     assert given["planned_commits"][0]["kind"] == "reenable"
 
 
-def test_the_soft_form_names_the_ci_that_honours_it(at: World) -> None:
-    facts = step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs", soft=True)
-    assert "GitLab only" in facts.found.decisions.show().text
-    assert "allow_failure: [true] # Broken: it hangs — see issue #" in git(at.checkout.path, "show", "HEAD")
-
-
 # -- ready to merge ----------------------------------------------------------------------------------------------
 
 
@@ -418,9 +405,9 @@ def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("GITLAB_URL", raising=False)
     ci, gitlab, unseen = "a green CI run of the head commit", "a green pipeline on GitLab", "second-ci-unseen"
     assert [it.name for it in look(at).missing] == [ci, gitlab]
-    step05(at, accept=f"{REGRESSION}: diverges: right")
+    step05(at, accept=f"{REGRESSION}: right", confirm="divergence")
     assert "a push of the local commits" in [it.name for it in look(at).missing]
-    step06(at, broken_tests=BOTH)
+    step06(at, broken=BOTH)
     at.now[0] += 1000
     step06(at)  # the flaky test again
     assert at.effects()[0] == "rerun"
@@ -477,7 +464,7 @@ def test_jobs_of_one_name_are_counted(at: World) -> None:
 
 
 def test_a_row_without_an_issue_does_not_borrow_the_next_ones(at: World) -> None:
-    step06(at, broken_tests=f"{HANG}@dgx_h100: it hangs")
+    step06(at, broken=f"{HANG}@dgx_h100: it hangs")
     path = at.checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
     lines = path.read_text().split("\n")
     ours = next(i for i, line in enumerate(lines) if "# Broken: it hangs" in line)
@@ -491,14 +478,10 @@ def test_a_row_without_an_issue_does_not_borrow_the_next_ones(at: World) -> None
     ]  # fmt: skip
 
 
-def test_a_cause_from_a_log_is_quoted_for_the_shell(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    hostile = '"$(touch pwned)"'
-    monkeypatch.setattr(decide, "proposals", lambda _: {"case@platform": hostile})
-    monkeypatch.setattr(decide, "questions", lambda *_: ())
-    step06(at)
-    following = at.said("waiting")[-1]["next"]
-    argument = following.partition("-r broken ")[2]
-    assert shlex.split(argument.rpartition(". Only")[0]) == [f"case@platform: {hostile}"]
+def test_a_cause_from_a_log_is_quoted_in_the_entry_to_paste() -> None:
+    for hostile in ('"$(touch pwned)"', "no: {a} # 'b' \\", "1e3", "- x"):
+        text = decide.as_entries({"case@platform": hostile})
+        assert [each.reason for each in decisions_file.parse(text, "f").entries] == [hostile]
 
 
 @pytest.mark.slow

@@ -19,8 +19,8 @@ def run_survey(
     at: World, *, broken: str = "", reenable: str = "", tag: str = "", mode: str = "publish"
 ) -> QuarantineSurvey:
     """Step 6 as its notebook runs it; returns the tests that it saw in quarantine."""
-    bump = at.run(BrokenTests(broken=broken, reenable=reenable), push_round, tag=tag, mode=mode)
-    return read_survey(bump_branch.find(at.checkout, bump), at.github(), broken=broken, reenable=reenable)
+    bump = at.run(BrokenTests(), push_round, tag=tag, mode=mode, broken=broken, reenable=reenable)
+    return read_survey(bump_branch.find(at.checkout, bump), at.github())
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_bump_lists_quarantined_tests_and_offers_to_try_them(untracked: World)
     newest = quarantined.tests[-1]
     assert (newest.entry.row.case, newest.entry.issue, newest.commit) == (CASE, None, head)
     assert newest.age.startswith("0 days, since ")
-    decisions = {(entry["parameter"], entry["name"]): entry for entry in untracked.said("decision")}
+    decisions = {(entry["question"], entry["subject"]): entry for entry in untracked.said("decision")}
     assert len(decisions) == len(quarantined.tests) == 2
     offer = decisions["reenable", f"gpt/{CASE}@dgx_h100"]
     assert (offer["suggestion"], "without an issue" in offer["why"]) == ("try it on 26.04-py3", True)
@@ -55,7 +55,7 @@ def test_without_a_tag_and_a_decision_nothing_changes(untracked: World) -> None:
     run_survey(untracked)
     assert (untracked.state(), untracked.effects()) == (before, [])
     assert untracked.outcome() == "No tag was given: 2 quarantined rows on main, 1 without an issue."
-    assert [entry["name"] for entry in untracked.said("decision") if entry["parameter"] == "broken"] == [
+    assert [entry["subject"] for entry in untracked.said("decision") if entry["question"] == "broken"] == [
         f"gpt/{CASE}@dgx_h100"
     ]
 
