@@ -7,7 +7,7 @@ import urllib.request
 from typing import Any
 
 from runbook_lib import practice
-from runbook_lib.runner.job import LOCK
+from runbook_lib.notebook.begin import LOCK
 
 
 def fingerprint(world: practice.PracticeWorld) -> str:

@@ -1,19 +1,12 @@
 """Small runbooks for the tests of what runs them."""
 
-import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-import pytest
-
-from runbook_lib.runner.job import NotebookJob
-from runbook_lib.runner.kernel import Kernel
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -29,10 +22,11 @@ import os, time
 from runbook_lib.pins.bump import Bump
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
-from runbook_lib.notebook import begin, outputs, recording
+from runbook_lib.notebook import begin, outputs, parameters, recording
 outputs.redact(os.environ)
+given = parameters.passed({step!r})
 bump = Bump.parse(tag=tag, mode=mode)
-step = begin.open_record({step!r}, bump, repository="o/r")"""
+step = begin.open_record({step!r}, bump, repository="o/r", given=given)"""
 
 
 def notebook(path: Path, *cells: str, parameters: str = PARAMETERS, step: str | None = "") -> Path:
@@ -56,7 +50,7 @@ def notebook(path: Path, *cells: str, parameters: str = PARAMETERS, step: str | 
 
 def command(*arguments: object) -> list[str]:
     """The environment's papermill, as environment/bin/papermill runs it."""
-    return [sys.executable, "-P", "-m", "runbook_lib.run", *map(str, arguments)]
+    return [sys.executable, "-P", "-m", "runbook_lib.notebook.papermill", *map(str, arguments)]
 
 
 def environ(**more: str) -> dict[str, str]:
@@ -80,23 +74,9 @@ def records(audit: Path) -> list[Path]:
 
 def outputs(executed: Path) -> list[str]:
     """The text of all outputs of an executed notebook."""
-    cells: Sequence[dict[str, Any]] = json.loads(executed.read_bytes())["cells"]
+    cells: list[dict[str, Any]] = json.loads(executed.read_bytes())["cells"]
     return [
         "".join(output.get("text") or output.get("data", {}).get("text/plain") or output.get("traceback") or "")
         for cell in cells
         for output in cell.get("outputs", ())
     ]
-
-
-@pytest.fixture(scope="module")
-def shared_kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
-    """A kernel for the whole module."""
-    with Kernel(environ(), tmp_path_factory.mktemp("kernel")) as kernel:
-        yield kernel
-
-
-@pytest.fixture
-def warm(shared_kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs every notebook that leaves the kernel whole on one, as a start costs more than all the rest."""
-    monkeypatch.setattr(NotebookJob, "kernel", lambda *_: contextlib.nullcontext(shared_kernel))
-    monkeypatch.setattr(shared_kernel, "close", lambda: None)

@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Literal
 
+from papermill.exceptions import PapermillExecutionError
+from papermill.execute import execute_notebook
+
 from runbook_lib import notebooks
 from runbook_lib.bump import bump_plan
 from runbook_lib.clients.github.client import GitHub
@@ -19,7 +22,6 @@ from runbook_lib.pins.pins_file import SCHEMA
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.pins.sites import PinnedImage
 from runbook_lib.pins.watch_rules import WatchRules
-from runbook_lib.runner import execute
 from runbook_lib.system import provenance
 from runbook_lib.text.user_file import load_schema
 from runbook_lib.world import bump_branch, commands, pull_request, repository
@@ -211,12 +213,16 @@ def _open(branch: BumpBranch, github: GitHub, result: WatchResult, options: Watc
         "remote": bump.remote, "mode": "publish",
     }  # fmt: skip
     was_here = checkout.branch_tip(bump.branch)
-    ran = execute.execute(provenance.ROOT / "runbooks" / f"{notebooks.OPEN_PR}.ipynb", parameters)
+    notebook = provenance.ROOT / "runbooks" / f"{notebooks.OPEN_PR}.ipynb"
+    try:
+        execute_notebook(notebook, None, parameters, engine_name="runbook", progress_bar=False)
+    except PapermillExecutionError as error:  # the engine has named the record
+        raise RunbookError(str(error.evalue)) from error
     made = checkout.branch_tip(bump.branch)
     if made and not was_here and made == checkout.remote_tip(bump.remote, bump.branch):
         checkout.git("update-ref", "-d", f"refs/heads/{bump.branch}", made)
-    pull = find_pull(github, bump, head_of(checkout, bump)) if ran.ok else None
+    pull = find_pull(github, bump, head_of(checkout, bump))
     if pull is None:
-        raise RunbookError(f"{ran.lines()[0]} Record: {ran.record}")
+        raise RunbookError(f"{notebooks.OPEN_PR} opened no pull request: see its record.")
     sentence = f"Opened #{pull.number}: continue with the bump notebook."
     return replace(result, state="open", sentence=sentence, url=pull.url)

@@ -14,10 +14,8 @@ import platformdirs
 
 from runbook_lib.cli.parser import JSON, QUIET
 from runbook_lib.errors import RunbookError
-from runbook_lib.record.archive import read_records
+from runbook_lib.notebook import papermill
 from runbook_lib.records.status import with_steps
-from runbook_lib.runner import papermill
-from runbook_lib.runner.execute import StepResult
 from runbook_lib.system import provenance
 from runbook_lib.text.lists import join_first
 
@@ -37,24 +35,21 @@ def command_run(options: argparse.Namespace) -> int:
     arguments = [argument for argument in options.arguments if argument not in (*QUIET, JSON)]
     if options.quiet or not set(QUIET).isdisjoint(options.arguments):
         arguments.insert(0, "--no-progress-bar")
-    return papermill.main([notebook, *arguments], _Json() if options.json or JSON in options.arguments else None)
+    if options.json or JSON in options.arguments:
+        from papermill.engines import papermill_engines
+
+        papermill_engines.get_engine("runbook").report = staticmethod(_print_json)
+    return papermill.main([notebook, *arguments])
 
 
-class _Json:
-    """The report as JSON on standard output."""
-
-    def result(self, result: StepResult, output: Path | None) -> None:
-        """Print what the record of the run says, with the steps that it ran."""
-        assert result.record is not None  # a headless run has one
-        runs = read_records(result.record.parent).readable
-        top = next(run for run in runs if run["id"] == result.record.name)
-        steps = [_as_json(step) for step in with_steps([top])[1:]]
-        document = {"version": 1, **_as_json(top), "record": str(result.record)}
-        print(json.dumps(document | ({"steps": steps} if steps else {}), indent=2))
-
-    def error(self, message: str) -> None:
-        """Print an error."""
-        print(json.dumps({"version": 1, "error": {"message": message}}, indent=2))
+def _print_json(run: Mapping[str, Any] | None, folder: Path | None, message: str) -> None:
+    """Print what the record of the run says, with its steps, or the error of a notebook that opened none."""
+    document: dict[str, object] = {"version": 1, "error": {"message": message}}
+    if run is not None:
+        steps = [_as_json(step) for step in with_steps([run])[1:]]
+        document = {"version": 1, **_as_json(run), "record": str(folder)}
+        document |= {"steps": steps} if steps else {}
+    print(json.dumps(document, indent=2))
 
 
 def _as_json(run: Mapping[str, Any]) -> dict[str, object]:

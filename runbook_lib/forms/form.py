@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from runbook_lib.runner import session
+from runbook_lib.notebook import session
 from runbook_lib.system import startup
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 from runbook_lib import notebooks
 from runbook_lib.errors import NoSuchBranch, RunbookError
 from runbook_lib.forms import fields, html, next_action, widgets
-from runbook_lib.forms.followed_run import FollowedRun, StartedRun, find_run
 from runbook_lib.forms.form_target import FormTarget, Values
+from runbook_lib.notebook import child
+from runbook_lib.notebook.child import FollowedRun
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.practice import environment
 from runbook_lib.records import cards
 from runbook_lib.records.cards import Card
 from runbook_lib.records.run_view import RunView
-from runbook_lib.runner import background
 from runbook_lib.text.notebook_file import NotebookSource
 from runbook_lib.world import repository
 
@@ -122,7 +122,7 @@ class Form:
 
     def _attach(self) -> None:
         target = self.target()
-        run = find_run(target.archive(), target.folder())
+        run = child.find_run(target.archive(), target.folder())
         with self._lock:
             if run is None or self._running is not None:
                 return
@@ -303,9 +303,9 @@ class Form:
                     self.view.cards.save(target.decisions)
                 if not target.values.get("tag") and self.view.cards.saved:  # then a run reads only a named file
                     parameters["decisions"] = str(target.decisions())
-                background.require_no_other_run(target.archive(), practice=target.practice)
-                env = environment(str(target.values.get("repo", "")))
-                run = StartedRun(background.start(self.notebook, parameters, shown=shown, env=env), folder)
+                child.require_no_other_run(target.archive(), practice=target.practice)
+                env = environment(str(target.values.get("repo", ""))) | {"RUNBOOK_AUDIT": str(target.archive())}
+                run = child.start(self.notebook, parameters, folder, shown=shown, env=env)
             except RunbookError as error:
                 self.view.show_error(str(error))
                 self._refresh()

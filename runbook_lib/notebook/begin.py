@@ -16,14 +16,13 @@ from runbook_lib.bump.run import Run
 from runbook_lib.decisions import Decisions
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.notebook import outputs, recording
+from runbook_lib.notebook import outputs, recording, session
 from runbook_lib.notebook.parameters import passed
 from runbook_lib.pins.bump import Bump, default_mode
 from runbook_lib.record import archive
 from runbook_lib.record.run_file import Identity
 from runbook_lib.records import decisions
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.runner import session
 from runbook_lib.system.files import locked
 from runbook_lib.world import repository
 
@@ -65,12 +64,11 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
     )
     name = checkout.repository()
     if bump.apply:
-        _lock(checkout)
+        lock(checkout)
     record = open_record(notebook, bump, repository=name, given=given)
     bump = record.bump = replace(bump, decisions=_decisions(parameters.get("decisions", ""), bump, record))
     show(_inputs(bump, checkout.path, name, practice=not repo))
-    is_kept_elsewhere = "RUNBOOK_RECORD" in os.environ
-    return Run(bump, checkout, record, lambda: recording.end_run(None if is_kept_elsewhere else record.folder))
+    return Run(bump, checkout, record, lambda: recording.end_run(record.folder))
 
 
 def _decisions(parameter: str, bump: Bump, record: StepRecord) -> Decisions:
@@ -84,11 +82,9 @@ def open_record(
 ) -> StepRecord:
     """Open the record of the notebook ``name``; ``repository`` is ``owner/name`` on the forge.
 
-    A run started by the library already has a record.  In JupyterLab nothing is recorded.
+    In JupyterLab nothing is recorded.
     Raises RunbookError for a record that cannot be written.
     """
-    if started := os.environ.get("RUNBOOK_RECORD"):
-        return StepRecord(name, bump, repository, Path(started))
     identity = Identity(
         repository, bump.base, bump.image_type, bump.target, practice=bool(os.environ.get("RUNBOOK_PRACTICE"))
     )  # fmt: skip
@@ -110,15 +106,15 @@ def _absolute(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _lock(checkout: Checkout) -> None:
+def lock(checkout: Checkout) -> None:
     """Wait until no other run changes this checkout, and prevent others until this process ends."""
     folder = checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
-    lock = Path(folder) / LOCK
-    if lock in _held or LOCKED in os.environ or "RUNBOOK_RECORD" in os.environ:
+    file = Path(folder) / LOCK
+    if file in _held or LOCKED in os.environ:
         return
     with ExitStack() as stack:
-        stack.enter_context(locked(lock, print))
-        _held[lock] = stack.pop_all()
+        stack.enter_context(locked(file, print))
+        _held[file] = stack.pop_all()
 
 
 def _failure(notebook: str, error: BaseException, cell: int) -> dict[str, object]:

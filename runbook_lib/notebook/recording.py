@@ -2,13 +2,15 @@
 
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runbook_lib.notebook import notification
 from runbook_lib.record import archive, journal, run_file
 from runbook_lib.record.run_file import EXECUTED, JOURNAL, Identity
-from runbook_lib.system import clock, provenance
+from runbook_lib.system import clock, notify, provenance
 from runbook_lib.system.files import cannot_write, write
 from runbook_lib.text.redact import Redactor
 
@@ -52,10 +54,12 @@ def close(folder: Path, notebook: Mapping[str, Any] | None = None) -> dict[str, 
         write(folder / EXECUTED, archive.executed(notebook))
     run = archive.close(folder)
     archive.commit(folder)
+    if os.environ.get(notify.VARIABLE) and (warning := notification.after_run(folder)):
+        print(warning, file=sys.stderr)
     return run
 
 
-def complete(notebook: Any, failure: Mapping[str, object] | None = None) -> tuple[dict[str, Any] | None, Path | None]:
+def complete(notebook: Any) -> tuple[dict[str, Any] | None, Path | None]:
     """Close the record that an executed notebook names, with the notebook; return its run and its folder.
 
     Returns None twice for a notebook that opened no record.

@@ -12,11 +12,11 @@ from IPython.display import update_display
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence
 from runbook_lib.model import Outcome, Plan
+from runbook_lib.notebook import session
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import archive
 from runbook_lib.records import cards, run_view
 from runbook_lib.records.status import BumpStatus, status
-from runbook_lib.runner import session
 from runbook_lib.system.clock import ago
 from runbook_lib.world.outside import World
 

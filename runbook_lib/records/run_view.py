@@ -82,8 +82,10 @@ class RunView:
         return "\n".join(filter(None, parts))
 
 
-def find_run(bump: Path, *, process: Mapping[str, Any] | None = None, record: str = "") -> RunView | None:
-    """Return the bump's run that a process (see ``provenance.process``) started, or that has this record ID.
+def find_run(
+    bump: Path, *, record: str = "", engine: Mapping[str, Any] | None = None, mode: str = ""
+) -> RunView | None:
+    """Return the bump's run with this record ID, or the last that this process has started in this mode.
 
     Returns None before the run has a record.
     """
@@ -92,8 +94,9 @@ def find_run(bump: Path, *, process: Mapping[str, Any] | None = None, record: st
     predicates = read_records(bump).readable
     top = None
     for predicate in predicates:
-        is_top = predicate.get("parent") is None
-        is_started = process and is_top and provenance.is_same(predicate["process"], process)
+        given = (predicate.get("parameters") or {}).get("given", {})
+        own = predicate.get("engine")
+        is_started = engine and own and provenance.is_same(own, engine) and given.get("mode", "") == mode
         if is_started or predicate["id"] == record:
             top = predicate
     if top is None:

@@ -58,7 +58,7 @@ def bump(work: Path, name: str) -> float:
         sys.executable,
         "-P",
         "-m",
-        "runbook_lib.run",
+        "runbook_lib.notebook.papermill",
         notebook,
         work / "bump.ipynb",
         "-p",

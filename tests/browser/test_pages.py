@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
+import executing as execute
 import pytest
 from lab import ROOT, TAG, violations
 from playwright.sync_api import Browser
-
-from runbook_lib.runner import execute
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from runbook_lib.bump.run import Run
 from runbook_lib.bump.sync_check import SyncCheck, SyncFacts
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.notebook import begin
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record.run_file import JOURNAL
 from runbook_lib.records import step_record
@@ -38,11 +37,10 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Checko
 
 
 @pytest.fixture
-def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> step_record.StepRecord:
+def step(tmp_path: Path) -> step_record.StepRecord:
     folder = tmp_path / "record"
     folder.mkdir()
-    monkeypatch.setenv("RUNBOOK_RECORD", str(folder))
-    return begin.open_record("01-github-pin", Bump.parse(), repository="practice/Megatron-LM")
+    return step_record.StepRecord("01-github-pin", Bump.parse(), "practice/Megatron-LM", folder)
 
 
 def told(step: step_record.StepRecord) -> list[dict[str, object]]:

@@ -48,7 +48,7 @@ def test_a_quiet_run_prints_nothing_if_it_succeeds(
 ) -> None:
     passed: list[list[str]] = []
     monkeypatch.setattr(
-        "runbook_lib.runner.papermill.main", lambda given, _: print("shown") or passed.append(given) or 0
+        "runbook_lib.notebook.papermill.main", lambda given: print("shown") or passed.append(given) or 0
     )
     assert main(["run", *arguments]) == 0
     assert capsys.readouterr().out == ""

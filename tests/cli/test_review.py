@@ -9,8 +9,8 @@ from archives import BUMP, record
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.decisions import Decision, Seen
+from runbook_lib.notebook import papermill
 from runbook_lib.records import decisions
-from runbook_lib.runner import papermill
 
 FILE = "gpt/a/golden_values_dev_dgx_h100.json"
 ASKED = [

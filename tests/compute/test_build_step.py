@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import executing as run
 import pytest
 from building import ANSWER, Place, claims, place, start_registry
+from executing import Ran
 
 from runbook_lib import practice
 from runbook_lib.bump.run import Run
@@ -27,8 +29,6 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.runner import execute as run
-from runbook_lib.runner.execute import StepResult
 from runbook_lib.world.outside import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -210,11 +210,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.
         yield started
 
 
-def execute(name: str, /, **parameters: object) -> StepResult:
+def execute(name: str, /, **parameters: object) -> Ran:
     return run.execute(ROOT / "runbooks" / f"{name}.ipynb", parameters)
 
 
-def predicate(result: StepResult) -> dict[str, Any]:
+def predicate(result: Ran) -> dict[str, Any]:
     assert result.record is not None
     return json.loads((result.record / "run.json").read_text())  # type: ignore[no-any-return]
 
@@ -282,7 +282,15 @@ def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_agai
     file = world.checkout / "docker/Dockerfile.ci.lts"
     text = file.read_text()
     file.write_text(text.replace('RUN echo "uv', 'RUN sleep 600 && echo "uv'))
-    command = [sys.executable, "-m", "runbook_lib.run", str(ROOT / "runbooks/build-image.ipynb"), "-p", "mode", "local"]
+    command = [
+        sys.executable,
+        "-m",
+        "runbook_lib.notebook.papermill",
+        str(ROOT / "runbooks/build-image.ipynb"),
+        "-p",
+        "mode",
+        "local",
+    ]
     command += [part for name, value in parameters.items() for part in ("-p", name, str(value))]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     until = time.monotonic() + 200  # the step would take longer

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import executing as run
 import pytest
 import slurm_repository
 from slurm_cluster import Cluster, cluster
@@ -26,7 +27,6 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.runner import execute as run
 from runbook_lib.world import bump_branch
 from runbook_lib.world.outside import World as Outside
 

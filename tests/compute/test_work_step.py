@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import executing as run
 import pytest
+from executing import Ran
 from slurm_cluster import cluster
 
 from runbook_lib.bump.run import Run
@@ -20,8 +22,6 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.records.step_record import StepRecord
-from runbook_lib.runner import execute as run
-from runbook_lib.runner.execute import StepResult
 from runbook_lib.world.outside import World
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "runbooks/work-inside.ipynb"
@@ -54,11 +54,11 @@ def git(place: Path, *words: str) -> str:
     return subprocess.run(["git", "-C", place, *words], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def execute(clone: Path, **parameters: object) -> StepResult:
+def execute(clone: Path, **parameters: object) -> Ran:
     return run.execute(NOTEBOOK, {"repo": str(clone), "tag": TAG, **parameters})
 
 
-def predicate(result: StepResult) -> dict[str, Any]:
+def predicate(result: Ran) -> dict[str, Any]:
     assert result.record is not None
     return json.loads((result.record / "run.json").read_text())  # type: ignore[no-any-return]
 
@@ -159,7 +159,7 @@ os.execv({shutil.which("srun")!r}, ["srun", "--chdir={clone}", "--export=ALL", *
 
 @pytest.mark.component("slurm")
 def test_a_command_runs_once_on_each_of_two_nodes(two_nodes: Path, tmp_path: Path) -> None:
-    def run_command(command: str) -> StepResult:
+    def run_command(command: str) -> Ran:
         site = tmp_path / "site.yaml"
         site.write_text(f"nodes: 2\ngpus-per-node: 1\ncache: {tmp_path}\n")
         parameters = {"where": "slurm", "site": str(site), "image": str(tmp_path / "image.sqsh")}

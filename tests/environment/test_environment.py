@@ -126,7 +126,7 @@ def inside(checkout: Path) -> Path:
     [
         (("runbook", "check", "."), (0, 1, 2)),
         (("runbook", "--version"), (0,)),
-        (("python", "-m", "runbook_lib.run", "--version"), (0,)),
+        (("python", "-m", "runbook_lib.notebook.papermill", "--version"), (0,)),
         (("python3", "-m", "runbook_lib", "--version"), (0,)),
         (("python", "-c", "import yaml, runbook_lib, IPython, matplotlib"), (0,)),
         (("python", "-"), (0,)),
@@ -158,7 +158,7 @@ def test_papermill_is_the_command_that_keeps_records(checkout: Path, tmp_path: P
     (checkout / "environment/.venv/bin/python").unlink()
     put(checkout / "environment/.venv/bin", "python", 'echo "$@"')
     done = run(checkout / "environment/run", "papermill", "a b.ipynb", "-p", "tag", "26.04-py3", cwd=tmp_path)
-    assert done.stdout == "-P -m runbook_lib.run a b.ipynb -p tag 26.04-py3\n"
+    assert done.stdout == "-P -m runbook_lib.notebook.papermill a b.ipynb -p tag 26.04-py3\n"
 
 
 def changed(name: str) -> Callable[[Path], Path]:

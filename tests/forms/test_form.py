@@ -18,10 +18,10 @@ from runbook_lib.forms import notebook_form as forms
 from runbook_lib.forms.decision_cards import CardWidgets
 from runbook_lib.forms.form import offer
 from runbook_lib.forms.notebook_form import Form
+from runbook_lib.notebook import child, session
 from runbook_lib.practice import PracticeWorld
 from runbook_lib.records import decisions
 from runbook_lib.records.cards import from_questions
-from runbook_lib.runner import background, session
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,7 +84,7 @@ def test_a_headless_run_has_no_form(monkeypatch: pytest.MonkeyPatch) -> None:
     offer("bump", {})
     monkeypatch.setenv("JPY_SESSION_NAME", "/x/bump.ipynb")
     assert session.interactive()
-    monkeypatch.setenv("RUNBOOK_RECORD", "/x")  # a run that started from there
+    monkeypatch.setenv("RUNBOOK_ENGINE", "1")  # a run that started from there
     offer("bump", {})
 
 
@@ -209,7 +209,7 @@ def test_a_fault_of_the_form_is_shown_and_the_run_is_followed_to_its_end(
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     previewed(form)
     assert "TypeError: no such thing" in shown(form, "runbook-error")
-    assert background.active_runs(world.home.parent / "audit") == []
+    assert child.active_runs(world.home.parent / "audit") == []
 
 
 def test_a_problem_is_shown_below_its_field_and_disables_the_buttons(world: PracticeWorld, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_run_can_be_cancelled_from_another_form(world: PracticeWorld) -> None:
     form, other = create("bump", tag=TAG), create("bump", tag=TAG)
     form.view.preview.click()
     audit = world.home.parent / "audit"
-    until(lambda: audit.is_dir() and background.active_runs(audit))
+    until(lambda: audit.is_dir() and child.active_runs(audit))
     other.view.preview.click()
     assert "bump for 26.04-py3" in shown(other, "runbook-error")
     other.begin()
@@ -279,7 +279,7 @@ def test_a_run_can_be_cancelled_from_another_form(world: PracticeWorld) -> None:
     other.view.cancel.click()
     until(lambda: not form.busy and not other.busy)
     assert "interrupted" in shown(form, "runbook-result")
-    assert background.active_runs(audit) == []
+    assert child.active_runs(audit) == []
 
 
 def test_tags_are_offered_newest_first_and_the_pinned_one_is_marked(world: PracticeWorld) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import executing as execute
 import pytest
 from controlled_forge import ControlledForge
 from elsewhere import (
@@ -25,6 +26,7 @@ from elsewhere import (
     ml_containers,
     own,
 )
+from executing import Ran
 from layouts import layout
 
 from runbook_lib.bump.sync_survey import survey
@@ -45,8 +47,6 @@ from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry import server as registry
 from runbook_lib.practice.registry.images import RegistryContent
 from runbook_lib.record.verify import verify
-from runbook_lib.runner import execute
-from runbook_lib.runner.execute import StepResult
 from runbook_lib.world import repository
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -357,7 +357,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         yield made
 
 
-def bumped(place: Path, tag: str, **parameters: object) -> tuple[StepResult, dict[str, str]]:
+def bumped(place: Path, tag: str, **parameters: object) -> tuple[Ran, dict[str, str]]:
     """The outcome of a whole bump, and the sentence of each step."""
     result = execute.execute(
         ROOT / "runbooks/bump.ipynb", {"tag": tag, "repo": str(place), "mode": "publish", **parameters}

@@ -1,6 +1,5 @@
 """The contributions of a notebook to its record."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ APPLY = Bump.parse(tag="26.04-py3", mode="local")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RUNBOOK_RECORD", str(tmp_path))
+def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
@@ -47,12 +45,12 @@ def fields(folder: Path) -> dict[str, Any]:
 def test_contributions_determine_the_state(
     folder: Path, bump: Bump, account: Callable[[step_record.StepRecord], object], state: str
 ) -> None:
-    account(begin.open_record("01-pin", bump, repository="o/r"))
+    account(step_record.StepRecord("01-pin", bump, "o/r", folder))
     assert journal.collect(journal.lines(folder)).state == state
 
 
 def test_stores_each_contribution_immediately(folder: Path) -> None:
-    step = begin.open_record("01-pin", APPLY, repository="o/r")
+    step = step_record.StepRecord("01-pin", APPLY, "o/r", folder)
     step.add_inputs(digest="sha256:1", platforms={"b", "a"})
     step.add_inputs(base_commit="c0ffee")
     step.effect("push", "fork/bump", None, "c0ffee", url="https://github.com/o/r")
@@ -97,7 +95,7 @@ def test_stores_each_contribution_immediately(folder: Path) -> None:
 
 
 def test_skips_a_line_that_a_killed_kernel_left_unfinished(folder: Path) -> None:
-    step = begin.open_record("01-pin", APPLY, repository="o/r")
+    step = step_record.StepRecord("01-pin", APPLY, "o/r", folder)
     step.done("First.")
     with (folder / JOURNAL).open("ab") as file:
         file.write(b'{"kind": "done", "sentence": "Sec\xff')
@@ -108,7 +106,7 @@ def test_stores_tables_and_the_diff_without_secrets(folder: Path, monkeypatch: p
     import pandas as pd
 
     monkeypatch.setenv("GITHUB_TOKEN", "0123456789abc")
-    step = begin.open_record("01-pin", APPLY, repository="o/r")
+    step = step_record.StepRecord("01-pin", APPLY, "o/r", folder)
     step.table("golden values", [{"a": 1, "b": "x,y"}, {"a": "0123456789abc"}])
     step.table("../frame", pd.DataFrame({"n": [1, 2]}))
     step.diff("-old 0123456789abc\n+new\n")
@@ -137,7 +135,7 @@ def test_in_jupyterlab_nothing_is_written(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_view_shows_checks_warnings_and_outcome(folder: Path) -> None:
-    step = begin.open_record("03-open-pr", APPLY, repository="o/r")
+    step = step_record.StepRecord("03-open-pr", APPLY, "o/r", folder)
     step.check(Check("label", "passed", "is set"))
     step.warn("The base has moved.")
     step.waiting("Waiting for a maintainer.", next="ask @ada")
@@ -157,8 +155,7 @@ def test_failed_checks_are_all_named() -> None:
 
 
 def test_reports_a_missing_record_folder(folder: Path) -> None:
-    step = begin.open_record("01-pin", APPLY, repository="o/r")
-    os.environ["RUNBOOK_RECORD"] = str(folder / "gone")
+    step = step_record.StepRecord("01-pin", APPLY, "o/r", folder)
     with pytest.raises(RunbookError, match="could not be written"):
-        begin.open_record("01-pin", APPLY, repository="o/r")
+        step_record.StepRecord("01-pin", APPLY, "o/r", folder / "gone")
     step.done("The first goes on.")

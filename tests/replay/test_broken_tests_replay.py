@@ -7,16 +7,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import executing as execute
 import pytest
 from bumping import git, written
 from controlled_forge import ControlledForge
+from executing import Ran
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.practice.ci import plan
 from runbook_lib.practice.registry.server import RegistryServer
 from runbook_lib.record.verify import verify
-from runbook_lib.runner import execute
-from runbook_lib.runner.execute import StepResult
 
 pytestmark = pytest.mark.replay
 RUNBOOKS = Path(__file__).resolve().parents[2] / "runbooks"
@@ -50,7 +50,7 @@ def clone(megatron_lm: Path, tmp_path: Path, clock: list[float], monkeypatch: py
         yield clone
 
 
-def predicate(result: StepResult) -> dict[str, Any]:
+def predicate(result: Ran) -> dict[str, Any]:
     assert result.record is not None
     return json.loads((result.record / "run.json").read_text())  # type: ignore[no-any-return]
 

@@ -7,12 +7,12 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import executing as execute
 import pytest
 from controlled_forge import ControlledForge
 
 from runbook_lib.practice.registry import server as registry
 from runbook_lib.record.verify import verify
-from runbook_lib.runner import execute
 
 pytestmark = pytest.mark.replay
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,6 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import executing as execute
 import pytest
 from bumping import git
 from controlled_forge import ControlledForge
@@ -11,7 +12,6 @@ from controlled_forge import ControlledForge
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.practice.ci import plan
 from runbook_lib.record.verify import verify
-from runbook_lib.runner import execute
 
 pytestmark = pytest.mark.replay
 NOTEBOOK = Path(__file__).resolve().parents[2] / "runbooks/05-golden-values.ipynb"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import executing as execute
 import pytest
 from controlled_forge import ControlledForge
 
@@ -23,7 +24,6 @@ from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry import server as registry
 from runbook_lib.practice.registry.images import RegistryContent
 from runbook_lib.record.verify import verify
-from runbook_lib.runner import execute
 
 pytestmark = pytest.mark.replay
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,7 +86,7 @@ def world(source: Path, start: str, name: str, home: Path, patch: pytest.MonkeyP
         yield bare, clone
 
 
-def steps(result: execute.StepResult) -> dict[str, str]:
+def steps(result: execute.Ran) -> dict[str, str]:
     """The sentence of each step of a bump."""
     assert result.record is not None
     told = json.loads((result.record / "run.json").read_text())["checks"]

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import executing as run
 import pytest
 from bumping import written
+from executing import Ran
 from practice_state import fingerprint, read_forge
 
 from runbook_lib import practice
 from runbook_lib.cli.__main__ import main
 from runbook_lib.practice.state import Store
 from runbook_lib.record.verify import verify
-from runbook_lib.runner import execute as run
-from runbook_lib.runner.execute import StepResult
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "runbooks").glob("*.ipynb"))
@@ -117,11 +117,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.
         yield started
 
 
-def execute(name: str, **parameters: object) -> StepResult:
+def execute(name: str, **parameters: object) -> Ran:
     return run.execute(ROOT / "runbooks" / f"{name}.ipynb", parameters)
 
 
-def predicate(result: StepResult) -> dict[str, Any]:
+def predicate(result: Ran) -> dict[str, Any]:
     assert result.record is not None
     return json.loads((result.record / "run.json").read_text())  # type: ignore[no-any-return]
 
@@ -205,7 +205,15 @@ def test_a_preview_describes_the_effects_of_apply(world: practice.PracticeWorld)
 
 @pytest.mark.slow
 def test_two_concurrent_bumps_open_one_pull_request(world: practice.PracticeWorld) -> None:
-    command = [sys.executable, "-m", "runbook_lib.run", str(ROOT / "runbooks/bump.ipynb"), "-p", "tag", TAG]
+    command = [
+        sys.executable,
+        "-m",
+        "runbook_lib.notebook.papermill",
+        str(ROOT / "runbooks/bump.ipynb"),
+        "-p",
+        "tag",
+        TAG,
+    ]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
     told = [process.communicate(timeout=250)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], told
@@ -220,7 +228,7 @@ def test_the_plan_of_a_preview_is_data(world: practice.PracticeWorld, capfd: pyt
     assert (document["version"], document["notebook"], document["state"]) == (1, "03-open-pr", "previewed")
     states = {each["kind"]: each["state"] for each in document["conditions"]}
     assert states == dict.fromkeys(("Committed", "Pushed", "PullOpen", "Described", "Labelled"), "would be made")
-    assert main(["run", "--json", "03-open-pr", "-r", "tga", TAG]) == 2
+    assert main(["run", "--json", "03-open-pr", "-r", "tga", TAG]) == 1
     assert "no parameter 'tga'" in json.loads(capfd.readouterr().out)["error"]["message"]
 
 

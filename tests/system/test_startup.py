@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_runbooks import command, environ, notebook, records
+from small_runbooks import command, environ, notebook, outputs, records
 
 from runbook_lib.record import run_file
 
@@ -42,7 +42,7 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A notebook that waits for a file beside it."""
     monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
-    return notebook(tmp_path / "runbooks/01-a.ipynb", WAITING, "step.done('Fine.')")
+    return notebook(tmp_path / "runbooks/01-a.ipynb", WAITING, "step.done('Fine.')", "recording.end_run(step.folder)")
 
 
 def start(path: Path, ignored: signal.Signals) -> "subprocess.Popen[str]":
@@ -73,7 +73,8 @@ def test_a_run_under_nohup_continues(waiting: Path, tmp_path: Path, number: sign
     assert [run_file.read(folder)["state"] for folder in records(tmp_path / "audit")] == ["done"]
 
 
-def test_a_failed_command_is_not_a_success_if_sigchld_was_ignored(waiting: Path) -> None:
+def test_a_failed_command_is_not_a_success_if_sigchld_was_ignored(waiting: Path, tmp_path: Path) -> None:
     (waiting.parent / "go on").touch()
-    process = start(waiting, signal.SIGCHLD)
-    assert "failed with 1\n" in process.communicate(timeout=60)[0]
+    start(waiting, signal.SIGCHLD).communicate(timeout=60)
+    (record,) = records(tmp_path / "audit")
+    assert "failed with 1\n" in outputs(record / "executed.ipynb")

@@ -63,7 +63,7 @@ class Bench:
         """Run the environment's command in a process of its own; what it said."""
         given = ((name, value, "-p" if isinstance(value, bool) else "-r") for name, value in parameters.items())
         options = [it for name, value, how in given for it in (how, name, str(value))]
-        command = [sys.executable, "-P", "-m", "runbook_lib.run", str(path), *options]
+        command = [sys.executable, "-P", "-m", "runbook_lib.notebook.papermill", str(path), *options]
         done = subprocess.run(command, cwd=self.home, capture_output=True, stdin=subprocess.DEVNULL)
         told = (done.stdout + done.stderr).decode()
         self.told.append(told)

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import executing as run
 import pytest
 from bumping import git
+from executing import Ran
 
 from runbook_lib import practice
 from runbook_lib.decisions import Decision
 from runbook_lib.record.verify import verify
 from runbook_lib.records import decisions
-from runbook_lib.runner import execute as run
-from runbook_lib.runner.execute import StepResult
 
 RUNBOOKS = Path(__file__).resolve().parents[3] / "runbooks"
 TAG, TO = "26.04-py3", "pull-request/bump/main/dev-26.04-py3"
@@ -28,11 +28,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.
         yield started
 
 
-def execute(name: str, **parameters: object) -> StepResult:
+def execute(name: str, **parameters: object) -> Ran:
     return run.execute(RUNBOOKS / f"{name}.ipynb", {"tag": TAG, **parameters})
 
 
-def predicate(result: StepResult) -> dict[str, Any]:
+def predicate(result: Ran) -> dict[str, Any]:
     assert result.record is not None
     return json.loads((result.record / "run.json").read_text())  # type: ignore[no-any-return]
 

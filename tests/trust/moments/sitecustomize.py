@@ -47,5 +47,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
         _mine.busy = False
 
 
-if "MOMENTS" in os.environ and any(it.endswith(("runbook_lib.run", "kernel_main.py")) for it in sys.orig_argv):
+if "MOMENTS" in os.environ and any(
+    it.endswith(("runbook_lib.notebook.papermill", "kernel_main.py")) for it in sys.orig_argv
+):
     sys.addaudithook(_hook)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from archives import BUMP, READY, record
 
-from runbook_lib.runner import notification
+from runbook_lib.notebook import notification
 from runbook_lib.system.notify import notify
 
 INPUTS = {"inputs": {"tag": "26.04-py3"}}

@@ -1,7 +1,7 @@
 """Detection of an interactive session with this kernel, and of the notebook's file.
 
 JupyterLab sets JPY_SESSION_NAME for its kernels, and VS Code sets a variable in the notebook's namespace.  papermill
-and nbclient set nothing, and a headless run removes JupyterLab's variable.
+sets nothing, and the engine says that it runs.
 """
 
 import os
@@ -16,7 +16,7 @@ VARIABLE = "JPY_SESSION_NAME"
 
 def interactive() -> bool:
     """Return True in an interactive session, which shows a form and changes nothing without it."""
-    if "RUNBOOK_RECORD" in os.environ or "RUNBOOK_ENGINE" in os.environ:
+    if "RUNBOOK_ENGINE" in os.environ:
         return False
     return VARIABLE in os.environ or _VSCODE in _namespace()
 

@@ -1,1 +1,0 @@
-"""Headless execution of notebooks."""

@@ -1,0 +1,129 @@
+"""Runs in a process of their own, and the view of them that a form shows."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import small_runbooks as small
+
+from runbook_lib.errors import RunbookError
+from runbook_lib.notebook import child
+from runbook_lib.notebook.child import StartedRun
+from runbook_lib.record.verify import verify
+from runbook_lib.records import run_view
+from runbook_lib.records.run_view import RunView
+
+TAG = "26.04-py3"
+SLOW = "print('begun', flush=True)\ntime.sleep(600)"
+END = "recording.end_run(step.folder)"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The environment of a form in JupyterLab, in a checkout."""
+    more = {"RUNBOOK_AUDIT": str(tmp_path / "audit"), "JPY_SESSION_NAME": "/x/lab.ipynb"}
+    for name, value in small.environ(**more).items():
+        monkeypatch.setenv(name, value)
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def start(notebook: Path, mode: str = "local", shown: str = "") -> StartedRun:
+    folder = notebook.parent / "audit/o-r/main" / f"dev-{TAG}"
+    return child.start(notebook, {"tag": TAG, "repo": ".", "mode": mode}, folder, shown=shown)
+
+
+def finished(run: StartedRun) -> RunView | None:
+    until(lambda: run.has_ended(None))
+    return run.read()
+
+
+PLANS = """
+import pathlib
+step.would(pathlib.Path("plan").read_text())
+pathlib.Path("log").open("a").write("looked " if mode == "preview" else "applied ")
+step.done("Fine.")
+"""
+
+
+@pytest.mark.slow
+def test_applies_only_the_plan_that_was_shown(place: Path) -> None:
+    (place / "plan").write_text("change 2 lines")
+    step = small.notebook(place / "01-a.ipynb", PLANS, END)
+    preview = finished(start(step, "preview"))
+    assert preview is not None
+    for plan, log in (("change 9 lines", "looked "), ("change 2 lines", "looked applied ")):
+        (place / "log").write_text("")
+        (place / "plan").write_text(plan)
+        applied = start(step, shown=preview.fingerprint)
+        run = finished(applied)
+        assert (place / "log").read_text() == log
+        assert (run is None) is (plan != "change 2 lines")
+        assert run is not None or applied.failure().endswith("Preview again.")
+    assert verify(place / "audit")[0] == []
+
+
+def test_follows_a_run_to_its_end(place: Path) -> None:
+    step = small.notebook(
+        place / "01-a.ipynb",
+        "step.would('change 2 lines'); step.decide('broken', 'x', 'why'); step.diff('--- a\\n+++ a\\n')",
+        "print(os.environ.get('JPY_SESSION_NAME')); step.done('Fine.')\n'the <b>plan</b>'",
+        "'the <b>result</b>'  # tag: done",
+        END,
+    )
+    launched = start(step, "preview")
+    run = finished(launched)
+    assert run is not None
+    assert (run.notebook, run.state, run.sentence) == ("01-a", "previewed", "Fine.")
+    assert run.planned == ({"sentence": "change 2 lines", "publish": False},)
+    assert len(run.decisions) == 1
+    assert run.diffs == ("--- a\n+++ a\n",)
+    assert "None" in launched.output().splitlines()  # it does not take itself for a notebook in JupyterLab
+    assert "plan" in run.plan_html()
+    assert "result" not in run.plan_html()
+    assert run_view.newest(run.folder.parent)["01-a"] == run
+    assert run_view.find_run(run.folder.parent, record=run.folder.name) == run
+    launched.close()
+
+
+def test_a_run_outlives_its_starter_until_it_is_cancelled(place: Path) -> None:
+    launched = start(small.notebook(place / "01-a.ipynb", SLOW, END))
+    until(lambda: "begun" in launched.output())
+    (run,) = child.active_runs(place / "audit")
+    process = run["engine"]["pid"]
+    assert os.getsid(process) == process != os.getsid(0)
+    found = child.find_run(place / "audit", place / f"audit/o-r/main/dev-{TAG}")
+    assert found is not None
+    found.cancel()
+    ended = finished(launched)
+    found.cancel()  # once more: it is gone
+    assert ended is not None
+    assert (ended.state, found.has_ended(found.read())) == ("interrupted", True)
+    assert child.active_runs(place / "audit") == []
+    launched.close()
+
+
+def test_a_run_that_opens_no_record_says_why(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = start(small.notebook(place / "01-a.ipynb", SLOW))
+    launched.cancel()
+    assert finished(launched) is None
+    assert "nothing was done" in launched.failure()
+    launched.close()
+    launched = child.start(small.notebook(place / "01-a.ipynb"), {"tog": TAG}, place)
+    assert finished(launched) is None
+    assert "has no parameter 'tog'. Did you mean tag?" in launched.failure()
+    launched.close()
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    with pytest.raises(RunbookError, match="could not be started"):
+        start(place / "01-a.ipynb")
