@@ -311,7 +311,9 @@ def kernels(driver: int) -> list[psutil.Process]:
     """The kernels below a driver, that of the bump first."""
     with contextlib.suppress(psutil.Error):
         return [
-            it for it in psutil.Process(driver).children(recursive=True) if "kernel_main.py" in " ".join(it.cmdline())
+            it
+            for it in psutil.Process(driver).children(recursive=True)
+            if "ipykernel_launcher" in " ".join(it.cmdline())
         ]
     return []
 

@@ -48,6 +48,6 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 if "MOMENTS" in os.environ and any(
-    it.endswith(("runbook_lib.notebook.papermill", "kernel_main.py")) for it in sys.orig_argv
+    it.endswith(("runbook_lib.notebook.papermill", "ipykernel_launcher")) for it in sys.orig_argv
 ):
     sys.addaudithook(_hook)
