@@ -119,8 +119,7 @@ class World:
 
     def conditions(self) -> dict[str, dict[str, Any]]:
         """What became of each condition of the last run, by its sentence."""
-        kept = [entry["conditions"] for entry in self.said("conditions")]
-        return {str(each["sentence"]): each for each in (kept or [[]])[-1]}
+        return {str(each["sentence"]): each for entry in self.said("conditions") for each in entry["conditions"]}
 
     def checks(self) -> dict[str, str]:
         return {entry["name"]: entry["status"] for entry in self.said("check")}

@@ -298,10 +298,10 @@ class Run:
     def close(self) -> None:
         """Show the record's outcome.  Raises RunbookError if a check or a step failed."""
         show(self.record.show())
-        self.end()
         if self.failure:
             raise self.failure
         self.record.raise_if_failed()
+        self.end()  # a failing cell ends the record with its message
 
     def _reviewed(self, plan: Plan[World]) -> Plan[World]:
         """Return the plan with the review of the commits on the branch that it builds on."""

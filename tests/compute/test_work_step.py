@@ -72,7 +72,7 @@ def facts(clone: Path, machine: Machine, *, site: str = "", **parameters: str) -
 def test_a_preview_shows_the_commands_and_changes_nothing(clone: Path) -> None:
     result = execute(clone, task="lock")
     assert (result.state, result.ok) == ("previewed", True), result.summary
-    assert [it["sentence"] for it in result.planned] == ["lock again: uv lock"]
+    assert [it["sentence"] for it in result.run["planned"]] == ["lock again: uv lock"]
     assert git(clone, "status", "--porcelain") == ""
     assert result.record is not None
     assert "uv lock" in (result.record / "steps.csv").read_text()
