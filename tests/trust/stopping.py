@@ -23,23 +23,23 @@ from werkzeug.wrappers import Request, Response
 
 from runbook_lib import practice
 from runbook_lib.practice.github.server import Forge
+from runbook_lib.record.run_file import JOURNAL, REPORT
 
 TAG = "26.04-py3"
 ACCEPT = "hybrid/hybrid_mr_tp2_cp2/golden_values_dev_dgx_h100.json: known, and right"
 BROKEN = "gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs; moe/gpt3_moe_mcore_tp2_ep4_memory: out of memory"
 #: What a bump goes through, and about how many moments a visit has: of any kind, and of those that change things.
 STEPS = {
-    "start": (116, 3), "00-preflight": (200, 6), "01-github-pin": (131, 11), "02-gitlab-pin": (125, 9),
-    "03-open-pr": (165, 14), "04-run-ci": (117, 8), "05-golden-values": (243, 25), "06-broken-tests": (309, 27),
-    "07-sync-check": (78, 5), "end": (145, 8),
+    "start": (66, 4), "00-preflight": (69, 5), "01-github-pin": (86, 5), "02-gitlab-pin": (57, 2),
+    "03-open-pr": (98, 7), "04-run-ci": (64, 2), "05-golden-values": (110, 11), "06-broken-tests": (166, 9),
+    "07-sync-check": (50, 2), "ready": (77, 1), "end": (24, 4),
 }  # fmt: skip
 ROUND = ("04-run-ci", "05-golden-values", "06-broken-tests")
 _CHANGING = re.compile(
-    r"git -C \S+ (add|branch --quiet|commit|merge --|push|restore|rm|switch|update-ref)|(POST|PUT|PATCH|DELETE) "
-    r"|answer to|/(?!\S*(/cache/|\.ipynb$|/tmp/))\S+$"
+    r"git -C \S+ (--git-dir=\S+ \S+ )?(add|branch --quiet|commit|merge --|push|restore|rm|switch|update-ref)"
+    r"|(POST|PUT|PATCH|DELETE) |answer to|/(?!\S*(/cache/|\.ipynb$|/tmp/))\S+$"
 )
-_OPENING = re.compile(r"/\.opening-[0-9TZ]+-(.+)-[0-9a-f]{8}$")
-_ENDED = re.compile(r"/[0-9TZ]+-07-sync-check-[0-9a-f]{8}/report\.html$")
+_STEP = re.compile(rb'^{"kind": "step", .*"name": "([^"]+)"', re.MULTILINE)
 #: Seconds for a run to end at all, and to end while what it has come to is held.
 PATIENCE, HEARD = 240.0, 10.0
 
@@ -90,6 +90,7 @@ class Moments:
 
     point: Point | None = None
     now: tuple[str, int] = ("start", 1)
+    journal: Path | None = None
     seen: Counter[tuple[str, int, bool]] = field(default_factory=Counter)
     log: list[tuple[str, int, bool, str]] = field(default_factory=list)
     entered: bool = False
@@ -100,12 +101,11 @@ class Moments:
     def come(self, what: str, changing: bool) -> None:
         """A moment has come."""
         with self.lock:
-            if (opened := _OPENING.search(what)) and opened[1] != "bump":
-                if self.now[0] != opened[1]:  # the folder and files in it are made under one name
-                    visits = [visit for name, visit, _ in self.seen if name == opened[1]]
-                    self.now = (opened[1], max(visits, default=0) + 1)
-            elif _ENDED.search(what):
-                self.now = ("end", 1)
+            if what.endswith(f"/{JOURNAL}"):
+                self.journal = Path(what)
+            if self.journal is not None and self.now[0] != "end":
+                ended = what == f"{self.journal.parent}/{REPORT}"
+                self.now = ("end", 1) if ended else _step(self.journal)
             self.seen[*self.now, changing] += 1
             self.log.append((*self.now, changing, what))
             hit = self.point is not None and self._hit(self.point, what, changing)
@@ -127,6 +127,12 @@ class Moments:
         order = list(STEPS)
         later = order.index(self.now[0]) > order.index("06-broken-tests" if point.step in ROUND else point.step)
         return self.entered or later
+
+
+def _step(journal: Path) -> tuple[str, int]:
+    """The last step that a run has begun, and how often it has."""
+    names = [name.decode() for name in _STEP.findall(journal.read_bytes())] if journal.exists() else []
+    return (names[-1], names.count(names[-1])) if names else ("start", 1)
 
 
 @dataclass

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,6 +23,7 @@ from runbook_lib.failures.broken_tests import issue
 from runbook_lib.practice.github.server import Forge
 from runbook_lib.recipes.targets import Target
 from runbook_lib.record.verify import verify
+from runbook_lib.system.files import REPORT_AFTER
 
 WAIT = 250.0
 #: Until CI would have to be waited for: what follows is the same as in a run alone.
@@ -85,17 +87,16 @@ def checked(world: World, comments: int = 1) -> None:
 
 def test_two_bumps_on_one_checkout_go_one_after_the_other(world: World) -> None:
     first = Held(world, point(0, STEPS[1:]))
-    second = world.start(watched=False)
-    told = ""
-    assert second.stdout is not None
-    while "Waiting for another command" not in told:
-        line = second.stdout.readline()
-        assert line, told
-        told += line
-    assert "base-image-runbook.lock, up to 60 seconds" in told
+    second = world.start()
+    lock, known = str(world.checkout / ".git" / "base-image-runbook.lock"), len(world.moments.log)
+    while lock not in [what for *_, what in world.moments.log[known:]]:
+        assert second.poll() is None, second.communicate()[0]
+        time.sleep(0.02)
+    time.sleep(REPORT_AFTER + 1)
     assert first.go_on()[0] == 0
-    status, more = ended(second)
-    assert status == 0, told + more
+    status, told = ended(second)
+    assert status == 0, told
+    assert "Waiting for another command" in world.output.read_text()
     checked(world)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from stopping import TAG, World, git
 
 from runbook_lib.practice.state import CommentRecord, Store, TicketRecord
-from runbook_lib.record import run_file
+from runbook_lib.record import journal, run_file
 from runbook_lib.record.verify import verify
 
 BRANCH = f"bump/main/dev-{TAG}"
@@ -106,6 +106,9 @@ def at_the_end(world: World, killed: Iterable[tuple[Path, int]] = ()) -> None:
         ended = "Ready to merge" in sentence  # at its very end a run is closed before it is stopped
         assert status == 0 or ended or record["state"] in ("interrupted", "failed"), record
         assert sentence, record
+        said = journal.collect(journal.lines(folder)).fields
+        assert all(said[name] == record[name] for name in ("effects", "checks", "inputs", "links")), record
+        assert [it["name"] for it in said["steps"]] == [it["name"] for it in record["steps"]]
 
 
 def locks(world: World) -> list[Path]:
