@@ -319,7 +319,8 @@ def test_a_persons_own_commit_waits_for_its_confirmation(opened: World) -> None:
         opened.open_pr(mode=mode)
         assert "notes" in (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]
         assert "push" not in opened.effects()
-        assert [it["name"] for it in opened.said("decision")] == [f"{FOREIGN}:{git(path, 'rev-parse', 'HEAD')}"]
+        asked = [(it["question"], it["subject"]) for it in opened.said("decision")]
+        assert asked == [("allow", f"{FOREIGN}:{git(path, 'rev-parse', 'HEAD')}")]
     assert opened.head() == before
     opened.open_pr(allow=f"{FOREIGN}:{git(path, 'rev-parse', 'HEAD')}")
     assert opened.head() != before
