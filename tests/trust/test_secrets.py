@@ -64,7 +64,8 @@ class Bench:
         given = ((name, value, "-p" if isinstance(value, bool) else "-r") for name, value in parameters.items())
         options = [it for name, value, how in given for it in (how, name, str(value))]
         command = [sys.executable, "-P", "-m", "runbook_lib.notebook.papermill", str(path), *options]
-        done = subprocess.run(command, cwd=self.home, capture_output=True, stdin=subprocess.DEVNULL)
+        env = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}  # ipykernel reads it
+        done = subprocess.run(command, cwd=self.home, env=env, capture_output=True, stdin=subprocess.DEVNULL)
         told = (done.stdout + done.stderr).decode()
         self.told.append(told)
         assert "Traceback (most recent call last)" not in told or "raise" in path.read_text(), told
@@ -202,14 +203,22 @@ def echoing(status: int, path: str, method: str, *steps: str) -> Callable[[Bench
 
 
 CRASH = """\
-import sys
+import logging, subprocess, sys
+import ipywidgets, pandas
 from IPython.display import display, HTML, JSON
 strange = {texts!r}
 for text in strange:
     print(text)
     print(text, file=sys.stderr)
     display(HTML(f"<table><tr><td title='{{text}}'>{{text}}</td></tr></table>"), {{"text/plain": text}})
-    display(JSON({{"a": [text]}}))
+    display(JSON({{"a": [text]}}), ipywidgets.Text(text))
+    display(pandas.DataFrame([{{"told": text, text: 1}}]))
+    logging.warning("%s", text); logging.getLogger("x").error(text, extra={{"y": text}})
+    subprocess.run(["sh", "-c", 'echo "$1"; echo "$1" >&2', "sh", text])
+    handle = display(text, display_id=True); handle.update({{"text/plain": text, "text/latex": text}}, raw=True)
+    for at in range(0, len(text), 7):
+        print(text[at : at + 7], end="", flush=True)
+    print()
 step.add_inputs(one=strange[0], more=strange)
 step.effect("push", strange[1], strange[2], {{"new": strange}}, url=strange[3])
 step.check(Check(strange[4], "failed", strange[5]))
