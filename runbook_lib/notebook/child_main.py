@@ -24,7 +24,7 @@ _CHANGED = (
 def main(notebook: str, parameters: Mapping[str, Any], shown: str) -> int:
     """Run the notebook and return the exit status, as papermill's."""
     startup.restore()
-    startup.skip_formats()
+    startup.skip_notebook_formats()
     from papermill.exceptions import PapermillExecutionError
 
     try:

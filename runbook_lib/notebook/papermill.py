@@ -27,7 +27,7 @@ class _Terminated(KeyboardInterrupt):
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command and return its exit status: 0 done, waiting or previewed; 1 failed; 2 incorrect usage."""
-    startup.skip_formats()
+    startup.skip_notebook_formats()
     import click
     from papermill import cli
     from papermill.exceptions import PapermillException, PapermillExecutionError

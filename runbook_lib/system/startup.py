@@ -1,14 +1,8 @@
-"""The start of a process: inherited signals, and modules that it will need."""
+"""The start of a process: inherited signals, and modules that it does without."""
 
-import importlib
 import signal
 import sys
 import threading
-
-
-def preload(*modules: str) -> None:
-    """Import modules that a process needs later in the background, while it waits for another process."""
-    threading.Thread(target=lambda: list(map(importlib.import_module, modules)), daemon=True).start()
 
 
 def skip_httpx_command() -> None:
@@ -20,15 +14,6 @@ def skip_notebook_formats() -> None:
     """Keep jsonschema, which validates notebooks, from checking formats that notebooks do not contain.
 
     Its checkers of URIs and durations take more than a second to import.
-    """
-    for module in ("rfc3987_syntax", "isoduration", "rfc3986_validator"):
-        sys.modules.setdefault(module, None)  # type: ignore[arg-type]
-
-
-def skip_formats() -> None:
-    """Keep jsonschema, which validates notebooks, from loading formats that no notebook has.
-
-    The first takes nearly two seconds, the second imports arrow, and the third compiles long patterns.
     """
     for module in ("rfc3987_syntax", "isoduration", "rfc3986_validator"):
         sys.modules.setdefault(module, None)  # type: ignore[arg-type]
