@@ -41,6 +41,9 @@ def main(arguments: Sequence[str]) -> int:
         context.params["engine"] = context.params["engine"] or "runbook"
         if context.get_parameter_source("log_level") == click.core.ParameterSource.DEFAULT:
             context.params["log_level"] = "WARNING"  # the paths are printed at the end
+        if context.params["progress_bar"] is not False:
+            for name in ("stdout_file", "stderr_file"):  # what cells print, such as for what they wait
+                context.params[name] = context.params[name] or sys.stderr
         with cancelled_by_signals(), _output_path(context.params):
             context.command.invoke(context)
     except click.exceptions.Exit as end:
