@@ -22,7 +22,6 @@ _PHRASES = (
     (", with mode=publish", ", with Publish selected"),
     ("Run again with mode=publish", _PUBLISH),
     (" with mode=publish", " with Publish selected"),
-    ("Run internal-ci again with mode=publish", _PUBLISH),
     ("Run bump again, or with wait=True", _AFTER_CI),
     ("Run bump again", _AGAIN),
     ("Run 04-run-ci again, or with wait=True to follow it", _AFTER_CI),
@@ -36,7 +35,6 @@ _PHRASES = (
     ("Name a run: -r place '#12'", f"Enter under {LABELS['place']}: '#12'"),
     ("in a file: -r decisions FILE", f"in a file, and enter its path under {LABELS['decisions']}."),
     ("run the same command again", "preview and apply again"),
-    ("raise the limit: --execution-timeout SECONDS", "set RUNBOOK_CELL_LIMIT in seconds before JupyterLab starts"),
     ("Run again when", f"{_AGAIN} when"),
 )
 #: Any other parameter of a command.
