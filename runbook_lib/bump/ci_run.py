@@ -4,19 +4,19 @@ from pathlib import Path
 
 from runbook_lib import notebooks
 from runbook_lib.bump import branch_history
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.copy_pr_bot import command
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.model import Outcome
 from runbook_lib.world.bump_pull import is_mine
 from runbook_lib.world.ci_progress import run_of_head
 from runbook_lib.world.conditions.pulls import label_request
+from runbook_lib.world.ports import Forge
 from runbook_lib.world.pull_request import PullRequestState
 
 _RUN_AGAIN = f"Run {notebooks.RUN_CI} again."
 
 
-def find_obstacle(state: PullRequestState, pull: Pull, github: GitHub, records: Path | None = None) -> Outcome | None:
+def find_obstacle(state: PullRequestState, pull: Pull, github: Forge, records: Path | None = None) -> Outcome | None:
     """Return why CI must not be authorized for the head commit, and what to do; None if it may be.
 
     ``records`` is the bump's folder in the archive.

@@ -7,7 +7,6 @@ from runbook_lib.bump import branch_history, bump_plan, lts_validation
 from runbook_lib.bump.bump_plan import NO_PLAN, PlannedBump, plan_commit
 from runbook_lib.bump.pull_request_body import TEMPLATES, fill_in, part
 from runbook_lib.checks import Check, Evidence
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import CannotTell, RunbookError
@@ -26,6 +25,7 @@ from runbook_lib.world.bump_pull import find_pull, head_of, is_mine, named_in, o
 from runbook_lib.world.conditions.commits import BranchTip, Committed, Merged, Pushed
 from runbook_lib.world.conditions.pulls import Described, Labelled, PullKey, PullOpen
 from runbook_lib.world.outside import World
+from runbook_lib.world.ports import Forge
 
 _COMPLETE = "the branch has the complete bump"
 
@@ -120,7 +120,7 @@ def look(world: World, bump: Bump) -> PullFacts:
     return PullFacts(proposal, url, remote_tip, awaits_round)
 
 
-def propose(branch: BumpBranch, planned: PlannedBump, github: GitHub | None) -> Proposal:
+def propose(branch: BumpBranch, planned: PlannedBump, github: Forge | None) -> Proposal:
     """Read the branch, the base and the open pull requests, and return the work to be done.  Changes nothing."""
     bump, checkout, base = branch.bump, branch.checkout, branch.base_commit
     if bump.tag is None:

@@ -4,11 +4,9 @@ import os
 from dataclasses import dataclass
 
 from runbook_lib import display, notebooks
-from runbook_lib.bump import bump_plan, lts_validation
+from runbook_lib.bump import bump_plan, lts_validation, token_scopes
 from runbook_lib.bump.bump_plan import PlannedBump
 from runbook_lib.checks import Check, Evidence
-from runbook_lib.clients.github import token_scopes
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.commits import tree_with
 from runbook_lib.images import driver_check
@@ -20,6 +18,7 @@ from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
 from runbook_lib.world.outside import World
+from runbook_lib.world.ports import Forge
 
 NAME = notebooks.PREFLIGHT
 
@@ -139,7 +138,7 @@ def _checkout_checks(branch: BumpBranch, plan: PinPlan) -> list[Check]:
     return checks
 
 
-def rights(github: GitHub | None, bump: Bump) -> list[Check]:
+def rights(github: Forge | None, bump: Bump) -> list[Check]:
     """Check the token's permissions.  A contributor who may not set labels is not a failure."""
     valid, can_label = "the token is valid", "labels can be set"
     names = (valid, can_label, token_scopes.NAME)

@@ -11,7 +11,6 @@ from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, ci_run
 from runbook_lib.checks import Check, Evidence, Waits
 from runbook_lib.clients.github.ci_status import branch_of
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.decisions import Decision
 from runbook_lib.model import Condition, Effect, Outcome, Plan, Round
@@ -22,6 +21,7 @@ from runbook_lib.world.bump_pull import is_mine
 from runbook_lib.world.conditions.commits import BranchTip, Pushed
 from runbook_lib.world.conditions.pulls import Authorized, PullKey
 from runbook_lib.world.outside import World
+from runbook_lib.world.ports import Forge
 from runbook_lib.world.pull_request import PullRequestState, read_state
 
 _PARTIAL, _RUNNING = "partial-round", "push-while-running"
@@ -140,7 +140,7 @@ class NoRun:
         return ()
 
 
-def unfinished(github: GitHub, pull: Pull) -> tuple[WorkflowRun, ...]:
+def unfinished(github: Forge, pull: Pull) -> tuple[WorkflowRun, ...]:
     """Return a pull request's CI runs that have not finished."""
     return tuple(run for run in github.runs(branch_of(pull.number)) if run.status != "completed" and not run.fork)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, ci_triggers, lts_validation, sync_survey
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.copy_pr_bot import commands
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.clients.gitlab.client import GitLab
@@ -21,6 +20,7 @@ from runbook_lib.record.requirements import Kind, Requirement, name_of
 from runbook_lib.world import ci_progress
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import is_mine
+from runbook_lib.world.ports import Forge
 from runbook_lib.world.pull_request import PullRequestState, read_state
 
 #: The exception for a pipeline that was not looked at.
@@ -66,7 +66,7 @@ class Readiness:
         return view + display.notes(self.people, title="Left to people")
 
 
-def check(branch: BumpBranch, github: GitHub | None, records: Path | None = None) -> Readiness:
+def check(branch: BumpBranch, github: Forge | None, records: Path | None = None) -> Readiness:
     """Check the CI run of the head commit, its pins, golden values, issues and GitLab.  Changes nothing.
 
     ``records`` is the bump's folder in the archive.
@@ -116,7 +116,7 @@ def _met(kind: Kind, ok: bool, evidence: str, action: str = "", *, decisions: tu
     return Requirement(kind, "met" if ok else "missing", evidence, "" if ok else action, decisions)
 
 
-def _check_ci(state: PullRequestState, github: GitHub, pull: Pull) -> Iterator[Requirement]:
+def _check_ci(state: PullRequestState, github: Forge, pull: Pull) -> Iterator[Requirement]:
     status = ci_progress.progress(state, pull, github)
     authors = ", ".join(comment.author for comment in commands(state.comments, pull.head_sha))
     if not authors and status.run:
@@ -166,7 +166,7 @@ def _check_values(branch: BumpBranch, records: Path | None) -> Requirement:
     return _met("values", not files, detail, action, decisions=tuple(verdicts.accepted_dangers))
 
 
-def _check_issues(branch: BumpBranch, github: GitHub, pull: Pull) -> Requirement:
+def _check_issues(branch: BumpBranch, github: Forge, pull: Pull) -> Requirement:
     tests = quarantines.quarantined_since_fork(branch, pull.head_sha)
     problems = [f"{test['test']} has no issue" for test in tests if not test["issue"]]
     for test in tests:

@@ -15,7 +15,6 @@ from runbook_lib import display
 from runbook_lib.bump import branch_history, bump_plan, push_round
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.checks import Check
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures.broken_tests.step import BrokenTests
@@ -28,6 +27,7 @@ from runbook_lib.records.step_record import StepRecord
 from runbook_lib.world import bump_branch
 from runbook_lib.world.commands import command
 from runbook_lib.world.outside import World
+from runbook_lib.world.ports import Forge
 from runbook_lib.world.pull_request import connect_github
 
 State = Literal["holds", "made", "would be made", "waits", "failed"]
@@ -228,7 +228,7 @@ class Run:
         return bump_plan.plan_bump(self.branch)
 
     @cached_property
-    def forge(self) -> GitHub | None:
+    def forge(self) -> Forge | None:
         """GitHub, or None if there is no usable token and this run publishes nothing."""
         return connect_github(self.checkout.repository(), self.bump)
 

@@ -10,7 +10,6 @@ from papermill.execute import execute_notebook
 
 from runbook_lib import notebooks
 from runbook_lib.bump import bump_plan
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
@@ -27,6 +26,7 @@ from runbook_lib.text.user_file import load_schema
 from runbook_lib.world import bump_branch, commands, pull_request, repository
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import find_pull, head_of
+from runbook_lib.world.ports import Forge
 
 State = Literal["up to date", "waiting", "open", "new", "needs a person", "cannot tell"]
 
@@ -187,7 +187,7 @@ def _propose(checkout: Checkout, bump: Bump, result: WatchResult, options: Watch
     return replace(result, state=state, sentence=f"{result.sentence} Drivers: {drivers.detail}")
 
 
-def _earlier(checkout: Checkout, github: GitHub, bump: Bump, result: WatchResult) -> WatchResult | str:
+def _earlier(checkout: Checkout, github: Forge, bump: Bump, result: WatchResult) -> WatchResult | str:
     """Return what an earlier pull request means for a tag; empty if there is none."""
     head = head_of(checkout, bump)
     if pull := find_pull(github, bump, head):
@@ -202,7 +202,7 @@ def _earlier(checkout: Checkout, github: GitHub, bump: Bump, result: WatchResult
     return f"#{last.number} was closed without a merge. Reopen it to try again."
 
 
-def _open(branch: BumpBranch, github: GitHub, result: WatchResult, options: WatchOptions) -> WatchResult:
+def _open(branch: BumpBranch, github: Forge, result: WatchResult, options: WatchOptions) -> WatchResult:
     """Run 03-open-pr with its record, and return the pull request.
 
     A branch that it made here is removed once the remote has it: whoever continues the bump takes it from there.

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from runbook_lib.clients.github.ci_status import platform_of
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import WorkflowJob, WorkflowRun
 from runbook_lib.failures.failure import Failure
 from runbook_lib.golden.ci_runs import BAD
+from runbook_lib.world.ports import Forge
 
 #: Number of finished runs of the base branch that are read to find out since when a job fails there.
 _MAX_RUNS = 15
@@ -35,7 +35,7 @@ class Comparison:
     ``change`` describes the run's difference from its base, and ``diagnose`` reads the logs of another run's jobs.
     """
 
-    github: GitHub
+    github: Forge
     run: WorkflowRun
     base: str
     change: str

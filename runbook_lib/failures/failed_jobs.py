@@ -7,7 +7,6 @@ from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.clients.github.ci_status import platform_of
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Issue, WorkflowJob
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
@@ -20,6 +19,7 @@ from runbook_lib.golden.ci_runs import RequestedRun, failed
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
 from runbook_lib.transport.ranges import Address
+from runbook_lib.world.ports import Forge
 
 #: Maximum number of characters of a cause in a table; the evidence below is complete.
 _MAX_CAUSE = 160
@@ -61,7 +61,7 @@ class DiagnosedJob:
 
 
 def diagnose_run(
-    github: GitHub, requested: RequestedRun, base: str = "main", say: Callable[[str], object] = print,
+    github: Forge, requested: RequestedRun, base: str = "main", say: Callable[[str], object] = print,
     change: str = "this run",
 ) -> tuple[DiagnosedJob, ...]:  # fmt: skip
     """Return the cause of each failed job of a run, sorted by name, compared with the branch ``base``.
@@ -80,13 +80,13 @@ def diagnose_run(
     return tuple(diagnosed)
 
 
-def causes(github: GitHub, requested: RequestedRun) -> tuple[Failure, ...]:
+def causes(github: Forge, requested: RequestedRun) -> tuple[Failure, ...]:
     """Return the cause of each failed job of a run, sorted by name, without comparing with the base branch."""
     jobs, chosen = _chosen(github, requested)
     return _diagnose(github, requested.run.id, jobs, chosen)
 
 
-def _chosen(github: GitHub, requested: RequestedRun) -> tuple[Sequence[WorkflowJob], list[WorkflowJob]]:
+def _chosen(github: Forge, requested: RequestedRun) -> tuple[Sequence[WorkflowJob], list[WorkflowJob]]:
     """Return all jobs of a run, and the failed ones or the one that was requested."""
     jobs = github.jobs(requested.run.id)
     chosen = sorted(failed(jobs), key=lambda job: (job.name, job.id))
@@ -96,7 +96,7 @@ def _chosen(github: GitHub, requested: RequestedRun) -> tuple[Sequence[WorkflowJ
 
 
 def _diagnose(
-    github: GitHub, run_id: int, jobs: Sequence[WorkflowJob], chosen: Iterable[WorkflowJob],
+    github: Forge, run_id: int, jobs: Sequence[WorkflowJob], chosen: Iterable[WorkflowJob],
     say: Callable[[str], object] = str,
 ) -> tuple[Failure, ...]:  # fmt: skip
     artifacts = _artifacts(github, run_id, jobs)
@@ -159,7 +159,7 @@ def _progress(say: Callable[[str], object]) -> Callable[[int, int, str], object]
     return lambda done, total, _: say(f"{done} of {total} failed jobs read") if done == total else None
 
 
-def _artifacts(github: GitHub, run_id: int, jobs: Sequence[WorkflowJob]) -> dict[int, tuple[Address | None, int, bool]]:
+def _artifacts(github: Forge, run_id: int, jobs: Sequence[WorkflowJob]) -> dict[int, tuple[Address | None, int, bool]]:
     """Return the artifact of each functional job for which it is unambiguous."""
     artifacts: dict[int, tuple[Address | None, int, bool]] = {}
     tests = ci_runs.functional_tests(jobs)

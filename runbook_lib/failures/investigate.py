@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from runbook_lib import display
 from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github import ci_status
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.failures import failed_jobs
@@ -18,6 +17,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.recipes.ci_selection import WORKFLOW_FILE, select_tests
 from runbook_lib.text.codeowners import PLACES, owners
 from runbook_lib.world.outside import World
+from runbook_lib.world.ports import Forge
 from runbook_lib.world.repository import choose
 
 _NAME_ONE = "Name a run: -r place '#12', a branch, or the URL of a run, job or pull request."
@@ -117,7 +117,7 @@ def _show(facts: Investigation, run: WorkflowRun) -> display.View:
     return shown
 
 
-def _pull_of(checkout: Checkout, github: GitHub, branch: str) -> str:
+def _pull_of(checkout: Checkout, github: Forge, branch: str) -> str:
     """Return the open pull request from a branch of the repository or a remote, as ``#12``; empty if there is none."""
     if branch.startswith(("#", "https://", "http://")) or branch.isdigit():
         return ""
@@ -131,7 +131,7 @@ def _pull_of(checkout: Checkout, github: GitHub, branch: str) -> str:
     return ""
 
 
-def _selection(checkout: Checkout, github: GitHub, pull: Pull, run: WorkflowRun) -> str:
+def _selection(checkout: Checkout, github: Forge, pull: Pull, run: WorkflowRun) -> str:
     """Return a sentence about the tests that the pull request's labels selected when the run was created."""
     commit = next((commit for commit in (run.head_sha, pull.head_sha) if checkout.has(commit)), "HEAD")
     try:

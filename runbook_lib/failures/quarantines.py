@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.decisions import Decision, Kind
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.command import GitFailed
@@ -15,6 +14,7 @@ from runbook_lib.recipes.targets import Target, resolve, target_of
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.ports import Forge
 
 #: The comment above a row that the runbook quarantined: the reason, and the issue number.
 _COMMENT = re.compile(r"# Broken(?: \(scope [0-9, ]+\))?: (.*?)(?: — )?see issue #([0-9]{1,9})\.")
@@ -141,7 +141,7 @@ def commit_message(title: str, issues: Mapping[Target, int], reenabled: Sequence
     return "\n".join([title, "", *lines])
 
 
-def issue_states(github: GitHub | None, entries: Iterable[QuarantinedRow]) -> dict[int | None, str]:
+def issue_states(github: Forge | None, entries: Iterable[QuarantinedRow]) -> dict[int | None, str]:
     """Return the state of each issue named in quarantined rows, or why it is unknown; ``no issue`` for none."""
     states: dict[int | None, str] = {None: "no issue"}
     for number in sorted({entry.issue for entry in entries if entry.issue}):

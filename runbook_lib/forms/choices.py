@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from runbook_lib.clients.github.ci_status import branch_of
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.clients.registry.lookup import verify_tag
 from runbook_lib.errors import RunbookError
@@ -16,6 +15,7 @@ from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.pins.sites import PinnedImage
 from runbook_lib.world import bump_branch, pull_request
+from runbook_lib.world.ports import Forge
 
 #: Number of tags and CI runs that are offered; older ones can still be typed.
 _TAGS, _RUNS = 12, 10
@@ -103,7 +103,7 @@ def tag_problem(bump: Bump) -> str:
     return check.detail if check.status == "failed" else ""
 
 
-def runs(checkout: Checkout, bump: Bump, github: GitHub | None) -> Choices:
+def runs(checkout: Checkout, bump: Bump, github: Forge | None) -> Choices:
     """Return the latest CI runs of the bump's pull request, newest first; without any, the note gives the reason."""
     state = pull_request.read_state(bump_branch.find(checkout, bump), github)
     if github is None or state.pull is None:

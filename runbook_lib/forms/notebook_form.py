@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -198,7 +198,8 @@ class Form:
             checkout, bump = target.checkout(), target.bump()
             if bump.tag is None:
                 return
-            with pull_request.connect_github(checkout.repository(), bump) or nullcontext() as github:
+            github = pull_request.connect_github(checkout.repository(), bump)
+            with closing(github) if github else nullcontext():
                 runs = choices.runs(checkout, bump, github)
             if query == self._query:
                 self.view.offer("run_id", runs)

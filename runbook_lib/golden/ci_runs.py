@@ -6,7 +6,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Artifact, WorkflowJob, WorkflowRun
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import FunctionalJob
@@ -17,6 +16,7 @@ from runbook_lib.golden.match_artifacts import FunctionalTestJob, TestState, Upl
 from runbook_lib.pins.bump import ImageType
 from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
 from runbook_lib.transport.ranges import Address
+from runbook_lib.world.ports import Forge
 
 _GITHUB: dict[str, TestState] = {
     "success": "passed", "failure": "failed", "cancelled": "cancelled", "timed_out": "timed out",
@@ -37,7 +37,7 @@ _RAN = ("passed", "failed", "timed out", "cancelled")
 
 
 def of_github(
-    github: GitHub, run_id: int, *, image_type: ImageType, branch: str, head: str, labels: AbstractSet[str],
+    github: Forge, run_id: int, *, image_type: ImageType, branch: str, head: str, labels: AbstractSet[str],
     older: bool = False,
 ) -> GoldenSource:  # fmt: skip
     """Return a workflow run of the pull request that is mirrored to ``branch`` and has the head commit ``head``.
@@ -166,7 +166,7 @@ class RequestedRun:
     job: int | None = None
 
 
-def find_run(github: GitHub, text: str, workflow: str = WORKFLOW) -> RequestedRun:
+def find_run(github: Forge, text: str, workflow: str = WORKFLOW) -> RequestedRun:
     """Find a run from text: the URL of a run, job or pull request, ``#12``, a run's number, or a branch.
 
     For a pull request or a branch, return the newest run of ``workflow`` (by default the one started by copy-pr-bot),

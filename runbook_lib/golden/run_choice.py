@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Waits
 from runbook_lib.clients.github.ci_status import branch_of, labels_at
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY
 from runbook_lib.errors import Refused, RunbookError
@@ -20,6 +19,7 @@ from runbook_lib.recipes.file_names import GoldenFileName
 from runbook_lib.text.lists import capitalized
 from runbook_lib.world import ci_progress
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.ports import Forge
 from runbook_lib.world.pull_request import PullRequestState
 
 _PIPELINE = re.compile(r"https?://(?:(?!/pipelines/[0-9])\S)++/pipelines/([0-9]{1,18})(?:[/?#]\S*)?")
@@ -160,7 +160,7 @@ def _number(run_id: str, repository: str) -> int:
     return int(text)
 
 
-def _of_github(state: PullRequestState, github: GitHub, run_id: int, *, named: bool) -> ChosenRun:
+def _of_github(state: PullRequestState, github: Forge, run_id: int, *, named: bool) -> ChosenRun:
     """Return a run of the bump's pull request, or without a bump any run."""
     bump, pull, labellings, run = state.bump, state.pull, state.labellings, github.run(run_id)
     branch, head = run.head_branch, state.branch.start

@@ -6,12 +6,12 @@ Our parts of a description are between markers, invisible on GitHub.  An update 
 import re
 from typing import Literal
 
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.errors import Refused
 from runbook_lib.git.checkout import Checkout, slug_of
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import LTS
+from runbook_lib.world.ports import Forge
 
 _BEGIN = re.compile(r"<!-- base-image-runbook:begin(?: (?P<bump>[^\s<>]+))? -->")
 #: Our parts of a description, in the order in which they are created: the pins, the golden values, the quarantined
@@ -61,7 +61,7 @@ def require_mine(pull: Pull, head: str) -> None:
         )
 
 
-def find_pull(github: GitHub, bump: Bump, head: str) -> Pull | None:
+def find_pull(github: Forge, bump: Bump, head: str) -> Pull | None:
     """Return the open pull request for the bump: our own, else the oldest by somebody who may write to the repository.
 
     Anybody can open one with our branch name, title or marker, so those of strangers do not count.
@@ -71,7 +71,7 @@ def find_pull(github: GitHub, bump: Bump, head: str) -> Pull | None:
     return next((pull for pull in open_for(github, bump) if pull.author and github.may_write(pull.author)), None)
 
 
-def open_for(github: GitHub, bump: Bump) -> tuple[Pull, ...]:
+def open_for(github: Forge, bump: Bump) -> tuple[Pull, ...]:
     """Return the open pull requests that look like the bump, whoever opened them, oldest first."""
     candidates = (pull for pull in github.pulls(base=bump.base) if is_for(pull, bump))
     return tuple(sorted(candidates, key=lambda pull: pull.number))

@@ -4,21 +4,21 @@ from dataclasses import replace
 
 from runbook_lib import notebooks
 from runbook_lib.clients.github.ci_status import CiStatus, branch_of, choose, judge, labels_at, wrong_tests
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.copy_pr_bot import command, commands, complaint, refusals
 from runbook_lib.clients.github.models import Pull, WorkflowJob, WorkflowRun
 from runbook_lib.pins.bump import Bump
+from runbook_lib.world.ports import Forge
 from runbook_lib.world.pull_request import PullRequestState
 
 _RUN_AGAIN = f"Run {notebooks.RUN_CI} again."
 
 
-def run_of_head(pull: Pull, github: GitHub, bump: Bump) -> WorkflowRun | None:
+def run_of_head(pull: Pull, github: Forge, bump: Bump) -> WorkflowRun | None:
     """Return the run for the head commit; copy-pr-bot starts one by itself for a trusted author."""
     return choose(github.runs(branch_of(pull.number), pull.head_sha), pull.head_sha, bump.repository.ci.workflow)
 
 
-def progress(state: PullRequestState, pull: Pull, github: GitHub) -> CiStatus:
+def progress(state: PullRequestState, pull: Pull, github: Forge) -> CiStatus:
     """Return the current state of the head commit's CI run on GitHub."""
     head, bump = pull.head_sha, state.bump
     run = run_of_head(pull, github, bump)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Round
+from runbook_lib.world.ports import Forge
 
 
 class Journal(Protocol):
@@ -60,7 +60,7 @@ class World:
     """
 
     checkout: Checkout
-    github: GitHub | None
+    github: Forge | None
     journal: Journal
     records: Path | None = None
     changes: Changes = field(default_factory=Changes)
@@ -71,7 +71,7 @@ class World:
     folder: Path | None = None
 
     @property
-    def forge(self) -> GitHub:
+    def forge(self) -> Forge:
         """GitHub.  Raises RunbookError without a token."""
         if self.github is None:
             raise RunbookError("GitHub cannot be queried without a token. Set GITHUB_TOKEN, then run again.")

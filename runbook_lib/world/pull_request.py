@@ -14,9 +14,10 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import find_pull, head_of
 from runbook_lib.world.conditions.pulls import wait_for_head
+from runbook_lib.world.ports import Forge
 
 
-def connect_github(repository: str, bump: Bump) -> GitHub | None:
+def connect_github(repository: str, bump: Bump) -> Forge | None:
     """Return the forge, or None if there is no usable token and this run publishes nothing."""
     try:
         return GitHub(repository)
@@ -37,7 +38,7 @@ class PullRequestState:
     """
 
     branch: BumpBranch
-    github: GitHub | None
+    github: Forge | None
     head_name: str
     pull: Pull | None = None
     comments: tuple[Comment, ...] = ()
@@ -76,7 +77,7 @@ class PullRequestState:
         return display.mapping(rows)
 
 
-def read_state(branch: BumpBranch, github: GitHub | None, records: Path | None = None) -> PullRequestState:
+def read_state(branch: BumpBranch, github: Forge | None, records: Path | None = None) -> PullRequestState:
     """Read the bump's pull request, with its comments and labels.  Changes nothing.
 
     ``records`` is the bump's folder in the archive.  A run that publishes nothing continues without GitHub.
@@ -96,7 +97,7 @@ def read_state(branch: BumpBranch, github: GitHub | None, records: Path | None =
     return state
 
 
-def refresh(state: PullRequestState, github: GitHub, number: int) -> PullRequestState:
+def refresh(state: PullRequestState, github: Forge, number: int) -> PullRequestState:
     """Return the state with the pull request read again from GitHub."""
     pull = wait_for_head(github, number, None)
     behind = github.behind(pull.base_ref, pull.head_sha)

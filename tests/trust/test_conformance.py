@@ -15,7 +15,7 @@ from bumping import REPOSITORY
 from token_rights import TOKENS, Token
 from whole_bump import Exchange, playing, whole
 
-from runbook_lib.clients.github import token_scopes
+from runbook_lib.bump import token_scopes
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.github import server

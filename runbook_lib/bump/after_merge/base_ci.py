@@ -7,7 +7,6 @@ from typing import Literal
 
 from runbook_lib import notebooks
 from runbook_lib.clients.github.ci_status import choose, judge
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY
 from runbook_lib.errors import RunbookError
@@ -16,6 +15,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
+from runbook_lib.world.ports import Forge
 
 #: Number of newest commits that are searched for a run: on a busy branch CI does not run for every commit.
 _COMMITS = 10
@@ -51,7 +51,7 @@ def commits_since(branch: BumpBranch, merge: str) -> list[str]:
     return [*newest, merge]
 
 
-def github_run(bump: Bump, github: GitHub | None, commits: Sequence[str]) -> BaseRun:
+def github_run(bump: Bump, github: Forge | None, commits: Sequence[str]) -> BaseRun:
     """Return the run of the newest commit that has one; skipped if GitHub cannot be queried."""
     ci, workflow, name = "GitHub", bump.repository.ci.workflow, bump.repository.name
     if github is None:

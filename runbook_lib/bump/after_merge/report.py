@@ -14,7 +14,6 @@ from runbook_lib import display, notebooks
 from runbook_lib.bump import bump_plan
 from runbook_lib.bump.after_merge import base_ci, uncovered
 from runbook_lib.checks import Check, Evidence
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.decisions import Decision, flow
 from runbook_lib.failures.quarantines import issue_states
 from runbook_lib.git import blobs, commit_changes
@@ -31,6 +30,7 @@ from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
 from runbook_lib.world.outside import World
+from runbook_lib.world.ports import Forge
 
 _Rows = Sequence[dict[str, object]]
 
@@ -141,7 +141,7 @@ def _shown(facts: MergeFacts) -> Iterator[display.View]:
     yield display.note(f"Quarantined tests on {bump.base}:") + quarantines + display.notes(facts.notes, title="Also")
 
 
-def _quarantine_rows(quarantined: Sequence[quarantine.QuarantinedRow], bump: Bump, github: GitHub | None) -> _Rows:
+def _quarantine_rows(quarantined: Sequence[quarantine.QuarantinedRow], bump: Bump, github: Forge | None) -> _Rows:
     """Return the quarantined rows with the states of their issues: closed ones first, then those without an issue."""
     states = issue_states(github, quarantined)
     rows: list[dict[str, object]] = []

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from runbook_lib.clients.github.ci_status import branch_of, choose
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import WorkflowJob
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.golden import ci_runs, coverage
@@ -13,10 +12,11 @@ from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
 from runbook_lib.world import bump_pull
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.commands import command
+from runbook_lib.world.ports import Forge
 
 
 def uncovered_rows(
-    branch: BumpBranch, github: GitHub | None, files: Sequence[str], recipe_texts: Mapping[str, str | None], *,
+    branch: BumpBranch, github: Forge | None, files: Sequence[str], recipe_texts: Mapping[str, str | None], *,
     pipeline: int,
 ) -> tuple[list[dict[str, object]], str]:  # fmt: skip
     """Return rows like ``coverage.coverage_rows``, and why the run's files are unknown (empty if known).
@@ -45,7 +45,7 @@ def uncovered_rows(
 
 
 def compared_files(
-    branch: BumpBranch, github: GitHub | None, files: Sequence[str], tests: Sequence[coverage.ScopedTest]
+    branch: BumpBranch, github: Forge | None, files: Sequence[str], tests: Sequence[coverage.ScopedTest]
 ) -> set[str]:
     """Return the golden files, relative to their folder, that the pull request's run compared.
 
@@ -65,7 +65,7 @@ def compared_files(
     return compared | ({file.replace(".json", "_2nd.json") for file in compared} & below)
 
 
-def _jobs(branch: BumpBranch, github: GitHub | None) -> tuple[WorkflowJob, ...]:
+def _jobs(branch: BumpBranch, github: Forge | None) -> tuple[WorkflowJob, ...]:
     bump = branch.bump
     closed = github.pulls(bump_pull.head_of(branch.checkout, bump), bump.base, "closed") if github else ()
     pull = next((pull for pull in closed if pull.merged), None)

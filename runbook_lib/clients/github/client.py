@@ -20,6 +20,11 @@ class _HasUrl(Protocol):
 
 
 A = TypeVar("A", bound=_HasUrl)
+#: Where each permission to read shows: its name → a path.
+_PROBES = {
+    "actions": "/actions/runs", "contents": "/commits", "deployments": "/deployments", "issues": "/issues",
+    "pull_requests": "/pulls",
+}  # fmt: skip
 
 
 class GitHub(GitHubConnection):
@@ -32,6 +37,14 @@ class GitHub(GitHubConnection):
     def repo(self) -> models.GitHubRepository:
         """Return the repository and this token's permissions for it."""
         return self.get("read the repository", "", models.GitHubRepository.of)
+
+    def may_read(self, area: str) -> bool:
+        """Return False if the token lacks the permission to read ``area``, a name such as actions or pull_requests."""
+        try:
+            self.get(f"check whether the token may read {area}", _PROBES[area], lambda _: None, {"per_page": 1})
+        except NotAllowed as error:
+            return "not accessible" not in str(error)  # it is not, for example, issues that the repository disabled
+        return True
 
     def may_write(self, login: str) -> bool:
         """Return True if an account may write to the repository; False also if this is unknown."""

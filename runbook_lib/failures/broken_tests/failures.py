@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from runbook_lib import display
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.failures import failed_jobs, quarantines
 from runbook_lib.failures.broken_tests.issue import open_issue
 from runbook_lib.failures.failed_jobs import DiagnosedJob
@@ -22,6 +21,7 @@ from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.targets import Target
 from runbook_lib.text.edits import Edit
+from runbook_lib.world.ports import Forge
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def triage(run: ChosenRun) -> Triage:
     return Triage(run, jobs, tuple(undecided), unread, values.ambiguous_jobs, texts, gating)
 
 
-def _with_issues(github: GitHub, jobs: Iterable[DiagnosedJob], bump: Bump) -> tuple[DiagnosedJob, ...]:
+def _with_issues(github: Forge, jobs: Iterable[DiagnosedJob], bump: Bump) -> tuple[DiagnosedJob, ...]:
     """Add the open issue of each test that also fails on the base branch."""
     tracked = []
     for job in jobs:

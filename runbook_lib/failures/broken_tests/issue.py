@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.failures.failed_jobs import DiagnosedJob
 from runbook_lib.pins.bump import Bump
@@ -19,6 +18,7 @@ from runbook_lib.recipes.targets import Target
 from runbook_lib.text import markdown_texts
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.world.conditions.issues import IssueFiled
+from runbook_lib.world.ports import Forge
 
 LABEL = "bug"
 #: By the test's state on the base branch: the image is named as the cause only if the test passes there.
@@ -62,7 +62,7 @@ def choose(issues: Iterable[Issue], test: Target, login: str = "") -> Issue | No
     return None
 
 
-def open_issue(github: GitHub, test: Target) -> Issue | None:
+def open_issue(github: Forge, test: Target) -> Issue | None:
     """Return the open issue that tracks a test."""
     # GitHub's search lags behind new issues; the list of our own issues does not.
     login = github.me()

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 from runbook_lib import display
 from runbook_lib.checks import Evidence
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.failures.broken_tests import issue as tracking
 from runbook_lib.failures.broken_tests.rows import RowChange, RowsChanged
 from runbook_lib.failures.broken_tests.survey import QuarantineSurvey, read_survey
@@ -21,6 +20,7 @@ from runbook_lib.world.conditions.commits import BranchTip, Pushed
 from runbook_lib.world.conditions.issues import IssueFiled
 from runbook_lib.world.conditions.pulls import Labelled, PullKey, PullOpen
 from runbook_lib.world.outside import World
+from runbook_lib.world.ports import Forge
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def look(world: World, bump: Bump) -> QuarantineFacts:
     return QuarantineFacts(survey, OwnChange(branch, bump_pull.head_of(world.checkout, own), rows))
 
 
-def _issue(github: GitHub | None, survey: QuarantineSurvey, target: Target) -> IssueFiled:
+def _issue(github: Forge | None, survey: QuarantineSurvey, target: Target) -> IssueFiled:
     found = tracking.open_issue(github, target) if github else None
     test = next(test for test in survey.tests if target.is_of(test.entry.row))
     body = tracking.body_of_quarantined(target, test.entry.row, test.age)

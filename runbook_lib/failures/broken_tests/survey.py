@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from runbook_lib import display
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.decisions import Kind
 from runbook_lib.errors import Refused
 from runbook_lib.failures.quarantines import issue_states, recipe_texts, resolve_targets
@@ -24,6 +23,7 @@ from runbook_lib.recipes import quarantine
 from runbook_lib.recipes.targets import Target
 from runbook_lib.system.clock import now
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.ports import Forge
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class QuarantineSurvey:
         return view + display.notes(self.notes, title="Also")
 
 
-def read_survey(branch: BumpBranch, github: GitHub | None) -> QuarantineSurvey:
+def read_survey(branch: BumpBranch, github: Forge | None) -> QuarantineSurvey:
     """Read the base branch's quarantined tests; without a tag, plan the changes that people decided.
 
     Raises Refused for a broken test that is not quarantined: only a bump's run shows that it is broken.

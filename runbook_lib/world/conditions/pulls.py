@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runbook_lib.checks import Check, Evidence
 from runbook_lib.clients.github.ci_status import branch_of, choose
-from runbook_lib.clients.github.client import GitHub, once
+from runbook_lib.clients.github.client import once
 from runbook_lib.clients.github.copy_pr_bot import command, commands
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Pull
@@ -15,12 +15,13 @@ from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.model import Effect
 from runbook_lib.text.sections import compose_body
 from runbook_lib.world.outside import World
+from runbook_lib.world.ports import Forge
 
 #: Seconds between reads of a pull request that GitHub is still processing.
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
-def wait_for_head(github: GitHub, number: int, head: str | None, sleep: Callable[[float], None] = time.sleep) -> Pull:
+def wait_for_head(github: Forge, number: int, head: str | None, sleep: Callable[[float], None] = time.sleep) -> Pull:
     """Return the pull request once GitHub has noticed the push of ``head`` and computed its merge, or after 16 s."""
     pull = github.pull(number)
     for delay in DELAYS:
@@ -38,11 +39,11 @@ class PullKey:
     head: str
     base: str
 
-    def find(self, github: GitHub) -> Pull | None:
+    def find(self, github: Forge) -> Pull | None:
         """Return the newest one; None if there is none."""
         return next(iter(github.pulls(head=self.head, base=self.base)), None)
 
-    def require(self, github: GitHub) -> Pull:
+    def require(self, github: Forge) -> Pull:
         """Return it.  Raises CannotTell if there is none."""
         if (pull := self.find(github)) is None:
             raise CannotTell(f"No pull request from {self.head} into {self.base} is open. Run again.")
@@ -193,7 +194,7 @@ class Labelled:
             effects.append(Effect("label", f"#{pull.number} {label}", True, False, pull.url))
         return effects
 
-    def _wrong(self, github: GitHub, pull: Pull) -> tuple[list[str], list[str]]:
+    def _wrong(self, github: Forge, pull: Pull) -> tuple[list[str], list[str]]:
         labels = github.labels(pull.number)
         return sorted(self.required - labels), sorted(self.forbidden & labels)
 
@@ -272,7 +273,7 @@ def _unreviewed(name: str, pull: Pull) -> Check:
     return Check(name, "waiting", waiting, "Run again.")
 
 
-def login_of(github: GitHub) -> str:
+def login_of(github: Forge) -> str:
     """Return the token's login; empty for a workflow job's token, which has none."""
     with contextlib.suppress(NotAllowed):
         return github.me()

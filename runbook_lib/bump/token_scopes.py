@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from runbook_lib import notebooks
 from runbook_lib.checks import Check
-from runbook_lib.clients.github.client import GitHub
-from runbook_lib.clients.github.errors import NotAllowed, scopes
+from runbook_lib.clients.github.errors import scopes
 from runbook_lib.clients.github.models import GitHubRepository
+from runbook_lib.world.ports import Forge
 
 NAME = "the token may do what the steps need"
 _READ_ALL = ("actions=read", "contents=read", "deployments=read", "pull_requests=read")
@@ -45,13 +45,10 @@ NEEDS = (
     Need(notebooks.INVESTIGATE_CI, ("actions=read", "pull_requests=read"), "repo"),
     Need("the forms", _READ_ALL),
 )  # fmt: skip
-_PROBES = {
-    "actions": "/actions/runs", "contents": "/commits", "deployments": "/deployments", "issues": "/issues",
-    "pull_requests": "/pulls",
-}  # fmt: skip
+_AREAS = ("actions", "contents", "deployments", "issues", "pull_requests")
 
 
-def check(github: GitHub, login: str, repository: GitHubRepository, *, publish: bool) -> Check:
+def check(github: Forge, login: str, repository: GitHubRepository, *, publish: bool) -> Check:
     """Check that the token has the permissions that the steps need; skipped if only writing would show.
 
     ``github`` must have answered once.  Missing permissions fail the check of a run that publishes.
@@ -84,23 +81,15 @@ def _classic(owned: frozenset[str], repository: GitHubRepository) -> tuple[dict[
     return {"the scope public_repo": public, "the scope repo": full}, ""
 
 
-def _fine_grained(github: GitHub, repository: GitHubRepository) -> tuple[dict[str, list[str]], str]:
+def _fine_grained(github: Forge, repository: GitHubRepository) -> tuple[dict[str, list[str]], str]:
     """Return the same by permission.  Anybody may read a public repository, so reading it proves nothing."""
     denied = []
     if repository.private:
-        denied = [f"{name}=read" for name, path in _PROBES.items() if _is_denied(github, name, path)]
+        denied = [f"{area}=read" for area in _AREAS if not github.may_read(area)]
     needed = set[str]().union(*(need.permissions for need in NEEDS))
     writing = sorted(permission for permission in needed if permission.endswith("=write"))
     unknown = f"Only writing shows whether a fine-grained token may write. {_sentence(_steps(writing))}"
     return _steps(sorted(denied)), unknown
-
-
-def _is_denied(github: GitHub, name: str, path: str) -> bool:
-    try:
-        github.get(f"check whether the token may read {name}", path, lambda _: None, {"per_page": 1})
-    except NotAllowed as error:
-        return "not accessible" in str(error)  # and not, for example, issues that are disabled in the repository
-    return False
 
 
 def _steps(permissions: Iterable[str]) -> dict[str, list[str]]:

@@ -7,11 +7,10 @@ import pytest
 from bumping import World, bump_to, world
 from token_rights import Token
 
-from runbook_lib.bump import preflight
+from runbook_lib.bump import preflight, token_scopes
+from runbook_lib.bump.token_scopes import NEEDS
 from runbook_lib.checks import Check
-from runbook_lib.clients.github import token_scopes
 from runbook_lib.clients.github.errors import RIGHTS
-from runbook_lib.clients.github.token_scopes import NEEDS
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice.accounts import CONTRIBUTOR, ENGINEER
 

@@ -1,0 +1,141 @@
+"""The ports: what the steps need of the world outside, as protocols that GitHub's client and practice implement."""
+
+from collections.abc import Collection
+from typing import Protocol, TypeVar
+
+from runbook_lib.clients.github.models import (
+    Artifact,
+    Comment,
+    GitHubRepository,
+    Issue,
+    LabelEvent,
+    Pull,
+    WorkflowJob,
+    WorkflowRun,
+)
+
+T = TypeVar("T")
+
+
+class Forge(Protocol):
+    """One repository on a forge, as one account sees it.
+
+    A method that changes something never does so twice; callers ask first.  All raise RunbookError, and its subclasses
+    NotAllowed for what does not exist or may not be seen, Unreachable where it is unknown whether it was done.
+    """
+
+    @property
+    def repository(self) -> str:
+        """``owner/name``."""
+
+    @property
+    def scopes(self) -> str | None:
+        """The scopes of a classic token, as listed by the forge; None for other tokens, and before any reply."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+    def public(self, value: T) -> T:
+        """Return text or data as it would be published: without secrets and characters that UTF-8 cannot encode."""
+
+    def me(self) -> str:
+        """Return the login of the account.  Raises NotAllowed for an account without one."""
+
+    def repo(self) -> GitHubRepository:
+        """Return the repository and the permissions of the account."""
+
+    def may_read(self, area: str) -> bool:
+        """Return False if a token lacks the permission to read ``area``, such as actions or pull_requests."""
+
+    def may_write(self, login: str) -> bool:
+        """Return True if an account may write to the repository; False also if this is unknown."""
+
+    def pulls(self, head: str | None = None, base: str | None = None, state: str = "open") -> tuple[Pull, ...]:
+        """Return pull requests, newest first; ``head`` is ``owner:branch``."""
+
+    def pull(self, number: int) -> Pull:
+        """Return one pull request."""
+
+    def labels(self, number: int) -> frozenset[str]:
+        """Return the names of a pull request's labels."""
+
+    def labellings(self, number: int) -> tuple[LabelEvent, ...]:
+        """Return when labels were added to a pull request and removed, oldest first."""
+
+    def comments(self, number: int) -> tuple[Comment, ...]:
+        """Return the conversation of a pull request, oldest first."""
+
+    def files(self, number: int) -> tuple[str, ...]:
+        """Return the paths that a pull request changes."""
+
+    def last_author(self, path: str, ref: str) -> str:
+        """Return the login of whoever last committed to a path; empty where no account is known."""
+
+    def behind(self, base: str, head: str) -> int:
+        """Return the number of commits of a branch that are missing from another branch or a fork's commit."""
+
+    def runs(self, branch: str | None = None, head_sha: str | None = None) -> tuple[WorkflowRun, ...]:
+        """Return workflow runs, newest first."""
+
+    def run(self, run_id: int) -> WorkflowRun:
+        """Return one workflow run."""
+
+    def jobs(self, run_id: int) -> tuple[WorkflowJob, ...]:
+        """Return the jobs of a run's latest attempt."""
+
+    def job(self, job_id: int) -> WorkflowJob:
+        """Return one job."""
+
+    def artifacts(self, run_id: int) -> tuple[Artifact, ...]:
+        """Return the artifacts that the jobs of all attempts of a run have uploaded."""
+
+    def download(self, artifact_id: int) -> tuple[str, dict[str, str]]:
+        """Return the URL that redirects to an artifact's zip, and the headers, which are only for this origin."""
+
+    def log(self, job_id: int) -> tuple[str, dict[str, str]]:
+        """Return the URL that redirects to the log of a job, and the headers as in ``download``."""
+
+    def deployment_failed(self, sha: str) -> bool:
+        """Return True if the newest deployment of a commit failed."""
+
+    def open_pull(self, title: str, head: str, base: str, body: str, *, draft: bool = True) -> Pull:
+        """Open a pull request; ``head`` is ``owner:branch``."""
+
+    def update_pull(self, number: int, body: str) -> Pull:
+        """Change the body of a pull request."""
+
+    def comment(self, number: int, body: str) -> Comment:
+        """Write a comment."""
+
+    def remove_comment(self, comment: Comment) -> None:
+        """Delete a comment of the account."""
+
+    def rerun_failed(self, run_id: int) -> None:
+        """Run the failed jobs of a run once more, as its next attempt."""
+
+    def add_label(self, number: int, name: str) -> None:
+        """Add a label.  Adding it twice has no further effect."""
+
+    def remove_label(self, number: int, name: str) -> None:
+        """Remove a label.  Raises NotAllowed also if it is not set."""
+
+    def search_issues(self, words: str) -> tuple[Issue, ...]:
+        """Return the open issues whose text contains exactly these words, oldest first.
+
+        The index may lag a few seconds behind new issues; `list_issues` does not.
+        """
+
+    def list_issues(self, creator: str = "") -> tuple[Issue, ...]:
+        """Return the open issues, optionally of one author, without pull requests, oldest first."""
+
+    def issue(self, number: int) -> Issue:
+        """Return one issue."""
+
+    def is_assignable(self, login: str) -> bool:
+        """Return True if issues may be assigned to this account."""
+
+    def file_issue(self, title: str, body: str, labels: Collection[str] = (), assignee: str = "") -> Issue:
+        """File an issue.  Labels that the account may not set are dropped."""
+
+    def withdraw_issue(self, issue: Issue) -> None:
+        """Close an issue that somebody else has just filed as well."""
