@@ -85,14 +85,11 @@ def _rows(folder: Path, table: str) -> list[dict[str, str]]:
 
 def decisions(folder: Path, run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """Yield what people have decided, and who and why: the decisions at that time, and what the run used."""
-    inputs = run.get("inputs") or {}
     entries: dict[str, Mapping[str, Any]] = {}
     for each in _file_of_decisions(folder):
         entries[each.subject if each.kind == "allow" else f"{each.kind} {each.subject}"] = vars(each)
     for used in run.get("exceptions") or ():
         entries.setdefault(str(used.get("exception")), used)
-    for kind in ("quarantined", "reenabled"):
-        entries |= {f"{kind} {each.get('test')}": each for each in inputs.get(kind) or ()}
     for name, entry in entries.items():
         decision, danger = name if " " in name else f"allow {name}", entry.get("confirm") or entry.get("danger")
         yield {
@@ -115,7 +112,7 @@ def _file_of_decisions(folder: Path) -> Iterable[Decision]:
 
 def _open(run: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     for entry in run.get("decisions") or ():
-        yield {"what": str(entry.get("name")), "why": str(entry.get("why"))}
+        yield {"what": f"{entry.get('question')} {entry.get('subject')}", "why": str(entry.get("why"))}
 
 
 def person(run: Mapping[str, Any]) -> str:

@@ -54,7 +54,7 @@ def again(decisions: Decisions) -> Decisions:
 def keep(decisions: Decisions, record: "StepRecord") -> None:
     """Copy the file into the record of a run."""
     if decisions.file and (path := Path(decisions.file)).exists():
-        record.store(NAME, _text(path))
+        record.store(NAME, _text(path), of_step=False)
 
 
 def _text(path: Path) -> str:

@@ -239,10 +239,11 @@ class StepRecord:
             except OSError as error:
                 raise cannot_write(file, error) from error
 
-    def store(self, name: str, text: str) -> None:
-        """Store a text in the record, without secrets; in a bump the name of the file begins with the step's."""
+    def store(self, name: str, text: str, *, of_step: bool = True) -> None:
+        """Store a text in the record, without secrets; in a bump the name of a step's file begins with the step's."""
         if self.folder is not None:
-            write(self.folder / f"{self._prefix}{name}", self._redactor.text(text))
+            prefix = self._prefix if of_step else ""
+            write(self.folder / f"{prefix}{name}", self._redactor.text(text))
 
 
 def _as_json(item: object) -> object:

@@ -15,11 +15,10 @@ RUN = {
     "inputs": {
         "digest": "sha256:d1", "head_commit": "c0ffee",
         "requirements": [{"kind": "second ci", "state": "unknown", "evidence": "GitLab cannot be read."}],
-        "quarantined": [{"test": "t@h100", "issue": 5, "reason": "hangs", "url": "https://forge/5"}],
     },
     "links": {"pull request": "https://forge/7"},
     "exceptions": [{"exception": "unverified-tag", "reason": "no access", "by": "Bob", "at": "2026-04-01T00:03:00Z"}],
-    "decisions": [{"name": "gpt.json", "why": "slower by 4 %"}],
+    "decisions": [{"question": "accept", "subject": "gpt.json", "why": "slower by 4 %"}],
     "warnings": ["Disk is nearly full."],
 }  # fmt: skip
 
@@ -51,9 +50,8 @@ def test_somebody_who_knows_nothing_finds_the_answers_before_the_notebook(tmp_pa
     for told in (
         "… waiting: Waiting for CI.", "Run it again.", "26.04-py3 sha256:d1", "c0ffee", "https://forge/7",
         "run by Ada <ada@example.org>", "allow unverified-tag no access Bob", "accept gpt.json (slower) new cuBLAS Cy",
-        "t@h100 hangs Ada",
         "a green pipeline on GitLab: GitLab cannot be read.", "docker/Dockerfile:3 pytorch:26.02-py3 pytorch:26.04-py3",
-        "gpt.json slower by 4 %", "Disk is nearly full.",
+        "accept gpt.json slower by 4 %", "Disk is nearly full.",
     ):  # fmt: skip
         assert told in summary, (told, summary)
     assert notebook == " done it"

@@ -250,6 +250,9 @@ def test_the_complete_loop_to_ready_to_merge(world: practice.PracticeWorld) -> N
     told = written(world.home.parent / "decisions.yaml", accept=ACCEPT, broken=BROKEN, confirm="divergence")
     second = execute("bump", tag=TAG, wait=True, decisions=told)
     assert (second.state, second.summary[:14]) == ("done", "Ready to merge"), second.summary
+    assert second.record is not None
+    assert "known, and right" in (second.record / "report.html").read_text()
+    assert (second.record / "decisions.yaml").read_text() == Path(told).read_text()
     (pull,) = read_forge(world, "pulls?state=open")
     assert predicate(second)["inputs"]["ready_commit"] == pull["head"]["sha"]
     before = fingerprint(world)
