@@ -27,8 +27,8 @@ from runbook_lib.records.step_record import StepRecord
 from runbook_lib.world import bump_branch
 from runbook_lib.world.commands import command
 from runbook_lib.world.outside import World
-from runbook_lib.world.ports import Forge
-from runbook_lib.world.pull_request import connect_github
+from runbook_lib.world.ports import Forge, Services
+from runbook_lib.world.services import ONLINE
 
 State = Literal["holds", "made", "would be made", "waits", "failed"]
 
@@ -213,6 +213,7 @@ class Run:
     bump: Bump
     checkout: Checkout
     record: StepRecord
+    services: Services = ONLINE
     #: Closes the record.
     end: Callable[[], None] = lambda: None
     failure: RunbookError | None = None
@@ -229,8 +230,8 @@ class Run:
 
     @cached_property
     def forge(self) -> Forge | None:
-        """GitHub, or None if there is no usable token and this run publishes nothing."""
-        return connect_github(self.checkout.repository(), self.bump)
+        """The forge, or None if there is no usable token and this run publishes nothing."""
+        return self.services.forge(self.checkout.repository(), required=self.bump.publish)
 
     @cached_property
     def world(self) -> World:

@@ -23,10 +23,11 @@ from runbook_lib.pins.sites import PinnedImage
 from runbook_lib.pins.watch_rules import WatchRules
 from runbook_lib.system import provenance
 from runbook_lib.text.user_file import load_schema
-from runbook_lib.world import bump_branch, commands, pull_request, repository
+from runbook_lib.world import bump_branch, commands, repository
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import find_pull, head_of
 from runbook_lib.world.ports import Forge
+from runbook_lib.world.services import ONLINE
 
 State = Literal["up to date", "waiting", "open", "new", "needs a person", "cannot tell"]
 
@@ -166,7 +167,7 @@ def _hold(image: ImageRef, rules: WatchRules, today: date) -> str:
 
 def _propose(checkout: Checkout, bump: Bump, result: WatchResult, options: WatchOptions) -> WatchResult | str:
     """Return the result for a tag that no rule holds back, or the reason if it is not to be proposed."""
-    github = pull_request.connect_github(checkout.repository(), bump)
+    github = ONLINE.forge(checkout.repository(), required=bump.publish)
     if github and (earlier := _earlier(checkout, github, bump, result)):
         return earlier
     branch = bump_branch.find(checkout, bump)

@@ -189,7 +189,7 @@ class Form:
 
     def _offer_runs(self, query: int) -> None:
         from runbook_lib.forms import choices
-        from runbook_lib.world import pull_request
+        from runbook_lib.world.services import ONLINE
 
         target = self.target()
         if "run_id" not in target.values:
@@ -198,7 +198,7 @@ class Form:
             checkout, bump = target.checkout(), target.bump()
             if bump.tag is None:
                 return
-            github = pull_request.connect_github(checkout.repository(), bump)
+            github = ONLINE.forge(checkout.repository(), required=bump.publish)
             with closing(github) if github else nullcontext():
                 runs = choices.runs(checkout, bump, github)
             if query == self._query:

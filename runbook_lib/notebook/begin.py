@@ -68,7 +68,7 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
     record = open_record(notebook, bump, repository=name, given=given)
     bump = record.bump = replace(bump, decisions=_decisions(parameters.get("decisions", ""), bump, record))
     show(_inputs(bump, checkout.path, name, practice=not repo))
-    return Run(bump, checkout, record, lambda: recording.end_run(record.folder))
+    return Run(bump, checkout, record, end=lambda: recording.end_run(record.folder))
 
 
 def _decisions(parameter: str, bump: Bump, record: StepRecord) -> Decisions:

@@ -139,3 +139,10 @@ class Forge(Protocol):
 
     def withdraw_issue(self, issue: Issue) -> None:
         """Close an issue that somebody else has just filed as well."""
+
+
+class Services(Protocol):
+    """The services of a run, each connected when it is first needed.  Only `notebook` and `cli` choose which."""
+
+    def forge(self, repository: str, *, required: bool) -> Forge | None:
+        """Return the forge of ``owner/name``; None if there is no usable token and it is not ``required``."""

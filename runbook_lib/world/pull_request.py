@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib import display
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.copy_pr_bot import command, commands, refusals
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Comment, LabelEvent, Pull
@@ -15,16 +14,6 @@ from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import find_pull, head_of
 from runbook_lib.world.conditions.pulls import wait_for_head
 from runbook_lib.world.ports import Forge
-
-
-def connect_github(repository: str, bump: Bump) -> Forge | None:
-    """Return the forge, or None if there is no usable token and this run publishes nothing."""
-    try:
-        return GitHub(repository)
-    except RunbookError:
-        if bump.publish:
-            raise
-        return None
 
 
 @dataclass(frozen=True)

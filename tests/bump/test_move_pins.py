@@ -23,7 +23,7 @@ from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions.commits import BranchTip, Committed
 from runbook_lib.world.outside import World
-from runbook_lib.world.pull_request import connect_github
+from runbook_lib.world.services import ONLINE
 
 TAG = "26.04-py3"
 
@@ -217,10 +217,10 @@ def test_only_accounts_with_the_right_can_set_labels(tmp_path: Path, token: str,
 
 def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_TOKEN")
-    assert connect_github("o/n", Bump.parse(tag=TAG)) is None
+    assert ONLINE.forge("o/n", required=False) is None
     assert {check.status for check in preflight.rights(None, Bump.parse(tag=TAG))} == {"skipped"}
     with pytest.raises(Exception, match="There is no token for GitHub"):
-        connect_github("o/n", Bump.parse(tag=TAG, mode="publish"))
+        ONLINE.forge("o/n", required=True)
 
 
 def pins(run: Run) -> SyncFacts:

@@ -1,0 +1,21 @@
+"""The real services, of which the environment has the addresses and tokens."""
+
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.errors import RunbookError
+from runbook_lib.world.ports import Forge
+
+
+class OnlineServices:
+    """GitHub, with the token of the environment or of ``gh``."""
+
+    def forge(self, repository: str, *, required: bool) -> Forge | None:
+        """Return GitHub; None if there is no usable token and it is not ``required``.  Raises RunbookError."""
+        try:
+            return GitHub(repository)
+        except RunbookError:
+            if required:
+                raise
+            return None
+
+
+ONLINE = OnlineServices()
