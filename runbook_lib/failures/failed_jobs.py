@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.clients.github.ci_status import platform_of
-from runbook_lib.clients.github.models import Issue, WorkflowJob
+from runbook_lib.clients.github.models import Artifact, Issue, WorkflowJob
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
 from runbook_lib.failures import history, read_logs
@@ -18,7 +18,6 @@ from runbook_lib.golden import ci_runs, match_artifacts
 from runbook_lib.golden.ci_runs import RequestedRun, failed
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
-from runbook_lib.transport.ranges import Address
 from runbook_lib.world.ports import Forge
 
 #: Maximum number of characters of a cause in a table; the evidence below is complete.
@@ -103,8 +102,11 @@ def _diagnose(
     logs = []
     for job in chosen:
         failed_job = FailedJob(job.name, job.url, job.conclusion, job.failed_steps)
-        artifact = artifacts.get(job.id, (None, 0, False))
-        logs.append(JobLogs(failed_job, *artifact, Address(*github.log(job.id))))
+        job_logs = JobLogs(failed_job, log=github.log(job.id))
+        if upload := artifacts.get(job.id):
+            artifact = github.artifact(upload.id)
+            job_logs = replace(job_logs, artifact=artifact, size=upload.size, expired=upload.expired)
+        logs.append(job_logs)
     return read_logs.diagnose_all(logs, progress=_progress(say))
 
 
@@ -118,9 +120,9 @@ def diagnose_pipeline(
     uploads = {match.jobs[0].id: match.upload for match in source.matches}
     logs = []
     for job in jobs:
-        upload, trace = uploads.get(job.id), Address(*gitlab.trace(job.id))
+        upload, trace = uploads.get(job.id), gitlab.log(job.id)
         if upload:
-            logs.append(JobLogs(FailedJob(job.name), source.address(upload), upload.size, upload.expired, trace))
+            logs.append(JobLogs(FailedJob(job.name), source.download(upload), upload.size, upload.expired, trace))
         else:
             logs.append(JobLogs(FailedJob(job.name), log=trace))
     failures = read_logs.diagnose_all(logs, progress=_progress(say))
@@ -148,7 +150,7 @@ def _result_of_pipeline(
         if failure.kind == "flaky infrastructure":
             return BaseResult("unknown", f"unknown: it passes on {place}; a rerun here would decide")
         return BaseResult("new", f"new with {change}: it passes on {place}")
-    log = JobLogs(FailedJob(test.name), log=Address(*gitlab.trace(test.id)))
+    log = JobLogs(FailedJob(test.name), log=gitlab.log(test.id))
     (cause,) = read_logs.diagnose_all([log])
     if doubt := other_cause(failure, cause):
         return BaseResult("unknown", f"unknown: it fails on {place}, {doubt}")
@@ -159,15 +161,11 @@ def _progress(say: Callable[[str], object]) -> Callable[[int, int, str], object]
     return lambda done, total, _: say(f"{done} of {total} failed jobs read") if done == total else None
 
 
-def _artifacts(github: Forge, run_id: int, jobs: Sequence[WorkflowJob]) -> dict[int, tuple[Address | None, int, bool]]:
+def _artifacts(github: Forge, run_id: int, jobs: Sequence[WorkflowJob]) -> dict[int, Artifact]:
     """Return the artifact of each functional job for which it is unambiguous."""
-    artifacts: dict[int, tuple[Address | None, int, bool]] = {}
     tests = ci_runs.functional_tests(jobs)
-    for match in match_artifacts.match_uploads(tests, github.artifacts(run_id), run_id):
-        if len(match.jobs) == 1:
-            address = Address(*github.download(match.upload.id))
-            artifacts[match.jobs[0].id] = (address, match.upload.size, match.upload.expired)
-    return artifacts
+    matches = match_artifacts.match_uploads(tests, github.artifacts(run_id), run_id)
+    return {match.jobs[0].id: match.upload for match in matches if len(match.jobs) == 1}
 
 
 def add_history(jobs: Sequence[DiagnosedJob], records: Path | None) -> tuple[DiagnosedJob, ...]:

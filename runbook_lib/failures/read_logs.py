@@ -28,7 +28,7 @@ from runbook_lib.failures.log_scanner import Scanner
 from runbook_lib.failures.log_summary import LogSummary
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import remote_zip
-from runbook_lib.transport.ranges import Address, MissingFile, NoRanges, RemoteFile, Web
+from runbook_lib.transport.ranges import Download, MissingFile, Web
 from runbook_lib.transport.remote_zip import Tail
 
 #: Number of jobs, and of logs of all jobs, that are read concurrently.
@@ -56,13 +56,13 @@ ProgressReport = Callable[[int, int, str], object]
 
 @dataclass(frozen=True)
 class JobLogs:
-    """A failed job and the URLs of its logs; ``size`` of the artifact in bytes, 0 if unknown."""
+    """A failed job and its logs; ``size`` of the artifact in bytes, 0 if unknown."""
 
     job: FailedJob
-    artifact: Address | None = None
+    artifact: Download | None = None
     size: int = 0
     expired: bool = False
-    log: Address | None = None
+    log: Download | None = None
 
 
 @dataclass(frozen=True)
@@ -173,23 +173,20 @@ class _JobReader:
 
     def _artifact(self, logs: JobLogs, first_rank: int | None) -> list[LogSummary]:
         assert logs.artifact is not None
-        with remote_zip.remote(self.web.file(logs.artifact), logs.size, self.tail) as archive:
+        with remote_zip.remote(logs.artifact.open(self.web), logs.size, self.tail) as archive:
             return _read(logs.job, _archive_logs(archive), self.log_pool, first_rank)
 
     def _own_log(self, logs: JobLogs, *, complete: bool) -> LogSummary:
         """Read the job's own log, or its end.  Line numbers in an end are unknown, so they are 0."""
         assert logs.log is not None
-        file = self.web.file(logs.log)
-        try:
-            file.part(0, 1)
-            start = 0 if complete else max(0, file.size - _END)
-            scanner = Scanner(_OWN_LOG)
-            position, end = start, min(file.size, start + _LARGEST_LOG)
-            while position < end and (piece := file.part(position, min(_CHUNK, end - position))):
-                scanner.feed(piece)
-                position += len(piece)
-        except NoRanges:
-            return _without_ranges(file)
+        file = logs.log.open(self.web)
+        file.part(0, 1)
+        start = 0 if complete else max(0, file.size - _END)
+        scanner = Scanner(_OWN_LOG)
+        position, end = start, min(file.size, start + _LARGEST_LOG)
+        while position < end and (piece := file.part(position, min(_CHUNK, end - position))):
+            scanner.feed(piece)
+            position += len(piece)
         summary = scanner.summary()
         if not start:
             return summary
@@ -207,16 +204,9 @@ def _attempt(problems: list[str], name: str, read: Callable[[], T]) -> T | None:
         problems.append(f"{name} is unavailable: {error}. Logs are kept for a limited time; run the job again.")
     except RunbookError as error:
         problems.append(f"{name} could not be read. {error}")
-    except OSError as error:  # the temporary file of an archive without ranges
+    except OSError as error:  # the temporary file of a server without ranges
         problems.append(f"{name} could not be stored for reading ({error.strerror or error}).")
     return None
-
-
-def _without_ranges(file: RemoteFile) -> LogSummary:
-    """Read a log from a server without range support, where each attempt starts from the beginning."""
-    scanners = [Scanner(_OWN_LOG)]
-    file.download(lambda piece: scanners[-1].feed(piece), lambda: scanners.append(Scanner(_OWN_LOG)), _LARGEST_LOG)
-    return scanners[-1].summary()
 
 
 def _archive_logs(archive: remote_zip.Archive) -> list[_Log]:

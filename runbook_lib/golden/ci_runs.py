@@ -1,7 +1,7 @@
 """Sources of golden values: runs on GitHub and pipelines on GitLab, with the reason if one may not be used."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from runbook_lib.golden.collect import CollectionProblem, GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, TestState, UploadMatch
 from runbook_lib.pins.bump import ImageType
 from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
-from runbook_lib.transport.ranges import Address
+from runbook_lib.transport.ranges import Download
 from runbook_lib.world.ports import Forge
 
 _GITHUB: dict[str, TestState] = {
@@ -48,16 +48,19 @@ def of_github(
     run = github.run(run_id)
     _require_own(run, branch, head, older=older)
     name = f"CI run {run.id}"
-    address: Callable[[Artifact], Address] = lambda upload: Address(*github.download(upload.id))  # noqa: E731
+
+    def download(upload: Artifact) -> Download:
+        return github.artifact(upload.id)
+
     unusable = _unusable(run, image_type, labels)
     if unusable:
-        return GoldenSource(name, (), (), address, image_type, unusable=unusable)
+        return GoldenSource(name, (), (), download, image_type, unusable=unusable)
     jobs = github.jobs(run.id)
     tests = functional_tests(jobs)
     if not any(test.state in _RAN for test in tests):
-        return GoldenSource(name, tests, (), address, image_type, unusable=_no_test_ran(jobs))
+        return GoldenSource(name, tests, (), download, image_type, unusable=_no_test_ran(jobs))
     matches = match_artifacts.match_uploads(tests, github.artifacts(run.id), run.id)
-    return GoldenSource(name, tests, matches, address, image_type)
+    return GoldenSource(name, tests, matches, download, image_type)
 
 
 def _require_own(run: WorkflowRun, branch: str, head: str, *, older: bool) -> None:
@@ -110,7 +113,7 @@ def of_gitlab(
                     matches.append(UploadMatch(upload, (test,)))
     unusable = "" if bridges else f"It has no bridge functional:run_{image_type}…, so no functional test ran."
     return GoldenSource(
-        name, tuple(tests), tuple(matches), lambda upload: Address(*gitlab.download(upload.id)), image_type,
+        name, tuple(tests), tuple(matches), lambda upload: gitlab.artifact(upload.id), image_type,
         gitlab=True, unusable=unusable, problems=tuple(problems),
     )  # fmt: skip
 

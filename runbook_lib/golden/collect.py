@@ -21,7 +21,7 @@ from runbook_lib.pins.bump import ImageType
 from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
 from runbook_lib.system.files import cannot_write, make_folder, write
 from runbook_lib.transport import remote_zip
-from runbook_lib.transport.ranges import Address, Web
+from runbook_lib.transport.ranges import Download, Web
 from runbook_lib.transport.remote_zip import Member, Tail
 
 WORKERS = 24
@@ -76,7 +76,7 @@ class GoldenCollection:
 
 @dataclass(frozen=True)
 class GoldenSource:
-    """A finished run: its functional jobs, their uploads, and the URL of each upload.
+    """A finished run: its functional jobs, their uploads, and where to read the files of each upload.
 
     ``unusable`` is the reason why none of its values may be used, if any.
     """
@@ -84,7 +84,7 @@ class GoldenSource:
     name: str
     jobs: tuple[FunctionalTestJob, ...]
     matches: tuple[UploadMatch, ...]
-    address: Callable[[Artifact], Address] = field(repr=False)
+    download: Callable[[Artifact], Download] = field(repr=False)
     environment: ImageType = "dev"
     gitlab: bool = False
     unusable: str = ""
@@ -162,13 +162,13 @@ class _UploadReader:
             return self._failed(match, "The artifact has expired. Run the test again.")
         try:
             members = remote_zip.read(
-                self.web.file(self.source.address(upload)), upload.size,
+                self.source.download(upload).open(self.web), upload.size,
                 lambda names: match_artifacts.golden_members(names, gitlab=self.source.gitlab), self.tail, self._store,
             )  # fmt: skip
             return self._check(match, members)
         except RunbookError as error:
             return self._failed(match, f"Its golden files are unavailable. {error}", retryable=True)
-        except OSError as error:  # the temporary file for a complete archive
+        except OSError as error:  # the temporary file of an archive without ranges
             reason = str(cannot_write(Path(tempfile.gettempdir()), error))
             return self._failed(match, reason, retryable=True)
 

@@ -1,18 +1,22 @@
-"""Parts of a file over HTTP, read by many threads with bounded attempts.
+"""Files that are read in parts, by many threads: over HTTP with bounded attempts.
 
 A forge replies with a redirect to its storage, with a URL that is valid for a short time.  The token goes only to the
-forge.  When a server asks for a pause, all threads wait.
+forge.  When a server asks for a pause, all threads wait.  A server without ranges sends the complete file, which goes
+to a temporary one.
 """
 
 import itertools
+import os
 import re
+import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import IO, Protocol, Self, TypeVar
 
 import httpx
 
@@ -29,6 +33,7 @@ _SLOWEST = 2**15  # bytes per second
 PAUSES = (0.5, 2.0, 8.0)  # seconds before each further attempt
 _PATIENCE = 120.0  # seconds; if a server asks for a longer pause, the user has to retry
 _REFUSAL = 4096  # bytes of a refusal that are read
+LARGEST_FILE = 8 * 2**30  # bytes that a server without ranges may send
 #: Threads that share a pool of connections: for each request httpcore looks at all pairs of connections of a pool.
 _THREADS_PER_POOL = 8
 # int() refuses numbers of thousands of digits, and no file has more bytes than this.
@@ -49,8 +54,21 @@ class MissingFile(RunbookError):
     """A file that the server does not have (any more), or not for this token."""
 
 
-class NoRanges(Exception):
-    """A server that answers with the complete file when a part of it is requested."""
+class FileInParts(Protocol):
+    """A file that is read in parts; ``size`` in bytes is known after the first part."""
+
+    @property
+    def size(self) -> int: ...
+
+    def part(self, start: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``start``, or fewer at the end.  Raises MissingFile or Unreachable."""
+
+
+class Download(Protocol):
+    """A file that a service offers, of which nothing has been read yet."""
+
+    def open(self, web: "Web") -> FileInParts:
+        """Return the file for reading.  Raises Unreachable for a URL that may not be read."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +77,10 @@ class Address:
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def open(self, web: "Web") -> "RemoteFile":
+        """Return the file for reading; no request is sent yet.  Raises Unreachable like RemoteFile."""
+        return RemoteFile(web, self)
 
 
 class Web:
@@ -116,10 +138,6 @@ class Web:
                 self._stopped = True
         return tuple(results[position] for position in range(len(items)))
 
-    def file(self, address: Address) -> "RemoteFile":
-        """Return a file for reading; no request is sent yet."""
-        return RemoteFile(self, address)
-
     def attempt(self, name: str, read: Callable[[], T]) -> T:
         """Return the result of ``read``, retrying if necessary.  Raises Unreachable; ``name`` is the server's."""
 
@@ -149,7 +167,7 @@ class Web:
 
 
 class RemoteFile:
-    """One file, read in part or completely."""
+    """One file on a server."""
 
     def __init__(self, web: Web, address: Address) -> None:
         """Raise Unreachable for a URL that is not https, or of this machine."""
@@ -163,32 +181,37 @@ class RemoteFile:
             raise Unreachable("The forge returned a download URL that is not https://.")
         self._stored = self._origin  # the target of the redirects
         self.size = 0  # bytes, known after the first part
+        self._complete: IO[bytes] | None = None  # the file of a server without ranges
+        self._storing = threading.Lock()
 
     def part(self, start: int, size: int) -> bytes:
-        """Return ``size`` bytes from ``start``, or fewer at the end.  Raises NoRanges, MissingFile or Unreachable."""
+        """Return ``size`` bytes from ``start``, or fewer at the end.
+
+        Raises MissingFile or Unreachable; for a server without ranges OSError, if the file cannot be stored.
+        """
+        if self._complete:
+            return os.pread(self._complete.fileno(), size, start)
         return self._web.attempt(self._origin.host, lambda: self._part(start, size))
 
-    def download(self, write: Callable[[bytes], object], restart: Callable[[], object], limit: int) -> None:
-        """Pass the file, of at most ``limit`` bytes, to ``write`` in pieces; call ``restart`` before each attempt."""
-
-        def read() -> None:
-            restart()
-            with self._open({}) as response:
-                if response.status_code != 200:
-                    raise _unexpected(response)
-                received = 0
+    def _store(self, response: httpx.Response) -> IO[bytes]:
+        """Store the complete file, which a server without ranges sends, until nobody reads it any more."""
+        with self._storing:
+            if self._complete is None:
+                complete = tempfile.TemporaryFile()  # noqa: SIM115
+                weakref.finalize(self, complete.close)
                 for piece in self._web.body(response):
-                    received += len(piece)
-                    if received > limit:
-                        raise Unreachable(f"{self._origin.host} sends more than {limit} bytes, which were not read.")
-                    write(piece)
-
-        self._web.attempt(self._origin.host, read)
+                    if complete.tell() + len(piece) > LARGEST_FILE:
+                        host = self._origin.host
+                        raise Unreachable(f"{host} sends more than {LARGEST_FILE} bytes, which were not read.")
+                    complete.write(piece)
+                complete.flush()
+                self.size, self._complete = complete.tell(), complete
+            return self._complete
 
     def _part(self, start: int, size: int) -> bytes:
         with self._open({"Range": f"bytes={start}-{start + size - 1}"}) as response:
             if response.status_code == 200:
-                raise NoRanges
+                return os.pread(self._store(response).fileno(), size, start)
             content_range = response.headers.get("Content-Range", "")
             if response.status_code == 416 and (match := _UNSATISFIED.fullmatch(content_range)):
                 self.size = int(match[1])

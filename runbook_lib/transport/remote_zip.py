@@ -1,15 +1,14 @@
 """Members of a zip archive on a server, or on the disk, without reading the rest of it.
 
 ``zipfile`` parses the directory and unpacks the members; it reads from a file whose byte ranges are fetched when they
-are read.  A server without ranges sends the complete archive, which goes to a temporary file.  Our own code, not the
-library ``remotezip``, which fetches 64 KB where 2 suffice, supports only one URL, and follows any redirect.
+are read.  Our own code, not the library
+``remotezip``, which fetches 64 KB where 2 suffice, supports only one URL, and follows any redirect.
 """
 
 import io
 import os
 import stat
 import struct
-import tempfile
 import threading
 import time
 import zipfile
@@ -19,16 +18,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.transport.range_file import LARGEST_DIRECTORY, LARGEST_MEMBER, RangeFile
-from runbook_lib.transport.ranges import NoRanges, RemoteFile
+from runbook_lib.transport.ranges import FileInParts
 
 LARGEST_CHOICE = 64 * 2**20  # bytes of all chosen members, packed and unpacked: a job has two golden files
 _SMALL = 4 * 2**20  # the same, for members that many threads may have in memory at the same time
 _LARGEST_STREAM, _LARGEST_STREAMS = 4 * 2**30, 64 * 2**30  # unpacked bytes of a streamed member, and of all: logs
-LARGEST_ARCHIVE = 8 * 2**30
 #: Bytes of a streamed member that are fetched first, and that are unpacked at a time.
 FIRST, _CHUNK = 2**18, 2**17
 #: Members with at most this many bytes between them are fetched in one request, because another would cost more.
@@ -107,31 +104,22 @@ class Archive:
 
 
 def read(
-    file: RemoteFile, size: int, choose: Callable[[Iterable[str]], tuple[str, ...]], tail: Tail,
+    file: FileInParts, size: int, choose: Callable[[Iterable[str]], tuple[str, ...]], tail: Tail,
     keep: Callable[[Member], Member] = lambda member: member,
 ) -> tuple[Member, ...]:  # fmt: skip
     """Return the members that ``choose`` picks from the names of a zip of ``size`` bytes (0: unknown).
 
     ``keep`` may replace each member as soon as it is read, so that not all contents are in memory together.
-    Raises CannotTell for a file that is not a zip, is broken or exceeds the limits; otherwise like RemoteFile.
+    Raises CannotTell for a file that is not a zip, is broken or exceeds the limits; otherwise like the file.
     """
     with remote(file, size, tail) as archive:
         return tuple(_members(archive, choose, keep))
 
 
 @contextmanager
-def remote(file: RemoteFile, size: int, tail: Tail) -> Iterator[Archive]:
+def remote(file: FileInParts, size: int, tail: Tail) -> Iterator[Archive]:
     """Open a zip of ``size`` bytes (0: unknown) on a server.  Raises the errors of ``read``."""
-    try:
-        ranges = _with_tail(file, size, tail.size)
-    except NoRanges:
-        with tempfile.TemporaryFile() as complete:
-            # An attempt that failed leaves its bytes behind.
-            file.download(complete.write, lambda: complete.truncate(complete.seek(0)), LARGEST_ARCHIVE)
-            complete.flush()
-            with _open_archive(_on_disk(complete)) as archive:
-                yield archive
-        return
+    ranges = _with_tail(file, size, tail.size)
     with _open_archive(ranges) as archive:
         tail.size = min(ranges.size - archive.directory.start_dir, LARGEST_DIRECTORY)
         yield archive
@@ -140,8 +128,11 @@ def remote(file: RemoteFile, size: int, tail: Tail) -> Iterator[Archive]:
 @contextmanager
 def local(path: Path) -> Iterator[Archive]:
     """Open a zip on the disk.  Raises CannotTell, and OSError."""
-    with path.open("rb") as file, _open_archive(_on_disk(file)) as archive:
-        yield archive
+    with path.open("rb") as file:
+        descriptor = file.fileno()
+        ranges = RangeFile(lambda start, size: os.pread(descriptor, size, start), os.fstat(descriptor).st_size)
+        with _open_archive(ranges) as archive:
+            yield archive
 
 
 def is_safe(name: str) -> bool:
@@ -158,12 +149,7 @@ def modified(entry: zipfile.ZipInfo) -> float:
         return 0.0
 
 
-def _on_disk(file: IO[bytes]) -> RangeFile:
-    descriptor = file.fileno()
-    return RangeFile(lambda start, size: os.pread(descriptor, size, start), os.fstat(descriptor).st_size)
-
-
-def _with_tail(file: RemoteFile, size: int, tail: int) -> RangeFile:
+def _with_tail(file: FileInParts, size: int, tail: int) -> RangeFile:
     """Return a file whose last ``tail`` bytes have been fetched.  ``size`` is the forge's, or 0 if unknown."""
     if not size:
         file.part(0, 1)

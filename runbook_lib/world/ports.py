@@ -13,6 +13,7 @@ from runbook_lib.clients.github.models import (
     WorkflowJob,
     WorkflowRun,
 )
+from runbook_lib.transport.ranges import Download
 
 T = TypeVar("T")
 
@@ -89,11 +90,11 @@ class Forge(Protocol):
     def artifacts(self, run_id: int) -> tuple[Artifact, ...]:
         """Return the artifacts that the jobs of all attempts of a run have uploaded."""
 
-    def download(self, artifact_id: int) -> tuple[str, dict[str, str]]:
-        """Return the URL that redirects to an artifact's zip, and the headers, which are only for this origin."""
+    def artifact(self, artifact_id: int) -> Download:
+        """Return an artifact's zip, for reading."""
 
-    def log(self, job_id: int) -> tuple[str, dict[str, str]]:
-        """Return the URL that redirects to the log of a job, and the headers as in ``download``."""
+    def log(self, job_id: int) -> Download:
+        """Return the log of a job, for reading."""
 
     def deployment_failed(self, sha: str) -> bool:
         """Return True if the newest deployment of a commit failed."""

@@ -19,7 +19,7 @@ from runbook_lib.golden import collect as artifacts
 from runbook_lib.golden import match_artifacts
 from runbook_lib.golden.collect import GoldenCollection, GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
-from runbook_lib.transport import ranges, remote_zip
+from runbook_lib.transport import ranges
 from runbook_lib.transport.ranges import Address, Web
 
 RUN = 4711
@@ -505,7 +505,7 @@ def test_damage_anywhere_is_reported(run: Run) -> None:
 
 
 def test_an_endless_archive(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_zip, "LARGEST_ARCHIVE", 100_000)
+    monkeypatch.setattr(ranges, "LARGEST_FILE", 100_000)
     run.store.ranges = False
     run.add(job(1), upload(1), WHOLE)
     assert "more than 100000 bytes" in told(run.collect())
@@ -550,5 +550,5 @@ def test_retries_have_a_limit() -> None:
     slept: list[float] = []
     web = Web(1, sleep=slept.append)
     with web, pytest.raises(Unreachable, match="connection failed"):
-        web.file(Address("http://127.0.0.1:9/")).part(0, 10)
+        Address("http://127.0.0.1:9/").open(web).part(0, 10)
     assert slept == list(ranges.PAUSES)

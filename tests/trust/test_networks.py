@@ -26,7 +26,7 @@ from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.git import command
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.transport.ranges import Address, NoRanges, Web
+from runbook_lib.transport.ranges import Address, Web
 from runbook_lib.transport.urls import is_loopback, may_redirect
 
 TOKEN = "glpat-of-nobody"
@@ -74,7 +74,7 @@ def ask_registry(url: str) -> object:
 
 def ask_for_a_part(url: str) -> object:
     with Web(1, sleep=lambda _: None) as web:
-        return web.file(Address(f"{url}/1", {"Authorization": TOKEN})).part(0, 1)
+        return Address(f"{url}/1", {"Authorization": TOKEN}).open(web).part(0, 1)
 
 
 def ask_git(url: str) -> object:
@@ -128,7 +128,7 @@ def test_nothing_for_this_machine_goes_to_a_proxy(
         monkeypatch.setenv("NO_PROXY", ("", "example.com", "127.0.0.1.example.com,.localhost")[number])
         direct: list[str] = []
         # "{}" is no answer of any of them
-        with listening(host, recorder(direct)) as port, contextlib.suppress(RunbookError, NoRanges):
+        with listening(host, recorder(direct)) as port, contextlib.suppress(RunbookError):
             CLIENTS[client](f"http://{host}:{port}")
         assert direct
         assert through_proxy == []
@@ -202,7 +202,7 @@ def answering(location: str, asked: list[str]) -> httpx.MockTransport:
 
 def download(transport: httpx.BaseTransport) -> None:
     with Web(1, transport=transport, sleep=lambda _: None) as web:
-        web.file(Address("https://forge.example/1", {"Authorization": TOKEN})).part(0, 1)
+        Address("https://forge.example/1", {"Authorization": TOKEN}).open(web).part(0, 1)
 
 
 def tags(transport: httpx.BaseTransport) -> None:
@@ -246,7 +246,7 @@ def test_no_redirect_leads_inwards_by_a_detour() -> None:
         return httpx.Response(302, headers={"Location": there})
 
     with Web(1, transport=httpx.MockTransport(answer), sleep=lambda _: None) as web, pytest.raises(Unreachable):
-        web.file(Address("http://127.0.0.1:8/1")).part(0, 1)
+        Address("http://127.0.0.1:8/1").open(web).part(0, 1)
     assert asked == ["http://127.0.0.1:8/1", "https://storage.example/"]
 
 

@@ -15,7 +15,7 @@ from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import match_artifacts
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.transport.ranges import Address, NoRanges, Web
+from runbook_lib.transport.ranges import Address, Web
 
 LONG = "9" * 5000
 HEADERS = [
@@ -32,8 +32,8 @@ IMAGE = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
 
 
 def part(transport: httpx.BaseTransport) -> None:
-    with contextlib.suppress(NoRanges), Web(1, transport=transport, sleep=lambda _: None) as web:
-        web.file(Address(f"{FORGE}/1")).part(0, 1)
+    with Web(1, transport=transport, sleep=lambda _: None) as web:
+        Address(f"{FORGE}/1").open(web).part(0, 1)
 
 
 def github(transport: httpx.BaseTransport) -> None:

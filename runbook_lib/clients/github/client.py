@@ -10,6 +10,7 @@ from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Artifact, Comment, Issue, LabelEvent, Pull, WorkflowJob, WorkflowRun
 from runbook_lib.clients.replies import items_of, whole_number
 from runbook_lib.errors import RunbookError
+from runbook_lib.transport.ranges import Address
 
 
 class _HasUrl(Protocol):
@@ -122,12 +123,12 @@ class GitHub(GitHubConnection):
         path = f"/actions/runs/{run_id}/artifacts"
         return self.pages(f"list the artifacts of CI run {run_id}", path, Artifact.of, key="artifacts")
 
-    def download(self, artifact_id: int) -> tuple[str, dict[str, str]]:
-        """Return the URL that redirects to an artifact's zip, and the headers, which are only for this origin."""
+    def artifact(self, artifact_id: int) -> Address:
+        """Return an artifact's zip, for reading."""
         return self.address(f"/actions/artifacts/{artifact_id}/zip")
 
-    def log(self, job_id: int) -> tuple[str, dict[str, str]]:
-        """Return the URL that redirects to the log of a job, and the headers as in ``download``."""
+    def log(self, job_id: int) -> Address:
+        """Return the log of a job, for reading."""
         return self.address(f"/actions/jobs/{job_id}/logs")
 
     def deployment_failed(self, sha: str) -> bool:

@@ -25,6 +25,7 @@ from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import urls
 from runbook_lib.transport.client import USER_AGENT, BoundedTransport
 from runbook_lib.transport.limits import TooLarge
+from runbook_lib.transport.ranges import Address
 from runbook_lib.transport.retries import Retries
 
 if TYPE_CHECKING:
@@ -104,10 +105,10 @@ class GitHubConnection:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def address(self, path: str) -> tuple[str, dict[str, str]]:
-        """Return the URL of a download, and the headers, which are only for this origin."""
+    def address(self, path: str) -> Address:
+        """Return a download, whose URL redirects to a storage."""
         url = f"{str(self._url).rstrip('/')}/repos/{self.repository}{path}"
-        return url, {"Authorization": f"Bearer {self._token}", "X-GitHub-Api-Version": VERSION}
+        return Address(url, {"Authorization": f"Bearer {self._token}", "X-GitHub-Api-Version": VERSION})
 
     def get(
         self, action: str, path: str, build: Callable[[Any], T], params: Mapping[str, str | int] | None = None

@@ -19,6 +19,7 @@ from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.transport import urls
 from runbook_lib.transport.client import Client
 from runbook_lib.transport.limits import TooLarge, parse_json
+from runbook_lib.transport.ranges import Address
 from runbook_lib.transport.retries import NoReply, request_of, retry_after
 
 TIMEOUT = 30.0  # seconds without a byte
@@ -118,13 +119,13 @@ class GitLab:
         action = f"list the jobs of pipeline {bridge.pipeline}"
         return self._list(action, path, lambda job: models.functional_job_of(job, bridge))
 
-    def download(self, job: int) -> tuple[str, dict[str, str]]:
-        """Return the URL of a job's artifacts, and the headers, which are only for this origin."""
-        return f"{self._api}/jobs/{job}/artifacts", {"PRIVATE-TOKEN": self._token}
+    def artifact(self, job: int) -> Address:
+        """Return the zip of a job's artifacts, for reading."""
+        return Address(f"{self._api}/jobs/{job}/artifacts", {"PRIVATE-TOKEN": self._token})
 
-    def trace(self, job: int) -> tuple[str, dict[str, str]]:
-        """Return the URL of a job's log, and the headers as in ``download``."""
-        return f"{self._api}/jobs/{job}/trace", {"PRIVATE-TOKEN": self._token}
+    def log(self, job: int) -> Address:
+        """Return the log of a job, for reading."""
+        return Address(f"{self._api}/jobs/{job}/trace", {"PRIVATE-TOKEN": self._token})
 
     # -- requests -----------------------------------------------------------------------------------------------
 

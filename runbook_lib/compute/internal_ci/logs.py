@@ -9,14 +9,13 @@ from runbook_lib.failures import known_problems, read_logs
 from runbook_lib.failures.failure import FailedJob, Failure
 from runbook_lib.failures.known_problems import Pitfall
 from runbook_lib.failures.read_logs import JobLogs
-from runbook_lib.transport.ranges import Address
 
 _MOST = 4  # jobs; a pin has a row for each platform
 
 
 def explain(gitlab: GitLab, jobs: Sequence[PipelineJob]) -> tuple[Failure, ...]:
     """Return the causes of failed jobs; if a log cannot be read, the cause says so."""
-    logs = [JobLogs(FailedJob(job.name, job.url), log=Address(*gitlab.trace(job.id))) for job in jobs[:_MOST]]
+    logs = [JobLogs(FailedJob(job.name, job.url), log=gitlab.log(job.id)) for job in jobs[:_MOST]]
     return read_logs.diagnose_all(logs)
 
 

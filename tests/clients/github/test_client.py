@@ -252,7 +252,7 @@ def test_githubkit_is_imported_with_the_first_request_alone() -> None:
         "import sys\n"
         "from runbook_lib.clients.github.client import GitHub\n"
         "with GitHub('o/n', {'GITHUB_TOKEN': 't'}) as github:\n"
-        "    github.download(1)\n"
+        "    github.artifact(1)\n"
         "print('githubkit' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
