@@ -46,6 +46,7 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
 
     Without ``repo`` the run uses the practice environment, and starts it if it is not running.  Without ``mode``
     it publishes there, and is a preview elsewhere.  In JupyterLab it is a preview: the form starts a headless run.
+    Under nbval it is a preview, too, whatever ``mode`` says.
     Raises RunbookError for an invalid parameter, checkout or record.
     """
     before = dict(os.environ)
@@ -55,7 +56,8 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
     repo = parameters["repo"]
     checkout = Checkout.open(practice.enter(repo))
     outputs.redact(before, os.environ)
-    mode = "preview" if session.interactive() else parameters.get("mode") or default_mode(repo)
+    is_preview = session.interactive() or session.checked()
+    mode = "preview" if is_preview else parameters.get("mode") or default_mode(repo)
     bump = Bump.parse(
         **{name: parameters[name] for name in _BUMP_PARAMETERS if name in parameters},
         mode=mode,

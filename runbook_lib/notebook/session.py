@@ -1,10 +1,11 @@
 """Detection of an interactive session with this kernel, and of the notebook's file.
 
 JupyterLab sets JPY_SESSION_NAME for its kernels, and VS Code sets a variable in the notebook's namespace.  papermill
-sets nothing, and the engine says that it runs.
+sets nothing, and the engine says that it runs.  nbval's kernels inherit the name that pytest gives to the cell.
 """
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,11 @@ def interactive() -> bool:
     if "RUNBOOK_ENGINE" in os.environ:
         return False
     return VARIABLE in os.environ or _VSCODE in _namespace()
+
+
+def checked() -> bool:
+    """Return True if nbval runs this notebook to check it, which changes nothing."""
+    return bool(re.search(r"::Cell [0-9]+ \(", os.environ.get("PYTEST_CURRENT_TEST", "")))
 
 
 def notebook(name: str) -> Path:

@@ -307,12 +307,41 @@ def test_other_branches_and_the_other_type_bump_by_the_same_way(
 
 # -- nbval -------------------------------------------------------------------------------------------------------
 
+#: What two runs tell differently: progress, and the same as HTML and pictures.
+SANITIZED = "[progress]\nregex: [0-9]+ of [0-9]+ .* read\\s*\nreplace:\n[markup]\nregex: (?s)^<.*$\nreplace: markup\n"
+
+
+def nbval(folder: Path, *notebooks: Path) -> "subprocess.CompletedProcess[str]":
+    (folder / "sanitized").write_text(SANITIZED)
+    pytest_nbval = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "--nbval-current-env"]
+    command = [*pytest_nbval, "--nbval-lax", "--nbval-sanitize-with", str(folder / "sanitized"), *map(str, notebooks)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def previewed(name: str, folder: Path, tag: str) -> Path:
+    """Execute a preview, whose steps nbval shall compare, and return it as a notebook that asks to publish."""
+    path = folder / f"{name}.ipynb"
+    result = run.execute(ROOT / "runbooks" / path.name, {"tag": tag, "mode": "preview"}, path)
+    assert result.state == "previewed", result.summary
+    text = path.read_text().replace('mode = \\"preview\\"', 'mode = \\"publish\\"')
+    path.write_text(re.sub(r'"(run\.(?:step|rounds)\()', r'"# NBVAL_CHECK_OUTPUT\\n\1', text))
+    return path
+
 
 @pytest.mark.slow
-def test_nbval_runs_the_notebooks_as_shipped(world: practice.PracticeWorld) -> None:
+def test_nbval_runs_all_notebooks_and_compares_the_verdicts(world: practice.PracticeWorld, tmp_path: Path) -> None:
+    store = Store(world.home / "forge.sqlite")
+    with store.transaction():
+        store.set("ci seconds", 4.0)
+    store.close()
+    execute("bump", tag=TAG, wait=True)
+    judged = [previewed(name, tmp_path, TAG) for name in ("05-golden-values", "06-broken-tests", "07-sync-check")]
+    new = previewed("bump", tmp_path, "26.05-py3")
     before = fingerprint(world)
-    pytest_nbval = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "--nbval-current-env"]
-    command = [*pytest_nbval, "--nbval-lax", *map(str, NOTEBOOKS)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = nbval(tmp_path, *judged, new, *NOTEBOOKS)  # a step tells what the archive has of earlier runs
     assert done.returncode == 0, done.stdout[-3000:]
     assert fingerprint(world) == before
+    verdicts = judged[0].read_text()
+    assert verdicts.count("NBVAL_CHECK_OUTPUT") == 2
+    judged[0].write_text(verdicts.replace("  held back  ", "  refreshed  "))
+    assert nbval(tmp_path, judged[0]).returncode == 1
