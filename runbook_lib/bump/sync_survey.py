@@ -150,7 +150,7 @@ class Survey:
             ref = {"ref": snapshot.name, "commit": snapshot.commit, "outcome": self._outcome(snapshot), "pins": pins}
             refs.append(ref)
         return {
-            "format": 1,
+            "version": 1,
             "repository": str(self.repository),
             "strict": self.strict,
             "outcome": self.outcome,

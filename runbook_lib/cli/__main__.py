@@ -1,92 +1,110 @@
-"""The command ``runbook``.  A subcommand imports what it needs only when it runs, so that ``check`` stays fast."""
+"""The command ``runbook``.  A command's module is imported only when it is needed, so that ``check`` stays fast."""
 
-import argparse
-import contextlib
-import io
-import json
-import os
 import sys
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 
-from runbook_lib.cli.parser import QUIET, parser
-from runbook_lib.errors import RunbookError
+import click
+
+from runbook_lib.cli.command import CANNOT_TELL, closed_pipe, missing
 from runbook_lib.system import startup
 from runbook_lib.system.output import safe_output
 
-#: The module and the function of each subcommand or action.  The function takes the parsed options and returns the
-#: exit status.
-_MODULES = {
-    "status": ("runbook_lib.cli.audit", "command_status"),
-    "audit add": ("runbook_lib.cli.audit", "command_add"),
-    "audit verify": ("runbook_lib.cli.audit", "command_verify"),
-    "check": ("runbook_lib.cli.check", "command"),
-    "golden": ("runbook_lib.cli.golden", "command"),
-    "image diff": ("runbook_lib.cli.image", "command_diff"),
-    "image driver": ("runbook_lib.cli.image", "command_driver"),
-    "image list": ("runbook_lib.cli.image", "command_list"),
-    "lab": ("runbook_lib.cli.notebooks", "command_lab"),
-    "pins find": ("runbook_lib.cli.pins", "command"),
-    "practice": ("runbook_lib.cli.practice", "command"),
-    "run": ("runbook_lib.cli.notebooks", "command_run"),
-    "review": ("runbook_lib.cli.review", "command"),
-    "watch": ("runbook_lib.cli.watch", "command"),
-    "why": ("runbook_lib.cli.why", "command"),
+#: The module of each command or group, and what the help says of it.
+_COMMANDS = {
+    "check": ("check", "check that all pins of the base image agree"),
+    "run": ("notebooks", "run a notebook headlessly"),
+    "lab": ("notebooks", "open the notebooks in JupyterLab"),
+    "status": ("audit", "show the status of each bump"),
+    "review": ("review", "make the decisions that a bump waits for, card by card"),
+    "why": ("why", "name the root cause of a failure"),
+    "golden": ("golden", "judge changes of golden values"),
+    "pins": ("pins", "find the pins of a repository"),
+    "image": ("image", "show what a new image changes, and which drivers support it"),
+    "audit": ("audit", "verify an archive of records, or add a notebook to one"),
+    "watch": ("watch", "propose a newer tag for the pins"),
+    "practice": ("practice", "start the practice environment and show how to reach it"),
 }
+_EPILOG = """\b
+Examples, first a bump in practice on this machine:
+  runbook run bump -p tag 26.05-py3 -p wait True
+  runbook review 26.05-py3
+  runbook status
+  runbook check ~/Megatron-LM --ref main --ref 'core_r*'
 
-#: The commands that exit with status 2 (cannot tell) after an error.
-_VERDICTS = ("check", "golden", "image", "pins", "watch", "why")
+`runbook COMMAND --help` shows the options and an example of a command."""
+
+
+class _Commands(click.Group):
+    """The commands, each imported when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = import_module(f"runbook_lib.cli.{_COMMANDS[cmd_name][0]}")
+        found: click.Command = getattr(module, cmd_name)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
+
+
+def _show_version(context: click.Context, _: click.Parameter, given: bool) -> None:
+    if not given:
+        return
+    from runbook_lib.system.provenance import library
+
+    about = library()
+    version = f"base-image-runbook {about['version']}"
+    if about["commit"]:
+        version += f" (commit {about['commit'][:12]}{', changed' if about['dirty'] else ''})"
+    print(f"{version}, Python {about['python']}")
+    context.exit()
+
+
+@click.group("runbook", cls=_Commands, epilog=_EPILOG)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version, and the commit of a checkout.",
+)
+def runbook() -> None:
+    """Move a repository's pins of its base image to a new one, and show the status."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status.  A RunbookError is printed only as its message."""
+    """Run the command and return its exit status: 0 yes, 1 no, 2 cannot tell or wrong usage."""
     startup.restore()
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         with safe_output():
-            return _run(parser().parse_args(arguments))
+            return _run(given)
     except BrokenPipeError:
-        # The reader has closed the pipe (`runbook check | head`): keep the interpreter from reporting that on exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141  # the status of a program killed by SIGPIPE
+        return closed_pipe()
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(arguments: Sequence[str]) -> int:
     try:
-        action = f"{options.command} {getattr(options, 'action', '')}"
-        module, function = _MODULES.get(action) or _MODULES[options.command]
-        command = getattr(import_module(module), function)
-        return _run_quietly(command, options) if _is_quiet(options) else int(command(options))
-    except RunbookError as error:
-        print(f"runbook {options.command}: {error}", file=sys.stderr)
-        if options.verbose:
-            traceback.print_exc()
-        if options.command in ("check", "pins") and getattr(options, "json", False):
-            print(json.dumps({"format": 1, "outcome": "cannot tell", "error": str(error)}, indent=2))
-        return 2 if options.command in _VERDICTS else 1
-    except ModuleNotFoundError as error:
+        return int(runbook.main(list(arguments), "runbook", standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        return CANNOT_TELL
+    except click.Abort:
+        return 130  # the status of a program killed by SIGINT
+    except ModuleNotFoundError as error:  # of a command's own module
         if not error.name or error.name.startswith("runbook_lib"):
             raise
-        print(
-            f"runbook {options.command}: This command needs {error.name}, which only the full installation has: "
-            "pip install 'base-image-runbook[runbooks]'",
-            file=sys.stderr,
-        )
-        return 2
-    except KeyboardInterrupt:
-        return 130  # the status of a program killed by SIGINT
+        print(f"runbook: {missing(error.name)}", file=sys.stderr)
+        return CANNOT_TELL
 
 
-def _is_quiet(options: argparse.Namespace) -> bool:
-    """Return True for ``--quiet``, which may follow the notebook of ``runbook run`` among papermill's arguments."""
-    quiet = bool(getattr(options, "quiet", False))
-    return quiet or (options.command == "run" and not set(QUIET).isdisjoint(options.arguments))
-
-
-def _run_quietly(command: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Run a command, and print its output only if the exit status is not 0."""
-    with contextlib.redirect_stdout(io.StringIO()) as output:
-        status = int(command(options))
-    if status:
-        print(output.getvalue(), end="")
-    return status
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,5 @@
 """``runbook status`` and ``runbook audit``: the status of each bump, and verification of the archive."""
 
-import argparse
 import json
 import os
 import sys
@@ -8,26 +7,30 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+import click
+
 from runbook_lib import display, notebooks
+from runbook_lib.cli.command import Command, command, json_option
 from runbook_lib.errors import RunbookError
 from runbook_lib.record import archive
+from runbook_lib.record import verify as verifying
 from runbook_lib.record.run_file import REPORT, parse_time
 from runbook_lib.record.store import RecordStore
-from runbook_lib.record.verify import verify
-from runbook_lib.records.status import BumpStatus, status
+from runbook_lib.records import status as records
+from runbook_lib.records.status import BumpStatus
 from runbook_lib.system.clock import ago
 from runbook_lib.system.files import read_named
 from runbook_lib.world import commands
 
 
-def command_status(options: argparse.Namespace) -> int:
-    """Print the status of each bump; return 0."""
-    root = _existing(options.audit)
-    if options.audit and not os.path.isdir(root):
-        raise RunbookError(f"There is no archive {root}. Name the folder of the records: runbook status --audit DIR")
-    bumps = status(root) if os.path.isdir(root) else []
-    if options.json:
-        print(json.dumps([asdict(bump) for bump in bumps], indent=2))
+@command("status", "RUNBOOK_AUDIT=~/audit runbook status")
+@json_option
+def status(as_json: bool) -> int:
+    """Show the status of each bump in the archive ($RUNBOOK_AUDIT, else audit/)."""
+    root = archive.default()
+    bumps = records.status(root) if os.path.isdir(root) else []
+    if as_json:
+        print(json.dumps({"version": 1, "bumps": [asdict(bump) for bump in bumps]}, indent=2))
         return 0
     if not any(bump.is_started for bump in bumps):
         print(f"There is no bump in {root}. Start one: {commands.papermill(notebooks.BUMP, {'tag': '26.04-py3'})}")
@@ -66,12 +69,27 @@ def _lines(bump: BumpStatus) -> Iterator[str]:
         yield f"  report: {report}"
 
 
-def command_verify(options: argparse.Namespace) -> int:
-    """Print all damage to an archive; return 0 if it is intact, 1 if it is not."""
-    root = _existing(options.dir)
-    problems, counts = verify(root) if os.path.isdir(root) else ([], None)
+@click.group()
+def audit() -> None:
+    """Verify an archive of records, or add a notebook to one."""
+
+
+@audit.command("verify", cls=Command, epilog="Example: runbook audit verify ~/audit")
+@click.argument("folder", default="", metavar="[DIR]")
+@json_option
+def verify(folder: str, as_json: bool) -> int:
+    """Check every record of the archive DIR against its commit, digests and history.
+
+    Exit status: 0 intact, 1 not intact, 2 there is no archive.
+    """
+    root = Path(folder).expanduser().absolute() if folder else archive.default()
+    problems, counts = verifying.verify(root) if os.path.isdir(root) else ([], None)
     if counts is None or (not RecordStore(root).exists and not problems):  # without a record nothing is verified
         raise RunbookError(f"There is no archive {root}. Name its folder: runbook audit verify DIR")
+    if as_json:
+        checked = {"version": 1, "archive": str(root), "problems": problems, "checked": str(counts)}
+        print(json.dumps({**checked, "remarks": counts.remarks}, indent=2))
+        return 1 if problems else 0
     for problem in problems:
         print(problem, file=sys.stderr)
     result = "intact"
@@ -83,19 +101,21 @@ def command_verify(options: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def command_add(options: argparse.Namespace) -> int:
-    """Add an executed notebook to the record of its run; return 0."""
+@audit.command("add", cls=Command, epilog="Example: runbook audit add out.ipynb")
+@click.argument("file", metavar="OUT.ipynb")
+@json_option
+def add(file: str, as_json: bool) -> int:
+    """Add the executed notebook OUT.ipynb, which names its record, to the record of a run without the engine."""
     try:
-        notebook = json.loads(read_named(Path(options.notebook).expanduser()))
+        notebook = json.loads(read_named(Path(file).expanduser()))
         cells = [cell["cell_type"] for cell in notebook["cells"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunbookError(
-            f"{options.notebook} cannot be read as a notebook: {error}. Name the executed copy that papermill wrote."
+            f"{file} cannot be read as a notebook: {error}. Name the executed copy that papermill wrote."
         ) from error
-    folder = archive.attach(_existing(options.audit), notebook)
+    folder = archive.attach(archive.default(), notebook)
+    if as_json:
+        print(json.dumps({"version": 1, "record": str(folder), "report": str(folder / REPORT)}, indent=2))
+        return 0
     print(f"{display.count(len(cells), 'cell')} added to {folder}\nReport: {folder / REPORT}")
     return 0
-
-
-def _existing(name: str) -> Path:
-    return Path(name).expanduser().absolute() if name else archive.default()

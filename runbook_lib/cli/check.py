@@ -1,42 +1,81 @@
 """``runbook check``: check that all pins of the base image agree."""
 
-import argparse
 import json
 from dataclasses import replace
 
+import click
+
 from runbook_lib.bump import sync_survey
+from runbook_lib.cli.command import command, json_option
 from runbook_lib.cli.style import paint
-from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.images.reference import ImageType
 from runbook_lib.world.repository import choose, is_named_by_files
 
 _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
 _COLOURS = {"in sync": "green", "out of sync": "red", "cannot tell": "yellow"}
 
 
-def command(options: argparse.Namespace) -> int:
-    """Check that the pins agree, print the result, and return the exit status."""
-    if [] in options.ref:  # argparse's value of --ref=-- before Python 3.12
-        raise RunbookError("--ref=-- names no commit. Give a branch, a tag or a commit.")
-    checkout = Checkout.open(options.repo)
-    repository = choose(checkout, options.pins, options.ref)
+@command("check", "runbook check ~/Megatron-LM --ref main --ref 'core_r*'")
+@click.argument("repo", default=".")
+@click.option(
+    "--ref",
+    "refs",
+    multiple=True,
+    help="Check this ref without checking it out; repeatable; a pattern such as 'origin/core_r*' selects several "
+    "branches, and '^NAME' leaves one out (default: the files of the work tree).",
+)
+@click.option("--strict", is_flag=True, help="Also fail for outdated informational pins.")
+@click.option(
+    "--tag",
+    default="",
+    help="The tag that the pins should have, such as 26.04-py3; NAME:TAG checks one of several images.",
+)
+@click.option(
+    "--image-type", type=click.Choice(("dev", "lts")), default="dev", help="The image type whose pins have --tag."
+)
+@click.option(
+    "--pins",
+    default="",
+    metavar="WHOSE",
+    help="Whose pins: megatron-lm, megatron-bridge, ml-containers, or the path of a pins file "
+    "(default: the clone's own file, else the repository of its remote).",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Print the table of all pins in any case.")
+@json_option
+def check(
+    repo: str,
+    refs: tuple[str, ...],
+    strict: bool,
+    tag: str,
+    image_type: ImageType,
+    pins: str,
+    verbose: bool,
+    as_json: bool,
+) -> int:
+    """Check that all pins of the base image agree in REPO, a clone, possibly bare (default: the current one).
+
+    Exit status: 0 they do, 1 they do not, 2 unknown.
+    """
+    checkout = Checkout.open(repo)
+    repository = choose(checkout, pins, refs)
     expected = None
-    if options.tag:
-        repository, expected = repository.of_tag(options.tag)
+    if tag:
+        repository, expected = repository.of_tag(tag)
     result = sync_survey.survey(
-        options.repo,
-        options.ref,
-        strict=options.strict,
+        repo,
+        refs,
+        strict=strict,
         expected=expected,
-        image_type=options.image_type,
+        image_type=image_type,
         repository=repository,
     )
     in_sync = result.outcome == "in sync"
-    has_details = options.verbose or not in_sync
-    if (has_details or options.json) and not options.pins and is_named_by_files(checkout, repository):
+    has_details = verbose or not in_sync
+    if (has_details or as_json) and not pins and is_named_by_files(checkout, repository):
         note = f"No remote names the repository. It was identified as {repository.name} from its files."
         result = replace(result, notes=(*result.notes, note))
-    if options.json:
+    if as_json:
         print(json.dumps(result.as_json(), indent=2))
     else:
         details, newline, summary = result.as_text(details=has_details).rpartition("\n")

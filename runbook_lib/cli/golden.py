@@ -1,16 +1,19 @@
 """``runbook golden diff``: a comparison of the golden values of two commits, or of two folders."""
 
-import argparse
 import json
 import os
 import shutil
 import sys
 from pathlib import Path
 
+import click
+
+from runbook_lib.cli.command import Command, json_option
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.golden import diff as comparison
 from runbook_lib.golden import history, summary
-from runbook_lib.golden.diff import GoldenFiles, as_csv, as_json, compare, of_folder, of_revision
+from runbook_lib.golden.diff import GoldenFiles
 from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.system.files import write
 from runbook_lib.text.plain_text import plain
@@ -19,35 +22,53 @@ from runbook_lib.text.plain_text import plain
 _WIDE = 136
 
 
-def command(options: argparse.Namespace) -> int:
-    """Print the comparison; return 0 if all files could be refreshed, 1 if a person must decide first."""
-    old, new = (_side(name, options.repo) for name in (options.old, options.new))
-    if not old.contents and not new.contents:
+@click.group()
+def golden() -> None:
+    """Judge changes of golden values."""
+
+
+@golden.command("diff", cls=Command, epilog="Example: runbook golden diff main my-branch --repo ~/Megatron-LM")
+@click.argument("old")
+@click.argument("new")
+@click.option("--repo", default=".", help="The clone with the commits, possibly bare (default: the current one).")
+@click.option(
+    "--history", "up_to", default="", metavar="REF", help="Judge with the history up to this commit (default: OLD)."
+)
+@click.option("--csv", default="", metavar="FILE", help="Write the measures of every file and metric to this file.")
+@click.option("--markdown", is_flag=True, help="Print Markdown, for a pull request.")
+@json_option
+def diff(old: str, new: str, repo: str, up_to: str, csv: str, markdown: bool, as_json: bool) -> int:
+    """Compare the golden values of two commits, or of two folders.
+
+    Exit status: 0 if every change is expected drift, 1 if a file would be held back or refused, 2 cannot tell.
+    """
+    before, after = _side(old, repo), _side(new, repo)
+    if not before.contents and not after.contents:
         raise CannotTell(
-            f"Neither {options.old} nor {options.new} contains a golden file. Name commits of a Megatron-LM clone with "
-            "--repo, or folders that contain model/test_case/golden_values_….json."
+            f"Neither {old} nor {new} contains a golden file. Name commits of a Megatron-LM clone with --repo, or "
+            "folders that contain model/test_case/golden_values_….json."
         )
-    verdicts = compare(old, new, _history(options))
-    if options.csv:
-        write(Path(options.csv), as_csv(verdicts.judgements))
-    if options.json:
-        print(json.dumps(as_json(verdicts), indent=2, allow_nan=False))
+    verdicts = comparison.compare(before, after, _history(old, repo, up_to))
+    if csv:
+        write(Path(csv), comparison.as_csv(verdicts.judgements))
+    if as_json:
+        print(json.dumps(comparison.as_json(verdicts), indent=2, allow_nan=False))
     else:
         narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < _WIDE
-        text = summary.markdown(verdicts, buckets=options.markdown or not narrow).rstrip("\n")
-        print(text if options.markdown else plain(text))
+        text = summary.markdown(verdicts, buckets=markdown or not narrow).rstrip("\n")
+        print(text if markdown else plain(text))
     return int(verdicts.open)
 
 
-def _history(options: argparse.Namespace) -> GoldenHistory:
+def _history(old: str, repo: str, up_to: str) -> GoldenHistory:
     """Read the history up to the revision given by ``--history``, or up to the old revision."""
-    ref = options.history
+    ref = up_to
     if not ref:
-        if os.path.isdir(Path(options.old).expanduser()):
+        if os.path.isdir(Path(old).expanduser()):
             return GoldenHistory(missing="OLD is a folder; give a revision with --history")
-        ref = options.old
-    checkout = Checkout.open(Path(options.repo or "."))
-    if options.history:
+        ref = old
+    checkout = Checkout.open(Path(repo or "."))
+    if up_to:
         try:
             ref = checkout.resolve(ref)
         except RunbookError as error:
@@ -57,4 +78,4 @@ def _history(options: argparse.Namespace) -> GoldenHistory:
 
 def _side(name: str, repo: str) -> GoldenFiles:
     folder = Path(name).expanduser()
-    return of_folder(folder) if os.path.isdir(folder) else of_revision(Path(repo or "."), name)
+    return comparison.of_folder(folder) if os.path.isdir(folder) else comparison.of_revision(Path(repo or "."), name)

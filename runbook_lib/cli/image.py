@@ -1,11 +1,13 @@
 """``runbook image``: the tags of an image, the changes between two images, and the drivers that support an image."""
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+import click
+
+from runbook_lib.cli.command import Command, json_option
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.clients.registry.lookup import read, reference
 from runbook_lib.errors import RunbookError, Unreachable
@@ -44,12 +46,33 @@ def listed(ref: ImageRef, names: Sequence[str], constraints: Sequence[str]) -> t
     return tags, len(listing.unreadable)
 
 
-def command_list(options: argparse.Namespace) -> int:
-    """Print one tag per line; return 0 if there is a tag, 1 if there is none."""
-    ref = ImageRef.parse(options.image)
+@click.group()
+def image() -> None:
+    """Show what a new image changes, and which drivers support it."""
+
+
+@image.command(
+    "list",
+    cls=Command,
+    epilog="Example: runbook image list ghcr.io/coreweave/ml-containers/torch 'cuda>=12.9' edition=nccl",
+)
+@click.argument("name", metavar="REPOSITORY")
+@click.argument("constraints", nargs=-1, metavar="[CONSTRAINT]...")
+@json_option
+def list_tags(name: str, constraints: tuple[str, ...], as_json: bool) -> int:
+    """List the tags of an image, such as nvcr.io/nvidia/nemo, newest first.
+
+    For CoreWeave's ml-containers, only those that satisfy all constraints, such as edition=nccl 'cuda>=12.9'
+    torch=2.10; quote > and <.  Exit status: 0 found, 1 none found, 2 cannot tell.
+    """
+    ref = ImageRef.parse(name)
     with Registry.connect(ref) as registry:
         names = registry.tags()
-    tags, unreadable = listed(ref, names, options.constraint)
+    tags, unreadable = listed(ref, names, constraints)
+    if as_json:
+        found = [{"tag": str(tag), "kind": tag.kind} for tag in tags]
+        print(json.dumps({"version": 1, "image": ref.name, "tags": found, "unreadable": unreadable}, indent=2))
+        return 0 if tags else 1
     for tag in tags:
         print(tag if tag.kind == "release" else f"{tag}  {tag.kind}")
     if unreadable:
@@ -59,47 +82,68 @@ def command_list(options: argparse.Namespace) -> int:
     return 0 if tags else 1
 
 
-def command_diff(options: argparse.Namespace) -> int:
-    """Print the differences between two images, as Markdown or JSON; return 0."""
-    changes = compare(read(options.old), read(options.new), (options.old, options.new))
-    if options.json:
-        document: dict[str, object] = {"format": 1, "components": changes.rows(), "environment": changes.environment()}
+@image.command("diff", cls=Command, epilog="Example: runbook image diff 26.02-py3 26.04-py3")
+@click.argument("old")
+@click.argument("new")
+@json_option
+def diff(old: str, new: str, as_json: bool) -> int:
+    """Compare two images, each a reference or a tag of nvcr.io/nvidia/pytorch, and print Markdown.
+
+    Their configurations are compared, which name the versions of their components; no layer is read.
+    Exit status: 0 compared, 2 cannot tell.
+    """
+    changes = compare(read(old), read(new), (old, new))
+    if as_json:
+        document: dict[str, object] = {"version": 1, "components": changes.rows(), "environment": changes.environment()}
         print(json.dumps(document, indent=2))
         return 0
     print(changes.markdown())
-    print(months.markdown(months.new_issues(_month(options.old), _month(options.new))), end="")
+    print(months.markdown(months.new_issues(_month(old), _month(new))), end="")
     return 0
 
 
-def _month(image: str) -> str:
-    ref = reference(image)
+def _month(name: str) -> str:
+    ref = reference(name)
     return months.month_of(ref.repository, ref.tag or "")
 
 
-def command_driver(options: argparse.Namespace) -> int:
-    """Print the driver that an image needs, and for each given driver if it supports the image; return the exit status.
+@image.command("driver", cls=Command, epilog="Example: runbook image driver 26.04-py3 --driver 535.104.05")
+@click.argument("tag")
+@click.option(
+    "--driver",
+    "given",
+    multiple=True,
+    metavar="VERSION",
+    help="A driver such as 535.104.05, or a list of them; repeatable.",
+)
+@click.option("--workstation", is_flag=True, help="The GPUs are not data-center GPUs.")
+@json_option
+def driver(tag: str, given: tuple[str, ...], workstation: bool, as_json: bool) -> int:
+    """Show which driver an image needs, and whether the given drivers support it.
 
-    If the registry cannot be read, the documentation of the tag decides, if there is any.
+    TAG is an image, or a tag of nvcr.io/nvidia/pytorch such as 26.04-py3.  If the registry cannot be read, the
+    documentation of the tag decides, if there is any.  Exit status: 0 all do, possibly with the compatibility package,
+    1 one does not, 2 cannot tell.
     """
-    drivers = listed_drivers(" ".join(options.driver), "--driver")
-    ref, remark = reference(options.image), ""
+    drivers = listed_drivers(" ".join(given), "--driver")
+    ref, remark = reference(tag), ""
     try:
-        image = read(options.image)
+        found = read(tag)
     except Unreachable as error:
         documented = documented_image(ref)
         if documented is None:
             raise
-        image, sentence = documented
+        found, sentence = documented
         remark = f"{error} {sentence}"
     name = str(ref)
-    results = judge(image, drivers, data_center=not options.workstation)
-    if options.json:
-        print(json.dumps(_document(name, image, results) | {"remark": remark}, indent=2))
+    results = judge(found, drivers, data_center=not workstation)
+    if as_json:
+        print(json.dumps(_document(name, found, results) | {"remark": remark}, indent=2))
     else:
-        print("\n".join(filter(None, (remark, *_lines(name, image, results)))))
+        print("\n".join(filter(None, (remark, *_lines(name, found, results)))))
     if drivers:
         return EXIT_STATUS[worst(results)]
-    return 0 if all(requirement.driver for requirement in requirements(image)) else 2
+    return 0 if all(requirement.driver for requirement in requirements(found)) else 2
 
 
 def _lines(name: str, image: Image, results: Sequence[DriverResult]) -> Iterator[str]:
@@ -129,4 +173,4 @@ def _document(name: str, image: Image, results: Sequence[DriverResult]) -> dict[
     for result in results:
         drivers.append({"platforms": result.platforms, "driver": result.driver, **asdict(result.judgement)})
     verdict = worst(results) if results else None
-    return {"image": name, "digest": image.digest, "needs": needs, "drivers": drivers, "verdict": verdict}
+    return {"version": 1, "image": name, "digest": image.digest, "needs": needs, "drivers": drivers, "verdict": verdict}

@@ -1,6 +1,5 @@
 """``runbook run`` and ``runbook lab``: run the notebooks headlessly or in JupyterLab, from any folder."""
 
-import argparse
 import json
 import os
 import shutil
@@ -10,9 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import click
 import platformdirs
 
-from runbook_lib.cli.parser import JSON, QUIET
+from runbook_lib.cli.command import command, json_option
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import papermill
 from runbook_lib.records.status import with_steps
@@ -22,20 +22,24 @@ from runbook_lib.text.lists import join_first
 _NOTEBOOKS = "runbooks"
 
 
-def command_run(options: argparse.Namespace) -> int:
-    """Run a notebook headlessly, by name or path; the other arguments go to papermill."""
+@command("run", "runbook run bump -p tag 26.05-py3 -p wait True", context_settings={"ignore_unknown_options": True})
+@click.argument("notebook", default="")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTION OF PAPERMILL]...")
+@json_option
+def run(notebook: str, arguments: tuple[str, ...], as_json: bool) -> int:
+    """Run a notebook headlessly, as papermill does, from any folder.
+
+    NOTEBOOK is a name or a path (default: list the names); the other options and parameters are papermill's.
+    Exit status: 0 done, waiting or previewed, 1 failed, 2 wrong usage.
+    """
     shipped = provenance.ROOT / _NOTEBOOKS
-    if not options.notebook:
+    if not notebook:
         print("\n".join(sorted(path.stem for path in shipped.glob("*.ipynb"))))
         return 0
-    notebook = options.notebook
     if os.sep not in notebook and not notebook.endswith(".ipynb"):
         notebook = str(shipped / f"{notebook}.ipynb")
     _prefer_this_environment()
-    arguments = [argument for argument in options.arguments if argument not in (*QUIET, JSON)]
-    if options.quiet or not set(QUIET).isdisjoint(options.arguments):
-        arguments.insert(0, "--no-progress-bar")
-    if options.json or JSON in options.arguments:
+    if as_json:
         from papermill.engines import papermill_engines
 
         papermill_engines.get_engine("runbook").report = staticmethod(_print_json)
@@ -62,19 +66,24 @@ def _as_json(run: Mapping[str, Any]) -> dict[str, object]:
     }  # fmt: skip
 
 
-def command_lab(options: argparse.Namespace) -> int:
-    """Open the notebooks in JupyterLab; those of an installed package are copied first."""
+@command("lab", "runbook lab ~/runbooks", context_settings={"ignore_unknown_options": True})
+@click.argument("target", default="", metavar="[DIR]")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTION OF JUPYTERLAB]...")
+def lab(target: str, arguments: tuple[str, ...]) -> int:
+    """Open the notebooks in JupyterLab.
+
+    Those of an installed package are first copied to DIR (default: a folder below the user's data folder).
+    """
     import_module("jupyterlab")  # before anything is copied
-    if not provenance.IS_INSTALLED and not options.folder:
+    if not provenance.IS_INSTALLED and not target:
         folder = provenance.ROOT
     else:
         data = platformdirs.user_data_path("base-image-runbook")
-        folder = Path(options.folder or data / provenance.library()["version"]).expanduser()
+        folder = Path(target or data / provenance.library()["version"]).expanduser()
         _copy_notebooks(folder)
     _prefer_this_environment()
-    arguments = [sys.executable, "-m", "jupyterlab", *options.arguments]
     os.chdir(folder)
-    os.execv(sys.executable, arguments)
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *arguments])
 
 
 def _copy_notebooks(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """``runbook pins find``: the pins of a repository, and a pins file with them."""
 
-import argparse
 import json
 import os
 import re
@@ -8,6 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import NamedTuple
 
+import click
+
+from runbook_lib.cli.command import Command, json_option
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.command import GitFailed
@@ -141,26 +143,40 @@ def _write(findings: Findings, checkout: Checkout) -> str:
     return str(target)
 
 
-def command(options: argparse.Namespace) -> int:
-    """Print what was found; return 0 if there are pins, 1 if there are none."""
-    checkout = Checkout.open(options.repo)
+@click.group()
+def pins() -> None:
+    """Find the pins of a repository."""
+
+
+@pins.command("find", cls=Command, epilog="Example: runbook pins find --write ~/my-repository")
+@click.argument("repo", default=".")
+@click.option("--write", is_flag=True, help="Write the file to .base-image-pins.yaml if that does not exist.")
+@json_option
+def find_pins(repo: str, write: bool, as_json: bool) -> int:
+    """Find the places in the files of HEAD that name an image of a known family, and draft a pins file.
+
+    What one of the last two bumps of an image changed is lockstep, other places are informational.  REPO is a clone,
+    possibly bare (default: the current one).  Exit status: 0 found, 1 none found, 2 cannot tell, or the file could not
+    be written.
+    """
+    checkout = Checkout.open(repo)
     findings = find(checkout)
-    written = _write(findings, checkout) if options.write else None
-    pins = [{"role": pin.role, "history": pin.history, **asdict(pin.place)} for pin in findings.pins]
+    written = _write(findings, checkout) if write else None
+    found = [{"role": pin.role, "history": pin.history, **asdict(pin.place)} for pin in findings.pins]
     skipped = [{"role": "skipped", "history": "", **asdict(place)} for place in findings.skipped]
-    if options.json:
-        result = {"format": 1, **findings._asdict(), "pins": pins, "skipped": skipped, "written": written}
+    if as_json:
+        result = {"version": 1, **findings._asdict(), "pins": found, "skipped": skipped, "written": written}
         print(json.dumps(result, indent=2))
-        return 0 if pins else 1
+        return 0 if found else 1
     lines = [
-        "{role:<13}  {path}:{line} {image}:{tag} ({history}{skip_reason})".format(**row) for row in (*pins, *skipped)
+        "{role:<13}  {path}:{line} {image}:{tag} ({history}{skip_reason})".format(**row) for row in (*found, *skipped)
     ]
     lockstep = sum(pin.lockstep for pin in findings.pins)
-    numbers = f"{lockstep} lockstep, {len(pins) - lockstep} informational, {len(skipped)} skipped"
+    numbers = f"{lockstep} lockstep, {len(found) - lockstep} informational, {len(skipped)} skipped"
     for line in (*lines, "", *findings.notes, f"Commit {findings.commit[:10]}: {numbers}."):
         print(visible(line).replace("\n", "\\n"))  # a name may hold a line feed
     if written:
         print(f"Written to {visible(written)}. Read every entry, then run `runbook check`.")
     elif findings.text:
         print(f"--write writes {FILE}:\n\n{findings.text}", end="")
-    return 0 if pins else 1
+    return 0 if found else 1

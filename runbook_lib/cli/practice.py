@@ -3,14 +3,18 @@
 import contextlib
 import shlex
 import time
-from argparse import Namespace
 
+import click
+
+from runbook_lib.cli.command import command
 from runbook_lib.practice import PracticeWorld, default_home, reset, start
 
 
-def command(options: Namespace) -> int:
-    """Serve the practice environment until Ctrl-C, or remove it; return the exit status."""
-    if options.action == "reset":
+@command("practice", "runbook practice start")
+@click.argument("action", type=click.Choice(("start", "reset")), default="start")
+def practice(action: str) -> int:
+    """Serve the practice environment until Ctrl-C, or remove it."""
+    if action == "reset":
         home = default_home()
         print(
             f"The practice environment in {home} was removed."

@@ -1,6 +1,5 @@
 """``runbook review``: the decisions of a bump, card by card in the terminal, as the form shows them."""
 
-import argparse
 import shutil
 import sys
 import textwrap
@@ -8,8 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
+
 from runbook_lib import notebooks
 from runbook_lib.cli import style
+from runbook_lib.cli.command import command
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import papermill
 from runbook_lib.record import archive
@@ -26,11 +28,17 @@ _WIDTH, _MOST_LINES, _MOST_ROWS = 100, 6, 2
 _MOVES = {"j": 1, "": 1, "k": -1}
 
 
-def command(options: argparse.Namespace) -> int:
-    """Ask for each decision, and run the bump with the answers; return 0 if nothing is left to decide, else 1."""
-    root = Path(options.audit).expanduser().absolute() if options.audit else archive.default()
+@command("review", "runbook review 26.05-py3")
+@click.argument("tag", default="")
+def review(tag: str) -> int:
+    """Show each decision that a bump waits for, read the answers, and run the bump with them.
+
+    TAG is the tag of the bump (default: the newest bump that waits).  Exit status: 0 all decided, 1 some decisions are
+    open.
+    """
+    root = archive.default()
     source = NotebookSource.read(provenance.ROOT / commands.FOLDER / f"{notebooks.BUMP}.ipynb")
-    bump, open_cards = _bump(root, options.tag)
+    bump, open_cards = _bump(root, tag)
     if not open_cards:
         print("Nothing is left to decide.")
         return 0
@@ -62,8 +70,8 @@ def _bump(root: Path, tag: str) -> tuple[BumpStatus, tuple[Card, ...]]:
     bumps = [bump for bump in bumps if tag in ("", bump.tag)]
     if not bumps:
         raise RunbookError(
-            f"There is no bump{f' to {tag}' if tag else ''} in {root}. `runbook status` lists them; --audit names "
-            "another archive."
+            f"There is no bump{f' to {tag}' if tag else ''} in {root}. `runbook status` lists them; "
+            "RUNBOOK_AUDIT names another archive."
         )
     bumps.sort(key=lambda bump: bump.active, reverse=True)
     for bump in bumps:

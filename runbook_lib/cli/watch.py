@@ -1,25 +1,40 @@
 """``runbook watch``: propose newer tags."""
 
-import argparse
 import json
 import os
 from dataclasses import asdict
 
-from runbook_lib.bump.watch import WatchOptions, watch
+import click
+
+from runbook_lib.bump import watch as watching
+from runbook_lib.cli.command import command, json_option
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.system.clock import now
 from runbook_lib.text.redact import Redactor
 
 
-def command(options: argparse.Namespace) -> int:
-    """Compare the pins with the registry and, with ``--publish``, propose a newer tag; return the exit status."""
-    request = WatchOptions(
-        today=now().date(), image_type=options.image_type, base=options.base, remote=options.remote,
-        cool_down=options.cool_down, publish=options.publish,
+@command("watch", "runbook watch ~/Megatron-LM --cool-down 7")
+@click.argument("repo", default=".")
+@click.option("--base", default="main", help="The branch to bump (default: main).")
+@click.option("--remote", default="origin", help="The remote to push branches to (default: origin).")
+@click.option("--image-type", type=click.Choice(("dev", "lts")), default="dev", help="Default: dev.")
+@click.option("--publish", is_flag=True, help="Push, and open the pull request (default: preview).")
+@click.option("--cool-down", type=int, metavar="DAYS", help="Ignore an image for this many days after its build.")
+@json_option
+def watch(
+    repo: str, base: str, remote: str, image_type: str, publish: bool, cool_down: int | None, as_json: bool
+) -> int:
+    """Compare the pins of a branch with the registry, and propose the newest tag that nothing holds back.
+
+    REPO is a clone (default: the current one).  Exit status: 0 up to date, open or held back, 1 a person is needed,
+    2 cannot tell.
+    """
+    request = watching.WatchOptions(
+        today=now().date(), image_type=image_type, base=base, remote=remote, cool_down=cool_down, publish=publish,
     )  # fmt: skip
-    results = watch(Checkout.open(options.repo), request)
+    results = watching.watch(Checkout.open(repo), request)
     redactor = Redactor(os.environ)
-    if options.json:
+    if as_json:
         document = {"version": 1, "results": [asdict(result) for result in results]}
         print(json.dumps(redactor.data(document), indent=2))
     else:

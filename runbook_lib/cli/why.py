@@ -1,12 +1,14 @@
 """``runbook why``: the root cause of a failure, from a log, a folder or zip of logs, or a run of GitHub Actions."""
 
-import argparse
 import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import click
+
+from runbook_lib.cli.command import command, json_option
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import failed_jobs, history, read_logs
@@ -19,21 +21,29 @@ from runbook_lib.record.archive import default
 VERSION = 1
 
 
-def command(options: argparse.Namespace) -> int:
-    """Print the root cause; return 0 if there is one, 2 if it is unknown."""
-    if options.rules:
-        print(json.dumps(_rules(), indent=2) if options.json else "\n".join(_rule_lines()))
+@command("why", "runbook why job.log")
+@click.argument("place", default="", metavar="PATH|URL")
+@click.option("--workflow", default="", help="For a pull request: use the newest run of this workflow (default: any).")
+@click.option("--rules", is_flag=True, help="List the classes and the rules.")
+@json_option
+def why(place: str, workflow: str, rules: bool, as_json: bool) -> int:
+    """Name the root cause of a failure.
+
+    Give a log, a folder of rank logs, a zip, or the URL of a run, a job or a pull request on GitHub.
+    Exit status: 0 found, 2 unknown, or the logs cannot be read.
+    """
+    if rules:
+        print(json.dumps(_rules(), indent=2) if as_json else "\n".join(_rule_lines()))
         return 0
-    if not options.place:
+    if not place:
         raise RunbookError("Name a log, a folder, a zip, or the URL of a run, a job or a pull request on GitHub.")
-    failures = _failures(options.place, options.workflow)
+    failures = _failures(place, workflow)
     if not failures:
-        raise RunbookError(f"{options.place} has no failed job.")
-    archive = Path(options.audit) if options.audit else default()
-    earlier = history.read(archive)
+        raise RunbookError(f"{place} has no failed job.")
+    earlier = history.read(default())
     documents = [_document(earlier.add_to(failure)) for failure in failures]
     documents.sort(key=lambda document: (document["class"] == "unknown", -float(str(document["confidence"]))))
-    if options.json:
+    if as_json:
         first = {"version": VERSION, **documents[0]}
         if len(documents) > 1:
             first["jobs"] = documents

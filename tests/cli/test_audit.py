@@ -1,7 +1,7 @@
 """``runbook status`` and ``runbook audit verify``."""
 
-import argparse
 import json
+import re
 from datetime import datetime
 from pathlib import Path
 
@@ -9,10 +9,14 @@ import pytest
 from archives import CI, PIN, flip, record, two_bumps
 from archives import record_folder as folder
 
-from runbook_lib.cli import audit as archive_commands
-from runbook_lib.errors import RunbookError
+from runbook_lib.cli.__main__ import main
 from runbook_lib.record.run_file import Identity
 from runbook_lib.system import clock
+
+
+@pytest.fixture(autouse=True)
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path))
 
 
 @pytest.fixture
@@ -21,13 +25,13 @@ def audit(tmp_path: Path) -> Path:
 
 
 def test_status_lists_bumps_as_text_and_json(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert archive_commands.command_status(argparse.Namespace(audit=str(audit), json=False)) == 0
+    assert main(["status"]) == 0
     told = capsys.readouterr().out
     assert "o/r main dev 26.04-py3: waiting" in told
     assert "  04-run-ci: Waiting for CI.\n  since 2026-04-01 00:02 UTC" in told
     assert "o/r dev lts 26.04-py3 (practice): failed\n  bump: No such tag." in told
-    assert archive_commands.command_status(argparse.Namespace(audit=str(audit), json=True)) == 0
-    listed = json.loads(capsys.readouterr().out)
+    assert main(["status", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["bumps"]
     assert [(one["state"], one["practice"]) for one in listed] == [("failed", True), ("waiting", False)]
     assert all(Path(one["record"]).is_dir() and Path(one["folder"]).is_dir() for one in listed)
 
@@ -41,7 +45,7 @@ def test_status_lists_bumps_that_never_started_separately(tmp_path: Path, capsys
         bump=Identity("o/r", "main", "dev", "26.4-py3", practice=False),
     )
     record(tmp_path, "bump", "previewed", "No tag was given.", bump=Identity("o/r", "main", "dev", "", practice=False))
-    assert archive_commands.command_status(argparse.Namespace(audit=str(tmp_path), json=False)) == 0
+    assert main(["status"]) == 0
     told = capsys.readouterr().out
     assert told.startswith("There is no bump in ")
     assert "changed nothing:\n" in told
@@ -55,7 +59,7 @@ def test_status_names_a_record_that_cannot_be_read(audit: Path, capsys: pytest.C
     for name in ("o-r/main/dev-26.03-py3/20260301T000000Z-bump-1", "o-r/main/dev-26.04-py3/.runbook-x.tmp"):
         (audit / name).mkdir(parents=True)
         (audit / name / "run.json").write_text("")
-    assert archive_commands.command_status(argparse.Namespace(audit=str(audit), json=False)) == 0
+    assert main(["status"]) == 0
     told = capsys.readouterr()
     assert "o/r main dev 26.04-py3: 1 record cannot be read" in told.err
     assert damaged.name in told.err
@@ -68,27 +72,25 @@ def test_status_without_an_archive_explains_how_to_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "none"))
-    assert archive_commands.command_status(argparse.Namespace(audit="", json=False)) == 0
+    assert main(["status"]) == 0
     assert "environment/run papermill runbooks/bump.ipynb -r tag" in capsys.readouterr().out
-    for as_json in (False, True):  # one that a person named must be there
-        with pytest.raises(RunbookError, match=f"There is no archive {tmp_path / 'none'}"):
-            archive_commands.command_status(argparse.Namespace(audit=str(tmp_path / "none"), json=as_json))
     assert not (tmp_path / "none").exists()
 
 
 def test_audit_verify_reports_problems_and_exits_with_1(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = argparse.Namespace(action="verify", dir=str(audit))
-    assert archive_commands.command_verify(options) == 0
+    assert main(["audit", "verify", str(audit)]) == 0
     (told,) = capsys.readouterr().out.splitlines()
     assert told == f"{audit} is intact. Checked 4 records, 12 files, 1 running."
     flip(folder(audit, PIN) / "executed.ipynb")
-    assert archive_commands.command_verify(options) == 1
+    assert main(["audit", "verify", str(audit), "--json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)["problems"]) == 2
+    assert main(["audit", "verify", str(audit)]) == 1
     told = capsys.readouterr()
     assert "is not intact: 2 problems" in told.out
     assert told.err.startswith(str(folder(audit, PIN) / "executed.ipynb: was changed"))
     for none in (audit / "none", audit / "o-r"):
-        with pytest.raises(RunbookError, match="There is no archive"):
-            archive_commands.command_verify(argparse.Namespace(dir=str(none)))
+        assert main(["audit", "verify", str(none), "--json"]) == 2
+        assert json.loads(capsys.readouterr().out)["error"]["message"].startswith("There is no archive")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_status_shows_the_age_of_a_state(
 ) -> None:
     record(tmp_path, "bump", "waiting", "Waiting for CI.")
     monkeypatch.setattr(clock, "now", lambda: datetime.fromisoformat(f"{time}+00:00"))
-    assert archive_commands.command_status(argparse.Namespace(audit=str(tmp_path), json=False)) == 0
+    assert main(["status"]) == 0
     assert f"since 2026-04-01 00:00 UTC ({age})" in capsys.readouterr().out
 
 
@@ -109,10 +111,10 @@ def test_audit_add_attaches_an_executed_notebook(tmp_path: Path, capsys: pytest.
     out = tmp_path / "out.ipynb"
     notebook = {"cells": [], "metadata": {"runbook": {"record": name}}, "nbformat": 4, "nbformat_minor": 5}
     out.write_text(json.dumps(notebook))
-    options = argparse.Namespace(notebook=str(out), audit=str(tmp_path))
-    assert archive_commands.command_add(options) == 0
+    assert main(["audit", "add", str(out)]) == 0
     assert (folder(tmp_path, "bump") / "report.html").is_file()
+    capsys.readouterr()
     for content in ("", "[]", json.dumps(notebook | {"metadata": {}})):
         out.write_text(content)
-        with pytest.raises(RunbookError, match=r"cannot be read as a notebook|names no record"):
-            archive_commands.command_add(options)
+        assert main(["audit", "add", str(out)]) == 2
+        assert re.search(r"cannot be read as a notebook|names no record", capsys.readouterr().err)

@@ -23,6 +23,13 @@ ASKED = [
     },
     {"question": "broken", "subject": "gpt/b@dgx_h100", "why": "w", "suggestion": "it hangs"},
 ]
+
+
+@pytest.fixture(autouse=True)
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path))
+
+
 GIVEN = {"given": {"tag": "26.04-py3", "mode": "publish"}, "resolved": {"tag": "26.04-py3", "mode": "publish"}}
 
 
@@ -45,7 +52,7 @@ def test_answers_are_written_and_the_bump_runs_again(
     runs: list[list[str]] = []
     monkeypatch.setattr(papermill, "main", lambda arguments: runs.append(arguments) or 0)
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed + "26.04-py3\n"))
-    assert main(["review", "--audit", str(tmp_path)]) == status
+    assert main(["review"]) == status
     found = decisions.read(tmp_path.joinpath(*BUMP.parts) / decisions.NAME)
     assert [(each.kind, each.reason, each.confirm) for each in found.entries] == expected
     assert [arguments[1:] for arguments in runs] == ([["-r", "tag", "26.04-py3"]] if expected else [])
@@ -66,10 +73,10 @@ def test_a_hold_stays_until_its_card_is_decided(
     decisions.add(file, [Decision("hold", "image", "too large"), Decision("hold", FILE, "ask", seen=Seen("k"))])
     monkeypatch.setattr(papermill, "main", lambda arguments: 0)
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
-    assert main(["review", "--audit", str(tmp_path)]) == 0
+    assert main(["review"]) == 0
     assert [each.subject for each in decisions.read(file).of("hold")] == holds
 
 
-def test_an_archive_without_a_bump_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["review", "--audit", str(tmp_path / "none")]) == 1
+def test_an_archive_without_a_bump_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["review"]) == 2
     assert "There is no bump in" in capsys.readouterr().err
