@@ -260,10 +260,24 @@ def opened(world: "World") -> "World":
     return world
 
 
+def _clone(variable: str) -> Path:
+    """A real clone with its full history; it may be bare.  Tests must not change it."""
+    clone = os.environ.get(variable)
+    if not clone:
+        pytest.skip(f"{variable} names no clone")
+    return Path(clone).resolve(strict=True)
+
+
 @pytest.fixture(scope="session")
 def megatron_lm() -> Path:
-    """A real clone of Megatron-LM with its full history; it may be bare.  Tests must not change it."""
-    clone = os.environ.get("MEGATRON_LM")
-    if not clone:
-        pytest.skip("MEGATRON_LM names no clone of Megatron-LM")
-    return Path(clone).resolve(strict=True)
+    return _clone("MEGATRON_LM")
+
+
+@pytest.fixture(scope="session")
+def megatron_bridge() -> Path:
+    return _clone("MEGATRON_BRIDGE")
+
+
+@pytest.fixture(scope="session")
+def ml_containers() -> Path:
+    return _clone("ML_CONTAINERS")

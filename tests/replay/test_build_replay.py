@@ -1,8 +1,6 @@
 """Build plans from the real history of Megatron-LM, from Megatron-Bridge and ml-containers; the files are the judge."""
 
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ from runbook_lib.compute import build_plan
 from runbook_lib.compute.build_plan import BuildRequest
 from runbook_lib.compute.engine import ENGINES, BuildPlan, Engine
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.git import blobs
+from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository
 
 pytestmark = pytest.mark.replay
@@ -23,20 +21,11 @@ COMMITS = {"NEMO_EXPORT_DEPLOY_COMMIT": "a1", "NEMO_EVALUATOR_COMMIT": "b2", "NE
 
 
 def texts(clone: Path, ref: str, repository: Repository) -> dict[str, str | None]:
-    found = blobs.read_blobs(clone, [(ref, path) for path in build_plan.paths(repository)])
-    return {path: blob[1] if blob else None for (_, path), blob in found.items()}
-
-
-def real(variable: str) -> Path:
-    if not (place := os.environ.get(variable)):
-        pytest.skip(f"{variable} names no clone")
-    return Path(place).resolve(strict=True)
+    return Checkout.open(clone).read(build_plan.paths(repository), ref)
 
 
 def show(clone: Path, ref: str, path: str) -> str:
-    return subprocess.run(
-        ["git", "-C", str(clone), "show", f"{ref}:{path}"], check=True, capture_output=True, text=True
-    ).stdout
+    return Checkout.open(clone).read([path], ref)[path] or ""
 
 
 def judge(clone: Path, ref: str, plan: BuildPlan) -> None:
@@ -80,8 +69,8 @@ def test_the_stage_jet_is_refused_at_every_layout(megatron_lm, ref):
         build_plan.plan(texts(megatron_lm, ref, MEGATRON_LM), MEGATRON_LM, "dev", request=BuildRequest(target="jet"))
 
 
-def test_megatron_bridge():
-    clone = real("MEGATRON_BRIDGE")
+def test_megatron_bridge(megatron_bridge):
+    clone = megatron_bridge
     plan = build_plan.plan(texts(clone, BRIDGE_MAIN, MEGATRON_BRIDGE), MEGATRON_BRIDGE)
     judge(clone, BRIDGE_MAIN, plan)
     assert (plan.command.dockerfile, plan.command.target) == ("docker/Dockerfile.ci", "megatron_bridge")
@@ -94,8 +83,8 @@ def test_megatron_bridge():
         build_plan.plan(texts(clone, BRIDGE_MAIN, MEGATRON_BRIDGE), MEGATRON_BRIDGE, request=request)
 
 
-def test_the_stack_of_the_nemo_framework():
-    clone = real("MEGATRON_BRIDGE")
+def test_the_stack_of_the_nemo_framework(megatron_bridge):
+    clone = megatron_bridge
     given = texts(clone, BRIDGE_MAIN, MEGATRON_BRIDGE)
     with pytest.raises(RunbookError, match="NEMO_EXPORT_DEPLOY_COMMIT, NEMO_EVALUATOR_COMMIT, NEMO_RUN_COMMIT"):
         build_plan.stack(given)
@@ -109,8 +98,8 @@ def test_the_stack_of_the_nemo_framework():
     assert [plan.command.target for plan in plans] == ["nemo_fw_base_final", "megatron_bridge", "nemo_fw_final"]
 
 
-def test_ml_containers():
-    clone = real("ML_CONTAINERS")
+def test_ml_containers(ml_containers):
+    clone = ml_containers
     plan = build_plan.plan(texts(clone, "HEAD", ML_CONTAINERS), ML_CONTAINERS)
     judge(clone, "HEAD", plan)
     assert (plan.command.dockerfile, plan.command.context) == ("megatron/Dockerfile", "megatron")

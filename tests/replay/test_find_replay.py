@@ -1,10 +1,8 @@
 """``pins find`` on the real repositories: every reference is found, and what moves is what bumps moved.
 
-Skipped unless MEGATRON_LM, MEGATRON_BRIDGE or ML_CONTAINERS names a clone; it may be bare.  The lists in
-``references/`` say at which commit each was made, and name one reference a line.
+The lists in ``references/`` say at which commit each was made, and name one reference a line.
 """
 
-import os
 from pathlib import Path
 
 import pytest
@@ -16,17 +14,16 @@ from runbook_lib.pins import pins_file
 pytestmark = pytest.mark.replay
 
 _GITLAB = ".gitlab/stages/01.build.yml"
-_TORCH = "ghcr.io/coreweave/ml-containers/torch"
 #: A row of a matrix whose tag stands nowhere else.
 _NOT_FOUND = {(".github/workflows/cuda-ssh.yml", 15)}
 LOCKSTEP = {
-    "MEGATRON_LM": [
+    "megatron_lm": [
         (_GITLAB, 56), (_GITLAB, 65), (_GITLAB, 70), ("docker/.ngc_version.dev", 1), ("docker/Dockerfile.ci.dev", 4),
     ],
-    "MEGATRON_BRIDGE": [
+    "megatron_bridge": [
         ("docker/Dockerfile.ci", 15), ("scripts/performance/README.md", 63), ("scripts/performance/README.md", 100),
     ],
-    "ML_CONTAINERS": [
+    "ml_containers": [
         (".github/configurations/sglang.yml", 5), (".github/configurations/vllm-tensorizer.yml", 6),
         (".github/configurations/vllm-tensorizer.yml", 7), (".github/workflows/megatron.yml", 24),
         ("sglang/Dockerfile", 2), ("torch/Dockerfile", 2), ("torch/Dockerfile", 3), ("vllm-tensorizer/Dockerfile", 2),
@@ -35,11 +32,10 @@ LOCKSTEP = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("variable", LOCKSTEP)
-def test_references_are_found_and_what_bumps_moved_is_lockstep(variable: str) -> None:
-    if not (clone := os.environ.get(variable)):
-        pytest.skip(f"{variable} names no clone of it")
-    name = variable.lower().replace("_", "-")
+@pytest.mark.parametrize("repository", LOCKSTEP)
+def test_references_are_found_and_what_bumps_moved_is_lockstep(repository: str, request: pytest.FixtureRequest) -> None:
+    clone: Path = request.getfixturevalue(repository)
+    name = repository.replace("_", "-")
     lines = (Path(__file__).parent / "references" / f"{name}.tsv").read_text().splitlines()
     commit = next(line.split()[-1] for line in lines if line.startswith("# commit "))
     findings = find(Checkout.open(clone), commit)
@@ -53,5 +49,5 @@ def test_references_are_found_and_what_bumps_moved_is_lockstep(variable: str) ->
             is_known = (path, int(number), image, tag) in found
             assert is_known or not tag or (path, int(number)) in _NOT_FOUND, line
     lockstep = sorted((pin.place.path, pin.place.line) for pin in findings.pins if pin.lockstep)
-    assert lockstep == sorted(LOCKSTEP[variable])
+    assert lockstep == sorted(LOCKSTEP[repository])
     assert len(pins_file.parse(findings.text, "x/y").sites.pins) > len(lockstep) // 2

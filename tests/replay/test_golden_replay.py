@@ -1,15 +1,12 @@
 """Golden values against the real history of Megatron-LM."""
 
-import io
 import json
 import math
-import statistics
-import subprocess
 from collections import Counter
-from itertools import pairwise
 
 import pytest
 
+from runbook_lib.git.blobs import read_objects
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import history, summary
 from runbook_lib.golden.acceptance import apply
@@ -76,12 +73,6 @@ def test_every_golden_file_of_main_parses_and_equals_itself(megatron_lm):
     assert {one.verdict for one in compare(files, files).judgements} == {"unchanged"}
 
 
-def test_every_golden_file_of_main_can_be_judged_against_any_other_form(megatron_lm):
-    contents = list(of_revision(megatron_lm, MAIN).contents.values())
-    for old, new in zip(contents, contents[7:] + contents[:7], strict=True):
-        assert judge("gpt/case/golden_values_dev.json", old, new).verdict
-
-
 def test_the_measures_of_4611_equal_an_independent_computation(megatron_lm, bump):
     old, new = of_revision(megatron_lm, "5fe3f06658^"), of_revision(megatron_lm, "5fe3f06658")
     files = [one.file for one in changed(bump)]
@@ -97,13 +88,6 @@ def test_the_measures_of_4611_equal_an_independent_computation(megatron_lm, bump
     for key, (n, mean) in expected.items():
         assert rows[key].n_steps == n
         assert rows[key].avg_rel_diff == pytest.approx(mean, abs=1e-12, rel=0)
-    for one in summary.by_metric(changed(bump)):
-        sizes = [abs(mean) for (_, metric), (_, mean) in expected.items() if metric == one.metric]
-        assert (one.n, one.median_abs, one.max_abs) == pytest.approx((77, statistics.median(sizes), max(sizes)))
-        edges = [0.0, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, math.inf]
-        counted = [sum(size == 0 for size in sizes)]
-        counted += [sum(a <= x < b and x > 0 for x in sizes) for a, b in pairwise(edges)]
-        assert list(one.buckets) == counted
 
 
 def test_the_test_of_4611_that_became_five_times_slower_is_named_first(bump):
@@ -171,7 +155,7 @@ def test_only_real_nan_is_refused_over_the_whole_history(megatron_lm):
             (_, _, old, new, _), path = line.split("\t")[0].split(), line.split("\t")[1]
             if set(new) != {"0"}:
                 pairs.append((commit, path, old, new))
-    contents = read_objects(megatron_lm, {name for pair in pairs for name in pair[2:]})
+    contents = read_objects(megatron_lm, sorted({name for pair in pairs for name in pair[2:]} - {"0" * 40}), 2**23)
     for commit, path, old, new in pairs:
         judgement = judge(path, contents.get(old), contents[new])
         marked += any("was not observed" in note for note in judgement.notes)
@@ -186,19 +170,6 @@ def test_only_real_nan_is_refused_over_the_whole_history(megatron_lm):
         ("2a9793d19e", "gpt3_345m_nightly_dgx_a100_1N8G_tp1_pp4_resume_torch"),
     }
     assert marked > 500
-
-
-def read_objects(clone, names):
-    """Return the contents of blobs by id."""
-    wanted = sorted(name for name in names if set(name) != {"0"})
-    listing = "\n".join(wanted).encode()
-    out = subprocess.run(["git", "-C", clone, "cat-file", "--batch"], input=listing, capture_output=True, check=True)
-    contents, rest = {}, io.BytesIO(out.stdout)
-    for name in wanted:
-        size = int(rest.readline().split()[2])
-        contents[name] = rest.read(size)
-        rest.read(1)
-    return contents
 
 
 def test_renamed_files_are_paired(megatron_lm):

@@ -1,7 +1,4 @@
-"""Work inside the image on the real repositories: every pyproject.toml of their history, judged by uv itself.
-
-Skipped unless MEGATRON_LM or MEGATRON_BRIDGE names a clone with its history; the clones may be bare.
-"""
+"""Work inside the image on the real repositories: every pyproject.toml of their history, judged by uv itself."""
 
 import itertools
 import os
@@ -21,17 +18,14 @@ from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
 from runbook_lib.recipes import workloads
 
 pytestmark = pytest.mark.replay
-CLONES = {"MEGATRON_LM": MEGATRON_LM.name, "MEGATRON_BRIDGE": MEGATRON_BRIDGE.name}
+CLONES = {"megatron_lm": MEGATRON_LM.name, "megatron_bridge": MEGATRON_BRIDGE.name}
 #: One in so many revisions is given to uv as well.
 _SAMPLE = 12
 
 
 @pytest.fixture(params=CLONES)
 def clone(request: pytest.FixtureRequest) -> tuple[Checkout, str]:
-    path = os.environ.get(request.param)
-    if not path:
-        pytest.skip(f"{request.param} names no clone")
-    return Checkout.open(path), CLONES[request.param]
+    return Checkout.open(request.getfixturevalue(request.param)), CLONES[request.param]
 
 
 def projects_of(checkout: Checkout) -> list[tuple[str, str, str | None]]:
@@ -84,11 +78,8 @@ def test_installed_parts_are_defined_in_each_revision(clone: tuple[Checkout, str
     assert taken >= 5
 
 
-def test_every_bucket_of_main_is_run() -> None:
-    path = os.environ.get("MEGATRON_LM")
-    if not path:
-        pytest.skip("MEGATRON_LM names no clone")
-    checkout = Checkout.open(path)
+def test_every_bucket_of_main_is_run(megatron_lm: Path) -> None:
+    checkout = Checkout.open(megatron_lm)
     files = frozenset(checkout.git("ls-tree", "-r", "--name-only", "-z", "HEAD").split("\0"))
     recipes = [it for it in files if unit_tests.RECIPE.fullmatch(it)]
     texts = checkout.read(recipes, "HEAD")

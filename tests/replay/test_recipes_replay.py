@@ -1,13 +1,18 @@
-"""The quarantines that people made in Megatron-LM, line by line: where ours is the same, and what else they did."""
+"""Quarantines in the real history of Megatron-LM: the lines that people changed, and every row back as it was."""
 
+import os
+import random
 import re
-import subprocess
-from collections import Counter
 from difflib import SequenceMatcher
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
+from runbook_lib.errors import CannotTell, Refused
+from runbook_lib.git.blobs import read_objects
+from runbook_lib.git.checkout import Checkout
 from runbook_lib.recipes import quarantine
 from runbook_lib.recipes import rows as recipes
 from runbook_lib.recipes.targets import Target
@@ -16,9 +21,13 @@ from runbook_lib.text.edits import diff
 pytestmark = pytest.mark.replay
 
 
-def git(clone: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(clone), *arguments], check=True, capture_output=True)
-    return done.stdout.decode("utf-8", "surrogateescape")
+def changes(clone: Path, commit: str) -> list[tuple[str, str, str]]:
+    """Path and both texts of the recipes that a commit changed."""
+    checkout, before = Checkout.open(clone), f"{commit}~1"
+    listed = ["diff", "--name-only", "--diff-filter=M", before, commit, "--", recipes.FOLDER]
+    names = checkout.git(*listed).splitlines()
+    old, new = checkout.read(names, before), checkout.read(names, commit)
+    return [(name, old[name] or "", new[name] or "") for name in names]
 
 
 def changed(before: str, after: str) -> tuple[dict[int, str], list[str], list[str]]:
@@ -39,85 +48,91 @@ def changed(before: str, after: str) -> tuple[dict[int, str], list[str], list[st
     return scopes, gone, came
 
 
-def touched(path: str, text: str, lines: dict[int, str]) -> tuple[list[recipes.RecipeRow], list[Target]]:
-    """The rows whose scopes stand in these lines, and all tests that run by them."""
-    rows = [row for row in recipes.rows(path, text) if lines.keys() & {cell.line for cell in row.scopes}]
-    runs = [(row, environment, platform) for row in rows for environment in row.environments
-            for platform in row.platforms]  # fmt: skip
-    return rows, [Target(row.case, platform, env, row.model, "it hangs") for row, env, platform in runs]
+def targets(row: recipes.RecipeRow) -> list[Target]:
+    """All tests that run by a row."""
+    return [Target(row.case, p, env, row.model, "it hangs") for env in row.environments for p in row.platforms]
+
+
+def touched(path: str, text: str, lines: dict[int, str]) -> list[recipes.RecipeRow]:
+    return [row for row in recipes.rows(path, text) if lines.keys() & {cell.line for cell in row.scopes}]
 
 
 @pytest.mark.parametrize(
-    ("commit", "same", "partly", "gone", "came"),
+    ("commit", "same", "partly"),
     [
-        # A comment above each scope, one of them without an issue.
-        ("5fe3f06658", 3, [], 0, 3),
-        # No comment at all in these two.
-        ("815c83d9bc", 1, [], 0, 0),
-        ("3758b54b2b", 2, [], 0, 0),
-        # No comments; of one row only GitLab's scope; and a blank at the end of a line of the script taken away.
-        ("8d826c1124", 5, ["        scope: [mr-broken, mr-github]"], 1, 1),
-        # Comments of four lines and of one, above the row and without an issue.
-        ("c09022e9c0", 1, [], 0, 4),
-        ("ff60360163", 1, [], 0, 1),
-        # No comments in the others: what they broke for is told in the commits at most.  Tests were removed and added.
-        ("4e85d74ae9", 1, [], 10, 14),
-        ("8da949e60d", 1, [], 0, 0),
-        ("27168e231e", 2, [], 0, 0),
-        # Rows that were out of the way in part before.
-        ("b49d810e7e", 4, [], 0, 0),
-        ("d0d00b3997", 1, [], 0, 0),
-        # Of each of these rows one scope alone.
-        ("7430688263", 0, ["        scope: [mr-broken, mr-github, mr-slim]"], 0, 0),
-        ("87cbe76d87", 0, ["        scope: [mr-broken, mr-github]"], 0, 0),
-        # Another way to quote a name.
-        ("f67b7bd607", 1, [], 1, 1),
-        ("6ed980db4a", 1, [], 0, 0),
-        ("ef159836f5", 1, [], 0, 0),
-        ("6e6f0a0d1c", 1, [], 0, 0),
-        ("1ed4d52153", 1, [], 0, 0),
-        ("6646d1aa56", 1, [], 0, 0),
-        ("65ce253456", 1, [], 0, 0),
+        ("5fe3f06658", 3, []), ("815c83d9bc", 1, []), ("3758b54b2b", 2, []), ("c09022e9c0", 1, []),
+        ("ff60360163", 1, []), ("4e85d74ae9", 1, []), ("8da949e60d", 1, []), ("27168e231e", 2, []),
+        ("b49d810e7e", 4, []), ("d0d00b3997", 1, []), ("f67b7bd607", 1, []), ("6ed980db4a", 1, []),
+        ("ef159836f5", 1, []), ("6e6f0a0d1c", 1, []), ("1ed4d52153", 1, []), ("6646d1aa56", 1, []),
+        ("65ce253456", 1, []),
+        # Of one of these rows, people moved one scope alone.
+        ("8d826c1124", 5, ["        scope: [mr-broken, mr-github]"]),
+        ("7430688263", 0, ["        scope: [mr-broken, mr-github, mr-slim]"]),
+        ("87cbe76d87", 0, ["        scope: [mr-broken, mr-github]"]),
     ],
-)
+)  # fmt: skip
 def test_ours_changes_the_scope_lines_that_people_changed(
-    megatron_lm: Path, commit: str, same: int, partly: list[str], gone: int, came: int
+    megatron_lm: Path, commit: str, same: int, partly: list[str]
 ) -> None:
-    counted: Counter[str] = Counter()
-    differing: list[str] = []
-    names = git(megatron_lm, "diff", "--name-only", "--diff-filter=M", f"{commit}~1", commit, "--", recipes.FOLDER)
-    for path in names.split():
-        before, after = (git(megatron_lm, "show", f"{ref}:{path}") for ref in (f"{commit}~1", commit))
-        theirs, went, more = changed(before, after)
-        counted += Counter(gone=len(went), came=len(more))
-        rows, tests = touched(path, before, theirs)
+    equal, differing = 0, []
+    for path, before, after in changes(megatron_lm, commit):
+        theirs, _, _ = changed(before, after)
+        rows = touched(path, before, theirs)
+        tests = [target for row in rows for target in targets(row)]
         edit = quarantine.mark(path, before, tests, 7)
-        ours, ours_gone, ours_came = changed(before, edit.after)
+        ours, gone, came = changed(before, edit.after)
         assert ours.keys() == theirs.keys(), diff([edit])
-        assert ours_gone == []
-        assert all(
-            re.fullmatch(r" *# Broken( \(scope [1-3, ]+\))?: it hangs — see issue #7\.", line) for line in ours_came
-        )
-        assert len(ours_came) == len(rows) == len(theirs)
-        for line in theirs:
-            if ours[line] == theirs[line]:
-                counted["same"] += 1
-            else:
-                differing.append(theirs[line])
-        assert quarantine.unmark(path, edit.after, tests).after == before
+        assert (gone, len(came)) == ([], len(rows))
+        assert all(re.fullmatch(r" *# Broken( \(scope [1-3, ]+\))?: it hangs — see issue #7\.", line) for line in came)
+        equal += sum(ours[line] == theirs[line] for line in theirs)
+        differing += [theirs[line] for line in theirs if ours[line] != theirs[line]]
         if not any("-broken" in cell.value for row in rows for cell in row.scopes):
             # A person's quarantine comes back as well: the scopes as they were, the comment left as it is.
-            back, _, _ = changed(before, quarantine.unmark(path, after, tests).after)
-            assert back == {}
-    assert (counted["same"], differing, counted["gone"], counted["came"]) == (same, partly, gone, came)
+            assert changed(before, quarantine.unmark(path, after, tests).after)[0] == {}
+    assert (equal, differing) == (same, partly)
 
 
 @pytest.mark.parametrize("commit", ["ff64743148", "0beaa53bb9", "c4bea0a96a", "b2e93909f0", "d6af3820da", "3a9f086a59"])
 def test_reenabled_tests_return_unchanged(megatron_lm: Path, commit: str) -> None:
-    names = git(megatron_lm, "diff", "--name-only", "--diff-filter=M", f"{commit}~1", commit, "--", recipes.FOLDER)
-    for path in names.split():
-        before, after = (git(megatron_lm, "show", f"{ref}:{path}") for ref in (f"{commit}~1", commit))
+    for path, before, after in changes(megatron_lm, commit):
         theirs, _, _ = changed(before, after)
-        _, tests = touched(path, before, theirs)
         assert theirs
+        tests = [target for row in touched(path, before, theirs) for target in targets(row)]
         assert changed(before, quarantine.unmark(path, before, tests).after) == (theirs, [], [])
+
+
+def versions(clone: Path) -> list[tuple[str, str]]:
+    """Every version that any recipe ever had: path and text."""
+    log = ["log", "--all", "--format=", "--raw", "--no-abbrev", "--no-renames", "--", "tests/**/*recipes/**.yaml"]
+    found = [line.split() for line in Checkout.open(clone).git(*log).splitlines() if line.startswith(":")]
+    blobs = {parts[3]: parts[5] for parts in found if set(parts[3]) != {"0"}}
+    contents = read_objects(clone, sorted(blobs), 2**23)
+    return [(path, contents[blob].decode("utf-8", "surrogateescape")) for blob, path in blobs.items()]
+
+
+@pytest.mark.timeout(3600)
+def test_every_row_that_ever_was_comes_back_byte_for_byte(megatron_lm: Path) -> None:
+    """A seeded choice of rows of every version; all of them with REPLAY_ALL=1."""
+    choose, refused, read, flips = random.Random(7), [], 0, 0
+    for path, text in versions(megatron_lm):
+        try:
+            rows = recipes.rows(path, text)
+        except CannotTell as error:
+            refused.append(str(error))
+            with pytest.raises(YAMLError):  # another parser refuses it as well
+                list(YAML(typ="safe", pure=True).load_all(text))
+            continue
+        read += 1
+        movable = [row for row in rows if any(quarantine.gating(cell.value) for cell in row.scopes)]
+        for row in movable if os.environ.get("REPLAY_ALL") else choose.sample(movable, min(2, len(movable))):
+            if row.fixed:
+                with pytest.raises(Refused):
+                    quarantine.mark(path, text, targets(row), 1, whole_rows=True)
+                continue
+            marked = quarantine.mark(path, text, targets(row), 1, whole_rows=True).after
+            assert marked != text
+            assert quarantine.mark(path, marked, targets(row), 1, whole_rows=True).after == marked
+            assert quarantine.unmark(path, marked, targets(row), whole_rows=True).after == text
+            flips += 1
+    assert len(refused) <= 5, refused
+    assert (read > 800, flips > 1000) == (True, True), (read, flips)
