@@ -3,7 +3,6 @@
 import io
 import re
 import threading
-import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,14 +33,11 @@ class Store:
     contents: dict[int, bytes] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     ranges: bool = True
-    latency: float = 0.0
-    bandwidth: float = 0.0  # bytes a second of all connections together
     sent: int = 0
     seen: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     forge: str = ""
     storage: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    free: float = 0.0
 
     def fault(self, place: str) -> Fault | None:
         with self.lock:
@@ -50,17 +46,6 @@ class Store:
                     it.times -= 1
                     return it
         return None
-
-    def pay(self, size: int) -> None:
-        """Wait until so many bytes have gone over the line that all share."""
-        with self.lock:
-            self.sent += size
-            if not self.bandwidth:
-                return
-            now = time.monotonic()
-            self.free = max(self.free, now) + size / self.bandwidth
-            wait = self.free - now
-        time.sleep(wait)
 
     def content(self, number: int) -> bytes:
         return self.contents[number]
@@ -76,7 +61,6 @@ class _Handler(BaseHTTPRequestHandler):
         store = self.store
         with store.lock:
             store.seen.append((self.place, {name.lower(): value for name, value in self.headers.items()}))
-        time.sleep(store.latency)
         fault = store.fault(self.place)
         if fault and not fault.cut:
             if not fault.status:
@@ -116,7 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
             body, self.close_connection = body[: len(body) // 2], True
         for start in range(0, len(body), 1 << 18):
             piece = body[start : start + (1 << 18)]
-            self.store.pay(len(piece))
+            with self.store.lock:
+                self.store.sent += len(piece)
             try:
                 self.wfile.write(piece)
             except OSError:  # whoever asked has read enough

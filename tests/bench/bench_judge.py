@@ -2,15 +2,12 @@
 commit sees only the commits before it.
 
     environment/run python tests/bench/bench_judge.py CLONE [SEED]
-
-or, with the clone named by MEGATRON_LM: ``environment/run pytest -n0 tests/bench/bench_judge.py``.
 Injections are drawn by SEED: one test of an ordinary refresh becomes slower, or takes more memory, or its loss is wrong
 from some step on.  Commits since 2026 are apart: priors.json was fitted on earlier ones.
 """
 
 import argparse
 import json
-import os
 import random
 import sys
 import tempfile
@@ -19,8 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
 
 from runbook_lib.git.blobs import read_objects
 from runbook_lib.git.checkout import Checkout
@@ -236,16 +231,9 @@ def _bump(clone: Path) -> bool:
     return len(slower) == 1 and own == 0 and seconds[1] <= 1.5 and seconds[0] <= 10
 
 
-def test_judge(megatron_lm: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        assert measure(megatron_lm)
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("clone", nargs="?", default=os.environ.get("MEGATRON_LM"), help="a full clone of Megatron-LM")
+    parser.add_argument("clone", type=Path, help="a full clone of Megatron-LM")
     parser.add_argument("seed", nargs="?", type=int, default=1)
     options = parser.parse_args()
-    if not options.clone:
-        parser.error("name a clone, or set MEGATRON_LM")
-    sys.exit(0 if measure(Path(options.clone), options.seed) else 1)
+    sys.exit(0 if measure(options.clone, options.seed) else 1)
