@@ -1,8 +1,8 @@
 """The result of a check: a condition verified by reading the actual state again, and the evidence for the record."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from runbook_lib.decisions import Decision
 
@@ -28,6 +28,53 @@ class Evidence:
     shown: tuple[object, ...] = ()
 
 
+#: Stands for the notebook that is running.
+AGAIN = "again"
+
+
+@dataclass(frozen=True)
+class Next:
+    """What comes next: what a person does, as a sentence, and the notebook that is run then.
+
+    ``because`` may end with a colon before the notebook.  ``parameters`` are those that differ from this run's; in the
+    record they are all.
+    """
+
+    because: str = ""
+    notebook: str = ""
+    parameters: Mapping[str, object] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def run(cls, notebook: str, because: str = "", **parameters: object) -> "Next":
+        """Return the run of a notebook with these changes of parameters."""
+        return cls(because, notebook, parameters)
+
+    @classmethod
+    def again(cls, because: str = "", **parameters: object) -> "Next":
+        """Return another run of the same notebook with these changes of parameters."""
+        return cls(because, AGAIN, parameters)
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any] | None) -> "Next":
+        """Parse it as a record has it."""
+        entry = entry or {}
+        return cls(str(entry.get("because") or ""), str(entry.get("notebook") or ""), entry.get("parameters") or {})
+
+    def as_json(self) -> dict[str, object]:
+        """Return it for the record."""
+        return asdict(self)
+
+    def __bool__(self) -> bool:
+        return bool(self.because or self.notebook)
+
+    def __str__(self) -> str:
+        """The sentence, and the name of the notebook."""
+        notebook = "Run again" if self.notebook == AGAIN else f"Run {self.notebook}"
+        changes = ", ".join(f"{name}={value}" for name, value in self.parameters.items() if value is not None)
+        run = f"{notebook}{' with ' if changes else ''}{changes}." if self.notebook else ""
+        return f"{self.because} {run}".strip()
+
+
 @dataclass(frozen=True)
 class Waits:
     """What is waited for: ``reason`` is the sentence without its progress, so it stays while nothing else happens.
@@ -50,17 +97,17 @@ class Check:
     name: str
     status: Status
     detail: str
-    next: str = ""
+    next: Next = field(default_factory=Next, compare=False)
     evidence: Evidence = field(default_factory=Evidence, compare=False)
     waits: Waits = field(default_factory=Waits)
 
     @classmethod
     def of(
-        cls, name: str, ok: bool, detail: str, otherwise: Status = "failed", next: str = "",
+        cls, name: str, ok: bool, detail: str, otherwise: Status = "failed",
         evidence: Evidence | None = None,
     ) -> "Check":  # fmt: skip
         """Return a check that passed if ``ok``, and has the status ``otherwise`` if not."""
-        return cls(name, "passed" if ok else otherwise, detail, next, evidence or Evidence())
+        return cls(name, "passed" if ok else otherwise, detail, evidence=evidence or Evidence())
 
     @classmethod
     def each(cls, names: Iterable[str], status: Status, detail: str) -> "list[Check]":

@@ -11,8 +11,8 @@ GOLDEN_VALUES = "05-golden-values"
 BROKEN_TESTS = "06-broken-tests"
 SYNC_CHECK = "07-sync-check"
 AFTER_MERGE = "08-after-merge"
-#: The last step of a bump, which has no notebook of its own.
-READY = "ready"
+#: The last step of a bump, and the command that asks for the decisions, which have no notebooks of their own.
+READY, REVIEW = "ready", "review"
 INVESTIGATE_CI = "investigate-ci"
 BISECT_IMAGE = "bisect-image"
 

@@ -39,7 +39,7 @@ def record(
     run = {
         "id": f"{started[:19].replace('-', '').replace(':', '')}Z-{name}-0000{at:04}", "state": state,
         "bump": bump.as_json(), "notebook": {"name": name}, "started": started, "ended": None,
-        "outcome": {"sentence": sentence, "next": ""},
+        "outcome": {"sentence": sentence, "next": {}},
         "process": provenance.process() | ({} if live else {"started": 0}), **fields,
     }  # fmt: skip
     folder = audit.joinpath(*bump.parts) / str(run["id"])

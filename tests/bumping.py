@@ -17,7 +17,7 @@ from runbook_lib.bump import bump_plan, open_pr
 from runbook_lib.bump.bump_plan import NO_PLAN, PlannedBump
 from runbook_lib.bump.run import Run, Step
 from runbook_lib.bump.run_ci import RunCi
-from runbook_lib.checks import Check
+from runbook_lib.checks import Check, Next
 from runbook_lib.clients.github import connection
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Pull
@@ -34,6 +34,7 @@ from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.system.files import make_folder, write
 from runbook_lib.transport import ranges
+from runbook_lib.world import commands
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions import pulls
 from runbook_lib.world.outside import World as Outside
@@ -104,11 +105,12 @@ class World:
         return self.steps[-1]
 
     def said(self, kind: str) -> list[dict[str, Any]]:
-        """What the last run told the record of this kind."""
+        """What the last run told the record of this kind, and what comes next as a person reads it."""
         folder = self.steps[-1].folder
         assert folder is not None
         lines = (folder / "contributions.jsonl").read_text().splitlines()
-        return [entry for entry in map(json.loads, lines) if entry["kind"] == kind]
+        entries = [entry for entry in map(json.loads, lines) if entry["kind"] == kind]
+        return [it | {"next": commands.text(Next.from_json(it["next"]))} if "next" in it else it for it in entries]
 
     def outcome(self) -> str:
         """The sentence that the last run ended with."""

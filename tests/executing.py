@@ -9,7 +9,9 @@ from unittest.mock import patch
 from papermill.exceptions import PapermillExecutionError
 from papermill.execute import execute_notebook
 
+from runbook_lib.checks import Next
 from runbook_lib.notebook.engine import RunbookEngine
+from runbook_lib.world import commands
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Ran:
 
     @property
     def next(self) -> str:
-        return str(self.run["outcome"]["next"])
+        return commands.text(Next.from_json(self.run["outcome"]["next"]))
 
 
 def execute(notebook: Path, parameters: Mapping[str, Any], output: Path | None = None) -> Ran:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.bump.bump_plan import plan_commit
-from runbook_lib.checks import Check
+from runbook_lib.checks import Check, Next
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.decisions import FOREIGN, Decision
 from runbook_lib.errors import Refused, RunbookError
@@ -116,13 +116,13 @@ class Review:
         return f"waiting for a person to confirm {count} that the runbook did not make: {_list(self.foreign)}"
 
     @property
-    def next(self) -> str:
+    def next(self) -> Next:
         """The next action: how to confirm or undo the foreign commits."""
         if not self.foreign:
-            return ""
+            return Next()
         decisions, subjects = self.branch.bump.decisions, [f"{FOREIGN}:{commit.id}" for commit in self.foreign]
         confirm = "; ".join(decisions.advice("allow", subject) for subject in subjects)
-        return f"Read the diff. If it is right, {confirm}; then run again. {self.undo}"
+        return Next.again(f"Read the diff. {self.undo} If it is right, {confirm}.")
 
     @property
     def undo(self) -> str:

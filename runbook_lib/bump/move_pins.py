@@ -6,7 +6,7 @@ from typing import Literal
 from runbook_lib import display
 from runbook_lib.bump import bump_plan
 from runbook_lib.bump.bump_plan import PlannedBump
-from runbook_lib.checks import Check, Evidence
+from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.notebooks import GITHUB_PIN, GITLAB_PIN, OPEN_PR
 from runbook_lib.pins.bump import Bump
@@ -17,7 +17,7 @@ from runbook_lib.world import bump_branch
 from runbook_lib.world.conditions.commits import BranchTip, Committed
 from runbook_lib.world.outside import World
 
-_NO_TAG = Outcome("No tag was given, so nothing is planned.", "Run again with a tag, such as -p tag 26.04-py3.")
+_NO_TAG = Outcome("No tag was given, so nothing is planned.", Next.again(tag="26.04-py3"))
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class PinStep:
         shown = display.note(branch.describe()) + display.diff(edits.diff(part.edits), empty=no_change)
         place = bump.branch if branch.tip or part.edits else bump.base
         return Plan(
-            Outcome(f"All pins of this step are at {bump.tag} on {place}.", OPEN_PR),
+            Outcome(f"All pins of this step are at {bump.tag} on {place}.", Next.run(OPEN_PR)),
             (shown,),
             conditions=pins_committed(facts),
             checks=(planned.check, facts.untouched),

@@ -6,7 +6,7 @@ from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, bump_plan, lts_validation
 from runbook_lib.bump.bump_plan import NO_PLAN, PlannedBump, plan_commit
 from runbook_lib.bump.pull_request_body import TEMPLATES, fill_in, part
-from runbook_lib.checks import Check, Evidence
+from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import CannotTell, RunbookError
@@ -193,7 +193,7 @@ def plan(facts: PullFacts, bump: Bump) -> Plan[World]:
     if bump.apply:
         proposal.planned.require()
     planned: Plan[World] = Plan(
-        Outcome("The pull request is open with its labels.", notebooks.RUN_CI),
+        Outcome("The pull request is open with its labels.", Next.run(notebooks.RUN_CI)),
         (_show(facts),),
         checks=(proposal.planned.check,),
         evidence=Evidence(
@@ -223,7 +223,7 @@ def _plan_other(plan: Plan[World], facts: PullFacts) -> Plan[World]:
     assert pull is not None
     if facts.review is None:
         sentence = f"waiting for git: #{pull.number} cannot be fetched, so its commits cannot be reviewed"
-        return replace(plan, waiting=Outcome(sentence, "Run again."))
+        return replace(plan, waiting=Outcome(sentence, Next.again()))
     places = ", ".join(f"{change.path}:{change.line}" for change in facts.missing)
     detail = f"Not at {facts.proposal.bump.tag}: {places}." if places else f"{pull.head_sha[:10]}."
     key = PullKey(f"{pull.head_owner}:{pull.head_ref}", pull.base_ref)

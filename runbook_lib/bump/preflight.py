@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from runbook_lib import display, notebooks
 from runbook_lib.bump import bump_plan, lts_validation, token_scopes
 from runbook_lib.bump.bump_plan import PlannedBump
-from runbook_lib.checks import Check, Evidence
+from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.commits import tree_with
 from runbook_lib.images import driver_check
@@ -16,7 +16,6 @@ from runbook_lib.pins.plan import PinPlan
 from runbook_lib.text.edits import diff
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.commands import command
 from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Forge
 
@@ -72,11 +71,9 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
     }
     warnings = [*branch.warnings, *planned.plan.warnings]
     if bump.tag is None:
-        done = Outcome(
-            "No tag was given: this is the current state.", "Run again with a tag, such as -p tag 26.04-py3."
-        )
+        done = Outcome("No tag was given: this is the current state.", Next.again(tag="26.04-py3"))
     else:
-        done = Outcome(_sentence(planned, bump), command(notebooks.BUMP, bump, mode="publish"))
+        done = Outcome(_sentence(planned, bump), Next.run(notebooks.BUMP, mode="publish"))
         checks = (planned.check, *checks, driver_check.check(planned.image, facts.drivers))
         tables["drivers"] = drivers
     if bump.tag and planned.check.status == "skipped":

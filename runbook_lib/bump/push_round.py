@@ -9,7 +9,7 @@ from typing import Any
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, ci_run
-from runbook_lib.checks import Check, Evidence, Waits
+from runbook_lib.checks import Check, Evidence, Next, Waits
 from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.decisions import Decision
@@ -59,7 +59,7 @@ def look(world: World, bump: Bump) -> RoundFacts:
     ):
         commits_differ = f"{bump.branch} is at {branch.start[:10]} here, #{pull.number} at {pull.head_sha[:10]}"
         waiting = f"waiting for a push: {commits_differ}, which differ by more than responses to CI"
-        obstacle = Outcome(waiting, notebooks.OPEN_PR)
+        obstacle = Outcome(waiting, Next.run(notebooks.OPEN_PR))
     left = replace(world.round, commits=commits)
     return RoundFacts(left, state, True, unfinished(world.github, pull), obstacle)
 
@@ -87,7 +87,7 @@ def plan(facts: RoundFacts, bump: Bump) -> Plan[World]:
     head = "" if facts.round.commits else branch.start
     conditions.append(Pushed(tip, bump.remote, branch.remote_tip, follows=facts.round.commits))
     conditions.append(Authorized(PullKey(state.head_name, pull.base_ref), head, bump.repository.ci.workflow))
-    done = Outcome(f"{branch.start[:10]} is pushed, and CI is authorized for it.", notebooks.RUN_CI)
+    done = Outcome(f"{branch.start[:10]} is pushed, and CI is authorized for it.", Next.run(notebooks.RUN_CI))
     return Plan(done, conditions=tuple(conditions), evidence=Evidence(decided=tuple(decided) if bump.publish else ()))
 
 
@@ -107,9 +107,9 @@ class Decided:
             return Check(name, "passed", "None is open.")
         failed = f"{display.count(count, 'failed test')} of this run {display.be(count)} undecided"
         waiting = f"waiting for {notebooks.BROKEN_TESTS}: {failed}, and a push costs a complete run"
-        action = f"{notebooks.BROKEN_TESTS}, which pushes everything together once all are decided"
         detail = f"{waiting} ({display.first_names(self.undecided)})"
-        return Check(name, "waiting", detail, f"{action}; or {self.otherwise}.")
+        action = f"To push without these decisions, {self.otherwise}. To decide them:"
+        return Check(name, "waiting", detail, Next.run(notebooks.BROKEN_TESTS, action))
 
     def make_true(self, world: World) -> Sequence[Effect]:
         """Change nothing: a person decides."""
@@ -132,7 +132,7 @@ class NoRun:
         if not running:
             return Check(name, "passed", "None is.")
         waiting = f"waiting for CI run {running[0].id} to finish: a push would cancel it and lose its golden values"
-        action = f"Run again then ({running[0].url}), or {self.otherwise}."
+        action = Next.again(f"When it has ended ({running[0].url}), or {self.otherwise}.")
         return Check(name, "waiting", waiting, action, waits=Waits(waiting, for_ci=True))
 
     def make_true(self, world: World) -> Sequence[Effect]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import branch_history, ci_triggers, lts_validation, sync_survey
+from runbook_lib.checks import Next
 from runbook_lib.clients.github.copy_pr_bot import commands
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.clients.gitlab.client import GitLab
@@ -81,7 +82,7 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
     review = branch_history.review_pull(branch, pull, records, mine=is_mine(pull, state.head_name))
     if review is None:
         unseen = f"#{pull.number} is at {pull.head_sha[:10]}, which cannot be fetched, so nothing was looked at."
-        return Readiness((Requirement("commits", "unknown", unseen, "Run bump again."),), commit=pull.head_sha)
+        return Readiness((Requirement("commits", "unknown", unseen, Next.again()),), commit=pull.head_sha)
     # Each requirement with its check and its step, which may not apply to a repository.
     checks: dict[Kind, tuple[str, Callable[[], Iterable[Requirement]]]] = {
         "ci": (notebooks.RUN_CI, lambda: _check_ci(state, github, pull)),
@@ -96,7 +97,7 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
     requirements: list[Requirement] = []
     for each in bump.decisions.of("hold"):
         lift = _LIFT.format(line=each.line, file=bump.decisions.file)
-        requirements.append(Requirement("hold", "missing", f"Do not merge: {each.subject}: {each.reason}", lift))
+        requirements.append(Requirement("hold", "missing", f"Do not merge: {each.subject}: {each.reason}", Next(lift)))
     for kind, (step, check_requirement) in checks.items():
         if reason := bump.repository.inapplicable(step):
             inapplicable[kind] = reason
@@ -104,16 +105,16 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
         try:
             requirements += check_requirement()
         except RunbookError as error:  # one unavailable answer must not hide the others
-            requirements.append(Requirement(kind, "unknown", str(error), "Run bump again."))
+            requirements.append(Requirement(kind, "unknown", str(error), Next.again()))
     accepted = ["; ".join(each.decisions) for each in requirements if each.kind == "values" and each.decisions]
     people = [f"Reviewers: a person accepted {dangers}. Read its plot before the merge." for dangers in accepted]
     left = (*people, *_left_to_people(state, pull))
     return Readiness(tuple(requirements), left, inapplicable, commit=pull.head_sha)
 
 
-def _met(kind: Kind, ok: bool, evidence: str, action: str = "", *, decisions: tuple[str, ...] = ()) -> Requirement:
+def _met(kind: Kind, ok: bool, evidence: str, action: Next, *, decisions: tuple[str, ...] = ()) -> Requirement:
     """Return a requirement that was looked at; the action is for one that is missing."""
-    return Requirement(kind, "met" if ok else "missing", evidence, "" if ok else action, decisions)
+    return Requirement(kind, "met" if ok else "missing", evidence, Next() if ok else action, decisions)
 
 
 def _check_ci(state: PullRequestState, github: Forge, pull: Pull) -> Iterator[Requirement]:
@@ -122,7 +123,7 @@ def _check_ci(state: PullRequestState, github: Forge, pull: Pull) -> Iterator[Re
     if not authors and status.run:
         authors = "copy-pr-bot"
     detail = f"{pull.head_sha[:10]}, by {authors or 'nobody'}."
-    yield _met("authorization", bool(authors), detail, notebooks.RUN_CI)
+    yield _met("authorization", bool(authors), detail, Next.run(notebooks.RUN_CI))
     if status.state == "failed":
         red = {job.name for job in failed(status.jobs)}
         rows = quarantines.quarantined_since_fork(state.branch, pull.head_sha)
@@ -152,8 +153,8 @@ def _check_pins(branch: BumpBranch, pull: Pull) -> Requirement:
         repository=bump.repository, of_bump=True,
     )  # fmt: skip
     if survey.outcome == "cannot tell":
-        return Requirement("pins", "unknown", survey.summary, notebooks.SYNC_CHECK)
-    return _met("pins", survey.outcome == "in sync", survey.summary, notebooks.SYNC_CHECK)
+        return Requirement("pins", "unknown", survey.summary, Next.run(notebooks.SYNC_CHECK))
+    return _met("pins", survey.outcome == "in sync", survey.summary, Next.run(notebooks.SYNC_CHECK))
 
 
 def _check_values(branch: BumpBranch, records: Path | None) -> Requirement:
@@ -161,7 +162,7 @@ def _check_values(branch: BumpBranch, records: Path | None) -> Requirement:
     verdicts, files = judged.changed, [file.file for file in judged.stopped]
     # A group's files may have been committed by hand: a person must decide on the group anyway.
     files += [group.id for group in verdicts.groups if not group.accepted]
-    action = f"Decide on them, and run {notebooks.GOLDEN_VALUES}."
+    action = Next.run(notebooks.GOLDEN_VALUES, "Decide on them.")
     detail = f"{display.first_names(files, 4)} {display.be(len(files))} held back." if files else "None is held back."
     return _met("values", not files, detail, action, decisions=tuple(verdicts.accepted_dangers))
 
@@ -175,7 +176,7 @@ def _check_issues(branch: BumpBranch, github: Forge, pull: Pull) -> Requirement:
             if issue.state != "open":
                 problems.append(f"#{issue.number} for {test['test']} is {issue.state}")
     detail = f"{'; '.join(problems)}." if problems else f"{display.count(len(tests), 'test')} marked."
-    return _met("issues", not problems, detail, "File one, and name it in the comment above the row.")
+    return _met("issues", not problems, detail, Next("File one, and name it in the comment above the row."))
 
 
 def _check_gitlab(bump: Bump, pull: Pull) -> Requirement:
@@ -190,38 +191,36 @@ def _check_gitlab(bump: Bump, pull: Pull) -> Requirement:
     if lts_validation.applies(bump):
         pipelines = lts_validation.testing(gitlab, pipelines)
         if not pipelines:
-            action = "Run internal-ci with tests=mr: only such pipelines run the tests in the LTS image."
+            action = Next.run("internal-ci", "Only pipelines with tests run them in the LTS image:", tests="mr")
             return Requirement("second ci", "missing", f"No pipeline for {short} runs the lts tests.", action)
     pipeline = next(iter(pipelines), None)
     if pipeline is None:
-        action = "Start one with tools/trigger_internal_ci.py (--dry-run first)"
-        return _gitlab_unseen(bump, f"{short} has no pipeline.", action)
+        start = "Start one with tools/trigger_internal_ci.py (--dry-run first)"
+        return _gitlab_unseen(bump, f"{short} has no pipeline.", start)
     detail = f"Pipeline {pipeline.id} for {short}: {pipeline.status}. {pipeline.url}"
     if pipeline.status == "skipped":
         return _gitlab_unseen(bump, detail, "Start one with tools/trigger_internal_ci.py", pipeline.url)
     if pipeline.status == "success":
         return Requirement("second ci", "met", detail, url=pipeline.url)
-    action = "Run bump again."
-    if pipeline.status == "failed":
-        action = f"{notebooks.GOLDEN_VALUES}, then {notebooks.BROKEN_TESTS}"
+    action = Next.run(notebooks.GOLDEN_VALUES) if pipeline.status == "failed" else Next.again()
     return Requirement("second ci", "missing", detail, action, url=pipeline.url)
 
 
 def _gitlab_unseen(bump: Bump, detail: str, action: str, url: str = "") -> Requirement:
     """Return the requirement for a pipeline whose tests nobody saw; a person may do without it."""
     decisions = (UNSEEN,) if bump.allowed(UNSEEN, detail) else ()
-    action = "" if decisions else f"{action}, or do without it: {bump.decisions.advice('allow', UNSEEN)}."
-    return Requirement("second ci", "unknown", detail, action, decisions, url=url)
+    advice = f"{action}, or do without it: {bump.decisions.advice('allow', UNSEEN)}."
+    return Requirement("second ci", "unknown", detail, Next() if decisions else Next(advice), decisions, url=url)
 
 
 def _check_pushed(state: PullRequestState, pull: Pull) -> Requirement:
     branch = state.branch
     pushed = branch.start == pull.head_sha
     detail = f"{branch.start[:10]} here, {pull.head_sha[:10]} on #{pull.number}."
-    action = f"{notebooks.GOLDEN_VALUES} or {notebooks.BROKEN_TESTS} push it."
+    action = Next.run(notebooks.BROKEN_TESTS, "Push it:")
     if not is_mine(pull, state.head_name):
         ref = f"refs/pull/{pull.number}/head:{branch.bump.branch}"
-        action = f"Fetch it, so that its values are compared: git fetch {branch.base_remote} {ref}"
+        action = Next(f"Fetch it, so that its values are compared: git fetch {branch.base_remote} {ref}")
     return _met("push", pushed, detail, action)
 
 

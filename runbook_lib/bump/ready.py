@@ -7,14 +7,13 @@ from typing import Any, ClassVar
 from runbook_lib import display, notebooks
 from runbook_lib.bump import readiness
 from runbook_lib.bump.readiness import Readiness
-from runbook_lib.checks import Evidence, Waits
+from runbook_lib.checks import Evidence, Next, Waits
 from runbook_lib.decisions import Decision
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record.requirements import Kind, Requirement
 from runbook_lib.records import cards
 from runbook_lib.world import bump_branch
-from runbook_lib.world.commands import command, review
 from runbook_lib.world.outside import World
 
 #: The links of a bump's record to the runs of the checked commit.
@@ -53,9 +52,7 @@ class Ready:
         links |= {_LINKS[each.kind]: each.url for each in found.requirements if each.kind in _LINKS and each.url}
         inputs: dict[str, object] = {"requirements": [each.as_json() for each in found.requirements]}
         if found.missing:
-            waiting = _not_ready(bump, found.missing, facts.steps)
-            if waiting.next in [each.next for each in found.missing if each.running]:
-                waiting = replace(waiting, next=command(notebooks.BUMP, bump, wait=True))
+            waiting = _not_ready(found.missing, facts.steps)
             return Plan(Outcome(""), shown, waiting=waiting, evidence=Evidence(inputs, links))
         limit = ""
         if "ci" in found.inapplicable:
@@ -66,7 +63,9 @@ class Ready:
         for unseen in found.unseen:
             decided += filter(None, [bump.allowed(readiness.UNSEEN, unseen.evidence)])
             limit += f", except for {unseen.name}, which nobody has seen"
-        done = Outcome(f"Ready to merge{limit}: every requirement was checked and is met.", " ".join(found.people))
+        done = Outcome(
+            f"Ready to merge{limit}: every requirement was checked and is met.", Next(" ".join(found.people))
+        )
         return Plan(done, shown, evidence=Evidence(inputs, links, decided=tuple(decided)))
 
 
@@ -75,20 +74,19 @@ def _without_requirements(facts: ReadyFacts, bump: Bump, shown: tuple[display.Vi
     planned = dict.fromkeys(str(each["sentence"]) for step in facts.steps for each in step["planned"])
     waiting = next((step for step in facts.steps if step["state"] == "waiting"), None)
     if bump.tag is None:
-        example = command(notebooks.BUMP, bump, tag="26.04-py3")
-        return Plan(Outcome("Without a tag nothing is planned.", example), shown)
+        return Plan(Outcome("Without a tag nothing is planned.", Next.again(tag="26.04-py3")), shown)
     for each in bump.decisions.of("hold"):
         planned[f"end with “do not merge”: {each.subject}: {each.reason}"] = None
     would = f"Preview: would {'; '.join(planned)}."
-    publish = f"Run it: {command(notebooks.BUMP, bump, mode='publish')}"
+    publish = Next.again("Run it:", mode="publish")
     if waiting is not None:
-        sentence, action = f"{waiting['name']}: {waiting['outcome']['sentence']}", str(waiting["outcome"]["next"])
+        sentence, action = f"{waiting['name']}: {waiting['outcome']['sentence']}", _next(waiting)
         if planned and not bump.apply:
             sentence, action = f"{would} Now {sentence}", publish
         return Plan(Outcome(""), shown, waiting=Outcome(sentence, action), only_reads=True)
     last = facts.steps[-1]["outcome"]
     if bump.apply:
-        return Plan(Outcome(last["sentence"], last["next"]), shown)
+        return Plan(Outcome(last["sentence"], _next(facts.steps[-1])), shown)
     if planned:
         return Plan(Outcome(would, publish), shown)
     nothing = f"Preview: nothing to change; a run that publishes checks whether it is ready. {last['sentence']}"
@@ -102,14 +100,14 @@ def _table(steps: Iterable[RecordedStep]) -> display.View:
             "step": step["name"],
             "outcome": display.mark(step["state"], step["warnings"]),
             "result": step["outcome"]["sentence"],
-            "next": step["outcome"]["next"],
+            "next": _next(step),
             "links": " ".join(step["links"].values()),
         }
         for step in steps
     )
 
 
-def _not_ready(bump: Bump, missing: Sequence[Requirement], steps: Sequence[RecordedStep]) -> Outcome:
+def _not_ready(missing: Sequence[Requirement], steps: Sequence[RecordedStep]) -> Outcome:
     """Return a sentence about the missing requirements, and the next action."""
     if held := "; ".join(each.evidence for each in missing if each.kind == "hold"):
         return Outcome(f"{held[0].lower()}{held[1:]}", missing[0].next)
@@ -121,8 +119,18 @@ def _not_ready(bump: Bump, missing: Sequence[Requirement], steps: Sequence[Recor
     last = [step for step in steps if step["name"] in notebooks.CI_ROUND]
     count = sum(len(cards.from_questions(step["decisions"])) for step in last)
     if count:
-        action = f"Make {display.count(count, 'decision')}: {review(bump)}"
+        action = Next.run(notebooks.REVIEW, f"Make {display.count(count, 'decision')}:")
         return Outcome(names, action, replace(waits, for_ci=False))
-    actions = [step["outcome"]["next"] for step in last if step["state"] == "waiting" and step["outcome"]["next"]]
+    actions = [_next(step) for step in last if step["state"] == "waiting" and _next(step)]
     # Later steps resolve what CI is waiting for.
-    return Outcome(names, " ".join(dict.fromkeys(actions[1:] or actions)) or missing[0].next, waits)
+    return Outcome(names, _all(actions[1:] or actions or [missing[0].next]), waits)
+
+
+def _next(step: RecordedStep) -> Next:
+    return Next.from_json(step["outcome"]["next"])
+
+
+def _all(actions: Sequence[Next]) -> Next:
+    """Return several as one: all that a person does, and the last notebook."""
+    because = dict.fromkeys(action.because for action in actions if action.because)
+    return replace(actions[-1], because=" ".join(because))

@@ -14,7 +14,7 @@ from IPython.display import display as show
 from runbook_lib import display
 from runbook_lib.bump import branch_history, bump_plan, push_round
 from runbook_lib.bump.run_ci import RunCi
-from runbook_lib.checks import Check
+from runbook_lib.checks import Check, Next
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures.broken_tests.step import BrokenTests
@@ -25,7 +25,6 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.records import decisions
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.world import bump_branch
-from runbook_lib.world.commands import command
 from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Forge, Services
 from runbook_lib.world.services import ONLINE
@@ -159,7 +158,7 @@ def _conclude(step: StepRecord, plan: Plan[World], results: Sequence[Result]) ->
         sentence = f"would {'; '.join(each.sentence for each in would)}"
         if waiting:
             sentence += f"; {waiting.sentence}"
-        step.preview(sentence, command(step.name, bump, mode="publish"))
+        step.preview(sentence, Next.again(mode="publish"))
         return
     states = [result.state for result in results]
     if waits and (not would or states.index("waits") < states.index("would be made")):
@@ -168,7 +167,7 @@ def _conclude(step: StepRecord, plan: Plan[World], results: Sequence[Result]) ->
         sentence = f"waiting for publish, which would {'; '.join(each.sentence for each in would)}"
         if waiting:
             sentence += f"; {waiting.sentence}"
-        waiting = Outcome(sentence, command(step.name, bump, mode="publish"))
+        waiting = Outcome(sentence, Next.again(mode="publish"))
     if step.waits:
         return
     if waiting is None and plan.done.sentence:
@@ -176,7 +175,7 @@ def _conclude(step: StepRecord, plan: Plan[World], results: Sequence[Result]) ->
     elif waiting is None and results:
         step.done(results[-1].check.detail, results[-1].check.next)
     elif waiting and (bump.apply or plan.only_reads):
-        step.waiting(waiting.sentence, waiting.next, waiting.waits)
+        step.waiting(waiting)
     elif waiting and not step.outcome:
         step.preview(waiting.sentence, waiting.next)
 
@@ -185,7 +184,7 @@ def _waiting(result: Result) -> Outcome:
     """Return for what a condition waits."""
     if result.check.next:
         return Outcome(result.check.detail, result.check.next, result.check.waits)
-    return Outcome(f"waiting to {result.condition.sentence}", result.check.detail)
+    return Outcome(f"waiting to {result.condition.sentence}", Next(result.check.detail))
 
 
 #: The maximum rounds of CI in one run: each responds to something new, or is the last.

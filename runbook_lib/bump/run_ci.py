@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import bump_plan, ci_run, ci_triggers
-from runbook_lib.checks import Check, Evidence, Status, Waits
+from runbook_lib.checks import Check, Evidence, Next, Status, Waits
 from runbook_lib.clients.github.ci_status import CiStatus, platform_of
 from runbook_lib.clients.github.models import Pull
 from runbook_lib.failures import quarantines
@@ -29,7 +29,7 @@ _START_LIMIT = 15 * 60
 #: Number of refused deployments after which a maintainer has to find the cause.
 _MAX_REFUSED = 3
 _EMPTY_COMMIT_TITLE = "chore: Trigger CI again"
-_DONE = Outcome("CI passed for the head commit.", "07-sync-check; then a person: reviews, merge queue.")
+_DONE = Outcome("CI passed for the head commit.", Next.run(notebooks.SYNC_CHECK))
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class RunCi:
             if state.github is not None and bump_plan.base_has_tag(branch):
                 return CiFacts(state, f"{bump.base} already names {bump.tag}: there is no CI to run.")
             reason = state.problem.rstrip(".") or f"no pull request is open for {bump.branch}"
-            waiting = Outcome(f"waiting for the pull request: {reason}", f"{notebooks.OPEN_PR}, with mode=publish")
+            waiting = Outcome(f"waiting for the pull request: {reason}", Next.run(notebooks.OPEN_PR, mode="publish"))
             return CiFacts(state, obstacle=waiting)
         refused = _count_refused(branch) if state.refused else 0
         return CiFacts(state, "", ci_run.find_obstacle(state, state.pull, state.github, world.records), refused)
@@ -84,7 +84,7 @@ class RunCi:
         if facts.refused >= _MAX_REFUSED:
             waiting = f"waiting for a maintainer: {facts.refused} commits in #{pull.number} could not be deployed"
             fix = f"Ask a maintainer what prevents the deployment: {pull.url}"
-            return Plan(_DONE, (state.show(),), waiting=Outcome(waiting, fix), evidence=evidence)
+            return Plan(_DONE, (state.show(),), waiting=Outcome(waiting, Next(fix)), evidence=evidence)
         return Plan(_DONE, (state.show(),), conditions=self._conditions(facts, pull), evidence=evidence)
 
     def _conditions(self, facts: CiFacts, pull: Pull) -> tuple[Condition[World], ...]:

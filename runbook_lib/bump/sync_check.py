@@ -8,7 +8,7 @@ from typing import ClassVar
 from runbook_lib import display, notebooks
 from runbook_lib.bump import bump_plan, old_tag, sync_survey
 from runbook_lib.bump.sync_survey import Survey
-from runbook_lib.checks import Check, Evidence
+from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.git.command import GitFailed
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
@@ -73,7 +73,7 @@ class SyncCheck:
         old_lines = [{"place": place, "line": line} for place, line in facts.old_lines.items()]
         shown = display.table(survey.rows()) + display.notes(warnings) + display.note(summary)
         return Plan(
-            Outcome(summary, "" if in_sync else "Fix the pins named above; a bump moves them together."),
+            Outcome(summary, Next() if in_sync else Next("Fix the pins named above; a bump moves them together.")),
             (shown + display.table(old_lines) if old_lines else shown,),
             checks=(Check.of("all pins agree", in_sync, " ".join([summary, *survey.notes])), *facts.untouched),
             evidence=Evidence(

@@ -30,7 +30,11 @@ def status(as_json: bool) -> int:
     root = archive.default()
     bumps = records.status(root) if os.path.isdir(root) else []
     if as_json:
-        print(json.dumps({"version": 1, "bumps": [asdict(bump) for bump in bumps]}, indent=2))
+        print(
+            json.dumps(
+                {"version": 1, "bumps": [asdict(bump) | {"next": commands.text(bump.next)} for bump in bumps]}, indent=2
+            )
+        )
         return 0
     if not any(bump.is_started for bump in bumps):
         print(f"There is no bump in {root}. Start one: {commands.papermill(notebooks.BUMP, {'tag': '26.04-py3'})}")
@@ -62,7 +66,7 @@ def _lines(bump: BumpStatus) -> Iterator[str]:
     if bump.since:
         yield f"  since {parse_time(bump.since):%Y-%m-%d %H:%M} UTC ({ago(bump.since)})"
     if bump.next:
-        yield f"  next: {bump.next}"
+        yield f"  next: {commands.text(bump.next)}"
     yield from (f"  {name}: {url}" for name, url in bump.links.items())
     yield f"  record: {bump.record}"
     if (report := Path(bump.record) / REPORT).is_file():

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runbook_lib.checks import Evidence
+from runbook_lib.checks import Evidence, Next
 from runbook_lib.compute import known_builds, smoke
 from runbook_lib.compute.conditions import CommandRun
 from runbook_lib.compute.slurm import site_file
@@ -27,7 +27,6 @@ from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.recipes import workloads
-from runbook_lib.world import commands
 from runbook_lib.world.outside import World
 
 NOTEBOOK = "work-inside"
@@ -174,7 +173,7 @@ class WorkInside:
         inputs = {"task": name, "where": facts.target.name, "image": facts.target.container.image.name}
         steps = rows(facts.commands, step="step.title", command="line", why="step.reason")
         planned: Plan[World] = Plan(
-            Outcome(f"Done: {TASKS[name]}.", facts.next),
+            Outcome(f"Done: {TASKS[name]}.", Next(facts.next)),
             (table(tasks), show_facts(**{key: value for key, value in chosen.items() if value}), facts.show()),
             evidence=Evidence(inputs, tables={"steps": steps}, warnings=facts.plan.warnings),
             on_branch=False,
@@ -183,9 +182,9 @@ class WorkInside:
             return replace(planned, done=Outcome(f"Nothing to do: {facts.plan.no_change}"))
         if not facts.runnable or (facts.obstacle and not bump.apply):
             shown = f"Shown: {TASKS[name]}. {facts.obstacle}".strip()
-            return replace(planned, done=Outcome(shown, "" if facts.runnable else facts.next))
+            return replace(planned, done=Outcome(shown, Next() if facts.runnable else Next(facts.next)))
         if bump.tag is None:
-            again = commands.command(NOTEBOOK, bump, tag="TAG", task=name, mode="publish")
+            again = Next.again(tag="TAG", task=name, mode="publish")
             return replace(planned, done=Outcome(f"Shown: {TASKS[name]}. Without a tag nothing is run.", again))
         conditions = [CommandRun(command, LOG, facts.obstacle) for command in facts.runnable]
         return replace(planned, conditions=tuple(conditions))

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from runbook_lib import display
-from runbook_lib.checks import Check, Evidence
+from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.clients.github import ci_status
 from runbook_lib.clients.github.models import Pull, WorkflowRun
 from runbook_lib.errors import CannotTell, RunbookError
@@ -20,7 +20,7 @@ from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Forge
 from runbook_lib.world.repository import choose
 
-_NAME_ONE = "Name a run: -r place '#12', a branch, or the URL of a run, job or pull request."
+_NAME_ONE = Next.again("Name a branch, or the number or URL of a run, job or pull request:", place="#12")
 
 
 @dataclass(frozen=True)

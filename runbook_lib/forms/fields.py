@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runbook_lib import notebooks
+from runbook_lib.checks import Next
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
@@ -102,6 +104,21 @@ def problem(name: str, value: str | bool, repository: Repository = MEGATRON_LM) 
     if name in ("repo", "decisions"):
         return _path_problem(value)
     return ""
+
+
+def in_form(following: Next, notebook: str, values: Mapping[str, object]) -> str:
+    """Return what comes next in the form of ``notebook``, which has these values: what to press instead of commands."""
+    name = following.notebook
+    changes = {each: value for each, value in following.parameters.items() if values.get(each) != value}
+    filled_in = ", ".join(f"{LABELS.get(each, each)}: {value}" for each, value in changes.items())
+    action = ""
+    if name == notebooks.REVIEW:
+        action = "Decide on the cards above, then press Preview and Apply."
+    elif name == notebook:
+        action = f"{f'Choose {filled_in}. ' if filled_in else ''}Press Preview, then Apply."
+    elif name:
+        action = f"Open {name}{' with ' if filled_in else ''}{filled_in}."
+    return f"{following.because} {action}".strip()
 
 
 def advice(name: str, value: str | bool) -> str:

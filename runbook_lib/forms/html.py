@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from runbook_lib import display
-from runbook_lib.forms import next_action
+from runbook_lib.forms import fields
 from runbook_lib.records.cards import Card, Option
 from runbook_lib.records.run_view import RunView
 
@@ -110,7 +110,7 @@ def result(run: RunView, *, open_cards: int = 0) -> str:
     The sentence of a failed run is left out: the error above shows it.  ``open_cards`` is the number of decisions
     that the form requests.
     """
-    following = next_action.in_form(run.next, run.notebook)
+    following = fields.in_form(run.next, run.notebook, run.parameters)
     if open_cards and run.state != "done":
         following = "Make the decisions listed above, then preview again."
     rows = []

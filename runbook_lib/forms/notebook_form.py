@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runbook_lib import notebooks
 from runbook_lib.errors import NoSuchBranch, RunbookError
-from runbook_lib.forms import fields, html, next_action, widgets
+from runbook_lib.forms import fields, html, widgets
 from runbook_lib.forms.form_target import FormTarget, Values
 from runbook_lib.notebook import child
 from runbook_lib.notebook.child import FollowedRun
@@ -185,7 +185,7 @@ class Form:
         if "decisions" not in target.values:
             return ()
         offers = self.notebook.stem == notebooks.BROKEN_TESTS
-        return tuple(map(next_action.card_in_form, cards.read(target.folder(), target.decisions(), offers=offers)))
+        return cards.read(target.folder(), target.decisions(), offers=offers)
 
     def _offer_runs(self, query: int) -> None:
         from runbook_lib.forms import choices
@@ -330,7 +330,7 @@ class Form:
     def _follow(self, followed: FollowedRun, values: Values, *, apply: bool) -> None:
         try:
             run = self._watch(followed, self._on_progress if apply else None)
-            self._finish(run, next_action.sentence_in_form(followed.failure()), values, apply=apply)
+            self._finish(run, followed.failure(), values, apply=apply)
         finally:
             followed.close()
             self._running = None
@@ -346,8 +346,6 @@ class Form:
             has_ended = followed.has_ended(run)
             try:
                 run, failed_reads = followed.read(), 0
-                if run is not None:
-                    run = next_action.run_in_form(run)
             except OSError:  # the archive may be readable again in a moment
                 failed_reads += 1
             progress = html.progress(run, followed.output(), time.monotonic() - started, self._total_steps)

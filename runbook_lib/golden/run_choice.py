@@ -3,10 +3,10 @@
 import os
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Waits
+from runbook_lib.checks import Next, Waits
 from runbook_lib.clients.github.ci_status import branch_of, labels_at
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY
@@ -36,7 +36,7 @@ class ChosenRun:
     pull_request: PullRequestState
     source: GoldenSource | None = None
     problem: str = ""
-    next: str = ""
+    next: Next = field(default_factory=Next)
     url: str = ""
     number: int = 0
     tested: str = ""
@@ -85,7 +85,7 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
     if pipeline := _PIPELINE.fullmatch(run_id.strip()):
         run_id, source = pipeline[1], "gitlab"
     if bump.tag is None and not run_id:
-        action = "-r tag 26.04-py3; or without a bump, -r run_id with any run, such as '#12'"
+        action = Next.again("Name the tag of a bump; or without a bump any run, such as:", run_id="#12")
         return ChosenRun(state, problem="no tag was given, so there is no run to search for", next=action)
     if not (bump.repository.tests.golden or bump.repository.tests.recipes):
         return ChosenRun(state, problem=f"{bump.repository.name} has neither golden values nor recipes")
@@ -96,7 +96,7 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
     if github is None or pull is None:
         reason = state.problem or f"no pull request is open for {bump.branch}"
         problem = f"waiting for the pull request: {reason}"
-        return ChosenRun(state, problem=problem, next="03-open-pr, with mode=publish", waits=Waits(problem))
+        return ChosenRun(state, problem=problem, next=Next.run(notebooks.OPEN_PR, mode="publish"), waits=Waits(problem))
     if run_id:
         return _of_github(state, github, _number(run_id, github.repository), named=True)
     status = ci_progress.progress(state, pull, github)
@@ -190,17 +190,17 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
         )
     if state.pull is None and branch.tip is None:
         problem = f"waiting for branch {bump.branch}: it does not exist yet"
-        return ChosenRun(state, problem=problem, next=notebooks.OPEN_PR, waits=Waits(problem))
+        return ChosenRun(state, problem=problem, next=Next.run(notebooks.OPEN_PR), waits=Waits(problem))
     head = state.pull.head_sha if state.pull else branch.start
     gitlab = GitLab()
     pipeline = gitlab.pipeline(int(run_id)) if run_id else next(iter(gitlab.pipelines(head)), None)
     if pipeline is None:
         problem = f"waiting for a pipeline for {head[:10]} on GitLab: it has none"
-        action = "Start one there with tools/trigger_internal_ci.py (--dry-run first), then run again."
+        action = Next.again("Start one there with tools/trigger_internal_ci.py (--dry-run first).")
         return ChosenRun(state, problem=problem, next=action, waits=Waits(problem))
     if pipeline.status in UNDER_WAY:
         problem = f"waiting for pipeline {pipeline.id} of {head[:10]} ({pipeline.status})"
-        action = f"Run again when it has ended: {pipeline.url}"
+        action = Next.again(f"When it has ended ({pipeline.url}):")
         return ChosenRun(state, problem=problem, next=action, url=pipeline.url, waits=Waits(problem, for_ci=True))
     source = ci_runs.of_gitlab(
         gitlab, pipeline.id, image_type=bump.image_type, head=head,

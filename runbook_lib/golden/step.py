@@ -10,7 +10,7 @@ from functools import partial
 from typing import ClassVar
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Check, Evidence
+from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.decisions import Decision, Seen
 from runbook_lib.golden import acceptance, comparison, decisions, plots, summary
 from runbook_lib.golden.acceptance import AcceptedGroup
@@ -28,7 +28,6 @@ from runbook_lib.text.markdown import address, code, unlinked
 from runbook_lib.world import pull_request
 from runbook_lib.world.bump_branch import look as look_branch
 from runbook_lib.world.bump_pull import is_mine, marked, require_mine
-from runbook_lib.world.commands import review
 from runbook_lib.world.conditions.commits import BranchTip, Committed
 from runbook_lib.world.conditions.pulls import Described, PullKey
 from runbook_lib.world.outside import World
@@ -123,14 +122,14 @@ def _done(values: GoldenComparison) -> Outcome:
         return Outcome("Already done: the branch has all golden values of this run.")
     refreshed = f"Refreshed {display.count(len(edits), 'golden file')} on {run.bump.branch}."
     push = f"git -C {shlex.quote(str(run.branch.checkout.path))} push {run.bump.remote} {run.bump.branch}"
-    return Outcome(refreshed, "" if run.bump.tag else push)
+    return Outcome(refreshed, Next() if run.bump.tag else Next(push))
 
 
 def _waiting(values: GoldenComparison, bump: Bump) -> Outcome | None:
     """Return for what a person or another run is needed."""
     run = values.readings.ci_run
     if run.source and run.source.unusable and not run.named:
-        return Outcome(f"waiting for a run with values: {run.source.unusable}", notebooks.BROKEN_TESTS)
+        return Outcome(f"waiting for a run with values: {run.source.unusable}", Next.run(notebooks.BROKEN_TESTS))
     groups = [group for group in values.judged.measured.groups if not group.accepted]
     stopped = summary.in_order(values.judged.stopped)
     if groups or stopped:
@@ -138,7 +137,7 @@ def _waiting(values: GoldenComparison, bump: Bump) -> Outcome | None:
     if values.undecided and bump.tag:
         names = ", ".join(values.undecided[:6])
         sentence = "waiting for a person: golden values do not explain why these failed"
-        return Outcome(f"{sentence}: {names}", notebooks.BROKEN_TESTS)
+        return Outcome(f"{sentence}: {names}", Next.run(notebooks.BROKEN_TESTS))
     return None
 
 
@@ -155,13 +154,13 @@ def _held_back(values: GoldenComparison, groups: Sequence[Group], stopped: Seque
     return sentence
 
 
-def _next(values: GoldenComparison, bump: Bump) -> str:
+def _next(values: GoldenComparison, bump: Bump) -> Next:
     """Return how to decide: one by one, or in the file of decisions."""
+    if bump.tag:  # it asks for those on broken tests too
+        return Next.run(notebooks.REVIEW, "Make the decisions:")
     name, danger, _ = next(acceptance.held_back(values.judged.measured, values.readings.table.digest), ("", "", ""))
     in_file = bump.decisions.advice("accept", name, danger) if name else "quarantine the tests with 06-broken-tests"
-    if bump.tag:  # it asks for those on broken tests too
-        return f"Make the decisions: {review(bump)}"
-    return f"Accept them by name ({in_file}), or quarantine the test with 06-broken-tests."
+    return Next(f"Accept them by name ({in_file}), or quarantine the test with 06-broken-tests.")
 
 
 def _check_complete(values: GoldenComparison) -> Check:

@@ -107,8 +107,10 @@ class _Lines:
         self._output = output
 
     def __call__(self, run: Mapping[str, Any] | None, folder: Path | None, message: str) -> None:
+        from runbook_lib.checks import Next
         from runbook_lib.display import WARNING, mark
         from runbook_lib.system.output import visible_output
+        from runbook_lib.world import commands
 
         lines = [f"{mark('failed', ())}  {message}"] if message else []
         if run is not None:
@@ -116,7 +118,8 @@ class _Lines:
             sentence = " ".join(outcome["sentence"].split())
             lines.append(f"{mark(run['state'], warnings)}  {run['notebook']['name']}: {sentence}")
             lines += [f"    {WARNING} {' '.join(warning.split())}" for warning in warnings]
-            lines += [f"Next: {outcome['next']}"] if outcome["next"] else []
+            following = commands.text(Next.from_json(outcome["next"]))
+            lines += [f"Next: {following}"] if following else []
             lines += [f"{name}: {url}" for name, url in run["links"].items()]
             lines.append(f"Record: {folder}")
             if run["bump"]["practice"]:

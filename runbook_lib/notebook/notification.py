@@ -9,6 +9,7 @@ from runbook_lib.record.archive import read_records
 from runbook_lib.record.run_file import Identity
 from runbook_lib.records.status import BumpStatus, bump_status
 from runbook_lib.system.notify import Event, notify
+from runbook_lib.world import commands
 
 _EVENTS: Mapping[str, Event] = {"waiting": "waiting", "ready": "ready", "failed": "failed", "interrupted": "failed"}
 
@@ -22,7 +23,7 @@ def after_run(folder: Path) -> str:
     if status is None or event is None or event == _event(_status(folder.parent, earlier)):
         return ""
     identity = Identity(status.repository, status.base, status.image_type, status.tag, status.practice)
-    return notify(event, asdict(identity), status.sentence, next_action=status.next, links=status.links)
+    return notify(event, asdict(identity), status.sentence, next_action=commands.text(status.next), links=status.links)
 
 
 def _status(bump: Path, runs: Sequence[Mapping[str, Any]]) -> BumpStatus | None:

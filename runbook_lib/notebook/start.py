@@ -18,6 +18,7 @@ from runbook_lib.record import archive
 from runbook_lib.records import cards, run_view
 from runbook_lib.records.status import BumpStatus, status
 from runbook_lib.system.clock import ago
+from runbook_lib.world import commands
 from runbook_lib.world.outside import World
 
 #: The steps of a bump, as named on the board.
@@ -72,7 +73,8 @@ def look(world: World, bump: Bump) -> BoardFacts:
 def plan(facts: BoardFacts, bump: Bump) -> Plan[World]:
     """Return the bumps in flight as the outcome."""
     rows = [
-        {"bump": title(bump), "state": bump.state, "what": bump.sentence, "next": bump.next} for bump in facts.bumps
+        {"bump": title(bump), "state": bump.state, "what": bump.sentence, "next": commands.text(bump.next)}
+        for bump in facts.bumps
     ]
     in_flight = [f"{title(bump)} is {bump.state}" for bump in facts.bumps if bump.is_in_flight]
     sentence = f"In flight: {'; '.join(in_flight)}." if in_flight else "No bump is in flight."
@@ -106,7 +108,7 @@ def _card(bump: BumpStatus) -> display.View:
     state = display.MARKS.get(bump.state, bump.state)
     text = [title(bump), f"  {' → '.join(labels)}", f"  {bump.state}, {ago(bump.since)}: {bump.sentence}"]
     if bump.next:
-        text.append(f"  next: {bump.next}")
+        text.append(f"  next: {commands.text(bump.next)}")
     opened = [notebooks.BUMP]
     if bump.step != notebooks.BUMP:  # the step that blocks the bump
         opened.append(bump.step)

@@ -116,7 +116,7 @@ def close(
     if state == "interrupted":
         _set_last_step(run, state)
     if sentence:
-        run["outcome"] = {"sentence": sentence, "next": ""}
+        run["outcome"] = {"sentence": sentence, "next": {}}
     if error:
         run["error"] = error
     run = Redactor(os.environ).data(run)
@@ -270,7 +270,7 @@ def read_records(bump: Path) -> BumpRecords:
             if run["state"] == "running":
                 run |= journal.collect(journal.lines(folder)).fields
                 if not run_file.is_active(run):
-                    run |= {"state": "interrupted", "outcome": {"sentence": INTERRUPTED, "next": ""}}
+                    run |= {"state": "interrupted", "outcome": {"sentence": INTERRUPTED, "next": {}}}
                 _set_last_step(run, run["state"])
         except (RunbookError, OSError, KeyError, TypeError, ValueError):
             unreadable.append(folder.name)  # `audit verify` reports the reason

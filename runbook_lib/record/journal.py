@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runbook_lib.checks import Next
 from runbook_lib.record.run_file import JOURNAL, State
 
 #: Matches a failed run's sentence if it already names the cell.
@@ -74,7 +75,7 @@ class _Account:
         self.fields: dict[str, Any] = {
             "inputs": {}, "exceptions": [], "effects": [], "checks": [], "warnings": [], "links": {},
             "planned": [], "decisions": [], "conditions": [], "mode": None, "error": None, "ended": None,
-            "outcome": {"sentence": "", "next": ""},
+            "outcome": _outcome(""),
         }  # fmt: skip
         self._state: State = "done"
 
@@ -98,18 +99,15 @@ class _Account:
         failed = [check["name"] for check in self.fields["checks"] if check["status"] == "failed"]
         ended = self.fields.pop("ended") or {}
         if failure := ended.get("failure"):
-            self.fields["outcome"] = {"sentence": failure["sentence"], "next": ""}
+            self.fields["outcome"] = _outcome(failure["sentence"])
             return "interrupted" if failure["name"] == "KeyboardInterrupt" else "failed"
         if failed and self._state != "failed":
-            self.fields["outcome"] = {"sentence": failed_checks(failed), "next": self.fields["outcome"]["next"]}
+            self.fields["outcome"] |= {"sentence": failed_checks(failed)}
             return "failed"
         if self._state != "done":
             return self._state
         if not self.fields["mode"]:
-            self.fields["outcome"] = {
-                "sentence": "The run ended without a result: it never called begin().",
-                "next": "",
-            }
+            self.fields["outcome"] = _outcome("The run ended without a result: it never called begin().")
             return "failed"
         # Without a tag, only some runs change anything.
         return "previewed" if self.fields["mode"] == "preview" and not self.fields["effects"] else "done"
@@ -130,9 +128,9 @@ def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
         case "conditions":
             fields["conditions"] += [dict(condition) for condition in entry["conditions"]]
         case "failure" | "left out":
-            fields["outcome"] = {"sentence": str(entry["sentence"]), "next": ""}
+            fields["outcome"] = _outcome(entry["sentence"])
         case "waiting" | "done":
-            fields["outcome"] = {"sentence": str(entry["sentence"]), "next": str(entry["next"])}
+            fields["outcome"] = _outcome(entry["sentence"], entry["next"])
             if entry.get("reason"):
                 fields["outcome"] |= {"reason": str(entry["reason"]), "for_ci": bool(entry.get("for_ci"))}
         case "progress":
@@ -154,6 +152,10 @@ def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
             fields["error"] = failure or None
         case "effect" | "exception":
             fields[f"{kind}s"].append(dict(entry))
+
+
+def _outcome(sentence: object, following: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    return {"sentence": str(sentence), "next": Next.from_json(following).as_json()}
 
 
 def file_prefix(step: str, round: int = 1) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from runbook_lib import display
+from runbook_lib.checks import Next
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
 from runbook_lib.record import run_file
@@ -22,6 +23,7 @@ from runbook_lib.record.run_file import DECISIONS, EXECUTED, REPORT
 from runbook_lib.system import startup
 from runbook_lib.system.files import write
 from runbook_lib.text.sanitize import clean_html, visible
+from runbook_lib.world import commands
 
 #: Maximum characters of one output, and of a row of the index; the executed notebook and run.json have everything.
 _LONGEST_OUTPUT, _LONGEST_ROW = 200_000, 300
@@ -49,7 +51,7 @@ def _summary(folder: Path, run: Mapping[str, Any]) -> str:
     bump, inputs, outcome = run["bump"], run.get("inputs") or {}, run.get("outcome") or {}
     facts = {
         "outcome": f"{display.mark(run['state'])}: {outcome.get('sentence') or 'no result yet'}",
-        "next": outcome.get("next"),
+        "next": commands.text(Next.from_json(outcome.get("next"))),
         "bump": f"{bump['repository']}, branch {bump['base']}, {bump['image_type']}",
         "world": "practice: nothing here is real, and nothing left the machine" if bump["practice"] else "",
         "image": f"{bump['tag'] or 'no tag'} {inputs.get('digest') or ''}",

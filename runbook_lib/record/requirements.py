@@ -1,8 +1,10 @@
 """The requirements for a merge: what must hold, and what was found when it was read."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, cast
+
+from runbook_lib.checks import Next
 
 Kind = Literal["hold", "authorization", "ci", "commits", "pins", "values", "issues", "second ci", "push"]
 State = Literal["met", "missing", "unknown"]
@@ -31,7 +33,7 @@ class Requirement:
     kind: Kind
     state: State
     evidence: str
-    next: str = ""
+    next: Next = field(default_factory=Next)
     decisions: tuple[str, ...] = ()
     running: bool = False
     url: str = ""
@@ -62,7 +64,8 @@ def requirements(run: Mapping[str, Any]) -> tuple[Requirement, ...]:
     found = []
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict):
-            kind, evidence, action, url = (str(entry.get(name) or "") for name in ("kind", "evidence", "next", "url"))
+            kind, evidence, url = (str(entry.get(name) or "") for name in ("kind", "evidence", "url"))
+            action = Next.from_json(entry.get("next"))
             state: State = entry["state"] if entry.get("state") in ("met", "missing") else "unknown"
             decisions = tuple(map(str, entry.get("decisions") or ()))
             running = bool(entry.get("running"))

@@ -123,8 +123,9 @@ def _require_valid(run: Mapping[str, Any], folder: Path) -> None:
     parse_time(run["started"])
     parse_time(run.get("ended") or run["started"])
     outcome = run.get("outcome") or {}
-    for text in (run["state"], run["notebook"]["name"], outcome.get("sentence"), outcome.get("next")):
+    for text in (run["state"], run["notebook"]["name"], outcome.get("sentence")):
         (text or "").isprintable()
+    dict(outcome.get("next") or {})
     for name in ("inputs", "links", "who", "library", "parameters", "files", "process"):
         dict(run.get(name) or {})
     dict((run.get("who") or {}).get("ci") or {})

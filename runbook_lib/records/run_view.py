@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runbook_lib.checks import Next
 from runbook_lib.record import report, run_file
 from runbook_lib.record.archive import read_records
 from runbook_lib.record.run_file import EXECUTED, REPORT
@@ -31,7 +32,7 @@ class RunView:
     state: str
     started: str
     sentence: str
-    next: str
+    next: Next
     planned: tuple[Mapping[str, Any], ...]
     decisions: tuple[Mapping[str, Any], ...]
     links: Mapping[str, str]
@@ -126,7 +127,7 @@ def _run_view(bump: Path, predicate: Mapping[str, Any], steps: Sequence[RunView]
         state=predicate["state"],
         started=predicate["started"],
         sentence=outcome.get("sentence", ""),
-        next=outcome.get("next", ""),
+        next=Next.from_json(outcome.get("next")),
         planned=tuple(predicate.get("planned", ())),
         # Omit decisions already made.
         decisions=tuple(decision for decision in predicate.get("decisions", ()) if "question" in decision),

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from runbook_lib.checks import Next
 from runbook_lib.display import count
 from runbook_lib.notebooks import BUMP, CHANGING_STEPS
 from runbook_lib.record.archive import bump_folders, read_records
@@ -17,8 +18,8 @@ Predicate = Mapping[str, Any]
 #: The advice after an interrupted run.
 RERUN = "Run the same command again: completed work is detected and kept."
 _NEXT = {
-    "failed": f"Fix what failed. {RERUN}", "interrupted": RERUN,
-    "in progress": f"Run {BUMP}, which checks every requirement for the merge.",
+    "failed": Next(f"Fix what failed. {RERUN}"), "interrupted": Next(RERUN),
+    "in progress": Next.run(BUMP, "To check every requirement for the merge:"),
 }  # fmt: skip
 
 
@@ -42,7 +43,7 @@ class BumpStatus(Identity):
     state: str
     step: str
     sentence: str
-    next: str
+    next: Next
     since: str
     record: str
     started: str
@@ -85,11 +86,11 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
     state, deciding = _deciding_run(applied) if applied else _deciding_preview(runs)
     considered = applied or list(runs)
     outcome = deciding.get("outcome") or {}
-    next_action = outcome.get("next") or _NEXT.get(state, "")
+    next_action = Next.from_json(outcome.get("next")) or _NEXT.get(state, Next())
     top = _last_started(considered)
     if state == "waiting" and (top["notebook"]["name"], top["state"]) == (BUMP, "waiting"):
         # The bump notebook takes all steps into account, not only the one that blocks the bump.
-        next_action = (top.get("outcome") or {}).get("next") or next_action
+        next_action = Next.from_json((top.get("outcome") or {}).get("next")) or next_action
     is_running = any(run["state"] == "running" for run in runs)
     return BumpStatus(
         **asdict(Identity.from_json(deciding["bump"])),
@@ -244,7 +245,7 @@ def _unreadable_status(folder: Path, warning: str) -> BumpStatus:
     image_type, _, tag = name.partition("-")
     return BumpStatus(
         repository, base, image_type, tag, practice="practice" in folder.parts[-4:-3], state="unreadable", step="",
-        sentence="None of its records can be read.", next="Restore it from the archive's history.", since="",
+        sentence="None of its records can be read.", next=Next("Restore it from the archive's history."), since="",
         record=str(folder), started="", folder=str(folder), links={}, warning=warning,
     )  # fmt: skip
 

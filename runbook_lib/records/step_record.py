@@ -13,15 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from runbook_lib.checks import Check, Evidence, Waits
+from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
+from runbook_lib.model import Outcome
 from runbook_lib.notebooks import BUMP
 from runbook_lib.record.journal import CELL_REFERENCE, collect, failed_checks, file_prefix
 from runbook_lib.record.run_file import JOURNAL
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.system.files import cannot_write, write
 from runbook_lib.text.redact import Redactor
+from runbook_lib.world import commands
 
 if TYPE_CHECKING:
     from runbook_lib.display import View
@@ -185,20 +187,23 @@ class StepRecord:
         """Report that the step was not run, and why."""
         self._add("left out", sentence=sentence)
 
-    def waiting(self, sentence: str, next: str = "", waits: Waits | None = None) -> None:
-        """Report that the step is waiting: what for, and the command or action that continues it."""
+    def waiting(self, outcome: Outcome) -> None:
+        """Report that the step is waiting: what for, and what continues it."""
         self.waits = True
-        self._add("waiting", sentence=sentence, next=next, **(vars(waits) if waits else {}))
+        self._end("waiting", outcome.sentence, outcome.next, **vars(outcome.waits))
 
-    def preview(self, sentence: str, next: str = "") -> None:
+    def preview(self, sentence: str, next: Next) -> None:
         """Report what a step would do, or for what it would wait, after those before it in the same run."""
         self._previews.append(sentence)
         self.done(f"Preview: {'; '.join(self._previews)}.", next)
 
-    def done(self, sentence: str, next: str = "") -> None:
+    def done(self, sentence: str, next: Next | None = None) -> None:
         """Report a completed run: the work that was done now, was done before, or would be done."""
         self.outcome = sentence
-        self._add("done", sentence=sentence, next=next)
+        self._end("done", sentence, next or Next())
+
+    def _end(self, kind: str, sentence: str, next: Next, **more: object) -> None:
+        self._add(kind, sentence=sentence, next=commands.resolve(next, self.name, self.bump).as_json(), **more)
 
     def show(self) -> "View":
         """Return a view of the checks, the warnings, the outcome and the next step."""
@@ -211,8 +216,8 @@ class StepRecord:
             view += display.checks([Check(c["name"], c["status"], c["detail"]) for c in fields["checks"]])
         view += display.notes(fields["warnings"], title="Warnings")
         view += display.note(outcome["sentence"] or "Nothing was done.")
-        if outcome["next"]:
-            view += display.note(f"Next: {outcome['next']}")
+        if following := commands.text(Next.from_json(outcome["next"])):
+            view += display.note(f"Next: {following}")
         place = f"Record: {self.folder}" if self.folder else "This preview in JupyterLab leaves no record."
         return view + display.note(place)
 

@@ -4,6 +4,8 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from runbook_lib import notebooks
+from runbook_lib.checks import AGAIN, Next
 from runbook_lib.system import provenance
 from runbook_lib.text.notebook_file import NotebookSource
 
@@ -29,23 +31,42 @@ def papermill(notebook: str, parameters: Mapping[str, object] | None = None) -> 
     return shlex.join(words)
 
 
-def command(notebook: str, bump: "Bump", **changes: object) -> str:
-    """Return the command that runs a notebook with the parameters that were passed to this run, and these changes.
+def parameters(notebook: str, bump: "Bump", changes: Mapping[str, object]) -> dict[str, object]:
+    """Return the parameters for a notebook: those that were passed to this run, and these changes.
 
     Omits parameters that the notebook does not take, and default values.
     """
-    parameters: dict[str, object] = {"tag": bump.target, "base": bump.base, "image_type": bump.image_type}
-    parameters |= {**bump.given, **changes}
+    given: dict[str, object] = {"tag": bump.target, "base": bump.base, "image_type": bump.image_type}
+    given |= {**bump.given, **changes}
     values = {}
     for parameter in NotebookSource.read(provenance.ROOT / FOLDER / f"{notebook}.ipynb").parameters:
-        if parameters.get(parameter.name, parameter.default) != parameter.default:
-            values[parameter.name] = parameters[parameter.name]
+        if given.get(parameter.name, parameter.default) not in (parameter.default, None):
+            values[parameter.name] = given[parameter.name]
     # In the order in which they were passed.
-    return papermill(notebook, {name: values[name] for name in parameters if name in values})
+    return {name: values[name] for name in given if name in values}
 
 
-def review(bump: "Bump") -> str:
-    """Return the command that shows the open decisions of a bump, card by card, and runs it with the answers."""
-    words = ["runbook"] if provenance.IS_INSTALLED else ["environment/run", "runbook"]
-    words += ["review", bump.target]
-    return shlex.join(words)
+def command(notebook: str, bump: "Bump", **changes: object) -> str:
+    """Return the command that runs a notebook with the parameters that were passed to this run, and these changes."""
+    return papermill(notebook, parameters(notebook, bump, changes))
+
+
+def resolve(following: Next, notebook: str, bump: "Bump") -> Next:
+    """Return what comes next after a run of ``notebook``, with all parameters: a bump goes on with itself."""
+    name = following.notebook
+    if name == AGAIN or (name in notebooks.STEPS and notebook == notebooks.BUMP):
+        name = notebook
+    if name == notebooks.REVIEW:
+        return Next(following.because, name, {"tag": bump.target})
+    return Next(following.because, name, parameters(name, bump, following.parameters) if name else {})
+
+
+def text(following: Next) -> str:
+    """Return what comes next after a run, with the command to paste at its end."""
+    name, command = following.notebook, ""
+    if name == notebooks.REVIEW:
+        runbook = ["runbook"] if provenance.IS_INSTALLED else ["environment/run", "runbook"]
+        command = shlex.join([*runbook, name, str(following.parameters["tag"])])
+    elif name:
+        command = papermill(name, following.parameters)
+    return f"{following.because} {command}".strip()

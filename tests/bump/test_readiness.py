@@ -29,7 +29,7 @@ def test_a_pipeline_that_nobody_looked_for_is_unknown(
     assert (found.state, found.blocks, found in state.missing, found in state.unseen) == (
         "unknown", blocks, blocks, not blocks
     )  # fmt: skip
-    assert ("what: second-ci-unseen" in found.next) is blocks
+    assert ("what: second-ci-unseen" in found.next.because) is blocks
 
 
 def of_a_fork(world: World, script: str) -> str:
@@ -56,8 +56,8 @@ def test_the_commits_of_a_forks_pull_request_are_judged(world: World, colleague:
 
     (commits,) = [each for each in look().missing if each.kind == "commits"]
     assert evil[:10] in commits.evidence
-    assert evil in commits.next
-    assert "git push" not in commits.next  # it is not our branch
+    assert evil in commits.next.because
+    assert "git push" not in commits.next.because  # it is not our branch
     world.open_pr(mode="publish")
     assert evil[:10] in world.said("waiting")[-1]["sentence"]
     assert "label" not in world.effects()

@@ -20,7 +20,7 @@ OLD, NEW = "https://gitlab/p/-/pipelines/1", "https://gitlab/p/-/pipelines/2"
 
 def step(name: str, state: str, sentence: str, **fields: Any) -> RecordedStep:
     empty: dict[str, Any] = {"planned": [], "decisions": [], "warnings": [], "links": {}}
-    return {"name": name, "state": state, "outcome": {"sentence": sentence, "next": ""}, **empty, **fields}
+    return {"name": name, "state": state, "outcome": {"sentence": sentence, "next": {}}, **empty, **fields}
 
 
 def finish(folder: Path, found: Readiness, *steps: RecordedStep, apply: bool = True) -> dict[str, Any]:

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runbook_lib.checks import Next
 from runbook_lib.forms import html
 from runbook_lib.records.cards import Card
 from runbook_lib.records.run_view import RunView
-from runbook_lib.records.status import RERUN
 
 PLANNED = ({"sentence": "change 2 lines", "publish": False}, {"sentence": "push the branch", "publish": True})
 
 
 def run(state: str = "previewed", **more: Any) -> RunView:
-    given = {"sentence": "Preview.", "next": "", "planned": (), "decisions": (), "links": {}} | more
+    given = {"sentence": "Preview.", "next": Next(), "planned": (), "decisions": (), "links": {}} | more
     return RunView(Path("/audit/x"), "bump", state, "2026-01-01T00:00:00.000Z", parameters={}, process={}, **given)
 
 
@@ -93,17 +93,17 @@ def test_golden_files_are_summarized_and_code_is_shown(tmp_path: Path) -> None:
 
 
 def test_next_action_fits_the_form() -> None:
-    assert "decisions listed above" in words(html.result(run("waiting", next="Merge it."), open_cards=1))
-    assert "Next: Merge it." in words(html.result(run("waiting", decisions=({"name": "x"},), next="Merge it.")))
-    assert "Next: Merge it." in words(html.result(run("done", next="Merge it."), open_cards=1))
-    assert "Next: Fix it. Press Preview" in words(html.result(run("failed", next=f"Fix it. {RERUN}")))
+    assert "decisions listed above" in words(html.result(run("waiting", next=Next("Merge it.")), open_cards=1))
+    assert "Next: Merge it." in words(html.result(run("waiting", decisions=({"name": "x"},), next=Next("Merge it."))))
+    assert "Next: Merge it." in words(html.result(run("done", next=Next("Merge it.")), open_cards=1))
+    assert "Next: Fix it." in words(html.result(run("failed", next=Next("Fix it."))))
 
 
 def test_result_names_the_record_and_the_next_action() -> None:
-    shown = words(html.result(run("waiting", sentence="waiting for CI", next="Run again.")))
+    shown = words(html.result(run("waiting", sentence="waiting for CI", next=Next("Run again."))))
     assert shown.startswith("… waiting: waiting for CI Next: Run again.")
     assert shown.endswith("Record: /audit/x")
-    assert "decisions listed above" in html.result(run("waiting", next="-r accept …"), open_cards=1)
+    assert "decisions listed above" in html.result(run("waiting", next=Next("-r accept …")), open_cards=1)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_result_links_the_report_as_the_server_stores_it(
 @given(st.text())
 def test_untrusted_text_is_escaped(text: str) -> None:
     steps = (run("failed", sentence=text),)
-    told = run("failed", sentence=text, next=text, planned=({"sentence": text, "publish": True},), steps=steps)
+    told = run("failed", sentence=text, next=Next(text), planned=({"sentence": text, "publish": True},), steps=steps)
     for shown in (
         html.error(text), html.problem(text), html.hint(text), html.progress(told, text, 0),
         html.plan(told, publish=True, practice=False), html.result(told), html.card_state(None, text, text),

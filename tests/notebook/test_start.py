@@ -35,7 +35,7 @@ def test_the_next_action_is_specific(
 ) -> None:
     record(tmp_path / "audit", "01-github-pin", "done", "Moved.")
     state, for_ci, _ = state.partition(" for CI")
-    outcome = {"sentence": "Why.", "next": "", "for_ci": bool(for_ci)}
+    outcome = {"sentence": "Why.", "next": {}, "for_ci": bool(for_ci)}
     record(tmp_path / "audit", notebook, state, at=1, decisions=decisions, checks=[CHECK], outcome=outcome)
     assert f"Next: {expected}" in " ".join(words(start.board().html).split())
 

@@ -54,7 +54,7 @@ def test_a_step_leaves_a_closed_record(tmp_path: Path, audit: Path, folder: str,
     ("cells", "state", "words"),
     [
         (["step.done('Fine.')", END], "done", "Fine."),
-        (["step.waiting('For CI.')", END], "waiting", "For CI."),
+        (["step.waiting(Outcome('For CI.'))", END], "waiting", "For CI."),
         (["raise RunbookError('No such tag.')", END], "failed", "No such tag. (01-a, cell 4)"),
         (["1 / 0", END], "failed", "01-a, cell 4 raised ZeroDivisionError: division by zero."),
         (["step.check(Check('pins', 'failed', 'differ'))", END, "step.raise_if_failed()"], "failed", "pins"),

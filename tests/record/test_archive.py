@@ -20,7 +20,7 @@ from runbook_lib.system import provenance
 LINES: list[dict[str, Any]] = [
     {"kind": "begin", "mode": "publish"},
     {"kind": "effect", "effect": "push", "at": "then"},
-    {"kind": "done", "sentence": "Pushed.", "next": ""},
+    {"kind": "done", "sentence": "Pushed.", "next": {}},
     {"kind": "end", "failure": {}},
 ]
 NOTEBOOK: dict[str, Any] = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}

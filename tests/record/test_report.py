@@ -11,7 +11,7 @@ RUN = {
     "notebook": {"name": "bump"}, "state": "waiting", "bump": BUMP.as_json(), "mode": "publish",
     "started": "2026-04-01T00:00:00.000Z", "ended": "2026-04-01T00:09:00.000Z",
     "who": {"git": "Ada <ada@example.org>", "user": "ada", "host": "h"},
-    "outcome": {"sentence": "Waiting for CI.", "next": "Run it again."},
+    "outcome": {"sentence": "Waiting for CI.", "next": {"because": "Run it again."}},
     "inputs": {
         "digest": "sha256:d1", "head_commit": "c0ffee",
         "requirements": [{"kind": "second ci", "state": "unknown", "evidence": "GitLab cannot be read."}],

@@ -12,7 +12,7 @@ from runbook_lib.records.status import BumpStatus, status
 def status_after(tmp_path: Path, *runs: tuple[str, str, str, bool]) -> BumpStatus:
     parent = None
     for at, (notebook, state, sentence, child) in enumerate(runs):
-        outcome = {"sentence": sentence, "next": "", "reason": sentence.partition(" (")[0]}
+        outcome = {"sentence": sentence, "next": {}, "reason": sentence.partition(" (")[0]}
         name = record(tmp_path, notebook, state, at=at, parent=parent if child else None, outcome=outcome)
         parent = parent if child else name
     (found,) = status(tmp_path)
@@ -89,7 +89,7 @@ def test_a_preview_does_not_change_the_status(tmp_path: Path, state: str) -> Non
 
 def test_status_of_an_interrupted_run_names_what_to_do(tmp_path: Path) -> None:
     found = status_after(tmp_path, ("bump", "interrupted", "Interrupted.", False))
-    assert "Run the same command again" in found.next
+    assert "Run the same command again" in found.next.because
 
 
 def test_status_includes_the_contributions_of_an_open_record(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ WHOLE: Told = ("bump", False, READY)
 
 
 def waits(following: str = "") -> dict[str, Any]:
-    return {"state": "waiting", "outcome": {"sentence": "Waiting.", "next": following}}
+    return {"state": "waiting", "outcome": {"sentence": "Waiting.", "next": {"because": following}}}
 
 
 def stands(tmp_path: Path, *runs: Told) -> BumpStatus:
@@ -86,7 +86,7 @@ def test_what_is_unknown_is_ready_only_by_a_decision(
     ],
 )
 def test_a_waiting_runbook_names_the_next_action(tmp_path: Path, runs: tuple[Told, ...], expected: str) -> None:
-    assert stands(tmp_path, *runs).next == expected
+    assert stands(tmp_path, *runs).next.because == expected
 
 
 def test_a_bump_on_hold_is_blocked_by_the_hold_and_not_by_a_step(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from runbook_lib.checks import Check
+from runbook_lib.checks import Check, Next
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
+from runbook_lib.model import Outcome
 from runbook_lib.notebook import begin
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import journal
@@ -37,20 +38,24 @@ def fields(folder: Path) -> dict[str, Any]:
         (APPLY, lambda step: step.check(Check("pins", "passed", "agree")), "done"),
         (APPLY, lambda step: step.check(Check("pins", "skipped", "not looked at")), "done"),
         (APPLY, lambda step: step.check(Check("pins", "failed", "differ")), "failed"),
-        (PREVIEW, lambda step: step.waiting("Waiting for CI."), "waiting"),
-        (APPLY, lambda step: (step.waiting("Waiting for CI."), step.done("It came.")), "done"),
-        (APPLY, lambda step: (step.waiting("Waiting."), step.check(Check("pins", "failed", "differ"))), "failed"),
+        (PREVIEW, lambda step: step.waiting(Outcome("Waiting for CI.")), "waiting"),
+        (APPLY, lambda step: (step.waiting(Outcome("Waiting for CI.")), step.done("It came.")), "done"),
+        (
+            APPLY,
+            lambda step: (step.waiting(Outcome("Waiting.")), step.check(Check("pins", "failed", "differ"))),
+            "failed",
+        ),
     ],
 )
 def test_contributions_determine_the_state(
     folder: Path, bump: Bump, account: Callable[[step_record.StepRecord], object], state: str
 ) -> None:
-    account(step_record.StepRecord("01-pin", bump, "o/r", folder))
+    account(step_record.StepRecord("01-github-pin", bump, "o/r", folder))
     assert journal.collect(journal.lines(folder)).state == state
 
 
 def test_stores_each_contribution_immediately(folder: Path) -> None:
-    step = step_record.StepRecord("01-pin", APPLY, "o/r", folder)
+    step = step_record.StepRecord("01-github-pin", APPLY, "o/r", folder)
     step.add_inputs(digest="sha256:1", platforms={"b", "a"})
     step.add_inputs(base_commit="c0ffee")
     step.effect("push", "fork/bump", None, "c0ffee", url="https://github.com/o/r")
@@ -62,7 +67,7 @@ def test_stores_each_contribution_immediately(folder: Path) -> None:
     step.would("change 4 lines")
     step.would("push them", publish=True)
     step.decide("broken", "a/b@h100", "it hangs", "a hang")
-    step.done("4 lines changed.", next="papermill 03-open-pr.ipynb")
+    step.done("4 lines changed.", Next.again())
     found = fields(folder)
     for entries in (found["effects"], found["checks"], found["exceptions"]):
         assert all(entry.pop("at").endswith("Z") for entry in entries)
@@ -90,12 +95,15 @@ def test_stores_each_contribution_immediately(folder: Path) -> None:
         "steps": [],
         "mode": "local",
         "error": None,
-        "outcome": {"sentence": "4 lines changed.", "next": "papermill 03-open-pr.ipynb"},
+        "outcome": {
+            "sentence": "4 lines changed.",
+            "next": {"because": "", "notebook": "01-github-pin", "parameters": {"tag": "26.04-py3"}},
+        },
     }
 
 
 def test_skips_a_line_that_a_killed_kernel_left_unfinished(folder: Path) -> None:
-    step = step_record.StepRecord("01-pin", APPLY, "o/r", folder)
+    step = step_record.StepRecord("01-github-pin", APPLY, "o/r", folder)
     step.done("First.")
     with (folder / JOURNAL).open("ab") as file:
         file.write(b'{"kind": "done", "sentence": "Sec\xff')
@@ -106,7 +114,7 @@ def test_stores_tables_and_the_diff_without_secrets(folder: Path, monkeypatch: p
     import pandas as pd
 
     monkeypatch.setenv("GITHUB_TOKEN", "0123456789abc")
-    step = step_record.StepRecord("01-pin", APPLY, "o/r", folder)
+    step = step_record.StepRecord("01-github-pin", APPLY, "o/r", folder)
     step.table("golden values", [{"a": 1, "b": "x,y"}, {"a": "0123456789abc"}])
     step.table("../frame", pd.DataFrame({"n": [1, 2]}))
     step.diff("-old 0123456789abc\n+new\n")
@@ -123,7 +131,7 @@ def test_stores_tables_and_the_diff_without_secrets(folder: Path, monkeypatch: p
 def test_in_jupyterlab_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "/x/01-pin.ipynb")
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
-    step = begin.open_record("01-pin", PREVIEW, repository="o/r")
+    step = begin.open_record("01-github-pin", PREVIEW, repository="o/r")
     step.table("t", [{"a": 1}])
     step.diff("-a\n+b\n")
     step.check(Check("pins", "failed", "differ"))
@@ -138,7 +146,7 @@ def test_the_view_shows_checks_warnings_and_outcome(folder: Path) -> None:
     step = step_record.StepRecord("03-open-pr", APPLY, "o/r", folder)
     step.check(Check("label", "passed", "is set"))
     step.warn("The base has moved.")
-    step.waiting("Waiting for a maintainer.", next="ask @ada")
+    step.waiting(Outcome("Waiting for a maintainer.", Next("ask @ada")))
     view = step.show()
     for words in ("label", "✓ passed", "is set", "The base has moved.", "Waiting for a maintainer.", "Next: ask @ada"):
         assert words in view.text
@@ -148,14 +156,14 @@ def test_the_view_shows_checks_warnings_and_outcome(folder: Path) -> None:
 
 
 def test_failed_checks_are_all_named() -> None:
-    step = step_record.StepRecord("01-pin", APPLY, "o/r", None)
+    step = step_record.StepRecord("01-github-pin", APPLY, "o/r", None)
     step.check(Check("a", "failed", "1"), Check("b", "passed", "2"), Check("c", "failed", "3"))
     with pytest.raises(RunbookError, match=r"These 2 checks failed: a \(1\); c \(3\)\."):
         step.raise_if_failed()
 
 
 def test_reports_a_missing_record_folder(folder: Path) -> None:
-    step = step_record.StepRecord("01-pin", APPLY, "o/r", folder)
+    step = step_record.StepRecord("01-github-pin", APPLY, "o/r", folder)
     with pytest.raises(RunbookError, match="could not be written"):
-        step_record.StepRecord("01-pin", APPLY, "o/r", folder / "gone")
+        step_record.StepRecord("01-github-pin", APPLY, "o/r", folder / "gone")
     step.done("The first goes on.")

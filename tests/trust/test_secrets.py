@@ -206,6 +206,8 @@ CRASH = """\
 import logging, subprocess, sys
 import ipywidgets, pandas
 from IPython.display import display, HTML, JSON
+from runbook_lib.checks import Next
+from runbook_lib.model import Outcome
 strange = {texts!r}
 for text in strange:
     print(text)
@@ -225,7 +227,7 @@ step.check(Check(strange[4], "failed", strange[5]))
 step.warn(*strange); step.link(strange[6], strange[7]); step.decided(Decision("allow", strange[8], strange[9]))
 step.table("a table", [{{"name": text, text: 1}} for text in strange])
 step.diff("".join(f"-{{text}}\\n+{{text}}\\n" for text in strange))
-step.waiting(strange[10], next=strange[11])
+step.waiting(Outcome(strange[10], Next(strange[11])))
 import os
 held = [value for name, value in os.environ.items() if name.startswith("SEED_")]
 print(*held, sep="\\n"); print(held, dict(os.environ))

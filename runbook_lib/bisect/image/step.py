@@ -12,13 +12,13 @@ from runbook_lib.bisect.image.ledger import LEDGER, LedgerRun
 from runbook_lib.bisect.image.report import BisectResult
 from runbook_lib.bisect.image.request import BisectRequest, SearchOptions, parse
 from runbook_lib.bisect.search import Conclusion, Point
-from runbook_lib.checks import Check, Evidence
+from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.compute.slurm import site_file
 from runbook_lib.errors import Refused
 from runbook_lib.model import Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.system import clock, files
-from runbook_lib.world import bump_branch, commands
+from runbook_lib.world import bump_branch
 from runbook_lib.world.outside import World
 
 
@@ -42,13 +42,13 @@ class Searched:
         name, facts = "the search is over, and no run was paid for twice", searches.reread(self.facts)
         result, runs = read_result(facts), len(facts.ledger.runs)
         submitted = sum('"kind": "submit"' in line for line in facts.ledger.lines)
-        most, again = self.request.runs, commands.command(notebooks.BISECT_IMAGE, facts.branch.bump, mode="publish")
+        most, again = self.request.runs, Next.again(mode="publish")
         evidence = _evidence(result) if runs else Evidence()
         if submitted != runs or runs > most:
             detail = f"The ledger has {submitted} submissions of {display.count(runs, 'run')}, of at most {most}."
             return Check(name, "failed", detail, evidence=evidence)
         if result.is_over and result.conclusion is not None:
-            next_action = notebooks.BROKEN_TESTS if result.conclusion.step else again
+            next_action = Next.run(notebooks.BROKEN_TESTS) if result.conclusion.step else again
             return Check(name, "passed", result.sentence, next_action, evidence)
         return Check(name, "failed", f"{runs} of at most {most} runs so far.", again, evidence)
 

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from runbook_lib import notebooks
+from runbook_lib.checks import Next
 from runbook_lib.clients.github.ci_status import choose, judge
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY
@@ -14,12 +15,10 @@ from runbook_lib.golden.ci_runs import failed
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.commands import command
 from runbook_lib.world.ports import Forge
 
 #: Number of newest commits that are searched for a run: on a busy branch CI does not run for every commit.
 _COMMITS = 10
-_RUN_AGAIN = "Run 08-after-merge again."
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class BaseRun:
     ci: str
     state: Literal["passed", "failed", "waiting", "skipped"]
     detail: str
-    next: str = ""
+    next: Next = field(default_factory=Next)
     url: str = ""
     pipeline: int = 0
 
@@ -55,25 +54,25 @@ def github_run(bump: Bump, github: Forge | None, commits: Sequence[str]) -> Base
     """Return the run of the newest commit that has one; skipped if GitHub cannot be queried."""
     ci, workflow, name = "GitHub", bump.repository.ci.workflow, bump.repository.name
     if github is None:
-        return BaseRun(ci, "skipped", "GitHub cannot be queried without a token.", "Set GITHUB_TOKEN, then run again.")
+        return BaseRun(ci, "skipped", "GitHub cannot be queried without a token.", Next.again("Set GITHUB_TOKEN."))
     if not workflow:
-        return BaseRun(ci, "skipped", f"The workflow that tests {name} is unknown.", "Check its page.")
+        return BaseRun(ci, "skipped", f"The workflow that tests {name} is unknown.", Next("Check its page."))
     try:
         runs = (choose(github.runs(bump.base, commit), commit, workflow) for commit in commits)
         run = next(filter(None, runs), None)
         jobs = github.jobs(run.id) if run else ()
     except RunbookError as error:
-        return BaseRun(ci, "skipped", str(error), "Run again.")
+        return BaseRun(ci, "skipped", str(error), Next.again())
     if run is None:
         detail = f"No run on {bump.base}, at {commits[0][:10]} or any commit back to the merge, {commits[-1][:10]}."
-        return BaseRun(ci, "waiting", detail, _RUN_AGAIN)
+        return BaseRun(ci, "waiting", detail, Next.again())
     progress, name = judge(run, jobs, run.head_sha), f"CI run {run.id} of {run.head_sha[:10]}"
     if run.status != "completed":
-        return BaseRun(ci, "waiting", f"{name}: {progress.counts()}.", f"Run 08-after-merge again: {run.url}", run.url)
+        return BaseRun(ci, "waiting", f"{name}: {progress.counts()}.", Next.again(run.url), run.url)
     if progress.state == "passed":
         return BaseRun(ci, "passed", f"{name}: {progress.counts()}.", url=run.url)
     listed = join_first(sorted({job.name for job in failed(jobs)}), 8) or "no job failed"
-    investigate = command(notebooks.INVESTIGATE_CI, bump, tag=None, place=run.url, mode=None)
+    investigate = Next.run(notebooks.INVESTIGATE_CI, tag=None, place=run.url, mode=None)
     return BaseRun(ci, "failed", f"{name} finished with conclusion {run.conclusion} ({listed}).", investigate, run.url)
 
 
@@ -81,21 +80,21 @@ def gitlab_run(commits: Sequence[str]) -> BaseRun:
     """Return the pipeline of the newest commit that has one; skipped if GitLab cannot be queried."""
     ci = "GitLab"
     if not os.environ.get("GITLAB_URL"):
-        return BaseRun(ci, "skipped", "GITLAB_URL is not set.", "Somebody with access to GitLab must check.")
+        return BaseRun(ci, "skipped", "GITLAB_URL is not set.", Next("Somebody with access to GitLab must check."))
     try:
         gitlab = GitLab()
         pipelines = (next(iter(gitlab.pipelines(commit)), None) for commit in commits)
         newest = next(filter(None, pipelines), None)
     except RunbookError as error:
-        return BaseRun(ci, "skipped", str(error), "Run again.")
+        return BaseRun(ci, "skipped", str(error), Next.again())
     if newest is None:
         detail = f"No pipeline for {commits[0][:10]} or any commit back to the merge."
-        return BaseRun(ci, "waiting", detail, f"Start one there, or wait for the nightly one. {_RUN_AGAIN}")
+        return BaseRun(ci, "waiting", detail, Next.again("Start one there, or wait for the nightly one."))
     detail = f"Pipeline {newest.id} of {newest.sha[:10]}: {newest.status}. {newest.url}"
     if newest.status in UNDER_WAY:
-        return BaseRun(ci, "waiting", detail, _RUN_AGAIN, newest.url, newest.id)
+        return BaseRun(ci, "waiting", detail, Next.again(), newest.url, newest.id)
     if newest.status == "success":
         return BaseRun(ci, "passed", detail, url=newest.url, pipeline=newest.id)
     if newest.status in ("skipped", "manual"):
         return BaseRun(ci, "skipped", detail, url=newest.url)
-    return BaseRun(ci, "failed", detail, "Check its failed jobs there.", newest.url, newest.id)
+    return BaseRun(ci, "failed", detail, Next("Check its failed jobs there."), newest.url, newest.id)

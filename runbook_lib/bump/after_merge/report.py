@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from runbook_lib import display, notebooks
 from runbook_lib.bump import bump_plan
 from runbook_lib.bump.after_merge import base_ci, uncovered
-from runbook_lib.checks import Check, Evidence
+from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.decisions import Decision, flow
 from runbook_lib.failures.quarantines import issue_states
 from runbook_lib.git import blobs, commit_changes
@@ -117,13 +117,14 @@ def _done(facts: MergeFacts) -> Outcome:
     """Return the outcome if no CI is waited for: what remains, and the first command for it."""
     remaining = _remaining(facts)
     if facts.branch.bump.tag is None:
-        return Outcome(f"No tag was given: {remaining}.", "Run again with the tag of a bump, such as -r tag 26.04-py3.")
+        return Outcome(f"No tag was given: {remaining}.", Next.again("Name the tag of a bump:", tag="26.04-py3"))
     if not facts.merged:
-        return Outcome(facts.sentence, notebooks.SYNC_CHECK)
+        return Outcome(facts.sentence, Next.run(notebooks.SYNC_CHECK))
     states = "; ".join(f"{run.ci}: {run.state}" for run in facts.runs)
-    commands = [run.next for run in facts.runs if run.state == "failed"]
-    commands += [str(row["next"]) for row in facts.branches if row["state"] == "older"]
-    return Outcome(f"{facts.sentence} {states}; {remaining}.", next(iter(commands), ""))
+    actions = [run.next for run in facts.runs if run.state == "failed"]
+    older = [row["branch"] for row in facts.branches if row["state"] == "older"]
+    actions += [Next.run(notebooks.BUMP, base=branch, mode=None) for branch in older]
+    return Outcome(f"{facts.sentence} {states}; {remaining}.", next(iter(actions), Next()))
 
 
 def _shown(facts: MergeFacts) -> Iterator[display.View]:

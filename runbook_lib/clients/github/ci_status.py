@@ -7,10 +7,12 @@ copy-pr-bot mirrors a pull request, tests chosen by labels, and a queue (environ
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from runbook_lib import notebooks
+from runbook_lib.checks import Next
 from runbook_lib.clients.github.models import LabelEvent, WorkflowJob, WorkflowRun
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.repositories import MEGATRON_LM, Repository
@@ -85,7 +87,7 @@ class CiStatus:
     run: WorkflowRun | None
     jobs: tuple[WorkflowJob, ...]
     sentence: str
-    next: str = ""
+    next: Next = field(default_factory=Next)
     progress: str = ""
 
     @property
@@ -134,14 +136,14 @@ def judge(run: WorkflowRun | None, jobs: Sequence[WorkflowJob], head: str, wrong
     if run is None:
         return CiStatus(
             "none", head, None, (), f"waiting for a CI run of {short} to start",
-            "Run 04-run-ci again. If none starts within a few minutes, see copy-pr-bot's comments.",
+            Next.again("If none starts within a few minutes, see copy-pr-bot's comments."),
         )  # fmt: skip
     name, jobs = f"CI run {run.id} of {short}", tuple(jobs)
-    follow = f"Run 04-run-ci again, or with wait=True to follow it: {run.url}"
+    follow = Next.again(f"To follow {run.url}:", wait=True)
     if wrong:
         return CiStatus(
             "useless", head, run, jobs, f"waiting for another CI run: {name} started {wrong}, so it is useless",
-            "A commit is tested only once: push another one to the branch (it may be empty), then run bump again.",
+            Next.again("A commit is tested only once: push another one to the branch (it may be empty), then:"),
         )  # fmt: skip
     if run.status == "completed":
         return _judge_completed(run, jobs, head, name)
@@ -168,16 +170,18 @@ def _judge_completed(run: WorkflowRun, jobs: tuple[WorkflowJob, ...], head: str,
     if run.conclusion == "cancelled":
         return CiStatus(
             "cancelled", head, run, jobs, f"waiting for another CI run: {name} was cancelled",
-            f"A push cancels the run in progress: run bump again for the new commit. Otherwise rerun it at {run.url}",
+            Next.again(f"Rerun it at {run.url} unless a push has cancelled it, then:"),
         )  # fmt: skip
     if run.conclusion in _BAD:
         names = join_first(bad, _MOST_NAMES) or "no failed job"
         return CiStatus(
             "failed", head, run, jobs, f"waiting for a person: {name} failed ({names})",
-            f"Refresh the golden values that drifted (05-golden-values, run_id={run.id}), then triage what still fails "
-            f"(06-broken-tests, run_id={run.id}): {run.url}",
+            Next.run(
+                notebooks.GOLDEN_VALUES, f"Triage what drifted golden values do not explain with "
+                f"{notebooks.BROKEN_TESTS} ({run.url}). First refresh those that drifted:", run_id=str(run.id),
+            ),
         )  # fmt: skip
     return CiStatus(
         "unknown", head, run, jobs, f"waiting for a person: {name} ended with the conclusion {run.conclusion!r}",
-        f"Open {run.url}",
+        Next(f"Open {run.url}"),
     )  # fmt: skip

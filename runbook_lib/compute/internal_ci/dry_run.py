@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, urlsplit
 
 from runbook_lib import display, notebooks
+from runbook_lib.checks import Next
 from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY, Branch, Pipeline
 from runbook_lib.compute.internal_ci import destination, plan
@@ -58,7 +59,7 @@ class DryRun:
     problem: str = ""
     waiting: Outcome | None = None
 
-    def wait(self, waiting: str, next_action: str) -> "DryRun":
+    def wait(self, waiting: str, next_action: Next) -> "DryRun":
         """Return the dry run with what must happen first, and how."""
         return replace(self, waiting=Outcome(waiting, next_action))
 
@@ -93,7 +94,7 @@ def read_dry_run(branch: BumpBranch, *, tests: str = "", env: Mapping[str, str] 
         return replace(dry_run, problem=reason)
     variables = plan.variables(tests)
     if branch.tip is None:
-        create = f"Create it: run {notebooks.OPEN_PR} with mode=publish."
+        create = Next.run(notebooks.OPEN_PR, "Create it:", mode="publish")
         return dry_run.wait(f"waiting for branch {bump.branch}", create)
     sites = bump.repository.sites
     dry_run = replace(
@@ -103,10 +104,10 @@ def read_dry_run(branch: BumpBranch, *, tests: str = "", env: Mapping[str, str] 
     for build in dry_run.builds:
         if ImageRef.parse(build.image).tag != str(bump.tag):
             waiting = f"waiting for the pin: {branch.start[:10]} builds {build.image} in {build.name}"
-            return dry_run.wait(waiting, f"{notebooks.GITLAB_PIN} moves it, {notebooks.OPEN_PR} commits it.")
+            return dry_run.wait(waiting, Next.run(notebooks.GITLAB_PIN, "Move it:"))
     if not dry_run.builds:
         problem = "no GitLab matrix row names this pin, so no job would build it"
-        return dry_run.wait(f"waiting for a person: {problem}", "Build it by hand.")
+        return dry_run.wait(f"waiting for a person: {problem}", Next("Build it by hand."))
     try:
         return replace(dry_run, server=_query_gitlab(dry_run, env))
     except RunbookError as error:

@@ -7,9 +7,10 @@ starts nothing); GitLab's documentation of ``parallel: matrix`` (the names of it
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from runbook_lib.checks import Next
 from runbook_lib.clients.gitlab.models import UNDER_WAY, Pipeline, PipelineJob
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageType
@@ -20,7 +21,7 @@ from runbook_lib.pins.sites import Sites
 SCOPES = ("mr", "nightly", "weekly", "pre-release", "release")
 #: Scopes with long training runs, and their time limit in seconds.
 _LONG, _LONG_LIMIT = ("release", "weekly"), 4 * 3600
-_RESTART = "Run internal-ci again with mode=publish: it starts another pipeline."
+_RESTART = Next.again("Start another pipeline:", mode="publish")
 
 State = Literal["waiting", "passed", "failed", "useless"]
 
@@ -110,7 +111,7 @@ class PipelineProgress:
 
     state: State
     sentence: str
-    next_action: str = ""
+    next_action: Next = field(default_factory=Next)
     pipeline: Pipeline | None = None
     jobs: tuple[PipelineJob, ...] = ()
 
@@ -127,8 +128,8 @@ def judge(
         by_build[build] = next((job for job in jobs if build.matches(job)), None)
     build_jobs = tuple(job for job in by_build.values() if job is not None)
 
-    def progress(state: State, sentence: str, next_action: str = "") -> PipelineProgress:
-        return PipelineProgress(state, sentence, next_action, pipeline, build_jobs)
+    def progress(state: State, sentence: str, next_action: Next | None = None) -> PipelineProgress:
+        return PipelineProgress(state, sentence, next_action or Next(), pipeline, build_jobs)
 
     if not expected:
         return progress("useless", f"{name} does not show whether the GitLab pin builds: no matrix row names it")
@@ -137,7 +138,7 @@ def judge(
         reasons = [f"{job.name} ({job.reason.replace('_', ' ')})".removesuffix(" ()") for job in failed]
         names = "; ".join(reasons)
         advice = f"Read the log and fix the cause, or retry the job there: {failed[0].url}"
-        return progress("failed", f"the GitLab pin does not build: {names} failed in {name}", advice)
+        return progress("failed", f"the GitLab pin does not build: {names} failed in {name}", Next(advice))
     if len(build_jobs) == len(expected) and all(job.status == "success" for job in build_jobs):
         images = " and ".join(dict.fromkeys(build.image for build in expected))
         platforms = " and ".join(build.platform for build in expected if build.platform)
@@ -147,12 +148,12 @@ def judge(
     manual = [job for job in build_jobs if job.status == "manual"]
     if manual:
         sentence = f"waiting for a person: {manual[0].name} in {name} must be started by hand"
-        return progress("waiting", sentence, f"Press play there: {manual[0].url}")
+        return progress("waiting", sentence, Next(f"Press play there: {manual[0].url}"))
     if pipeline.status in UNDER_WAY or any(job.status in UNDER_WAY for job in build_jobs):
         states = []
         for build, job in by_build.items():
             states.append(f"{build.platform or build.job} {job.status if job else 'not listed yet'}")
-        next_action = f"Run internal-ci again to follow {pipeline.url}"
+        next_action = Next.again(f"To follow {pipeline.url}:", wait=True)
         return progress("waiting", f"waiting for {name}: {', '.join(states)}", next_action)
     missing = [build.name for build, job in by_build.items() if job is None]
     reason = f"it has no job {', '.join(missing)}"

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Check, Evidence, Status
+from runbook_lib.checks import Check, Evidence, Next, Status
 from runbook_lib.clients.github.client import once
 from runbook_lib.clients.gitlab.client import NoSuchRef
 from runbook_lib.clients.gitlab.models import Pipeline
@@ -133,7 +133,7 @@ class PinBuilds:
         name = "the GitLab pin builds"
         progress = polling.patiently(self._read, world.sleep, print) if self.wait else self._read()
         if progress is None or progress.pipeline is None:
-            return Check(name, "waiting", "waiting for a pipeline of this commit", "Run internal-ci again.")
+            return Check(name, "waiting", "waiting for a pipeline of this commit", Next.again())
         pipeline = progress.pipeline
         explained = logs.explain(self.server.gitlab, [job for job in progress.jobs if job.status == "failed"])
         evidence = Evidence(
@@ -145,14 +145,16 @@ class PinBuilds:
             shown=(_show(progress, explained),),
         )  # fmt: skip
         if progress.state == "passed":
-            advice = f"Once its tests have run, collect golden values: {notebooks.GOLDEN_VALUES} with source=gitlab."
+            advice = Next.run(notebooks.GOLDEN_VALUES, "Once its tests have run:", source="gitlab")
             is_tested = self.dry_run.variables.get("FUNCTIONAL_TEST") == "yes"
-            return Check(name, "passed", progress.sentence, advice if is_tested else "", evidence)
+            return Check(name, "passed", progress.sentence, advice if is_tested else Next(), evidence)
         pitfalls = itertools.chain.from_iterable(map(logs.pitfalls, explained))
-        fixes = [*dict.fromkeys(pitfall.fix for pitfall in pitfalls), progress.next_action or f"See {pipeline.url}"]
+        fixes = dict.fromkeys(pitfall.fix for pitfall in pitfalls)
+        action = progress.next_action or Next(f"See {pipeline.url}")
+        action = replace(action, because=" ".join([*fixes, action.because]).strip())
         is_followed = self.wait and progress.state == "waiting"
         status: Status = "failed" if is_followed else "waiting"
-        return Check(name, status, progress.sentence, " ".join(fixes), evidence)
+        return Check(name, status, progress.sentence, action, evidence)
 
     def make_true(self, world: World) -> Sequence[Effect]:
         """Follow the pipeline, and print each change of its state.  Raises Unreachable if GitLab stays unreachable."""

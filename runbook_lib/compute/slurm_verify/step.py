@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Check, Evidence
+from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.compute.slurm import follow as following
 from runbook_lib.compute.slurm import site_file
 from runbook_lib.compute.slurm import submissions as rounds
@@ -237,18 +237,18 @@ class MatrixPassed:
         name, results = "every test passed", read_results(self.facts, notes=self.notes)
         words = [outcome.word for outcome in results.outcomes]
         if not words:
-            return Check(name, "waiting", self.open_point or "No test has been submitted yet.", "Run again.")
+            return Check(name, "waiting", self.open_point or "No test has been submitted yet.", Next.again())
         counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
         sentence = f"{display.count(len(words), 'test')} on Slurm: {counts}"
         failed = results.names("failed") + results.names("unknown")
         unjudged, running = results.names("to be judged"), results.names("not over")
-        next_action = "Run again." if self.open_point else ""
+        next_action = Next.again() if self.open_point else Next()
         if running:
             sentence += "; waiting for Slurm"
-            next_action = "Run slurm-verify again, with -p wait True to follow the tests."
+            next_action = Next.again("To follow the tests:", wait=True)
         elif failed or unjudged:
             sentence += "; waiting for a person to judge"
-            next_action = "Review the outcomes above; `-r jobs failed` resubmits the failed tests."
+            next_action = Next.again("Review the outcomes above. To submit the failed tests again:", jobs="failed")
         if not_over := failed + unjudged + running:
             sentence += f": {join_first(not_over, 5)}"
         detail = f"{sentence}. {self.open_point}".rstrip()
@@ -297,7 +297,7 @@ class SlurmVerify:
             warnings=(*known.warnings, *omitted),
         )  # fmt: skip
         planned: Plan[World] = Plan(
-            Outcome("Every chosen test passed on Slurm.", notebooks.OPEN_PR), (facts.show(), facts.files()),
+            Outcome("Every chosen test passed on Slurm.", Next.run(notebooks.OPEN_PR)), (facts.show(), facts.files()),
             on_branch=False,
         )  # fmt: skip
         if known.idle or bump.tag is None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from runbook_lib import display
-from runbook_lib.checks import Evidence
+from runbook_lib.checks import Evidence, Next
 from runbook_lib.failures.broken_tests import issue as tracking
 from runbook_lib.failures.broken_tests.rows import RowChange, RowsChanged
 from runbook_lib.failures.broken_tests.survey import QuarantineSurvey, read_survey
@@ -74,7 +74,9 @@ def plan(facts: QuarantineFacts, bump: Bump) -> Plan[World]:
     untracked = sum(test.entry.issue is None for test in survey.tests)
     state = f"{display.count(len(survey.tests), 'quarantined row')} on {bump.base}, {untracked} without an issue"
     if own is None:
-        action = "Name tests under `reenable:`, or under `broken:` to file an issue, in a file: -r decisions FILE"
+        action = Next.again(
+            "Name tests under `reenable:`, or under `broken:` to file an issue, in a file:", decisions="FILE"
+        )
         return Plan(Outcome(f"No tag was given: {state}.", action), shown, questions=questions, evidence=evidence)
     diff = edits.diff(own.rows.edits)
     change = f"Done: {own.rows.summary}" if own.has_commit else "No row changes"

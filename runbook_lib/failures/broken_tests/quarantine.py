@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
-from runbook_lib.checks import Evidence, Waits
+from runbook_lib.checks import Evidence, Next, Waits
 from runbook_lib.failures import failed_jobs, quarantines
 from runbook_lib.failures.broken_tests import decide
 from runbook_lib.failures.broken_tests.decide import NamedTests
@@ -19,7 +19,7 @@ from runbook_lib.golden.run_choice import ChosenRun
 from runbook_lib.model import Condition, Outcome, Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text import edits, lists, markdown_texts
-from runbook_lib.world import bump_pull, commands
+from runbook_lib.world import bump_pull
 from runbook_lib.world.conditions.commits import BranchTip
 from runbook_lib.world.conditions.issues import Rerun
 from runbook_lib.world.conditions.pulls import Described, PullKey
@@ -29,7 +29,6 @@ from runbook_lib.world.outside import World
 _MAX_ATTEMPTS = 3
 #: Failed jobs listed in a pull request's description; GitHub's limit is 65536 characters.
 _MAX_JOBS = 40
-_AGAIN = "Run bump again, or with wait=True."
 
 
 @dataclass(frozen=True)
@@ -100,16 +99,16 @@ def plan(facts: RunFailures, bump: Bump) -> Plan[World]:
         waiting = Outcome(_open_sentence(triage, blocking, bump), _next(triage, tests, blocking))
     elif again:
         rerun = f"waiting for CI run {run.number}: its flaky tests are being rerun"
-        waiting = Outcome(rerun, _AGAIN, Waits(rerun, for_ci=True))
+        waiting = Outcome(rerun, Next.again(wait=True), Waits(rerun, for_ci=True))
     elif idle:
         history = " ".join([*triage.flaky_history(flaky), run.url])
         failed = f"waiting for a person: infrastructure has failed these repeatedly: {', '.join(flaky)}"
-        waiting = Outcome(failed, history)
+        waiting = Outcome(failed, Next(history))
     done = "Every failed test of this run is explained or decided."
     if edited:
         done = f"{lists.capitalized(change.summary)}."
     return Plan(
-        Outcome(done, notebooks.RUN_CI),
+        Outcome(done, Next.run(notebooks.RUN_CI)),
         (triage.show(), decisions.show(), decide.show_open(tests)),
         tuple(conditions),
         decide.questions(tests, facts.searches, run),
@@ -176,11 +175,11 @@ def _open_sentence(triage: Triage, blocking: Sequence[str], bump: Bump) -> str:
     return f"waiting for a person: {jobs} to decide ({display.first_names(blocking)})"
 
 
-def _next(triage: Triage, tests: Mapping[str, DiagnosedJob], blocking: Sequence[str]) -> str:
+def _next(triage: Triage, tests: Mapping[str, DiagnosedJob], blocking: Sequence[str]) -> Next:
     """Return instructions for deciding the open failures."""
     prefix = ""
     if any(problem.retryable and problem.job in blocking for problem in triage.unread):
-        prefix = "Run 06-broken-tests again for the golden values that could not be read. "
+        prefix = "Some golden values could not be read: run 06-broken-tests again. "
     if failing := decide.failing_on_base(tests):
         # A quarantine here would hide a test that is broken on the base branch.
         base = triage.run.bump.base
@@ -189,6 +188,6 @@ def _next(triage: Triage, tests: Mapping[str, DiagnosedJob], blocking: Sequence[
         prefix += "fix or quarantine these there, or call them broken with their issue. "
     advice = "Read the logs; then fix the cause, accept the values by name in step 5, or declare the test broken."
     if reasons := decide.proposals(tests):
-        review = commands.review(triage.run.bump)
-        advice = f"Decide on {display.first_names(list(reasons))}: {review}. Only a person can judge: read the logs."
-    return f"{prefix}{advice}"
+        advice = f"Only a person can judge: read the logs. Decide on {display.first_names(list(reasons))}:"
+        return Next.run(notebooks.REVIEW, f"{prefix}{advice}")
+    return Next(f"{prefix}{advice}")

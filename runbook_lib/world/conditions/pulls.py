@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from runbook_lib.checks import Check, Evidence
+from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.clients.github.ci_status import branch_of, choose
 from runbook_lib.clients.github.client import once
 from runbook_lib.clients.github.copy_pr_bot import command, commands
@@ -84,7 +84,7 @@ class PullOpen:
         if pushed == pull.head_sha:
             return Check.of(name, True, detail, evidence=evidence_of(pull))
         waiting = f"waiting for GitHub to notice the push of {(pushed or 'the branch')[:10]}"
-        return Check(name, "waiting", waiting, "Run again.", evidence_of(pull))
+        return Check(name, "waiting", waiting, Next.again(), evidence_of(pull))
 
     def make_true(self, world: World) -> Sequence[Effect]:
         """Open it, unless somebody else is faster."""
@@ -176,7 +176,7 @@ class Labelled:
         if github.repo().permissions.isdisjoint({"triage", "push", "maintain", "admin"}):
             request = label_request(pull, missing, unwanted, github.repository)
             sentence = f"waiting for a maintainer to set the labels of #{pull.number}"
-            return Check(name, "waiting", sentence, request, evidence_of(pull))
+            return Check(name, "waiting", sentence, Next.again(request), evidence_of(pull))
         return Check(name, "failed", f"{labels}.")
 
     def make_true(self, world: World) -> Sequence[Effect]:
@@ -225,7 +225,7 @@ class Authorized:
         if not self.head and not world.changes.commits:
             return Check(name, "failed", "That commit has yet to be made.")
         if pushed and pull.head_sha != pushed:
-            return Check(name, "waiting", f"waiting for GitHub to notice the push of {pushed[:10]}", "Run again.")
+            return Check(name, "waiting", f"waiting for GitHub to notice the push of {pushed[:10]}", Next.again())
         if not self._is_known(world, pull):
             return _unreviewed(name, pull)
         comments = github.comments(pull.number)
@@ -237,10 +237,11 @@ class Authorized:
         if own := commands(comments, pull.head_sha, me):
             waiting = f"waiting for a maintainer: {me} is not a member of the repository, so {own[0].url} has no effect"
             request = f'Ask a maintainer of {github.repository} to comment "{command(pull.head_sha)}" on {pull.url}.'
-            return Check(name, "waiting", waiting, request)
+            return Check(name, "waiting", waiting, Next(request))
         if pull.mergeable is False:
             fix = f"Merge {pull.base_ref} into {pull.head_ref} by hand, or allow merge-base in the decisions."
-            return Check(name, "waiting", f"waiting for a person: #{pull.number} conflicts with {pull.base_ref}", fix)
+            waiting = f"waiting for a person: #{pull.number} conflicts with {pull.base_ref}"
+            return Check(name, "waiting", waiting, Next.again(fix))
         return Check(name, "failed", "No comment authorizes it.")
 
     def make_true(self, world: World) -> Sequence[Effect]:
@@ -270,7 +271,7 @@ class Authorized:
 def _unreviewed(name: str, pull: Pull) -> Check:
     """Return the check of a pull request that has moved since its commits were reviewed."""
     waiting = f"waiting: #{pull.number} has a newer head, {pull.head_sha[:10]}, which was not reviewed"
-    return Check(name, "waiting", waiting, "Run again.")
+    return Check(name, "waiting", waiting, Next.again())
 
 
 def login_of(github: Forge) -> str:
@@ -291,5 +292,5 @@ def label_request(pull: Pull, missing: Sequence[str], unwanted: Sequence[str], r
         return ""
     return (
         f'Ask a maintainer of {repository}: "Could you please {" and ".join(requests)} on {pull.url}? '
-        'CI for this base-image bump needs this before it starts." Then run again.'
+        'CI for this base-image bump needs this before it starts."'
     )

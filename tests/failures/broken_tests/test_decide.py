@@ -108,7 +108,7 @@ def test_nothing_is_done_before_there_is_a_run(tmp_path: Path) -> None:
         before = at.state()
         step06(at)
         assert at.outcome().startswith("waiting for a comment")
-        assert at.said("waiting")[-1]["next"].startswith("Run 04-run-ci, with mode=publish")
+        assert at.said("waiting")[-1]["next"].endswith("04-run-ci.ipynb -r tag 26.04-py3 -r mode publish")
         assert (at.state(), at.effects()) == (before, [])
 
 
