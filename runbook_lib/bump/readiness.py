@@ -108,7 +108,7 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
             requirements.append(Requirement(kind, "unknown", str(error), Next.again()))
     accepted = ["; ".join(each.decisions) for each in requirements if each.kind == "values" and each.decisions]
     people = [f"Reviewers: a person accepted {dangers}. Read its plot before the merge." for dangers in accepted]
-    left = (*people, *_left_to_people(state, pull))
+    left = () if bump.decisions.of("hold") else (*people, *_left_to_people(state, pull))
     return Readiness(tuple(requirements), left, inapplicable, commit=pull.head_sha)
 
 
@@ -175,7 +175,9 @@ def _check_issues(branch: BumpBranch, github: Forge, pull: Pull) -> Requirement:
             issue = github.issue(test["issue"])
             if issue.state != "open":
                 problems.append(f"#{issue.number} for {test['test']} is {issue.state}")
-    detail = f"{'; '.join(problems)}." if problems else f"{display.count(len(tests), 'test')} marked."
+    detail = (
+        f"{'; '.join(problems)}." if problems else f"{pull.head_sha[:10]} marks {display.count(len(tests), 'test')}."
+    )
     return _met("issues", not problems, detail, Next("File one, and name it in the comment above the row."))
 
 

@@ -18,6 +18,8 @@ from runbook_lib.world.outside import World
 
 #: The links of a bump's record to the runs of the checked commit.
 _LINKS: Mapping[Kind, str] = {"ci": "CI run", "second ci": "GitLab pipeline"}
+#: The questions that leave a requirement open.
+_ASKED: Mapping[Kind, str] = {"values": "accept", "issues": "broken"}
 #: A step of this run, as the record has it (``statement.collect``).
 RecordedStep = Mapping[str, Any]
 
@@ -44,13 +46,14 @@ class Ready:
 
     def plan(self, facts: ReadyFacts, bump: Bump) -> Plan[World]:
         """Return the outcome of the bump: its plan, ready to merge, or everything that is missing."""
-        found = facts.readiness
+        found = _with_open_questions(facts)
         shown = (_table(facts.steps), found.show())
         if found.problem:
             return _without_requirements(facts, bump, shown)
         links: dict[str, str | None] = dict.fromkeys(_LINKS.values())  # steps may have linked runs of earlier commits
         links |= {_LINKS[each.kind]: each.url for each in found.requirements if each.kind in _LINKS and each.url}
-        inputs: dict[str, object] = {"requirements": [each.as_json() for each in found.requirements]}
+        requirements = [each.as_json() for each in found.requirements]
+        inputs: dict[str, object] = {"requirements": requirements, "checked_commit": found.commit}
         if found.missing:
             waiting = _not_ready(found.missing, facts.steps)
             return Plan(Outcome(""), shown, waiting=waiting, evidence=Evidence(inputs, links))
@@ -67,6 +70,27 @@ class Ready:
             f"Ready to merge{limit}: every requirement was checked and is met.", Next(" ".join(found.people))
         )
         return Plan(done, shown, evidence=Evidence(inputs, links, decided=tuple(decided)))
+
+
+def _with_open_questions(facts: ReadyFacts) -> Readiness:
+    """Return the requirements, of which those are missing that a question of this run leaves open.
+
+    The branch meets them, because nothing is committed before it is decided.
+    """
+    questions = [question for step in facts.steps for question in step["decisions"]]
+    found = facts.readiness
+    for kind, asked in _ASKED.items():
+        subjects = [str(question["subject"]) for question in questions if question["question"] == asked]
+        if subjects:
+            sentence = f"{display.first_names(subjects, 4)} {display.be(len(subjects))} to be decided."
+            found = replace(
+                found,
+                requirements=tuple(
+                    replace(each, state="missing", evidence=sentence) if each.kind == kind else each
+                    for each in found.requirements
+                ),
+            )
+    return found
 
 
 def _without_requirements(facts: ReadyFacts, bump: Bump, shown: tuple[display.View, ...]) -> Plan[World]:

@@ -6,7 +6,7 @@ For each condition: show it, make it true where the mode allows it, and read it 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from IPython.display import Markdown
 from IPython.display import display as show
@@ -280,12 +280,11 @@ class Run:
         the first round.
         """
         for round in range(1, ROUNDS + 1):
-            show(Markdown(f"### Round {round}"))
             before = len(self.record.steps)
-            self.step(run_ci, round)
-            self.step(golden, round)
+            self._headed_step(run_ci, run_ci.NAME, round)
+            self._headed_step(golden, golden.NAME, round)
             self.step(push_round, round)
-            self.step(failures, round)
+            self._headed_step(failures, failures.NAME, round)
             self.step(push_round, round)
             golden, failures = replace(golden, run_id=""), replace(failures, run_id="")
             kinds = [effect["effect"] for step in self.record.steps[before:] for effect in step["effects"]]
@@ -294,6 +293,10 @@ class Run:
         if run_ci.wait and not self.bump.apply and any(step["planned"] for step in self.record.steps):
             for action in push_round.actions_after_ci(self.bump, ROUNDS):
                 self.record.would(**action)
+
+    def _headed_step(self, step: Step[Any], name: str, round: int) -> None:
+        show(Markdown(f"### Round {round}: {name}"))
+        self.step(step, round)
 
     def close(self) -> None:
         """Show the record's outcome.  Raises RunbookError if a check or a step failed."""

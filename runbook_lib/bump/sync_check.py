@@ -69,9 +69,9 @@ class SyncCheck:
             places = display.first_names(list(facts.old_lines), _NAMED)
             named = f"The old tag is still named outside of the pins: {places}"
             findings.append(f"{named}. A bump does not move these lines.")
-        warnings = (*survey.sentences, *findings)
+        sentences = (*survey.sentences, *findings)
         old_lines = [{"place": place, "line": line} for place, line in facts.old_lines.items()]
-        shown = display.table(survey.rows()) + display.notes(warnings) + display.note(summary)
+        shown = display.table(survey.rows()) + display.notes(sentences) + display.note(summary)
         return Plan(
             Outcome(summary, Next() if in_sync else Next("Fix the pins named above; a bump moves them together.")),
             (shown + display.table(old_lines) if old_lines else shown,),
@@ -79,7 +79,7 @@ class SyncCheck:
             evidence=Evidence(
                 inputs={"base_commit": branch.base_commit, "head_commit": branch.start},
                 tables={"pins": survey.rows()} | ({"old-tag": old_lines} if old_lines else {}),
-                warnings=warnings,
+                warnings=tuple(findings) if in_sync else sentences,  # preflight names informational pins
             ),
         )
 

@@ -26,7 +26,14 @@ from runbook_lib.text.sanitize import clean_html, visible
 from runbook_lib.world import commands
 
 #: Maximum characters of one output, and of a row of the index; the executed notebook and run.json have everything.
-_LONGEST_OUTPUT, _LONGEST_ROW = 200_000, 300
+_LONGEST_OUTPUT, _LONGEST_ROW, _LONGEST_TITLE = 200_000, 300, 120
+#: The commits of a run, as a reader needs to tell them apart.
+_COMMITS = {
+    "base_commit": "commit of the base",
+    "head_commit": "commit of the bump's branch, here",
+    "checked_commit": "commit of the pull request, checked for the merge",
+    "merge_commit": "its merge with the base, which CI tests",
+}
 _PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
 
 
@@ -35,7 +42,10 @@ def write_report(folder: Path, run: Mapping[str, Any]) -> None:
 
     Raises RunbookError.
     """
-    title = f"{run['notebook']['name']}: {run['state']}"
+    title = (
+        f"{run['notebook']['name']} {run['bump']['tag']}: {(run.get('outcome') or {}).get('sentence') or run['state']}"
+    )
+    title = title if len(title) <= _LONGEST_TITLE else f"{title[:_LONGEST_TITLE]} …"
     body = f"<h1>{html.escape(title)}</h1>\n{_summary(folder, run)}\n{_cells(folder / EXECUTED)}"
     _write(folder / REPORT, title, body)
 
@@ -52,14 +62,13 @@ def _summary(folder: Path, run: Mapping[str, Any]) -> str:
     facts = {
         "outcome": f"{display.mark(run['state'])}: {outcome.get('sentence') or 'no result yet'}",
         "next": commands.text(Next.from_json(outcome.get("next"))),
-        "bump": f"{bump['repository']}, branch {bump['base']}, {bump['image_type']}",
-        "world": "practice: nothing here is real, and nothing left the machine" if bump["practice"] else "",
+        "bump": f"{bump['image_type']} image on {bump['base']} of {bump['repository']}",
+        "PRACTICE": "nothing here is real, and nothing left the machine" if bump["practice"] else "",
         "image": f"{bump['tag'] or 'no tag'} {inputs.get('digest') or ''}",
-        **{name.replace("_", " "): inputs.get(name) for name in ("base_commit", "head_commit", "merge_commit")},
+        **{label: inputs.get(name) for name, label in _COMMITS.items()},
         **(run.get("links") or {}),
         "run by": person(run),
         "when": f"{run['started']} to {run.get('ended') or 'now'}, mode {run.get('mode') or 'unknown'}",
-        "unknown": "; ".join(f"{each.name}: {each.evidence}" for each in requirements(run) if each.state == "unknown"),
     }
     view = display.table({"what": name, "value": value} for name, value in facts.items() if value)
     pins = [
@@ -67,7 +76,13 @@ def _summary(folder: Path, run: Mapping[str, Any]) -> str:
         for row in _rows(folder, "changes")
     ]
     pins = pins or [{name: row.get(name) for name in ("site", "pin", "image")} for row in _rows(folder, "pins")]
+    unproven = [
+        {"before the merge": each.name, "state": each.state, "found": each.evidence}
+        for each in requirements(run)
+        if each.state != "met"
+    ]
     for heading, table in (
+        ("Missing or unknown", unproven),
         ("Pins", pins),
         ("Decisions", list(decisions(folder, run))),
         ("Still to decide", list(_open(run))),
@@ -129,11 +144,9 @@ def _cells(notebook: Path) -> str:
     """Return the texts and outputs of a notebook; empty if it cannot be read."""
     startup.skip_notebook_formats()
     from nbconvert.exporters.templateexporter import TemplateExporter  # takes half a second to import
-    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
     from nbformat.v4 import reads_json
 
-    markdown: Any = MarkdownWithMath(renderer=IPythonRenderer(escape=False, exclude_anchor_links=True))
-    filters = {"prose": lambda text: clean_html(markdown.render(text)), "shown": shown}
+    filters = {"prose": _prose, "shown": shown}
     source = files(__package__).joinpath("templates/notebook.html.j2").read_text("utf-8")
     exporter: Any = TemplateExporter(raw_template=source, filters=filters)  # type: ignore[no-untyped-call]
     try:
@@ -145,12 +158,21 @@ def _cells(notebook: Path) -> str:
     return str(exporter.template.render(nb=content, resources={}))
 
 
+def _prose(text: str) -> str:
+    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath  # takes long to import
+
+    markdown: Any = MarkdownWithMath(renderer=IPythonRenderer(escape=False, exclude_anchor_links=True))
+    return clean_html(markdown.render(text))
+
+
 def shown(output: Mapping[str, Any]) -> str:
     """Return an output of a cell as harmless HTML."""
     kind, text = "", str(output.get("text", ""))
     if output["output_type"] == "error":
         kind, text = ' class="error"', "\n".join(output["traceback"])
     data = output.get("data", {})
+    if heading := data.get("text/markdown"):
+        return _prose(heading)
     for name in _PICTURES:
         if content := data.get(name):
             code = base64.b64encode(content.encode()).decode() if "svg" in name else "".join(content.split())

@@ -120,18 +120,23 @@ def add(path: Path, decided: Iterable[Decision], instead_of: Iterable[tuple[Kind
 
 
 def bind(decisions: Decisions, decided: Sequence[Decision]) -> None:
-    """Bind the entries that a person wrote by hand to the evidence that they met; the others are bound already."""
+    """Sign the entries that a person wrote by hand, and bind them to the evidence that they met.
+
+    A hold that names no evidence is only signed; the other entries are bound already.
+    """
     unbound = {(entry.kind, entry.subject) for entry in decisions.entries if entry.seen is None}
     met = {(each.kind, each.subject): each for each in decided if (each.kind, each.subject) in unbound and each.seen}
-    if not met or not decisions.file:
+    unsigned = any(entry.kind == "hold" and not entry.at for entry in decisions.entries)
+    if not (met or unsigned) or not decisions.file:
         return
     person, at = _person(), stamp(now())
     with _edited(Path(decisions.file)) as values:
         for kind, _, entry in _entries(values):
             found = met.get((kind, Decision.from_entry(kind, entry).subject))
-            if found and "seen" not in entry:
+            if found or kind == "hold":
                 entry.setdefault("by", person)
                 entry.setdefault("at", at)
+            if found and "seen" not in entry:
                 entry["seen"] = _quoted(found.as_entry()["seen"], flow=True)
 
 

@@ -59,6 +59,7 @@ class StepRecord:
         self._redactor = Redactor(os.environ)
         self._checks: list[Check] = []
         self._lines: list[str] = []
+        self._warned: set[str] = set()
         # Without a tag a notebook shows the current state, whatever the mode.
         self._add("begin", step=name, mode=bump.mode if bump.tag else "preview", repository=repository)
 
@@ -146,7 +147,9 @@ class StepRecord:
     def warn(self, *sentences: str) -> None:
         """Add warnings: things a person should know although nothing failed."""
         for sentence in sentences:
-            self._add("warning", sentence=sentence)
+            if sentence not in self._warned:  # by an earlier step of the bump
+                self._warned.add(sentence)
+                self._add("warning", sentence=sentence)
 
     def link(self, name: str, url: str) -> None:
         """Add a URL that belongs to the run, such as the pull request's."""

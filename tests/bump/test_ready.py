@@ -68,3 +68,16 @@ def test_a_bump_is_ready_if_no_requirement_is_missing_or_unknown(
     fields = finish(tmp_path, found, step("07-sync-check", "done", "Done."))
     assert fields["outcome"]["sentence"].startswith("Ready to merge") is ready
     assert fields["inputs"]["requirements"][0]["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("question", "state"), [("", "met"), ("reenable", "met"), ("broken", "met"), ("accept", "missing")]
+)
+def test_an_open_question_about_values_is_no_branch_without_open_decisions(
+    tmp_path: Path, question: str, state: str
+) -> None:
+    asked = [{"question": question, "subject": "gpt/a/x.json"}] if question else []
+    found = Readiness((Requirement("values", "met", "None is held back."),))
+    fields = finish(tmp_path, found, step("05-golden-values", "waiting", "Waiting.", decisions=asked))
+    assert fields["inputs"]["requirements"][0]["state"] == state
+    assert ("gpt/a/x.json" in fields["outcome"]["sentence"]) == (state == "missing")

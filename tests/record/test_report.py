@@ -48,9 +48,10 @@ def test_somebody_who_knows_nothing_finds_the_answers_before_the_notebook(tmp_pa
     text = words(page(tmp_path, output("stream", name="stdout", text="\x1b[1mdone\x1b[0m it")))
     summary, notebook = text.split(" Moves them.")
     for told in (
-        "… waiting: Waiting for CI.", "Run it again.", "26.04-py3 sha256:d1", "c0ffee", "https://forge/7",
+        "bump 26.04-py3: Waiting for CI.", "Run it again.", "26.04-py3 sha256:d1", "c0ffee", "https://forge/7",
         "run by Ada <ada@example.org>", "allow unverified-tag no access Bob", "accept gpt.json (slower) new cuBLAS Cy",
-        "a green pipeline on GitLab: GitLab cannot be read.", "docker/Dockerfile:3 pytorch:26.02-py3 pytorch:26.04-py3",
+        "a green pipeline on GitLab unknown GitLab cannot be read.",
+        "docker/Dockerfile:3 pytorch:26.02-py3 pytorch:26.04-py3",
         "accept gpt.json slower by 4 %", "Disk is nearly full.",
     ):  # fmt: skip
         assert told in summary, (told, summary)
