@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import token_rights
+from github_server.server import Forge, match_route, token_of
 from token_rights import TOKENS, Token
 from werkzeug.wrappers import Request, Response
 
-from runbook_lib.practice.github.server import Forge, match_route, token_of
 from runbook_lib.practice.serving import ApiError
-from runbook_lib.practice.state import TicketRecord
+from runbook_lib.practice.store import TicketRecord
 
 
 @dataclass

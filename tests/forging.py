@@ -45,7 +45,7 @@ class World:
         self.remote, self.checkout = folder / "remote.git", folder / "checkout"
         self.answered: list[httpx.Response] = []
         self.clients: dict[str, httpx.Client] = {}
-        self.forge = ControlledForge(folder / "forge.sqlite", self.remote, clock=self.clock)
+        self.forge = ControlledForge(folder / "forge.sqlite", self.remote, clock=self.clock, ci_seconds=20)
 
     def call(self, method: str, path: str, *, token: str = "practice-token", **options: Any) -> httpx.Response:
         if token not in self.clients:

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from github_server.api import Route
+
 from runbook_lib.practice.accounts import CONTRIBUTOR, ENGINEER, TOKEN, PracticeAccount
-from runbook_lib.practice.github.api import Route
 from runbook_lib.practice.serving import ApiError, not_found
 
 _SSO_HELP = "https://docs.github.com/articles/authenticating-to-a-github-organization-with-saml-single-sign-on/"

@@ -235,7 +235,10 @@ class Run:
     @cached_property
     def world(self) -> World:
         """The outside, as the steps see it."""
-        return World(self.checkout, self.forge, self.record, self.record.records, folder=self.record.folder)
+        return World(
+            self.checkout, self.forge, self.record, self.record.records, folder=self.record.folder,
+            sleep=self.services.sleep, monotonic=self.services.monotonic,
+        )  # fmt: skip
 
     def step(self, step: Step[F], round: int = 1) -> None:
         """Show a step's plan, carry it out as far as the mode allows, and record it.

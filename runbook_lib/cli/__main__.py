@@ -23,7 +23,6 @@ _COMMANDS = {
     "image": ("image", "show what a new image changes, and which drivers support it"),
     "audit": ("audit", "verify an archive of records, or add a notebook to one"),
     "watch": ("watch", "propose a newer tag for the pins"),
-    "practice": ("practice", "start the practice environment and show how to reach it"),
 }
 _EPILOG = """\b
 Examples, first a bump in practice on this machine:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.notebook import place
+from runbook_lib.notebook.place import Place
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import Repository
-from runbook_lib.practice import enter
 from runbook_lib.record import archive
 from runbook_lib.record.run_file import Identity
 from runbook_lib.records import decisions
@@ -40,9 +41,13 @@ class FormTarget:
         """The mode of Apply."""
         return "publish" if self.practice else str(self.values.get("mode") or "local")
 
+    def place(self) -> Place:
+        """Return the checkout with its services.  Raises RunbookError."""
+        return place.find(str(self.values.get("repo", "")))
+
     def checkout(self) -> Checkout:
         """Open the checkout.  Raises RunbookError."""
-        return Checkout.open(enter(str(self.values.get("repo", ""))))
+        return self.place().checkout
 
     def bump(self, *, tag: bool = True) -> Bump:
         """Return the validated parameters; ``tag=False`` leaves the tag out.  Raises RunbookError."""

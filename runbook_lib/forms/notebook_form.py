@@ -4,6 +4,7 @@
 record as a command, and no cell runs out of order.
 """
 
+import os
 import sys
 import threading
 import time
@@ -19,7 +20,6 @@ from runbook_lib.forms.form_target import FormTarget, Values
 from runbook_lib.notebook import child
 from runbook_lib.notebook.child import FollowedRun
 from runbook_lib.pins.repositories import MEGATRON_LM
-from runbook_lib.practice import environment
 from runbook_lib.records import cards
 from runbook_lib.records.cards import Card
 from runbook_lib.records.run_view import RunView
@@ -189,16 +189,16 @@ class Form:
 
     def _offer_runs(self, query: int) -> None:
         from runbook_lib.forms import choices
-        from runbook_lib.world.services import ONLINE
 
         target = self.target()
         if "run_id" not in target.values:
             return
         try:
-            checkout, bump = target.checkout(), target.bump()
+            place, bump = target.place(), target.bump()
             if bump.tag is None:
                 return
-            github = ONLINE.forge(checkout.repository(), required=bump.publish)
+            checkout = place.checkout
+            github = place.services.forge(checkout.repository(), required=bump.publish)
             with closing(github) if github else nullcontext():
                 runs = choices.runs(checkout, bump, github)
             if query == self._query:
@@ -305,7 +305,7 @@ class Form:
                 if not target.values.get("tag") and self.view.cards.saved:  # then a run reads only a named file
                     parameters["decisions"] = str(target.decisions())
                 child.require_no_other_run(target.archive(), practice=target.practice)
-                env = environment(str(target.values.get("repo", ""))) | {"RUNBOOK_AUDIT": str(target.archive())}
+                env = {**os.environ, "RUNBOOK_AUDIT": str(target.archive())}
                 run = child.start(self.notebook, parameters, folder, shown=shown, env=env)
             except RunbookError as error:
                 self.view.show_error(str(error))

@@ -26,20 +26,24 @@ _SLUG = re.compile(r"(?:^|[/:])(?P<owner>[A-Za-z0-9][A-Za-z0-9-]*)/(?P<name>[A-Z
 
 @dataclass(frozen=True)
 class Checkout:
-    """A clone: with a work tree, or bare (then it can be read, not edited)."""
+    """A clone: with a work tree, or bare (then it can be read, not edited).
+
+    ``slug`` is ``owner/name`` on the forge where neither the environment nor a remote tells it.
+    """
 
     path: Path
     bare: bool
+    slug: str = ""
 
     @classmethod
-    def open(cls, path: str | Path) -> Self:
+    def open(cls, path: str | Path, slug: str = "") -> Self:
         """Find the repository that contains ``path``.  Raises RunbookError if there is none, or git is too old."""
         place = Path(path).expanduser().absolute()
         if not os.path.isdir(place):  # False for an impossible path too
             raise RunbookError(f"There is no folder {place}. Give the path of a git checkout.")
         command.require()
         with contextlib.suppress(GitFailed):
-            return cls(Path(command.git(place, "rev-parse", "--show-toplevel")), bare=False)
+            return cls(Path(command.git(place, "rev-parse", "--show-toplevel")), bare=False, slug=slug)
         try:
             bare = command.git(place, "rev-parse", "--is-bare-repository") == "true"
             top = command.git(place, "rev-parse", "--absolute-git-dir" if bare else "--show-toplevel")
@@ -47,7 +51,7 @@ class Checkout:
             raise RunbookError(
                 f"{place} is not a git checkout. git reports: {error.stderr} Give the path of a clone."
             ) from error
-        return cls(Path(top), bare)
+        return cls(Path(top), bare, slug)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -157,6 +161,8 @@ class Checkout:
 
     def repository(self, env: Mapping[str, str] = os.environ) -> str:
         """Return ``owner/name`` on the forge: GITHUB_REPOSITORY, else from the remotes ``upstream`` and ``origin``."""
+        if self.slug:
+            return self.slug
         if slug := env.get("GITHUB_REPOSITORY"):
             if not re.fullmatch(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+", slug):
                 raise RunbookError(f"GITHUB_REPOSITORY is {slug!r}; expected owner/name.")

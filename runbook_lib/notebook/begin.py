@@ -11,14 +11,15 @@ from typing import Any
 
 from IPython.display import display as show
 
-from runbook_lib import display, practice
+from runbook_lib import display
 from runbook_lib.bump.run import Run
 from runbook_lib.decisions import Decisions
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
-from runbook_lib.notebook import outputs, recording, session
+from runbook_lib.notebook import outputs, place, recording, session
 from runbook_lib.notebook.parameters import passed
 from runbook_lib.pins.bump import Bump, default_mode
+from runbook_lib.practice import PracticeWorld
 from runbook_lib.record import archive
 from runbook_lib.record.run_file import Identity
 from runbook_lib.records import decisions
@@ -44,18 +45,19 @@ _held: dict[Path, ExitStack] = {}
 def begin(notebook: str, parameters: dict[str, Any]) -> Run:
     """Start a run of ``notebook`` (a file name); ``parameters`` are the notebook's ``globals()``.
 
-    Without ``repo`` the run uses the practice environment, and starts it if it is not running.  Without ``mode``
+    Without ``repo`` the run uses the practice environment, which is created if necessary.  Without ``mode``
     it publishes there, and is a preview elsewhere.  In JupyterLab it is a preview: the form starts a headless run.
     Under nbval it is a preview, too, whatever ``mode`` says.
     Raises RunbookError for an invalid parameter, checkout or record.
     """
-    before = dict(os.environ)
-    outputs.redact(before)
+    outputs.redact(os.environ)
     given = passed(notebook)
     parameters.update(given)  # a number that papermill made of an ID is text again
     repo = parameters["repo"]
-    checkout = Checkout.open(practice.enter(repo))
-    outputs.redact(before, os.environ)
+    here = place.find(repo)
+    checkout = here.checkout
+    if here.practice and not session.interactive():
+        here.practice.begin_command()
     is_preview = session.interactive() or session.checked()
     mode = "preview" if is_preview else parameters.get("mode") or default_mode(repo)
     bump = Bump.parse(
@@ -67,10 +69,16 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
     name = checkout.repository()
     if bump.apply:
         lock(checkout)
-    record = open_record(notebook, bump, repository=name, given=given)
+    record = open_record(notebook, bump, repository=name, given=given, practice=here.practice)
     bump = record.bump = replace(bump, decisions=_decisions(parameters.get("decisions", ""), bump, record))
     show(_inputs(bump, checkout.path, name, practice=not repo))
-    return Run(bump, checkout, record, end=lambda: recording.end_run(record.folder))
+
+    def end() -> None:
+        if here.practice:
+            here.practice.write_pages(record.folder)
+        recording.end_run(record.folder)
+
+    return Run(bump, checkout, record, here.services, end)
 
 
 def _decisions(parameter: str, bump: Bump, record: StepRecord) -> Decisions:
@@ -80,22 +88,27 @@ def _decisions(parameter: str, bump: Bump, record: StepRecord) -> Decisions:
 
 
 def open_record(
-    name: str, bump: Bump, *, repository: str, given: Mapping[str, object] = MappingProxyType({})
-) -> StepRecord:
+    name: str, bump: Bump, *, repository: str, given: Mapping[str, object] = MappingProxyType({}),
+    practice: PracticeWorld | None = None,
+) -> StepRecord:  # fmt: skip
     """Open the record of the notebook ``name``; ``repository`` is ``owner/name`` on the forge.
 
     In JupyterLab nothing is recorded.
     Raises RunbookError for a record that cannot be written.
     """
-    identity = Identity(
-        repository, bump.base, bump.image_type, bump.target, practice=bool(os.environ.get("RUNBOOK_PRACTICE"))
-    )  # fmt: skip
+    identity = Identity(repository, bump.base, bump.image_type, bump.target, practice=practice is not None)
     root = archive.default()
     if session.interactive():
         return StepRecord(name, bump, repository, None, root.joinpath(*identity.parts))
     folder = recording.open_run(root, identity, name, given)
     print(f"Record: {folder.name}")
-    outputs.on_failure(lambda error, cell: recording.end(folder, _failure(name, error, cell)))
+
+    def fail(error: BaseException, cell: int) -> None:
+        if practice:
+            practice.write_pages(folder)
+        recording.end(folder, _failure(name, error, cell))
+
+    outputs.on_failure(fail)
     atexit.register(recording.end_killed, folder)
     return StepRecord(name, bump, repository, folder)
 

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runbook_lib import practice
 from runbook_lib.errors import Refused, RunbookError
-from runbook_lib.git.checkout import Checkout
-from runbook_lib.notebook import begin
+from runbook_lib.notebook import begin, place
 from runbook_lib.notebook.papermill import cancelled_by_signals
 from runbook_lib.records import run_view
 from runbook_lib.system import startup
@@ -30,7 +28,7 @@ def main(notebook: str, parameters: Mapping[str, Any], shown: str) -> int:
     try:
         with cancelled_by_signals():
             if shown:
-                begin.lock(Checkout.open(practice.enter(parameters["repo"])))
+                begin.lock(place.find(parameters["repo"]).checkout)
                 os.environ[begin.LOCKED] = "1"
                 print("Computing the plan again: it must be the one that was shown.", file=sys.stderr, flush=True)
                 _require_plan(_run(notebook, {**parameters, "mode": "preview"}), shown)

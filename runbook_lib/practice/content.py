@@ -16,7 +16,7 @@ from typing import Any
 from runbook_lib.recipes import file_names
 
 #: Incremented whenever a commit of the template changes; a world records the version that it was created from.
-VERSION = 5
+VERSION = 6
 
 CASES = file_names.FOLDER
 _AUTHOR = "Practice Maintainers <maintainers@practice.invalid>"

@@ -3,15 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from runbook_lib.clients.github.errors import NotAllowed
+from runbook_lib.errors import RunbookError
 from runbook_lib.pins.repositories import LTS
 from runbook_lib.practice import content
 from runbook_lib.practice.accounts import ACCOUNTS, ACTIONS_BOT, COPY_PR_BOT, ENGINEER, PracticeAccount
 from runbook_lib.practice.ci import evidence, plan
 from runbook_lib.practice.git import BareRepository
-from runbook_lib.practice.serving import Storage, not_found
-from runbook_lib.practice.state import (
+from runbook_lib.practice.store import (
     AttemptRecord,
     CommentRecord,
     EventRecord,
@@ -23,10 +25,29 @@ from runbook_lib.practice.state import (
 )
 from runbook_lib.recipes import rows
 
+REPOSITORY = "practice/Megatron-LM"
+#: Duration of the practice CI in seconds of its clock, which each command moves on by more.
+CI_SECONDS = 1000.0
 #: The history of the practice checkout mentions an issue 8 and pull requests up to 9.
 _FIRST_NUMBER = 10
 #: CI tests main every day; the last time was this many seconds before the world was created.
 _LAST_DAILY_RUN = 6 * 3600.0
+
+
+class PracticeRefusal(NotAllowed):
+    """What does not exist (``status`` 404, 410), or the account may not do (403)."""
+
+    def __init__(self, message: str = "Not Found", status: int = 404) -> None:
+        super().__init__(f"The practice forge refuses it: {message.rstrip('.')}.")
+        self.message, self.status = message, status
+
+
+class InvalidRequest(RunbookError):
+    """A request that GitHub answers with 422: a ``field`` of a ``resource`` with an error ``code``, or a message."""
+
+    def __init__(self, resource: str, *, field: str = "", code: str = "custom", message: str = "") -> None:
+        super().__init__(f"The practice forge refuses it: {resource} {field} {code} {message}".rstrip())
+        self.error = {"resource": resource, "code": code, "field": field, "message": message}
 
 
 @dataclass(frozen=True)
@@ -63,16 +84,15 @@ class Hub:
     """One repository with its forks, tickets and runs.  Every method is called inside a transaction."""
 
     def __init__(
-        self, store: Store, remote: Path, forks: Mapping[str, Path], repository: str, clock: Callable[[], float],
-        seconds: float,
+        self, store: Store, remote: Path, clock: Callable[[], float] | None = None,
+        forks: Mapping[str, Path] = MappingProxyType({}), repository: str = REPOSITORY, seconds: float = CI_SECONDS,
     ) -> None:  # fmt: skip
-        self.store, self.repository, self.clock, self._default_seconds = store, repository, clock, seconds
+        """Open the forge of a bare repository; ``forks`` are those of other owners, ``seconds`` CI's duration."""
+        self.store, self.repository, self._default_seconds = store, repository, seconds
+        self.clock = clock or store.now
         self.owner, self.name = repository.split("/")
         self.home = BareRepository(remote)
         self.places = {self.owner: self.home} | {owner: BareRepository(path) for owner, path in forks.items()}
-        self.storage = Storage()
-        self.url = ""
-        self.private, self.has_issues = False, True
         with store.transaction():
             if not store.setting("seeded", False):
                 self._seed()
@@ -81,7 +101,7 @@ class Hub:
         for label in content.document()["labels"]:
             self.store.create(LabelRecord, **label)
         now = self.clock()
-        if self.repository == "practice/Megatron-LM":
+        if self.repository == REPOSITORY:
             self.store.create(
                 TicketRecord, author=ENGINEER.login, created=now, updated=now, **content.document()["issue"]
             )
@@ -91,10 +111,10 @@ class Hub:
         self.store.set("seeded", True)
 
     def ticket(self, number: int) -> TicketRecord:
-        """Return the current state of an issue or a pull request.  Raises ApiError 404."""
+        """Return the current state of an issue or a pull request.  Raises PracticeRefusal."""
         ticket = self.store.find(TicketRecord, number)
         if ticket is None:
-            raise not_found()
+            raise PracticeRefusal()
         return self.refreshed(ticket)
 
     def tickets(self) -> list[TicketRecord]:
@@ -232,15 +252,15 @@ class Hub:
             self.store.create(JobRecord, run=run.id, attempt=number, artifact=artifact, planned=job)
 
     def all_attempts(self, run_id: int) -> list[RunState]:
-        """Return a run at each of its attempts.  Raises ApiError 404."""
+        """Return a run at each of its attempts.  Raises PracticeRefusal."""
         last = self.run(run_id).attempt.attempt
         return [self.run(run_id, number) for number in range(1, last + 1)]
 
     def run(self, run_id: int, number: int | None = None) -> RunState:
-        """Return a run at its latest attempt, or at the attempt with this number.  Raises ApiError 404."""
+        """Return a run at its latest attempt, or at the attempt with this number.  Raises PracticeRefusal."""
         run = self.store.find(RunRecord, run_id)
         if run is None:
-            raise not_found()
+            raise PracticeRefusal()
         if pull := self.store.find(TicketRecord, run.pull):
             self.refreshed(pull)  # a push since the last request may have stopped the run
         return self._state(run, number)
@@ -283,13 +303,13 @@ class Hub:
         return listed
 
     def job(self, job_id: int) -> JobState:
-        """Return a job that is listed now.  Raises ApiError 404."""
+        """Return a job that is listed now.  Raises PracticeRefusal."""
         record = self.store.find(JobRecord, job_id)
         if record is not None:
             for job in self.jobs(self.run(record.run, record.attempt)):
                 if job.record == record:
                     return job
-        raise not_found()
+        raise PracticeRefusal()
 
     def archive(self, job: JobState) -> bytes:
         """Return the artifact of a job that has ended; it contains no golden values if the job did not end itself."""

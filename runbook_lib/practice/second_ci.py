@@ -58,7 +58,7 @@ class SecondCi(httpx.BaseTransport):
 
     def _pipeline(self, sha: str) -> dict[str, Any]:
         status = "failed" if "failed" in self._builds(sha).values() else "success"
-        number, page = int(f"1{sha[:8]}", 16), f"{self._pages}/{sha}"
+        number, page = int(f"1{sha[:8]}", 16), f"{self._pages}/{sha}.html"
         return {"id": number, "sha": sha, "ref": self._ref(sha), "status": status, "web_url": page}
 
     def _part(self, number: int, part: str) -> Any:

@@ -147,3 +147,9 @@ class Services(Protocol):
 
     def forge(self, repository: str, *, required: bool) -> Forge | None:
         """Return the forge of ``owner/name``; None if there is no usable token and it is not ``required``."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait until the clock of the services has moved on."""
+
+    def monotonic(self) -> float:
+        """Return the time of that clock, in seconds."""

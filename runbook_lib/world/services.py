@@ -1,5 +1,7 @@
 """The real services, of which the environment has the addresses and tokens."""
 
+import time
+
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
 from runbook_lib.world.ports import Forge
@@ -16,6 +18,14 @@ class OnlineServices:
             if required:
                 raise
             return None
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    def monotonic(self) -> float:
+        """Return the time, in seconds."""
+        return time.monotonic()
 
 
 ONLINE = OnlineServices()

@@ -6,8 +6,7 @@ import os
 import re
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Locator, Page, Route
 
-from runbook_lib import practice
-from runbook_lib.practice import PracticeWorld
-from runbook_lib.practice.state import JobRecord, RunRecord, Store
+from runbook_lib.practice import PracticeWorld, open_world
+from runbook_lib.practice.hub import CI_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "26.04-py3"
@@ -62,32 +60,20 @@ class Lab:
         for session in self.ask("sessions"):
             self.ask(f"sessions/{session['id']}", "DELETE")
 
-    @contextmanager
-    def world(self) -> Iterator[PracticeWorld]:
-        """The practice environment, which a kernel may serve."""
-        with practice.start(self.home) as world:
-            yield world
+    def world(self) -> PracticeWorld:
+        """Open the practice environment."""
+        return open_world(self.home)
 
-    def quick_ci(self, seconds: float = 3.0) -> None:
-        """Let CI runs that start from now on take no longer."""
-        with self.world():
-            store = Store(self.home / "forge.sqlite")
-            with store.transaction():
-                store.set("ci seconds", seconds)
-            store.close()
+    def slow_ci(self, seconds: float) -> None:
+        """Let CI runs that start from now on take so long."""
+        store = self.world().store
+        with store.transaction():
+            store.set("ci seconds", seconds)
 
     def end_ci(self) -> None:
-        """Let the CI runs that have started end now, and later ones in a moment."""
-        self.quick_ci(1.0)
-        with self.world():
-            store = Store(self.home / "forge.sqlite")
-            with store.transaction():
-                for run in store.all(RunRecord):
-                    store.change(run, seconds=1.0)
-                    # The forge plans the jobs of a run that has none, with the run's time as it is then.
-                    for job in store.all(JobRecord, run.id):
-                        store.remove(job)
-            store.close()
+        """Let the CI runs that have started end now, and later ones before the next command."""
+        self.slow_ci(CI_SECONDS)
+        self.world().store.advance(36000)
 
     def records(self, notebook: str) -> list[dict[str, Any]]:
         """What the records of a notebook tell, oldest first."""

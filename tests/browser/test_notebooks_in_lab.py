@@ -39,16 +39,16 @@ def test_after_a_reload_the_kernel_knows_what_the_list_shows(lab: Lab, tab: Tab)
 
 @pytest.mark.component("axe")
 def test_run_all_changes_nothing_and_what_is_saved_is_static(lab: Lab, tab: Tab) -> None:
-    with lab.world() as world:
-        before = fingerprint(world)
-        for name in ("bump", "05-golden-values", "work-inside", "investigate-ci"):
-            tab.open(name).run_all().form.first.wait_for()
-            errors = tab.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")
-            assert errors.count() == 0, f"{name}: {errors.first.inner_text()}"
-            assert tab.violations(".jp-Notebook .jp-OutputArea-output") == [], name
-            require_static(tab.saved(name))
-        assert fingerprint(world) == before
-        assert not lab.audit.exists()
+    world = lab.world()
+    before = fingerprint(world)
+    for name in ("bump", "05-golden-values", "work-inside", "investigate-ci"):
+        tab.open(name).run_all().form.first.wait_for()
+        errors = tab.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")
+        assert errors.count() == 0, f"{name}: {errors.first.inner_text()}"
+        assert tab.violations(".jp-Notebook .jp-OutputArea-output") == [], name
+        require_static(tab.saved(name))
+    assert fingerprint(world) == before
+    assert not lab.audit.exists()
 
 
 def test_a_tag_in_the_parameters_cell_still_only_previews(lab: Lab, tab: Tab) -> None:
@@ -57,29 +57,29 @@ def test_a_tag_in_the_parameters_cell_still_only_previews(lab: Lab, tab: Tab) ->
     try:
         file.write_text(shipped.replace('tag: str = \\"\\"', f'tag: str = \\"{TAG}\\"'))
         assert TAG in file.read_text()
-        with lab.world() as world:
-            before = fingerprint(world)
-            tab.open("bump").run_all()
-            for _ in range(2):  # and once more, in the middle of everything
-                tab.run_all()
-            assert fingerprint(world) == before
+        world = lab.world()
+        before = fingerprint(world)
+        tab.open("bump").run_all()
+        for _ in range(2):  # and once more, in the middle of everything
+            tab.run_all()
+        assert fingerprint(world) == before
         assert tab.form.get_by_label("Tag", exact=True).input_value().startswith(TAG)
     finally:
         file.write_text(shipped)
 
 
 def test_cells_that_are_run_from_the_last_to_the_first_change_nothing(lab: Lab, tab: Tab) -> None:
-    with lab.world() as world:
-        before = fingerprint(world)
-        tab.open("01-github-pin")
-        cells = tab.page.evaluate("window.jupyterapp.shell.currentWidget.content.widgets.map(it => it.model.type)")
-        for index in [at for at, kind in enumerate(cells) if kind == "code"][::-1]:
-            tab.page.evaluate(f"window.jupyterapp.shell.currentWidget.content.activeCellIndex = {index}")
-            tab.command("notebook:run-cell")
-        tab.page.get_by_text("NameError").first.wait_for()
-        assert fingerprint(world) == before
-        tab.run_all().form.wait_for()
-        assert tab.page.get_by_text("NameError").count() == 0
+    world = lab.world()
+    before = fingerprint(world)
+    tab.open("01-github-pin")
+    cells = tab.page.evaluate("window.jupyterapp.shell.currentWidget.content.widgets.map(it => it.model.type)")
+    for index in [at for at, kind in enumerate(cells) if kind == "code"][::-1]:
+        tab.page.evaluate(f"window.jupyterapp.shell.currentWidget.content.activeCellIndex = {index}")
+        tab.command("notebook:run-cell")
+    tab.page.get_by_text("NameError").first.wait_for()
+    assert fingerprint(world) == before
+    tab.run_all().form.wait_for()
+    assert tab.page.get_by_text("NameError").count() == 0
 
 
 def require_static(text: str) -> None:

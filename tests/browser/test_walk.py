@@ -4,7 +4,6 @@ import re
 
 from lab import TAG, Lab, Tab, until
 from playwright.sync_api import expect
-from practice_state import read_forge
 
 from runbook_lib.record.verify import verify
 
@@ -29,7 +28,6 @@ addEventListener("keydown", (event) => {
 
 def walk(lab: Lab, tab: Tab) -> int:
     """Go from the start page to *Ready to merge*, and return the number of inputs: a click, a key or a filled field."""
-    lab.quick_ci()
     tab.page.add_init_script(_COUNT)
     tab.open("00-start")
     assert "No bump yet" in tab.text
@@ -68,14 +66,13 @@ def test_from_the_start_page_to_ready_to_merge(lab: Lab, tab: Tab) -> None:
     tab.open("00-start")
     assert "1 ready to merge or merged" in tab.text
     assert verify(lab.audit)[0] == []
-    with lab.world() as world:
-        assert len(read_forge(world, "pulls?state=all")) == 1
-        titles = [it["title"] for it in read_forge(world, "issues?state=all") if "pull_request" not in it]
-        assert len([it for it in titles if it.startswith(("CI failure with base image", "CI failure on main"))]) == 2
+    world = lab.world()
+    assert len(world.forge().pulls(state="all")) == 1
+    titles = [it.title for it in world.forge().list_issues()]
+    assert len([it for it in titles if it.startswith(("CI failure with base image", "CI failure on main"))]) == 2
 
 
 def test_a_divergence_ends_in_do_not_merge(lab: Lab, tab: Tab) -> None:
-    lab.quick_ci()
     tab.open("00-start")
     tab.choose("Tag", TAG)
     tab.form.get_by_label("Wait for CI").check()
@@ -136,8 +133,8 @@ def test_apply_pressed_twice_and_in_another_tab_applies_once(lab: Lab, tab: Tab)
     assert len(refused) == 1, told
     states = [it["state"] for name in ("03-open-pr", "02-gitlab-pin") for it in lab.records(name)]
     assert states.count("done") == 1
-    with lab.world() as world:
-        assert len(read_forge(world, "pulls?state=all")) <= 1
+    world = lab.world()
+    assert len(world.forge().pulls(state="all")) <= 1
     assert verify(lab.audit)[0] == []
 
 
@@ -154,7 +151,7 @@ def test_a_run_is_recorded_as_cancelled(lab: Lab, tab: Tab) -> None:
 
 def test_a_run_continues_without_browser_and_kernel(lab: Lab, tab: Tab) -> None:
     tab.open("bump").run_all()
-    lab.quick_ci(3600)
+    lab.slow_ci(36000)
     tab.choose("Tag", TAG)
     tab.form.get_by_label("Wait for CI").check()
     tab.press("Preview", "plan", says="Apply will")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib import practice
 from runbook_lib.bump import lts_validation
 from runbook_lib.clients.gitlab.models import Bridge, Pipeline
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.notebook.place import find
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
 from runbook_lib.world.bump_branch import BumpBranch
@@ -31,10 +31,8 @@ products:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
-    with practice.start(tmp_path / "world") as world:
-        for name, value in world.env.items():
-            monkeypatch.setenv(name, value)
-        return Checkout.open(world.checkout)
+    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
+    return find("").checkout
 
 
 def branch(checkout: Checkout, **parameters: str) -> BumpBranch:

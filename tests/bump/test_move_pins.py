@@ -1,7 +1,6 @@
 """Steps 0, 1, 2 and 7 as the notebooks compose them, on the practice environment's checkout and registry."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,12 +8,12 @@ from bumping import allowed
 from bumping import world as practice_forge
 from layouts import layout
 
-from runbook_lib import practice
 from runbook_lib.bump import bump_plan, move_pins, preflight
 from runbook_lib.bump.run import Run
 from runbook_lib.bump.sync_check import SyncCheck, SyncFacts
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.notebook.place import find
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record.run_file import JOURNAL
 from runbook_lib.records import step_record
@@ -29,11 +28,9 @@ TAG = "26.04-py3"
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Checkout]:
-    with practice.start(tmp_path / "world") as world:
-        for name, value in world.env.items():
-            monkeypatch.setenv(name, value)
-        yield Checkout.open(world.checkout)
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
+    return find("").checkout
 
 
 @pytest.fixture
@@ -54,7 +51,7 @@ def branch(checkout: Checkout, **asked: object) -> BumpBranch:
 
 def run(checkout: Checkout, step: step_record.StepRecord, **asked: object) -> Run:
     step.bump = branch(checkout, **asked).bump
-    return Run(step.bump, checkout, step)
+    return Run(step.bump, checkout, step, find("").services)
 
 
 def state(checkout: Checkout) -> tuple[str, ...]:
@@ -216,7 +213,7 @@ def test_only_accounts_with_the_right_can_set_labels(tmp_path: Path, token: str,
 
 
 def test_without_a_token_only_publishing_is_refused(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GITHUB_TOKEN")
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
     assert ONLINE.forge("o/n", required=False) is None
     assert {check.status for check in preflight.rights(None, Bump.parse(tag=TAG))} == {"skipped"}
     with pytest.raises(Exception, match="There is no token for GitHub"):

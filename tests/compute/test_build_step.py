@@ -15,7 +15,6 @@ import pytest
 from building import ANSWER, Place, claims, place, start_registry
 from executing import Ran
 
-from runbook_lib import practice
 from runbook_lib.bump.run import Run
 from runbook_lib.compute import run as container
 from runbook_lib.compute.build_log import BuildFailure
@@ -28,6 +27,7 @@ from runbook_lib.failures.known_problems import find
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Plan
 from runbook_lib.pins.bump import Bump
+from runbook_lib.practice import PracticeWorld, open_world
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.world.outside import World
 
@@ -203,11 +203,10 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.PracticeWorld]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PracticeWorld:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
-    with practice.start() as started:
-        yield started
+    return open_world()
 
 
 def execute(name: str, /, **parameters: object) -> Ran:
@@ -229,7 +228,7 @@ def with_engine(monkeypatch: pytest.MonkeyPatch, engine: Place) -> None:
 @pytest.mark.component("registry")
 @pytest.mark.component("container")
 def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
-    world: practice.PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
+    world: PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert execute("01-github-pin", tag=TAG, mode="local").ok
     subprocess.run(["git", "-C", str(world.checkout), "switch", "-q", f"bump/main/dev-{TAG}"], check=True)
@@ -274,7 +273,7 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
 @pytest.mark.component("container")
 @pytest.mark.parametrize("end", ["cancel", "kill"])
 def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_again(
-    world: practice.PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch, end: str
+    world: PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     with_engine(monkeypatch, engine)
     parameters: dict[str, object] = {"tag": "25.09-py3", "image_type": "lts", "repo": str(world.checkout)}
@@ -315,7 +314,7 @@ def test_a_build_that_is_cancelled_or_killed_leaves_no_image_and_can_be_run_agai
 @pytest.mark.component("registry")
 @pytest.mark.component("container")
 def test_an_image_with_other_versions_than_claimed_fails_the_check(
-    world: practice.PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
+    world: PracticeWorld, engine: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_engine(monkeypatch, engine)
     result = execute("build-image", repo=str(world.checkout), tag="25.09-py3", image_type="lts", mode="local")
@@ -324,7 +323,7 @@ def test_an_image_with_other_versions_than_claimed_fails_the_check(
     assert "is claimed)" in result.summary
 
 
-def test_the_practice_environment_builds_nothing(world: practice.PracticeWorld) -> None:
+def test_the_practice_environment_builds_nothing(world: PracticeWorld) -> None:
     result = execute("build-image", tag="26.02-py3", mode="local")
     assert result.state == "done", result.summary
     assert "practice" in result.summary

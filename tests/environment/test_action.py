@@ -16,9 +16,8 @@ import pytest
 import token_rights
 import yaml
 from bumping import git
+from github_server.server import match_route
 from watched import Watched, watched
-
-from runbook_lib.practice.github.server import match_route
 
 ROOT = Path(__file__).resolve().parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())

@@ -13,13 +13,12 @@ import pytest
 from bumping import git
 from practice_state import fingerprint
 
-from runbook_lib import practice
 from runbook_lib.forms import notebook_form as forms
 from runbook_lib.forms.decision_cards import CardWidgets
 from runbook_lib.forms.form import offer
 from runbook_lib.forms.notebook_form import Form
 from runbook_lib.notebook import child, session
-from runbook_lib.practice import PracticeWorld
+from runbook_lib.practice import PracticeWorld, open_world
 from runbook_lib.records import decisions
 from runbook_lib.records.cards import from_questions
 
@@ -40,14 +39,13 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PracticeW
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
     monkeypatch.setenv("JPY_SESSION_NAME", str(ROOT / "runbooks/01-github-pin.ipynb"))
-    monkeypatch.setenv("RUNBOOK_PRACTICE_CI_SECONDS", "3600")  # until a test ends it
-    with practice.start() as started:
-        for name, value in started.env.items():
-            monkeypatch.setenv(name, value)
-        yield started
-        for thread in threading.enumerate():
-            if thread.name == "form":
-                thread.join(120)
+    opened = open_world()
+    with opened.store.transaction():
+        opened.store.set("ci seconds", 36000.0)  # until a test ends it
+    yield opened
+    for thread in threading.enumerate():
+        if thread.name == "form":
+            thread.join(120)
 
 
 def create(notebook: str = "01-github-pin", *, applies: bool = True, **values: Any) -> Form:

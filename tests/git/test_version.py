@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib import practice
 from runbook_lib.errors import RunbookError
 from runbook_lib.git import command
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.practice import open_world
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_practice_needs_one_that_merges_without_a_work_tree(tmp_path: Path, monk
     with pytest.raises(
         RunbookError, match=r"The practice environment needs git 2\.38 or newer; the git on PATH is 'git ver"
     ):
-        practice.start(tmp_path / "practice")
+        open_world(tmp_path / "practice")
 
 
 def test_it_is_requested_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,24 +1,23 @@
 """The start of every notebook."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from runbook_lib import practice
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook.begin import begin
-from runbook_lib.practice.world import PracticeWorld
+from runbook_lib.notebook.place import find
+from runbook_lib.practice import PracticeWorld, open_world
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[PracticeWorld]:
+def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PracticeWorld:
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
-    with practice.start(tmp_path / "world") as started:
-        for name, value in started.env.items():
-            monkeypatch.setenv(name, value)
-        yield started
+    monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
+    monkeypatch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")
+    find("")
+    return open_world()
 
 
 @pytest.mark.parametrize("interactive", [False, True])

@@ -17,11 +17,11 @@ def test_commit_ids_are_the_same_everywhere(tmp_path: Path) -> None:
     seed.create(tmp_path / "remote.git", tmp_path / "checkout")
     command = ["git", "for-each-ref", "--format=%(refname:short) %(objectname)"]
     branches = subprocess.run(command, cwd=tmp_path / "remote.git", check=True, capture_output=True, text=True).stdout
-    assert content.VERSION == 5
+    assert content.VERSION == 6
     assert dict(line.split() for line in branches.splitlines()) == {
-        "core_r0.1.0": "f65debfc5e9ce10f7dbb0d249b1a076206a8fbe1",
-        "dev": "0cb54a049422eecb5d2e031c9cf9d70cdb5cd7fa",
-        "main": "688ffca5716938e5001d1a11e66970165a43e190",
+        "core_r0.1.0": "545593f13c9140229e13880d74f9ef297a32a13e",
+        "dev": "5a1e913cd2739d86e0c9e963642dc62cd4081fa9",
+        "main": "0d8a3c490936f4c069f672885af564fdbc989faf",
     }
 
 

@@ -50,7 +50,7 @@ def test_a_tested_commit_is_green_if_its_pins_agree(
     head = place.pushed("origin", branch, *moved)
     (found,) = place.gitlab.pipelines(head)
     assert (found.sha, found.ref, found.status) == (head, branch, status)
-    assert found.url == f"http://127.0.0.1:1/commit/{head}"
+    assert found.url == f"http://127.0.0.1:1/commit/{head}.html"
     assert place.gitlab.pipeline(found.id) == found
     jobs = place.gitlab.pipeline_jobs(found.id)
     assert {job.status for job in jobs if "DEV_IMAGE" in job.name} == {status}

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,10 @@ import executing as run
 import pytest
 from bumping import written
 from executing import Ran
-from practice_state import fingerprint, read_forge
+from practice_state import fingerprint
 
-from runbook_lib import practice
 from runbook_lib.cli.__main__ import main
-from runbook_lib.practice.state import Store
+from runbook_lib.practice import PracticeWorld, open_world
 from runbook_lib.record.verify import verify
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,12 +107,13 @@ def test_links_into_a_document_name_one_of_its_headings() -> None:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.PracticeWorld]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PracticeWorld:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
-    monkeypatch.setenv("RUNBOOK_PRACTICE_CI_SECONDS", "3600")  # it ends where a test lets it
-    with practice.start() as started:
-        yield started
+    world = open_world()
+    with world.store.transaction():
+        world.store.set("ci seconds", 36000.0)  # it ends where a test lets it
+    return world
 
 
 def execute(name: str, **parameters: object) -> Ran:
@@ -131,7 +130,7 @@ def predicate(result: Ran) -> dict[str, Any]:
     [path if path.stem in QUICK else pytest.param(path, marks=pytest.mark.slow) for path in NOTEBOOKS],
     ids=lambda path: path.stem,
 )
-def test_a_preview_changes_nothing(path: Path, world: practice.PracticeWorld) -> None:
+def test_a_preview_changes_nothing(path: Path, world: PracticeWorld) -> None:
     before = fingerprint(world)
     mode = {} if "mode" in UNUSED.get(path.stem, ()) else {"mode": "preview"}
     for parameters in ({}, {"tag": TAG, **mode}):
@@ -142,7 +141,7 @@ def test_a_preview_changes_nothing(path: Path, world: practice.PracticeWorld) ->
 
 
 @pytest.mark.slow
-def test_the_steps_one_by_one_then_again(world: practice.PracticeWorld) -> None:
+def test_the_steps_one_by_one_then_again(world: PracticeWorld) -> None:
     names = ["01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "07-sync-check"]
     first = [execute(name, tag=TAG) for name in names]
     assert [result.state for result in first] == ["done", "done", "done", "waiting", "done"]
@@ -153,18 +152,14 @@ def test_the_steps_one_by_one_then_again(world: practice.PracticeWorld) -> None:
 
 
 @pytest.mark.slow
-def test_a_complete_bump_repeated_does_nothing_twice(world: practice.PracticeWorld) -> None:
-    store = Store(world.home / "forge.sqlite")
-    with store.transaction():
-        store.set("ci seconds", 900.0)
-    store.close()
+def test_a_complete_bump_repeated_does_nothing_twice(world: PracticeWorld) -> None:
     first = execute("bump", tag=TAG)
     assert (first.state, "pull request" in first.run["links"]) == ("waiting", True), first.summary
     assert first.next.endswith("environment/run papermill runbooks/bump.ipynb -r tag 26.04-py3 -p wait True")
-    counts = [len(read_forge(world, path)) for path in ("pulls?state=all", "issues/10/comments")]
+    counts = len(world.forge().pulls(state="all")), len(world.forge().comments(10))
     second = execute("bump", tag=TAG)
     assert (second.state, second.run["effects"]) == ("waiting", []), second.summary
-    assert [len(read_forge(world, path)) for path in ("pulls?state=all", "issues/10/comments")] == counts
+    assert (len(world.forge().pulls(state="all")), len(world.forge().comments(10))) == counts
     bump = predicate(first)
     kinds = {effect["effect"] for effect in bump["effects"]}
     assert {"branch", "commit", "push", "pull request", "label", "comment"} <= kinds
@@ -185,7 +180,7 @@ def test_a_complete_bump_repeated_does_nothing_twice(world: practice.PracticeWor
 
 
 @pytest.mark.slow
-def test_a_preview_describes_the_effects_of_apply(world: practice.PracticeWorld) -> None:
+def test_a_preview_describes_the_effects_of_apply(world: PracticeWorld) -> None:
     result = execute("bump", tag=TAG, mode="preview")
     assert (result.state, result.summary[:15]) == ("previewed", "Preview: would ")
     planned = [(it["publish"], it["sentence"].split()[0]) for it in result.run["planned"]]
@@ -205,7 +200,7 @@ def test_a_preview_describes_the_effects_of_apply(world: practice.PracticeWorld)
 
 
 @pytest.mark.slow
-def test_two_concurrent_bumps_open_one_pull_request(world: practice.PracticeWorld) -> None:
+def test_two_concurrent_bumps_open_one_pull_request(world: PracticeWorld) -> None:
     command = [
         sys.executable,
         "-m",
@@ -218,12 +213,12 @@ def test_two_concurrent_bumps_open_one_pull_request(world: practice.PracticeWorl
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
     told = [process.communicate(timeout=250)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], told
-    assert len(read_forge(world, "pulls?state=all")) == 1
-    assert len([it for it in read_forge(world, "issues/10/comments") if it["body"].startswith("/ok to test")]) == 1
+    assert len(world.forge().pulls(state="all")) == 1
+    assert len([it for it in world.forge().comments(10) if it.body.startswith("/ok to test")]) == 1
     assert verify(Path(os.environ["RUNBOOK_AUDIT"]))[0] == []
 
 
-def test_the_plan_of_a_preview_is_data(world: practice.PracticeWorld, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_of_a_preview_is_data(world: PracticeWorld, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "03-open-pr", "-r", "tag", TAG, "-r", "mode", "preview", "--json"]) == 0
     document = json.loads(capfd.readouterr().out)
     assert (document["version"], document["notebook"], document["state"]) == (1, "03-open-pr", "previewed")
@@ -238,11 +233,7 @@ BROKEN = "gpt3_mcore_te_tp4_pp1_long@dgx_h100: it hangs; moe/gpt3_moe_mcore_tp2_
 
 
 @pytest.mark.slow
-def test_the_complete_loop_to_ready_to_merge(world: practice.PracticeWorld) -> None:
-    store = Store(world.home / "forge.sqlite")
-    with store.transaction():
-        store.set("ci seconds", 4.0)
-    store.close()
+def test_the_complete_loop_to_ready_to_merge(world: PracticeWorld) -> None:
     first = execute("bump", tag=TAG, wait=True)
     assert first.state == "waiting"
     assert first.summary.startswith("not ready to merge; missing: a green CI run of the head commit, ")
@@ -253,13 +244,13 @@ def test_the_complete_loop_to_ready_to_merge(world: practice.PracticeWorld) -> N
     assert second.record is not None
     assert "known, and right" in (second.record / "report.html").read_text()
     assert (second.record / "decisions.yaml").read_text() == Path(told).read_text()
-    (pull,) = read_forge(world, "pulls?state=open")
-    assert predicate(second)["inputs"]["ready_commit"] == pull["head"]["sha"]
+    (pull,) = world.forge().pulls()
+    assert predicate(second)["inputs"]["ready_commit"] == pull.head_sha
     before = fingerprint(world)
     third = execute("bump", tag=TAG, decisions=told)
     assert third.summary == second.summary
     assert fingerprint(world) == before
-    titles = [issue["title"] for issue in read_forge(world, "issues?state=all") if "pull_request" not in issue]
+    titles = [issue.title for issue in world.forge().list_issues()]
     assert (
         len([title for title in titles if title.startswith(("CI failure with base image", "CI failure on main"))]) == 2
     )
@@ -281,7 +272,7 @@ def test_the_complete_loop_to_ready_to_merge(world: practice.PracticeWorld) -> N
     ],
 )
 @pytest.mark.slow
-def test_a_refused_bump_changes_nothing(world: practice.PracticeWorld, given: dict[str, str], says: str) -> None:
+def test_a_refused_bump_changes_nothing(world: PracticeWorld, given: dict[str, str], says: str) -> None:
     parameters = dict(given)
     if "broken" in parameters:
         broken = parameters.pop("broken")
@@ -296,13 +287,13 @@ def test_a_refused_bump_changes_nothing(world: practice.PracticeWorld, given: di
 @pytest.mark.parametrize(("base", "image_type"), [("dev", "dev"), ("core_r0.1.0", "dev"), ("main", "lts")])
 @pytest.mark.slow
 def test_other_branches_and_the_other_type_bump_by_the_same_way(
-    world: practice.PracticeWorld, base: str, image_type: str
+    world: PracticeWorld, base: str, image_type: str
 ) -> None:
     result = execute("bump", tag=TAG, base=base, image_type=image_type)
     assert result.state == "waiting", result.summary
-    (pull,) = read_forge(world, "pulls")
-    assert pull["base"]["ref"] == base
-    assert ("container::lts" in {label["name"] for label in pull["labels"]}) == (image_type == "lts")
+    (pull,) = world.forge().pulls()
+    assert pull.base_ref == base
+    assert ("container::lts" in pull.labels) == (image_type == "lts")
 
 
 # -- nbval -------------------------------------------------------------------------------------------------------
@@ -329,11 +320,7 @@ def previewed(name: str, folder: Path, tag: str) -> Path:
 
 
 @pytest.mark.slow
-def test_nbval_runs_all_notebooks_and_compares_the_verdicts(world: practice.PracticeWorld, tmp_path: Path) -> None:
-    store = Store(world.home / "forge.sqlite")
-    with store.transaction():
-        store.set("ci seconds", 4.0)
-    store.close()
+def test_nbval_runs_all_notebooks_and_compares_the_verdicts(world: PracticeWorld, tmp_path: Path) -> None:
     execute("bump", tag=TAG, wait=True)
     judged = [previewed(name, tmp_path, TAG) for name in ("05-golden-values", "06-broken-tests", "07-sync-check")]
     new = previewed("bump", tmp_path, "26.05-py3")

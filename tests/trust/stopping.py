@@ -19,10 +19,8 @@ from pathlib import Path
 import psutil
 from bumping import written
 from small_runbooks import ROOT, command, environ
-from werkzeug.wrappers import Request, Response
 
-from runbook_lib import practice
-from runbook_lib.practice.github.server import Forge
+from runbook_lib.practice import open_world
 from runbook_lib.record.run_file import JOURNAL, REPORT
 
 TAG = "26.04-py3"
@@ -37,7 +35,7 @@ STEPS = {
 ROUND = ("04-run-ci", "05-golden-values", "06-broken-tests")
 _CHANGING = re.compile(
     r"git -C \S+ (--git-dir=\S+ \S+ )?(add|branch --quiet|commit|merge --|push|restore|rm|switch|update-ref)"
-    r"|(POST|PUT|PATCH|DELETE) |answer to|/(?!\S*(/cache/|\.ipynb$|/tmp/))\S+$"
+    r"|change |answer to|/(?!\S*(/cache/|\.ipynb$|/tmp/))\S+$"
 )
 _STEP = re.compile(rb'^{"kind": "step", .*"name": "([^"]+)"', re.MULTILINE)
 #: Seconds for a run to end at all, and to end while what it has come to is held.
@@ -137,16 +135,10 @@ def _step(journal: Path) -> tuple[str, int]:
 
 @dataclass
 class World:
-    """A practice environment, served by this process, or with ``own`` by the run, with which it then ends.
-
-    ``seconds`` is how long its CI takes, where others than 0.6 are given nothing waits for it.  ``address`` are the
-    variables that lead to it.
-    """
+    """A practice environment; runs wait for its CI, unless that is ``slow``."""
 
     folder: Path
-    own: bool = False
-    seconds: float = 0.6
-    address: dict[str, str] = field(default_factory=dict)
+    slow: bool = False
     moments: Moments = field(default_factory=Moments)
     started: list["subprocess.Popen[str]"] = field(default_factory=list)
 
@@ -172,8 +164,7 @@ class World:
 
     def env(self, **more: str) -> dict[str, str]:
         env = environ(
-            RUNBOOK_PRACTICE_HOME=str(self.home), RUNBOOK_PRACTICE_CI_SECONDS=str(self.seconds),
-            RUNBOOK_AUDIT=str(self.audit), TMPDIR=str(self.folder / "tmp"),
+            RUNBOOK_PRACTICE_HOME=str(self.home), RUNBOOK_AUDIT=str(self.audit), TMPDIR=str(self.folder / "tmp"),
             MPLCONFIGDIR=str(self.folder.parent / "matplotlib"),
         )  # fmt: skip
         del env["GITHUB_REPOSITORY"]
@@ -188,7 +179,7 @@ class World:
 
     @property
     def _waits(self) -> tuple[str, ...]:
-        return ("-p", "wait", "True") if self.seconds < 1 else ()
+        return () if self.slow else ("-p", "wait", "True")
 
     def start(self, *arguments: str, watched: bool = True, **more: str) -> "subprocess.Popen[str]":
         """A headless bump, whose moments are told if ``watched``."""
@@ -223,51 +214,26 @@ def git(place: Path, *arguments: str) -> str:
 
 
 def template(folder: Path) -> None:
-    """A practice environment that is whole and that nobody serves."""
-    with practice.start(folder):
-        pass
+    """A practice environment that is whole, with a forge that has seen nothing."""
+    open_world(folder)
     for left in (*folder.glob("forge.sqlite*"), folder / "practice-world.lock"):
         left.unlink()
 
 
 @contextlib.contextmanager
-def world(made: Path, folder: Path, *, own: bool = False, seconds: float = 0.6) -> Iterator[World]:
-    """A copy of the template, served, with its moments told."""
-    found = World(folder, own, seconds)
+def world(made: Path, folder: Path, *, slow: bool = False) -> Iterator[World]:
+    """A copy of the template, with its moments told."""
+    found = World(folder, slow)
     (folder / "tmp").mkdir(parents=True)
     found.copy(made)
     with contextlib.ExitStack() as undo:
         undo.enter_context(_listening(found))
-        if not own:
-            os.environ["RUNBOOK_PRACTICE_CI_SECONDS"] = str(seconds)
-            served = undo.enter_context(practice.start(found.home))
-            assert not served.running_elsewhere
-            found.address = served.env
-            del found.address["RUNBOOK_PRACTICE"]
+        if slow:
+            store = open_world(found.home).store
+            with store.transaction():
+                store.set("ci seconds", 36000.0)
         undo.callback(found.end)
         yield found
-
-
-@contextlib.contextmanager
-def told(world: World) -> Iterator[None]:
-    """The requests to the world's forge are moments too: before they are carried out, and before the answer."""
-    answer = Forge.answer
-
-    def watched(forge: Forge, request: Request) -> Response:
-        if forge.url == world.address.get("GITHUB_API_URL") and request.path.startswith("/repos/"):
-            changing = request.method != "GET"
-            world.moments.come(f"{request.method} {request.path}", changing)
-            given = answer(forge, request)
-            if changing:
-                world.moments.come(f"answer to {request.method} {request.path}", True)
-            return given
-        return answer(forge, request)
-
-    Forge.answer = watched  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Forge.answer = answer  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager
@@ -286,8 +252,7 @@ def _listening(world: World) -> Iterator[None]:
             threading.Thread(target=_one, args=(world, connection), daemon=True).start()
 
     threading.Thread(target=serve, daemon=True).start()
-    with told(world):
-        yield
+    yield
     closed.set()
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
@@ -297,7 +262,7 @@ def _one(world: World, connection: socket.socket) -> None:
     with connection, contextlib.suppress(OSError), connection.makefile("rb") as lines:
         for line in lines:
             event, what = json.loads(line)
-            done = event in ("os.rename", "os.link", "subprocess.Popen")
+            done = event in ("os.rename", "os.link", "subprocess.Popen", "forge")
             world.moments.come(what, done and bool(_CHANGING.match(what)))
             connection.sendall(b".")
 

@@ -12,13 +12,13 @@ import httpx
 import pytest
 import token_rights
 from bumping import REPOSITORY
+from github_server import server
 from token_rights import TOKENS, Token
 from whole_bump import Exchange, playing, whole
 
 from runbook_lib.bump import token_scopes
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice.github import server
 from runbook_lib.transport.ranges import Web
 
 pytestmark = pytest.mark.component("github-api")

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import pytest
+from github_server.server import Forge
 from werkzeug.wrappers import Request, Response
 from whole_bump import Played, playing, whole
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.practice import state
-from runbook_lib.practice.github.server import Forge
+from runbook_lib.practice.store import CommentRecord, RunRecord, TicketRecord
 
 T = TypeVar("T")
 Fault = Callable[[Request, Callable[[], Response]], Response]
@@ -98,8 +98,8 @@ def held(played: Played) -> dict[str, Any]:
     """What the forge holds, without what differs from bump to bump."""
     store = played.at.forge.hub.store
     with store.transaction():
-        tickets, comments = store.all(state.TicketRecord), store.all(state.CommentRecord)
-        runs = store.all(state.RunRecord)
+        tickets, comments = store.all(TicketRecord), store.all(CommentRecord)
+        runs = store.all(RunRecord)
 
     def same(text: str) -> str:
         return re.sub(r"\b[0-9a-f]{10,40}\b|127\.0\.0\.1:[0-9]+|\b5[0-9]{9}\b", "*", text)

@@ -19,9 +19,9 @@ from runbook_lib.system.files import is_draft
 KILLS = 8
 #: Where most could be lost or done twice, in the order in which a bump comes there.
 WORST = (
-    r"/run\.json$", "Megatron-LM commit-tree ", "Megatron-LM update-ref ", " push ", r"^answer to POST .*/pulls$",
-    r"/audit update-ref ", r"^answer to POST .*/comments$", r"^answer to POST .*/issues$",
-    r"^answer to POST .*/rerun-failed-jobs$", r"/report\.html$",
+    r"/run\.json$", "Megatron-LM commit-tree ", "Megatron-LM update-ref ", " push ", "^answer to open_pull$",
+    r"/audit update-ref ", "^answer to comment$", "^answer to file_issue$",
+    "^answer to rerun_failed$", r"/report\.html$",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stopping import TAG, World, git
 
-from runbook_lib.practice.state import CommentRecord, Store, TicketRecord
+from runbook_lib.practice.store import CommentRecord, Store, TicketRecord
 from runbook_lib.record import journal, run_file
 from runbook_lib.record.verify import verify
 

@@ -15,12 +15,12 @@ from urllib.parse import quote, urlencode
 
 import pytest
 from bumping import World, bump_to, world, written
+from github_server.server import Forge
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.bump import readiness
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.forms import choices
-from runbook_lib.practice.github.server import Forge
 from runbook_lib.practice.registry.server import RegistryServer
 from runbook_lib.world import bump_branch
 

@@ -1,27 +1,23 @@
 """``runbook image diff``, and what preflight shows of a new image, against the practice registry."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from runbook_lib import practice
 from runbook_lib.bump import bump_plan
 from runbook_lib.cli.__main__ import main
 from runbook_lib.clients.registry.lookup import reference
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
+from runbook_lib.notebook.place import find
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world import bump_branch
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.PracticeWorld]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
-    with practice.start() as started:
-        for name, value in started.env.items():
-            monkeypatch.setenv(name, value)
-        yield started
+    return find("").checkout
 
 
 def test_a_tag_alone_is_one_of_the_image_that_a_bump_moves() -> None:
@@ -71,8 +67,8 @@ def test_a_missing_image_is_reported(capsys: pytest.CaptureFixture[str], name: s
     assert says in capsys.readouterr().err
 
 
-def test_preflight_shows_what_the_image_changes(world: practice.PracticeWorld) -> None:
-    branch = bump_branch.find(Checkout.open(world.checkout), Bump.parse(tag="26.04-py3"))
+def test_preflight_shows_what_the_image_changes(world: Checkout) -> None:
+    branch = bump_branch.find(world, Bump.parse(tag="26.04-py3"))
     ahead = bump_plan.plan_bump(branch)
     assert "Transformer Engine" in ahead.show_changes().text
     assert ahead.changes is not None

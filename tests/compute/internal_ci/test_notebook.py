@@ -1,7 +1,6 @@
 """The notebook of the internal pipeline, run headlessly in practice: dry run, confirmation, following."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,8 @@ import pytest
 from bumping import git
 from executing import Ran
 
-from runbook_lib import practice
 from runbook_lib.decisions import Decision
+from runbook_lib.practice import PracticeWorld, open_world
 from runbook_lib.record.verify import verify
 from runbook_lib.records import decisions
 
@@ -20,12 +19,10 @@ TAG, TO = "26.04-py3", "pull-request/bump/main/dev-26.04-py3"
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[practice.PracticeWorld]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PracticeWorld:
     monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
-    monkeypatch.setenv("RUNBOOK_PRACTICE_CI_SECONDS", "3")
-    with practice.start() as started:
-        yield started
+    return open_world()
 
 
 def execute(name: str, **parameters: object) -> Ran:
@@ -37,17 +34,17 @@ def predicate(result: Ran) -> dict[str, Any]:
     return json.loads((result.record / "run.json").read_text())  # type: ignore[no-any-return]
 
 
-def branches(world: practice.PracticeWorld) -> str:
+def branches(world: PracticeWorld) -> str:
     return git(world.home / "gitlab.git", "for-each-ref", "--format=%(refname:short) %(objectname)")
 
 
-def pipelines(world: practice.PracticeWorld) -> list[str]:
+def pipelines(world: PracticeWorld) -> list[str]:
     started = world.home / "gitlab.git/started-pipelines.json"
     return list(json.loads(started.read_text())) if started.exists() else []
 
 
 @pytest.mark.slow
-def test_from_the_dry_run_to_a_pin_that_builds(world: practice.PracticeWorld, tmp_path: Path) -> None:
+def test_from_the_dry_run_to_a_pin_that_builds(world: PracticeWorld, tmp_path: Path) -> None:
     before = branches(world)
     assert execute("03-open-pr", mode="publish").state == "done"
     unconfirmed = execute("internal-ci", mode="publish")

@@ -10,6 +10,7 @@ import gitlab_project
 import pytest
 from bisect_world import read_offer
 from bumping import REPOSITORY, World, bump_to, git, world
+from github_server import actions
 from test_golden_step import REGRESSION, after_first_run, step05
 
 from runbook_lib.bump import push_round, readiness
@@ -28,7 +29,6 @@ from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden import run_choice
 from runbook_lib.pins.bump import Bump
-from runbook_lib.practice.github import actions
 from runbook_lib.records import decisions as decisions_file
 from runbook_lib.world import bump_branch, pull_request
 from runbook_lib.world.conditions import commits

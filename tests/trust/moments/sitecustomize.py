@@ -1,7 +1,8 @@
 """Tells a test of every moment of a headless run, and goes on when the test says so: each Python of a run loads this.
 
 A moment is just before something that is seen from outside: a file opened to be written, renamed, linked or removed, a
-folder made, a program started.  MOMENTS names the test's socket, MOMENTS_WITHIN the folder whose files count.
+folder made, a program started, a change on the practice forge, and before its answer.  MOMENTS names the test's socket,
+MOMENTS_WITHIN the folder whose files count.
 """
 
 import json
@@ -26,10 +27,38 @@ def _what(event: str, arguments: tuple[Any, ...]) -> str:
     return path if path.startswith(_WITHIN) else ""
 
 
-def _hook(event: str, arguments: tuple[Any, ...]) -> None:
-    if event not in ("open", "subprocess.Popen") and event not in _FILES:
+#: The methods of the practice forge that change something.
+_CHANGES = ("open_pull", "update_pull", "comment", "rerun_failed", "add_label", "file_issue", "withdraw_issue")
+
+
+def _watch_forge() -> None:
+    """Tell of changes on the practice forge, whose classes are loaded once it opens its file."""
+    forge = getattr(sys.modules.get("runbook_lib.practice.forge"), "PracticeForge", None)
+    if forge is None or "comment" in vars(forge):
         return
-    if getattr(_mine, "busy", False) or not (what := _what(event, arguments)):
+    for name in _CHANGES:
+        setattr(forge, name, _watched(name, getattr(forge, name)))
+
+
+def _watched(name: str, method: Any) -> Any:
+    def call(*args: Any, **options: Any) -> Any:
+        _tell("forge", f"change {name}")
+        answer = method(*args, **options)
+        _tell("forge", f"answer to {name}")
+        return answer
+
+    return call
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "sqlite3.connect":
+        _watch_forge()
+    if (event in ("open", "subprocess.Popen") or event in _FILES) and (what := _what(event, arguments)):
+        _tell(event, what)
+
+
+def _tell(event: str, what: str) -> None:
+    if getattr(_mine, "busy", False):
         return
     _mine.busy = True
     try:

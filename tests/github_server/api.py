@@ -3,14 +3,16 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.practice.accounts import PracticeAccount
+from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.serving import ApiError, json_response
+from runbook_lib.practice.serving import ApiError, Storage, json_response
 
 T = TypeVar("T")
 
@@ -23,11 +25,20 @@ class Route(NamedTuple):
     handler: Callable[..., Response]
 
 
+class ServedHub(Hub):
+    """A practice forge that answers at ``url``; ``storage`` has the files that were asked for."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self.url, self.storage = "", Storage()
+        super().__init__(*args, **options)
+        self.private, self.has_issues = False, True
+
+
 @dataclass(frozen=True)
 class ApiCall:
     """A request that matched a route; ``caller`` is None for nobody."""
 
-    hub: Hub
+    hub: ServedHub
     request: Request
     caller: PracticeAccount | None
 
@@ -36,18 +47,16 @@ class ApiCall:
         """The URL of the request, without its query."""
         return self.hub.url + quote(self.request.path)
 
+    @property
+    def forge(self) -> PracticeForge:
+        """The practice forge as the caller sees it.  Raises ApiError 401 for nobody."""
+        return PracticeForge(self.hub, Path("/"), self.require_account())
+
     def require_account(self) -> PracticeAccount:
         """Return the account of the caller.  Raises ApiError 401 for nobody."""
         if self.caller is None:
             raise ApiError(401, "Requires authentication")
         return self.caller
-
-    def require_write(self) -> PracticeAccount:
-        """Return the account of the caller.  Raises ApiError 403 if it may not write to the repository."""
-        account = self.require_account()
-        if not account.may_write:
-            raise ApiError(403, "Must have admin rights to Repository.")
-        return account
 
     def fields(self) -> dict[str, Any]:
         """Return the JSON object of the body.  Raises ApiError 400 for anything else."""

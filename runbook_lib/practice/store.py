@@ -1,25 +1,23 @@
-"""The stored state of the practice forge: records in one SQLite file.
+"""The stored state of the practice forge: records in one SQLite file, which every process opens for itself.
 
-No record changes with time: the progress of a run between two requests is computed (``practice.ci``), so the file can
-be closed at any moment and opened again by another process.
+A write is a transaction.  No record changes with time: the progress of a run is computed from the clock
+(``practice.ci``), whose value is stored too, so a process can end at any moment, and another one goes on.
 """
 
 import json
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 
-from runbook_lib.errors import RunbookError
 from runbook_lib.practice.ci.plan import Planned
 
-#: Incremented whenever the form of the records changes.
-FORMAT = 1
 #: GitHub's IDs exceed 32 bits; so must these, or a client that truncates them would not fail here.
 _FIRST_NUMBERS = {"id": 5_000_000_001, "number": 1, "run": 1}
+_PATIENCE = 60.0  # seconds to wait for a transaction of another process
 
 
 class Record(SimpleNamespace):
@@ -38,13 +36,12 @@ class Record(SimpleNamespace):
 
 
 R = TypeVar("R", bound=Record)
-_TABLES = f"""
+_TABLES = """
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS record
     (kind TEXT, key INTEGER, parent INTEGER, body TEXT NOT NULL, PRIMARY KEY (kind, key));
 CREATE INDEX IF NOT EXISTS children ON record (kind, parent);
 CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-PRAGMA user_version = {FORMAT};
 COMMIT
 """
 
@@ -120,35 +117,29 @@ class JobRecord(Record):
 
 
 class Store:
-    """The records, each read and written as a unit.  There is one lock: a request to the forge is a transaction."""
+    """The records, each read and written as a unit, in transactions that do not overlap."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or create it.
-
-        Raises sqlite3.DatabaseError if it is not a database or is locked, RunbookError if it has a different version.
-        """
-        self.lock = threading.RLock()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
-        with ExitStack() as on_failure:
-            on_failure.callback(self._db.close)
-            version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-            if version not in (0, FORMAT):
-                raise RunbookError(
-                    f"The practice forge's state in {path} was written by a different version of the runbook. "
-                    "Start again with `runbook practice reset`."
-                )
-            # It must survive the end of its process, at any moment, but not that of the machine.
-            self._db.executescript(f"PRAGMA synchronous = OFF; {_TABLES}")
-            on_failure.pop_all()
+        """Open the file, or create it.  Raises sqlite3.DatabaseError if it is not a database."""
+        self._lock, self._depth = threading.RLock(), 0
+        self._db = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+        # It must survive the end of its process, at any moment, but not that of the machine.
+        self._db.executescript(f"PRAGMA synchronous = OFF; {_TABLES}")
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit all changes made inside, or after an exception none of them."""
-        with self.lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            with self._db:  # commits, or rolls back
+        """Commit all changes made inside, or after an exception none of them; an inner one is part of the outer."""
+        with self._lock:
+            if self._depth:
                 yield
+                return
+            self._db.execute("BEGIN IMMEDIATE")
+            self._depth = 1
+            try:
+                with self._db:  # commits, or rolls back
+                    yield
+            finally:
+                self._depth = 0
 
     def find(self, kind: type[R], key: int) -> R | None:
         """Return a record, or None."""
@@ -197,9 +188,18 @@ class Store:
         """Write a setting."""
         self._db.execute("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, json.dumps(value)))
 
+    def now(self) -> float:
+        """Return the time of the stored clock: seconds since 1970."""
+        return float(self.setting("clock", 0.0))
+
+    def advance(self, seconds: float, at_least: float = 0.0) -> None:
+        """Move the stored clock on, and to this moment if it is later."""
+        with self.transaction():
+            self.set("clock", max(self.now() + seconds, at_least))
+
     def close(self) -> None:
         """Close the file after the transaction that is in progress."""
-        with self.lock:
+        with self._lock:
             self._db.close()
 
 

@@ -7,7 +7,7 @@ import re
 
 from runbook_lib.practice.accounts import ACCOUNTS, ACTIONS_BOT, COPY_PR_BOT
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.state import CommentRecord, TicketRecord
+from runbook_lib.practice.store import CommentRecord, TicketRecord
 
 _COMMAND = re.compile(r"/ok(?:ay)? to test(?:\s+(?P<sha>\S+))?")
 

@@ -1,19 +1,18 @@
 """The workflow runs, jobs, artifacts and deployments of the forge's API."""
 
 import hashlib
+from pathlib import Path
 
 from werkzeug.wrappers import Response
 
+from github_server import shapes
+from github_server.api import ApiCall, Route, ServedHub
 from runbook_lib.practice.accounts import COPY_PR_BOT
-from runbook_lib.practice.ci import evidence
-from runbook_lib.practice.github import shapes
-from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.hub import Hub, JobState, RunState
-from runbook_lib.practice.serving import ApiError, json_response, not_found
-from runbook_lib.practice.state import JobRecord
+from runbook_lib.practice.actions import LIFETIME, artifact_name
+from runbook_lib.practice.forge import PracticeForge
+from runbook_lib.practice.hub import JobState, RunState
+from runbook_lib.practice.serving import json_response
 
-#: Lifetime of artifacts and logs; seconds.
-LIFETIME = 90 * 86400.0
 #: Seconds for which a download URL is valid.
 _ADDRESS_LIFETIME = 60.0
 
@@ -38,68 +37,33 @@ def _get_job(call: ApiCall, job_id: int) -> Response:
 
 
 def _rerun_failed_jobs(call: ApiCall, run_id: int) -> Response:
-    actor, state = call.require_write(), call.hub.run(run_id)
-    if state.status.status != "completed":
-        raise ApiError(403, "This workflow is already running")
-    if state.status.conclusion == "success":
-        raise ApiError(403, "This workflow run has no failed jobs to rerun")
-    call.hub.rerun(state, actor)
+    call.forge.rerun_failed(run_id)
     return json_response({}, 201)
 
 
-def _artifact_name(job: JobState) -> str:
-    return evidence.artifact_name(job.record.planned, job.state.run.id, job.record.id)
-
-
-def _artifact(hub: Hub, job: JobState) -> shapes.Json:
+def _artifact(hub: ServedHub, job: JobState) -> shapes.Json:
     data, run, created = hub.archive(job), job.state.run, job.status.completed or 0.0
     return shapes.shape(
-        hub, "artifact", run, id=job.record.artifact, run=run.id, size=len(data), name=_artifact_name(job),
+        hub, "artifact", run, id=job.record.artifact, run=run.id, size=len(data), name=artifact_name(job),
         created=created, expires=created + LIFETIME, expired=hub.clock() > created + LIFETIME,
         sha256=hashlib.sha256(data).hexdigest(),
     )  # fmt: skip
 
 
-def _jobs_with_artifact(hub: Hub, run_id: int) -> list[JobState]:
-    """Return the jobs of all attempts that left an artifact: those that started, and ran in that attempt."""
-    jobs = []
-    for state in hub.all_attempts(run_id):
-        for job in hub.jobs(state):
-            ran = job.status.completed and job.status.started != job.status.completed
-            if job.record.artifact and ran and job.record.planned.starts >= 0:
-                jobs.append(job)
-    return jobs
-
-
 def _list_artifacts(call: ApiCall, run_id: int) -> Response:
-    return call.page(_jobs_with_artifact(call.hub, run_id), lambda job: _artifact(call.hub, job), "artifacts")
+    return call.page(
+        PracticeForge(call.hub, Path("/")).jobs_with_artifact(run_id), lambda job: _artifact(call.hub, job), "artifacts"
+    )
 
 
 def _download_artifact(call: ApiCall, artifact_id: int) -> Response:
-    call.require_account()
-    job = _find_artifact(call.hub, artifact_id)
-    if call.hub.clock() > (job.status.completed or 0.0) + LIFETIME:
-        raise ApiError(410, "Artifact has expired")
-    return _redirect_to_storage(call, f"{_artifact_name(job)}.zip", "application/zip", call.hub.archive(job))
-
-
-def _find_artifact(hub: Hub, artifact_id: int) -> JobState:
-    for record in hub.store.all(JobRecord):
-        if record.artifact == artifact_id:
-            for job in _jobs_with_artifact(hub, record.run):
-                if job.record == record:
-                    return job
-    raise not_found()
+    data, job = call.forge.read_artifact(artifact_id), call.forge.find_artifact(artifact_id)
+    return _redirect_to_storage(call, f"{artifact_name(job)}.zip", "application/zip", data)
 
 
 def _download_log(call: ApiCall, job_id: int) -> Response:
-    call.require_account()
-    job = call.hub.job(job_id)
-    if job.status.status != "completed" or job.status.conclusion == "skipped":
-        raise not_found()
-    if call.hub.clock() > (job.status.completed or 0.0) + LIFETIME:
-        raise ApiError(410, "Server Error")
-    return _redirect_to_storage(call, f"{job_id}.txt", "text/plain; charset=utf-8", job.log.encode())
+    data = call.forge.read_log(job_id)
+    return _redirect_to_storage(call, f"{job_id}.txt", "text/plain; charset=utf-8", data)
 
 
 def _redirect_to_storage(call: ApiCall, name: str, media_type: str, data: bytes) -> Response:
@@ -108,7 +72,7 @@ def _redirect_to_storage(call: ApiCall, name: str, media_type: str, data: bytes)
     return Response(status=302, headers={"Location": call.hub.url + path})
 
 
-def _deployment(hub: Hub, state: RunState, kind: str = "deployment", status: str = "") -> shapes.Json:
+def _deployment(hub: ServedHub, state: RunState, kind: str = "deployment", status: str = "") -> shapes.Json:
     return shapes.shape(hub, kind, state.run, creator=shapes.user(hub, COPY_PR_BOT.login), state=status)
 
 

@@ -13,11 +13,13 @@ from string import Template
 from typing import Any
 from urllib.parse import quote
 
+from github_server.api import ServedHub
 from runbook_lib.practice.accounts import ACCOUNTS, COPY_PR_BOT, PracticeAccount
+from runbook_lib.practice.actions import RUNNERS
 from runbook_lib.practice.ci import plan
 from runbook_lib.practice.git import FileChange
-from runbook_lib.practice.hub import Hub, JobState, RunState
-from runbook_lib.practice.state import CommentRecord, EventRecord, LabelRecord, TicketRecord
+from runbook_lib.practice.hub import JobState, RunState
+from runbook_lib.practice.store import CommentRecord, EventRecord, LabelRecord, TicketRecord
 
 REPOSITORY_ID = 480_000_001
 Json = dict[str, Any]
@@ -40,7 +42,7 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def api_url(hub: Hub) -> str:
+def api_url(hub: ServedHub) -> str:
     """Return the URL of the repository in the API."""
     return f"{hub.url}/repos/{hub.repository}"
 
@@ -49,7 +51,7 @@ def _node_id(start: str, number: int) -> str:
     return f"{start}_{b64encode(str(number).encode()).decode().rstrip('=')}"
 
 
-def shape(hub: Hub, kind: str, record: object = None, /, **values: object) -> Json:
+def shape(hub: ServedHub, kind: str, record: object = None, /, **values: object) -> Json:
     """Return an object of this kind, filled with the fields of a record and these values."""
     table = _KINDS[kind]
     names: Json = {"forge": hub.url, "api": api_url(hub), "web": f"{hub.url}/{hub.repository}"}
@@ -80,17 +82,17 @@ def _fill(fields: Json, names: Mapping[str, Any]) -> Json:
     return filled
 
 
-def account(hub: Hub, record: PracticeAccount, kind: str = "account") -> Json:
+def account(hub: ServedHub, record: PracticeAccount, kind: str = "account") -> Json:
     """Return an account; ``GET /user`` shows it as the kind ``own_account``."""
     return shape(hub, kind, record, path=quote(record.login))
 
 
-def user(hub: Hub, login: str) -> Json:
+def user(hub: ServedHub, login: str) -> Json:
     """Return the account with this login; any other login is that of an organization."""
     return account(hub, ACCOUNTS.get(login) or PracticeAccount(80_000_001, login, login, type="Organization"))
 
 
-def repository(hub: Hub, owner: str) -> Json:
+def repository(hub: ServedHub, owner: str) -> Json:
     """Return the repository, or the fork of another owner."""
     return shape(
         hub, "repository", id=REPOSITORY_ID + list(hub.places).index(owner), name=hub.name,
@@ -99,7 +101,7 @@ def repository(hub: Hub, owner: str) -> Json:
     )  # fmt: skip
 
 
-def labels(hub: Hub, names: tuple[str, ...]) -> list[Json]:
+def labels(hub: ServedHub, names: tuple[str, ...]) -> list[Json]:
     """Return the labels with these names, in this order."""
     shown = {}
     for record in hub.store.all(LabelRecord):
@@ -107,7 +109,7 @@ def labels(hub: Hub, names: tuple[str, ...]) -> list[Json]:
     return [shown[name] for name in names]
 
 
-def _authored(hub: Hub, login: str) -> Json:
+def _authored(hub: ServedHub, login: str) -> Json:
     """Return an author, and GitHub's name for the relation of the account to the repository."""
     author = ACCOUNTS[login]
     association = "MEMBER" if author.may_write else "CONTRIBUTOR"
@@ -116,20 +118,20 @@ def _authored(hub: Hub, login: str) -> Json:
     return {"user": account(hub, author), "association": association}
 
 
-def comment(hub: Hub, record: CommentRecord) -> Json:
+def comment(hub: ServedHub, record: CommentRecord) -> Json:
     """Return a comment of an issue or pull request."""
     ticket = hub.store.find(TicketRecord, record.number)
     page = ticket.page if ticket else "issues"
     return shape(hub, "comment", record, page=page, **_authored(hub, record.author))
 
 
-def event(hub: Hub, record: EventRecord) -> Json:
+def event(hub: ServedHub, record: EventRecord) -> Json:
     """Return the event of a label that was added or removed."""
     colors = {label.name: label.color for label in hub.store.all(LabelRecord)}
     return shape(hub, "event", record, actor=user(hub, record.actor), color=colors.get(record.label, "ededed"))
 
 
-def _ticket(hub: Hub, kind: str, ticket: TicketRecord, **values: object) -> Json:
+def _ticket(hub: ServedHub, kind: str, ticket: TicketRecord, **values: object) -> Json:
     assignees = [user(hub, login) for login in ticket.assignees]
     return shape(
         hub, kind, ticket, page=ticket.page, labels=labels(hub, ticket.labels), assignees=assignees,
@@ -138,12 +140,12 @@ def _ticket(hub: Hub, kind: str, ticket: TicketRecord, **values: object) -> Json
     )  # fmt: skip
 
 
-def issue(hub: Hub, ticket: TicketRecord) -> Json:
+def issue(hub: ServedHub, ticket: TicketRecord) -> Json:
     """Return an issue; GitHub shows pull requests as issues, too."""
     return _ticket(hub, "pull_as_issue" if ticket.is_pull else "issue", ticket)
 
 
-def search_result(hub: Hub, ticket: TicketRecord) -> Json:
+def search_result(hub: ServedHub, ticket: TicketRecord) -> Json:
     """Return an issue as shown by the search: without a body if that is empty."""
     shown = issue(hub, ticket) | {"score": 1.0}
     if ticket.body is None:
@@ -151,18 +153,18 @@ def search_result(hub: Hub, ticket: TicketRecord) -> Json:
     return shown
 
 
-def _side(hub: Hub, owner: str, ref: str, sha: str) -> Json:
+def _side(hub: ServedHub, owner: str, ref: str, sha: str) -> Json:
     repo = repository(hub, owner) if owner in hub.places else None
     return {"label": f"{owner}:{ref}", "ref": ref, "sha": sha, "user": user(hub, owner), "repo": repo}
 
 
-def pull(hub: Hub, ticket: TicketRecord, kind: str = "pull", **values: object) -> Json:
+def pull(hub: ServedHub, ticket: TicketRecord, kind: str = "pull", **values: object) -> Json:
     """Return a pull request as lists show it."""
     head = _side(hub, ticket.head_owner, ticket.head_ref, ticket.head_sha)
     return _ticket(hub, kind, ticket, head=head, base=_side(hub, hub.owner, ticket.base_ref, ticket.base_sha), **values)
 
 
-def pull_in_full(hub: Hub, ticket: TicketRecord) -> Json:
+def pull_in_full(hub: ServedHub, ticket: TicketRecord) -> Json:
     """Return a pull request on its own."""
     _, _, fork_point = hub.home.compare(ticket.base_sha, ticket.head_sha)
     changes = hub.home.changes(fork_point, ticket.head_sha) if fork_point else ()
@@ -182,7 +184,7 @@ def _mergeable_state(ticket: TicketRecord) -> str:
     return "draft" if ticket.draft else "clean"
 
 
-def commit(hub: Hub, sha: str) -> Json:
+def commit(hub: ServedHub, sha: str) -> Json:
     """Return a commit."""
     details = hub.home.commit(sha)
     accounts = {record.email: account(hub, record) for record in ACCOUNTS.values() if record.email}
@@ -193,12 +195,12 @@ def commit(hub: Hub, sha: str) -> Json:
     )  # fmt: skip
 
 
-def file_change(hub: Hub, file: FileChange, sha: str) -> Json:
+def file_change(hub: ServedHub, file: FileChange, sha: str) -> Json:
     """Return a file of a diff."""
     return shape(hub, "file", file, commit=sha, address=quote(file.path), lines=file.additions + file.deletions)
 
 
-def run(hub: Hub, state: RunState) -> Json:
+def run(hub: ServedHub, state: RunState) -> Json:
     """Return a run of the workflow, at the attempt of the state."""
     record, attempt = state.run, state.attempt
     changed = plan.changed_at((job.planned for job in state.jobs), attempt.started, hub.clock())
@@ -217,14 +219,11 @@ def run(hub: Hub, state: RunState) -> Json:
     return shape(hub, "run", **values)
 
 
-_RUNNERS = {"dgx_h100": "nvidia-ci-aws-gpu-x8", "dgx_gb200": "nvidia-ci-aws-use2-gpu-x4"}
-
-
-def job(hub: Hub, job: JobState) -> Json:
+def job(hub: ServedHub, job: JobState) -> Json:
     """Return a job.  On GitHub even a waiting job has a start: the time when it was listed."""
     planned, status = job.record.planned, job.status
     created = job.state.attempt.started + max(planned.appears, 0.0)
-    label = _RUNNERS.get(planned.platform, "ubuntu-latest")
+    label = RUNNERS.get(planned.platform, "ubuntu-latest")
     values: Json = vars(planned) | vars(status) | {
         "id": job.record.id, "run": job.record.run, "attempt": job.record.attempt, "labels": [label], "steps": [],
         "head_sha": job.state.run.head_sha, "head_branch": job.state.run.head_branch, "created": created,

@@ -1,7 +1,5 @@
 """The practice forge: a server on this machine that implements the part of GitHub's REST API that a bump uses."""
 
-import os
-import re
 import sqlite3
 import subprocess
 import time
@@ -13,24 +11,29 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
-from runbook_lib.errors import RunbookError
+from github_server import actions, code, pulls, tickets
+from github_server.api import ApiCall, Route, ServedHub
+from runbook_lib.errors import Unreachable
 from runbook_lib.practice.accounts import ENGINEER, TOKEN
-from runbook_lib.practice.github import actions, code, pulls, tickets
-from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.github.pages import PAGES
-from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.serving import STORAGE, ApiError, LoopbackServer, NumberConverter, json_response, not_found
-from runbook_lib.practice.state import Store
+from runbook_lib.practice.hub import CI_SECONDS, InvalidRequest, PracticeRefusal
+from runbook_lib.practice.serving import (
+    STORAGE,
+    ApiError,
+    LoopbackServer,
+    NumberConverter,
+    invalid,
+    json_response,
+    not_found,
+)
+from runbook_lib.practice.store import Store
 
 VERSION = "2022-11-28"
 ROUTES = (*code.ROUTES, *pulls.ROUTES, *tickets.ROUTES, *actions.ROUTES)
 _RULES = Map(
-    [Rule(route.path, methods=[route.method], endpoint=route) for route in (*ROUTES, *PAGES)],
+    [Rule(route.path, methods=[route.method], endpoint=route) for route in ROUTES],
     converters={"number": NumberConverter},
     merge_slashes=False,
 ).bind("127.0.0.1")
-#: Duration of the practice CI; seconds.
-CI_SECONDS = 20.0
 
 
 def match_route(method: str, path: str) -> tuple[Route, dict[str, Any]] | None:
@@ -57,18 +60,16 @@ class Forge:
 
     def __init__(
         self, state: Path, remote: Path, *, repository: str = "practice/Megatron-LM",
-        clock: Callable[[], float] = time.time, forks: Mapping[str, Path] | None = None,
-        ci_seconds: float | None = None,
+        clock: Callable[[], float] | None = time.time, forks: Mapping[str, Path] | None = None,
+        ci_seconds: float = CI_SECONDS,
     ) -> None:  # fmt: skip
         """Serve the bare git repository ``remote``; ``state`` is the forge's SQLite file.
 
         ``forks`` are the bare repositories of other owners.  The previous port is used if it is free.  The CI takes
-        ``ci_seconds``, by default RUNBOOK_PRACTICE_CI_SECONDS or 20 s.  Raises RunbookError for a state of another
-        version or an invalid duration, and sqlite3.DatabaseError for a file that is not a database.
+        ``ci_seconds``.  Raises sqlite3.DatabaseError for a file that is not a database.
         """
-        seconds = ci_seconds or _ci_seconds()
         store = Store(state)
-        self.hub = Hub(store, remote, forks or {}, repository, clock, seconds)
+        self.hub = ServedHub(store, remote, clock, forks or {}, repository, ci_seconds)
         self.tokens = {TOKEN: ENGINEER}
         with store.transaction():
             last_port = int(store.setting("port", 0))
@@ -94,8 +95,14 @@ class Forge:
                 if request.path.startswith(STORAGE):
                     return self.hub.storage.get(request, self.hub.clock())
                 response = self.answer_api(request)
+        except PracticeRefusal as error:
+            return ApiError(error.status, error.message).get_response()
+        except InvalidRequest as error:
+            return invalid(**error.error).get_response()
         except HTTPException as error:
             return error.get_response()
+        except Unreachable:
+            return json_response({"message": "Server Error"}, 500)
         except (subprocess.CalledProcessError, sqlite3.Error):
             return json_response({"message": "Server Error"}, 500)
         if request.method == "GET" and response.status_code == 200 and response.is_json:
@@ -126,10 +133,3 @@ class Forge:
         if call.caller:
             response.headers["X-OAuth-Scopes"] = "repo, workflow"
         return response
-
-
-def _ci_seconds() -> float:
-    text = os.environ.get("RUNBOOK_PRACTICE_CI_SECONDS") or str(CI_SECONDS)
-    if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", text) or not float(text):
-        raise RunbookError(f"RUNBOOK_PRACTICE_CI_SECONDS={text!r} is not a number of seconds above 0, such as 20.")
-    return float(text)

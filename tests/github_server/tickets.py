@@ -6,13 +6,12 @@ from typing import Any
 
 from werkzeug.wrappers import Response
 
+from github_server import shapes
+from github_server.api import ApiCall, Route
 from runbook_lib.practice.accounts import ACCOUNTS
-from runbook_lib.practice.github import bots, shapes
-from runbook_lib.practice.github.api import ApiCall, Route
-from runbook_lib.practice.serving import ApiError, invalid, json_response, not_found
-from runbook_lib.practice.state import CommentRecord, EventRecord, TicketRecord
-
-_LONGEST_BODY, _LONGEST_TITLE = 65536, 256  # characters
+from runbook_lib.practice.hub import InvalidRequest
+from runbook_lib.practice.serving import ApiError, json_response, not_found
+from runbook_lib.practice.store import CommentRecord, EventRecord, TicketRecord
 
 
 def text_field(fields: dict[str, Any], name: str, resource: str) -> str | None:
@@ -22,9 +21,6 @@ def text_field(fields: dict[str, Any], name: str, resource: str) -> str | None:
         return None
     if not isinstance(value, str):
         raise ApiError(422, f"Invalid request.\n\nFor 'properties/{name}', {value!r} is not a string.")
-    longest = _LONGEST_TITLE if name == "title" else _LONGEST_BODY
-    if len(value) > longest:
-        raise invalid(resource, field=name, message=f"{name} is too long (maximum is {longest} characters)")
     return value
 
 
@@ -47,34 +43,12 @@ def _list_issues(call: ApiCall) -> Response:
     return call.page(matches, lambda ticket: shapes.issue(call.hub, ticket))
 
 
-def common_fields(call: ApiCall, fields: dict[str, Any], resource: str) -> dict[str, Any]:
-    """Return the fields that a new issue and a new pull request have in common.  Raises ApiError 422."""
-    title, now = text_field(fields, "title", resource), call.hub.clock()
-    if not title:
-        raise invalid(resource, field="title", code="missing_field")
-    body = text_field(fields, "body", resource)
-    return {"author": call.require_account().login, "title": title, "body": body, "created": now, "updated": now}
-
-
 def _create_issue(call: ApiCall) -> Response:
-    author, hub, fields = call.require_account(), call.hub, call.fields()
-    values = common_fields(call, fields, "Issue")
-    issue = hub.store.create(TicketRecord, number=hub.store.next("number"), **values)
-    # GitHub silently drops values that an account without write access may not set.
-    if author.may_write:
-        issue = hub.set_labels(issue, _names(fields, "labels"), author.login)
-        assignees = _names(fields, "assignees")
-        for login in assignees:
-            if not _is_assignable(login):
-                error = {"value": login, "resource": "Issue", "field": "assignees", "code": "invalid"}
-                raise ApiError(422, "Validation Failed", [error])
-        issue = hub.store.change(issue, assignees=list(dict.fromkeys(assignees)))
-    return call.created(shapes.issue(hub, issue))
-
-
-def _is_assignable(login: str) -> bool:
-    account = ACCOUNTS.get(login)
-    return account is not None and account.type == "User" and account.may_write
+    fields = call.fields()
+    title, body = text_field(fields, "title", "Issue") or "", text_field(fields, "body", "Issue")
+    assignees = _names(fields, "assignees")
+    filed = call.forge.file_issue(title, body or "", _names(fields, "labels"), assignees[0] if assignees else "")
+    return call.created(shapes.issue(call.hub, call.hub.ticket(filed.number)))
 
 
 def _get_issue(call: ApiCall, issue_number: int) -> Response:
@@ -82,7 +56,7 @@ def _get_issue(call: ApiCall, issue_number: int) -> Response:
 
 
 def _check_assignee(call: ApiCall, assignee: str) -> Response:
-    if not _is_assignable(assignee):
+    if not call.forge.is_assignable(assignee):
         raise not_found()
     return Response(status=204)
 
@@ -94,19 +68,20 @@ def _update_issue(call: ApiCall, issue_number: int) -> Response:
 
 def change_ticket(call: ApiCall, ticket: TicketRecord, fields: dict[str, Any], resource: str) -> TicketRecord:
     """Change title, body and state, for the author or an account with write access."""
-    if call.require_account().login != ticket.author:
-        call.require_write()
-    hub = call.hub
-    changed = {name: text_field(fields, name, resource) for name in ("title", "body") if name in fields}
-    if "title" in changed and not changed["title"]:
-        raise invalid(resource, field="title", code="missing_field")
+    call.forge.require_author(ticket)
+    hub, changed = call.hub, {}
+    for name in ("title", "body"):
+        if name in fields:
+            changed[name] = call.forge.text(resource, name, text_field(fields, name, resource) or "")
+    if changed.get("title", "x") == "":
+        raise InvalidRequest(resource, field="title", code="missing_field")
     if changed:
         ticket = hub.store.change(ticket, **changed, updated=hub.clock())
     state = fields.get("state", ticket.state)
     if state == ticket.state:
         return ticket
     if state != "closed":  # the forge reopens nothing
-        raise invalid(resource, field="state", code="invalid")
+        raise InvalidRequest(resource, field="state", code="invalid")
     if ticket.is_pull:
         return hub.close(ticket)
     return hub.close(ticket, fields.get("state_reason") or "completed")
@@ -118,19 +93,14 @@ def _list_labels(call: ApiCall, issue_number: int) -> Response:
 
 
 def _add_labels(call: ApiCall, issue_number: int) -> Response:
-    ticket, actor = call.hub.ticket(issue_number), call.require_write()
-    names = _names(call.fields(), "labels")
-    ticket = call.hub.set_labels(ticket, [*ticket.labels, *names], actor.login)
-    return json_response(shapes.labels(call.hub, ticket.labels))
+    for name in _names(call.fields(), "labels"):
+        call.forge.add_label(issue_number, name)
+    return json_response(shapes.labels(call.hub, call.hub.ticket(issue_number).labels))
 
 
 def _remove_label(call: ApiCall, issue_number: int, name: str) -> Response:
-    ticket, actor = call.hub.ticket(issue_number), call.require_write()
-    remaining = [label for label in ticket.labels if label.lower() != name.lower()]
-    if len(remaining) == len(ticket.labels):
-        raise ApiError(404, "Label does not exist")
-    ticket = call.hub.set_labels(ticket, remaining, actor.login)
-    return json_response(shapes.labels(call.hub, ticket.labels))
+    call.forge.remove_label(issue_number, name)
+    return json_response(shapes.labels(call.hub, call.hub.ticket(issue_number).labels))
 
 
 def _list_comments(call: ApiCall, issue_number: int) -> Response:
@@ -139,28 +109,19 @@ def _list_comments(call: ApiCall, issue_number: int) -> Response:
 
 
 def _create_comment(call: ApiCall, issue_number: int) -> Response:
-    ticket, author = call.hub.ticket(issue_number), call.require_account()
-    body = text_field(call.fields(), "body", "IssueComment")
-    if not body or not body.strip():
-        raise invalid("IssueComment", field="data", code="unprocessable", message="Body cannot be blank")
-    comment = call.hub.add_comment(ticket, author, body)
-    bots.comment_created(call.hub, ticket, comment)
-    return call.created(shapes.comment(call.hub, comment))
+    written = call.forge.comment(issue_number, text_field(call.fields(), "body", "IssueComment") or "")
+    return call.created(shapes.comment(call.hub, _find_comment(call, written.id)))
 
 
-def _find_own_comment(call: ApiCall, comment_id: int) -> CommentRecord:
-    """Return a comment that the caller may change."""
-    actor = call.require_account()
+def _find_comment(call: ApiCall, comment_id: int) -> CommentRecord:
     comment = call.hub.store.find(CommentRecord, comment_id)
     if comment is None:
         raise not_found()
-    if actor.login != comment.author:
-        call.require_write()
     return comment
 
 
 def _show_permission(call: ApiCall, username: str) -> Response:
-    call.require_write()
+    call.forge.require_write()
     account = ACCOUNTS.get(username)
     if account is None:
         raise not_found()
@@ -170,7 +131,10 @@ def _show_permission(call: ApiCall, username: str) -> Response:
 
 
 def _delete_comment(call: ApiCall, comment_id: int) -> Response:
-    call.hub.store.remove(_find_own_comment(call, comment_id))
+    ticket = call.hub.ticket(_find_comment(call, comment_id).number)
+    for comment in call.forge.comments(ticket.number):
+        if comment.id == comment_id:
+            call.forge.remove_comment(comment)
     return Response(status=204)
 
 
@@ -183,7 +147,7 @@ def _search(call: ApiCall) -> Response:
     """Search for issues with a text in title or body; other queries of GitHub's are refused."""
     query = re.fullmatch(r'repo:(\S+) is:issue is:open "([^"]+)"', call.request.args.get("q", ""))
     if query is None or query[1] != call.hub.repository:
-        raise invalid("Search", field="q", code="invalid", message="The query is not one that practice supports.")
+        raise InvalidRequest("Search", field="q", code="invalid", message="Practice does not support it.")
     matches = []
     for ticket in call.hub.tickets():
         text = f"{ticket.title}\n{ticket.body or ''}".lower()

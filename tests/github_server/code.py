@@ -1,11 +1,12 @@
 """The account of the caller, the repository and its commits, in the forge's API."""
 
-import re
+from pathlib import Path
 
 from werkzeug.wrappers import Response
 
-from runbook_lib.practice.github import shapes
-from runbook_lib.practice.github.api import ApiCall, Route
+from github_server import shapes
+from github_server.api import ApiCall, Route
+from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.serving import ApiError, json_response, not_found
 
 
@@ -21,22 +22,7 @@ def _get_repository(call: ApiCall) -> Response:
 
 
 def _resolve(call: ApiCall, revision: str) -> str:
-    """Return a commit by branch, tag, id or abbreviated id; ``owner:branch`` names one of a fork.
-
-    Raises ApiError 404 for anything else: of git's many ways to name a commit GitHub accepts these.
-    """
-    owner, _, name = revision.rpartition(":")
-    place = call.hub.places.get(owner or call.hub.owner)
-    if place is None or not re.fullmatch(r"[\w./+#@=-]+", name) or ".." in name or "@{" in name:
-        raise not_found()
-    names = [f"refs/heads/{name}", f"refs/tags/{name}"]
-    if re.fullmatch("[0-9a-f]{7,40}", name):
-        names.append(name)
-    for full_name in names:
-        if sha := place.resolve(full_name):
-            call.hub.home.fetch(place, sha)
-            return sha
-    raise not_found()
+    return PracticeForge(call.hub, Path("/")).resolve(revision)
 
 
 def _list_commits(call: ApiCall) -> Response:
