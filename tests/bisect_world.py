@@ -18,8 +18,8 @@ from runbook_lib.bisect.image.report import BisectResult
 from runbook_lib.bisect.image.request import BisectRequest, SearchOptions, parse
 from runbook_lib.bisect.image.step import BisectImage, read_result
 from runbook_lib.bump.run import carry_out
+from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.site import Session, Site
-from runbook_lib.compute.work.allocation import Allocation
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.records.step_record import StepRecord

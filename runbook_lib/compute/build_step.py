@@ -15,8 +15,8 @@ from runbook_lib.clients.registry.client import Registry
 from runbook_lib.compute import build_plan, known_builds, run
 from runbook_lib.compute.conditions import ImageMade, VersionsMatch
 from runbook_lib.compute.engine import BuildPlan, Engine, unfit
-from runbook_lib.compute.slurm import site_file
-from runbook_lib.compute.work.project_state import missing_submodules
+from runbook_lib.compute.project import missing_submodules
+from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.compare import versions
@@ -103,7 +103,7 @@ class BuildImage:
         source = _source(checkout, commit, warnings)
         usable, problem = None, ""
         try:  # a plan can be shown without an engine
-            usable = run.find(site_file.read(self.site, checkout.path, self.env).engine, self.env)
+            usable = run.find(read_site(self.site, checkout.path, self.env).engine, self.env)
         except RunbookError as error:
             problem = str(error)
         refusal = _refusal(bump, builds[0], base)

@@ -1,17 +1,13 @@
-"""Conditions on an image of this machine and on commands in it: made by an engine, with the right versions, run."""
+"""Conditions on an image of this machine: made by an engine, with the right versions."""
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from runbook_lib import display
 from runbook_lib.checks import Check, Evidence
 from runbook_lib.compute import run, smoke
 from runbook_lib.compute.build_log import BuildFailure
 from runbook_lib.compute.engine import BuildPlan, Engine
-from runbook_lib.compute.work import run as work_run
-from runbook_lib.compute.work.run import StepCommand
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.model import Effect
 from runbook_lib.world.outside import World
@@ -115,47 +111,6 @@ class VersionsMatch:
         output = run.inside(self.engine, run.image_id(self.engine, self.image), smoke.COMMAND, smoke.LIMIT)
         self._found[:] = smoke.judge(self.claims, output)
         return ()
-
-
-@dataclass(frozen=True)
-class CommandRun:
-    """A command succeeded in this run.
-
-    Its effect cannot be read in general, so each run of the step runs it.
-    """
-
-    command: StepCommand
-    log: str
-    obstacle: str = ""
-    leaves_machine = False
-    _ended: list[work_run.StepFailure | None] = field(default_factory=list, compare=False, repr=False)
-
-    @property
-    def sentence(self) -> str:
-        """The command, after its title in the imperative."""
-        title = self.command.step.title
-        return f"{title[:1].lower()}{title[1:]}: {self.command.line}"
-
-    def holds(self, world: World) -> Check:
-        """Return how the command ended."""
-        name = f"step “{self.command.step.title}”"
-        if not self._ended:
-            return Check(name, "failed", _NOT_YET)
-        if failure := self._ended[-1]:
-            shown = display.code("\n".join(failure.lines), title=f"The last lines of {name}")
-            return Check(name, "failed", failure.message, evidence=Evidence(shown=(shown,)))
-        return Check(name, "passed", "It succeeded.")
-
-    def make_true(self, world: World) -> Iterator[Effect]:
-        """Run it in the checkout.  Raises Refused if it cannot be run from here."""
-        if self.obstacle:
-            raise Refused(f"Nothing was run. {self.obstacle} Copy the commands shown above.")
-        world.checkout.require_work_tree()
-        log = world.folder / self.log if world.folder else Path(os.devnull)
-        failure = work_run.run(self.command, world.checkout.path, log)
-        self._ended.append(failure)
-        if failure is None:
-            yield Effect("command", self.command.step.title, "", self.command.line)
 
 
 def _evidence(failure: BuildFailure) -> Evidence:

@@ -35,8 +35,6 @@ BUILDS: Mapping[str, KnownBuild] = {name: KnownBuild(**fields) for name, fields 
 STACK = (
     KnownBuild(**_TABLE["stack"]["first"]), BUILDS[MEGATRON_BRIDGE.name], KnownBuild(**_TABLE["stack"]["last"])
 )  # fmt: skip
-#: By repository, the number of GPUs and the script of five iterations of training.
-TRAINING: Mapping[str, Mapping[str, Any]] = _TABLE["training"]
 
 #: The git remote on whose host the internal images are.
 GITLAB_REMOTE = "gitlab"

@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Literal
 
-from runbook_lib.compute.known_builds import TRAINING
 from runbook_lib.errors import CannotTell
 from runbook_lib.images.compare import version_numbers
-from runbook_lib.pins.repositories import Repository
 
 Verdict = Literal["as claimed", "another version", "not claimed", "not found"]
 
@@ -100,14 +98,3 @@ def same_version(claimed: str, imported: str) -> bool:
     claimed_build, imported_build = claimed.partition("+")[2], imported.partition("+")[2]
     same_build = claimed_build.startswith(imported_build) or imported_build.startswith(claimed_build)
     return count > 0 and claimed_numbers[:count] == imported_numbers[:count] and same_build
-
-
-def sanity(repository: Repository) -> tuple[str, ...]:
-    """Return the command that trains five iterations inside the image, in the checkout.
-
-    It is empty if the repository's guides have none.
-    """
-    if (training := TRAINING.get(repository.name)) is None:
-        return ()
-    gpus = f"--nproc-per-node={training['gpus']}"
-    return ("uv", "run", "--no-sync", "python", "-m", "torch.distributed.run", gpus, *training["script"])

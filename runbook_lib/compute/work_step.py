@@ -1,24 +1,19 @@
 """Notebook work-inside: a task inside the image, with its commands for a checkout on this machine."""
 
 import os
-from collections.abc import Callable, Mapping
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib.checks import Evidence, Next
-from runbook_lib.compute import known_builds, smoke
-from runbook_lib.compute.conditions import CommandRun
-from runbook_lib.compute.slurm import site_file
-from runbook_lib.compute.slurm.site import Session
-from runbook_lib.compute.work import any_command, unit_tests, uv
-from runbook_lib.compute.work.container import WorkContainer
-from runbook_lib.compute.work.image import WorkImage
-from runbook_lib.compute.work.image_file import image_id, plan_image_file
-from runbook_lib.compute.work.machine import Machine, detect_machine, missing_prerequisite
-from runbook_lib.compute.work.project_state import ProjectState, read_project_state
-from runbook_lib.compute.work.run import StepCommand
-from runbook_lib.compute.work.target import TargetName, WorkTarget, choose_target, require_container, unavailability
-from runbook_lib.compute.work.tasks import TASKS, WorkStep, make_step, wrap_command
+from runbook_lib.compute import known_builds, unit_tests
+from runbook_lib.compute.command_run import CommandRun
+from runbook_lib.compute.machine import Machine, detect_machine
+from runbook_lib.compute.places import Place, choose_place
+from runbook_lib.compute.project import read_project_state
+from runbook_lib.compute.slurm.site import Session, read_site
+from runbook_lib.compute.tasks import TABLE, TASKS, TaskPlan, Values, WorkStep, make_step, plan_task, wrap_command
+from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.display import View, code, note, notes, rows, table
 from runbook_lib.display import facts as show_facts
 from runbook_lib.errors import Refused, RunbookError
@@ -30,45 +25,41 @@ from runbook_lib.recipes import workloads
 from runbook_lib.world.outside import World
 
 NOTEBOOK = "work-inside"
-#: The tasks that take arguments.
-_WITH_ARGUMENTS = ("session", "run", "tests", "install", "add")
 LOG = "work-inside.log"
+_LAUNCHER = "torch.distributed.run"
 
 
 @dataclass(frozen=True)
 class WorkFacts:
-    """The task's place and commands.  ``obstacle``: why they cannot be run from here."""
+    """The task's place, and its plan with the commands as they run there.  ``obstacle``: why they cannot."""
 
-    target: WorkTarget
-    plan: uv.WorkPlan
-    commands: tuple[StepCommand, ...]
+    place: Place
+    plan: TaskPlan
     obstacle: str = ""
 
     @property
-    def runnable(self) -> tuple[StepCommand, ...]:
+    def runnable(self) -> tuple[WorkStep, ...]:
         """The commands that need no terminal."""
-        return tuple(command for command in self.commands if not command.step.terminal)
+        return tuple(step for step in self.plan.steps if not step.terminal)
 
     @property
     def next(self) -> str:
         """What is left for the user: the commands that need a terminal, and the task's own advice."""
-        checkout = self.target.container.checkout
-        in_terminal = (command for command in self.commands if command.step.terminal)
-        actions = [f"In a terminal, in {checkout}: {command.line}" for command in in_terminal]
-        return " ".join(filter(None, [*actions, self.plan.next_action]))
+        in_terminal = (step for step in self.plan.steps if step.terminal)
+        actions = [f"In a terminal, in {self.place.checkout}: {step.line}" for step in in_terminal]
+        return " ".join(filter(None, [*actions, self.plan.next]))
 
     def show(self) -> View:
         """Return each step with its place and reason, and all commands, ready to copy."""
-        if self.plan.no_change:
-            return note(self.plan.no_change)
+        if self.plan.idle:
+            return note(self.plan.idle)
         rows = []
-        for number, step in enumerate((command.step for command in self.commands), 1):
-            place = self.target.describe_place(step)
-            rows.append({"step": f"{number}. {step.title}", "where": place, "why": step.reason})
-        container = self.target.container
-        lines = "\n".join(wrap_command(command.words) for command in self.commands)
-        shown = table(rows) + code(lines, title=f"Commands to run in {container.checkout}")
-        remarks = (*container.image.warnings, *self.plan.warnings, self.plan.next_action)
+        for number, step in enumerate(self.plan.steps, 1):
+            where = self.place.describe(step)
+            rows.append({"step": f"{number}. {step.title}", "where": where, "why": step.reason})
+        lines = "\n".join(wrap_command(step.command) for step in self.plan.steps)
+        shown = table(rows) + code(lines, title=f"Commands to run in {self.place.checkout}")
+        remarks = (*self.place.image.warnings, *self.plan.warnings, self.plan.next)
         shown += notes(filter(None, remarks), title="To know")
         return shown + notes(filter(None, [self.obstacle]), title="Cannot be run from here")
 
@@ -92,102 +83,90 @@ class WorkInside:
 
         Raises RunbookError for an invalid parameter, Refused for a task that must not be run.
         """
-        checkout = world.checkout
         if self.task not in TASKS:
             raise RunbookError(f"task={self.task!r} is invalid. Choose one of {', '.join(TASKS)}.")
-        if self.arguments.strip() and self.task not in _WITH_ARGUMENTS:
-            takers = ", ".join(_WITH_ARGUMENTS)
-            raise RunbookError(f"The task {self.task} takes no arguments; {takers} do. Leave arguments empty.")
-        site = site_file.read(self.site, checkout.path)
-        target = self._target(checkout, bump, site.session)
-        built_here = target.container.image.kind == "built" and target.machine.engine is not None
+        takers = [name for name in TASKS if TABLE["tasks"][name].get("arguments")]
+        if self.arguments.strip() and self.task not in takers:
+            takes_some = f"{', '.join(takers)} do. Leave arguments empty."
+            raise RunbookError(f"The task {self.task} takes no arguments; {takes_some}")
+        site = read_site(self.site, world.checkout.path)
+        place = self._place(world.checkout, bump, site.session)
         steps: tuple[WorkStep, ...] = ()
-        if target.name == "slurm" and built_here and self.task != "import":
-            file = plan_image_file(target)  # the cluster's nodes cannot read this machine's images
-            target = replace(target, container=replace(target.container, image=WorkImage.parse(file.path)))
-            steps = file.steps
-        work = _import(target) if self.task == "import" else self._plan(checkout, bump, target)
-        planned = []
-        for step in (*steps, *work.steps) if work.steps else ():
-            if step.place == "container":
-                step = replace(step, env=(*step.env, *site.session.variables))
-            planned.append(step)
-        if any(step.place == "container" for step in planned):
-            require_container(target.name, target.machine)
-            if target.name in ("local", "slurm", "apptainer") and not Path(target.container.cache).is_dir():
-                planned.insert(0, make_step("cache-folder", path=target.container.cache))
-        commands = tuple(StepCommand(step, target.command(step)) for step in planned)
-        return WorkFacts(target, work, commands, _obstacle(target, commands))
+        needs_file = place.name == "slurm" and place.image.kind == "built" and place.machine.engine is not None
+        if needs_file and self.task != "import":  # the cluster's nodes cannot read this machine's images
+            file = place.image_file()
+            steps = plan_task("import", {**place.values, **file}).steps
+            place = replace(place, image=WorkImage.parse(str(file["file"])))
+        plan = self._plan(world.checkout, bump, place)
+        return _placed(place, replace(plan, steps=(*steps, *plan.steps)) if plan.steps else plan, site.session)
 
-    def _target(self, checkout: Checkout, bump: Bump, session: Session) -> WorkTarget:
+    def _place(self, checkout: Checkout, bump: Bump, session: Session) -> Place:
         repository, machine = bump.repository, self.machine or detect_machine()
         image = WorkImage.parse(self.image or default_image(repository, bump.image_type), session.region)
-        name = choose_target(self.where, machine)
-        cache = session.cache or _cache(name, checkout.path)
+        name, path = choose_place(self.where, machine), str(checkout.path)
+        cache = session.cache or _cache(name == "slurm", checkout.path)
         git = "" if checkout.bare else checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
-        container = WorkContainer.create(repository, image, str(checkout.path), cache, git=git)
-        return WorkTarget(name, container, machine, repository.name, session.allocation)
+        also = () if f"{git}/".startswith(f"{path}/") or not git else (git,)
+        return Place(name, repository, image, path, machine, cache, also, session.allocation)
 
-    def _plan(self, checkout: Checkout, bump: Bump, target: WorkTarget) -> uv.WorkPlan:
-        """Return the plan of any task but an import."""
-        image, repository = target.container.image, bump.repository
-        if self.task == "demo":
-            if image.kind != "alibaba":
-                raise RunbookError(
-                    "Only Alibaba's images include a benchmark. Set image to one, such as alibaba:25.05."
-                )
-            return uv.WorkPlan((make_step("benchmark"),))
-        if self.task == "run":
-            return uv.WorkPlan((any_command.plan_command(self.arguments, target),))
-        if self.task == "train":
-            if not (words := smoke.sanity(repository)):
-                raise RunbookError(f"The guides of {repository.name} describe no training of five iterations.")
-            return uv.WorkPlan((make_step("train", words=words),))
-        if self.task == "session" and not self.arguments.strip():
-            return _session(target)
-        if refusal := image.uv_refusal():
+    def _plan(self, checkout: Checkout, bump: Bump, place: Place) -> TaskPlan:
+        name, values, arguments = self.task, {**place.values}, self.arguments
+        if name == "session" and arguments.strip():
+            name = "session-synced"
+        if name == "import":
+            values |= place.image_file()
+        elif name == "run":
+            values |= run_values(arguments)
+        if not TABLE["tasks"][name].get("project"):
+            return plan_task(name, values)
+        if refusal := place.image.uv_refusal():
             raise Refused(refusal)
-        state = read_project_state(checkout, repository.name, bump.base)
-        if self.task == "tests":
-            return uv.WorkPlan((self._tests(checkout, bump, target, state),))
-        plan = _with_sync(_UV_PLANS[self.task](state, self.arguments, bump), target, checkout)
-        if self.task == "session":
-            plan = replace(plan, steps=(*plan.steps, make_step("shell-synced", inside=target.container.inside)))
-        return plan
-
-    def _tests(self, checkout: Checkout, bump: Bump, target: WorkTarget, state: ProjectState) -> WorkStep:
-        paths = sorted(path for path in state.files if unit_tests.RECIPE.fullmatch(path))
-        tests: list[workloads.Workload] = []
-        for path, text in checkout.read(paths, "HEAD" if checkout.bare else None).items():
-            tests += workloads.read(path, text or "")
-        gpus = target.allocation.gpus
-        return unit_tests.plan_tests(
-            self.arguments, bump.repository.name, tests, state.files, bump.image_type, gpus
-        )  # fmt: skip
+        state = read_project_state(checkout, bump.repository.name, bump.base)
+        values |= state.values(bump.image_type)
+        if name in ("install", "session-synced"):
+            values |= state.install_values(arguments, bump.image_type)
+        elif name == "add":
+            values |= state.add_values(arguments)
+        elif name == "tests":
+            values |= _test_values(checkout, bump, arguments, state.files, place.allocation.gpus)
+        if values["host_slurm"]:  # git's own folder, so that the lock does not change the checkout
+            values["host_lock"] = checkout.git("rev-parse", "--path-format=absolute", "--git-path", "uv-sync.lock")
+        return plan_task(name, values)
 
     def plan(self, facts: WorkFacts, bump: Bump) -> Plan[World]:
         """Plan the commands that need no terminal, one after another."""
         name = self.task
         tasks = [{"task": task, "is": text, "chosen": task == name} for task, text in TASKS.items()]
         chosen = {"where": self.where, "image": self.image, "arguments": self.arguments, "site": self.site}
-        inputs = {"task": name, "where": facts.target.name, "image": facts.target.container.image.name}
-        steps = rows(facts.commands, step="step.title", command="line", why="step.reason")
+        inputs = {"task": name, "where": facts.place.name, "image": facts.place.image.name}
+        steps = rows(facts.plan.steps, step="title", command="line", why="reason")
         planned: Plan[World] = Plan(
             Outcome(f"Done: {TASKS[name]}.", Next(facts.next)),
             (table(tasks), show_facts(**{key: value for key, value in chosen.items() if value}), facts.show()),
             evidence=Evidence(inputs, tables={"steps": steps}, warnings=facts.plan.warnings),
             on_branch=False,
         )
-        if facts.plan.no_change:
-            return replace(planned, done=Outcome(f"Nothing to do: {facts.plan.no_change}"))
+        if facts.plan.idle:
+            return replace(planned, done=Outcome(f"Nothing to do: {facts.plan.idle}"))
         if not facts.runnable or (facts.obstacle and not bump.apply):
             shown = f"Shown: {TASKS[name]}. {facts.obstacle}".strip()
             return replace(planned, done=Outcome(shown, Next() if facts.runnable else Next(facts.next)))
         if bump.tag is None:
             again = Next.again(tag="TAG", task=name, mode="publish")
             return replace(planned, done=Outcome(f"Shown: {TASKS[name]}. Without a tag nothing is run.", again))
-        conditions = [CommandRun(command, LOG, facts.obstacle) for command in facts.runnable]
+        conditions = [CommandRun(step, LOG, facts.obstacle) for step in facts.runnable]
         return replace(planned, conditions=tuple(conditions))
+
+
+def _placed(place: Place, plan: TaskPlan, session: Session) -> WorkFacts:
+    """Return a plan with its commands as they run in a place, and the site's variables set inside."""
+    steps = [replace(it, env=(*it.env, *session.variables)) if it.place == "container" else it for it in plan.steps]
+    if any(step.place == "container" for step in steps):
+        place.require_container()
+        if place.name in ("local", "slurm", "apptainer") and not Path(place.cache).is_dir():
+            steps.insert(0, make_step("cache-folder", place.values))
+    placed = tuple(replace(step, command=place.command(step)) for step in steps)
+    return WorkFacts(place, replace(plan, steps=placed), place.obstacle(placed) if placed else "")
 
 
 def default_image(repository: Repository, image_type: str) -> str:
@@ -197,78 +176,28 @@ def default_image(repository: Repository, image_type: str) -> str:
     return f"{name}:local-lts" if image_type == "lts" else f"{name}:local"
 
 
-def _cache(target: TargetName, checkout: Path) -> str:
+def _cache(on_cluster: bool, checkout: Path) -> str:
     """Return the host's uv cache: uv's own, or on a cluster one visible to all nodes."""
-    if target == "slurm":
+    if on_cluster:
         return str(checkout.parent / ".uv-cache")
     user_cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return os.environ.get("UV_CACHE_DIR") or str(user_cache / "uv")
 
 
-def _obstacle(target: WorkTarget, commands: tuple[StepCommand, ...]) -> str:
-    image = target.container.image
-    if not commands:
-        return ""
-    if reason := unavailability(target.name, target.machine, gpus=any(command.step.gpus for command in commands)):
-        return reason
-    if target.name == "local" and image.kind == "built" and not image_id(target):
-        return f"{image.name} is not on this machine: build it first (build-image), or name another image."
-    return missing_prerequisite(image, [command.words for command in commands])
+def run_values(text: str) -> Values:
+    """Return the facts about a command, which is split into words like in a shell.  Raises RunbookError."""
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise RunbookError(f"arguments={text!r} cannot be read: {error}.") from error
+    program = words[0] if words else ""
+    is_torchrun = program.rpartition("/")[2] == "torchrun"
+    return {"words": words, "rest": words[1:], "launcher": program == _LAUNCHER, "torchrun": is_torchrun}
 
 
-#: The uv tasks, with the function that plans each from the state of the checkout and the task's arguments.
-_UV_PLANS: Mapping[str, Callable[[ProjectState, str, Bump], uv.WorkPlan]] = {
-    "session": lambda state, names, bump: uv.install(state, names, bump.image_type),
-    "install": lambda state, names, bump: uv.install(state, names, bump.image_type),
-    "add": lambda state, package, bump: uv.add(state, package),
-    "lock": lambda state, _, bump: uv.lock(state),
-    "conflict": lambda state, _, bump: uv.resolve_conflict(state),
-    "mcore-dev": lambda state, _, bump: uv.switch_mcore(state, "dev"),
-    "mcore-main": lambda state, _, bump: uv.switch_mcore(state, "main"),
-    "hooks": lambda state, _, bump: uv.hooks(state, run=False),
-    "hooks-run": lambda state, _, bump: uv.hooks(state, run=True),
-    "lint": lambda state, _, bump: uv.lint(state, fix=False),
-    "format": lambda state, _, bump: uv.lint(state, fix=True),
-}
-
-
-def _with_sync(plan: uv.WorkPlan, target: WorkTarget, checkout: Checkout) -> uv.WorkPlan:
-    """Return the plan with a sync of this container's environment, or of one in the checkout, which is kept.
-
-    Raises Refused if the cache is not on shared storage, where the lock for such a sync must be.
-    """
-    if plan.sync is None:
-        return plan
-    machine, container = target.machine, target.container
-    options = ("--locked", *plan.sync) if plan.locked else plan.sync
-    if target.name == "inside":
-        return replace(plan, steps=(*plan.steps, make_step("sync-here", options=options)))
-    if target.name == "host" and machine.slurm and machine.system == "Linux" and plan.locked:
-        # git's own folder, so that the lock does not change the checkout
-        lock = checkout.git("rev-parse", "--path-format=absolute", "--git-path", "uv-sync.lock")
-        step = make_step("sync-host", lock=lock, options=options)
-    else:
-        step = make_step("sync-once", lock=container.sync_lock, options=options, inside=container.inside)
-    warnings = tuple(warning for warning in plan.warnings if "/opt/venv" not in warning)
-    return replace(plan, steps=(*plan.steps, step), warnings=warnings)
-
-
-def _session(target: WorkTarget) -> uv.WorkPlan:
-    container = target.container
-    if target.name == "inside":
-        sign = target.machine.container
-        return uv.WorkPlan(no_change=f"This already runs inside a container ({sign}): open a terminal in JupyterLab.")
-    if target.name == "slurm":
-        return uv.WorkPlan((make_step("shell-slurm"),))
-    return uv.WorkPlan((make_step("shell", checkout=container.checkout, inside=container.inside),))
-
-
-def _import(target: WorkTarget) -> uv.WorkPlan:
-    file = plan_image_file(target)
-    next_action = f"Use it: image={file.path}"
-    if not file.steps:
-        return uv.WorkPlan(no_change=f"{file.path} already exists, made from this same image. {next_action}")
-    steps, parent = file.steps, Path(file.path).parent
-    if not parent.is_dir():
-        steps = (make_step("image-folder", path=str(parent)), *steps)
-    return uv.WorkPlan(steps, next_action=next_action)
+def _test_values(checkout: Checkout, bump: Bump, arguments: str, files: frozenset[str], gpus: int) -> Values:
+    paths = sorted(path for path in files if unit_tests.RECIPE.fullmatch(path))
+    tests: list[workloads.Workload] = []
+    for path, text in checkout.read(paths, "HEAD" if checkout.bare else None).items():
+        tests += workloads.read(path, text or "")
+    return unit_tests.read_selection(arguments, bump.repository.name, tests, files, bump.image_type, gpus)

@@ -79,12 +79,11 @@ def choices(name: str) -> Mapping[str, str]:
     if name not in ("task", "where"):
         return _CHOICES.get(name, {})
     # Imported for these fields only: every form waits for what is imported above.
-    from runbook_lib.compute.work.target import TARGETS
-    from runbook_lib.compute.work.tasks import TASKS
+    from runbook_lib.compute.tasks import TABLE, TASKS
 
     if name == "task":
         return {task: f"{task}: {text}" for task, text in TASKS.items()}
-    return {"": "(what this machine has)"} | {target: f"{target}: {text}" for target, text in TARGETS.items()}
+    return {"": "(what this machine has)"} | {target: f"{target}: {text}" for target, text in TABLE["where"].items()}
 
 
 def problem(name: str, value: str | bool, repository: Repository = MEGATRON_LM) -> str:

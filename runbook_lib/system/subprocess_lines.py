@@ -3,6 +3,7 @@
 import math
 import os
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -59,23 +60,24 @@ def output_of(command: Sequence[str], env: Mapping[str, str], limit: float = QUE
 
 def run_logged(
     command: Sequence[str], root: Path, log: Path, take_line: Callable[[str], object], env: Mapping[str, str],
-    secret_names: Sequence[str] = (),
+    secret_names: Sequence[str] = (), *, end_group: bool = False,
 ) -> int:  # fmt: skip
-    """Run a command, pass on its lines without secrets, and write them to a log.  Return the exit status.
+    """Run a command, pass on its lines without secrets, and append it and them to a log.  Return the exit status.
 
     ``secret_names`` are variables of ``env`` that contain a secret.
     """
     # Secrets are recognized regardless of their variable's name.
     redact = Redactor({**env, **{f"{name}_SECRET": env[name] for name in secret_names}}).text
     try:
-        with open(log, "wb") as file, log_lines(file) as write:
+        with open(log, "ab") as file, log_lines(file) as write:
 
             def take_raw(raw: str) -> None:
                 line = redact(raw)
                 write(line)
                 take_line(line)
 
-            return run(command, root, take_raw, env)
+            write(redact(f"$ {shlex.join(command)}"))
+            return run(command, root, take_raw, env, end_group=end_group)
     except OSError as error:
         raise cannot_write(log, error) from error
 
@@ -91,7 +93,10 @@ def run(
     """
     path = env.get("PATH", "")
     if shutil.which(command[0], path=path) is None:
-        raise RunbookError(f"{command[0]} could not be started: it is not installed. Nothing was built.")
+        raise RunbookError(
+            f"{command[0]} is not installed here. Install it, or run the command shown above on a machine that has it; "
+            "then run again."
+        )
     # By util-linux; a kernel that is killed cannot end its children.
     setpriv = shutil.which("setpriv", path=path)
     wrapper = [setpriv, "--pdeathsig", "TERM"] if setpriv else []
@@ -101,7 +106,7 @@ def run(
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     except OSError as error:
-        raise RunbookError(f"{command[0]} could not be started: {error.strerror}. Nothing was built.") from error
+        raise RunbookError(f"{command[0]} could not be started: {error.strerror}.") from error
     try:
         for line in _lines(process):
             take_line(line)

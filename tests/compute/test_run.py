@@ -119,7 +119,7 @@ def test_docker_builds_with_progress(tmp_path):
     done, said = docker(tmp_path, f"{PROGRESS}printf sha256:0123 > {tmp_path}/id")
     assert (done.image, done.steps, done.failure) == ("sha256:0123", 2, None)
     assert said == ["stage main, step 1 of 2: FROM b:1", "stage main, step 2 of 2: RUN make"]
-    assert (tmp_path / "log").read_text().splitlines()[0] == "#4 [main 1/2] FROM b:1"
+    assert (tmp_path / "log").read_text().splitlines()[1] == "#4 [main 1/2] FROM b:1"
 
 
 def test_docker_that_fails_is_explained(tmp_path):
@@ -145,7 +145,7 @@ def test_docker_without_any_output(tmp_path):
 
 def test_secrets_of_the_environment_are_not_in_the_log(tmp_path):
     done, _ = docker(tmp_path, "echo token $MY_TOKEN; exit 1", {"MY_TOKEN": "correct-horse-battery"})
-    assert (tmp_path / "log").read_text() == "token ***\n"
+    assert (tmp_path / "log").read_text().splitlines()[1:] == ["token ***"]
     assert done.failure is not None
     assert done.failure.lines == ("token ***",)
 
@@ -162,7 +162,7 @@ def test_an_endless_logs_beginning_and_end_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess_lines, "LOG_TAIL", 10)
     docker(tmp_path, "seq 100000 | sed 's/^/line /'; exit 1")
     kept = (tmp_path / "log").read_text().splitlines()
-    assert kept[0] == "line 1"
+    assert kept[1] == "line 1"
     assert kept[-1] == "line 100000"
     assert len(kept) < 150
     left = next(line for line in kept if "omitted" in line)
@@ -177,7 +177,7 @@ def test_a_killed_engines_leftovers_do_not_delay_the_build(tmp_path):
 
 def test_a_missing_engine_is_reported(tmp_path):
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
-    with pytest.raises(RunbookError, match="docker could not be started: it is not installed"):
+    with pytest.raises(RunbookError, match="docker is not installed here"):
         container.build(PLAN, Engine("docker"), tmp_path, tmp_path / "log", print, {"PATH": str(tmp_path)})
     with pytest.raises(CannotTell, match="sh could not be run in x:local with docker"):
         container.inside(Engine("docker"), "x:local", ["sh"], 5, {"PATH": str(tmp_path)})

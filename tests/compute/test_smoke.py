@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from runbook_lib.compute import smoke
 from runbook_lib.errors import CannotTell
-from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS
 
 CLAIMS = {
     "CUDA": "13.2.0.046", "driver": "595.45.04", "cuDNN": "9.20.0.48", "NCCL": "2.29.7",
@@ -156,14 +155,3 @@ def test_the_program_reports_failed_imports(tmp_path):
 def test_the_program_reports_an_empty_location(tmp_path):
     found = run(tmp_path, None, None)
     assert {it.name for it in found.values() if it.verdict == "not found"} == set(found) - {"Python"}
-
-
-# -- the training of five iterations ---------------------------------------------------------------------------------
-
-
-def test_the_guides_training_is_known_of_the_repositories_that_have_one():
-    assert smoke.sanity(ML_CONTAINERS) == ()
-    for repository in (MEGATRON_LM, MEGATRON_BRIDGE):
-        command = smoke.sanity(repository)
-        assert command[:6] == ("uv", "run", "--no-sync", "python", "-m", "torch.distributed.run")
-        assert "torchrun" not in command

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.compute.work import unit_tests
-from runbook_lib.compute.work.project_state import LOCK, ProjectState
-from runbook_lib.compute.work.pyproject import PYPROJECT, PythonProject
-from runbook_lib.compute.work.uv import usual_options
+from runbook_lib.compute import unit_tests
+from runbook_lib.compute.project import LOCK, ProjectState
+from runbook_lib.compute.pyproject import PYPROJECT, PythonProject
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM
@@ -56,9 +55,9 @@ def test_installed_parts_are_defined_in_each_revision(clone: tuple[Checkout, str
         except CannotTell:
             assert "project" not in data, commit
             continue
-        options = usual_options(ProjectState(repository, project))
+        options = ProjectState(repository, project).usual_options()
         extras = set(data["project"].get("optional-dependencies", {}))
-        groups = set(data.get("dependency-groups", {})) | ({"dev"} & set(project.groups))
+        groups = set(data.get("dependency-groups", {})) | ({"dev"} & set(project.places["group"]))
         for option, name in itertools.pairwise(options):
             assert option != "--extra" or name in extras, commit
             assert option != "--group" or name in groups, commit
@@ -87,6 +86,5 @@ def test_every_bucket_of_main_is_run(megatron_lm: Path) -> None:
     known = [it for it in rows if it.model == "unit-tests" and it.environment == "dev"]
     assert len(known) >= 20
     for bucket in known:
-        step = unit_tests.plan_tests(bucket.case, MEGATRON_LM.name, [bucket], files, "dev")
-        assert bucket.case in step.command
-        assert ("GPUS_PER_NODE", str(bucket.gpus)) in step.env
+        values = unit_tests.read_selection(bucket.case, MEGATRON_LM.name, [bucket], files, "dev", 8)
+        assert (values["bucket"], values["bucket_gpus"]) == (bucket.case, str(bucket.gpus))

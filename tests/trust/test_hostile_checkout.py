@@ -11,7 +11,7 @@ from bumping import git
 from hostile_checkout import PIN, PINS_FILE, within
 
 from runbook_lib.cli.__main__ import main
-from runbook_lib.compute.slurm import site_file
+from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.commits import create_commit, move_branch, tree_with
@@ -196,7 +196,7 @@ def test_files_that_are_named_are_read_within_their_checkout(
 
     def site() -> str:
         with pytest.raises(RunbookError) as told:
-            site_file.read(named, clone)
+            read_site(named, clone)
         return str(told.value)
 
     assert OUTSIDE not in str(within(60, site))

@@ -14,8 +14,8 @@ from hostile import ALL, CANARY
 
 from runbook_lib.clients.github import copy_pr_bot
 from runbook_lib.clients.github.models import Comment
-from runbook_lib.compute.slurm import selection, site_file
-from runbook_lib.compute.work import pyproject
+from runbook_lib.compute import pyproject
+from runbook_lib.compute.slurm import selection, site
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures.diagnose import conclude
 from runbook_lib.failures.failure import FailedJob
@@ -155,7 +155,7 @@ READERS: Mapping[str, tuple[Callable[[str], object], Callable[[str], str]]] = {
     "pairs": (every_pair, "a: {{b: {}}}".format),
     "paths": (every_path, "a: {}".format),
     "pins file": (lambda text: pins_file.parse(text, "o/r"), in_pins),
-    "site file": (lambda text: site_file.parse(text, "s", "/x"), "a: {}".format),
+    "site file": (lambda text: site.parse(text, "s", "/x"), "a: {}".format),
     "recipe": (quarantined, recipe),
     "workloads": (lambda text: workloads.read("r", text), recipe),
     "tests": (lambda text: selection.read_tests({"tests/test_utils/recipes/h100/x.yaml": text}), recipe),

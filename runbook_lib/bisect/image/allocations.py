@@ -16,7 +16,7 @@ from runbook_lib.bisect.overlays import Overlay
 from runbook_lib.compute.slurm import batch_files, follow, submissions
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.compute.work.image import WorkImage
+from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.recipes import device_connections, workloads
 from runbook_lib.system import files
 from runbook_lib.transport import polling

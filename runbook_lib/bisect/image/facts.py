@@ -11,13 +11,13 @@ from runbook_lib.bisect.image.request import BisectRequest
 from runbook_lib.bisect.overlays import Overlay, plan_overlays
 from runbook_lib.bisect.search import Conclusion, Point, Problem, advance
 from runbook_lib.clients.registry.client import Registry
-from runbook_lib.compute.engine import Engine
+from runbook_lib.compute.allocation import Allocation
+from runbook_lib.compute.machine import detect_machine
+from runbook_lib.compute.places import Place
 from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.compute.work.container import WorkContainer
-from runbook_lib.compute.work.image import WorkImage
-from runbook_lib.compute.work.machine import detect_machine
+from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.git import commit_changes
 from runbook_lib.images.compare import Component, versions
@@ -193,22 +193,21 @@ def compare_neighbours(facts: SearchFacts, step: tuple[str, str]) -> tuple[tuple
 def _in_container(branch: BumpBranch, facts: SearchFacts, request: BisectRequest) -> SearchFacts:
     machine = detect_machine()
     image = WorkImage.parse(facts.ledger.images[str(request.bad)])
-    container = WorkContainer.create(branch.bump.repository, image, str(branch.checkout.path))
     if machine.engine is None:
         reason = "Neither docker nor podman works on this machine."
         if machine.container:
             reason = f"This machine is itself a container ({machine.container}), which cannot start others."
         problem = f"{reason} Run this where docker or podman works, or on a cluster, with results in the site file."
         facts = replace(facts, problems=(problem,))
-    place = LocalPlace(
-        request, facts.folder, branch.checkout.path, container, machine.engine or Engine("docker"),
-        (machine.uid, machine.gid), gpus=facts.gpus > 0,
+    container = Place(
+        "local", branch.bump.repository, image, str(branch.checkout.path), machine, also=(str(facts.folder),),
+        allocation=Allocation(gpus=facts.gpus),
     )  # fmt: skip
-    return replace(facts, place=place)
+    return replace(facts, place=LocalPlace(request, facts.folder, branch.checkout.path, container))
 
 
 def _on_slurm(branch: BumpBranch, facts: SearchFacts, request: BisectRequest, site: Site) -> SearchFacts:
-    client, problems = Slurm(), list(site.problems())
+    client, problems = Slurm(), list[str]()
     if site.runtime != "apptainer" and not client.runs_containers():
         if site.runtime or not client.has_program("apptainer"):
             problems.append("Neither Pyxis nor apptainer is available, so Slurm cannot run an image.")

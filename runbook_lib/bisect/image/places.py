@@ -19,9 +19,8 @@ from runbook_lib.bisect import overlays
 from runbook_lib.bisect.image.ledger import LedgerRun
 from runbook_lib.bisect.image.request import BisectRequest
 from runbook_lib.bisect.overlays import INVALID, Overlay
-from runbook_lib.compute.engine import Engine
-from runbook_lib.compute.work.container import WorkContainer, engine_command
-from runbook_lib.compute.work.tasks import make_step
+from runbook_lib.compute.places import Place
+from runbook_lib.compute.tasks import make_step
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import values as golden_values
 from runbook_lib.system import environment
@@ -64,36 +63,26 @@ def fill_script(name: str, **values: str) -> str:
 
 @dataclass(frozen=True)
 class LocalPlace:
-    """This machine.  ``container`` and ``engine`` are None for a user's command that takes an image."""
+    """This machine.  ``container`` is None for a user's command that takes an image."""
 
     request: BisectRequest
     folder: Path
     checkout: Path
-    container: WorkContainer | None = None
-    engine: Engine | None = None
-    owner: tuple[int, int] | None = None
-    gpus: bool = True
+    container: Place | None = None
 
     def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
         """Return the user's command with the image filled in, or the container engine's command."""
         folder = self.folder / "runs" / str(run.number)
-        if self.container is None or self.engine is None:
+        if self.container is None:
             values = {
                 "image": run.image, "overlay": str(folder / "overlay.sh"), "tag": run.point.tag,
                 "restored": ",".join(f"{overlay.name}={overlay.old}" for overlay in restored),
             }  # fmt: skip
             command = self.request.measure.program or self.request.measure.command
             return re.sub(r"\{(image|overlay|tag|restored)\}", lambda match: shlex.quote(values[match[1]]), command)
-        step = make_step(
-            "run", words=("bash", str(folder / "inside.sh")), checkout=str(self.checkout),
-            inside=self.container.inside, launch="",
-        )  # fmt: skip
-        if not self.gpus:
-            step = replace(step, gpus=False)
-        options = (f"--volume={self.folder}:{self.folder}",)
-        image = replace(self.container.image, name=run.image, options=(*self.container.image.options, *options))
-        words = engine_command(replace(self.container, image=image), self.engine, step, self.owner)
-        return f"exec {shlex.join(words)}"
+        container = replace(self.container, image=replace(self.container.image, name=run.image))
+        step = make_step("run", {**container.values, "words": ("bash", str(folder / "inside.sh"))})
+        return f"exec {shlex.join(container.command(step))}"
 
     def finish(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> RunEnd:
         """Start a run unless it is already claimed, and wait until it ends."""

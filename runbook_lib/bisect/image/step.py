@@ -13,7 +13,7 @@ from runbook_lib.bisect.image.report import BisectResult
 from runbook_lib.bisect.image.request import BisectRequest, SearchOptions, parse
 from runbook_lib.bisect.search import Conclusion, Point
 from runbook_lib.checks import Check, Evidence, Next
-from runbook_lib.compute.slurm import site_file
+from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.errors import Refused
 from runbook_lib.model import Effect, Outcome, Plan
 from runbook_lib.pins.bump import Bump
@@ -109,7 +109,7 @@ class BisectImage:
 
     def look(self, world: World, bump: Bump) -> SearchFacts:
         """Read the ledger, the registry and the place of the runs.  Raises RunbookError like ``read_search``."""
-        site = site_file.read(self.site, world.checkout.path)
+        site = read_site(self.site, world.checkout.path)
         request = parse(bump, self.search, site, practice=self.practice)
         return searches.read_search(bump_branch.look(world, bump), request, site)
 

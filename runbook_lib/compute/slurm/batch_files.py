@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.errors import Refused
 from runbook_lib.recipes.device_connections import Connections
 from runbook_lib.recipes.parallelism import VARIABLE
 from runbook_lib.recipes.workloads import Workload
@@ -105,9 +104,7 @@ _Tests = list[tuple[Workload, Connections]]
 def arrays(
     tests: Iterable[tuple[Workload, Connections]], site: Site, *, largest: int = LARGEST
 ) -> tuple[JobArray, ...]:
-    """Return the arrays for these tests, each with its tasks.  Raises Refused for a site with problems."""
-    if problems := site.problems():
-        raise Refused(" ".join(problems))
+    """Return the arrays for these tests, each with its tasks."""
     job_arrays: list[JobArray] = []
     for resource, group in _groups(tests, site).items():
         for start in range(0, len(group), largest):

@@ -1,20 +1,32 @@
-"""A cluster as its user describes it.  Pure."""
+"""A cluster, or another machine, as its user describes it in a small YAML file.
 
+``site.schema.json`` declares the format, and ``docs/build-and-verify.md`` has an example.
+"""
+
+import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from runbook_lib.compute.work.allocation import Allocation
+from runbook_lib.compute.allocation import Allocation
+from runbook_lib.compute.work_image import WorkImage
+from runbook_lib.errors import RunbookError
 from runbook_lib.recipes.workloads import Workload
+from runbook_lib.system.files import read_named
+from runbook_lib.text import user_file
 
-_WORD = re.compile(r"[\w.+@=/-]+")
-_MOUNTABLE = re.compile(r"/[^,:\x00-\x1f]*")
-#: Slurm reads an option to the end of its line, so white space, quotes and ``#`` are excluded.
-_OPTION = re.compile(r"--(?P<name>[a-z][a-z-]{1,40})(=[\w.,:+@%/&|*()!=\[\]-]{1,200})?")
+#: The JSON schema that declares the format, beside this module.
+SCHEMA = "site.schema.json"
 #: Options of ``sbatch`` that follow from the recipes and the other settings.
 _RESERVED = (
     "account", "array", "chdir", "error", "export", "gpus-per-node", "job-name", "nodes", "ntasks-per-node",
     "open-mode", "output", "parsable", "partition", "time", "wait", "wrap",
+)  # fmt: skip
+#: Settings that are used as they are given.
+_AS_GIVEN = (
+    "account", "at_once", "gpus", "shared", "master_port", "platform", "early", "engine", "search_image"
 )  # fmt: skip
 #: Options by which a user decides how a node's processors are shared.
 _SHARING = re.compile(r"--(?:exclusive|oversubscribe|cpus-per-(?:gpu|task)|mincpus|cores-per-socket)(?:=|$)")
@@ -103,49 +115,80 @@ class Site:
         # With a fixed port, two tests on a node would collide.
         return not self.gpus or self.master_port > 0 or (min(sizes) > 0 and max(sizes) <= gpus)
 
-    def problems(self, *, partitions: Collection[str] | None = None) -> tuple[str, ...]:
-        """Return the problems as sentences.  Partitions are compared with the cluster's if available."""
-        names: set[str] = set()
-        for value in filter(None, self.partitions.values()):
-            names.update(value.split(","))
-        problems = [*self._path_problems(), *self._option_problems()]
-        for name in sorted(names):
-            if not _WORD.fullmatch(name):
-                problems.append(f"{name!r} is not a valid name of a partition.")
-            elif partitions is not None and name not in partitions:
-                known = ", ".join(sorted(partitions)) or "none"
-                problems.append(f"The cluster has no partition {name} that you may use. Available: {known}.")
-        if self.account and not _WORD.fullmatch(self.account):
-            problems.append(f"{self.account!r} is not a valid name of an account.")
-        return tuple(problems)
 
-    def _path_problems(self) -> Iterator[str]:
-        for name, path in (("The checkout", self.checkout), ("The folder for results", self.results)):
-            if not (path.startswith("/") and _WORD.fullmatch(path)):
-                yield f"{name} is {path!r}; expected an absolute path of letters, digits and any of . _ + @ = / -."
-        for mount in self.mounts:
-            outside, inside, *flags = mount
-            if not (_MOUNTABLE.fullmatch(outside) and _MOUNTABLE.fullmatch(inside) and flags in ([], ["ro"], ["rw"])):
-                yield (
-                    f"The mount {':'.join(mount)} is invalid: expected two absolute paths without commas, colons and "
-                    "control characters, such as /shared/data:/mnt/artifacts, and perhaps :ro."
-                )
-        for image in self.image_names:
-            if re.search(r"[\s\x00]", image):
-                yield f"The name of the image {image!r} contains white space."
+def read_site(named: str, checkout: Path, env: Mapping[str, str] = os.environ) -> Site:
+    """Return the site in a file, else in the one that ``RUNBOOK_SITE`` names; without either an empty one.
 
-    def _option_problems(self) -> Iterator[str]:
-        if self.gpu_type and not _WORD.fullmatch(self.gpu_type):
-            yield f"{self.gpu_type!r} is not a valid type of GPUs."
-        for option in self.options:
-            match = _OPTION.fullmatch(option)
-            if match is None:
-                yield f"The option {option!r} cannot be passed to sbatch: expected --name=value."
-                continue
-            # Slurm accepts abbreviated option names.
-            reserved = next((name for name in _RESERVED if name.startswith(match["name"])), "")
-            if reserved:
-                yield (
-                    f"The option {option!r} cannot be passed to sbatch: --{reserved} follows from the recipe and the "
-                    "other settings."
-                )
+    Raises RunbookError for a file that cannot be read.
+    """
+    named = named or env.get("RUNBOOK_SITE", "")
+    if not named:
+        return parse("", "(none)", str(checkout))
+    try:
+        text = read_named(Path(named).expanduser()).decode("utf-8", "replace")
+    except (OSError, ValueError) as error:  # ValueError: an impossible file name
+        raise RunbookError(
+            f"The site file {named!r} cannot be read: {error}. Correct site, or RUNBOOK_SITE."
+        ) from error
+    return parse(text, named, str(checkout))
+
+
+def parse(text: str, origin: str, checkout: str) -> Site:
+    """Return the site that a file's text describes, which may be empty.
+
+    Raises RunbookError, which names file, line and key.
+    """
+    schema = user_file.load_schema("runbook_lib.compute.slurm", SCHEMA)
+    listed = user_file.read(text, schema, "site file", origin).values
+    values = {name.replace("-", "_"): value for name, value in listed.items() if value is not None}
+    images = {platform: _image(name) for platform, name in _by_platform(values.get("image", "")).items()}
+    partitions, options = _by_platform(values.get("partition", "")), list[str]()
+    gpu_type, least_gpus = "", values.get("least_gpus", 0)
+    for option in values.get("options", ()):
+        typed = re.fullmatch(r"--gpus-per-node=([\w.-]{1,60}):([1-9][0-9]{0,3})", option)
+        if typed:  # Slurm needs the type, and the number is at least the recipe's
+            gpu_type, least_gpus = typed[1], max(least_gpus, int(typed[2]))
+            continue
+        name = option.removeprefix("--").partition("=")[0]
+        if reserved := [each for each in _RESERVED if each.startswith(name)]:  # Slurm accepts abbreviated names
+            raise RunbookError(
+                f"The option {option!r} in the site file {origin} cannot be passed to sbatch: --{reserved[0]} follows "
+                "from the recipe and the other settings."
+            )
+        options.append(option)
+    return Site(
+        checkout, _folder(values, "results"), image=images.pop("", ""), images=images, partitions=partitions,
+        mounts=tuple(tuple(mount.split(":")) for mount in values.get("mounts", ())), gpu_type=gpu_type,
+        least_gpus=least_gpus, options=tuple(options), in_image=tuple(values.get("in_image", ())),
+        runtime=values.get("container", ""), session=_session(values, partitions, origin),
+        components=dict(values.get("components", {})), **{name: values[name] for name in _AS_GIVEN if name in values},
+    )  # fmt: skip
+
+
+def _session(values: Mapping[str, Any], partitions: Mapping[str, str], origin: str) -> Session:
+    platform = values.get("platform", Site.platform)
+    allocation = Allocation(
+        values.get("nodes", Allocation.nodes), values.get("gpus_per_node", Allocation.gpus),
+        values.get("account", ""), partitions.get(platform, partitions.get("", "")), values.get("time", ""),
+    )  # fmt: skip
+    variables = tuple(values.get("env", {}).items())
+    for name, value in variables:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not value.isprintable():
+            raise RunbookError(
+                f"env in the site file {origin} has {name!r}, which is no name of a variable or has no plain value."
+            )
+    return Session(allocation, _folder(values, "cache"), variables, values.get("region", ""))
+
+
+def _folder(values: Mapping[str, Any], key: str) -> str:
+    return os.path.expanduser(str(values.get(key, "")).rstrip("/"))
+
+
+def _by_platform(value: str | Mapping[str, str]) -> dict[str, str]:
+    """Return a setting by platform; a single value is for all platforms."""
+    return ({"": value} if value else {}) if isinstance(value, str) else dict(value)
+
+
+def _image(text: str) -> str:
+    """Return an image in Pyxis's notation: a path, or a reference with ``#``, without which Docker Hub is used."""
+    return text if not text or text.startswith("/") or "#" in text else WorkImage.parse(text).enroot_address

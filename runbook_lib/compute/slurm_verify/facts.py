@@ -11,9 +11,9 @@ from runbook_lib.compute.slurm import follow, selection
 from runbook_lib.compute.slurm import submissions as rounds
 from runbook_lib.compute.slurm.batch_files import JobArray, arrays
 from runbook_lib.compute.slurm.client import Slurm
+from runbook_lib.compute.slurm.cluster import find_obstacle, inspect_cluster
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.compute.slurm_verify.cluster import find_obstacle, inspect_cluster
 from runbook_lib.compute.slurm_verify.commit_tests import golden_files, read_commit_tests
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.recipes.workloads import Workload
@@ -169,7 +169,7 @@ def _with_problems(facts: SlurmFacts, problems: Iterable[str] = (), warnings: It
 
 def _with_submissions(facts: SlurmFacts, prefix: str) -> SlurmFacts:
     """Add earlier submissions.  The names of all the bump's folders start with ``prefix``."""
-    problems = facts.site.problems()
+    problems: tuple[str, ...] = ()
     submissions = rounds.read(facts.folder)
     try:
         submissions = follow.adopt_jobs(facts.slurm, submissions)
@@ -233,10 +233,7 @@ def _with_arrays(facts: SlurmFacts) -> SlurmFacts:
         others = (option for option in options if not option.startswith("--exclude="))
         options = (*others, f"--exclude={','.join([*excluded, *nodes])}")
     site = replace(cluster.site, results=f"{facts.folder}/{rounds.next_round(facts.folder)}", options=options)
-    try:
-        job_arrays = arrays([(entry.test, entry.connections) for entry in facts.new.tests], site)
-    except Refused as error:
-        return _with_problems(facts, [str(error)])
+    job_arrays = arrays([(entry.test, entry.connections) for entry in facts.new.tests], site)
     facts = replace(facts, new=replace(facts.new, arrays=job_arrays))
     return _with_problems(facts, warnings=_work_tree_warnings(facts.branch, site))
 

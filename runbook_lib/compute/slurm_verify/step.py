@@ -12,10 +12,10 @@ from itertools import chain
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.compute.slurm import follow as following
-from runbook_lib.compute.slurm import site_file
 from runbook_lib.compute.slurm import submissions as rounds
 from runbook_lib.compute.slurm.batch_files import TREE, JobArray
 from runbook_lib.compute.slurm.outcome import MatrixOutcome
+from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.compute.slurm_verify.facts import MatrixChoice, SlurmFacts, read_facts
 from runbook_lib.errors import Refused, Unreachable
 from runbook_lib.golden import plots, summary
@@ -283,7 +283,7 @@ class SlurmVerify:
 
     def look(self, world: World, bump: Bump) -> SlurmFacts:
         """Read the commit's tests, the results folder and the cluster.  Raises RunbookError like ``read_facts``."""
-        return read_facts(bump_branch.look(world, bump), site_file.read(self.site, world.checkout.path), self.choice)
+        return read_facts(bump_branch.look(world, bump), read_site(self.site, world.checkout.path), self.choice)
 
     def plan(self, facts: SlurmFacts, bump: Bump) -> Plan[World]:
         """Plan the submission, or the end of all tests, and what the tests have to show."""

@@ -14,8 +14,8 @@ from slurm_cluster import Cluster, cluster
 
 from runbook_lib.bisect.image import allocations
 from runbook_lib.bisect.image.facts import SearchFacts
+from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.site import Session, Site
-from runbook_lib.compute.work.allocation import Allocation
 
 pytestmark = [pytest.mark.slow, pytest.mark.component("slurm")]
 

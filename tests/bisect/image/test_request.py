@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from runbook_lib.bisect.image.request import BisectRequest, SearchOptions, parse
+from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.site import Session, Site
-from runbook_lib.compute.work.allocation import Allocation
 from runbook_lib.errors import RunbookError
 from runbook_lib.pins.bump import Bump
 

@@ -8,7 +8,7 @@ Megatron-Bridge's ``tests/unit_tests/Launch_Unit_Tests_*.sh``.
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from runbook_lib.compute.work.tasks import WorkStep, make_step
+from runbook_lib.compute.tasks import Values
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageType
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
@@ -21,11 +21,11 @@ _USUAL_PLATFORM = "dgx_h100"
 _BRIDGE_SCRIPT = re.compile(rf"{FOLDER}/Launch_Unit_Tests_(\w+)\.sh")
 
 
-def plan_tests(
+def read_selection(
     tests: str, repository: str, workloads: Iterable[Workload], files: Collection[str], image_type: ImageType,
-    gpus: int = 8,
-) -> WorkStep:  # fmt: skip
-    """Return the step that runs the named tests.
+    gpus: int,
+) -> Values:  # fmt: skip
+    """Return the facts about the named tests, for the table of tasks.
 
     ``tests`` is a bucket, a path below tests/unit_tests with or without ``::Class::test``, or an expression on names;
     empty for all.  ``workloads`` are those of the recipes, ``files`` those of the checkout.  Raises RunbookError for a
@@ -37,22 +37,21 @@ def plan_tests(
     if repository == MEGATRON_BRIDGE.name:
         scripts = {match[1].lower(): match[0] for match in filter(None, map(_BRIDGE_SCRIPT.fullmatch, files))}
         if tests.lower() in scripts:
-            return make_step("test-bucket-bridge", bucket=tests, script=scripts[tests.lower()])
-        selection = _selection(tests, files, list(scripts))
-        return make_step("test-files-bridge", subject=tests or "all unit tests", selection=selection)
+            return {"bucket": tests, "script": scripts[tests.lower()]}
+        return {"subject": tests or "all unit tests", "selection": _selection(tests, files, list(scripts))}
     buckets = [workload for workload in workloads if workload.model == "unit-tests"]
     rows = [bucket for bucket in buckets if bucket.case == tests]
-    if rows:
-        environments = sorted({bucket.environment for bucket in rows})
-        if image_type not in environments:
-            raise RunbookError(f"CI does not run the bucket {tests} for {image_type}, only for {environments[0]}.")
-        row = min(rows, key=lambda bucket: bucket.platform != _USUAL_PLATFORM)
-        usual = row.platform == _USUAL_PLATFORM
-        platform = () if usual else ("--platform", row.platform.removeprefix("dgx_"))
-        return make_step("test-bucket", bucket=tests, image_type=image_type, platform=platform, gpus=str(row.gpus))
-    selection = _selection(tests, files, [bucket.case for bucket in buckets])
-    subject = f"the tests whose names match {tests}" if "-k" in selection else tests or "all unit tests"
-    return make_step("test-files", subject=subject, gpus=str(gpus), selection=selection)
+    if not rows:
+        selection = _selection(tests, files, [bucket.case for bucket in buckets])
+        subject = f"the tests whose names match {tests}" if "-k" in selection else tests or "all unit tests"
+        return {"subject": subject, "test_gpus": str(gpus), "selection": selection}
+    environments = sorted({bucket.environment for bucket in rows})
+    if image_type not in environments:
+        raise RunbookError(f"CI does not run the bucket {tests} for {image_type}, only for {environments[0]}.")
+    row = min(rows, key=lambda bucket: bucket.platform != _USUAL_PLATFORM)
+    usual = row.platform == _USUAL_PLATFORM
+    platform = () if usual else ("--platform", row.platform.removeprefix("dgx_"))
+    return {"bucket": tests, "image_type": image_type, "platform": platform, "bucket_gpus": str(row.gpus)}
 
 
 def _selection(tests: str, files: Collection[str], buckets: Sequence[str]) -> tuple[str, ...]:

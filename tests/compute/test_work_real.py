@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.compute import run as engines
+from runbook_lib.compute.command_run import run_step
 from runbook_lib.compute.engine import Engine
-from runbook_lib.compute.work import uv
-from runbook_lib.compute.work.container import WorkContainer
-from runbook_lib.compute.work.image import WorkImage
-from runbook_lib.compute.work.machine import Machine
-from runbook_lib.compute.work.project_state import read_project_state
-from runbook_lib.compute.work.pyproject import PythonProject
-from runbook_lib.compute.work.run import run as run_command
-from runbook_lib.compute.work.tasks import make_step
+from runbook_lib.compute.machine import Machine
+from runbook_lib.compute.places import Place
+from runbook_lib.compute.project import read_project_state
+from runbook_lib.compute.pyproject import PythonProject
+from runbook_lib.compute.tasks import make_step
+from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.compute.work_step import WorkFacts, WorkInside
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
@@ -106,7 +105,7 @@ def choose(clone: Path, whose: object = MEGATRON_BRIDGE, here: Machine = INSIDE,
 
 def run(task: WorkFacts, clone: Path, tmp: Path) -> None:
     for command in task.runnable:
-        assert run_command(command, clone, tmp / "log", lambda _: None, env(tmp)) is None
+        assert run_step(command, clone, tmp / "log", lambda _: None, env(tmp)) is None
 
 
 def diverge(clone: Path, tmp: Path) -> None:
@@ -138,9 +137,9 @@ def test_uv_refuses_the_guides_mistakes_and_accepts_the_planned_commands(clone: 
     with pytest.raises(RunbookError, match="here it is an extra"):
         choose(clone, MEGATRON_LM, task="install", arguments="--group dev --group test")
     task = choose(clone, MEGATRON_LM, task="install", arguments="training dev test")
-    (command,) = task.commands
+    (command,) = task.plan.steps
     assert command.line == "uv sync --locked --extra training --extra dev --group test"
-    sh(clone, *command.words, "--dry-run", tmp=tmp_path)
+    sh(clone, *command.command, "--dry-run", tmp=tmp_path)
     said = sh(clone, "uv", "add", "--optional", "--extra", "dev", "./packages/ours", tmp=tmp_path, ok=False)
     assert "a value is required for '--optional" in said  # as Megatron-Bridge's guide writes it
 
@@ -155,7 +154,7 @@ def test_a_package_is_added_and_locked_however_often(clone: Path, tmp_path: Path
     (clone / "pyproject.toml").write_text(PROJECT)
     for _ in range(2):
         run(choose(clone, task="add", arguments="--optional dev humanize"), clone, tmp_path)
-        assert PythonProject.parse((clone / "pyproject.toml").read_text()).where("humanize") == ("extra dev",)
+        assert PythonProject.parse((clone / "pyproject.toml").read_text()).places["extra"]["dev"] == ("humanize",)
     assert 'name = "humanize"' in (clone / "uv.lock").read_text()
 
 
@@ -177,13 +176,13 @@ def test_a_real_conflict_is_resolved_by_main_and_uv(clone: Path, tmp_path: Path,
     diverge(clone, tmp_path)
     join(clone, tmp_path, *how)
     task = choose(clone, task="conflict")
-    assert task.commands[0].words[:2] == ("git", "checkout")
+    assert task.plan.steps[0].command[:2] == ("git", "checkout")
     run(task, clone, tmp_path)
     lock = (clone / "uv.lock").read_text()
     assert "<<<<<<<" not in lock
     assert ('name = "ours"' in lock, 'name = "theirs"' in lock) == (True, True)
     sh(clone, "uv", "lock", "--check", tmp=tmp_path)
-    assert choose(clone, task="conflict").plan.no_change == "uv.lock is not in conflict."
+    assert choose(clone, task="conflict").plan.idle == "uv.lock is not in conflict."
     conclude = ("commit", "--no-edit") if how == ("merge",) else ("-c", "core.editor=true", "rebase", "--continue")
     sh(clone, "git", *conclude, tmp=tmp_path)
     assert sh(clone, "git", "status", "--porcelain", tmp=tmp_path) == ""
@@ -204,7 +203,7 @@ def test_a_pyproject_in_conflict_is_refused(clone: Path, tmp_path: Path) -> None
 
 def test_the_uv_lock_that_dev_changed_is_restored_and_saved(clone: Path, tmp_path: Path) -> None:
     (clone / "scripts").mkdir()
-    (clone / uv.SWITCH_MCORE).write_text('echo "switched to $1"\n')
+    (clone / "scripts/switch_mcore.sh").write_text('echo "switched to $1"\n')
     (clone / "uv.lock").write_text((clone / "uv.lock").read_text() + "# dev\n")
     task = choose(clone, task="mcore-main")
     run(task, clone, tmp_path)
@@ -226,15 +225,14 @@ def test_a_submodule_that_is_not_initialized_is_found(clone: Path, tmp_path: Pat
 
 
 def test_concurrent_syncs_wait_for_each_other(clone: Path, tmp_path: Path) -> None:
-    container = WorkContainer.create(MEGATRON_LM, WorkImage.parse("x:local"), str(clone), str(tmp_path / "cache"))
-    options = ("--locked", "--extra", "dev")
-    step = make_step("sync-once", lock=container.sync_lock, options=options, inside=container.inside)
+    here = Place("local", MEGATRON_LM, WorkImage.parse("x:local"), str(clone), cache=str(tmp_path / "cache"))
+    step = make_step("sync-once", {**here.values, "locked": ("--locked",), "sync_options": ("--extra", "dev")})
     # The paths inside of the container are those of this machine here.
     words = [word.replace("/opt/uv-cache", str(tmp_path)) for word in step.command]
-    here = {**env(tmp_path), "UV_PROJECT_ENVIRONMENT": str(clone / ".venv"), "VIRTUAL_ENV": "/opt/venv"}
-    here["UV_PYTHON"] = "/opt/venv/bin/python"  # as the image has it; it must not be used
-    here["PATH"] = f"{Path(sys.executable).parent}:{here['PATH']}"
-    both = [subprocess.Popen(words, cwd=clone, env=here, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    given = {**env(tmp_path), "UV_PROJECT_ENVIRONMENT": str(clone / ".venv"), "VIRTUAL_ENV": "/opt/venv"}
+    given["UV_PYTHON"] = "/opt/venv/bin/python"  # as the image has it; it must not be used
+    given["PATH"] = f"{Path(sys.executable).parent}:{given['PATH']}"
+    both = [subprocess.Popen(words, cwd=clone, env=given, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     told = [it.communicate(timeout=200)[1] for it in both]
     assert [it.returncode for it in both] == [0, 0, 0], told
     assert sum("Creating virtual environment" in it for it in told) == 1
@@ -253,13 +251,13 @@ def test_uv_is_refused_outside_of_a_container_and_synced_once_for_slurm(clone: P
         choose(clone, MEGATRON_LM, Machine(), task="install", where="host")
     with pytest.raises(Refused, match="macOS"):
         choose(clone, MEGATRON_LM, Machine(system="Darwin"), task="lock", where="host")
-    (step,) = choose(clone, MEGATRON_LM, Machine(slurm=True), task="install", where="host", arguments="dev").commands
-    assert step.words[0] == "flock"
-    assert step.words[2:] == ("uv", "sync", "--locked", "--extra", "dev")
-    assert step.words[1].endswith("/.git/uv-sync.lock")
+    (step,) = choose(clone, MEGATRON_LM, Machine(slurm=True), task="install", where="host", arguments="dev").plan.steps
+    assert step.command[0] == "flock"
+    assert step.command[2:] == ("uv", "sync", "--locked", "--extra", "dev")
+    assert step.command[1].endswith("/.git/uv-sync.lock")
     shown = choose(clone, MEGATRON_LM, Machine(), task="lock")
     assert shown.obstacle.startswith("Neither docker nor podman")
-    assert shown.commands[-1].words[-2:] == ("uv", "lock")
+    assert shown.plan.steps[-1].command[-2:] == ("uv", "lock")
 
 
 def test_an_image_built_here_is_imported_once_for_a_cluster(
@@ -271,13 +269,13 @@ def test_an_image_built_here_is_imported_once_for_a_cluster(
     request = {"task": "session", "where": "slurm", "site": str(tmp_path / "site.yaml")}
     file = f"{tmp_path.parent}/megatron-lm-local-0123456789ab.sqsh"
     task = choose(clone, MEGATRON_LM, here, **request)
-    assert [it.words[0] for it in task.commands] == ["rm", "enroot", "mv", "srun"]
-    assert f"--container-image={file}" in task.commands[-1].words
-    assert [it.step.terminal for it in task.commands] == [False, False, False, True]
+    assert [it.command[0] for it in task.plan.steps] == ["rm", "enroot", "mv", "srun"]
+    assert f"--container-image={file}" in task.plan.steps[-1].command
+    assert [it.terminal for it in task.plan.steps] == [False, False, False, True]
     Path(file).touch()
     try:
-        assert [it.words[0] for it in choose(clone, MEGATRON_LM, here, **request).commands] == ["srun"]
-        assert "exists" in choose(clone, MEGATRON_LM, here, **{**request, "task": "import"}).plan.no_change
+        assert [it.command[0] for it in choose(clone, MEGATRON_LM, here, **request).plan.steps] == ["srun"]
+        assert "exists" in choose(clone, MEGATRON_LM, here, **{**request, "task": "import"}).plan.idle
     finally:
         Path(file).unlink()
     with pytest.raises(RunbookError, match="task import"):
@@ -297,7 +295,7 @@ def test_alibabas_image_is_never_changed(clone: Path) -> None:
     with pytest.raises(Refused, match="Do not reinstall PyTorch"):
         choose(clone, MEGATRON_LM, docker, task="install", image="alibaba:25.05")
     demo = choose(clone, MEGATRON_LM, docker, task="demo", image="alibaba:25.05")
-    assert demo.commands[-1].words[-1] == "deepspeed/llama3-8b"
+    assert demo.plan.steps[-1].command[-1] == "deepspeed/llama3-8b"
     assert "Do not reinstall" in demo.show().text
     with pytest.raises(RunbookError, match="Only Alibaba's image"):
         choose(clone, MEGATRON_LM, docker, task="demo")

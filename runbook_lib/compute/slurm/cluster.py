@@ -1,27 +1,18 @@
-"""A cluster's description in a small YAML file.
-
-``site.schema.json`` declares the format, and ``docs/build-and-verify.md`` has an example.
-"""
+"""Problems with a site on its cluster: paths, containers, partitions and sizes."""
 
 import itertools
-import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
-from runbook_lib.compute.slurm.site import Session, Site
+from runbook_lib.compute.slurm.batch_files import INSIDE
+from runbook_lib.compute.slurm.client import Slurm
+from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.slurm.states import Partition
-from runbook_lib.compute.work.allocation import Allocation
-from runbook_lib.compute.work.image import WorkImage
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.recipes.workloads import Workload
-from runbook_lib.system.files import read_named
-from runbook_lib.text import user_file
-
-#: The JSON schema that declares the format, beside this module.
-SCHEMA = "site.schema.json"
 
 #: Absolute paths in scripts and settings: the first two folders, or also a single one as the value of a name.
 _PATH = re.compile(
@@ -39,80 +30,82 @@ _WRITTEN = re.compile(r"CACHE|OUTPUT|SAVE|TENSORBOARD|LOG", re.IGNORECASE)
 _LOCAL = frozenset({"tmpfs", "ramfs", "overlay", "devtmpfs", "squashfs", "zfs", "ext2", "ext3", "ext4", "xfs", "btrfs"})
 
 
-def read(named: str, checkout: Path, env: Mapping[str, str] = os.environ) -> Site:
-    """Return the site in a file, else in the one that ``RUNBOOK_SITE`` names; without either an empty one.
+@dataclass(frozen=True)
+class ClusterReport:
+    """The site completed with GPUs and runtime, problems that prevent every submission, and partitions, if known."""
 
-    Raises RunbookError for a file that cannot be read.
-    """
-    named = named or env.get("RUNBOOK_SITE", "")
-    if not named:
-        return parse("", "(none)", str(checkout))
+    site: Site
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    partitions: tuple[Partition, ...] | None = None
+
+
+def inspect_cluster(slurm: Slurm, site: Site) -> ClusterReport:
+    """Compare a site with this machine and with Slurm's description of the cluster."""
+    problems, warnings, missing = list[str](), list[str](), _missing_paths(site)
+    if site.shared:
+        warnings += missing
+    else:
+        problems += [*missing, *_unshared_paths(site)]
+    if not site.image_names and not (Path(site.checkout) / ".venv").is_dir():
+        advice = "Run `uv sync` there once, or set image in the site file."
+        problems.append(f"{site.checkout} has no .venv, so all nodes would build one at the same time. {advice}")
+    partitions = None
     try:
-        text = read_named(Path(named).expanduser()).decode("utf-8", "replace")
-    except (OSError, ValueError) as error:  # ValueError: an impossible file name
-        raise RunbookError(
-            f"The site file {named!r} cannot be read: {error}. Correct site, or RUNBOOK_SITE."
-        ) from error
-    return parse(text, named, str(checkout))
-
-
-def parse(text: str, origin: str, checkout: str) -> Site:
-    """Return the site that a file's text describes, which may be empty.
-
-    Raises RunbookError, which names file, line and key.
-    """
-    schema = user_file.load_schema("runbook_lib.compute.slurm", SCHEMA)
-    values = user_file.read(text, schema, "site file", origin).values
-    images = {platform: _image(name) for platform, name in _by_platform(values.get("image")).items()}
-    partitions, options = _by_platform(values.get("partition")), list(values.get("options") or ())
-    gpu_type, least_gpus = "", values.get("least-gpus", 0)
-    for option in options.copy():
-        typed = re.fullmatch(r"--gpus-per-node=([\w.-]{1,60}):([1-9][0-9]{0,3})", option)
-        if typed:  # Slurm needs the type, and the number is at least the recipe's
-            options.remove(option)
-            gpu_type, least_gpus = typed[1], max(least_gpus, int(typed[2]))
-    return Site(
-        checkout, _folder(values, "results"), image=images.pop("", ""), images=images,
-        partitions=partitions, account=values.get("account") or "",
-        mounts=tuple(tuple(mount.split(":")) for mount in values.get("mounts") or ()), at_once=values.get("at-once", 0),
-        gpus=values.get("gpus", True), gpu_type=gpu_type, least_gpus=least_gpus,
-        options=tuple(options), shared=values.get("shared", False), in_image=tuple(values.get("in-image") or ()),
-        runtime=values.get("container") or "", master_port=values.get("master-port", 0),
-        platform=values.get("platform", Site.platform), early=values.get("early", False),
-        session=_session(values, partitions), engine=values.get("engine", ""),
-        search_image=values.get("search-image", ""), components=dict(values.get("components") or {}),
-    )  # fmt: skip
-
-
-def _session(values: Mapping[str, Any], partitions: Mapping[str, str]) -> Session:
-    platform = values.get("platform", Site.platform)
-    allocation = Allocation(
-        values.get("nodes", Allocation.nodes), values.get("gpus-per-node", Allocation.gpus),
-        values.get("account") or "", partitions.get(platform, partitions.get("", "")), values.get("time", ""),
-    )  # fmt: skip
-    variables = tuple((values.get("env") or {}).items())
-    for name, value in variables:
-        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not value.isprintable():
-            raise RunbookError(
-                f"env in the site file has {name!r}, which is no name of a variable or has no plain value."
+        partitions = slurm.partitions()
+        gpus = {partition.name: partition.gpus for partition in partitions}
+        names = {name for value in site.partitions.values() for name in value.split(",")}
+        listed = ", ".join(sorted(gpus)) or "none"
+        for name in sorted(names - {"", *gpus}):
+            problems.append(f"The cluster has no partition {name} that you may use. Available: {listed}.")
+        default = [partition.gpus for partition in partitions if partition.default]
+        site = replace(site, node_gpus={**gpus, "": sum(default)})
+        lacks_pyxis = site.image_names and site.runtime != "apptainer" and not slurm.runs_containers()
+        if lacks_pyxis and site.runtime == "" and slurm.has_program("apptainer"):
+            site = replace(site, runtime="apptainer")
+        elif lacks_pyxis:
+            problems.append(
+                f"srun here has no option --container-image, so {site.image_names[0]} cannot be run: Pyxis is not "
+                "installed. Ask the cluster's administrators to install it, or set container: apptainer in the site "
+                "file if its nodes have apptainer."
             )
-    return Session(allocation, _folder(values, "cache"), variables, values.get("region", ""))
+    except Unreachable as error:
+        warnings.append(f"{error} The partition and sizes were not checked.")
+    except RunbookError as error:
+        problems.append(str(error))
+    return ClusterReport(site, tuple(problems), tuple(warnings), partitions)
 
 
-def _folder(values: Mapping[str, Any], key: str) -> str:
-    return os.path.expanduser((values.get(key) or "").rstrip("/"))
+def _missing_paths(site: Site) -> list[str]:
+    paths = [image for image in site.image_names if image.startswith("/")]
+    paths += [mount[0] for mount in site.mounts]
+    advice = "Correct the path, or set shared: true in the site file if it exists on the nodes."
+    return [f"{path} does not exist on this machine. {advice}" for path in paths if not Path(path).exists()]
 
 
-def _by_platform(value: str | Mapping[str, str] | None) -> dict[str, str]:
-    """Return a setting by platform; a single value is for all platforms."""
-    return {"": value} if isinstance(value, str) else dict(value or {})
+def _unshared_paths(site: Site) -> list[str]:
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
+    except OSError:
+        return []
+    paths = [site.results]
+    if not site.image_names:
+        paths.append(site.checkout)
+    return list(filter(None, [not_shared(path, mounts) for path in paths]))
 
 
-def _image(text: str) -> str:
-    """Return an image in Pyxis's notation: a path, or a reference with ``#``, without which Docker Hub is used."""
-    if not text or text.startswith("/") or "#" in text or re.search(r"\s", text):
-        return text
-    return WorkImage.parse(text).enroot_address
+def find_obstacle(test: Workload, site: Site, partitions: Sequence[Partition] | None, settings: str) -> str:
+    """Return the reasons why a test cannot run on the cluster, as sentences; empty if it can.
+
+    ``partitions`` is None if they are unknown, ``settings`` is the text of the test's settings.
+    """
+    if not site.image_for(test.platform) and INSIDE in test.script:
+        return f"The test's script uses {INSIDE}, which only a container has. Set image in the site file."
+    problems: list[str] = []
+    if partitions is not None:
+        problems += unmet_requirements(site, partitions, test)
+    problems.append(unmounted(site, test, settings))
+    return " ".join(filter(None, problems))
 
 
 def unmet_requirements(site: Site, partitions: Collection[Partition], test: Workload) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.compute.work.pyproject import PythonProject, parse_requirement
+from runbook_lib.compute.pyproject import PythonProject, parse_requirement
 from runbook_lib.errors import CannotTell, RunbookError
 
 CORE = """
@@ -35,12 +35,11 @@ core = PythonProject.parse(CORE)
 
 
 def test_extras_groups_and_packages_are_read() -> None:
-    assert core.extras == ("training", "dev", "lts", "both")
-    assert core.groups == ("test", "linting", "build", "batch_invariant", "both")
+    assert tuple(core.places["extra"]) == ("training", "dev", "lts", "both")
+    assert tuple(core.places["group"]) == ("test", "linting", "build", "batch_invariant", "both")
     assert (core.kinds("dev"), core.kinds("both"), core.kinds("no")) == (("extra",), ("extra", "group"), ())
-    assert core.where("nvidia-resiliency-ext") == ("extra dev",)
-    assert core.where("numpy") == ("the project's dependencies",)
-    assert core.where("nothing") == ()
+    assert core.places["extra"]["dev"] == ("einops", "nvidia-resiliency-ext")
+    assert (core.groups_with("ruff"), core.groups_with("numpy")) == (("linting",), ())
 
 
 @pytest.mark.parametrize("text", ["", "[tool.x]", "project = 3", "[project", "<<<<<<< ours\n[project]\n", "a = " * 9])
@@ -51,7 +50,7 @@ def test_a_file_that_uv_does_not_manage_is_refused(text: str) -> None:
 
 def test_dev_dependencies_of_uv_are_a_group() -> None:
     project = PythonProject.parse('[project]\nname = "x"\n[tool.uv]\ndev-dependencies = ["ruff"]\n')
-    assert project.groups == ("dev",)
+    assert project.groups_with("ruff") == ("dev",)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +92,7 @@ def test_a_wrong_name_is_explained(names: str, says: str) -> None:
 
 @given(st.text(max_size=60))
 def test_only_known_options_and_names_are_returned(names: str) -> None:
-    known = {"--extra", "--group", "--all-extras", "--all-groups", *core.extras, *core.groups}
+    known = {"--extra", "--group", "--all-extras", "--all-groups", *core.places["extra"], *core.places["group"]}
     with suppress(RunbookError):
         assert set(core.options(names)) <= known
 

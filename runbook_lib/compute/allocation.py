@@ -1,17 +1,7 @@
 """A request to Slurm for nodes.  Pure."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-from runbook_lib.errors import RunbookError
-
-_NAME = r"[A-Za-z0-9_][\w.+@=-]*"
-_FORMS = {
-    "account": re.compile(_NAME),
-    "partition": re.compile(rf"{_NAME}(?:,{_NAME})*"),
-    "time": re.compile(r"(?:\d{1,4}-)?\d{1,4}(?::\d{2}){0,2}"),
-}
 
 
 @dataclass(frozen=True)
@@ -23,11 +13,6 @@ class Allocation:
     account: str = ""
     partition: str = ""
     time: str = ""
-
-    def __post_init__(self) -> None:
-        for name, value in self._named():
-            if value and not _FORMS[name].fullmatch(value):
-                raise RunbookError(f"{name}={value!r} is not a value that Slurm accepts for --{name}.")
 
     @property
     def minutes(self) -> int:
@@ -47,9 +32,6 @@ class Allocation:
         yield "--ntasks-per-node=1"
         if gpus and self.gpus:
             yield f"--gpus-per-node={self.gpus}"
-        for name, value in self._named():
-            if value:
+        for name in ("account", "partition", "time"):
+            if value := getattr(self, name):
                 yield f"--{name}={value}"
-
-    def _named(self) -> tuple[tuple[str, str], ...]:
-        return (("account", self.account), ("partition", self.partition), ("time", self.time))

@@ -10,10 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.compute.slurm.site import Session, Site
-from runbook_lib.compute.slurm.site_file import SCHEMA, not_shared, parse, unmet_requirements, unmounted
+from runbook_lib.compute.allocation import Allocation
+from runbook_lib.compute.slurm.cluster import not_shared, unmet_requirements, unmounted
+from runbook_lib.compute.slurm.site import SCHEMA, Session, Site, parse
 from runbook_lib.compute.slurm.states import Partition
-from runbook_lib.compute.work.allocation import Allocation
 from runbook_lib.errors import RunbookError
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.text.user_file import load_schema
@@ -70,6 +70,22 @@ def test_a_complete_file() -> None:
         ("image: [a]", r"image is \['a'\]; expected a text"),
         ("mounts: /a:/b", "expected a list of texts"),
         ("mounts: [/a]", "mounts is '/a'; expected outside:inside"),
+        ("mounts: ['/a,/etc:/b']", "expected outside:inside"),
+        ("mounts: [/a:/b:suid]", "expected outside:inside"),
+        ("results: Megatron-LM", "expected an absolute path"),
+        ("results: /a b", "expected an absolute path"),
+        ("results: /a$(id)", "expected an absolute path"),
+        ("image: a b", "without white space"),
+        ("options: ['--comment=a #b']", "expected --name=value"),
+        ('options: ["--qos=a\\nb"]', "expected --name=value"),
+        ("options: [--nodes=3]", "--nodes follows"),
+        ("options: [--part=other]", "--partition follows"),
+        ("options: [--gpus=3]", "--gpus-per-node follows"),
+        ("partition: a b", "expected a name"),
+        ("partition: 'a,,b'", "expected a name"),
+        ("partition: -x", "expected a name"),
+        ("account: 'a,b'", "expected the name of an account"),
+        ("account: $(id)", "expected the name of an account"),
         ("at-once: -1", "expected a whole number"),
         ("at-once: true", "expected a whole number"),
         ("gpus: no thanks", "expected true or false"),
@@ -187,7 +203,7 @@ def test_images_and_gpus_by_platform_and_type() -> None:
     assert [site.image_for(name) for name in ("dgx_h100", "dgx_ gb200", "dgx_a100")] == [
         "/a.sqsh", "nvcr.io#nvidia/nemo:26.06", "",
     ]  # fmt: skip
-    assert (site.gpu_type, site.least_gpus, site.options, site.problems()) == ("h100", 8, ("--constraint=a&b",), ())
+    assert (site.gpu_type, site.least_gpus, site.options) == ("h100", 8, ("--constraint=a&b",))
 
 
 def test_a_cluster_without_gpus_has_a_hint() -> None:
@@ -201,6 +217,5 @@ def test_the_guides_file_is_valid() -> None:
     parts = [part.partition("```")[0] for guide in guides for part in guide.split("```yaml\n")[1:]]
     values = {key: value for part in parts for key, value in yaml.safe_load(part).items() if key != "overlays"}
     text = yaml.safe_dump(values)
-    site = parse(text, "s", "/c")
-    assert site.problems() == ()
+    assert parse(text, "s", "/c").results
     assert set(values) == set(load_schema("runbook_lib.compute.slurm", SCHEMA)["properties"])

@@ -1,13 +1,13 @@
-"""The image to work in: the names that a user may give it, its engine options, and its restrictions.  Pure.
+"""The image to work in: the names that a user may give it, what it needs, and its address for each runtime.  Pure.
 
-Sources: Megatron-Bridge's ``skills/build-and-dependency`` (NeMo's images by tag), Alibaba's release notes of
-training-nv-pytorch 25.05 (its options and warnings), and enroot's ``doc/cmd/import.md`` (its addresses).
+Sources: Megatron-Bridge's ``skills/build-and-dependency`` (NeMo's images by tag) and enroot's ``doc/cmd/import.md``.
 """
 
 import re
 from dataclasses import dataclass
 from typing import Literal
 
+from runbook_lib.compute.tasks import TABLE
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.families import ALIBABA, NEMO, family_of, named_image
 from runbook_lib.images.reference import ImageRef
@@ -18,27 +18,17 @@ _FILE = re.compile(r"/[^,:\s\x00-\x1f\x7f]*\.(?:sqsh|squashfs|sif)")
 #: Tags that move to a different image from time to time.
 _MUTABLE_TAG = re.compile(r"latest|main|dev|nightly.*")
 
-_ALIBABA_OPTIONS = ("--ipc=host", "--net=host", "--privileged")
-_ALIBABA_WARNINGS = (
-    "Do not reinstall PyTorch, DeepSpeed and the like in this image: Alibaba has patched them, and a plain release "
-    "removes the patches.",
-    "Leave zero_optimization.stage3_prefetch_bucket_size of DeepSpeed's configuration empty or auto.",
-    "CHECKPOINT_OPTIMIZATION=true saves memory by recomputation; with PyTorch 2.6 the gain is smaller for language "
-    "models.",
-)
-
 
 @dataclass(frozen=True)
 class WorkImage:
     """An image to work in.
 
     ``name`` is the engine's name for it; ``kind`` is ``built`` (on this machine), ``file``, or the place to pull from.
-    ``options`` are the options of ``docker run`` that it needs; ``warnings`` are sentences.
+    ``warnings`` are sentences.
     """
 
     name: str
-    kind: Literal["built", "nemo", "alibaba", "other", "file"]
-    options: tuple[str, ...] = ()
+    kind: Literal["built", "alibaba", "other", "file"]
     warnings: tuple[str, ...] = ()
 
     @classmethod
@@ -49,30 +39,28 @@ class WorkImage:
         anything else, and for a tag that such an image cannot have.
         """
         text = text.strip()
-        named = named_image(text)
-        if named and region and family_of(named) is ALIBABA and named.tag:
-            named = alibaba.vpc_address(ALIBABA.read(named.tag), region)
-        if named:
-            return cls._pulled(named)
-        if _FILE.fullmatch(text):
+        reference = named_image(text)
+        if reference and region and family_of(reference) is ALIBABA and reference.tag:
+            reference = alibaba.vpc_address(ALIBABA.read(reference.tag), region)
+        if reference is None and _FILE.fullmatch(text):
             return cls(text, "file")
         has_registry = "/" in text and re.search(r"[.:]", text.partition("/")[0])
-        if _LOCAL_NAME.fullmatch(text) and not has_registry:
+        if reference is None and _LOCAL_NAME.fullmatch(text) and not has_registry:
             return cls(text, "built")
-        return cls._pulled(ImageRef.parse(text))
-
-    @classmethod
-    def _pulled(cls, reference: ImageRef) -> "WorkImage":
+        reference = reference or ImageRef.parse(text)
         name, tag = str(reference), reference.tag
-        if reference.name == NEMO.images[0] and tag:
-            return cls(name, "nemo", warnings=NEMO.read(tag).notes)
         if reference.repository.endswith("/training-nv-pytorch"):
-            notes = ALIBABA.read(tag).notes if tag else ()
-            return cls(name, "alibaba", _ALIBABA_OPTIONS, (*notes, *_ALIBABA_WARNINGS))
+            return cls(name, "alibaba", (*(ALIBABA.read(tag).notes if tag else ()), *TABLE["alibaba"]["warnings"]))
+        warnings = NEMO.read(tag).notes if reference.name == NEMO.images[0] and tag else ()
         if ":" in reference.registry:
             warning = f"{name} has a port. A registry that is published without one responds with 'access forbidden'."
-            return cls(name, "other", warnings=(warning,))
-        return cls(name, "other")
+            warnings = (*warnings, warning)
+        return cls(name, "other", warnings)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of ``docker run`` that it needs."""
+        return tuple(TABLE["alibaba"]["options"]) if self.kind == "alibaba" else ()
 
     @property
     def is_mutable(self) -> bool:
@@ -105,11 +93,11 @@ class WorkImage:
         reference = ImageRef.parse(self.name)
         if reference.digest:
             raise RunbookError(f"Enroot does not accept digests, but {self.name} has one. Name the image by its tag.")
-        address = f"{reference.registry}#{reference.repository}"
-        return f"{address}:{reference.tag}" if reference.tag else address
+        return self.name.replace("/", "#", 1)
 
     def uv_refusal(self) -> str:
         """Return why uv must not be used in this image, as sentences; empty if it may."""
         if self.kind != "alibaba":
             return ""
-        return f"uv is not used in {self.name}. {_ALIBABA_WARNINGS[0]} Use the image that the project builds."
+        warning = TABLE["alibaba"]["warnings"][0]
+        return f"uv is not used in {self.name}. {warning} Use the image that the project builds."

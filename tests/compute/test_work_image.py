@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.compute.work.image import WorkImage
+from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import RunbookError
 
 
 @pytest.mark.parametrize(
     ("text", "name", "kind", "enroot"),
     [
-        ("nemo:26.06", "nvcr.io/nvidia/nemo:26.06", "nemo", "nvcr.io#nvidia/nemo:26.06"),
-        ("nvcr.io/nvidia/nemo:26.08.rc5", "nvcr.io/nvidia/nemo:26.08.rc5", "nemo", "nvcr.io#nvidia/nemo:26.08.rc5"),
+        ("nemo:26.06", "nvcr.io/nvidia/nemo:26.06", "other", "nvcr.io#nvidia/nemo:26.06"),
+        ("nvcr.io/nvidia/nemo:26.08.rc5", "nvcr.io/nvidia/nemo:26.08.rc5", "other", "nvcr.io#nvidia/nemo:26.08.rc5"),
         ("nvcr.io/a/b:1-py3", "nvcr.io/a/b:1-py3", "other", "nvcr.io#a/b:1-py3"),
         ("/shared/a-1.sqsh", "/shared/a-1.sqsh", "file", "/shared/a-1.sqsh"),
     ],

@@ -1,26 +1,21 @@
 """This machine: the container that it may be, and the programs that can start one."""
 
-import itertools
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from runbook_lib.compute import run
 from runbook_lib.compute.engine import Engine
-from runbook_lib.compute.work.image import WorkImage
 from runbook_lib.errors import RunbookError
-from runbook_lib.system.subprocess_lines import output_of
 
 #: Files of every container: of Docker; of Podman and Buildah; of Enroot, which Pyxis starts (its ``src/runtime.sh``).
 CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv", "/.lock")
 #: Variables: systemd's convention, which Podman follows; Apptainer's and Singularity's; and that of NGC's PyTorch
 #: images, which is set regardless of how they are run.
 CONTAINER_VARIABLES = ("container", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "NVIDIA_PYTORCH_VERSION")
-_SRUN_HELP_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -73,28 +68,6 @@ def uv_refusal(machine: Machine) -> str:
         "uv is not run on this machine itself: CUDA, PyTorch and packages compiled against them come from the image, "
         "and a different release of uv would write uv.lock in a different format. The container has both."
     )
-
-
-def missing_prerequisite(
-    image: WorkImage, commands: Iterable[Sequence[str]], env: Mapping[str, str] = os.environ
-) -> str:
-    """Return why commands would fail on this machine, as a sentence, as far as this is known before they run.
-
-    An image's file need not exist if one of the commands creates it.
-    """
-    commands = [tuple(command) for command in commands]
-    programs = {command[0] for command in commands}
-    created = {command[-1] for command in commands if command[0] == "mv"}
-    is_missing = image.kind == "file" and image.name not in created and not Path(image.name).is_file()
-    if is_missing and image.name in "\n".join(itertools.chain.from_iterable(commands)):
-        return f"{image.name} does not exist on this machine: create it (task import), or name another image."
-    if "srun" in programs:
-        options = output_of(["srun", "--help"], env, _SRUN_HELP_SECONDS)
-        if options and "--container-image" not in options:
-            return (
-                "srun has no option --container-image here: Pyxis is not installed. Ask the cluster's administrators."
-            )
-    return ""
 
 
 def _working_engine() -> Engine | None:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.compute.work.run import StepCommand, run
-from runbook_lib.compute.work.tasks import WorkStep
+from runbook_lib.compute.command_run import run_step as run
+from runbook_lib.compute.tasks import WorkStep
 from runbook_lib.errors import RunbookError
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
 
-def step(*words: str) -> StepCommand:
-    return StepCommand(WorkStep("Step", words, "host", "Why."), words)
+def step(*words: str) -> WorkStep:
+    return WorkStep("Step", words, "host", "Why.")
 
 
 def test_a_failing_step_is_explained(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_a_failing_step_is_explained(tmp_path: Path) -> None:
     failing = step("sh", "-c", "echo 'error: Group `dev` is not defined in the project' >&2; exit 2")
     failure = run(failing, tmp_path, tmp_path / "log", output.append, ENV)
     assert failure is not None
-    assert failure.status == 2
+    assert "exit status 2" in failure.message
     assert "--extra for [project.optional-dependencies]" in failure.message
     assert "fine" in output
 
@@ -65,13 +65,13 @@ def test_a_step_is_ended_with_a_run_that_is_killed(tmp_path: Path) -> None:
     code = f"""
 import os
 from pathlib import Path
-from runbook_lib.compute.work import run
-from runbook_lib.compute.work.tasks import WorkStep
+from runbook_lib.compute.command_run import run_step
+from runbook_lib.compute.tasks import WorkStep
 here = Path({str(tmp_path)!r})
 words = ("sh", "-c", "echo $$ >pid; exec sleep 300")
-run.run(run.StepCommand(WorkStep("Wait", words, "host", "Why."), words), here, here / "log", print, os.environ)
+run_step(WorkStep("Wait", words, "host", "Why."), here, here / "log", print, os.environ)
 """
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[2]
     with subprocess.Popen([sys.executable, "-c", code], cwd=root) as runner:
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
             assert runner.poll() is None

@@ -5,8 +5,7 @@ confused: Megatron-LM's own guide installs ``--group dev``, which is an extra th
 """
 
 import tomllib
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -17,22 +16,17 @@ from packaging.utils import canonicalize_name
 from runbook_lib.errors import CannotTell, RunbookError
 
 PYPROJECT = "pyproject.toml"
-#: The place of packages that are neither in an extra nor in a group.
-REQUIRED = "the project's dependencies"
 
 
 @dataclass(frozen=True)
 class PythonProject:
-    """The parts of a pyproject.toml that determine what uv installs; names are spelled as in the file.
+    """The parts of a pyproject.toml that determine what uv installs, with names as in the file.
 
-    ``places`` maps ``extra dev``, ``group test``
-    and ``the project's dependencies`` to the requirements listed there.
+    ``places`` maps ``extra`` and ``group`` to their names, each with its requirements.
     """
 
     name: str
-    extras: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    places: Mapping[str, tuple[Requirement, ...]] = field(default_factory=dict)
+    places: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=lambda: {"extra": {}, "group": {}})
 
     @classmethod
     def parse(cls, text: str, path: str = PYPROJECT) -> "PythonProject":
@@ -45,27 +39,21 @@ class PythonProject:
         project, uv = _table(data, "project"), _table(data, "tool", "uv")
         if not project:
             raise CannotTell(f"{path} has no [project] table, so there is no project for uv to manage.")
-        extras, groups = _table(project, "optional-dependencies"), dict(_table(data, "dependency-groups"))
+        groups = dict(_table(data, "dependency-groups"))
         if "dev-dependencies" in uv:  # uv's own format, from before PEP 735
             groups.setdefault("dev", uv["dev-dependencies"])
-        lists = {REQUIRED: project.get("dependencies")}
-        lists |= {f"extra {name}": entries for name, entries in extras.items()}
-        lists |= {f"group {name}": entries for name, entries in groups.items()}
-        places = {place: _requirements(entries) for place, entries in lists.items()}
-        title = project.get("name")
-        return cls(title if isinstance(title, str) else "", tuple(extras), tuple(groups), places)
+        places = {}
+        for kind, lists in (("extra", _table(project, "optional-dependencies")), ("group", groups)):
+            places[kind] = {name: _requirements(entries) for name, entries in lists.items()}
+        return cls(str(project.get("name", "")), places)
 
     def kinds(self, name: str) -> tuple[str, ...]:
         """Return the kinds of a name, ``extra`` and ``group``, comparing names like uv."""
-        return tuple(kind for kind in ("extra", "group") if self._spelling(kind, name))
+        return tuple(kind for kind in self.places if self._spelling(kind, name))
 
-    def where(self, package: str) -> tuple[str, ...]:
-        """Return the places that list a package, such as ``extra dev``."""
-        places = []
-        for place, requirements in self.places.items():
-            if any(_same_name(requirement.name, package) for requirement in requirements):
-                places.append(place)
-        return tuple(places)
+    def groups_with(self, package: str) -> tuple[str, ...]:
+        """Return the groups that list a package."""
+        return tuple(name for name, listed in self.places["group"].items() if package in listed)
 
     def option(self, kind: str, name: str) -> tuple[str, str]:
         """Return for example ``("--extra", "dev")``.
@@ -78,11 +66,9 @@ class PythonProject:
         if kinds := self.kinds(name):
             article = "an" if kinds[0] == "extra" else "a"
             raise RunbookError(f"{problem}: here it is {article} {kinds[0]}. Write --{kinds[0]} {name}.")
-        similar = get_close_matches(name, [*self.extras, *self.groups], 3)
-        options = [f"--{self.kinds(match)[0]} {match}" for match in similar]
-        advice = f" Did you mean {' or '.join(options)}?" if options else ""
-        names = f"Its extras are {_join(self.extras)}; its groups are {_join(self.groups)}."
-        raise RunbookError(f"{problem}.{advice} {names}")
+        similar = get_close_matches(name, [known for listed in self.places.values() for known in listed], 3)
+        options = " or ".join(f"--{self.kinds(match)[0]} {match}" for match in similar)
+        raise RunbookError(f"{problem}.{f' Did you mean {options}?' if options else ''} {self._names}")
 
     def options(self, names: str) -> tuple[str, ...]:
         """Return the options of ``uv sync`` for bare names, or for options such as ``--extra dev --group test``.
@@ -98,10 +84,7 @@ class PythonProject:
             elif word in ("--extra", "--group"):
                 options += self.option(word[2:], next(words, ""))
             elif word.startswith("-"):
-                raise RunbookError(
-                    f"{word} does not select packages. Name extras and groups: "
-                    f"{_join((*self.extras, *self.groups))}; or --all-extras --all-groups."
-                )
+                raise RunbookError(f"{word} does not select packages. {self._names} Or: --all-extras --all-groups.")
             elif len(kinds) == 2:
                 raise RunbookError(
                     f"{word!r} is an extra and a group of {self.name}: write --extra {word} or --group {word}."
@@ -110,9 +93,14 @@ class PythonProject:
                 options += self.option("".join(kinds) or "extra or group", word)
         return tuple(options)
 
+    @property
+    def _names(self) -> str:
+        extras, groups = (", ".join(names) or "none" for names in self.places.values())
+        return f"Its extras are {extras}; its groups are {groups}."
+
     def _spelling(self, kind: str, name: str) -> str:
-        names = {"extra": self.extras, "group": self.groups}.get(kind, ())
-        return next((spelling for spelling in names if _same_name(spelling, name)), "")
+        wanted = canonicalize_name(name)
+        return next((known for known in self.places.get(kind, ()) if canonicalize_name(known) == wanted), "")
 
 
 def parse_requirement(text: str) -> Requirement:
@@ -130,17 +118,15 @@ def parse_requirement(text: str) -> Requirement:
         ) from error
 
 
-def _same_name(first: str, second: str) -> bool:
-    return canonicalize_name(first) == canonicalize_name(second)
-
-
-def _requirements(entries: object) -> tuple[Requirement, ...]:
-    """Return the requirements of a list; entries such as ``{include-group = "test"}`` are skipped."""
-    requirements = []
+def _requirements(entries: object) -> tuple[str, ...]:
+    """Return the packages of a list; entries such as ``{include-group = "test"}`` are skipped."""
+    names = []
     for entry in entries if isinstance(entries, list) else ():
-        with suppress(InvalidRequirement, TypeError):
-            requirements.append(Requirement(entry))
-    return tuple(requirements)
+        try:
+            names.append(canonicalize_name(Requirement(entry).name))
+        except (InvalidRequirement, TypeError):
+            continue
+    return tuple(names)
 
 
 def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
@@ -150,7 +136,3 @@ def _table(data: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
         if not isinstance(data, dict):
             return {}
     return data
-
-
-def _join(names: Iterable[str]) -> str:
-    return ", ".join(names) or "none"

@@ -1,0 +1,123 @@
+"""The tasks that belong inside the image: the table ``tasks.toml``, and how its rows become commands.  Pure.
+
+Both projects build and develop inside containers, and always with uv: CUDA, PyTorch and packages compiled against them
+come from the image; another machine would resolve, build and lock different packages.
+"""
+
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Literal
+
+from runbook_lib.errors import Refused
+
+TABLE: Mapping[str, Any] = tomllib.loads((files("runbook_lib.compute") / "tasks.toml").read_text("utf-8"))
+#: The values of the notebook's parameter ``task``, with descriptions.
+TASKS: Mapping[str, str] = {name: row["is"] for name, row in TABLE["tasks"].items() if "is" in row}
+#: Facts about a checkout, a place and the task's arguments, by their names in the table.
+Values = Mapping[str, str | bool | tuple[str, ...]]
+_LINE_WIDTH = 110
+
+
+@dataclass(frozen=True)
+class WorkStep:
+    """One command of a task, run on the host or in the container.
+
+    ``reason`` is one or more sentences; ``env`` has pairs of a name and a value.  A step that needs a ``terminal`` is
+    only shown.
+    """
+
+    title: str
+    command: tuple[str, ...]
+    place: Literal["host", "container"]
+    reason: str
+    gpus: bool = False
+    terminal: bool = False
+    env: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The command, ready to paste into a shell."""
+        return shlex.join(self.command)
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """The steps of a task; ``idle`` says why there is nothing to do, and ``next`` what is left to the user."""
+
+    steps: tuple[WorkStep, ...] = ()
+    idle: str = ""
+    next: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def plan_task(name: str, values: Values) -> TaskPlan:
+    """Return the plan of a row of the table.  Raises Refused, with the row's own sentence."""
+    row = TABLE["tasks"][name]
+    values = {**values, **{key: tuple(it) if isinstance(it, list) else it for key, it in row.get("values", {}).items()}}
+    texts = {}
+    for key in ("refuse", "idle", "next", "warn"):
+        texts[key] = [text.format_map(values) for when, text in row.get(key, {}).items() if _holds(when, values)]
+    if texts["refuse"]:
+        raise Refused(" ".join(texts["refuse"]))
+    if texts["idle"]:
+        return TaskPlan(idle=" ".join(texts["idle"]))
+    steps: list[WorkStep] = []
+    for names in row["steps"]:
+        alternatives = [names] if isinstance(names, str) else names
+        chosen = [each for each in alternatives if _holds(TABLE["steps"][each].get("when", ""), values)]
+        for each in chosen[:1]:
+            steps += _repeat(each, values)
+    return TaskPlan(tuple(steps), "", " ".join(texts["next"]), tuple(texts["warn"]))
+
+
+def make_step(name: str, values: Values) -> WorkStep:
+    """Return a step of the table with its placeholders replaced."""
+    row = TABLE["steps"][name]
+    env = tuple((variable, value.format_map(values)) for variable, value in row.get("env", {}).items())
+    title, reason = (row[key].format_map(values) for key in ("title", "reason"))
+    gpus, terminal = row.get("gpus", False), row.get("terminal", False)
+    return WorkStep(title, expand(row["command"], values), row["place"], reason, gpus, terminal, env)
+
+
+def expand(command: str, values: Values) -> tuple[str, ...]:
+    """Return the words of a command with their placeholders replaced.
+
+    A tuple replaces a word that consists only of its placeholder, with one word per element.
+    """
+    words: list[str] = []
+    for word in shlex.split(command):
+        value = values.get(word[1:-1]) if word.startswith("{") else None
+        if isinstance(value, tuple):
+            words += value
+        else:
+            words.append(word.format_map(values))
+    return tuple(words)
+
+
+def _repeat(name: str, values: Values) -> Iterator[WorkStep]:
+    """Yield a step once, or for each of the values that it is repeated for."""
+    if (each := TABLE["steps"][name].get("each")) is None:
+        yield make_step(name, values)
+        return
+    items = values[each]
+    assert isinstance(items, tuple)
+    for item in items:
+        yield make_step(name, {**values, "item": item})
+
+
+def _holds(condition: str, values: Values) -> bool:
+    return all(bool(values.get(fact.removeprefix("!"))) != fact.startswith("!") for fact in condition.split())
+
+
+def wrap_command(words: tuple[str, ...]) -> str:
+    """Return a command ready to paste into a shell, wrapped between words to lines of about 110 characters."""
+    lines = [""]
+    for word in words:
+        quoted = shlex.quote(word)
+        if lines[-1] and len(lines[-1]) + len(quoted) >= _LINE_WIDTH:
+            lines.append("   ")
+        lines[-1] = f"{lines[-1]} {quoted}"
+    return " \\\n".join(lines).lstrip()

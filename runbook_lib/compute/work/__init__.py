@@ -1,1 +1,0 @@
-"""Tasks inside an image, on this machine or on a cluster."""

@@ -1,0 +1,315 @@
+"""The places where a step runs: which a machine has, each option of each way, image files, and what is refused."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbook_lib.compute import run
+from runbook_lib.compute.allocation import Allocation
+from runbook_lib.compute.engine import Engine, EngineName
+from runbook_lib.compute.machine import Machine, container_sign, uv_refusal
+from runbook_lib.compute.places import PLACES, Place, PlaceName, choose_place, image_file_stem
+from runbook_lib.compute.tasks import WorkStep, make_step, plan_task, wrap_command
+from runbook_lib.compute.work_image import WorkImage
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS
+
+MACHINE = Machine(uid=1000, gid=1001, engine=Engine("docker"))
+PODMAN = Machine(uid=1000, gid=1001, engine=Engine("podman"))
+SHELL = make_step("shell", {"checkout": "/c", "inside": "/i"})
+LOCK, COMMIT = make_step("lock", {}), WorkStep("Commit", ("git", "commit"), "host", "Why.")
+UNDERSTOOD = ("local", "slurm", "apptainer")
+
+
+def place(name: PlaceName = "local", image: str = "megatron-lm:local", **more: Any) -> Place:
+    given = {"repository": MEGATRON_LM, "machine": MACHINE, "checkout": "/home/me/lm", "cache": "/u", **more}
+    return Place(name, image=WorkImage.parse(image), **given)
+
+
+def test_a_session_of_docker_has_the_options_of_the_guides() -> None:
+    words = place(machine=Machine(engine=Engine("docker", options=("--context=x",)))).command(SHELL)
+    assert words[:6] == ("docker", "--context=x", "run", "--rm", "--interactive", "--tty")
+    assert {
+        "--gpus=all", "--shm-size=24g", "--ulimit=memlock=-1", "--ulimit=stack=67108864",
+        "--volume=/home/me/lm:/opt/megatron-lm", "--volume=/u:/opt/uv-cache", "--env=UV_CACHE_DIR=/opt/uv-cache",
+        "--workdir=/opt/megatron-lm", "--env=GIT_CONFIG_VALUE_0=*",
+    } <= set(words)  # fmt: skip
+    assert words[-2:] == ("megatron-lm:local", "bash")
+    assert not [word for word in words if word.startswith("--user")]
+
+
+def test_files_in_the_checkout_belong_to_the_user() -> None:
+    docker, podman = place().command(LOCK), place(machine=PODMAN).command(LOCK)
+    assert {"--user=1000:1001", "--env=HOME=/tmp", "--init"} <= set(docker)
+    assert {"--user=0:0", "--security-opt=label=disable"} <= set(podman)
+    assert not {"--gpus=all", "--tty", "--shm-size=24g"} & set(docker)
+    assert docker[-2:] == ("uv", "lock")
+    assert "--device=nvidia.com/gpu=all" in place(machine=PODMAN).command(SHELL)
+
+
+def test_alibabas_image_runs_with_the_hosts_shared_memory_and_its_own_user() -> None:
+    words = place(image="alibaba:25.05-serverless").command(SHELL)
+    assert {"--ipc=host", "--net=host", "--privileged", "--ulimit=memlock=-1"} <= set(words)
+    assert not [word for word in words if word.startswith("--shm-size")]
+    assert not [word for word in place(image="alibaba:25.05").command(LOCK) if word.startswith("--user")]
+
+
+@pytest.mark.parametrize(
+    ("image", "source"),
+    [
+        ("megatron-lm:local", "docker-daemon:megatron-lm:local"),
+        ("nemo:26.06", "docker://nvcr.io/nvidia/nemo:26.06"),
+        ("/shared/x.sif", "/shared/x.sif"),
+    ],
+)
+def test_apptainer_gets_neither_home_nor_variables_of_the_user(image: str, source: str) -> None:
+    words = place("apptainer", image, checkout="/c").command(SHELL)
+    assert words[:2] == ("apptainer", "exec")
+    assert {"--nv", "--cleanenv", "--no-home", "--bind=/c:/opt/megatron-lm", "--pwd=/opt/megatron-lm"} <= set(words)
+    assert words[-2:] == (source, "bash")
+
+
+@pytest.mark.parametrize("path", ["relative", "/a:b", "/a,b", "/a\nb", "/a\x1b[31m"])
+def test_a_path_that_cannot_be_mounted_is_refused(path: str) -> None:
+    with pytest.raises(Refused):
+        place(checkout=path)
+
+
+def test_folders_are_mounted() -> None:
+    assert place(checkout="/c", cache="", also=("/g/.git",)).mounts == (("/c", "/opt/megatron-lm"), ("/g/.git",) * 2)
+    assert place(repository=ML_CONTAINERS).inside == "/opt/ml-containers"
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=12), min_size=1, max_size=5))
+def test_hostile_words_stay_words(words: list[str]) -> None:
+    step = WorkStep("x", tuple(word.replace("\x00", "") for word in words), "container", "Why.")
+    command = place().command(step)
+    shell = ["sh", "-c", f"printf '%s\\0' {wrap_command(command)}"]
+    output = subprocess.run(shell, capture_output=True, check=True).stdout
+    assert output == b"".join(word.encode() + b"\0" for word in command)
+    assert tuple(shlex.split(shlex.join(command))) == command
+
+
+def test_a_session_on_slurm() -> None:
+    there = place(
+        "slurm", "/shared/b.sqsh", checkout="/b", allocation=Allocation(2, 4, "team", "batch", "4:00:00"),
+        repository=MEGATRON_BRIDGE,
+    )  # fmt: skip
+    words = there.command(SHELL)
+    assert words[:3] == ("srun", "--nodes=1", "--ntasks-per-node=1")
+    assert {
+        "--gpus-per-node=4", "--account=team", "--partition=batch", "--time=4:00:00", "--mpi=pmix", "--pty",
+        "--container-image=/shared/b.sqsh", "--no-container-mount-home", "--container-workdir=/opt/Megatron-Bridge",
+        "--container-mounts=/b:/opt/Megatron-Bridge,/u:/opt/uv-cache",
+    } <= set(words)  # fmt: skip
+    inner = words[words.index("env") :]
+    assert (inner[1], inner[-1]) == ("UV_CACHE_DIR=/opt/uv-cache", "bash")
+    assert "--mpi=pmix" not in place("slurm", "/shared/b.sqsh").command(SHELL)
+    assert "--nodes=2" in there.command(make_step("benchmark", {}))
+
+
+def test_an_image_that_a_place_cannot_run_is_refused() -> None:
+    with pytest.raises(RunbookError, match="task import"):
+        place("slurm").command(SHELL)
+    with pytest.raises(Refused, match="is a file"):
+        place(image="/shared/b.sqsh").command(SHELL)
+
+
+def test_the_sync_of_the_checkouts_environment_holds_a_lock() -> None:
+    there = place("slurm", "/shared/b.sqsh", allocation=Allocation(2))
+    values = {**there.values, "locked": ("--locked",), "sync_options": ("--all-extras",)}
+    words = there.command(make_step("sync-once", values))
+    assert not [word for word in words if word.startswith("--gpus")]
+    assert "--nodes=1" in words  # not twice in one shared tree
+    assert "UV_PROJECT_ENVIRONMENT=/opt/megatron-lm/.venv" in words
+    assert words[-3:] == (there.values["sync_lock"], "--locked", "--all-extras")
+    assert "flock 9" in " ".join(words)
+
+
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [("inside", "uv"), ("host", "uv"), ("local", "docker"), ("slurm", "srun"), ("apptainer", "apptainer")],
+)
+def test_each_place_runs_a_step_in_its_own_way(name: PlaceName, program: str) -> None:
+    there = place(name, "nemo:26.06")
+    assert there.command(LOCK)[0] == program
+    assert there.command(COMMIT) == ("git", "commit")
+    assert there.describe(COMMIT) == ("on this machine, in the checkout" if name != "inside" else PLACES["inside"])
+    assert there.describe(LOCK)
+
+
+def test_a_step_is_run_directly_with_its_variables() -> None:
+    step = WorkStep("x", ("bash",), "container", "Why.", env=(("A", "b c"),))
+    assert place("inside").command(step) == ("env", "A=b c", "bash")
+
+
+def test_without_gpus_none_is_requested() -> None:
+    for name in UNDERSTOOD:
+        words = place(name, "nemo:26.06", allocation=Allocation(2, 0)).command(SHELL)  # type: ignore[arg-type]
+        assert not [word for word in words if "gpus" in word or word == "--nv"]
+
+
+def test_a_shell_opens_on_one_node() -> None:
+    several = Allocation(2, 4, partition="a,b")
+    assert [*several.options(gpus=True)] == ["--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=4", "--partition=a,b"]
+    assert "--nodes=1" in several.options(gpus=True, terminal=True)
+
+
+# -- the machine -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env", "files", "sign"),
+    [
+        ({"SLURM_JOB_ID": "7", "container": "", "SLURM_CONTAINER": "no"}, ("/.dockerignore",), ""),
+        ({}, ("/.dockerenv",), "/.dockerenv"),
+        ({}, ("/run/.containerenv",), "/run/.containerenv"),
+        ({}, ("/.lock",), "/.lock"),
+        ({"container": "podman"}, (), "$container"),
+        ({"APPTAINER_CONTAINER": "/x.sif"}, (), "$APPTAINER_CONTAINER"),
+        ({"NVIDIA_PYTORCH_VERSION": "26.04"}, (), "$NVIDIA_PYTORCH_VERSION"),
+    ],
+)
+def test_signs_of_a_container(env: dict[str, str], files: tuple[str, ...], sign: str) -> None:
+    assert container_sign(env, lambda path: path in files) == sign
+
+
+@pytest.mark.parametrize(
+    ("machine", "name"),
+    [
+        (Machine("/.dockerenv"), "inside"),
+        (Machine(engine=Engine("podman"), slurm=True), "local"),
+        (Machine(slurm=True, apptainer=True), "slurm"),
+        (Machine(apptainer=True), "apptainer"),
+        (Machine(), "local"),
+    ],
+)
+def test_the_place_is_what_the_machine_has(machine: Machine, name: str) -> None:
+    assert choose_place("", machine) == name
+    for named in PLACES:
+        assert choose_place(named, machine) == named
+    with pytest.raises(RunbookError):
+        choose_place("cloud", machine)
+
+
+def test_container_steps_are_refused_outside_of_a_container() -> None:
+    for machine in (Machine(), Machine(system="Darwin")):
+        assert uv_refusal(machine)
+        for name in PLACES:
+            there = place(name, machine=machine)
+            if name in UNDERSTOOD:
+                there.require_container()
+                continue
+            with pytest.raises(Refused):
+                there.require_container()
+    place("inside", machine=Machine("/.dockerenv")).require_container()
+    with pytest.raises(Refused):  # some container need not be the image
+        place("host", machine=Machine("/.dockerenv")).require_container()
+
+
+def test_an_unavailable_place_is_explained() -> None:
+    for name in UNDERSTOOD:
+        assert place(name, machine=Machine()).obstacle([LOCK])  # type: ignore[arg-type]
+    complete = Machine(engine=Engine("docker"), slurm=True, apptainer=True)
+    for name in PLACES:
+        assert place(name, "nemo:26.06", machine=complete).obstacle([SHELL]) == ""
+    mac = Machine(system="Darwin", engine=Engine("docker"))
+    assert place(image="nemo:26.06", machine=mac).obstacle([LOCK]) == ""
+    assert "GPU" in place(image="nemo:26.06", machine=mac).obstacle([SHELL])
+
+
+def test_missing_prerequisites_are_known_before_anything_is_run(tmp_path: Path) -> None:
+    def program(text: str) -> None:
+        (tmp_path / "srun").write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "srun").chmod(0o755)
+
+    def obstacle(image: Path, *commands: tuple[str, ...]) -> str:
+        steps = [WorkStep("x", words, "host", "Why.") for words in commands]
+        there = place("slurm", str(image), machine=Machine(slurm=True))
+        return there.obstacle(steps, {"PATH": str(tmp_path)})
+
+    missing, existing = Path("/no/such.sqsh"), tmp_path / "image.sqsh"
+    existing.touch()
+    program("echo '  --chdir=D  where to run'")
+    srun = ("srun", f"--container-image={existing}", "env")
+    assert obstacle(existing, ("uv", "lock")) == ""
+    assert "Pyxis" in obstacle(existing, srun)
+    assert str(missing) in obstacle(missing, ("srun", f"--container-image={missing}"))
+    assert obstacle(missing, ("mv", "a", str(missing)), ("x", str(missing))) == ""
+    for end in ("", "exit 1"):  # a failing srun is not held against the cluster
+        program(f"echo '  --container-image=IMG'\n{end}")
+        assert obstacle(existing, srun) == ""
+
+
+# -- an image as a file --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def identity(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The id that the engine knows for images that were built here."""
+    monkeypatch.setattr(run, "image_id", lambda *_: "sha256:0123456789abcdef")
+    return "0123456789ab"
+
+
+def test_an_import_is_complete_before_it_gets_its_name_and_made_once(tmp_path: Path, identity: str) -> None:
+    there = place("slurm", cache=f"{tmp_path}/uv")
+    facts = there.image_file()
+    file = f"{tmp_path}/megatron-lm-local-{identity}.sqsh"
+    assert [step.command for step in plan_task("import", {**there.values, **facts}).steps] == [
+        ("rm", "-f", "--", f"{file}.part"),
+        ("enroot", "import", "--output", f"{file}.part", "dockerd://megatron-lm:local"),
+        ("mv", "--", f"{file}.part", file),
+    ]
+    Path(file).touch()
+    assert file in plan_task("import", {**there.values, **there.image_file()}).idle
+
+
+@pytest.mark.parametrize(
+    ("image", "name", "engine", "source"),
+    [
+        ("megatron-lm:local", "slurm", "podman", "podman://megatron-lm:local"),
+        ("nemo:26.06", "slurm", "podman", "docker://nvcr.io#nvidia/nemo:26.06"),
+        ("megatron-lm:local", "apptainer", "docker", "docker-daemon:megatron-lm:local"),
+        ("nemo:26.06", "apptainer", "docker", "docker://nvcr.io/nvidia/nemo:26.06"),
+    ],
+)
+@pytest.mark.usefixtures("identity")
+def test_the_source_is_the_engine_or_the_registry(image: str, name: PlaceName, engine: EngineName, source: str) -> None:
+    facts = place(name, image, machine=Machine(engine=Engine(engine)), cache="/shared/uv").image_file()
+    assert facts["source"] == source
+    assert re.fullmatch(r"/shared/\S+-[0-9a-f]{12}\." + ("sif" if name == "apptainer" else "sqsh"), str(facts["file"]))
+
+
+def test_a_mutable_image_is_imported_again_unless_its_id_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "image_id", lambda *_: "")
+    for image, once in (("megatron-lm:local", False), ("nvcr.io/a/b:nightly", False), ("nemo:26.06", True)):
+        there = place("slurm", image, cache=f"{tmp_path}/uv")
+        Path(str(there.image_file()["file"])).touch()
+        assert there.image_file()["file_exists"] == once
+
+
+def test_a_file_is_not_imported() -> None:
+    there = place("slurm", "/shared/x.sqsh")
+    with pytest.raises(Refused, match="already a file"):
+        plan_task("import", {**there.values, **there.image_file()})
+
+
+def test_images_of_two_registries_have_two_files() -> None:
+    names = ("nvcr.io/nvidia/pytorch:26.04-py3", "registry.example.com/team/pytorch:26.04-py3")
+    assert len({image_file_stem(WorkImage.parse(name), "") for name in (*names, *names)}) == 2
+
+
+@given(st.text(max_size=80))
+def test_the_stem_of_an_image_file_is_a_plain_file_name(text: str) -> None:
+    stem = image_file_stem(WorkImage(text, "other"), "sha256:abc")
+    assert "/" not in stem
+    assert not stem.startswith((".", "-"))
+    assert stem.endswith("-abc")

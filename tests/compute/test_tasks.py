@@ -1,0 +1,404 @@
+"""The table of tasks, and the commands that it gives for each state of a checkout, without uv itself."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+import pytest
+
+from runbook_lib.compute.allocation import Allocation
+from runbook_lib.compute.engine import Engine
+from runbook_lib.compute.machine import Machine
+from runbook_lib.compute.places import Place, PlaceName
+from runbook_lib.compute.project import ProjectState
+from runbook_lib.compute.pyproject import PythonProject
+from runbook_lib.compute.tasks import TABLE, TaskPlan, expand, make_step, plan_task
+from runbook_lib.compute.unit_tests import read_selection
+from runbook_lib.compute.work_image import WorkImage
+from runbook_lib.compute.work_step import run_values
+from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.images.reference import ImageType
+from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository
+from runbook_lib.recipes.workloads import Workload
+
+CORE = """
+[project]
+name = "core"
+dependencies = ["torch>=2", "numpy"]
+[project.optional-dependencies]
+training = ["tiktoken"]
+dev = ["einops~=0.8", "Nvidia_Resiliency.Ext"]
+lts = []
+[dependency-groups]
+test = ["pytest"]
+linting = ["ruff~=0.9"]
+"""
+BRIDGED = """
+[project]
+name = "bridge"
+optional-dependencies = { recipes = ["nemo-run"], te = [] }
+[dependency-groups]
+dev = ["pre-commit>=3.6", "ruff>=0.9.9"]
+test = ["pytest"]
+"""
+FILLED = CORE.replace("lts = []", 'lts = ["einops~=0.8", "tqdm"]')
+PINNED = frozenset({"docker/lts/requirements.txt"})
+SWITCH = frozenset({"scripts/switch_mcore.sh"})
+SUBMODULE = "3rdparty/Megatron-LM"
+
+
+def place(
+    name: PlaceName = "inside", repository: Repository = MEGATRON_LM, image: str = "x:local", **more: Any
+) -> Place:
+    machine = Machine(engine=Engine("docker"), uid=1000, gid=1001)
+    return Place(name, repository, WorkImage.parse(image), "/c", **{"machine": machine, "cache": "/u", **more})
+
+
+def plan(
+    task: str, arguments: str = "", repository: Repository = MEGATRON_LM, text: str = "", image_type: ImageType = "dev",
+    where: Place | None = None, **state: Any,
+) -> TaskPlan:  # fmt: skip
+    parsed = PythonProject.parse(text or (BRIDGED if repository is MEGATRON_BRIDGE else CORE))
+    project = ProjectState(repository.name, parsed, **state)
+    values = {**(where or place(repository=repository)).values, **project.values(image_type)}
+    if task == "install":
+        values |= project.install_values(arguments, image_type)
+    elif task == "add":
+        values |= project.add_values(arguments)
+    return plan_task(task, values)
+
+
+def lines(plan: TaskPlan) -> list[str]:
+    return [" ".join(step.command) for step in plan.steps]
+
+
+# -- the table ---------------------------------------------------------------------------------------------------
+
+
+def conditions() -> Iterator[str]:
+    for row in TABLE["tasks"].values():
+        for key in ("refuse", "idle", "next", "warn"):
+            yield from row.get(key, {})
+    for row in TABLE["steps"].values():
+        yield from (row.get("when", ""), row.get("each", ""))
+
+
+def test_each_condition_is_about_a_known_fact() -> None:
+    project = ProjectState(MEGATRON_LM.name, PythonProject.parse(CORE))
+    known = {*project.values(), *project.install_values(""), *project.add_values("x"), *run_values(""), "bucket"}
+    for name in TABLE["where"]:
+        known |= {*place(name).values, *place(name).image_file()}
+    facts = {fact.removeprefix("!") for condition in conditions() for fact in condition.split()}
+    assert {fact for fact in facts - known if "/" not in fact} == set()
+
+
+@pytest.mark.parametrize("name", TABLE["steps"])
+def test_every_step_of_the_table_is_complete(name: str) -> None:
+    row = TABLE["steps"][name]
+    assert set(row) <= {"title", "command", "place", "reason", "gpus", "terminal", "env", "when", "each"}
+    texts = [row["title"], row["command"], row["reason"], *row.get("env", {}).values()]
+    step = make_step(name, {field: "one two" for text in texts for _, field, _, _ in Formatter().parse(text) if field})
+    assert step.place in ("host", "container")
+    assert step.command
+    assert step.reason.endswith(".")
+    assert "{" not in f"{step.title}{step.command}{step.reason}{step.env}".replace("${", "")
+    assert any(name in ([each] if isinstance(each, str) else each) for row in TABLE["tasks"].values()
+               for each in row["steps"]) or name == "cache-folder"  # fmt: skip
+
+
+def test_a_value_is_one_word_and_a_tuple_is_as_many_as_it_has() -> None:
+    values = {"options": ("--optional", "dev"), "requirement": "x; {y} 'z", "none": ()}
+    assert expand("uv add {options} {none} {requirement}", values) == ("uv", "add", "--optional", "dev", "x; {y} 'z")
+
+
+# -- install -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("repository", "names", "command"),
+    [
+        (MEGATRON_LM, "", "uv sync --locked --extra training --extra dev --group test"),
+        (MEGATRON_BRIDGE, "", "uv sync --locked --all-extras --all-groups"),
+        (MEGATRON_BRIDGE, "dev test", "uv sync --locked --group dev --group test"),
+        (MEGATRON_LM, "linting", "uv sync --locked --only-group linting"),
+        (MEGATRON_LM, "linting test", "uv sync --locked --group linting --group test"),
+    ],
+)
+def test_the_guides_choice_or_the_names_are_installed(repository: Repository, names: str, command: str) -> None:
+    assert lines(plan("install", names, repository)) == [command]
+
+
+@pytest.mark.parametrize(
+    ("files", "text", "says"),
+    [
+        (PINNED, CORE, "docker/lts/requirements.txt"),
+        (PINNED, FILLED, "docker/lts/req"),
+        (frozenset(), CORE, "extra lts"),
+    ],
+)
+def test_the_checkout_determines_the_location_of_the_lts_packages(files: frozenset[str], text: str, says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        plan("install", text=text, image_type="lts", files=files)
+    with pytest.raises(Refused, match=says):
+        plan("add", "--optional lts humanize", text=text, files=files)
+
+
+def test_an_extra_lts_with_packages_is_installed_and_added_to() -> None:
+    assert "--extra training --extra lts" in lines(plan("install", text=FILLED, image_type="lts"))[0]
+    assert "--optional lts" in lines(plan("add", "--optional lts humanize", text=FILLED))[0]
+    older = FILLED.replace('training = ["tiktoken"]', 'mlm = ["tiktoken"]')
+    assert "--extra mlm --extra lts" in lines(plan("install", text=older, image_type="lts"))[0]
+
+
+def test_a_lock_that_cannot_match_is_not_required() -> None:
+    for state in ({"has_lock": False}, {"mcore_branch": "dev"}):
+        unlocked = plan("install", repository=MEGATRON_BRIDGE, **state)
+        assert lines(unlocked) == ["uv sync --all-extras --all-groups"]
+        assert len(unlocked.warnings) == 2
+    assert len(plan("install", repository=MEGATRON_BRIDGE, mcore_branch="main").warnings) == 1
+
+
+def test_the_sync_depends_on_the_place() -> None:
+    def first(where: Place) -> str:
+        return plan("install", where=where).steps[0].command[0]
+
+    assert [first(place(name)) for name in ("inside", "local", "slurm", "apptainer")] == ["uv", "env", "env", "env"]
+    on_cluster = place("host", machine=Machine(slurm=True))
+    assert plan_task("install", {**plan_values(on_cluster), "host_lock": "/l"}).steps[0].command[:2] == ("flock", "/l")
+
+
+def plan_values(where: Place) -> dict[str, Any]:
+    return {**where.values, **ProjectState(MEGATRON_LM.name, PythonProject.parse(CORE)).values()}
+
+
+def test_a_missing_submodule_is_initialized_first() -> None:
+    steps = plan("lock", repository=MEGATRON_BRIDGE, missing_submodules=(SUBMODULE,)).steps
+    assert [step.line for step in steps] == [f"git submodule update --init {SUBMODULE}", "uv lock"]
+    assert [step.place for step in steps] == ["host", "container"]
+
+
+# -- add ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_dependency_is_added_and_its_commit_follows_the_repositorys_rules() -> None:
+    added = plan("add", "--optional dev humanize~=4.0")
+    assert lines(added) == ["uv add --no-sync --optional dev humanize~=4.0", "uv lock --check"]
+    assert added.warnings == ()
+    assert "git switch -c build/add-humanize && " in added.next
+    assert "git commit -S -s -m 'build: add humanize dependency' -- pyproject.toml uv.lock" in added.next
+    bridge = plan("add", "--extra recipes humanize", MEGATRON_BRIDGE)
+    assert "git commit -s -m 'build: add humanize' --" in bridge.next
+    assert "uv add --no-sync --group linting humanize" in lines(plan("add", "--group linting humanize"))
+    required = plan("add", "humanize")
+    assert "uv add --no-sync humanize" in lines(required)
+    assert "extra is preferred: training" in " ".join(required.warnings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--optional mlm humanize", "in favour of training"),
+        ("--optional devv humanize", "Did you mean --extra dev"),
+        ("-r requirements.txt", "not a package name"),
+        ("", "not a package name"),
+    ],
+)
+def test_an_addition_that_is_refused(arguments: str, says: str) -> None:
+    with pytest.raises(RunbookError, match=says):
+        plan("add", arguments)
+
+
+def test_an_extra_lts_of_another_repository_must_exist() -> None:
+    with pytest.raises(RunbookError, match="has no extra 'lts'"):
+        plan("add", "--optional lts humanize", MEGATRON_BRIDGE)
+
+
+# -- conflicts, branches and style ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [{"unmerged": ("uv.lock", "a.py")}, {"conflict_marks": True}])
+def test_a_conflict_is_resolved_by_locking_again(state: dict[str, Any]) -> None:
+    resolved = plan("conflict", **state)
+    assert lines(resolved) == ["git checkout origin/main -- uv.lock", "uv lock", "git add -- uv.lock"]
+    assert ("Resolve a.py as well" in resolved.next) == ("a.py" in str(state))
+
+
+def test_a_conflict_that_only_the_user_can_resolve() -> None:
+    for task, state, says in (
+        ("conflict", {"unmerged": ("uv.lock", "pyproject.toml")}, "by hand"),
+        ("conflict", {"unmerged": ("uv.lock",), "base": ""}, "`git fetch` it first"),
+        ("lock", {"conflict_marks": True}, "choose the task conflict"),
+    ):
+        with pytest.raises(Refused, match=says):
+            plan(task, **state)
+    for nothing in ({}, {"unmerged": ("a.py",)}):
+        assert plan("conflict", **nothing) == TaskPlan(idle="uv.lock is not in conflict.")
+
+
+def test_switching_megatron_core() -> None:
+    dev = plan("mcore-dev", repository=MEGATRON_BRIDGE, files=SWITCH, missing_submodules=(SUBMODULE,))
+    assert lines(dev)[1:] == ["bash scripts/switch_mcore.sh dev", "uv sync --all-extras --all-groups"]
+    main = plan("mcore-main", repository=MEGATRON_BRIDGE, files=SWITCH, lock_changed=True, mcore_branch="dev")
+    assert lines(main)[1:] == ["git stash push -- uv.lock", "uv sync --locked --all-extras --all-groups"]
+    with pytest.raises(Refused, match="only Megatron-Bridge"):
+        plan("mcore-dev")
+
+
+def test_linters_come_from_the_projects_group() -> None:
+    alone, script = "uv run --isolated --locked --only-group", {"files": frozenset({"tools/autoformat.sh"})}
+    assert lines(plan("lint", base="upstream/core_r0.16.0", **script)) == [
+        f"{alone} linting env BASE_REF=core_r0.16.0 CHECK_ONLY=true SKIP_DOCS=false bash tools/autoformat.sh"
+    ]
+    assert "CHECK_ONLY=false" in lines(plan("format", **script))[0]
+    assert "isort" in plan("format", **script).next
+    bridge = {task: lines(plan(task, repository=MEGATRON_BRIDGE)) for task in ("lint", "format")}
+    assert bridge["format"] == [f"{alone} dev ruff check --fix .", f"{alone} dev ruff format ."]
+    assert bridge["lint"] == [f"{alone} dev ruff check .", f"{alone} dev ruff format --check ."]
+    with pytest.raises(Refused, match="linters are"):
+        plan("lint", text='[project]\nname = "x"')
+
+
+def test_hooks_are_run_as_the_guides_do() -> None:
+    assert lines(plan("hooks", repository=MEGATRON_BRIDGE)) == ["uv run --group dev pre-commit install"]
+    assert lines(plan("hooks-run")) == ["uvx pre-commit run --all-files"]
+
+
+def test_the_training_of_the_guides() -> None:
+    for repository, script in (
+        (MEGATRON_LM, "--nproc-per-node=2 examples/run_simple_mcore_train_loop.py"),
+        (MEGATRON_BRIDGE, "--nproc-per-node=1 scripts/training/run_recipe.py"),
+    ):
+        (line,) = lines(plan("train", repository=repository))
+        assert line.startswith(f"uv run --no-sync python -m torch.distributed.run {script}")
+    with pytest.raises(Refused, match="no training"):
+        plan("train", repository=ML_CONTAINERS)
+
+
+# -- unit tests ----------------------------------------------------------------------------------------------------
+
+FILES = frozenset({
+    "tests/unit_tests/test_utils.py", "tests/unit_tests/transformer/moe/test_router.py", "tests/unit_tests/__init__.py",
+    "tests/unit_tests/Launch_Unit_Tests_Core.sh",
+})  # fmt: skip
+BUCKETS = [
+    Workload("r", "unit-tests", name, environment, platform, (), 1, gpus, 60, "true")
+    for name, platform, gpus, environments in (
+        ("tests/unit_tests/transformer/**/*.py", "dgx_h100", 8, ("dev",)),
+        ("tests/unit_tests/rl/", "dgx_gb200", 4, ("lts", "dev")),
+    )
+    for environment in environments
+]
+
+
+def unit_step(tests: str, image_type: ImageType = "dev", repository: Repository = MEGATRON_LM) -> tuple[str, str]:
+    values = read_selection(tests, repository.name, BUCKETS, FILES, image_type, 4)
+    (step,) = plan_task("tests", {**place(repository=repository).values, **values}).steps
+    assert step.gpus
+    return step.line, " ".join("=".join(pair) for pair in step.env)
+
+
+@pytest.mark.parametrize(
+    ("tests", "command", "env"),
+    [
+        (
+            BUCKETS[0].case, "bash tests/unit_tests/run_ci_test.sh --tag latest --environment dev --bucket "
+            "'tests/unit_tests/transformer/**/*.py' --log-dir logs/unit-tests", "GPUS_PER_NODE=8",
+        ),
+        (
+            BUCKETS[1].case, "bash tests/unit_tests/run_ci_test.sh --tag latest --environment dev --bucket "
+            "tests/unit_tests/rl/ --platform gb200 --log-dir logs/unit-tests", "GPUS_PER_NODE=4",
+        ),
+        *(
+            (tests, "uv run --no-sync python -m torch.distributed.run --nproc-per-node=4 -m pytest -q " + last, "")
+            for tests, last in (
+                ("", "tests/unit_tests"),
+                ("tests/unit_tests/test_utils.py::TestIt::test_x", "tests/unit_tests/test_utils.py::TestIt::test_x"),
+                ("tests/unit_tests/transformer", "tests/unit_tests/transformer"),
+                ("$(rm -rf ~)", "tests/unit_tests -k '$(rm -rf ~)'"),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_bucket_is_run_by_cis_script_and_the_rest_by_torch(tests: str, command: str, env: str) -> None:
+    assert unit_step(tests) == (command, env)
+
+
+def test_megatron_bridge_has_scripts_for_buckets() -> None:
+    core = unit_step("core", repository=MEGATRON_BRIDGE)
+    assert core == ("bash tests/unit_tests/Launch_Unit_Tests_Core.sh", "SHARD_ID=0 NUM_SHARDS=1")
+    file = unit_step("tests/unit_tests/test_utils.py", repository=MEGATRON_BRIDGE)[0]
+    assert file.endswith("-m pytest -vs -m 'not pleasefixme' tests/unit_tests/test_utils.py")
+
+
+@pytest.mark.parametrize(
+    "tests", [BUCKETS[0].case, "tests/unit_tests/test_util.py", "-k x", "a\nb", "tests/gone/", "test_utils.p.py"]
+)
+def test_tests_that_do_not_exist_are_refused(tests: str) -> None:
+    with pytest.raises(RunbookError, match=r"only for dev|test_utils\.py|no test file|matches no tests"):
+        unit_step(tests, "lts")
+
+
+# -- a command -----------------------------------------------------------------------------------------------------
+
+TRAIN = "torch.distributed.run pretrain_gpt.py --note 'a b'"
+LAUNCHER = ("python", "-m", "torch.distributed.run", "--nproc-per-node=8")
+
+
+def run_task(text: str, where: Place) -> tuple[str, ...]:
+    (step,) = plan_task("run", {**where.values, **run_values(text)}).steps
+    return step.command
+
+
+@pytest.mark.parametrize("name", ["inside", "local", "slurm", "apptainer"])
+def test_the_words_of_a_command_arrive_as_they_are(name: PlaceName) -> None:
+    there = place(name, image="nemo:26.06")
+    (step,) = plan_task("run", {**there.values, **run_values("python -c 'print(\"a  b\", {x})' *.py")}).steps
+    assert there.command(step)[-4:] == ("python", "-c", 'print("a  b", {x})', "*.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "gpus", "name"),
+    [
+        ("  ", 1, 8, "slurm"), ("echo 'open", 1, 8, "local"), ("torchrun pretrain_gpt.py", 1, 8, "slurm"),
+        ("/opt/venv/bin/torchrun x.py", 1, 8, "local"), ("hostname", 2, 8, "local"), (TRAIN, 1, 0, "slurm"),
+    ],
+)  # fmt: skip
+def test_commands_that_cannot_run_are_refused(text: str, nodes: int, gpus: int, name: PlaceName) -> None:
+    with pytest.raises(RunbookError):
+        run_task(text, place(name, allocation=Allocation(nodes, gpus)))
+
+
+def test_a_launcher_starts_one_worker_per_gpu() -> None:
+    assert run_task(TRAIN, place()) == ("uv", "run", "--no-sync", *LAUNCHER, "pretrain_gpt.py", "--note", "a b")
+    assert run_task(TRAIN, place(image="alibaba:25.05"))[:4] == LAUNCHER
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("node1", "node1"), ("node1,node2", "node1"), ("node[1-2]", "node1"), ("node[01-04,7],gpu2", "node01"),
+        ("a-b[3,5]", "a-b3"), ("rack1-[09-10]", "rack1-09"), ("n[1-2]-ib", "n1-ib"), ("n[5]-ib,m1", "n5-ib"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("image", ["megatron-lm:local", "alibaba:25.05"])
+def test_on_several_nodes_the_first_is_the_master(tmp_path: Path, nodes: str, first: str, image: str) -> None:
+    for program in ("uv", "python"):
+        (tmp_path / program).write_text("#!/usr/bin/env python3\nimport json, sys\nprint(json.dumps(sys.argv))\n")
+        (tmp_path / program).chmod(0o755)
+    command = run_task(TRAIN, place("slurm", image=image, allocation=Allocation(2)))
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_STEP_NODELIST": nodes, "SLURM_NNODES": "2",
+        "SLURM_NODEID": "1", "SLURM_JOB_ID": "12345",
+    }  # fmt: skip
+    ran = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    program, *words = json.loads(ran.stdout)
+    head = ["python"] if image.startswith("alibaba") else ["uv", "run", "--no-sync", "python"]
+    assert [Path(program).name, *words[:-8]] == [*head, "-m", "torch.distributed.run"]
+    assert words[-8:] == [
+        "--nproc-per-node=8", "--nnodes=2", "--node-rank=1", f"--master-addr={first}", "--master-port=29845",
+        "pretrain_gpt.py", "--note", "a b",
+    ]  # fmt: skip
