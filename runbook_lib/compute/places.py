@@ -35,7 +35,7 @@ _SRUN_HELP_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkPlace:
     """A way into an image from a machine, with a checkout of a repository mounted as its working folder.
 
     All paths are absolute.  ``cache`` is the host's folder with uv's cache, empty for none; ``also`` are folders that

@@ -9,7 +9,7 @@ from runbook_lib.checks import Evidence, Next
 from runbook_lib.compute import known_builds, unit_tests
 from runbook_lib.compute.command_run import CommandRun
 from runbook_lib.compute.machine import Machine, detect_machine
-from runbook_lib.compute.places import Place, choose_place
+from runbook_lib.compute.places import WorkPlace, choose_place
 from runbook_lib.compute.project import read_project_state
 from runbook_lib.compute.slurm.site import Session, read_site
 from runbook_lib.compute.tasks import TABLE, TASKS, TaskPlan, Values, WorkStep, make_step, plan_task, wrap_command
@@ -24,7 +24,6 @@ from runbook_lib.pins.repositories import Repository
 from runbook_lib.recipes import workloads
 from runbook_lib.world.outside import World
 
-NOTEBOOK = "work-inside"
 LOG = "work-inside.log"
 _LAUNCHER = "torch.distributed.run"
 
@@ -33,7 +32,7 @@ _LAUNCHER = "torch.distributed.run"
 class WorkFacts:
     """The task's place, and its plan with the commands as they run there.  ``obstacle``: why they cannot."""
 
-    place: Place
+    place: WorkPlace
     plan: TaskPlan
     obstacle: str = ""
 
@@ -100,16 +99,16 @@ class WorkInside:
         plan = self._plan(world.checkout, bump, place)
         return _placed(place, replace(plan, steps=(*steps, *plan.steps)) if plan.steps else plan, site.session)
 
-    def _place(self, checkout: Checkout, bump: Bump, session: Session) -> Place:
+    def _place(self, checkout: Checkout, bump: Bump, session: Session) -> WorkPlace:
         repository, machine = bump.repository, self.machine or detect_machine()
         image = WorkImage.parse(self.image or default_image(repository, bump.image_type), session.region)
         name, path = choose_place(self.where, machine), str(checkout.path)
         cache = session.cache or _cache(name == "slurm", checkout.path)
         git = "" if checkout.bare else checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
         also = () if f"{git}/".startswith(f"{path}/") or not git else (git,)
-        return Place(name, repository, image, path, machine, cache, also, session.allocation)
+        return WorkPlace(name, repository, image, path, machine, cache, also, session.allocation)
 
-    def _plan(self, checkout: Checkout, bump: Bump, place: Place) -> TaskPlan:
+    def _plan(self, checkout: Checkout, bump: Bump, place: WorkPlace) -> TaskPlan:
         name, values, arguments = self.task, {**place.values}, self.arguments
         if name == "session" and arguments.strip():
             name = "session-synced"
@@ -158,7 +157,7 @@ class WorkInside:
         return replace(planned, conditions=tuple(conditions))
 
 
-def _placed(place: Place, plan: TaskPlan, session: Session) -> WorkFacts:
+def _placed(place: WorkPlace, plan: TaskPlan, session: Session) -> WorkFacts:
     """Return a plan with its commands as they run in a place, and the site's variables set inside."""
     steps = [replace(it, env=(*it.env, *session.variables)) if it.place == "container" else it for it in plan.steps]
     if any(step.place == "container" for step in steps):

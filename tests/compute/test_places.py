@@ -14,7 +14,7 @@ from runbook_lib.compute import run
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.engine import Engine, EngineName
 from runbook_lib.compute.machine import Machine, container_sign, uv_refusal
-from runbook_lib.compute.places import PLACES, Place, PlaceName, choose_place, image_file_stem
+from runbook_lib.compute.places import PLACES, PlaceName, WorkPlace, choose_place, image_file_stem
 from runbook_lib.compute.tasks import WorkStep, make_step, plan_task, wrap_command
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import Refused, RunbookError
@@ -27,9 +27,9 @@ LOCK, COMMIT = make_step("lock", {}), WorkStep("Commit", ("git", "commit"), "hos
 UNDERSTOOD = ("local", "slurm", "apptainer")
 
 
-def place(name: PlaceName = "local", image: str = "megatron-lm:local", **more: Any) -> Place:
+def place(name: PlaceName = "local", image: str = "megatron-lm:local", **more: Any) -> WorkPlace:
     given = {"repository": MEGATRON_LM, "machine": MACHINE, "checkout": "/home/me/lm", "cache": "/u", **more}
-    return Place(name, image=WorkImage.parse(image), **given)
+    return WorkPlace(name, image=WorkImage.parse(image), **given)
 
 
 def test_a_session_of_docker_has_the_options_of_the_guides() -> None:

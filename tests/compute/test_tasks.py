@@ -13,7 +13,7 @@ import pytest
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.engine import Engine
 from runbook_lib.compute.machine import Machine
-from runbook_lib.compute.places import Place, PlaceName
+from runbook_lib.compute.places import PlaceName, WorkPlace
 from runbook_lib.compute.project import ProjectState
 from runbook_lib.compute.pyproject import PythonProject
 from runbook_lib.compute.tasks import TABLE, TaskPlan, expand, make_step, plan_task
@@ -53,14 +53,14 @@ SUBMODULE = "3rdparty/Megatron-LM"
 
 def place(
     name: PlaceName = "inside", repository: Repository = MEGATRON_LM, image: str = "x:local", **more: Any
-) -> Place:
+) -> WorkPlace:
     machine = Machine(engine=Engine("docker"), uid=1000, gid=1001)
-    return Place(name, repository, WorkImage.parse(image), "/c", **{"machine": machine, "cache": "/u", **more})
+    return WorkPlace(name, repository, WorkImage.parse(image), "/c", **{"machine": machine, "cache": "/u", **more})
 
 
 def plan(
     task: str, arguments: str = "", repository: Repository = MEGATRON_LM, text: str = "", image_type: ImageType = "dev",
-    where: Place | None = None, **state: Any,
+    where: WorkPlace | None = None, **state: Any,
 ) -> TaskPlan:  # fmt: skip
     parsed = PythonProject.parse(text or (BRIDGED if repository is MEGATRON_BRIDGE else CORE))
     project = ProjectState(repository.name, parsed, **state)
@@ -163,7 +163,7 @@ def test_a_lock_that_cannot_match_is_not_required() -> None:
 
 
 def test_the_sync_depends_on_the_place() -> None:
-    def first(where: Place) -> str:
+    def first(where: WorkPlace) -> str:
         return plan("install", where=where).steps[0].command[0]
 
     assert [first(place(name)) for name in ("inside", "local", "slurm", "apptainer")] == ["uv", "env", "env", "env"]
@@ -171,7 +171,7 @@ def test_the_sync_depends_on_the_place() -> None:
     assert plan_task("install", {**plan_values(on_cluster), "host_lock": "/l"}).steps[0].command[:2] == ("flock", "/l")
 
 
-def plan_values(where: Place) -> dict[str, Any]:
+def plan_values(where: WorkPlace) -> dict[str, Any]:
     return {**where.values, **ProjectState(MEGATRON_LM.name, PythonProject.parse(CORE)).values()}
 
 
@@ -348,7 +348,7 @@ TRAIN = "torch.distributed.run pretrain_gpt.py --note 'a b'"
 LAUNCHER = ("python", "-m", "torch.distributed.run", "--nproc-per-node=8")
 
 
-def run_task(text: str, where: Place) -> tuple[str, ...]:
+def run_task(text: str, where: WorkPlace) -> tuple[str, ...]:
     (step,) = plan_task("run", {**where.values, **run_values(text)}).steps
     return step.command
 

@@ -11,7 +11,7 @@ from runbook_lib.compute import run as engines
 from runbook_lib.compute.command_run import run_step
 from runbook_lib.compute.engine import Engine
 from runbook_lib.compute.machine import Machine
-from runbook_lib.compute.places import Place
+from runbook_lib.compute.places import WorkPlace
 from runbook_lib.compute.project import read_project_state
 from runbook_lib.compute.pyproject import PythonProject
 from runbook_lib.compute.tasks import make_step
@@ -225,7 +225,7 @@ def test_a_submodule_that_is_not_initialized_is_found(clone: Path, tmp_path: Pat
 
 
 def test_concurrent_syncs_wait_for_each_other(clone: Path, tmp_path: Path) -> None:
-    here = Place("local", MEGATRON_LM, WorkImage.parse("x:local"), str(clone), cache=str(tmp_path / "cache"))
+    here = WorkPlace("local", MEGATRON_LM, WorkImage.parse("x:local"), str(clone), cache=str(tmp_path / "cache"))
     step = make_step("sync-once", {**here.values, "locked": ("--locked",), "sync_options": ("--extra", "dev")})
     # The paths inside of the container are those of this machine here.
     words = [word.replace("/opt/uv-cache", str(tmp_path)) for word in step.command]

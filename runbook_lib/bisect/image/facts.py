@@ -13,7 +13,7 @@ from runbook_lib.bisect.search import Conclusion, Point, Problem, advance
 from runbook_lib.clients.registry.client import Registry
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.machine import detect_machine
-from runbook_lib.compute.places import Place
+from runbook_lib.compute.places import WorkPlace
 from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.site import Site
@@ -199,7 +199,7 @@ def _in_container(branch: BumpBranch, facts: SearchFacts, request: BisectRequest
             reason = f"This machine is itself a container ({machine.container}), which cannot start others."
         problem = f"{reason} Run this where docker or podman works, or on a cluster, with results in the site file."
         facts = replace(facts, problems=(problem,))
-    container = Place(
+    container = WorkPlace(
         "local", branch.bump.repository, image, str(branch.checkout.path), machine, also=(str(facts.folder),),
         allocation=Allocation(gpus=facts.gpus),
     )  # fmt: skip

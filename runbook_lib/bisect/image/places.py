@@ -19,7 +19,7 @@ from runbook_lib.bisect import overlays
 from runbook_lib.bisect.image.ledger import LedgerRun
 from runbook_lib.bisect.image.request import BisectRequest
 from runbook_lib.bisect.overlays import INVALID, Overlay
-from runbook_lib.compute.places import Place
+from runbook_lib.compute.places import WorkPlace
 from runbook_lib.compute.tasks import make_step
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import values as golden_values
@@ -68,7 +68,7 @@ class LocalPlace:
     request: BisectRequest
     folder: Path
     checkout: Path
-    container: Place | None = None
+    container: WorkPlace | None = None
 
     def command(self, run: LedgerRun, restored: tuple[Overlay, ...]) -> str:
         """Return the user's command with the image filled in, or the container engine's command."""
