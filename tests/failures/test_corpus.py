@@ -33,13 +33,9 @@ def test_a_confidence_is_the_share_of_right_classes() -> None:
         assert len(right) < 10 or sum(right) / len(right) > confidence - 0.1, confidence
 
 
-_CHATTER = "".join(f"step {number}: {number * 3} samples read, all is well\n" for number in range(500))
-
-
-def test_neither_chatter_around_it_nor_an_end_after_the_cause_changes_a_verdict() -> None:
+def test_an_end_after_the_cause_changes_no_verdict() -> None:
     for case in CASES:
-        alone, within = diagnosed(case.log), diagnosed(f"{_CHATTER}{case.log}{_CHATTER}")
-        assert (within.kind, within.cause, within.rank) == (alone.kind, alone.cause, alone.rank), case.id
+        alone = diagnosed(case.log)
         if alone.clues:
             lines = case.log.splitlines(keepends=True)
             assert diagnosed("".join(lines[: alone.clues[0].line])).kind == alone.kind, case.id

@@ -5,7 +5,6 @@ import re
 from collections import defaultdict, deque
 from functools import cache
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labelled_failures import CASES, Case, diagnosed
@@ -112,24 +111,3 @@ def test_lines_of_ranks_between_each_other_change_no_verdict(case: Case, chance:
 def test_prefixes_and_colours_change_no_verdict(case: Case, launcher: str, chance: random.Random) -> None:
     prefixed = "".join(f"{PREFIXES[launcher]}{line}" for line in case.log.splitlines(keepends=True))
     assert verdict(coloured(prefixed, chance)) == verdict(case.log)
-
-
-def noise(size: int) -> str:
-    lines = "".join(f"{line}\n" for line in CHATTER)
-    return lines * (size // len(lines))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", SOLID[::6], ids=lambda case: case.id)
-def test_two_megabytes_of_noise_change_no_verdict(case: Case) -> None:
-    chance = random.Random(case.id)
-    within = noise(2**20) + disturbed(case, chance) + noise(2**20)
-    assert verdict(within) == verdict(case.log)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("launcher", sorted(PREFIXES))
-@pytest.mark.parametrize("case", PLAIN[::6], ids=lambda case: case.id)
-def test_every_prefix_leaves_the_verdict(case: Case, launcher: str) -> None:
-    prefixed = "".join(f"{PREFIXES[launcher]}{line}" for line in case.log.splitlines(keepends=True))
-    assert verdict(coloured(prefixed, random.Random(case.id))) == verdict(case.log)

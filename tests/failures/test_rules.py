@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from labelled_failures import diagnosed
 
 from runbook_lib.failures import patterns
 from runbook_lib.failures.patterns import BY_ID, CLASSES, LINES, LogPattern, literals_of
@@ -22,6 +23,21 @@ def test_a_rule_matches_its_fixture_and_not_the_other(rule: dict[str, Any]) -> N
     assert rule["class"] in CLASSES
     assert rule["source"].startswith("https://")
     assert pattern in patterns.literals().rules_of(rule["match"].encode())
+
+
+#: What these lines say depends on lines before them, or is said better by another rule.
+_NOT_ALONE = {"build-dependency", "file-missing", "error-line"}
+
+
+@pytest.mark.parametrize(
+    "rule", [rule for rule in TABLE["rule"] if rule["id"] not in _NOT_ALONE], ids=lambda it: it["id"]
+)
+def test_the_line_of_a_rule_decides_the_class_of_a_log(rule: dict[str, Any]) -> None:
+    found = diagnosed("training\n" * 50 + f"{rule['match']}\n")
+    assert found.kind == rule["class"]
+    assert found.retry == (found.kind in ("flaky infrastructure", "rate limit"))
+    assert found.evidence
+    assert found.next
 
 
 def test_ids_are_unique_and_consequences_name_classes() -> None:

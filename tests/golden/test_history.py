@@ -1,7 +1,8 @@
 import json
-import subprocess
+from pathlib import Path
 
 import pytest
+from clones import commit, git
 
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import history
@@ -17,29 +18,13 @@ def content(time, loss=10.0):
     return json.dumps(entries)
 
 
-def git(root, *arguments):
-    options = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
-    command = ["git", "-C", root, *options, *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-
 @pytest.fixture
 def root(tmp_path):
     """A clone with versions of one file: 1.0, 1.1 s, renamed, 1.2 s, and one that cannot be read."""
-    clone = tmp_path / "clone"
-    clone.mkdir()
-    git(clone, "init", "-q", "-b", "main")
-    old = "gpt/old_case/golden_values_dev_dgx_h100.json"
-    for number, (name, text) in enumerate(
-        [(old, content(1.0)), (old, content(1.1)), (NAME, content(1.1)), (NAME, content(1.2)), (NAME, "{broken")]
-    ):
-        for path in clone.glob(f"{FOLDER}/*/*/*.json"):
-            path.unlink()
-        path = clone / FOLDER / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        git(clone, "add", "-A")
-        git(clone, "commit", "-q", "-m", f"v{number}")
+    clone, old, new = tmp_path / "clone", f"{FOLDER}/gpt/old_case/{Path(NAME).name}", f"{FOLDER}/{NAME}"
+    states = [{old: content(1.0)}, {old: content(1.1)}, {old: None, new: content(1.1)}, {new: content(1.2)}]
+    for number, files in enumerate([*states, {new: "{broken"}]):
+        commit(clone, files)
         git(clone, "tag", f"v{number}")
     return clone
 

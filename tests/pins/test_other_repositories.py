@@ -1,19 +1,15 @@
 """Other repositories than Megatron-LM: recognized, checked, and bumped by the same notebooks on the practice forge."""
 
 import contextlib
-import csv
 import dataclasses
-import io
-import json
-import os
 import subprocess
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import executing as execute
 import pytest
+from clones import commit, git
 from controlled_forge import ControlledForge
 from elsewhere import (
     CICD,
@@ -21,21 +17,19 @@ from elsewhere import (
     NEW_TORCH,
     OLD_TORCH,
     PYTORCH,
-    TORCH_EXTRAS,
     bridge,
     ml_containers,
     own,
 )
-from executing import Ran
 from layouts import layout
 
+from runbook_lib.bump.after_merge import report
 from runbook_lib.bump.sync_survey import survey
 from runbook_lib.cli.__main__ import main
+from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import CannotTell, Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.families import OTHER
-from runbook_lib.images.tags.coreweave import CoreWeaveTag
-from runbook_lib.images.tags.ngc import NgcTag
 from runbook_lib.pins import plan as pins
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import PinVerdict, check_pins, outcome
@@ -43,29 +37,16 @@ from runbook_lib.pins.finders import BuildArg
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, REPOSITORIES, Repository
 from runbook_lib.pins.sites import PinnedImage, PinSite, Sites
 from runbook_lib.practice.ci import plan as ci
-from runbook_lib.practice.registry import images
 from runbook_lib.practice.registry import server as registry
-from runbook_lib.practice.registry.images import RegistryContent
-from runbook_lib.record.verify import verify
 from runbook_lib.world import repository
+from runbook_lib.world.bump_branch import BumpBranch
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def git(place: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
 def clone(place: Path, texts: dict[str, Any], remote: str = "") -> Path:
     """A repository with these files committed on main."""
-    for path, text in texts.items():
-        if text is not None:
-            (place / path).parent.mkdir(parents=True, exist_ok=True)
-            (place / path).write_text(text)
-    git(place, "init", "-q", "-b", "main")
-    git(place, "add", "-A")
-    git(place, "commit", "-qm", "all")
+    commit(place, texts)
     if remote:
         git(place, "remote", "add", "origin", remote)
     return place
@@ -112,7 +93,6 @@ def test_one_file_of_a_known_name_does_not_make_a_known_repository(tmp_path: Pat
 
 
 def test_a_bare_clone_is_recognized_by_its_head(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
     clone(tmp_path / "a", own())
     subprocess.run(["git", "clone", "-q", "--bare", tmp_path / "a", tmp_path / "bare"], check=True)
     assert repository.choose(Checkout.open(tmp_path / "bare")).origin == ".base-image-pins.yaml"
@@ -121,7 +101,6 @@ def test_a_bare_clone_is_recognized_by_its_head(tmp_path: Path) -> None:
 def test_a_clone_with_nothing_checked_out_is_recognized_by_its_commits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "a").mkdir()
     clone(tmp_path / "a", bridge())
     subprocess.run(["git", "clone", "-q", "--no-checkout", tmp_path / "a", tmp_path / "b"], check=True)
     subprocess.run(["git", "-C", tmp_path / "b", "switch", "-q", "--orphan", "empty"], check=True)
@@ -326,7 +305,7 @@ def test_a_plan_reports_a_dead_argument_and_names_the_platforms() -> None:
     assert plan.part("github").changes == plan.changes
 
 
-# -- whole bumps --------------------------------------------------------------------------------------------------
+# -- a whole bump, and after its merge -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -336,7 +315,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
         def made(name: str, texts: dict[str, str]) -> Path:
             bare = tmp_path / "practice" / f"{name}.git"
-            (tmp_path / "seed").mkdir()
             seed = clone(tmp_path / "seed", texts)
             subprocess.run(["git", "clone", "-q", "--bare", str(seed), str(bare)], check=True)
             place = tmp_path / "clone"
@@ -346,130 +324,48 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
             monkeypatch.setenv("GITHUB_REPOSITORY", f"practice/{name}")
             return place
 
-        held = images.content()
-        tags = {**held.tags, NEW_TORCH: held.tags["26.06-py3"], OLD_TORCH: held.tags["26.04-py3"]}
-        served = undo.enter_context(
-            contextlib.closing(registry.RegistryServer(stored=RegistryContent(held.manifests, held.blobs, tags)))
-        )
+        served = undo.enter_context(contextlib.closing(registry.RegistryServer()))
         monkeypatch.setenv("GITHUB_TOKEN", "practice-token")
         monkeypatch.setenv("RUNBOOK_REGISTRY", served.url)
         monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
         yield made
 
 
-def bumped(place: Path, tag: str, **parameters: object) -> tuple[Ran, dict[str, str]]:
-    """The outcome of a whole bump, and the sentence of each step."""
-    result = execute.execute(
-        ROOT / "runbooks/bump.ipynb", {"tag": tag, "repo": str(place), "mode": "publish", **parameters}
-    )
-    assert result.record is not None
-    checks = json.loads((result.record / "run.json").read_text())["checks"]
-    return result, {it["name"]: it["detail"] for it in checks}
-
-
 @pytest.mark.slow
-def test_a_complete_bump_of_megatron_bridge(
-    world: Callable[[str, dict[str, str]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "texts", "tag", "ci_step", "title", "labels"),
+    [
+        ("Megatron-Bridge", bridge, "26.04-py3", "waiting for CI run",
+         "chore(docker): update base image to 26.04-py3", ["needs-more-tests"]),
+        # It pins the image for amd64 alone, and this tag exists for no other.
+        ("own", own, "26.03-py3", "Not applicable: ", "build: base image 26.03-py3", ["needs review"]),
+    ],
+)  # fmt: skip
+def test_a_complete_bump(
+    world: Callable[[str, dict[str, str]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str,
+    texts: Callable[..., dict[str, str]], tag: str, ci_step: str, title: str, labels: list[str],
+) -> None:  # fmt: skip
     monkeypatch.setattr(ci, "WORKFLOW", "CICD NeMo")
-    place = world("Megatron-Bridge", bridge())
-    result, steps = bumped(place, "26.04-py3")
+    place, bare, branch = world(name, texts()), tmp_path / f"practice/{name}.git", f"bump/main/dev-{tag}"
+    result = execute.execute(ROOT / "runbooks/bump.ipynb", {"tag": tag, "repo": str(place), "mode": "publish"})
+    assert result.record is not None, result.summary
     assert result.state == "waiting", result.summary
-    for name in ("02-gitlab-pin", "05-golden-values", "06-broken-tests"):
-        assert steps[name].startswith("Not applicable: NVIDIA-NeMo/Megatron-Bridge has no "), steps
-    assert steps["04-run-ci"].startswith("waiting for CI run"), steps
-    bare = tmp_path / "practice/Megatron-Bridge.git"
-    branch = "bump/main/dev-26.04-py3"
-    assert git(bare, "log", "-1", "--format=%s", branch) == "chore(docker): update base image to 26.04-py3"
-    assert "Signed-off-by: " in git(bare, "log", "-1", "--format=%b", branch)
-    assert git(bare, "diff", "--name-only", "main", branch).splitlines() == [CICD, "docker/Dockerfile.ci"]
-    (pull,) = found("pulls")
-    assert [label["name"] for label in pull["labels"]] == ["needs-more-tests"]
-    assert "dead build argument" in pull["body"]
-    assert "pin is touched" not in pull["body"]
-    tip = git(bare, "rev-parse", branch)
-    again, _ = bumped(place, "26.04-py3")
-    assert (again.ok, git(bare, "rev-parse", branch)) == (True, tip), again.summary
-    assert verify(tmp_path / "audit")[0] == []
+    said = {it["name"]: it["outcome"]["sentence"] for it in result.run["steps"]}
+    assert said["04-run-ci"].startswith(ci_step)
+    assert said["05-golden-values"].startswith("Not applicable: ")
+    assert git(bare, "log", "-1", "--format=%s", branch) == title
+    assert {path: git(bare, "show", f"{branch}:{path}") for path in texts()} == {
+        path: text.strip() for path, text in texts(*([tag, tag] if texts is bridge else [tag])).items()
+    }
+    github = GitHub(f"practice/{name}")
+    (pull,) = github.pulls()
+    assert pull.labels == frozenset(labels)
 
 
-@pytest.mark.slow
-def test_a_complete_bump_of_ml_containers(
-    world: Callable[[str, dict[str, str]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registry, "REPOSITORY", TORCH_EXTRAS.partition("/")[2])
-    place = world("ml-containers", ml_containers())
-    result, steps = bumped(place, NEW_TORCH)
-    assert result.ok, result.summary
-    assert steps["04-run-ci"].startswith("Not applicable: coreweave/ml-containers has no copy-pr-bot")
-    assert result.summary.startswith("Ready to merge, except for CI, which is not followed here: ")
-    assert "/pull/10" in result.next
-    bare, branch = tmp_path / "practice/ml-containers.git", f"bump/main/dev-{NEW_TORCH}"
-    after = git(bare, "show", f"{branch}:{MEGATRON_YML}")
-    assert after == ml_containers(NEW_TORCH)[MEGATRON_YML].strip()
-    (pull,) = found("pulls")
-    assert pull["title"] == f"feat(megatron): Update default base image to {NEW_TORCH}"
-    assert (pull["labels"], pull["draft"]) == ([], True)
-
-
-def test_a_tag_missing_from_the_registry_is_refused_with_the_newest_of_its_family(
-    world: Callable[[str, dict[str, str]], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registry, "REPOSITORY", TORCH_EXTRAS.partition("/")[2])
-    place = world("ml-containers", ml_containers())
-    result, _ = bumped(place, NEW_TORCH.replace("bc8c66e", "0000000"))
-    assert result.state == "failed"
-    assert f"Its newest tags are {NEW_TORCH}, {OLD_TORCH}: choose one" in result.summary
-    assert git(place, "branch", "--format=%(refname:short)") == "main"
-
-
-@pytest.mark.slow
-def test_a_complete_bump_with_a_pins_file(world: Callable[[str, dict[str, str]], Path], tmp_path: Path) -> None:
-    place = world("own", own())
-    result, steps = bumped(place, "26.03-py3")  # which exists for amd64 alone, as asked for
-    assert result.ok, result.summary
-    bare, branch = tmp_path / "practice/own.git", "bump/main/dev-26.03-py3"
-    changed = {path: git(bare, "show", f"{branch}:{path}") for path in own()}
-    assert changed == {path: text.strip() for path, text in own("26.03-py3").items()}
-    assert git(bare, "log", "-1", "--format=%s", branch) == "build: base image 26.03-py3"
-    (pull,) = found("pulls")
-    assert [label["name"] for label in pull["labels"]] == ["needs review"]
-    assert steps["05-golden-values"] == "Not applicable: practice/own has no golden values."
-    assert f"{PYTORCH}:25.01-py3" in changed["results/README.md"]
-    assert NgcTag.parse("26.03-py3") < NgcTag.parse("26.04-py3")
-
-
-def test_after_a_merge_other_branches_are_compared_within_their_family(
-    world: Callable[[str, dict[str, str]], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(registry, "REPOSITORY", TORCH_EXTRAS.partition("/")[2])
-    place = world("ml-containers", ml_containers(NEW_TORCH))
-    result = execute.execute(ROOT / "runbooks/08-after-merge.ipynb", {"tag": NEW_TORCH, "repo": str(place)})
-    assert result.ok, result.summary
-    assert result.summary.startswith(f"main has named {NEW_TORCH} since "), result.summary
-    assert "GitLab" not in result.summary
-    assert CoreWeaveTag.parse(OLD_TORCH) < CoreWeaveTag.parse(NEW_TORCH)
-
-
-def test_after_a_merge_the_release_branches_are_those_of_the_repository(
-    world: Callable[[str, dict[str, str]], Path],
-) -> None:
-    place = world("Megatron-Bridge", bridge("26.02-py3"))
-    git(place, "switch", "-qc", "r0.4.0")
-    (place / "docker/Dockerfile.ci").write_text(bridge("25.11-py3")["docker/Dockerfile.ci"])
-    git(place, "commit", "-qam", "older")
-    git(place, "push", "-q", "origin", "r0.4.0", "main:core_r0.1.0", "main:r0.4.0-scan")
-    git(place, "switch", "-q", "main")
-    result = execute.execute(ROOT / "runbooks/08-after-merge.ipynb", {"tag": "26.02-py3", "repo": str(place)})
-    assert result.ok, result.summary
-    assert result.record is not None
-    (row,) = list(csv.DictReader(io.StringIO((result.record / "branches.csv").read_text())))
+def test_after_a_merge_the_release_branches_are_those_of_the_repository(tmp_path: Path) -> None:
+    place = clone(tmp_path, bridge("25.11-py3"))
+    for name in ("r0.4.0", "r0.4.0-scan", "core_r0.1.0"):
+        git(place, "branch", name)
+    bump = Bump.parse(tag="26.02-py3", repository=MEGATRON_BRIDGE)
+    (row,), _ = report.branch_rows(BumpBranch(Checkout.open(place), bump, "", "", "", None))
     assert (row["branch"], row["image"], row["state"]) == ("r0.4.0", "25.11-py3", "older")
-
-
-def found(what: str) -> list[dict[str, Any]]:
-    """What the practice forge lists."""
-    url = f"{os.environ['GITHUB_API_URL']}/repos/{os.environ['GITHUB_REPOSITORY']}/{what}"
-    request = urllib.request.Request(url, headers={"Authorization": "Bearer practice-token"})
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)  # type: ignore[no-any-return]

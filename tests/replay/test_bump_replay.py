@@ -9,6 +9,7 @@ from pathlib import Path
 
 import executing as execute
 import pytest
+from clones import git
 from controlled_forge import ControlledForge
 
 from runbook_lib.practice.registry import server as registry
@@ -17,11 +18,6 @@ from runbook_lib.record.verify import verify
 pytestmark = pytest.mark.replay
 ROOT = Path(__file__).resolve().parents[2]
 GITLAB = ".gitlab/stages/01.build.yml"
-
-
-def git(place: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 @pytest.fixture
