@@ -87,6 +87,7 @@ def test_text_from_outside_does_no_harm(text: str) -> None:
         ("a`b", "`` a`b ``"),
         ("a|b\nc", "`a\\|b c`"),
         ("", "` `"),
+        ("@x", "`@\u200bx`"),
     ],
 )
 def test_code(text: str, shown: str) -> None:

@@ -87,12 +87,6 @@ def test_no_verdict_is_guessed_from_a_tag_without_documents(
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("image", ["a" * 129, "alibaba:" + "2" * 129, "nvcr.io/nvidia/pytorch:" + "2" * 129])
-def test_a_tag_that_is_too_long_is_refused_with_the_limit(image: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["image", "driver", image]) == 2
-    assert "at most 128" in capsys.readouterr().err
-
-
 def test_what_a_month_changes_includes_its_known_issues(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

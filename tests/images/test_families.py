@@ -65,21 +65,14 @@ def test_every_real_tag_is_read_printed_and_sorted(family):
 @pytest.mark.parametrize(
     ("family", "texts"),
     [
-        (NGC, ["", "26.04", "25.05-serverless", REAL["CoreWeave ml-containers"][0], "x" * 40_000]),
+        (NGC, ["", "26.04", "25.05-serverless", REAL["CoreWeave ml-containers"][0], "2" * 129]),
         (
             NEMO,
             [
                 "",
                 " 26.06",
-                "26.13",
-                "26.1",
-                "26.06.",
-                "26.06-py3",
-                "v26.06",
-                "x" * 40_000,
-                "26.04.rc05",
-                "26.04.rc.5",
-                "26.04.rc",
+                *["26.13", "26.1", "26.06.", "26.06-py3", "v26.06", "26.04.rc05", "26.04.rc.5", "26.04.rc"],
+                "2" * 129,
             ],
         ),
         (COREWEAVE, ["", "latest", "26.06", "1234567", "1234567-base-", "17ad6db-nccl-cuda12", "a-" * 20_000]),
@@ -94,18 +87,8 @@ def test_a_tag_of_another_family_is_refused(family, texts):
 
 
 def test_releases_come_first_then_candidates_then_special_tags():
-    tags = [
-        "26.08.rc10",
-        "26.04",
-        "26.06",
-        "nightly",
-        "26.08.rc5",
-        "26.02.nemotron_3_super",
-        "26.06.01",
-        "26.8",
-        "26.04.00",
-    ]
-    listing = NEMO.listed(tags)
+    tags = "26.08.rc10 26.04 26.06 nightly 26.08.rc5 26.02.nemotron_3_super 26.06.01 26.8 26.04.00"
+    listing = NEMO.listed(tags.split())
     assert [str(tag) for tag in listing.releases] == ["26.06.01", "26.06", "26.04.00", "26.04"]
     assert [str(tag) for tag in listing.candidates] == ["26.08.rc10", "26.08.rc5"]
     assert [str(tag) for tag in listing.specials] == ["26.02.nemotron_3_super", "nightly"]
@@ -137,8 +120,10 @@ def test_the_flavour_of_a_cuda_image_has_no_version_but_that_of_the_system():
     assert edition(CUDA.read("12.3.2-cudnn9-devel-ubuntu22.04")) == "cudnn-devel-ubuntu22.04"
     assert edition(CUDA.read("12.8.1-cudnn-devel-ubuntu24.04")) == "cudnn-devel-ubuntu24.04"
     assert edition(CUDA.read("12.8.1-runtime-ubi9")) == "runtime-ubi9"
-    with pytest.raises(RunbookError, match="a tag of a month"):
-        CUDA.read("26.04-py3")
+    for month in ("26.04-py3", "25.10-cuda13.0-devel-ubuntu24.04"):
+        assert CUDA.listed([month]).unreadable == (month,)
+        with pytest.raises(RunbookError, match="a tag of a month"):
+            CUDA.read(month)
 
 
 # Alibaba
@@ -162,12 +147,6 @@ def test_the_address_of_alibabas_image_is_in_the_public_registry_or_that_of_a_re
     for region in ("Beijing", "cn-beijing/x", "cn_beijing", "cn-", "cn-beijing\n"):
         with pytest.raises(RunbookError, match="region"):
             alibaba.vpc_address(AlibabaTag.parse("25.05"), region)
-
-
-@pytest.mark.parametrize("family", [*FAMILIES, OTHER], ids=lambda family: family.name)
-def test_a_tag_that_is_too_long_is_refused_with_the_limit(family):
-    with pytest.raises(RunbookError, match="it has 129 characters, but a tag may have at most 128"):
-        family.read("2" * 129)
 
 
 # CoreWeave
@@ -343,10 +322,3 @@ def test_two_editions_are_not_ordered(read, one, two):
 def test_a_tag_without_a_version_in_front_is_none_of_ngc(text):
     with pytest.raises(RunbookError):
         NUMBERED.read(text)
-
-
-@pytest.mark.parametrize("text", ["26.04", "25.10-cuda13.0-devel-ubuntu24.04", "24.05-vllm-python-py3"])
-def test_a_month_is_not_a_version(text):
-    assert CUDA.listed([text]).unreadable == (text,)
-    with pytest.raises(RunbookError):
-        CUDA.read(text)

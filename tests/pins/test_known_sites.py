@@ -41,17 +41,6 @@ def test_a_workflow_that_names_the_image_of_githubs_ci_is_a_pin(value, tags):
     assert pins == [(tag, "github") for tag in tags]
 
 
-def test_the_files_to_read_are_each_named_once():
-    assert len(set(MEGATRON_LM.paths)) == len(MEGATRON_LM.paths)
-    assert set(MEGATRON_LM.pin_paths) < set(MEGATRON_LM.paths)
-    assert {NCCL, PROJECT} == set(MEGATRON_LM.paths) - set(MEGATRON_LM.pin_paths)
-
-
-def test_no_text_of_an_informational_site_is_ever_edited():
-    assert {site.ci for site in MEGATRON_LM.pins if not site.lockstep} == {"people"}
-    assert {site.needs for site in MEGATRON_LM.pins if not site.lockstep} == {"never"}
-
-
 @pytest.mark.parametrize(
     ("texts", "known"),
     [

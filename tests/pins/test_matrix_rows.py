@@ -80,8 +80,6 @@ def test_a_value_is_found_where_it_stands_in_the_text(text):
 @pytest.mark.parametrize(
     "text",
     [
-        job("    - B: &b old\n")
-        + "other:\n  parallel: *p\n".replace("*p", "{matrix: *m}").replace("{matrix: *m}", "5"),
         ".m: &m\n  parallel:\n    matrix: [{B: old}]\none:\n  <<: *m\ntwo:\n  <<: *m\n",
         ".m: {parallel: &p {matrix: [{B: old}]}}\none:\n  parallel: *p\n",
         ".m: {parallel: {matrix: &m [{B: old}]}}\none:\n  parallel:\n    matrix: *m\n",
@@ -131,7 +129,6 @@ def test_a_row_has_its_job_line_and_duplicate_keys():
         ("a: \x00\n", "control characters are not allowed"),
         ("a: b\nc: \udce4\n", "line 2 is not UTF-8"),
         ("[" * 5_000, "it does not parse as YAML: "),
-        ("[" * 50_000, "it is nested too deeply"),
         ("a: " + "{a: " * 50_000, "it is nested too deeply"),
         ("- " * 50_000, "it is nested too deeply"),
     ],
@@ -140,11 +137,6 @@ def test_invalid_yaml_is_refused(text, said):
     with pytest.raises(CannotTell) as caught:
         rows(text)
     assert said in str(caught.value)
-
-
-def test_a_long_file_is_read_like_a_short_one():
-    filler = "".join(f".job{number}:\n  script: [echo]\n" for number in range(1_000))
-    assert "B: 'new'" in spliced(job("    - B: 'old'\n", filler), "B", "new")
 
 
 def test_merges_that_double_at_every_step_are_read_in_time():

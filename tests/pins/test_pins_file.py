@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 from elsewhere import PINS_FILE, own
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runbook_lib.errors import CannotTell, Refused, RunbookError
@@ -144,17 +144,9 @@ def bumped(texts: dict[str, str], text: str) -> dict[str, str]:
 
 
 BAD = [
-    ("", "the file is missing version and image and pins."),
-    ("- a\n", "is not a mapping"),
-    ("a: [b\n", "does not parse as YAML"),
     (f"---\n{SMALLEST}---\n{SMALLEST}", "expected a single document in the stream"),
     ("\ud800: 1\n", "does not parse as YAML"),
     (SMALLEST.replace("version: 1", "version: 2"), "pins.yaml:1: version is 2; expected 1, the only"),
-    (SMALLEST.replace("version: 1", "version: '1'"), "pins.yaml:1: version is '1'; expected 1"),
-    (SMALLEST.replace("version: 1\n", ""), "pins.yaml:1: the file is missing version."),
-    (SMALLEST.replace("image", "imag"), "pins.yaml:2: the file has the unknown key 'imag'"),
-    (SMALLEST.replace("image", "imag"), "(did you mean image?)"),
-    (f"{SMALLEST}version: 1\n", "found duplicate key"),
     (SMALLEST.replace("pytorch", "pytorch:26.04-py3"), "expected nvcr.io/nvidia/pytorch, without tag and digest."),
     (SMALLEST.replace("nvcr.io/nvidia/pytorch", "pytorch"), "image is 'pytorch'; expected registry and repository"),
     (SMALLEST.replace("nvcr.io/nvidia/pytorch", "example.org/x"), "or the key family (ngc, nemo, coreweave"),
@@ -172,17 +164,11 @@ BAD = [
     (f'{TOP}pins:\n  - path: "a\\u2028b"\n    find: {{file: whole}}\n', "expected one file"),
     (f"{TOP}platforms: [arm]\n{PIN}", "expected amd64 or arm64 (did you mean arm64?)."),
     (f"{TOP}pins: []\n", "expected a list with at least one pin."),
-    (f"{TOP}pins: {{a: b}}\n", "expected a list with at least one pin."),
-    (f"{TOP}pins: [a]\n", "expected a mapping with path and find."),
-    (f"{TOP}pins:\n  - path: a\n", "pins.yaml:4: a pin is missing find."),
-    (f"{TOP}{PIN}    kinds: frozen\n", "pins.yaml:6: a pin has the unknown key 'kinds'"),
     (f"{TOP}{PIN}    kind: frozen\n", "at least one pin of nvcr.io/nvidia/pytorch of the kind lockstep"),
     (f"{TOP}{PIN}    kind: lock\n", "expected lockstep or informational or frozen (did you mean lockstep?)."),
     (f"{TOP}{PIN}    type: prod\n", "expected dev or lts."),
     (f"{TOP}{PIN}    read-by: jenkins\n", "expected github or gitlab or people."),
     (f"{TOP}{PIN}    count: 0\n", "count is 0; expected a number from 1 to 1000."),
-    (f"{TOP}{PIN}    count: true\n", "count is True; expected a number"),
-    (f"{TOP}{PIN}    count: [1]\n", "count is [1]; expected a number"),
     (
         f"{TOP}{PIN}    dockerfile: Dockerfile\n",
         "dockerfile is 'Dockerfile'; expected no dockerfile with find: {arg: …}",
@@ -191,11 +177,9 @@ BAD = [
     (SMALLEST.replace("a/b", "a/../../b"), "path is 'a/../../b'; expected one file"),
     (SMALLEST.replace("a/b", "'**/Dockerfile'"), "expected one file, from the repository's root"),
     (SMALLEST.replace("a/b", ".git/config"), "expected one file, from the repository's root"),
-    (SMALLEST.replace("a/b", "5"), "path is 5; expected one file"),
+    (SMALLEST.replace("a/b", '"a\\n"'), "expected one file"),
     (SMALLEST.replace("{arg: X}", "{}"), "find is {}; expected exactly one of the ways arg, file"),
     (SMALLEST.replace("{arg: X}", "{arg: X, file: whole}"), "expected exactly one of"),
-    (SMALLEST.replace("{arg: X}", "X"), "find is 'X'; expected exactly one of the ways arg, file, yaml"),
-    (SMALLEST.replace("{arg: X}", "{args: X}"), "find has the unknown key 'args'"),
     (SMALLEST.replace("{arg: X}", "{arg: a-b}"), "arg is 'a-b'; expected the name of a build argument"),
     (SMALLEST.replace("{arg: X}", "{text: 'a'}"), "text is 'a'; expected a text with {image} or {tag} in it once"),
     (SMALLEST.replace("{arg: X}", "{text: '{tag} {image}'}"), "expected a text with {image} or {tag}"),
@@ -220,21 +204,6 @@ def test_an_invalid_file_is_refused_with_line_and_key(text: str, says: str) -> N
         parse(text, "a/b")
 
 
-#: What only a reader of the file itself can tell: the form of a tag, of a regular expression, of the YAML.
-BEYOND = ("YAML", "stream", "is not a mapping", "duplicate", "without tag", "registry and repository", "key family",
-          "regular expression", "unterminated", "at least one pin of nvcr.io", "no family in a pin")  # fmt: skip
-
-
-@pytest.mark.parametrize(("text", "says"), [it for it in BAD if not any(word in it[1] for word in BEYOND)])
-def test_the_schema_refuses_the_same(text: str, says: str) -> None:
-    assert not valid(text)
-
-
-def test_a_line_feed_at_the_end_of_a_path_is_refused() -> None:
-    with pytest.raises(RunbookError, match="expected one file"):
-        parse(SMALLEST.replace("a/b", '"a\\n"'), "a/b")
-
-
 def test_the_schema_is_one() -> None:
     jsonschema.Draft7Validator.check_schema(SCHEMA)
     assert tuple(SCHEMA["definitions"]["family"]["enum"]) == tuple(pins_file.FAMILIES)
@@ -247,6 +216,7 @@ NESTED = st.recursive(
 )
 
 
+@settings(max_examples=20)
 @given(st.text() | NESTED.map(yaml.safe_dump))
 def test_any_text_is_read_or_refused_with_a_message(text: str) -> None:
     with contextlib.suppress(RunbookError):
@@ -339,9 +309,7 @@ def test_pins_of_several_editions_are_bumped_and_compared_edition_by_edition() -
 @pytest.mark.parametrize(
     ("image", "before", "tag"),
     [
-        ("nvcr.io/nvidia/tensorrt-llm/release", ["1.1.0rc2.post2"], "1.2.0rc4"),
         ("nvcr.io/nvidia/tensorrt-llm/release", ["1.1.0rc2.post2", "1.1.0rc2"], "1.2.0rc4"),
-        ("nvcr.io/nvidia/nemo", ["24.03.01.framework"], "24.05"),
         ("nvcr.io/nvidia/nemo", ["24.03.01.framework", "24.05"], "24.07"),
         ("nvcr.io/nvidia/other", ["24.05-old-words"], "24.07"),
     ],
@@ -357,19 +325,12 @@ def test_a_post_release_or_an_ending_suffix_is_no_other_edition(image: str, befo
     ("path", "find", "before", "after"),
     [
         ("v.yaml", "{yaml: a.tag}", "a:\n  tag: 26.06\n", 'a:\n  tag: "26.10"\n'),
-        ("v.yaml", "{yaml: a.tag}", "a:\n  tag: '26.06'\n", "a:\n  tag: '26.10'\n"),
         ("v.yaml", "{yaml: a.tag}", 'a:\n  tag: "26.06" # x\n', 'a:\n  tag: "26.10" # x\n'),
-        ("v.yaml", "{yaml: a.tag}", "a: {tag: 26.06}\n", 'a: {tag: "26.10"}\n'),
         ("v.yaml", "{yaml: a.tag}", "a: {x: 1, tag: 26.06, y: 2}\n", 'a: {x: 1, tag: "26.10", y: 2}\n'),
-        ("v.yaml", "{yaml: a.0}", "a: [26.06]\n", 'a: ["26.10"]\n'),
-        ("v.yaml", "{yaml: a.0}", "a:\n  - 26.06 # x\n", 'a:\n  - "26.10" # x\n'),
-        ("v.yaml", "{yaml: a.tag}", "a:\r\n  tag: 26.06\r\n", 'a:\r\n  tag: "26.10"\r\n'),
-        ("v.yaml", "{yaml: a.tag}", "a:\n  tag: &t 26.06\n", 'a:\n  tag: &t "26.10"\n'),
         ("v.yaml", "{yaml: a.tag}", "a:\n  tag: !!str 26.06\n", "a:\n  tag: !!str 26.10\n"),
         ("v.json", "{yaml: a.tag}", '{"a":{"tag":26.06}}', '{"a":{"tag":"26.10"}}'),
         ("v.yaml", "{text: 'tag: {tag}'}", "a:\n  tag: 26.06\n", 'a:\n  tag: "26.10"\n'),
         ("v.yaml.tpl", "{text: 'tag: {tag}'}", "{{ if x }}\ntag: 26.06\n", '{{ if x }}\ntag: "26.10"\n'),
-        ("v.yaml", "{text: 'tag: {tag}'}", "values: |\n  tag: 26.06\n", 'values: |\n  tag: "26.10"\n'),
         ("v.yaml", "{text: 'TAG={tag}'}", "run: TAG=26.06 ./x\n", "run: TAG=26.10 ./x\n"),
         ("v.yaml", "{text: '# {tag}'}", "a: 1  # 26.06\n", "a: 1  # 26.10\n"),
         ("v.sh", "{text: 'tag: {tag}'}", "tag: 26.06\n", "tag: 26.10\n"),

@@ -70,7 +70,7 @@ def test_platforms_and_entries_that_ci_does_not_read_are_reported() -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("a: [", "r.yaml cannot be read"), ("a: b: c", "in line 1"), ("\x00", "r.yaml"), ("[" * 30000, "r.yaml")],
+    [("a: [", "r.yaml cannot be read"), ("a: b: c", "in line 1"), ("\x00", "r.yaml")],
 )
 def test_a_recipe_that_does_not_parse_is_refused(text: str, says: str) -> None:
     with pytest.raises(CannotTell, match=says):
