@@ -1,6 +1,7 @@
 """Verification of an archive: its files against its commits, its digests, and its history against itself."""
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -77,9 +78,18 @@ def _repository(store: RecordStore, head: str) -> Iterator[str]:
         has_signed |= signature != "N"
         changes = [line.split("\t") for line in lines if line]
         for status, path in changes:
-            is_attached = path.endswith(f"/{RUN}") and ["A", f"{path[: -len(RUN)]}{EXECUTED}"] in changes
+            is_attached = ["A", f"{path.removesuffix(RUN)}{EXECUTED}"] in changes and _adds_files(store, commit, path)
             if status != "A" and not (status == "M" and (is_attached or _is_free(path))):
                 yield _problem(place, f"changed or removed {path}, a part of a record.")
+
+
+def _adds_files(store: RecordStore, commit: str, path: str) -> bool:
+    """Return True if a commit changes nothing in a run but the digests of its files."""
+    try:
+        before, after = (json.loads(store.git("show", f"{each}:{path}")) for each in (f"{commit}^", commit))
+        return bool(before | {"files": 0} == after | {"files": 0})
+    except (GitFailed, ValueError, TypeError):
+        return False
 
 
 def _is_free(path: str) -> bool:
@@ -104,14 +114,13 @@ def _files(store: RecordStore, head: str, counts: Counts) -> Iterator[str]:
     for path in (path for path in added if not path.startswith(open_records)):
         yield _problem(present[path], "was added.")
     for folder in open_records:
-        yield from _open_record(root / folder, counts)
+        yield from _record(root, root / folder, counts, is_committed=False)
     for path in sorted(path for path in committed if path in present and not _is_free(path)):
         counts.files += 1
         if not _has_content(present[path], committed[path]):
             yield _problem(present[path], "was changed after it was committed.")
         elif path.endswith(f"/{RUN}"):
-            counts.records += 1
-            yield from _closed_record(root, present[path].parent)
+            yield from _record(root, present[path].parent, counts, is_committed=True)
 
 
 def _walk(root: Path, counts: Counts) -> Iterator[Path]:
@@ -134,19 +143,26 @@ def _has_content(file: Path, blob: str) -> bool:
     return hashlib.new(kind, b"blob %d\0%b" % (len(content), content), usedforsecurity=False).hexdigest() == blob
 
 
-def _open_record(folder: Path, counts: Counts) -> Iterator[str]:
+def _record(root: Path, folder: Path, counts: Counts, *, is_committed: bool) -> Iterator[str]:
+    """Yield what is wrong with a record, and count it."""
     try:
         run = run_file.read(folder)
     except RunbookError as error:
-        yield _problem(folder, f"was added or damaged: {error}")
+        yield _problem(folder, str(error) if is_committed else f"was added or damaged: {error}")
         return
-    alive = _is_active(run)
-    if not alive and run["state"] != "running":
-        yield _problem(folder, "is closed, but not committed: it was added, or its command was killed at its very end; "
-                       "then the next run of this bump commits it.")  # fmt: skip
-        return
+    alive = not is_committed and _is_active(run)
+    counts.records += is_committed
     counts.running += alive
-    counts.killed += not alive
+    counts.killed += not is_committed and not alive
+    if alive or (run["state"] == "running" and not is_committed):
+        return
+    if folder.relative_to(root).parts[:-1] != Identity.from_json(run["bump"]).parts:
+        yield _problem(folder, "is the record of another bump.")
+    if run.get("files") != run_file.digests(folder):
+        yield _problem(folder, f"has other files than {RUN} names, or with other contents.")
+    elif not is_committed:
+        remark = "is closed, but not committed: its command was killed. The next run of this bump commits it."
+        counts.remarks.append(_problem(folder, remark))
 
 
 def _is_active(run: Mapping[str, Any]) -> bool:
@@ -154,15 +170,3 @@ def _is_active(run: Mapping[str, Any]) -> bool:
         return run_file.is_active(run)
     except (KeyError, TypeError, ValueError):
         return False  # it names no process
-
-
-def _closed_record(root: Path, folder: Path) -> Iterator[str]:
-    try:
-        run = run_file.read(folder)
-    except RunbookError as error:
-        yield _problem(folder, str(error))
-        return
-    if folder.relative_to(root).parts[:-1] != Identity.from_json(run["bump"]).parts:
-        yield _problem(folder, "is the record of another bump.")
-    if run.get("files") != run_file.digests(folder):
-        yield _problem(folder, f"has other files than {RUN} names, or with other contents.")

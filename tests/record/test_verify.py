@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from archives import BUMP, edit, record
 
-from runbook_lib.record import archive
+from runbook_lib.record import archive, run_file
 from runbook_lib.record.verify import verify
 
 PIN, CI, LAST = "01-github-pin", "04-run-ci", "bump"
@@ -46,6 +46,12 @@ def rewrite(audit: Path, change: Callable[[Path], object]) -> None:
     change(place)
     git(audit, "add", "-A", "-f", str(place))
     git(audit, "commit", "-q", "-m", "x")
+
+
+def sealed(place: Path, state: str) -> None:
+    """Close a record in this state, with a notebook."""
+    (place / "executed.ipynb").write_text("x")
+    run_file.seal(place, run_file.read(place) | {"state": state})
 
 
 def altered(audit: Path) -> None:
@@ -84,7 +90,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a bump removed": (lambda a: shutil.rmtree(a / "o-r"), "was removed"),
     "an open record closed": (
         lambda a: edit(sorted(a.rglob("*-00000009"))[0] / "run.json", lambda r: r.update(state="done", process={})),
-        "is closed, but not committed",
+        "has other files than",
     ),
     "committed: a change": (
         lambda a: rewrite(a, lambda it: edit(it / "run.json", lambda r: r.update(state="failed"))), "changed or removed"
@@ -93,6 +99,10 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "committed: an addition": (lambda a: rewrite(a, lambda it: (it / "new").write_text("x")), "has other files"),
     "committed: decisions of a record": (
         lambda a: rewrite(a, lambda it: (it / "decisions.yaml").write_text("x")), "has other files"
+    ),
+    "committed: a field, as a notebook is attached": (
+        lambda a: (record(a, CI, "done", notebook=False), rewrite(a, lambda it: sealed(it, "failed"))),
+        "changed or removed",
     ),
     "amended": (lambda a: git(a, "commit", "-q", "--amend", "-m", "x"), "does not contain the commit"),
     "amended with a change": (lambda a: (altered(a), git(a, "commit", "-q", "--amend", "-m", "x")), "does not contain"),
@@ -131,9 +141,13 @@ def test_what_is_no_tampering(audit: Path) -> None:
     (audit / "index.html").unlink()
     (folder(audit, PIN) / ".ipynb_checkpoints").mkdir()
     record(audit, PIN, "running", at=40, live=False)
+    record(audit, "killed", "running", at=41, live=False)
+    sealed(folder(audit, "killed"), "done")  # its engine was killed before the commit
     problems, counts = verify(audit)
-    assert (problems, str(counts)) == ([], "3 records, 9 files, 1 running, 1 killed")
-    assert [remark.endswith("Remove it.") for remark in counts.remarks] == [True]
+    assert (problems, str(counts)) == ([], "3 records, 9 files, 1 running, 2 killed")
+    assert [remark.partition(": ")[0] for remark in counts.remarks] == [
+        str(folder(audit, PIN) / ".ipynb_checkpoints"), str(folder(audit, "killed")),
+    ]  # fmt: skip
 
 
 def test_an_attached_notebook_is_the_only_later_change(tmp_path: Path) -> None:
