@@ -41,8 +41,8 @@ GITLAB_REMOTE = "gitlab"
 _INTERNAL_IMAGE = "adlr/megatron-lm/mcore_ci_dev"
 #: A project's URL, which may have a user and a port; or ssh's short form.
 _ADDRESS = re.compile(
-    r"(?:(?:https?|ssh|git\+ssh)://(?:[^/@\s]*@)?(?P<host>[a-z0-9][a-z0-9.-]*)(?::[1-6]?\d{1,4})?/+"
-    r"|(?:[^/@:\s]+@)?(?P<short>[a-z0-9][a-z0-9.-]*):(?!:|//)/?)(?P<path>[^\s\x00-\x1f\x7f]+?)(?:\.git)?/*",
+    r"(?:(?:https?|ssh|git\+ssh)://(?:[^/@\s]*@)?(?P<host>[a-z0-9][a-z0-9.-]*)(?::[1-6]?\d{1,4})?/++"
+    r"|(?:[^/@:\s]+@)?(?P<short>[a-z0-9][a-z0-9.-]*):(?!:|//)/?)(?P<path>[^\s\x00-\x1f\x7f]+?)(?:\.git)?",
     re.IGNORECASE,
 )
 
@@ -68,7 +68,7 @@ def parse_remote(url: str) -> RemoteProject:
     folder = url.removeprefix("file://")
     if folder.startswith("/"):
         return RemoteProject("", folder.rstrip("/"))
-    if match := _ADDRESS.fullmatch(url.strip()):
+    if match := _ADDRESS.fullmatch(url.strip().rstrip("/")):
         return RemoteProject((match["host"] or match["short"]).lower(), match["path"])
     raise RunbookError(
         f"The remote's URL {url[:200]!r} is not of the form https://host/group/project.git, "

@@ -158,7 +158,7 @@ class StepRecord:
 
     def table(self, name: str, rows: Table | Iterable[Mapping[str, object]]) -> None:
         """Store the rows as ``<name>.csv`` in the record."""
-        file_name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:80] or "table"
+        file_name = re.sub(r"[^A-Za-z0-9._-]+", "-", self._redactor.text(name)).strip("-.")[:80] or "table"
         self.store(f"{file_name}.csv", _csv(rows))
 
     def diff(self, text: str) -> None:

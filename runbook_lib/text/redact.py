@@ -8,7 +8,7 @@ import base64
 import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -73,6 +73,7 @@ _FORMS = {
     "sha256~": r"sha256~[\w-]{43}",
     "hvs. hvb. hvr.": r"hv[sbr]\.[\w-]{20,}",
     "pul-": r"pul-[a-f0-9]{40}",
+    ".atlasv1.": r"[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{60,70}",
     # Messages and payment
     "xox xapp-": r"xox[abeoprs](?:\.xox[bp])?[.-][A-Za-z0-9.-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{10,}",
     "hooks.slack.com": r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[A-Za-z0-9/]{20,}",
@@ -90,12 +91,26 @@ _FORMS = {
     "PRIVATE KEY": (
         r"-----BEGIN [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?-----"
         r"(?:(?:(?!-----BEGIN )[^\"]){0,20000}?-----END [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?-----"
+        # Not in JSON: what others print between its lines may have quotes.
+        r"|[ \t\r]*\n(?:(?!-----BEGIN )[\s\S]){0,20000}?-----END [A-Z0-9 ]{0,60}PRIVATE KEY(?: BLOCK)?-----"
         r"|(?:[A-Za-z0-9+/=\s]|\\[nr])*)"
     ),
 }
 #: The user and password in an address, and the credentials in a header.
 _USERINFO = re.compile(r"(?<=://)[^/\s\"'<>]{1,2000}@")
+#: A token, or a user and password, of which the end or the middle was cut out, as in a table or the repr of a widget.
+_HINTS = "|".join(re.escape(hint) for hints in _FORMS for hint in hints.split())
+_CUT = r"(?:…|<?\.\.\.>?)[\w~+/=-]{0,200}"
+_STUMP = re.compile(
+    rf"(?:\b(?:{_HINTS})[\w.~+/=-]{{8,200}}?"
+    rf"|(?<=://)[^/\s\"'<>:…]{{1,200}}:[^/\s\"'<>…]{{1,200}}?|{re.escape(MASK)}){_CUT}",
+    re.ASCII,
+)
 _HEADER = re.compile(r"([Bb](?:earer|asic)\s{1,3}|[Aa]uthorization: token\s{1,3})[A-Za-z0-9._~+/=-]{20,}")
+
+
+#: Maximum characters of one token that may be the prefix of another, where nothing stands between them.
+_PREFIX = 12
 
 
 @cache
@@ -117,20 +132,26 @@ class Redactor:
                 if len(line) >= _SHORTEST_LINE and not line.startswith("-----"):
                     spellings |= _spellings(line)
         longest_first = sorted(spellings, key=lambda spelling: (-len(spelling), spelling))
-        self._values = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        self._values = _any_of(longest_first)
+        self._stumps = _any_of({spelling[:_SHORTEST] for spelling in spellings}, rf"[^\s…]{{0,200}}?{_CUT}")
 
     def __repr__(self) -> str:
         return "Redactor()"
 
     def text(self, text: str) -> str:
         """Return the text without secrets."""
-        if self._values is not None:
-            text = self._values.sub(MASK, text)
-        for hints, form in _FORMS.items():
-            if any(hint in text for hint in hints.split()):
-                text = _compiled(form).sub(MASK, text)
+        text = self._values.sub(MASK, text)
+        if "\n" in text:  # where the lines are too short for it, a value goes on in the next one
+            for value in set(self._values.findall(text.replace("\n", ""))):
+                text = re.sub("\n?".join(map(re.escape, value)), MASK, text)
+        masked = _without_tokens(text)
+        if masked != text:  # a token is known once the one that follows immediately is gone
+            text = _without_tokens(masked)
         text = _HEADER.sub(rf"\1{MASK}", text)
-        return _USERINFO.sub(f"{MASK}@", text)
+        text = _USERINFO.sub(f"{MASK}@", text)
+        if "…" in text or "..." in text:
+            text = _STUMP.sub(MASK, self._stumps.sub(MASK, text))
+        return text
 
     def data(self, value: Any) -> Any:
         """Return the value with every text in its lists and mappings redacted, keys included."""
@@ -141,6 +162,29 @@ class Redactor:
         if isinstance(value, list | tuple):
             return [self.data(item) for item in value]
         return value
+
+
+def _any_of(texts: Collection[str], then: str = "") -> re.Pattern[str]:
+    """Return a pattern for any of these texts; one that finds nothing if there is none."""
+    return re.compile(f"(?:{'|'.join(map(re.escape, texts))}){then}" if texts else r"(?!)")
+
+
+def _without_tokens(text: str) -> str:
+    """Mask tokens of known forms; those without anything between them overlap, so that all are found first."""
+    found: list[tuple[int, int]] = []
+    for hints, form in _FORMS.items():
+        if any(hint in text for hint in hints.split()):
+            start = 0
+            while match := _compiled(form).search(text, start):
+                found.append(match.span())
+                start = max(match.start() + 1, match.end() - _PREFIX)
+    parts: list[str] = []
+    end = 0
+    for start, stop in sorted(found):
+        if start >= end:
+            parts += [text[end:start], MASK]
+        end = max(end, stop)
+    return "".join([*parts, text[end:]])
 
 
 def _spellings(secret: str) -> set[str]:

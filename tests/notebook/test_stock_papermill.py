@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from seeded import Search, secrets, shown
+import seeded
+from seeded import Search
 from small_runbooks import environ, notebook, outputs, records
 
 from runbook_lib.record import run_file
@@ -75,43 +76,18 @@ def test_how_a_run_ends(
     assert verify(audit)[0] == []
 
 
-PRINTS = """\
-import sys
-from IPython.display import HTML, JSON, display
-from ipywidgets import HTML as Widget
-from comm import create_comm
-texts = {texts!r}
-for text in texts:
-    print(text)
-    print(text, file=sys.stderr)
-    for half in (text[:9], text[9:] + "\\n"):
-        sys.stdout.write(half)
-        sys.stdout.flush()
-    for line in text.splitlines(keepends=True):
-        print(line, end="", flush=True)
-    print()
-    display(HTML(f"<b title='{{text}}'>{{text}}</b>"), JSON({{"a": [text]}}))
-    display(Widget(text))
-    create_comm("x", data={{text: text}}, buffers=[text.encode()]).send(text)
-step.done(text)
-text
-"""
-CHILD = "for text in texts: os.system(f\"echo '{text}'\")"
-
-
 def test_no_secret_leaves_the_kernel(tmp_path: Path, audit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sought = secrets("stock")
-    texts = [shown(secret, name, number) for name, secret in sought.items() for number in range(3)]
-    held = {f"SEED_{number}_TOKEN": secret for number, secret in enumerate(secrets("held").values())}
-    cell = PRINTS.format(texts=[*texts, *held.values()])
-    raising = "raise ValueError(' '.join(os.environ[name] for name in os.environ if name.startswith('SEED_')))"
-    path = notebook(
-        tmp_path / "in" / "01-a.ipynb", f"exec(open({str(tmp_path / 'in' / 'cell.py')!r}).read())", CHILD, raising
-    )
-    (tmp_path / "in" / "cell.py").write_text(cell)
-    done = papermill(path, tmp_path / "out.ipynb", "--log-output", cwd=tmp_path, HOME=str(tmp_path), **held)
+    (tmp_path / "in").mkdir()
+    monkeypatch.setenv("SEED_TOKEN", held := seeded.secrets("held")["NGC"])
+    cell, by_form = seeded.let_out(tmp_path / "in" / "told.json", "stock")
+    raising = "raise ValueError(os.environ['SEED_TOKEN'])"
+    path = notebook(tmp_path / "in" / "01-a.ipynb", cell, raising)
+    done = papermill(path, tmp_path / "out.ipynb", "--log-output", cwd=tmp_path, HOME=str(tmp_path))
     assert done.returncode == 1
-    search = Search([*sought.values(), *held.values()])
-    assert not search.found((done.stdout + done.stderr).encode())
-    assert not search.below(tmp_path, [tmp_path / "in"])
+    assert "raise ValueError" in done.stderr, done.stderr
+    assert len(by_form) >= 50
+    for form, secret in {**by_form, "the environment": held}.items():
+        search = Search([secret])
+        assert not search.found((done.stdout + done.stderr).encode()), form
+        assert not search.below(tmp_path, [tmp_path / "in"]), form
     assert "***" in (tmp_path / "out.ipynb").read_text()

@@ -130,6 +130,7 @@ def test_a_kernel_knows_what_was_passed_to_its_notebook() -> None:
     others = ["", "import os\n", CELL, '# Parameters\ntag = "26.04-py3"\nrun_id = 7\n', "run = begin(globals())\n"]
     assert parameters.read("01-pin", others) == {"tag": "26.04-py3", "run_id": "7"}
     assert parameters.read("01-pin", [CELL, "apply = False"]) == {}
-    for value, words in {"26.1": "'26.10'", 'float("nan")': "number nan"}.items():
+    secret = f'"{"ghp"}_{"a1B2" * 9}"'
+    for value, words in {"26.1": "'26.10'", 'float("nan")': "number nan", secret: "tag has a secret in it"}.items():
         with pytest.raises(BadParameter, match=words):
             parameters.read("01-pin", [CELL, f"# Parameters\ntag = {value}\n"])

@@ -8,6 +8,7 @@ The secrets are put together here, so that nobody who scans this repository find
 
 import base64
 import html
+import itertools
 import json
 import random
 import string
@@ -115,6 +116,7 @@ TOKENS = {
     "OpenShift": ("openshift-user-token", joined("sha256", "~", some(43))),
     "Vault": ("vault-service-token", joined("hv", "s.", some(90))),
     "Vault, batch": ("vault-batch-token", joined("hv", "b.", some(140))),
+    "Terraform": ("hashicorp-tf-api-token", joined(some(14), ".atlasv1.", some(67))),
     "Pulumi": ("pulumi-api-token", joined("pul", "-", some(40, _HEX))),
     "Slack, bot": ("slack-bot-token", joined("xox", "b-", "123456789012-", some(24))),
     "Slack, user": ("slack-user-token", joined("xox", "p-", "123456789012-", some(32))),
@@ -132,14 +134,36 @@ TOKENS = {
 
 @pytest.mark.parametrize(
     "around",
-    ["{}", "log: {} was refused", "a\n-{}\n", 'x="{}",', "\\n{}\\n", "https://x/?a={}&b=1", "\x1b[31m{}\x1b[0m"],
-)
+    [
+        "{}", "log: {} was refused", "a\n-{}\n", 'x="{}",', "\\n{}\\n", "https://x/?a={}&b=1", "\x1b[31m{}\x1b[0m",
+        "db:5432:*:ada:{}", "machine x login ada password {}", "<password>{}</password>", '{"auth": "{}"}', "- key: {} #",
+    ],
+)  # fmt: skip
 def test_a_token_goes_wherever_it_stands(around: str) -> None:
     for name, (_, token) in TOKENS.items():
-        clean = Redactor({}).text(around.format(token))
+        clean = Redactor({}).text(around.replace("{}", token))
         assert "***" in clean, name
         assert token[-12:] not in clean, name
         assert token[-24:-12] not in clean, name
+
+
+def test_tokens_go_without_anything_between_them() -> None:
+    for (name, (_, first)), (other, (_, second)) in itertools.product(TOKENS.items(), repeat=2):
+        if not second.startswith("ey"):  # such a token begins a word
+            clean = Redactor({}).text(f"told: {first}{second}")
+            assert first[-12:] not in clean, (name, other)
+            assert second[-12:] not in clean, (name, other)
+
+
+@pytest.mark.parametrize("cut", ["…", "...", "<...>its_end-1"])
+def test_a_stump_of_a_secret_goes(cut: str) -> None:
+    tokens = {**{name: token for name, (_, token) in TOKENS.items()}, "held": SECRET}
+    tokens["an address"] = "https://ada:a-password-of-hers@x.example/"
+    for name, token in tokens.items():
+        for length in range(34, len(token) - 10, 3):
+            clean = Redactor({"A_TOKEN": SECRET}).text(f"Text(value='{token[:length]}{cut}")
+            assert token[length - 6 : length] not in clean, (name, clean)
+            assert "its_end" not in clean
 
 
 @pytest.mark.parametrize(
@@ -196,6 +220,7 @@ def test_values_of_secret_variables_go(name: str) -> None:
         SECRET,
         quote(SECRET, safe=""),
         html.escape(SECRET),
+        "\n".join([SECRET[:7], SECRET[7:15], SECRET[15:]]),
         json.dumps(SECRET),
         repr(SECRET),
         b64(SECRET),

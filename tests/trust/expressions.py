@@ -44,7 +44,8 @@ _PARAMETERS: Mapping[str, Any] = {
     "after": "]", "before": "tag: ", "case": "gpt3_tp1", "name": "base-image-runbook:golden-values:",
     "place": SimpleNamespace(image="nvcr.io/nvidia/pytorch"), "escape": r"\\", "repository": "o/r", "run": 123,
     "pinned": SimpleNamespace(name="nvcr.io/nvidia/pytorch"), "self": SimpleNamespace(name="NAME"),
-    "longest_first": ["a-secret", "b-secret"], "start": datetime(2026, 1, 2, tzinfo=UTC),
+    "texts": ["a-secret", "b-secret"], "then": rf"[^\s…]{{0,200}}?{redact._CUT}", "value": "a-secret",
+    "start": datetime(2026, 1, 2, tzinfo=UTC),
     "test": SimpleNamespace(case="gpt3_tp1"), "version": r"[0-9]{1,9}\.[0-9]{1,9}", "word": {"quote": '"'},
 }  # fmt: skip
 

@@ -3,6 +3,8 @@
 import base64
 import gzip
 import io
+import json
+import os
 import random
 import re
 import string
@@ -88,6 +90,106 @@ def shown(secret: str, name: str, number: int) -> str:
     """A text with the secret in it, by which it can be told."""
     texts = KINDS[name].texts
     return texts[number % len(texts)].format(secret)
+
+
+# -- letting them out --------------------------------------------------------------------------------------------------
+
+#: Ways in which a cell lets out a ``text`` with a secret.
+FORMS = r"""
+print(text)
+print(text, file=sys.stderr)
+print(f"\x1b[31m{text}\x1b[0m", text.encode(), [text], {text: (text,)}, sep="\r")
+print(text + text, end="")
+for part in [text[at : at + 7] for at in range(0, len(text), 7)]: print(part, end="", flush=True)
+for letter in text: sys.stderr.write(letter); sys.stderr.flush()
+for line in text.splitlines(): print(line, flush=True); print(f"a '{line}'", file=sys.stderr, flush=True)
+os.write(1, text.encode() + b"\n"); os.write(2, text.encode() + b"\n")
+subprocess.run(["sh", "-c", 'echo "$1"; echo "$1" >&2', "sh", text])
+subprocess.run(["sh", "-c", 'printf %s "$1"; sleep 0.3; echo "$2"', "sh", text[:9], text[9:]])
+busy = subprocess.Popen(["echo", text]); [print('"waiting"', flush=True) for _ in range(9)]; busy.wait(); del busy
+shell.system(f"echo {shlex.quote(text)}")
+shell.run_line_magic("sx", f"echo {shlex.quote(text)}")
+shell.run_line_magic("pinfo", "text")
+shell.run_line_magic("whos", "")
+shell.set_next_input(f"x = {text!r}")
+logging.warning("%s", text); logging.getLogger("x").error(text, extra={"y": text})
+logging.error("x", exc_info=ValueError(text))
+warnings.warn(text)
+print(f"Authorization: Bearer {text}", f"http.extraheader=AUTHORIZATION: basic {b64(text)}", sep="\n")
+print(f"https://x-token:{text}@github.example/o/r.git https://x.example/?private_token={quote(text, safe='')}&b=1")
+print(f"curl -u ada:{text} -H 'PRIVATE-TOKEN: {text}' -d token={quote_plus(text)}")
+print(json.dumps({"auths": {"nvcr.io": {"auth": text}}}), json.dumps({text: [text]}, indent=1))
+print(f"token: {text}\nlist:\n- '{text}'\nfolded: >-\n  {text}")
+print(f"<server><password>{html.escape(text)}</password><a token='{html.escape(text)}'/></server>")
+print(f"db.example:5432:*:ada:{text}")
+print(f"machine git.example login ada password {text}")
+print(f"export NGC_TOKEN={shlex.quote(text)}; NGC_TOKEN={text} make\n[registry]\n_authToken={text}")
+print(textwrap.indent(text, "remote: ")); print(textwrap.indent(text, "+")); print(f"{1:>8}│{text}│")
+display(text); display({"text/plain": text, "text/latex": text, "text/markdown": text}, raw=True)
+display({"text/plain": "x"}, raw=True, metadata={"told": text})
+display(HTML(f"<table><tr><td title='{html.escape(text)}'>{html.escape(text)}</td></tr></table>"))
+display(JSON({"a": [text], text: 1}), Javascript(f"x = {json.dumps(text)}"), SVG(f"<svg><text>{text}</text></svg>"))
+display(pandas.DataFrame([{"told": text, text: 1}], index=[text]), pandas.Series([text], name=text))
+display(pandas.DataFrame([{"told": "words before it, and then " + text}]).style)
+handle = display(text, display_id=True); handle.update({"text/plain": text, "text/latex": text}, raw=True)
+print(text); clear_output(); clear_output(wait=True); print(text)
+display(widgets.Text(text), widgets.HTML(f"<b>{text}</b>"), widgets.Password(text))
+display(widgets.IntProgress(description=text), widgets.Text("x" * 60, description=text, placeholder=text))
+display(widgets.Dropdown(options=[text, "b"]), widgets.Button(description="x" * 70, tooltip=text))
+display(widgets.VBox([widgets.Accordion([widgets.Label(text)], titles=[text])]), widgets.Label("x" * 80 + text))
+out = widgets.Output(); display(out); out.append_stdout(text); out.append_display_data(HTML(text))
+create_comm("x", data={text: text}, metadata={"y": text}, buffers=[text.encode()]).send(text, buffers=[text.encode()])
+figure = Figure(); figure.suptitle(text.replace("$", "")); display(SVG(drawn(figure)))
+step.add_inputs(one=text, more=[text], **{"x": {text: text}})
+step.effect("push", text, text, {"new": text}, url=text)
+step.check(Check(text, "failed", text))
+step.warn(text); step.link(text, text)
+step.decided(Decision("allow", text, text))
+step.table(text, [{"name": text, text: 1}])
+step.diff(f"-{text}\n+{text}\n")
+step.waiting(Outcome(text, Next(text)))
+shell.run_cell(f"step.no_such({text!r})")
+shell.run_cell(f"{text!r} + ")
+shell.run_cell("raise KeyError(text)")
+shell.run_cell("raise RunbookError(text)")
+shell.run_cell("assert text == 1, text")
+shell.run_cell("try: int(text)\nexcept ValueError as error: raise OSError(2, 'No such file', text) from error")
+shell.run_cell("error = ValueError(1); error.add_note(text); raise ExceptionGroup(text, [error, TypeError(text)])")
+shell.run_cell("sys.exit(text)")
+shell.run_cell("text")
+""".strip().splitlines()
+#: Runs them, each with texts of its own, from a file as ``told``.
+LETTING_OUT = """\
+import base64, html, io, json, logging, os, shlex, subprocess, sys, textwrap, warnings
+from urllib.parse import quote, quote_plus
+import ipywidgets as widgets, pandas
+from comm import create_comm
+from IPython.display import HTML, JSON, SVG, Javascript, clear_output, display
+from matplotlib.figure import Figure
+from runbook_lib.checks import Next
+from runbook_lib.decisions import Decision
+from runbook_lib.model import Outcome
+shell = get_ipython()
+b64 = lambda text: base64.b64encode(f"ab:{{text}}".encode()).decode()
+def drawn(figure):
+    with io.StringIO() as file: figure.savefig(file, format="svg"); return file.getvalue()
+for form, text in json.load(open({path!r})): exec(form, globals())
+"""
+
+
+def let_out(file: Path, seed: object) -> tuple[str, dict[str, str]]:
+    """Write what shall be let out into a file; return a cell that does it, and the secrets by their form.
+
+    Each form gets a secret of its own, the kinds one after the other, and a value of an environment variable is among
+    them: ``SEED_TOKEN``.
+    """
+    told, by_form = [], {}
+    for number, form in enumerate(FORMS):
+        name = list(KINDS)[number % len(KINDS)]
+        by_form[form] = KINDS[name].make(random.Random(f"{seed} {number}"))
+        told += [(form, shown(by_form[form], name, number)), (form, os.environ.get("SEED_TOKEN", ""))]
+    file.write_text(json.dumps(told))
+    return LETTING_OUT.format(path=str(file)), by_form
 
 
 # -- looking for them --------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import seeded
 from bumping import REPOSITORY, World, git, world, written
 from github_server.server import Forge
 from seeded import Search, secrets, shown
@@ -202,55 +203,23 @@ def echoing(status: int, path: str, method: str, *steps: str) -> Callable[[Bench
     return run
 
 
-CRASH = """\
-import logging, subprocess, sys
-import ipywidgets, pandas
-from IPython.display import display, HTML, JSON
-from runbook_lib.checks import Next
-from runbook_lib.model import Outcome
-strange = {texts!r}
-for text in strange:
-    print(text)
-    print(text, file=sys.stderr)
-    display(HTML(f"<table><tr><td title='{{text}}'>{{text}}</td></tr></table>"), {{"text/plain": text}})
-    display(JSON({{"a": [text]}}), ipywidgets.Text(text))
-    display(pandas.DataFrame([{{"told": text, text: 1}}]))
-    logging.warning("%s", text); logging.getLogger("x").error(text, extra={{"y": text}})
-    subprocess.run(["sh", "-c", 'echo "$1"; echo "$1" >&2', "sh", text])
-    handle = display(text, display_id=True); handle.update({{"text/plain": text, "text/latex": text}}, raw=True)
-    for at in range(0, len(text), 7):
-        print(text[at : at + 7], end="", flush=True)
-    print()
-step.add_inputs(one=strange[0], more=strange)
-step.effect("push", strange[1], strange[2], {{"new": strange}}, url=strange[3])
-step.check(Check(strange[4], "failed", strange[5]))
-step.warn(*strange); step.link(strange[6], strange[7]); step.decided(Decision("allow", strange[8], strange[9]))
-step.table("a table", [{{"name": text, text: 1}} for text in strange])
-step.diff("".join(f"-{{text}}\\n+{{text}}\\n" for text in strange))
-step.waiting(Outcome(strange[10], Next(strange[11])))
-import os
-held = [value for name, value in os.environ.items() if name.startswith("SEED_")]
-print(*held, sep="\\n"); print(held, dict(os.environ))
-for text in held:
-    sys.stdout.write(text[:10]); sys.stdout.flush(); sys.stdout.write(text[10:] + "\\n"); sys.stdout.flush()
-"""
-
-
 def crash(made: Bench) -> None:
-    """Cells that print secrets in all ways, raise with them, and die with them as their last words."""
-    texts = [made.any(number) for number in range(3 * len(made.strange))]
+    """Cells that let secrets out in all ways, raise with them, and die with them as their last words."""
     folder = made.home / "own" / "runbooks"
-    said = CRASH.format(texts=texts)
-    cells = {
-        "raises": [said, "secret = strange[0]\nraise ValueError(f'{secret} {strange}')"],
-        "told": [said, "raise RunbookError(' '.join(strange) + os.environ['GITHUB_TOKEN'])"],
-        "dies": [said, "sys.__stderr__.write('\\n'.join(strange)); sys.__stderr__.flush(); os._exit(1)  # raise"],
-        "ends": [said, "step.raise_if_failed()", "step.show()"],
-    }
+    folder.mkdir(parents=True)
     made.put.append(folder)
+    made.patch.setenv("SEED_TOKEN", made.held["GitLab personal"])
+    said, let_out = seeded.let_out(folder / "told.json", "crash")
+    made.strange |= let_out
+    texts = f"import os, sys; strange = {[made.any(number) for number in range(15)]!r}"
+    cells = {
+        "lets-out": [said, "step.raise_if_failed()", "step.show()"],
+        "raises": [texts, "secret = strange[0]\nraise ValueError(f'{secret} {strange}')"],
+        "told": [texts, "raise RunbookError(' '.join(strange) + os.environ['GITHUB_TOKEN'])"],
+        "dies": [texts, "sys.__stderr__.write('\\n'.join(strange)); sys.__stderr__.flush(); os._exit(1)  # raise"],
+    }
     for name, code in cells.items():
-        path = notebook(folder / f"{name}.ipynb", *code)
-        made.papermill(path, tag=TAG, repo=made.checkout, run_id=made.any(5).replace("\n", " "))
+        made.papermill(notebook(folder / f"{name}.ipynb", *code), tag=TAG, repo=made.checkout)
 
 
 def test_text_that_leaves_the_machine_is_searched_again(tmp_path: Path) -> None:
