@@ -1,4 +1,4 @@
-"""A practice repository with its forge in a test's own folder, and a bump on it: real git, real HTTP, a set clock."""
+"""A practice repository with its forge in a test's own folder, and a bump on it: real git, in process, a set clock."""
 
 import json
 import subprocess
@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from controlled_forge import ControlledForge
+from controls import Controls
 
 from runbook_lib.bump import bump_plan, open_pr
 from runbook_lib.bump.bump_plan import NO_PLAN, PlannedBump
@@ -25,7 +27,10 @@ from runbook_lib.decisions import KINDS, Decision, Decisions
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import seed
-from runbook_lib.practice.accounts import ACCOUNTS
+from runbook_lib.practice.accounts import ACCOUNTS, ENGINEER
+from runbook_lib.practice.accounts import CONTRIBUTOR as STRANGER
+from runbook_lib.practice.hub import Hub
+from runbook_lib.practice.store import Store
 from runbook_lib.record import run_file
 from runbook_lib.record.run_file import Identity
 from runbook_lib.records import decisions
@@ -61,10 +66,10 @@ class Opened:
 
 @dataclass
 class World:
-    """``steps`` are the accounts of all runs so far."""
+    """``steps`` are the accounts of all runs so far; ``forge`` is for what others do, and for what fails."""
 
     home: Path
-    forge: ControlledForge
+    forge: Controls
     now: list[float]
     undo: ExitStack
     steps: list[StepRecord] = field(default_factory=list)
@@ -81,8 +86,27 @@ class World:
     def fork(self) -> Path:
         return self.home / CONTRIBUTOR / "Megatron-LM.git"
 
-    def github(self, token: str = "practice-token") -> GitHub:
-        env = {"GITHUB_TOKEN": token, "GITHUB_API_URL": self.forge.url}
+    def github(self, token: str = "practice-token") -> Any:
+        """The forge as the owner of a token sees it; over HTTP for a token that only GitHub's rules are about."""
+        account = {"practice-token": ENGINEER, "contributor-token": STRANGER}.get(token)
+        return self.forge.seen_by(account) if account else self.online(token)
+
+    @cached_property
+    def served(self) -> ControlledForge:
+        """The same forge as a server on its file, for the real client."""
+        self.undo.enter_context(patch.object(connection, "PAUSES", (0, 0)))
+        self.undo.enter_context(patch.object(ranges, "PAUSES", (0, 0, 0)))
+        hub = self.forge.hub
+        return self.undo.enter_context(
+            ControlledForge(
+                self.home / "forge.sqlite", self.remote, repository=REPOSITORY, clock=hub.clock,
+                forks={CONTRIBUTOR: self.fork}, ci_seconds=hub.seconds,
+            )
+        )  # fmt: skip
+
+    def online(self, token: str = "practice-token") -> GitHub:
+        """The real client, with this token."""
+        env = {"GITHUB_TOKEN": token, "GITHUB_API_URL": self.served.url}
         return self.undo.enter_context(GitHub(REPOSITORY, env))
 
     @property
@@ -231,22 +255,13 @@ def world(home: Path) -> Iterator[World]:
     fork = home / CONTRIBUTOR / "Megatron-LM.git"
     git(home, "clone", "-q", "--bare", str(home / "remote.git"), str(fork))
     with ExitStack() as undo:
-        served = undo.enter_context(
-            ControlledForge(
-                home / "forge.sqlite",
-                home / "remote.git",
-                repository=REPOSITORY,
-                clock=lambda: now[0],
-                forks={CONTRIBUTOR: fork},
-                ci_seconds=100,
-            )
-        )
+        store = Store(home / "forge.sqlite")
+        undo.callback(store.close)
+        hub = Hub(store, home / "remote.git", lambda: now[0], {CONTRIBUTOR: fork}, REPOSITORY, seconds=100)
         patched = undo.enter_context(pytest.MonkeyPatch.context())
         patched.setenv("GITHUB_REPOSITORY", REPOSITORY)
-        patched.setattr(connection, "PAUSES", (0, 0))
         patched.setattr(pulls, "DELAYS", (0, 0))
-        patched.setattr(ranges, "PAUSES", (0, 0, 0))
-        yield World(home, served, now, undo)
+        yield World(home, Controls(hub, home / "pages" / REPOSITORY), now, undo)
 
 
 @contextmanager

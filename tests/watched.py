@@ -29,7 +29,7 @@ class Watched:
 
     def __init__(self, world: World, undo: ExitStack, patch: pytest.MonkeyPatch) -> None:
         self.world, self._undo, self._patch = world, undo, patch
-        patch.setenv("GITHUB_API_URL", world.forge.url)
+        patch.setenv("GITHUB_API_URL", world.served.url)
         patch.setenv("GITHUB_TOKEN", "practice-token")
         patch.setenv("RUNBOOK_AUDIT", str(world.home / "audit"))
         patch.delenv("RUNBOOK_DRIVERS", raising=False)
@@ -72,8 +72,7 @@ class Watched:
         git(self.world.home / "checkout", "push", "-q", "origin", f":{head}")
 
     def close(self, number: int) -> None:
-        with self.world.forge.hub.store.transaction():
-            self.world.forge.hub.close(self.world.forge.hub.ticket(number))
+        self.world.forge.close(number)
 
 
 @contextmanager

@@ -45,7 +45,7 @@ _COMMON = ("tag", "image_type", "base", "remote")
 _LTS = "LTS pins rarely move, and a maintainer decides when. Do you really mean the LTS image?"
 
 
-_ADDRESS = r"https?://\S{1,300}/(?:actions/runs|pull|pipelines)/[0-9]{1,18}(?![0-9])\S{0,300}"
+_ADDRESS = r"(?:https?|file)://\S{1,300}/(?:actions/runs|pull|pipelines)/[0-9]{1,18}(?![0-9])\S{0,300}"
 #: The number or address of a run, a pull request or a pipeline, or a branch.
 _RUN = rf"#?[0-9]{{1,18}}|{_ADDRESS}|[A-Za-z_][A-Za-z0-9._/+-]{{0,200}}"
 

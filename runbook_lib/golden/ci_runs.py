@@ -27,9 +27,11 @@ _GITLAB: dict[str, TestState] = {
 }  # fmt: skip
 #: The summary job of a run, which fails if any other job fails.
 SUMMARY = "Nemo_CICD"
+#: The address of a run, a job or a pull request, or of its page in the practice environment.
 ADDRESS = re.compile(
-    r"https?://[^/\s]+/(?P<repository>[^/\s]+/[^/\s]+)/"
-    r"(?:actions/runs/(?P<run>[0-9]{1,18})(?:/(?:attempts/[0-9]+/)?job/(?P<job>[0-9]{1,18}))?|pull/(?P<pull>[0-9]{1,18}))(?:[/?#]\S*)?"
+    r"(?:https?://[^/\s]+|file://(?:/[^/\s]+)*)/(?P<repository>[^/\s]+/[^/\s]+)/"
+    r"(?:actions/runs/(?P<run>[0-9]{1,18})(?:/(?:attempts/[0-9]+/)?job/(?P<job>[0-9]{1,18}))?|pull/(?P<pull>[0-9]{1,18}))"
+    r"(?:\.html)?(?:[/?#]\S*)?"
 )
 #: Conclusions of jobs that failed.
 BAD = frozenset({"failure", "timed_out", "cancelled", "startup_failure"})

@@ -38,7 +38,8 @@ class PracticeRefusal(NotAllowed):
     """What does not exist (``status`` 404, 410), or the account may not do (403)."""
 
     def __init__(self, message: str = "Not Found", status: int = 404) -> None:
-        super().__init__(f"The practice forge refuses it: {message.rstrip('.')}.")
+        verb = "allow" if status == 403 else "find"
+        super().__init__(f"The practice forge does not {verb} it: {message.rstrip('.')}.")
         self.message, self.status = message, status
 
 

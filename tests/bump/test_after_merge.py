@@ -262,8 +262,7 @@ def test_open_quarantines_with_the_state_of_their_issues(at: World) -> None:
     quarantine(at, f"hangs, see #{issue.number}")
     (row,) = look(at, tag="").quarantines
     assert (row["issue"], row["state"], row["next"]) == (f"#{issue.number}", "open", "")
-    path = f"/issues/{issue.number}"
-    at.github().send("close it", "PATCH", path, {"state": "closed"}, lambda _: None)
+    at.forge.close(issue.number)
     (row,) = look(at, tag="").quarantines
     assert row["state"] == "closed"
     assert f'{{test: {row["test"]}@dgx_h100, reason: "#{issue.number} is closed"}}' in str(row["next"])

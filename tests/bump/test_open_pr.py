@@ -150,14 +150,14 @@ def test_a_preview_works_without_github(world: World) -> None:
 
 def test_an_unreachable_forge_stops_before_anything_is_changed(world: World) -> None:
     before = world.state()
-    world.forge.fail("GET", "/pulls$", 0, times=3)
+    world.forge.fail("pulls", Unreachable("no answer"))
     with pytest.raises(Unreachable):
         world.open_pr()
     assert world.state() == before
 
 
 def test_a_lost_answer_opens_no_second_pull_request(world: World) -> None:
-    world.forge.fail("POST", "/pulls$", 0, carried_out=True)
+    world.forge.fail("open_pull", Unreachable("no answer"), carried_out=True)
     assert world.open_pr().pull is not None
     assert len(world.github().pulls(state="all")) == 1
 
@@ -187,9 +187,7 @@ def test_text_written_by_people_is_kept(world: World) -> None:
     pull = world.open_pr().pull
     assert pull is not None
     edited = "Read this first!\r\n" + pull.body.replace("- [ ] Unit", "- [x] Unit").replace("| `1` |", "| `99` |")
-    github = world.github()
-    fields = {"title": "My own title", "body": edited}
-    github.send("edit", "PATCH", f"/pulls/{pull.number}", fields, Pull.of)
+    world.forge.edit(pull.number, title="My own title", body=edited)
     renewed = world.open_pr().pull
     assert world.effects() == ["pull request"]
     assert renewed is not None

@@ -8,10 +8,11 @@ from bumping import BRANCH, CONTRIBUTOR, World, bump_to, git
 
 from runbook_lib.bump import ci_run
 from runbook_lib.bump.run_ci import CiFacts, RunCi, gb200_warning
-from runbook_lib.clients.github.client import GitHub
+from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Comment
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.pins.bump import Bump
+from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.world import bump_branch, ci_progress, pull_request
 from runbook_lib.world.outside import World as Outside
 
@@ -114,9 +115,7 @@ def test_a_moved_base_is_reported(opened: World) -> None:
 
 
 def test_a_run_that_started_by_itself_needs_no_comment(opened: World) -> None:
-    hub = opened.forge.hub
-    with hub.store.transaction():
-        hub.start_run(hub.ticket(10))
+    opened.forge.start_run(10)
     assert run_ci(opened)["run_id"]
     assert commands(opened) == []
     assert opened.checks()["CI may test the head commit"] == "passed"
@@ -232,42 +231,40 @@ def test_a_strangers_command_neither_stops_ours_nor_counts(opened: World) -> Non
 def test_a_maintainers_command_stops_ours(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
     maintainer = ("release-engineer", f"/ok to test {opened.head()}")
     opened.github().comment(10, maintainer[1])
-    monkeypatch.setattr(GitHub, "me", lambda _: "somebody-else")
+    monkeypatch.setattr(PracticeForge, "me", lambda _: "somebody-else")
     run_ci(opened)
     assert commands(opened) == [maintainer]
     assert opened.checks()["CI may test the head commit"] == "passed"
 
 
 def test_a_run_from_a_fork_with_a_branch_of_our_name_is_ignored(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = GitHub.runs
-    hub = opened.forge.hub
-    with hub.store.transaction():
-        hub.start_run(hub.ticket(10))
-    monkeypatch.setattr(GitHub, "runs", lambda *asked: tuple(replace(it, fork=True) for it in runs(*asked)))
+    runs = PracticeForge.runs
+    opened.forge.start_run(10)
+    monkeypatch.setattr(PracticeForge, "runs", lambda *asked: tuple(replace(it, fork=True) for it in runs(*asked)))
     run_ci(opened)
     assert commands(opened) == [("release-engineer", f"/ok to test {opened.head()}")]
 
 
 def test_a_lost_answer_writes_no_second_comment(opened: World) -> None:
-    opened.forge.fail("POST", "/comments$", 0, carried_out=True)
+    opened.forge.fail("comment", Unreachable("no answer"), carried_out=True)
     run_ci(opened)
     assert len(commands(opened)) == 1
 
 
 def test_the_older_of_two_simultaneous_comments_stays(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    comment = GitHub.comment
+    comment = PracticeForge.comment
 
-    def both(github: GitHub, number: int, body: str) -> Comment:
+    def both(github: PracticeForge, number: int, body: str) -> Comment:
         comment(opened.github(), number, body)
         return comment(github, number, body)
 
-    monkeypatch.setattr(GitHub, "comment", both)
+    monkeypatch.setattr(PracticeForge, "comment", both)
     run_ci(opened)
     assert len(commands(opened)) == 1
 
 
 def test_a_refused_comment_is_reported(opened: World) -> None:
-    opened.forge.fail("POST", "/comments$", 403, content={"message": "Blocked"})
+    opened.forge.fail("comment", NotAllowed("Blocked"))
     run_ci(opened)
     assert "Blocked" in opened.said("waiting")[0]["next"]
 
@@ -327,9 +324,9 @@ def test_the_platform_of_a_job_is_not_only_in_its_name(opened: World) -> None:
 
 def test_a_lost_connection_is_retried(opened: World) -> None:
     run_ci(opened)
-    opened.forge.fail("GET", "/actions/runs$", 503, times=8)
+    opened.forge.fail("runs", Unreachable("HTTP 503"), times=3)
     assert run_ci(opened, wait=True)["run_state"] == "failed"
-    opened.forge.fail("GET", "/actions/runs$", 503, times=99)
+    opened.forge.fail("runs", Unreachable("HTTP 503"), times=99)
     with pytest.raises(Unreachable, match="HTTP 503"):
         run_ci(opened, wait=True)
 

@@ -26,7 +26,7 @@ def at(tmp_path: Path) -> Iterator[World]:
 
 
 def asked(at: World, token: Token, mode: str = "publish") -> Check:
-    at.forge.issue_token("this", token)
+    at.served.issue_token("this", token)
     *_, found = preflight.rights(at.github("this"), bump_to(mode=mode))
     assert found.name == token_scopes.NAME
     return found
@@ -48,22 +48,22 @@ def asked(at: World, token: Token, mode: str = "publish") -> Check:
     ],
 )  # fmt: skip
 def test_missing_permissions_of_a_token(at: World, token: Token, private: bool, status: str, words: str) -> None:
-    at.forge.make_private(private)
+    at.served.make_private(private)
     found = asked(at, token)
     assert (found.status, words in found.detail) == (status, True), found.detail
     assert asked(at, token, "preview").status == (status if status != "failed" else "skipped")
 
 
 def test_a_private_repository_is_not_seen_without_the_scope(at: World) -> None:
-    at.forge.make_private()
+    at.served.make_private()
     with pytest.raises(RunbookError, match=r"one of the scopes repo; the token has public_repo") as caught:
         asked(at, CLASSIC["public_repo"])
     assert "does not find it for this token" in str(caught.value)
 
 
 def test_disabled_issues_are_not_a_missing_permission(at: World) -> None:
-    at.forge.make_private()
-    at.forge.disable_issues()
+    at.served.make_private()
+    at.served.disable_issues()
     assert asked(at, Token.fine_grained(*READS)).status == "skipped"
 
 

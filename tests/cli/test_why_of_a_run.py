@@ -23,8 +23,8 @@ def test_the_causes_of_a_run_a_job_and_a_pull_request(
     at: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "practice-token")
-    monkeypatch.setenv("GITHUB_API_URL", at.forge.url)
-    github = at.github()
+    monkeypatch.setenv("GITHUB_API_URL", at.served.url)
+    github = at.online()
     run = ci_runs.find_run(github, "#10").run
     failed = ci_runs.failed(github.jobs(run.id))
 

@@ -19,7 +19,6 @@ from stores import packed
 
 from runbook_lib.bump import push_round, readiness
 from runbook_lib.bump.run_ci import RunCi
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.commit_changes import fingerprint
 from runbook_lib.golden import noise, refreshes, shifts, step
@@ -28,6 +27,7 @@ from runbook_lib.golden.step import GoldenFacts, GoldenStep
 from runbook_lib.model import Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.ci import evidence, measure
+from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.recipes.file_names import FOLDER
 from runbook_lib.records import decisions
 from runbook_lib.text.edits import Edit
@@ -233,7 +233,7 @@ def test_a_round_is_pushed_once_and_tested(at: World) -> None:
     assert at.effects() == ["pull request"]  # the text names the newest run
     assert at.github().pulls()[0].body.count("golden-values:begin") == 1
     # The run before is of an older commit.
-    old = ran.values.readings.ci_run.url.rpartition("/")[2]
+    old = ran.values.readings.ci_run.url.rpartition("/")[2].removesuffix(".html")
     with pytest.raises(Refused, match="what: older-run"):
         step05(at, run_id=old)
     step05(at, run_id=old, allow="older-run", mode="local")
@@ -343,8 +343,8 @@ def test_a_run_of_another_branch_is_refused(at: World) -> None:
 
 
 def test_the_values_of_a_forks_run_are_refused(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, before = GitHub.run, at.state()
-    monkeypatch.setattr(GitHub, "run", lambda *asked: replace(run(*asked), fork=True))
+    run, before = PracticeForge.run, at.state()
+    monkeypatch.setattr(PracticeForge, "run", lambda *asked: replace(run(*asked), fork=True))
     named = str(at.github().runs("pull-request/10")[0].id)
     for allow in ("", "older-run"):
         with pytest.raises(Refused, match="of a fork"):

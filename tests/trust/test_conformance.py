@@ -93,8 +93,8 @@ def test_a_complete_bumps_messages_satisfy_githubs_description(
 ) -> None:
     called = spied(monkeypatch)
     with playing(tmp_path, {"GITHUB_TOKEN": "this"}) as played:
-        played.at.forge.issue_token("this", token)
-        played.at.forge.make_private(private)
+        played.at.served.issue_token("this", token)
+        played.at.served.make_private(private)
         found = whole(played)
     assert found.requirements
     assert found.missing == ()
@@ -215,7 +215,7 @@ def test_errors_have_the_form_that_github_describes(tmp_path: Path) -> None:
     with playing(tmp_path) as played:
         for method, path, body, token, status in WRONG:
             headers = {"Authorization": f"Bearer {token}"} if token else {}
-            given = httpx.request(method, f"{played.at.forge.url}{path}", json=body, headers=headers, trust_env=False)
+            given = httpx.request(method, f"{played.at.served.url}{path}", json=body, headers=headers, trust_env=False)
             assert given.status_code == status, (method, path, given.text)
     for it in played.exchanges:
         judge = described.description()

@@ -9,12 +9,12 @@ from bumping import BRANCH, CONTRIBUTOR, World, bump_to, git
 
 from runbook_lib.bump import branch_history, ci_run, push_round
 from runbook_lib.bump.run_ci import RunCi
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.decisions import FOREIGN
 from runbook_lib.errors import Refused
 from runbook_lib.git import commit_changes
 from runbook_lib.golden import comparison, refreshes
 from runbook_lib.model import Round
+from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.world import bump_branch, pull_request
 
 TITLE = "chore: Update Docker image version to 26.04-py3"
@@ -219,15 +219,15 @@ def test_a_missing_commit_is_not_confirmed(opened: World) -> None:
 def test_commits_pushed_between_the_check_and_the_comment_are_not_tested(
     opened: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reviewed, comment = opened.head(), GitHub.comment
+    reviewed, comment = opened.head(), PracticeForge.comment
 
-    def late(github: GitHub, number: int, body: str) -> object:
+    def late(github: PracticeForge, number: int, body: str) -> object:
         other = Other(opened)
         on_top(other)
         other.push()
         return comment(github, number, body)
 
-    monkeypatch.setattr(GitHub, "comment", late)
+    monkeypatch.setattr(PracticeForge, "comment", late)
     authorize(opened)
     assert commands(opened) == [f"/ok to test {reviewed}"]
     assert [run for run in opened.github().runs("pull-request/10") if run.head_sha != reviewed] == []

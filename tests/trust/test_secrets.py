@@ -92,11 +92,11 @@ def bench(home: Path, seed: object) -> Iterator[Bench]:
         for name in ("user", "tmp"):
             (home / name).mkdir()
         (home / "user" / ".gitconfig").write_text((Path(os.environ["HOME"]) / ".gitconfig").read_text())
-        at.forge.issue_token(held["GitHub classic"], Token(ENGINEER))
+        at.served.issue_token(held["GitHub classic"], Token(ENGINEER))
         for name, value in {
             "HOME": str(home / "user"), "TMPDIR": str(home / "tmp"), "PYTHONPATH": str(provenance.ROOT),
-            "GITHUB_API_URL": at.forge.url, "GITHUB_TOKEN": held["GitHub classic"], "RUNBOOK_REGISTRY": images.url,
-            "GITLAB_URL": f"{at.forge.url}/gitlab", "GITLAB_TOKEN": held["GitLab personal"],
+            "GITHUB_API_URL": at.served.url, "GITHUB_TOKEN": held["GitHub classic"], "RUNBOOK_REGISTRY": images.url,
+            "GITLAB_URL": f"{at.served.url}/gitlab", "GITLAB_TOKEN": held["GitLab personal"],
             "GITLAB_PROJECT": REPOSITORY, "NGC_API_KEY": held["NGC"],
             "RUNBOOK_AUDIT": str(home / "audit"),
             **{f"SEED_{number}_{end}": value for number, value in enumerate(held.values())

@@ -114,7 +114,7 @@ def playing(home: Path, env: Mapping[str, str] | None = None) -> Iterator[Played
 
         patch.setattr(Forge, "answer", heard)
         for name, value in {
-            "GITHUB_API_URL": at.forge.url, "GITHUB_TOKEN": "practice-token", "RUNBOOK_REGISTRY": images.url,
+            "GITHUB_API_URL": at.served.url, "GITHUB_TOKEN": "practice-token", "RUNBOOK_REGISTRY": images.url,
             "RUNBOOK_AUDIT": str(home / "audit"),
             "RUNBOOK_PRACTICE_HOME": str(home / "practice"), **(env or {}),
         }.items():  # fmt: skip
@@ -129,8 +129,8 @@ def whole(played: Played) -> readiness.Readiness:
     for name in ("00-start", "00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr"):
         played.play(name)
     # It would let CI run less than a bump needs.
-    played.do("a person", lambda: at.github().add_label(10, "Run tests"))
-    played.do("a person", lambda: _written_and_removed(at.github()))
+    played.do("a person", lambda: at.online().add_label(10, "Run tests"))
+    played.do("a person", lambda: _written_and_removed(at.online()))
     played.play("03-open-pr")
     played.play("04-run-ci")
     played.later()
@@ -146,8 +146,8 @@ def whole(played: Played) -> readiness.Readiness:
         played.later()
     records = played.play("07-sync-check")["run"].record.records
     branch = bump_branch.find(at.checkout, bump_to(allow="second-ci-unseen"))
-    found = played.do("bump", lambda: readiness.check(branch, at.github(), records))
-    played.do("the forms", lambda: choices.runs(at.checkout, bump_to(), at.github()))
+    found = played.do("bump", lambda: readiness.check(branch, at.online(), records))
+    played.do("the forms", lambda: choices.runs(at.checkout, bump_to(), at.online()))
     written(at.home / "decisions.yaml", reenable=f"{HANG}: mended")
     played.play("06-broken-tests", decisions=told)
     played.play("04-run-ci")

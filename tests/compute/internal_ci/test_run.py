@@ -11,7 +11,7 @@ from typing import Any
 import gitlab_project
 import pytest
 from bumping import REPOSITORY, World, bump_to, git, world
-from controlled_forge import ControlledForge
+from controls import Controls
 from gitlab_project import TOKEN, Faulty
 
 from runbook_lib.bump.run import carry_out
@@ -27,6 +27,8 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
 from runbook_lib.practice import second_ci
 from runbook_lib.practice.git import BareRepository
+from runbook_lib.practice.hub import Hub
+from runbook_lib.practice.store import Store
 from runbook_lib.world import bump_branch
 from runbook_lib.world.conditions import pulls
 from runbook_lib.world.outside import World as Outside
@@ -107,10 +109,10 @@ def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     scripted = Faulty(second_ci.SecondCi(REPOSITORY, home / "remote.git", copy, "http://127.0.0.1/commit"))
     monkeypatch.setattr(GitLab, "scripted", scripted)
     with ExitStack() as undo:
-        forge = ControlledForge(
-            home / "forge.sqlite", home / "remote.git", repository=REPOSITORY, clock=lambda: now[0], ci_seconds=100
-        )
-        yield At(World(home, undo.enter_context(forge), now, undo), copy, scripted)
+        store = Store(home / "forge.sqlite")
+        undo.callback(store.close)
+        hub = Hub(store, home / "remote.git", lambda: now[0], seconds=100)
+        yield At(World(home, Controls(hub, home / "pages" / REPOSITORY), now, undo), copy, scripted)
 
 
 # -- nothing happens ---------------------------------------------------------------------------------------------

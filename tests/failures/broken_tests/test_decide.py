@@ -10,12 +10,10 @@ import gitlab_project
 import pytest
 from bisect_world import read_offer
 from bumping import REPOSITORY, World, bump_to, git, world
-from github_server import actions
 from test_golden_step import REGRESSION, after_first_run, step05
 
 from runbook_lib.bump import push_round, readiness
 from runbook_lib.bump.readiness import Readiness
-from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Issue
 from runbook_lib.display import View
@@ -29,6 +27,9 @@ from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden import run_choice
 from runbook_lib.pins.bump import Bump
+from runbook_lib.practice import actions
+from runbook_lib.practice.forge import PracticeForge
+from runbook_lib.practice.hub import PracticeRefusal
 from runbook_lib.records import decisions as decisions_file
 from runbook_lib.world import bump_branch, pull_request
 from runbook_lib.world.conditions import commits
@@ -180,16 +181,16 @@ def test_a_test_that_fails_on_the_base_branch_too_is_not_blamed_on_the_image(at:
 
 
 @pytest.mark.slow
-def test_unavailable_values_leave_their_job_open_and_are_reported(at: World) -> None:
+def test_unavailable_values_leave_their_job_open_and_are_reported(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
     step05(at, accept=f"{REGRESSION}: right", confirm="divergence")
-    at.forge.fail("GET", "/actions/artifacts/[0-9]+/zip$", 404, times=99)
-    found = step06(at, broken=BOTH).found.triage
+    with monkeypatch.context() as patch:
+        patch.setattr(PracticeForge, "find_artifact", gone)
+        found = step06(at, broken=BOTH).found.triage
     open_job = "hybrid/hybrid_mr_tp2_cp2 - latest"
     assert open_job in {it.job for it in found.unread}
     assert any(open_job in warning for warning in found.warnings)
     assert any(open_job in it["sentence"] for it in at.said("warning"))
     assert at.said("waiting")[-1]["next"].startswith("Run 06-broken-tests again")
-    at.forge._faults.clear()
     assert not step06(at).found.triage.unread
     assert at.effects()[-2:] == ["push", "comment"]
 
@@ -277,7 +278,7 @@ def test_an_open_issue_that_names_the_test_or_that_the_reason_names_is_used(at: 
     other = at.github().file_issue("Something else", "")
     step06(at, broken=f"{MEMORY}@dgx_h100: see #{other.number}")
     assert f"see issue #{other.number}." in git(at.checkout.path, "show", "HEAD")
-    at.github().send("close", "PATCH", f"/issues/{other.number}", {"state": "closed"}, bool)
+    at.forge.close(other.number)
     with pytest.raises(Refused, match="is closed"):
         step06(at, broken=f"hybrid_mr_tp2_cp2@dgx_h100: see #{other.number}")
 
@@ -300,13 +301,13 @@ def test_a_strangers_issue_is_not_taken_for_ours(at: World, marked: bool) -> Non
 
 @pytest.mark.slow
 def test_the_older_of_two_simultaneous_issues_stays(at: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, count = GitHub.file_issue, len(issues(at))
+    file, count = PracticeForge.file_issue, len(issues(at))
 
-    def both(github: GitHub, *asked: Any) -> Issue:
+    def both(github: PracticeForge, *asked: Any) -> Issue:
         file(at.github(), *asked)
         return file(github, *asked)
 
-    monkeypatch.setattr(GitHub, "file_issue", both)
+    monkeypatch.setattr(PracticeForge, "file_issue", both)
     step06(at, broken=f"{HANG}@dgx_h100: it hangs")
     (theirs,) = [issue for issue in issues(at)[count:] if issue.state == "open"]
     assert f"# Broken: it hangs — see issue #{theirs.number}." in git(at.checkout.path, "show", "HEAD")
@@ -326,6 +327,10 @@ def test_the_issues_of_a_killed_run_are_named_in_the_next_ones_commit(
     assert git(at.checkout.path, "log", "-1", "--format=%s") == TITLE
 
 
+def gone(*_: object) -> None:
+    raise PracticeRefusal()
+
+
 def killed(*_: object) -> str:
     raise KeyboardInterrupt
 
@@ -333,19 +338,15 @@ def killed(*_: object) -> str:
 @pytest.mark.slow
 def test_no_row_changes_if_its_issue_cannot_be_filed(at: World) -> None:
     before = git(at.checkout.path, "rev-parse", "HEAD")
-    at.forge.disable_issues()
-    with pytest.raises(NotAllowed, match="Issues are disabled"):
-        step06(at, broken=BOTH)
-    at.forge.disable_issues(False)
-    for status in (403, 422):
-        at.forge.fail("POST", r"/issues$", status, times=9)
+    for error in (NotAllowed("Issues are disabled"), RunbookError("HTTP 422")):
+        at.forge.fail("file_issue", error, times=9)
         with suppress(RunbookError):
             step06(at, broken=BOTH)
-        at.forge._faults.clear()
+        at.forge.faults.clear()
         assert git(at.checkout.path, "rev-parse", "HEAD") == before
         assert at.effects() == []
     # A text that GitHub rejects stops nothing.
-    at.forge.fail("PATCH", r"/pulls/", 422, times=9)
+    at.forge.fail("update_pull", RunbookError("HTTP 422"), times=9)
     step06(at, broken=BOTH)
     assert at.effects() == ["issue", "issue", "commit"]
     assert any("HTTP 422" in it["sentence"] for it in at.said("warning"))
@@ -417,7 +418,7 @@ def test_ready_to_merge_after_all_rounds(at: World, monkeypatch: pytest.MonkeyPa
     assert found.missing == ()
     assert any("Ready for review" in sentence for sentence in found.people)
     closed = issues(at)[-1]
-    at.github().send("close", "PATCH", f"/issues/{closed.number}", {"state": "closed"}, bool)
+    at.forge.close(closed.number)
     assert [it.name for it in look(at, allow=unseen).missing] == ["an open issue for every broken test"]
 
 
