@@ -32,11 +32,6 @@ def check(capsys):
 # -- the work tree ---------------------------------------------------------------------------------------------------
 
 
-def test_pins_in_sync_are_one_line(clone, check):
-    status, out, err = check(clone, "--pins", "megatron-lm")
-    assert (status, out.splitlines(), err) == (0, ["In sync: 7 of 7 pins agree."], "")
-
-
 def test_the_verbose_table_of_pins_in_sync(clone, check):
     status, out, err = check(clone, "--verbose")
     assert (status, err) == (0, "")
@@ -71,38 +66,36 @@ def test_a_pin_out_of_sync_is_named_and_exit_status_1(clone, check):
     assert check("--ref", "HEAD", clone)[0] == 0
 
 
-def test_an_unreadable_site_is_reported_with_exit_status_2(clone, check):
-    write(clone, {LTS: None})
-    status, out, _ = check(clone)
-    assert status == 2
-    assert f"{LTS} (lockstep lts): the file does not exist, but {DEV} does." in out
-    assert "Cannot tell: 6 of 7 pins agree, 1 cannot be read." in out
-    write(clone, {DOCKERFILE: dockerfile("26.01-py3")})
-    assert check(clone)[0] == 1
+LAGGING = {LINTING: dockerfile("26.01-py3")}
 
 
-def test_strict_makes_warnings_failures(clone, check):
-    write(clone, {LINTING: dockerfile("26.01-py3")})
-    status, out, _ = check(clone)
-    assert (status, out.splitlines()[-1]) == (
-        0,
-        "In sync: 7 of 7 pins agree, 1 informational place not in sync (not counted). --verbose lists them.",
-    )
-    assert out.count("\n") == 1
-    _, out, _ = check("--verbose", clone)
-    assert f"{LINTING}:3 (ARG FROM_IMAGE_NAME) names 26.01-py3, the dev pins 26.02-py3." in out
-    status, out, _ = check("--strict", clone)
-    assert status == 1
-    assert out.endswith("(counted: strict).\n")
-
-
-def test_the_tag_that_the_pins_should_have_can_be_given(clone, check):
-    assert check(clone, "--tag", "26.02-py3")[0] == 0
-    assert check(clone, "--tag", "25.09-py3", "--image-type", "lts")[0] == 0
-    assert "names 26.02-py3, the dev pins should be 26.04-py3." in check(clone, "--tag", "26.04-py3")[1]
-    status, _, err = check(clone, "--tag", "26.4")
-    assert status == 2
-    assert err.startswith("runbook check: '26.4' is not a tag")
+@pytest.mark.parametrize(
+    ("texts", "options", "status", "line"),
+    [
+        ({}, "--pins megatron-lm", 0, "In sync: 7 of 7 pins agree."),
+        ({}, "--tag 26.02-py3", 0, "In sync: 7 of 7 pins agree."),
+        ({}, "--tag 25.09-py3 --image-type lts", 0, "In sync: 7 of 7 pins agree."),
+        ({}, "--tag 26.04-py3", 1, "names 26.02-py3, the dev pins should be 26.04-py3."),
+        ({}, "--tag 26.4", 2, "runbook check: '26.4' is not a tag"),
+        ({LTS: None}, "", 2, f"{LTS} (lockstep lts): the file does not exist, but {DEV} does."),
+        ({LTS: None}, "", 2, "Cannot tell: 6 of 7 pins agree, 1 cannot be read."),
+        ({LTS: None, DOCKERFILE: dockerfile("26.01-py3")}, "", 1, "Out of sync: 5 of 7 pins agree"),
+        (
+            LAGGING,
+            "",
+            0,
+            "In sync: 7 of 7 pins agree, 1 informational place not in sync (not counted). --verbose lists",
+        ),
+        (LAGGING, "--verbose", 0, f"{LINTING}:3 (ARG FROM_IMAGE_NAME) names 26.01-py3, the dev pins 26.02-py3."),
+        (LAGGING, "--strict", 1, "(counted: strict).\n"),
+    ],
+)
+def test_the_work_tree(clone, check, texts, options, status, line):
+    write(clone, texts)
+    answered, out, err = check(clone, *options.split())
+    assert answered == status, out
+    assert line in out + err
+    assert len(out.splitlines()) <= 1 or status or options == "--verbose"
 
 
 def test_the_repository_may_be_named_by_any_folder_in_it(clone, check, monkeypatch):
@@ -249,29 +242,26 @@ def test_bare_shallow_and_detached_clones_are_checked(branches, tmp_path, check)
     assert check(tmp_path / "tree")[0] == 1
 
 
-def test_an_empty_bare_repository_is_undecided(tmp_path, clone, check):
-    git(tmp_path, "init", "-q", "--bare", "empty")
-    status, _, err = check(tmp_path / "empty")
-    assert status == 2
-    assert "'HEAD' is not a commit" in err
-
-
 # -- bad input -------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_is_not_a_clone_is_undecided(tmp_path, clone, check):
-    (tmp_path / "plain").mkdir()
-    git(tmp_path, "init", "-q", "other")
-    for place, said in (
-        ("plain", "not a git checkout"),
-        ("none", "There is no folder"),
-        ("other", "No known pin site"),
-    ):
-        status, out, err = check(tmp_path / place)
-        assert (status, out) == (2, "")
-        assert err.startswith("runbook check: ")
-        assert said in err
-        assert "Traceback" not in err
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("", "There is no folder"),
+        ("mkdir place", "not a git checkout"),
+        ("git init -q place", "No known pin site"),
+        ("git init -q --bare place", "'HEAD' is not a commit"),
+    ],
+)
+def test_a_place_without_pins_is_undecided(tmp_path, clone, check, made, said):
+    if made:
+        subprocess.run(made.split(), cwd=tmp_path, check=True)
+    status, out, err = check(tmp_path / "place")
+    assert (status, out) == (2, "")
+    assert err.startswith("runbook check: ")
+    assert said in err
+    assert "Traceback" not in err
 
 
 def test_a_repository_does_not_speak_to_the_terminal(clone, check):
