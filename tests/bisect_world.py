@@ -14,9 +14,9 @@ from typing import Any
 import slurm_repository
 
 from runbook_lib.bisect.image.facts import SearchFacts, read_search, reread
-from runbook_lib.bisect.image.report import BisectResult
+from runbook_lib.bisect.image.report import BisectResult, read_result
 from runbook_lib.bisect.image.request import BisectRequest, SearchOptions, parse
-from runbook_lib.bisect.image.step import BisectImage, read_result
+from runbook_lib.bisect.image.step import BisectImage
 from runbook_lib.bump.run import carry_out
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.site import Session, Site
@@ -71,6 +71,7 @@ class World:
         }  # fmt: skip
         site = site or self.site
         request = parse(bump, SearchOptions(**{**given, **changes}), site)
+        assert request is not None
         return read_search(bump_branch.find(self.checkout, bump), request, site)
 
     @property

@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from runbook_lib.compute.slurm import submissions
+from runbook_lib.compute.slurm import rounds
 from runbook_lib.compute.slurm.batch_files import arrays
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.follow import Follower, ObservedTest, submit
+from runbook_lib.compute.slurm.rounds import Submission
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.compute.slurm.submissions import Submission
 from runbook_lib.recipes.device_connections import Connections
 from runbook_lib.recipes.workloads import Workload
 
@@ -19,22 +19,22 @@ _NO_NEED = Connections(None, "Nothing requires it.")
 def plan(base: Path, scripts: Mapping[str, str], nodes: int = 1, seconds: int = 600) -> tuple[Submission, ...]:
     """The next round, with tests of these names."""
     (base / "checkout").mkdir(parents=True, exist_ok=True)
-    number = submissions.next_round(base)
+    number = rounds.next_round(base)
     site = Site(str(base / "checkout"), str(base / str(number)))
     quoted = {name: script.replace("{", "{{").replace("}", "}}") for name, script in scripts.items()}
     tests = [
         Workload("r.yaml", "gpt", name, "dev", "dgx_h100", ("mr",), nodes, 2, seconds, script)
         for name, script in quoted.items()
     ]
-    return submissions.write_round(base, number, arrays([(it, _NO_NEED) for it in tests], site))
+    return rounds.write_round(base, number, arrays([(it, _NO_NEED) for it in tests], site))
 
 
 def run(
     slurm: Slurm, base: Path, *, early: bool = False, until: Callable[[tuple[ObservedTest, ...]], bool] | None = None
 ) -> dict[str, ObservedTest]:
     """Submit what is planned and follow it: to the end, or until it is so."""
-    done = submit(slurm, submissions.read(base), sleep=nap)
-    entries = submissions.newest(done).values()
+    done = [submit(slurm, array, sleep=nap) for array in rounds.read(base)]
+    entries = rounds.newest(done).values()
     expected = {it.test.name: ("golden.json",) for it in entries}
     follower = Follower(slurm, entries, expected, early=early)
     limit = time.monotonic() + 180

@@ -5,14 +5,14 @@ twice.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Literal
 
 import numpy as np
 
-from runbook_lib.bisect.model import Bools, Floats, log_evidence, posterior
+from runbook_lib.bisect.model import log_evidence, posterior
 
 #: The probability at which a conclusion is drawn.
 CERTAIN = 0.998
@@ -70,191 +70,169 @@ class Conclusion:
 
 
 @dataclass(frozen=True)
-class Belief:
-    """Hypotheses with their probabilities.  ``good`` (hypotheses x points): whether the point is good."""
+class _Hypothesis:
+    """What may be true: the ``names`` of the neighbouring tags or of the culprits, and the points then good."""
 
-    names: tuple[tuple[str, ...], ...]
-    points: tuple[Point, ...]
-    good: Bools
-    probabilities: Floats
-
-    @property
-    def best(self) -> int:
-        """The index of the most probable hypothesis."""
-        return int(self.probabilities.argmax())
-
-    @property
-    def point_good(self) -> Floats:
-        """The probability that each point is good."""
-        return np.asarray(self.probabilities @ self.good)
+    names: tuple[str, ...]
+    good: frozenset[Point]
+    prior: float
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Belief:
+    """The most probable hypothesis with its probability, and the probability that each point is good."""
+
+    best: _Hypothesis
+    probability: float
+    chances: dict[Point, float]
+
+
 class _Data:
     """The runs of a ledger, with values of which higher is better."""
 
-    problem: Problem
-    ledger: Sequence[Trial]
-    values: list[float] = field(init=False)
-    points: list[Point] = field(init=False)
-    invalid: set[Point] = field(init=False)
-
-    def __post_init__(self) -> None:
-        sign = 1 if self.problem.higher_is_better else -1
-        valid = [run for run in self.ledger if run.value is not None]
-        self.values = [sign * run.value for run in valid if run.value is not None]
-        self.points = [run.point for run in valid]
-        self.invalid = {run.point for run in self.ledger if run.value is None}
+    def __init__(self, problem: Problem, ledger: Sequence[Trial]) -> None:
+        self.problem = problem
+        sign = 1 if problem.higher_is_better else -1
+        self.runs = [(run.point, sign * run.value) for run in ledger if run.value is not None]
+        self.invalid = {run.point for run in ledger if run.value is None}
 
     def count(self, point: Point) -> int:
         """Return the number of valid runs of a point."""
-        return self.points.count(point)
+        return sum(at == point for at, _ in self.runs)
 
     def mean(self, point: Point) -> float:
         """Return the mean value of a point that was run."""
-        return float(np.mean([value for at, value in zip(self.points, self.values, strict=True) if at == point]))
+        return float(np.mean([value for at, value in self.runs if at == point]))
 
-    def believe(
-        self, names: Sequence[tuple[str, ...]], points: Sequence[Point], good: Bools, prior: Sequence[float]
-    ) -> Belief:
-        """Weigh hypotheses, each a set of good points, by the runs of these points."""
+    def believe(self, hypotheses: Sequence[_Hypothesis], points: Sequence[Point]) -> _Belief:
+        """Weigh hypotheses by the runs of these points."""
         index = {point: column for column, point in enumerate(points)}
-        used = [(index[at], value) for at, value in zip(self.points, self.values, strict=True) if at in index]
-        columns = [column for column, _ in used]
-        scale = self.mean(Point(self.problem.tags[0])) or max(map(abs, self.values)) or 1.0
-        evidence = log_evidence([value for _, value in used], good[:, columns], scale)
-        return Belief(tuple(names), tuple(points), good, posterior(np.log(np.asarray(prior)), evidence))
+        used = [(index[at], value) for at, value in self.runs if at in index]
+        good = np.array([[point in hypothesis.good for point in points] for hypothesis in hypotheses])
+        scale = self.mean(Point(self.problem.tags[0])) or max(abs(value) for _, value in self.runs) or 1.0
+        evidence = log_evidence([value for _, value in used], good[:, [column for column, _ in used]], scale)
+        probabilities = posterior(np.log([hypothesis.prior for hypothesis in hypotheses]), evidence)
+        best, chances = int(probabilities.argmax()), map(float, probabilities @ good)
+        return _Belief(hypotheses[best], float(probabilities[best]), dict(zip(points, chances, strict=True)))
 
 
 def advance(problem: Problem, ledger: Sequence[Trial]) -> Point | Conclusion:
     """Return the next point to run, or the conclusion; never a point beyond the budget."""
-    answer = _advance(problem, _Data(problem, ledger))
+    data = _Data(problem, ledger)
+    answer = _reproduce(data) or _find_step(data)
     if isinstance(answer, Point) and len(ledger) >= problem.budget:
         return Conclusion("undecided", f"The budget of {problem.budget} runs is spent.")
     return answer
 
 
-def _advance(problem: Problem, data: _Data) -> Point | Conclusion:
-    answer = _reproduce(problem, data)
-    if answer:
-        return answer
-    tags = find_step(problem, data)
-    if tags.probabilities[tags.best] < CERTAIN:
-        return _next_point(data, tags, Point(problem.tags[0]), Point(problem.tags[-1]))
-    step = problem.tags[tags.best], problem.tags[tags.best + 1]
-    certainty = float(tags.probabilities[tags.best])
-    if not problem.components:
-        return Conclusion("tag only", "No component can be swapped between the two images.", certainty, step)
-    return _search_components(problem, data, step, tags)
-
-
-def _reproduce(problem: Problem, data: _Data) -> Point | Conclusion | None:
+def _reproduce(data: _Data) -> Point | Conclusion | None:
     """Return the next run of an end until both ends certainly differ; None once they do."""
-    good, bad = Point(problem.tags[0]), Point(problem.tags[-1])
+    good, bad = Point(data.problem.tags[0]), Point(data.problem.tags[-1])
     if broken := data.invalid & {good, bad}:
         return Conclusion("undecided", f"The image {min(broken).tag} could not be run.")
     fewest = min((bad, good), key=data.count)
     if data.count(fewest) < _FIRST_RUNS:
         return fewest
-    belief = data.believe([("differ",), ("same",)], [good, bad], np.array([[True, False], [True, True]]), [0.9, 0.1])
-    differ = float(belief.probabilities[0])
-    if differ >= CERTAIN and data.mean(bad) < data.mean(good):
+    differ, same = _Hypothesis((), frozenset({good}), 0.9), _Hypothesis((), frozenset({good, bad}), 0.1)
+    chance = 1 - data.believe([differ, same], [good, bad]).chances[bad]
+    if chance >= CERTAIN and data.mean(bad) < data.mean(good):
         return None
-    if 1 - differ >= CERTAIN or (differ >= CERTAIN and data.count(fewest) > _FIRST_RUNS):
-        return Conclusion("not reproduced", f"{bad.tag} is not worse than {good.tag} here.", max(differ, 1 - differ))
+    if 1 - chance >= CERTAIN or (chance >= CERTAIN and data.count(fewest) > _FIRST_RUNS):
+        return Conclusion("not reproduced", f"{bad.tag} is not worse than {good.tag} here.", max(chance, 1 - chance))
     return fewest
 
 
-def find_step(problem: Problem, data: _Data) -> Belief:
+def _find_step(data: _Data) -> Point | Conclusion:
     """Weigh each pair of neighbouring tags as the place of the change, from the runs of plain tags."""
-    steps = len(problem.tags) - 1
-    good = np.array([[column <= row for column in range(steps + 1)] for row in range(steps)])
-    names = [(tag,) for tag in problem.tags[1:]]
-    return data.believe(names, [Point(tag) for tag in problem.tags], good, [1 / steps] * steps)
+    tags = data.problem.tags
+    points = [Point(tag) for tag in tags]
+    steps = []
+    for number in range(1, len(tags)):
+        steps.append(_Hypothesis(tags[number - 1 : number + 1], frozenset(points[:number]), 1 / (len(tags) - 1)))
+    belief = data.believe(steps, points)
+    if belief.probability < CERTAIN:
+        return _next_point(data, belief, points, points[0], points[-1])
+    if not data.problem.components:
+        return _conclude(belief, belief, "tag only", "No component can be swapped between the two images.")
+    return _search_components(data, belief, points)
 
 
-def _search_components(problem: Problem, data: _Data, step: tuple[str, str], tags: Belief) -> Point | Conclusion:
-    bad_tag = step[1]
-    testable = [name for name in problem.components if Point(bad_tag, (name,)) not in data.invalid]
-    suspects = tuple(name for name in problem.components if name not in testable)
-    if not testable:
-        reason = "No old component took effect in the new image."
-        return Conclusion("tag only", reason, float(tags.probabilities[tags.best]), step, suspects=suspects)
-    belief = _component_belief(data, tags, bad_tag, testable)
-    best = belief.best
-    certainty, culprits = float(belief.probabilities[best]), belief.names[best]
-    if certainty >= CERTAIN and not culprits:
-        return _search_pairs(data, step, tags, testable, suspects)
-    confirmed = all(data.count(Point(bad_tag, (name,))) >= _CONFIRMING_RUNS for name in culprits)
-    if certainty >= CERTAIN and confirmed:
-        reason = f"Restoring {' or '.join(culprits)} makes {bad_tag} good."
-        return Conclusion("culprit", reason, certainty, step, culprits, suspects=suspects)
-    singles = {Point(bad_tag, (name,)) for name in testable}
-    if certainty >= CERTAIN:
-        return min((Point(bad_tag, (name,)) for name in culprits), key=data.count)
-    return _next_point(data, belief, Point(step[0]), Point(bad_tag), singles)
-
-
-def _component_belief(data: _Data, tags: Belief, bad_tag: str, testable: Sequence[str]) -> Belief:
+def _search_components(data: _Data, tags: _Belief, points: list[Point]) -> Point | Conclusion:
     """Weigh which components make the bad image good when restored alone: none, one, or several."""
-    names: list[tuple[str, ...]] = [()]
-    prior = [_NONE]
+    good_tag, bad_tag = tags.best.names
+    restored = {name: Point(bad_tag, (name,)) for name in data.problem.components}
+    testable = {name: point for name, point in restored.items() if point not in data.invalid}
+    suspects = tuple(name for name in restored if name not in testable)
+    if not testable:
+        return _conclude(tags, tags, "tag only", "No old component took effect in the new image.", suspects)
+    hypotheses = [_Hypothesis((), tags.best.good, _NONE)]
     for size, share in enumerate(_PRIOR, 1):
         if math.comb(len(testable), size) > _MAX_SETS:
             break
         sets = list(combinations(testable, size))
-        names += sets
-        prior += [share / max(len(sets), 1)] * len(sets)
-    singles = [Point(bad_tag, (name,)) for name in testable]
-    fixed = np.tile(tags.good[tags.best], (len(names), 1))
-    varied = np.array([[name in culprits for name in testable] for culprits in names]).reshape(len(names), -1)
-    return data.believe(names, [*tags.points, *singles], np.concatenate([fixed, varied], axis=1), prior)
+        for names in sets:
+            good = tags.best.good | {testable[name] for name in names}
+            hypotheses.append(_Hypothesis(names, good, share / len(sets)))
+    belief = data.believe(hypotheses, [*points, *testable.values()])
+    if belief.probability < CERTAIN:
+        return _next_point(data, belief, list(testable.values()), Point(good_tag), Point(bad_tag))
+    culprits = belief.best.names
+    if not culprits:
+        return _search_pairs(data, tags, points, testable, suspects)
+    fewest = min((testable[name] for name in culprits), key=data.count)
+    if data.count(fewest) < _CONFIRMING_RUNS:
+        return fewest
+    return _conclude(tags, belief, "culprit", f"Restoring {' or '.join(culprits)} makes {bad_tag} good.", suspects)
 
 
 def _search_pairs(
-    data: _Data, step: tuple[str, str], tags: Belief, testable: Sequence[str], suspects: tuple[str, ...]
+    data: _Data, tags: _Belief, points: list[Point], tried: Mapping[str, Point], suspects: tuple[str, ...]
 ) -> Point | Conclusion:
     """Restore all components, then, if that helps, each pair: where two changes are each enough, only both help."""
-    bad_tag = step[1]
-    everything = tuple(testable)
-    names: list[tuple[str, ...]] = [()]
-    if math.comb(len(testable), 2) <= _MAX_SETS:
-        names += combinations(testable, 2)
-    prior = [0.5] + [0.4 / max(len(names) - 1, 1)] * (len(names) - 1)
-    if everything not in names:
-        names, prior = [*names, everything], [*prior, 0.1]
-    tried = [Point(bad_tag, (name,)) for name in testable]
-    points = [Point(bad_tag, group) for group in names[1:]]
-    usable = [point for point in points if point not in data.invalid]
-    fixed = np.tile([*tags.good[tags.best], *[False] * len(tried)], (len(names), 1))
-    varied = [[bool(pair) and set(pair) <= set(point.restored) for point in usable] for pair in names]
-    good = np.concatenate([fixed, np.array(varied, bool).reshape(len(names), -1)], axis=1)
-    belief = data.believe(names, [*tags.points, *tried, *usable], good, prior)
-    certainty, culprits = float(belief.probabilities[belief.best]), belief.names[belief.best]
-    if certainty < CERTAIN and usable:
-        return _next_point(data, belief, Point(step[0]), Point(bad_tag), set(usable))
-    if culprits and len(culprits) == 2:
+    good_tag, bad_tag = tags.best.names
+    pairs: list[tuple[str, ...]] = []
+    if math.comb(len(tried), 2) <= _MAX_SETS:
+        pairs += combinations(tried, 2)
+    priors = {(): 0.5, **dict.fromkeys(pairs, 0.4 / max(len(pairs), 1))}
+    priors.setdefault(tuple(tried), 0.1)
+    groups = [Point(bad_tag, names) for names in priors if names]
+    usable = [point for point in groups if point not in data.invalid]
+    hypotheses = []
+    for names, prior in priors.items():
+        helped = {point for point in usable if names and set(names) <= set(point.restored)}
+        hypotheses.append(_Hypothesis(names, tags.best.good | helped, prior))
+    belief = data.believe(hypotheses, [*points, *tried.values(), *usable])
+    culprits = belief.best.names
+    if belief.probability < CERTAIN and usable:
+        return _next_point(data, belief, usable, Point(good_tag), Point(bad_tag))
+    if len(culprits) == 2:
         reason = f"Only restoring {' and '.join(culprits)} together makes {bad_tag} good."
-        return Conclusion("culprit", reason, certainty, step, culprits, together=True, suspects=suspects)
+        return replace(_conclude(tags, belief, "culprit", reason, suspects), together=True)
     reason = "No swappable component makes it good alone, nor do two together."
-    return Conclusion("not a single component", reason, certainty, step, suspects=suspects)
+    return replace(_conclude(tags, belief, "not a single component", reason, suspects), culprits=())
 
 
-def _next_point(data: _Data, belief: Belief, good: Point, bad: Point, candidates: set[Point] | None = None) -> Point:
+def _conclude(
+    tags: _Belief, belief: _Belief, verdict: Verdict, reason: str, suspects: tuple[str, ...] = ()
+) -> Conclusion:
+    good_tag, bad_tag = tags.best.names
+    culprits = () if belief is tags else belief.best.names
+    return Conclusion(verdict, reason, belief.probability, (good_tag, bad_tag), culprits, suspects=suspects)
+
+
+def _next_point(data: _Data, belief: _Belief, candidates: Sequence[Point], good: Point, bad: Point) -> Point:
     """Return the point whose state is least certain, or an end if that state itself is not known well enough.
 
     A point that looks good is run at most as often as the bad state was: only that shows how often a bad image looks
     fine.  Likewise for a point that looks bad.
     """
-    chances = dict(zip(belief.points, map(float, belief.point_good), strict=True))
-    usable = [point for point in belief.points if point not in data.invalid]
-    if candidates is not None:
-        usable = [point for point in usable if point in candidates]
+    chances = belief.chances
+    usable = [point for point in candidates if point not in data.invalid]
     point = min(usable, key=lambda point: (abs(chances[point] - 0.5), data.count(point)))
     looks_good = chances[point] > 0.5
     opposite = 0
-    for known, is_good in zip(belief.points, belief.good[belief.best], strict=True):
-        if known != point and bool(is_good) != looks_good:
+    for known in chances:
+        if known != point and (known in belief.best.good) != looks_good:
             opposite += data.count(known)
     if looks_good and data.count(point) >= opposite:
         return bad

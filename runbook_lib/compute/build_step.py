@@ -17,6 +17,7 @@ from runbook_lib.compute.conditions import ImageMade, VersionsMatch
 from runbook_lib.compute.engine import BuildPlan, Engine, unfit
 from runbook_lib.compute.project import missing_submodules
 from runbook_lib.compute.slurm.site import read_site
+from runbook_lib.compute.tasks import wrap_command
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.compare import versions
@@ -183,7 +184,7 @@ def _show(facts: ImageFacts) -> display.View:
         for build in facts.builds:
             shown += _show_build(build)
     engine = f", with {facts.engine}" if facts.engine else ""
-    commands = "\n\n".join(map(_format_command, facts.commands))
+    commands = "\n\n".join(map(wrap_command, facts.commands))
     shown += display.code(commands, title=f"To be run in the checkout{engine}:")
     notes = filter(None, [facts.refusal, facts.problem, *facts.warnings])
     return shown + display.notes(notes, title="Attention")
@@ -198,18 +199,6 @@ def _show_build(build: BuildPlan) -> display.View:
         build_arguments=", ".join(map("=".join, command.arguments)),
         secrets=", ".join(command.secrets) or "none",
     )  # fmt: skip
-
-
-def _format_command(command: tuple[str, ...]) -> str:
-    """Return a shell command with one option per line."""
-    lines = [shlex.quote(command[0])]
-    for word in command[1:]:
-        quoted = shlex.quote(word)
-        if word.startswith("--"):
-            lines.append(quoted)
-        else:
-            lines[-1] += f" {quoted}"
-    return " \\\n    ".join(lines)
 
 
 class _Options(argparse.ArgumentParser):

@@ -10,12 +10,10 @@ ENGINES: tuple[EngineName, ...] = ("docker", "podman", "buildah")
 
 @dataclass(frozen=True)
 class Engine:
-    """A program that builds images.  ``options`` go before the word ``build``, ``build_options`` after it."""
+    """A program that builds images."""
 
     name: EngineName
     version: tuple[int, ...] = ()
-    options: tuple[str, ...] = ()
-    build_options: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name} {'.'.join(map(str, self.version))}".strip()
@@ -35,14 +33,10 @@ class BuildCommand:
 
     def words(self, engine: Engine) -> tuple[str, ...]:
         """Return the argument list to run in the repository's root."""
-        engine_options = {
-            "docker": ("--progress=plain",),
-            # The docker format keeps SHELL and HEALTHCHECK; with layers the next build reuses finished steps.
-            "podman": ("--format=docker", "--layers", "--force-rm"),
-            "buildah": ("--format=docker", "--layers", "--force-rm"),
-        }[engine.name]
+        # The docker format keeps SHELL and HEALTHCHECK; with layers the next build reuses finished steps.
+        options = ("--format=docker", "--layers", "--force-rm") if engine.name != "docker" else ("--progress=plain",)
         return (
-            engine.name, *engine.options, "build", *engine.build_options, *engine_options,
+            engine.name, "build", *options,
             f"--platform={self.platform}", f"--file={self.dockerfile}",
             *([f"--target={self.target}"] if self.target else []),
             *(f"--build-arg={name}={value}" for name, value in self.arguments),

@@ -112,7 +112,7 @@ class WorkPlace:
         caches = [f"UV_CACHE_DIR={CACHE}"] if self.cache and "UV_CACHE_DIR" not in own else []
         mounts = [row["mount"].format(outside=outside, within=within) for outside, within in self.mounts]
         return expand(row["command"], {
-            **options, "command": step.command, "engine_options": engine.options, "inside": self.inside,
+            **options, "command": step.command, "inside": self.inside,
             "allocation": tuple(self.allocation.options(gpus=step.gpus, terminal=step.terminal)),
             "mpi": ("--mpi=pmix",) if self.repository.name == MEGATRON_BRIDGE.name else (),
             "image_options": self.image.options, "image": self._address(engine), "mounts": tuple(mounts),

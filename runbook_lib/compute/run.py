@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib.compute.build_log import BuildFailure, BuildLog
-from runbook_lib.compute.engine import ENGINES, BuildPlan, Engine, EngineName, unfit
+from runbook_lib.compute.engine import ENGINES, BuildPlan, Engine, EngineName
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.system.subprocess_lines import capture, output_of, run_logged, show_excerpt, signal_name
 from runbook_lib.text.redact import Redactor
@@ -67,7 +67,7 @@ def find(wanted: str = "", env: Mapping[str, str] = os.environ) -> Engine:
 
 def image_id(engine: Engine, name: str, env: Mapping[str, str] = os.environ) -> str:
     """Return the ID of an image on this machine, ``sha256:…``; empty if there is no image with that name."""
-    digits = output_of([engine.name, *engine.options, *_IMAGE_ID[engine.name], name], env).strip()
+    digits = output_of([engine.name, *_IMAGE_ID[engine.name], name], env).strip()
     return f"sha256:{digits.removeprefix('sha256:')}" if digits else ""
 
 
@@ -80,8 +80,6 @@ def build(
     ``say`` receives each step when it starts.  An interruption ends the engine, which tags only complete images.
     Raises RunbookError if the build cannot be started or its log not be written.
     """
-    if problem := unfit(plan, engine):
-        raise RunbookError(f"{problem} Nothing was built.")
     if missing := [name for name in plan.command.secrets if not env.get(name)]:
         raise RunbookError(
             f"The build needs {' and '.join(missing)} as secret, and no environment variable of that name is set. "
@@ -118,7 +116,7 @@ def pull(
             reader.take(text)
             say_part(text)
 
-        status = run_logged((engine.name, *engine.options, "pull", image), Path.cwd(), log, line, env)
+        status = run_logged((engine.name, "pull", image), Path.cwd(), log, line, env)
     digest = image_id(engine, image, env) if status == 0 else ""
     failure = None if digest else replace(reader.explain(()), sentence=f"{image} could not be pulled.")
     return BuildResult(digest, 0, time.monotonic() - start, failure)
@@ -133,7 +131,7 @@ def inside(
     ``limit`` seconds.
     """
     with _container(engine, image, env) as container:
-        words = [engine.name, *engine.options, *container, *command]
+        words = [engine.name, *container, *command]
         # buildah may lose the output of a short-lived program.
         output = capture(words, env, limit) or capture(words, env, limit)
     if isinstance(output, str):
@@ -146,7 +144,7 @@ def inside(
 def _container(engine: Engine, image: str, env: Mapping[str, str]) -> Iterator[list[str]]:
     """Yield the command that runs a program in a container, which for buildah is created before and removed after."""
     if engine.name == "buildah":
-        output = capture([engine.name, *engine.options, "from", "--pull-never", image], env)
+        output = capture([engine.name, "from", "--pull-never", image], env)
         if not isinstance(output, str):
             message = output.stderr.strip()[-500:]
             raise CannotTell(f"No container of {image} could be created with {engine}: {message}.")
@@ -158,7 +156,7 @@ def _container(engine: Engine, image: str, env: Mapping[str, str]) -> Iterator[l
     try:
         yield run_words
     finally:  # a client that was stopped leaves its container running
-        capture([engine.name, *engine.options, *remove_words], env)
+        capture([engine.name, *remove_words], env)
 
 
 def _problem(name: EngineName, errors: str) -> str:

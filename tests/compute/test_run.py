@@ -1,7 +1,6 @@
 """Which engine works, and what docker prints, by stand-ins: no engine at all first."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -197,11 +196,6 @@ def test_a_program_in_an_image_has_a_time_limit_and_nothing_is_left_of_it(tmp_pa
     run, remove = (tmp_path / "asked").read_text().splitlines()
     name = run.split("--name=")[1].split()[0]
     assert remove == f"rm --force {name}"
-
-
-def test_an_engine_without_here_documents_gets_none(tmp_path):
-    with pytest.raises(RunbookError, match="has here-documents"):
-        container.build(replace(PLAN, heredocs=True), Engine("buildah", (1, 28)), tmp_path, tmp_path / "log")
 
 
 def test_output_lost_by_an_engine_is_requested_again(tmp_path):

@@ -302,7 +302,7 @@ def test_a_cancelled_test_can_be_submitted_once_more(world: World) -> None:
     outcomes, entries = world.go(plan)
     assert len(of("effect", entries)) == 1
     outcomes, _ = world.go(world.plan(tests="good"), wait=True)
-    assert (outcomes["good"].word, outcomes["good"].now.entry.round) == ("passed", 2)
+    assert (outcomes["good"].word, outcomes["good"].now.entry.array.round) == ("passed", 2)
     assert cases(world.plan(tests="good,hang", jobs="failed")) == ["hang"]
 
 
@@ -379,7 +379,7 @@ def test_an_array_that_slurm_rejects_is_planned_again_with_new_parameters(world:
     assert "--reservation" not in plan.files().text
     assert "#SBATCH --nodes=2" in plan.files().text
     outcomes, _ = world.go(plan, wait=True)
-    assert (outcomes["good"].word, outcomes["good"].now.entry.round) == ("passed", 1)
+    assert (outcomes["good"].word, outcomes["good"].now.entry.array.round) == ("passed", 1)
 
 
 @needs_slurm

@@ -13,7 +13,7 @@ from runbook_lib.bisect.image import places
 from runbook_lib.bisect.image.ledger import LedgerRun
 from runbook_lib.bisect.image.request import BisectRequest
 from runbook_lib.bisect.overlays import Overlay
-from runbook_lib.compute.slurm import batch_files, follow, submissions
+from runbook_lib.compute.slurm import batch_files, follow, rounds
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.work_image import WorkImage
@@ -71,7 +71,7 @@ class SlurmPlace:
 
     def release(self) -> None:
         """End the allocation after the last run of a search."""
-        for allocation in submissions.read(self._allocations)[-1:]:
+        for allocation in rounds.read(self._allocations)[-1:]:
             files.write(allocation.folder / "stop", "")
 
     @property
@@ -80,10 +80,10 @@ class SlurmPlace:
 
     def _poll(self, folder: Path) -> places.RunEnd | None:
         """Return the end of a run whose allocation did not survive it; request an allocation if there is none."""
-        allocations = submissions.read(self._allocations)
+        allocations = rounds.read(self._allocations)
         if allocations:
             # Submit it unless Slurm already knows the name.
-            (allocation,) = follow.submit(self.slurm, allocations[-1:])
+            allocation = follow.submit(self.slurm, allocations[-1])
             follower = self._followers.setdefault(allocation.name, follow.Follower(self.slurm, allocation.entries))
             (job,) = follower.poll()
             if not job.over:
@@ -94,10 +94,11 @@ class SlurmPlace:
             if own or (folder / "claim").exists():
                 output = self._output(folder, "out")
                 return places.RunEnd(None, 0, "", output, f"Slurm reports {job.word} for job {job.entry.job}")
-        number = submissions.next_round(self._allocations)
+        number = rounds.next_round(self._allocations)
         array = self._allocation(number)
         files.write(folder / "allocation", array.name)
-        follow.submit(self.slurm, submissions.write_round(self._allocations, number, [array]))
+        (allocation,) = rounds.write_round(self._allocations, number, [array])
+        follow.submit(self.slurm, allocation)
         return None
 
     def _end(self, folder: Path) -> places.RunEnd | None:

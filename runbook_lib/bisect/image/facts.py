@@ -1,6 +1,6 @@
 """What a search needs to know: its images, its ledger, its place, and the next run.  Writes nothing."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib import display
@@ -33,23 +33,21 @@ _ENDING = 60
 
 @dataclass(frozen=True)
 class SearchFacts:
-    """A search.  ``gpus``: the number that a run allocates.  ``idle``: why there is nothing to plan.
+    """A search.  ``gpus``: the number that a run allocates.  ``folder`` has the ledger and the results.
 
-    ``problems`` prevent every run.  ``folder`` has the ledger and the results.
+    ``place`` is None if it cannot be prepared; ``problems`` prevent every run.
     """
 
     branch: BumpBranch
-    request: BisectRequest | None
-    folder: Path = Path("/")
-    ledger: RunLedger = field(default_factory=lambda: RunLedger(Path("/nonexistent")))
+    request: BisectRequest
+    folder: Path
+    ledger: RunLedger
     gpus: int = 0
     place: LocalPlace | SlurmPlace | None = None
     problems: tuple[str, ...] = ()
-    idle: str = ""
 
     def advance(self) -> Point | Conclusion:
         """Return the next point to run, or the conclusion; runs without a value reduce the budget."""
-        assert self.request is not None
         uncounted = sum(bool(run.outcome) for run in self.ledger.runs.values()) - len(self.ledger.counted())
         components = tuple(overlay.name for overlay in self.ledger.overlays or ())
         tags = tuple(self.ledger.images)
@@ -72,7 +70,6 @@ class SearchFacts:
 
     @property
     def _most_of_a_run(self) -> float:
-        assert self.request is not None
         return self.gpus * (self.request.minutes * 60 + _ENDING) / 3600
 
     def restored(self, point: Point) -> tuple[Overlay, ...]:
@@ -85,8 +82,6 @@ class SearchFacts:
 
     def show(self) -> display.View:
         """Show the images, the maximum cost, and the next run with its script."""
-        if self.request is None or self.idle:
-            return display.note(self.idle)
         request, done = self.request, len(self.ledger.runs)
         open_runs = max(0, request.runs - done)
         hours = open_runs * (request.minutes * 60 + _ENDING) / 3600
@@ -108,7 +103,6 @@ class SearchFacts:
     @property
     def direction(self) -> str:
         """The direction of the metric, in words."""
-        assert self.request is not None
         if self.request.measure.metric == "exit":
             return "0 is good"
         return "higher is better" if self.request.measure.higher_is_better else "lower is better"
@@ -128,14 +122,11 @@ class SearchFacts:
         return display.code(self.place.command(run, self.restored(run.point)), title=title)
 
 
-def read_search(branch: BumpBranch, request: BisectRequest | None, site: Site) -> SearchFacts:
+def read_search(branch: BumpBranch, request: BisectRequest, site: Site) -> SearchFacts:
     """Return the state of a search.
 
     Raises Refused for a search that is impossible, and Unreachable or CannotTell if the registry cannot answer.
     """
-    if request is None:
-        idle = "Nothing is planned. Give good, the newest tag that works, and tag, one that does not."
-        return SearchFacts(branch, None, idle=idle)
     results = site.results
     if not results:  # beside git's own files, so that neither the checkout nor the records contain it
         git = branch.checkout.git("rev-parse", "--path-format=absolute", "--git-common-dir")
@@ -174,7 +165,6 @@ def _read_images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) 
 
 def compare_neighbours(facts: SearchFacts, step: tuple[str, str]) -> tuple[tuple[Overlay, ...], tuple[str, ...]]:
     """Return overlays for the components that differ between a step's images, and those that cannot be swapped."""
-    assert facts.request is not None
     repository = facts.branch.bump.repository
     sites = repository.sites
     with Registry.connect(ImageRef.parse(f"{sites.image}:{step[1]}")) as registry:
@@ -239,8 +229,6 @@ def _test_of(branch: BumpBranch, site: Site, words: str) -> tuple[workloads.Work
 
 
 def reread(facts: SearchFacts) -> SearchFacts:
-    """Return the plan with the ledger read again from disk."""
+    """Return the search with its ledger read again from disk."""
     ledger = RunLedger(facts.folder)
-    if not ledger.images:
-        return facts
-    return replace(facts, ledger=ledger)
+    return replace(facts, ledger=ledger) if ledger.images else facts

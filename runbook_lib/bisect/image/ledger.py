@@ -48,9 +48,6 @@ class LedgerRun:
         }  # fmt: skip
 
 
-_FIELDS = ("number", "image", "outcome", "value", "status", "node", "seconds", "reason")
-
-
 class RunLedger:
     """The lines of a search's ledger.  ``images``: tag → reference; ``overlays`` are None before the step is known."""
 
@@ -89,9 +86,9 @@ class RunLedger:
                 self.overlays = tuple(Overlay(**data) for data in overlays)
                 self.suspects = tuple(entry["suspects"])
             case "submit" | "end":
-                point = Point(entry["tag"], tuple(entry["restored"]))
-                values = {name: entry[name] for name in _FIELDS}
-                self.runs[entry["number"]] = LedgerRun(point=point, **values)
+                run = entry["run"]
+                point = Point(run["point"]["tag"], tuple(run["point"]["restored"]))
+                self.runs[run["number"]] = LedgerRun(**{**run, "point": point})
 
     @property
     def pending(self) -> LedgerRun | None:

@@ -16,16 +16,10 @@ _LABELS = {"exit": "passed (1) or failed (0)", "iteration-time": "iteration-time
 
 @dataclass(frozen=True)
 class BisectResult:
-    """The result in the ledger; ``conclusion`` is None before the search is over."""
+    """The result in the ledger; ``conclusion`` is None while there is something left to run or to compare."""
 
     facts: SearchFacts
     conclusion: Conclusion | None
-
-    @property
-    def is_over(self) -> bool:
-        """True if there is nothing left to run or to compare."""
-        open_step = self.conclusion is not None and self.conclusion.verdict == "tag only"
-        return self.facts.ledger.pending is None and not (open_step and self.facts.ledger.overlays is None)
 
     @property
     def runs(self) -> list[LedgerRun]:
@@ -49,7 +43,7 @@ class BisectResult:
     def sentence(self) -> str:
         """The result in one or two sentences, with its probability."""
         conclusion = self.conclusion
-        if conclusion is None or not self.is_over:
+        if conclusion is None:
             return "The search is not over."
         if conclusion.step is None:
             return f"No result: {conclusion.reason}"
@@ -62,7 +56,7 @@ class BisectResult:
     def advice(self) -> str:
         """The next action, as a sentence."""
         conclusion = self.conclusion
-        if conclusion is None or not self.is_over:
+        if conclusion is None:
             return "Run the same command again to continue."
         if self.culprits:
             names = " and ".join(f"{overlay.name} {overlay.old}" for overlay in self._needed)
@@ -81,10 +75,8 @@ class BisectResult:
 
     def show(self) -> display.View:
         """Show the result, the cost, and each run."""
-        if self.facts.request is None:
-            return display.note(self.facts.idle)
         shown = display.note(self.sentence)
-        if self.conclusion and self.is_over:
+        if self.conclusion:
             shown += display.note(self.advice)
             shown += display.notes(self.suspects, title="Remaining suspects")
         hours = sum(run.seconds for run in self.runs) / 3600
@@ -103,7 +95,7 @@ class BisectResult:
             values = [run.value for run in self.runs if run.point == point and run.value is not None]
             if values:
                 groups["\nold ".join([point.tag, *point.restored])] = values
-        if not groups or self.facts.request is None:
+        if not groups:
             return display.note("No run has a value yet.")
         metric = self.facts.request.measure.metric
         label = _LABELS.get(metric, f"{metric}, {self.facts.direction}")
@@ -117,7 +109,7 @@ class BisectResult:
     def issue(self) -> str:
         """Return the text of an upstream issue; empty before the search is over, or if no step was found."""
         conclusion, request = self.conclusion, self.facts.request
-        if conclusion is None or conclusion.step is None or request is None or not self.is_over:
+        if conclusion is None or conclusion.step is None:
             return ""
         image = self.facts.branch.bump.repository.sites.image
         metric = "the exit status"
@@ -136,6 +128,14 @@ class BisectResult:
         for overlay in self.culprits:
             lines += ["", f"{overlay.name}: {code(overlay.old)} → {code(overlay.new or 'the version of the image')}"]
         return "\n".join([*lines, ""])
+
+
+def read_result(facts: SearchFacts) -> BisectResult:
+    """Return the result in the ledger."""
+    ledger = facts.ledger
+    answer = facts.advance() if ledger.images and ledger.pending is None else None
+    is_open = isinstance(answer, Conclusion) and answer.verdict == "tag only" and ledger.overlays is None
+    return BisectResult(facts, answer if isinstance(answer, Conclusion) and not is_open else None)
 
 
 def percent(probability: float) -> str:

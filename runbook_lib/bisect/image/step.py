@@ -1,7 +1,7 @@
 """Notebook bisect-image: run after run until there is a result, each recorded in the ledger before and after."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 
 from runbook_lib import display, notebooks
 from runbook_lib.bisect.image import facts as searches
@@ -9,9 +9,9 @@ from runbook_lib.bisect.image import places
 from runbook_lib.bisect.image.allocations import SlurmPlace
 from runbook_lib.bisect.image.facts import SearchFacts
 from runbook_lib.bisect.image.ledger import LEDGER, LedgerRun
-from runbook_lib.bisect.image.report import BisectResult
-from runbook_lib.bisect.image.request import BisectRequest, SearchOptions, parse
-from runbook_lib.bisect.search import Conclusion, Point
+from runbook_lib.bisect.image.report import BisectResult, read_result
+from runbook_lib.bisect.image.request import SearchOptions, parse
+from runbook_lib.bisect.search import Point
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.compute.slurm.site import read_site
 from runbook_lib.errors import Refused
@@ -27,27 +27,26 @@ class Searched:
     """The ledger of a search has a result, or its budget is used up; no run was paid for twice."""
 
     facts: SearchFacts
-    request: BisectRequest
     leaves_machine = False
 
     @property
     def sentence(self) -> str:
         """The runs in the imperative."""
-        left = self.request.runs - len(self.facts.ledger.runs)
-        place = {"local": "in a container here", "slurm": "on the cluster", "command": "as it is"}[self.request.where]
-        return f"run up to {left} times {self.request.subject}, {place}"
+        request = self.facts.request
+        place = {"local": "in a container here", "slurm": "on the cluster", "command": "as it is"}[request.where]
+        return f"run up to {request.runs - len(self.facts.ledger.runs)} times {request.subject}, {place}"
 
     def holds(self, world: World) -> Check:
         """Read the ledger."""
         name, facts = "the search is over, and no run was paid for twice", searches.reread(self.facts)
         result, runs = read_result(facts), len(facts.ledger.runs)
         submitted = sum('"kind": "submit"' in line for line in facts.ledger.lines)
-        most, again = self.request.runs, Next.again(mode="publish")
+        most, again = facts.request.runs, Next.again(mode="publish")
         evidence = _evidence(result) if runs else Evidence()
         if submitted != runs or runs > most:
             detail = f"The ledger has {submitted} submissions of {display.count(runs, 'run')}, of at most {most}."
             return Check(name, "failed", detail, evidence=evidence)
-        if result.is_over and result.conclusion is not None:
+        if result.conclusion is not None:
             next_action = Next.run(notebooks.BROKEN_TESTS) if result.conclusion.step else again
             return Check(name, "passed", result.sentence, next_action, evidence)
         return Check(name, "failed", f"{runs} of at most {most} runs so far.", again, evidence)
@@ -70,33 +69,31 @@ class Searched:
 
     def _search(self, facts: SearchFacts) -> Iterator[Effect]:
         """Run until the search is over."""
+        ledger = facts.ledger
         while True:
-            pending = facts.ledger.pending
-            if pending is None:
-                answer = facts.advance()
-                if isinstance(answer, Point):
-                    pending = facts.new_run(answer)
-                    overlays = [f"{overlay.name} {overlay.requirement}" for overlay in facts.restored(answer)]
-                    at = clock.stamp(clock.now())
-                    facts.ledger.add({"kind": "submit", "at": at, "overlay": overlays, **_line(pending)})
-                    yield Effect("run", f"{pending.number}: {_name(answer)}", "", pending.image)
-                elif answer.verdict == "tag only" and facts.ledger.overlays is None and answer.step:
-                    found, suspects = searches.compare_neighbours(facts, answer.step)
-                    facts.ledger.add({"kind": "components", "overlays": list(map(vars, found)), "suspects": suspects})
-                    continue
-                else:
-                    return
-            self._finish(facts, pending)
+            answer = ledger.pending or facts.advance()
+            if isinstance(answer, Point):
+                run = facts.new_run(answer)
+                overlays = [f"{overlay.name} {overlay.requirement}" for overlay in facts.restored(answer)]
+                ledger.add({"kind": "submit", "at": clock.stamp(clock.now()), "overlay": overlays, "run": asdict(run)})
+                yield Effect("run", f"{run.number}: {_name(answer)}", "", run.image)
+            elif isinstance(answer, LedgerRun):
+                self._finish(facts, answer)
+            elif answer.verdict == "tag only" and ledger.overlays is None and answer.step:
+                found, suspects = searches.compare_neighbours(facts, answer.step)
+                ledger.add({"kind": "components", "overlays": list(map(vars, found)), "suspects": suspects})
+            else:
+                return
 
     def _finish(self, facts: SearchFacts, pending: LedgerRun) -> None:
         """Wait for the end of a run, and record it."""
         assert facts.place is not None
-        restored = facts.restored(pending.point)
+        request, restored = facts.request, facts.restored(pending.point)
         end = facts.place.finish(pending, restored)
-        ended = places.judge(self.request, pending, restored, end, facts.folder / "runs" / str(pending.number))
-        facts.ledger.add({"kind": "end", "at": clock.stamp(clock.now()), **_line(ended)})
+        ended = places.judge(request, pending, restored, end, facts.folder / "runs" / str(pending.number))
+        facts.ledger.add({"kind": "end", "at": clock.stamp(clock.now()), "run": asdict(ended)})
         shown = f"{ended.value:g}" if ended.value is not None else f"{ended.outcome}: {ended.reason}"
-        print(f"Run {ended.number} of at most {self.request.runs}: {_name(ended.point)}: {shown}")
+        print(f"Run {ended.number} of at most {request.runs}: {_name(ended.point)}: {shown}")
 
 
 @dataclass(frozen=True)
@@ -107,27 +104,21 @@ class BisectImage:
     site: str = ""
     practice: bool = False
 
-    def look(self, world: World, bump: Bump) -> SearchFacts:
+    def look(self, world: World, bump: Bump) -> SearchFacts | None:
         """Read the ledger, the registry and the place of the runs.  Raises RunbookError like ``read_search``."""
         site = read_site(self.site, world.checkout.path)
         request = parse(bump, self.search, site, practice=self.practice)
-        return searches.read_search(bump_branch.look(world, bump), request, site)
+        return searches.read_search(bump_branch.look(world, bump), request, site) if request else None
 
-    def plan(self, facts: SearchFacts, bump: Bump) -> Plan[World]:
+    def plan(self, facts: SearchFacts | None, bump: Bump) -> Plan[World]:
         """Plan the runs."""
-        planned: Plan[World] = Plan(Outcome(facts.idle), (facts.show(),), on_branch=False)
-        if facts.request is None or (facts.place is None and not facts.problems):
-            return planned
+        if facts is None:
+            idle = "Nothing is planned. Give good, the newest tag that works, and tag, one that does not."
+            return Plan(Outcome(idle), (display.note(idle),), on_branch=False)
         evidence = Evidence(
             {**facts.request.inputs, "ledger": str(facts.ledger.path)}, warnings=() if bump.apply else facts.problems
         )
-        return replace(planned, conditions=(Searched(facts, facts.request),), evidence=evidence)
-
-
-def read_result(facts: SearchFacts) -> BisectResult:
-    """Return the result in the ledger."""
-    answer = facts.advance() if facts.ledger.images else None
-    return BisectResult(facts, answer if isinstance(answer, Conclusion) else None)
+        return Plan(Outcome(""), (facts.show(),), (Searched(facts),), evidence=evidence, on_branch=False)
 
 
 def _evidence(result: BisectResult) -> Evidence:
@@ -135,7 +126,7 @@ def _evidence(result: BisectResult) -> Evidence:
     ledger = result.facts.ledger
     tables = {"runs": [run.row for run in result.runs]}
     kept = {LEDGER: "".join(f"{line}\n" for line in ledger.lines)}
-    if result.conclusion is None or not result.is_over:
+    if result.conclusion is None:
         return Evidence(tables=tables, files=kept, shown=(result.show(), result.plot()))
     text = display.View("", "")
     if issue := result.issue():
@@ -146,12 +137,6 @@ def _evidence(result: BisectResult) -> Evidence:
         warnings=tuple(f"Remaining suspect: {suspect}." for suspect in result.suspects),
         shown=(result.show(), result.plot(), result.fix(), text),
     )  # fmt: skip
-
-
-def _line(run: LedgerRun) -> dict[str, object]:
-    line = {**vars(run), "tag": run.point.tag, "restored": list(run.point.restored)}
-    del line["point"]
-    return line
 
 
 def _name(point: Point) -> str:

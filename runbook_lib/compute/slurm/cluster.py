@@ -1,9 +1,10 @@
 """Problems with a site on its cluster: paths, containers, partitions and sizes."""
 
 import itertools
+import os
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from runbook_lib.compute.slurm.site import Site
 from runbook_lib.compute.slurm.states import Partition
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.recipes.workloads import Workload
+from runbook_lib.system.subprocess_lines import output_of
 
 #: Absolute paths in scripts and settings: the first two folders, or also a single one as the value of a name.
 _PATH = re.compile(
@@ -26,27 +28,21 @@ _SYSTEM = frozenset({
 })  # fmt: skip
 #: Names of folders that a test writes to; missing ones are created.
 _WRITTEN = re.compile(r"CACHE|OUTPUT|SAVE|TENSORBOARD|LOG", re.IGNORECASE)
-#: File systems local to one machine, by their names in ``/proc/self/mountinfo``.
+#: File systems local to one machine, by their names in the kernel.
 _LOCAL = frozenset({"tmpfs", "ramfs", "overlay", "devtmpfs", "squashfs", "zfs", "ext2", "ext3", "ext4", "xfs", "btrfs"})
+_DF_SECONDS = 20.0  # a server that is away would keep it waiting
 
 
-@dataclass(frozen=True)
-class ClusterReport:
-    """The site completed with GPUs and runtime, problems that prevent every submission, and partitions, if known."""
+def inspect_cluster(
+    slurm: Slurm, site: Site, problems: list[str], warnings: list[str]
+) -> tuple[Site, tuple[Partition, ...] | None]:
+    """Compare a site with this machine and with Slurm's description of the cluster; add problems and warnings.
 
-    site: Site
-    problems: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    partitions: tuple[Partition, ...] | None = None
-
-
-def inspect_cluster(slurm: Slurm, site: Site) -> ClusterReport:
-    """Compare a site with this machine and with Slurm's description of the cluster."""
-    problems, warnings, missing = list[str](), list[str](), _missing_paths(site)
-    if site.shared:
-        warnings += missing
-    else:
-        problems += [*missing, *_unshared_paths(site)]
+    Return the site completed with GPUs and runtime, and the partitions, if known.
+    """
+    (warnings if site.shared else problems).extend(_missing_paths(site))
+    if not site.shared:
+        problems += _unshared_paths(site)
     if not site.image_names and not (Path(site.checkout) / ".venv").is_dir():
         advice = "Run `uv sync` there once, or set image in the site file."
         problems.append(f"{site.checkout} has no .venv, so all nodes would build one at the same time. {advice}")
@@ -73,7 +69,7 @@ def inspect_cluster(slurm: Slurm, site: Site) -> ClusterReport:
         warnings.append(f"{error} The partition and sizes were not checked.")
     except RunbookError as error:
         problems.append(str(error))
-    return ClusterReport(site, tuple(problems), tuple(warnings), partitions)
+    return site, partitions
 
 
 def _missing_paths(site: Site) -> list[str]:
@@ -84,14 +80,8 @@ def _missing_paths(site: Site) -> list[str]:
 
 
 def _unshared_paths(site: Site) -> list[str]:
-    try:
-        mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
-    except OSError:
-        return []
-    paths = [site.results]
-    if not site.image_names:
-        paths.append(site.checkout)
-    return list(filter(None, [not_shared(path, mounts) for path in paths]))
+    paths = [site.results, *([] if site.image_names else [site.checkout])]
+    return list(filter(None, map(not_shared, paths)))
 
 
 def find_obstacle(test: Workload, site: Site, partitions: Sequence[Partition] | None, settings: str) -> str:
@@ -164,25 +154,17 @@ def unmounted(site: Site, test: Workload, settings: str) -> str:
     )
 
 
-def not_shared(path: str, mountinfo: str) -> str:
+def not_shared(path: str, env: Mapping[str, str] = os.environ) -> str:
     """Return why other nodes cannot see a path on this machine, as a sentence; empty if they may.
 
-    ``mountinfo`` is the text of ``/proc/self/mountinfo``.  A disk of this machine may be exported to others, which only
-    the user knows.
+    A disk of this machine may be exported to others, which only the user knows.
     """
-    mount_point, file_system = "", ""
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        words = before.split()
-        if len(words) < 5 or not after:
-            continue
-        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), words[4])
-        contains = path == point or path.startswith(f"{point.rstrip('/')}/")
-        if contains and len(point) >= len(mount_point):
-            mount_point, file_system = point, after.split()[0]
+    existing = next(folder for folder in (Path(path), *Path(path).parents) if folder.exists())
+    lines = output_of(["df", "--output=fstype,target", "--", str(existing)], env, _DF_SECONDS).splitlines()
+    file_system, _, mount_point = lines[-1].partition(" ") if lines else ("", "", "")
     if file_system not in _LOCAL:
         return ""
     return (
-        f"{path} is on {mount_point} ({file_system}), a file system of this machine, which other nodes do not see. "
-        "Name a path on storage that all nodes share, or set shared: true in the site file if they do see it."
+        f"{path} is on {mount_point.strip()} ({file_system}), a file system of this machine, which other nodes do not "
+        "see. Name a path on storage that all nodes share, or set shared: true in the site file if they do see it."
     )

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from runbook_lib.compute.slurm import submissions as rounds
+from runbook_lib.compute.slurm import rounds
 from runbook_lib.compute.slurm.client import Slurm
+from runbook_lib.compute.slurm.rounds import RoundTest, Submission
 from runbook_lib.compute.slurm.states import OVER, ArrayElement
-from runbook_lib.compute.slurm.submissions import RoundTest, Submission
 from runbook_lib.golden.values import MAX_BYTES, BadGoldenFile, parse
 from runbook_lib.system import files
 from runbook_lib.transport import polling
@@ -64,49 +64,40 @@ class ObservedTest:
         """The state in plain words."""
         return "ended early" if self.early else _in_words(self.state)
 
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """What Slurm calls it.  Slurm reuses job IDs, so the array's name must match too."""
+        return self.entry.array.name, self.entry.job or 0, self.entry.index
+
 
 def _in_words(state: str) -> str:
     return _WORDS.get(state, state.lower().replace("_", " "))
 
 
-_Key = tuple[str, int]  # a test's array, and its index there
-
-
 def submit(
-    slurm: Slurm, submissions: Sequence[Submission], *, sleep: Callable[[float], None] = time.sleep,
+    slurm: Slurm, array: Submission, *, sleep: Callable[[float], None] = time.sleep,
     say: Callable[[str], object] = print,
-) -> tuple[Submission, ...]:  # fmt: skip
-    """Submit the arrays that have no job yet; return all arrays with their jobs.
+) -> Submission:  # fmt: skip
+    """Submit an array that has no job yet, and return it with its job.
 
-    An array whose name the controller knows is adopted: its submission was interrupted before the ID was written.
-    Raises Refused if Slurm rejects one, and Unreachable if its controller stays down.
+    The queue is queried for its name first: an earlier submission may have been interrupted before the ID was written,
+    and after a call without a reply Slurm may have accepted the array.  Raises Refused if Slurm rejects it, and
+    Unreachable if its controller stays down.
     """
-    result = []
-    adopted = polling.patiently(lambda: adopt_jobs(slurm, submissions), sleep, say)
-    for submission, known in zip(submissions, adopted, strict=True):
-        if submission.job is None:
-            known = rounds.write_job(submission, known.job or _submit(slurm, submission, sleep, say))
-        result.append(known)
-    return tuple(result)
-
-
-def _submit(
-    slurm: Slurm, submission: Submission, sleep: Callable[[float], None], say: Callable[[str], object]
-) -> int:  # fmt: skip
-    """Submit an array.  After a call without a reply the queue is queried first: Slurm may have accepted the array."""
-    queries = 0
+    queries = 1
 
     def attempt() -> int:
         nonlocal queries
-        for _ in range(queries):
-            job = _jobs_by_name(slurm).get(submission.name)
+        for number in range(queries):
+            if number:
+                sleep(polling.PAUSE)
+            job = _jobs_by_name(slurm).get(array.name)
             if job is not None:
                 return job
-            sleep(polling.PAUSE)
         queries = _QUERIES
-        return slurm.submit(submission.path)
+        return slurm.submit(array.path)
 
-    return polling.patiently(attempt, sleep, say)
+    return rounds.write_job(array, array.job or polling.patiently(attempt, sleep, say))
 
 
 def adopt_jobs(slurm: Slurm, submissions: Sequence[Submission]) -> tuple[Submission, ...]:
@@ -115,20 +106,16 @@ def adopt_jobs(slurm: Slurm, submissions: Sequence[Submission]) -> tuple[Submiss
     The submission of such an array was interrupted before the ID was written.  Raises Unreachable if the controller is
     down.
     """
-    result = list(submissions)
     if all(submission.job is not None for submission in submissions):
-        return tuple(result)
+        return tuple(submissions)
     known = _jobs_by_name(slurm)
-    for index, submission in enumerate(submissions):
-        if submission.job is None and submission.name in known:
-            result[index] = submission.with_job(known[submission.name])
-    return tuple(result)
+    return tuple(replace(array, job=array.job or known.get(array.name)) for array in submissions)
 
 
 def unfinished(elements: Iterable[ArrayElement], entries: Iterable[RoundTest]) -> tuple[RoundTest, ...]:
     """Return the tests that wait or run according to the queue."""
-    tests = {(entry.array, entry.index): ObservedTest(entry) for entry in entries}
-    return tuple(test.entry for test in _match(tests, elements).values() if test.pending)
+    matched = _match([ObservedTest(entry) for entry in entries], elements)
+    return tuple(test.entry for test in matched.values() if test.pending)
 
 
 def _jobs_by_name(slurm: Slurm) -> dict[str, int]:
@@ -147,45 +134,39 @@ class Follower:
         *, early: bool = False, notes: bool = True,
     ) -> None:  # fmt: skip
         self._slurm, self._expected, self._early, self._notes = slurm, expected or {}, early, notes
-        self._tests: dict[_Key, ObservedTest] = {(entry.array, entry.index): saved_state(entry) for entry in entries}
-        self._missed: Counter[_Key] = Counter()
-        self._cancelled: set[_Key] = set()
-
-    @property
-    def tests(self) -> tuple[ObservedTest, ...]:
-        """All tests in their state at the last poll."""
-        return tuple(self._tests.values())
+        self.tests = tuple(saved_state(entry) for entry in entries)
+        self._missed: Counter[tuple[str, int, int]] = Counter()
+        self._cancelled: set[tuple[str, int, int]] = set()
 
     def poll(self) -> tuple[ObservedTest, ...]:
-        """Query once.  Raises Unreachable if Slurm's controller is down."""
-        for key, test in self._tests.items():
-            if not test.over and test.entry.exit_record is not None:
-                self._tests[key] = saved_state(test.entry)
-            elif test.state == "RUNNING":
-                self._tests[key] = replace(test, values=self._has_values(test))
-        waiting = {key: test for key, test in self._tests.items() if test.pending}
+        """Query once, and return all tests.  Raises Unreachable if Slurm's controller is down."""
+        self.tests = tuple(map(self._read_files, self.tests))
+        waiting = [test for test in self.tests if test.pending]
         if waiting:
-            self._query(waiting)
+            matched = _match(waiting, self._slurm.queue())
+            self.tests = tuple(self._updated(test, matched) if test.pending else test for test in self.tests)
         if self._early:
             self._cancel_complete()
         return self.tests
 
-    def _query(self, waiting: Mapping[_Key, ObservedTest]) -> None:
-        matched = _match(waiting, self._slurm.queue())
-        for key in waiting:
-            if key in matched:
-                self._missed[key] = 0
-                test = matched[key]
-                if key in self._cancelled and test.state == "CANCELLED":
-                    test = _ended_early(test)
-                if test.over:
-                    self._save(test)
-                self._tests[key] = test
-                continue
-            self._missed[key] += 1
-            if self._missed[key] >= _MAX_MISSED:
-                state = rounds.state_in_log(self._tests[key].entry.folder) or GONE
-                self._tests[key] = replace(self._tests[key], state=state, reason="")
+    def _read_files(self, test: ObservedTest) -> ObservedTest:
+        if not test.over and test.entry.exit_record is not None:
+            return saved_state(test.entry)
+        return replace(test, values=self._has_values(test)) if test.state == "RUNNING" else test
+
+    def _updated(self, test: ObservedTest, matched: Mapping[tuple[str, int, int], ObservedTest]) -> ObservedTest:
+        if test.key in matched:
+            self._missed[test.key] = 0
+            test = matched[test.key]
+            if test.key in self._cancelled and test.state == "CANCELLED":
+                test = _ended_early(test)
+            if test.over:
+                self._save(test)
+            return test
+        self._missed[test.key] += 1
+        if self._missed[test.key] < _MAX_MISSED:
+            return test
+        return replace(test, state=rounds.state_in_log(test.entry.folder) or GONE, reason="")
 
     def _save(self, test: ObservedTest) -> None:
         """Save how a test ended beside its results, unless its job wrote it itself."""
@@ -206,18 +187,18 @@ class Follower:
         return bool(names)
 
     def _cancel_complete(self) -> None:
-        complete = {}
-        for key, test in self._tests.items():
+        complete = []
+        for test in self.tests:
             if test.state == "RUNNING" and test.values and test.entry.exit_record is None:
-                complete[key] = test
+                complete.append(test)
         if not complete:
             return
         # Cancel first, then save: a test that is saved as over is never queried again, although it might still run.
-        self._cancelled |= complete.keys()
-        self._slurm.cancel((test.entry.job or 0, test.entry.index) for test in complete.values())
-        for key, test in complete.items():
-            self._tests[key] = _ended_early(test)
-            self._save(self._tests[key])
+        self._cancelled.update(test.key for test in complete)
+        self._slurm.cancel(test.key[1:] for test in complete)
+        for test in complete:
+            self._save(_ended_early(test))
+        self.tests = tuple(_ended_early(test) if test in complete else test for test in self.tests)
 
 
 def _ended_early(test: ObservedTest) -> ObservedTest:
@@ -246,15 +227,16 @@ def counts(tests: Iterable[ObservedTest]) -> str:
     return ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words))) or "no test"
 
 
-def _match(tests: Mapping[_Key, ObservedTest], elements: Iterable[ArrayElement]) -> dict[_Key, ObservedTest]:
-    """Return the tests listed in a reply, updated.  Slurm reuses job IDs, so the array's name must match too."""
+def _match(tests: Iterable[ObservedTest], elements: Iterable[ArrayElement]) -> dict[tuple[str, int, int], ObservedTest]:
+    """Return the tests listed in a reply, updated."""
     listed = {(element.name, element.job, element.index): element for element in elements}
     matched = {}
-    for key, test in tests.items():
-        match = listed.get((test.entry.array, test.entry.job or 0, test.entry.index))
-        if match is not None:
+    for test in tests:
+        if match := listed.get(test.key):
             state = match.state if match.over or match.state == "PENDING" else "RUNNING"
-            matched[key] = replace(test, state=state, reason=match.reason, code=match.code, restarts=match.restarts)
+            matched[test.key] = replace(
+                test, state=state, reason=match.reason, code=match.code, restarts=match.restarts
+            )  # fmt: skip
     return matched
 
 
@@ -280,8 +262,6 @@ def saved_state(entry: RoundTest) -> ObservedTest:
             return test
     if exit_record is None:
         return ObservedTest(entry)
-    _, code = exit_record
-    state = "COMPLETED"
-    if code:
-        state = rounds.state_in_log(entry.folder) or "FAILED"
+    code = exit_record[1]
+    state = rounds.state_in_log(entry.folder) or "FAILED" if code else "COMPLETED"
     return ObservedTest(entry, state, code=code, restarts=len(entry.earlier))

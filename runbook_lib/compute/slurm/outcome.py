@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from runbook_lib import display
 from runbook_lib.compute.slurm.follow import GONE, ObservedTest
+from runbook_lib.compute.slurm.rounds import log_tail
 from runbook_lib.compute.slurm.states import OVER
-from runbook_lib.compute.slurm.submissions import log_tail
 from runbook_lib.errors import CannotTell
 from runbook_lib.failures import known_problems, read_logs
 from runbook_lib.failures.failure import FailedJob, Failure
@@ -84,6 +85,17 @@ class MatrixOutcome:
         if failure:
             row |= {"class": failure.kind, "cause": shorten(failure.cause, _CAUSE_WIDTH), "next": failure.next}
         return row
+
+    def evidence(self) -> display.View:
+        """Show why it failed."""
+        failure = self.failure
+        assert failure is not None
+        where = f" ({failure.where.log}, line {failure.where.line})" if failure.where else ""
+        sentences = [f"{name}: {value}" for name, value in failure.details.items() if name != "error"]
+        sentences += [f"{pitfall.sign} {pitfall.cause} {pitfall.fix}" for pitfall in self.pitfalls]
+        sentences.append(f"Results: {self.now.entry.folder}")
+        shown = display.code("\n".join(failure.evidence), title=f"{failure.job}: {failure.kind}{where}")
+        return shown + display.notes(sentences)
 
 
 def outcome_word(

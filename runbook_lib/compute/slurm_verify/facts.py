@@ -2,13 +2,12 @@
 
 import glob
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runbook_lib import display
-from runbook_lib.compute.slurm import follow, selection
-from runbook_lib.compute.slurm import submissions as rounds
+from runbook_lib.compute.slurm import follow, rounds, selection
 from runbook_lib.compute.slurm.batch_files import JobArray, arrays
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.cluster import find_obstacle, inspect_cluster
@@ -116,18 +115,15 @@ class SlurmFacts:
                 })  # fmt: skip
             shown += display.table(rows, empty="Nothing new to submit: all these tests have been submitted already.")
         rows = [{"tests": join_first(names, 3), "omitted because": reason} for reason, names in self.left_out.items()]
-        if rows:
-            shown += display.note("Left out:") + display.table(rows)
-        return shown
+        return shown + (display.note("Left out:") + display.table(rows) if rows else display.View("", ""))
 
     def files(self) -> display.View:
         """Show each array's batch file, and the first task's files."""
         if not self.new.arrays:
             return display.note("There is no new batch file.")
         shown = display.View("", "")
-        for array in self.new.arrays:
-            shown += display.code(array.text, title=array.path)
-        for path, text in self.new.arrays[0].tasks[0].files.items():
+        texts = {array.path: array.text for array in self.new.arrays}
+        for path, text in {**texts, **self.new.arrays[0].tasks[0].files}.items():
             shown += display.code(text, title=path)
         return shown
 
@@ -138,67 +134,47 @@ def read_facts(branch: BumpBranch, site: Site, choice: MatrixChoice, slurm: Slur
     Raises Refused for a test that does not exist or is still running, and CannotTell for a damaged submission list.
     """
     bump = branch.bump
-    name = f"{bump.image_type}-{bump.tag or 'none'}"
-    folder = f"{name}-{branch.start[:12]}"
+    prefix = f"{bump.image_type}-{bump.tag or 'none'}"
+    folder = f"{prefix}-{branch.start[:12]}"
     if site.image_names:  # each image has its own results
         folder += f"-{hashlib.sha256(','.join(site.image_names).encode()).hexdigest()[:6]}"
     facts = SlurmFacts(branch, site, Path(site.results or "/") / folder, slurm or Slurm())
-    if not site.results:
-        return replace(facts, obstacles=Obstacles(idle=_NO_RESULTS))
-    if not bump.repository.tests.recipes:
-        return replace(facts, obstacles=Obstacles(idle=f"{bump.repository.name} has no test recipes."))
-    selected, texts, warnings = read_commit_tests(branch, site, choice.tests)
-    warnings = (*branch.warnings, *warnings)
+    idle = "" if bump.repository.tests.recipes else f"{bump.repository.name} has no test recipes."
+    if not site.results or idle:
+        return replace(facts, obstacles=Obstacles(idle=idle or _NO_RESULTS))
+    tests, texts, found = read_commit_tests(branch, site, choice.tests)
+    problems, warnings = list[str](), [*branch.warnings, *found]
     if bump.tag is not None and branch.tip is None:
         source = f"the tests and golden values are from {bump.base} at {branch.start[:10]}"
-        warnings += (f"Branch {bump.branch} does not exist yet: {source}.",)
-    facts = replace(facts, tests=selected, texts=texts, obstacles=Obstacles(warnings=warnings))
-    facts = _with_new_tests(_with_submissions(facts, name), "" if choice.cancel else choice.jobs)
-    if facts.obstacles.problems or not facts.new.tests:
-        return facts
-    return _with_arrays(facts)
-
-
-def _with_problems(facts: SlurmFacts, problems: Iterable[str] = (), warnings: Iterable[str] = ()) -> SlurmFacts:
-    """Return the facts with further problems and warnings."""
-    known = facts.obstacles
-    return replace(
-        facts, obstacles=Obstacles((*known.problems, *problems), (*known.warnings, *warnings), known.idle)
-    )  # fmt: skip
-
-
-def _with_submissions(facts: SlurmFacts, prefix: str) -> SlurmFacts:
-    """Add earlier submissions.  The names of all the bump's folders start with ``prefix``."""
-    problems: tuple[str, ...] = ()
+        warnings.append(f"Branch {bump.branch} does not exist yet: {source}.")
     submissions = rounds.read(facts.folder)
     try:
         submissions = follow.adopt_jobs(facts.slurm, submissions)
     except RunbookError as error:
-        problems += (f"{error} Whether an array planned earlier was submitted is unknown.",)
-    warnings = list[str]()
+        problems.append(f"{error} Whether an array planned earlier was submitted is unknown.")
     elsewhere = _unfinished_elsewhere(facts, prefix, warnings)
-    return _with_problems(replace(facts, submissions=submissions, elsewhere=elsewhere), problems, warnings)
+    facts = replace(facts, tests=tests, texts=texts, submissions=submissions, elsewhere=elsewhere)
+    new = _new_tests(facts, "" if choice.cancel else choice.jobs)
+    facts = replace(facts, new=NewTests(new))
+    if new and not problems:
+        facts = _with_arrays(facts, problems, warnings)
+    return replace(facts, obstacles=Obstacles(tuple(problems), tuple(warnings)))
 
 
 def _unfinished_elsewhere(facts: SlurmFacts, prefix: str, warnings: list[str]) -> tuple[rounds.RoundTest, ...]:
+    """Return the unfinished tests of the bump in other folders, whose names start with ``prefix``."""
     results = facts.folder.parent
     started: list[rounds.RoundTest] = []
-    for folder in sorted(results.glob(f"{glob.escape(prefix)}-*")):
-        if folder == facts.folder:
-            continue
+    for folder in sorted(set(results.glob(f"{glob.escape(prefix)}-*")) - {facts.folder}):
         try:
             submissions = follow.adopt_jobs(facts.slurm, rounds.read(folder))
         except RunbookError as error:
             warnings.append(f"{error} Whether its tests are still running is unknown.")
             continue
-        for submission in submissions:
-            for test in submission.entries:
-                if test.job is not None and not follow.saved_state(test).over:
-                    started.append(test)
-    if not started:
-        return ()
+        entries = [entry for submission in submissions for entry in submission.entries]
+        started += [entry for entry in entries if entry.job is not None and not follow.saved_state(entry).over]
     try:
-        unfinished = follow.unfinished(facts.slurm.queue(), started)
+        unfinished = follow.unfinished(facts.slurm.queue(), started) if started else ()
     except RunbookError as error:
         warnings.append(f"{error} Whether tests of other commits or images are still running is unknown.")
         return ()
@@ -209,57 +185,8 @@ def _unfinished_elsewhere(facts: SlurmFacts, prefix: str, warnings: list[str]) -
     return unfinished
 
 
-def _with_arrays(facts: SlurmFacts) -> SlurmFacts:
-    """Add arrays for the new tests, except those that cannot run on the cluster.  If none can, that is a problem."""
-    cluster = inspect_cluster(facts.slurm, facts.site)
-    obstacles = {}
-    for entry in facts.new.tests:
-        settings = facts.texts.get(selection.config_of(entry.test)) or ""
-        if obstacle := find_obstacle(entry.test, facts.site, cluster.partitions, settings):
-            obstacles[entry.test.name] = obstacle
-    if len(obstacles) == len(facts.new.tests):
-        return _with_problems(facts, (*dict.fromkeys(obstacles.values()), *cluster.problems), cluster.warnings)
-    tests = []
-    for entry in facts.tests:
-        tests.append(replace(entry, obstacle=entry.obstacle or obstacles.get(entry.test.name, "")))
-    new_tests = tuple(entry for entry in facts.new.tests if entry.test.name not in obstacles)
-    facts = replace(facts, tests=tuple(tests), new=replace(facts.new, tests=new_tests))
-    facts = _with_problems(facts, cluster.problems, cluster.warnings)
-    options = facts.site.options
-    if nodes := _failed_nodes(facts):
-        warning = f"Excluded {','.join(nodes)}: Slurm reports that they failed in an earlier attempt of these tests."
-        facts = _with_problems(facts, warnings=[warning])
-        excluded = [option.removeprefix("--exclude=") for option in options if option.startswith("--exclude=")]
-        others = (option for option in options if not option.startswith("--exclude="))
-        options = (*others, f"--exclude={','.join([*excluded, *nodes])}")
-    site = replace(cluster.site, results=f"{facts.folder}/{rounds.next_round(facts.folder)}", options=options)
-    job_arrays = arrays([(entry.test, entry.connections) for entry in facts.new.tests], site)
-    facts = replace(facts, new=replace(facts.new, arrays=job_arrays))
-    return _with_problems(facts, warnings=_work_tree_warnings(facts.branch, site))
-
-
-def _failed_nodes(facts: SlurmFacts) -> list[str]:
-    names = {entry.test.name for entry in facts.new.tests}
-    nodes: set[str] = set()
-    for submission in facts.submissions:
-        for entry in submission.entries:
-            if entry.test.name in names:
-                nodes |= rounds.failed_nodes(entry)
-    return sorted(nodes)
-
-
-def _work_tree_warnings(branch: BumpBranch, site: Site) -> list[str]:
-    if site.image_names or branch.checkout.bare:
-        return []
-    head = branch.checkout.resolve("HEAD")
-    if head == branch.start and not branch.checkout.uncommitted(["."]):
-        return []
-    state = f"currently at {head[:10]} with its uncommitted changes, not at {branch.start[:10]}"
-    return [f"Without an image the tests run in {site.checkout} as it is when they start: {state}."]
-
-
-def _with_new_tests(facts: SlurmFacts, again: str) -> SlurmFacts:
-    """Add the tests not submitted yet, and those that ``again`` names.
+def _new_tests(facts: SlurmFacts, again: str) -> tuple[selection.SelectedTest, ...]:
+    """Return the tests not submitted yet, and those that ``again`` names.
 
     Raises Refused for a word that matches no test, and for a test that is still waiting or running.
     """
@@ -271,19 +198,60 @@ def _with_new_tests(facts: SlurmFacts, again: str) -> SlurmFacts:
     if unknown := words - {"failed"}.union(*names.values()):
         raise Refused(f"jobs names {', '.join(sorted(unknown))}, not among the chosen tests.")
     newest = rounds.newest(facts.submissions)
-    submitted = {name: newest[name] for name in runnable if name in newest and newest[name].job is not None}
-    new = runnable.keys() - submitted.keys()
+    submitted = [newest[name] for name in runnable if name in newest and newest[name].job is not None]
+    new = runnable.keys() - {entry.test.name for entry in submitted}
     unfinished = []
-    if words:
-        for observed in follow.Follower(facts.slurm, submitted.values(), notes=False).poll():
-            test, word = observed.entry, facts.outcome(observed).word
-            is_named = bool(names[test.test.name] & words)
-            if is_named and observed.state and not observed.over:
-                unfinished.append(f"{test.test} (job {test.job}_{test.index})")
-            elif is_named or ("failed" in words and (word in ("failed", "unknown") or not observed.state)):
-                new.add(test.test.name)
+    for observed in follow.Follower(facts.slurm, submitted, notes=False).poll() if words else ():
+        test, word = observed.entry, facts.outcome(observed).word
+        is_named = bool(names[test.test.name] & words)
+        if is_named and observed.state and not observed.over:
+            unfinished.append(f"{test.test} (job {test.job}_{test.index})")
+        elif is_named or ("failed" in words and (word in ("failed", "unknown") or not observed.state)):
+            new.add(test.test.name)
     if unfinished:
         advice = "Wait until they finish, or end them with `-r jobs cancel`; then run again."
         raise Refused(f"jobs names unfinished tests: {', '.join(unfinished)}. {advice}")
-    tests = tuple(entry for name, entry in runnable.items() if name in new)
-    return replace(facts, new=NewTests(tests))
+    return tuple(entry for name, entry in runnable.items() if name in new)
+
+
+def _with_arrays(facts: SlurmFacts, problems: list[str], warnings: list[str]) -> SlurmFacts:
+    """Add arrays for the new tests, except those that cannot run on the cluster.  If none can, that is a problem."""
+    site, partitions = inspect_cluster(facts.slurm, facts.site, problems, warnings)
+    obstacles = {}
+    for entry in facts.new.tests:
+        settings = facts.texts.get(selection.config_of(entry.test)) or ""
+        obstacles[entry.test.name] = find_obstacle(entry.test, facts.site, partitions, settings)
+    if all(obstacles.values()):
+        problems[:0] = dict.fromkeys(obstacles.values())
+        return facts
+    tests = []
+    for entry in facts.tests:
+        tests.append(replace(entry, obstacle=entry.obstacle or obstacles.get(entry.test.name, "")))
+    new = tuple(entry for entry in facts.new.tests if not obstacles[entry.test.name])
+    excluded, options = _failed_nodes(facts.submissions, new), site.options
+    if excluded:
+        listed = ",".join(excluded)
+        warnings.append(f"Excluded {listed}: Slurm reports that they failed in an earlier attempt of these tests.")
+        named = [option.removeprefix("--exclude=") for option in options if option.startswith("--exclude=")]
+        others = [option for option in options if not option.startswith("--exclude=")]
+        options = (*others, f"--exclude={','.join([*named, *excluded])}")
+    site = replace(site, results=f"{facts.folder}/{rounds.next_round(facts.folder)}", options=options)
+    warnings += _work_tree_warnings(facts.branch, site)
+    job_arrays = arrays([(entry.test, entry.connections) for entry in new], site)
+    return replace(facts, tests=tuple(tests), new=NewTests(new, job_arrays))
+
+
+def _failed_nodes(submissions: Sequence[rounds.Submission], tests: Sequence[selection.SelectedTest]) -> list[str]:
+    names = {entry.test.name for entry in tests}
+    entries = [entry for array in submissions for entry in array.entries if entry.test.name in names]
+    return sorted(set[str]().union(*map(rounds.failed_nodes, entries)))
+
+
+def _work_tree_warnings(branch: BumpBranch, site: Site) -> list[str]:
+    if site.image_names or branch.checkout.bare:
+        return []
+    head = branch.checkout.resolve("HEAD")
+    if head == branch.start and not branch.checkout.uncommitted(["."]):
+        return []
+    state = f"currently at {head[:10]} with its uncommitted changes, not at {branch.start[:10]}"
+    return [f"Without an image the tests run in {site.checkout} as it is when they start: {state}."]

@@ -12,7 +12,7 @@ from itertools import chain
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.compute.slurm import follow as following
-from runbook_lib.compute.slurm import submissions as rounds
+from runbook_lib.compute.slurm import rounds
 from runbook_lib.compute.slurm.batch_files import TREE, JobArray
 from runbook_lib.compute.slurm.outcome import MatrixOutcome
 from runbook_lib.compute.slurm.site import read_site
@@ -48,17 +48,17 @@ class MatrixResults:
         """A sentence for each attempt before a test's last one."""
         return list(chain.from_iterable(following.earlier_attempts(outcome.now.entry) for outcome in self.outcomes))
 
-    def names(self, word: str) -> list[str]:
-        """Return the tests with this outcome."""
-        return [str(outcome.now.entry.test) for outcome in self.outcomes if outcome.word == word]
+    def names(self, *words: str) -> list[str]:
+        """Return the tests with one of these outcomes."""
+        return [str(outcome.now.entry.test) for word in words for outcome in self.outcomes if outcome.word == word]
 
     def show(self) -> display.View:
         """Show each test with its outcome, then the evidence of those that failed."""
         rows = [outcome.row for outcome in self.outcomes]
         shown = display.table(rows, empty="Nothing has been submitted yet.") + display.notes(self.restarts)
-        failed = [outcome for outcome in self.outcomes if outcome.word in ("failed", "unknown")]
+        failed = [outcome for outcome in self.outcomes if outcome.word in ("failed", "unknown") and outcome.failure]
         for outcome in failed[:_SHOWN]:
-            shown += _evidence(outcome)
+            shown += outcome.evidence()
         if len(failed) > _SHOWN:
             shown += display.note(f"… and {len(failed) - _SHOWN} more that failed; the record has all.")
         return shown
@@ -67,19 +67,6 @@ class MatrixResults:
         """Show the golden files that differ, starting with those that need a decision."""
         rows = summary.verdict_rows(self.judgements)
         return display.table(rows, empty="No golden value differs from the commit's.")
-
-
-def _evidence(outcome: MatrixOutcome) -> display.View:
-    failure = outcome.failure
-    if failure is None:
-        return display.View("", "")
-    title = f"{failure.job}: {failure.kind}"
-    if failure.where:
-        title += f" ({failure.where.log}, line {failure.where.line})"
-    sentences = [f"{name}: {value}" for name, value in failure.details.items() if name != "error"]
-    sentences += [f"{pitfall.sign} {pitfall.cause} {pitfall.fix}" for pitfall in outcome.pitfalls]
-    sentences.append(f"Results: {outcome.now.entry.folder}")
-    return display.code("\n".join(failure.evidence), title=title) + display.notes(sentences)
 
 
 def read_results(
@@ -105,11 +92,7 @@ def read_results(
 def _submissions(facts: SlurmFacts) -> list[rounds.Submission]:
     """Return the arrays as they are written now, with the job IDs that only the queue had."""
     queued = {array.name: array.job for array in facts.submissions}
-    submissions = []
-    for array in rounds.read(facts.folder):
-        job = array.job or queued.get(array.name)
-        submissions.append(array.with_job(job) if job else array)
-    return submissions
+    return [replace(array, job=array.job or queued.get(array.name)) for array in rounds.read(facts.folder)]
 
 
 @dataclass(frozen=True)
@@ -135,14 +118,12 @@ class Submitted:
 
     def holds(self, world: World) -> Check:
         """Read the results folder."""
-        name = "the chosen tests were submitted"
-        wanted = {array.name for array in self.arrays} | {it.name for it in self.facts.submissions if it.job}
-        written = {array.name for array in rounds.read(self.facts.folder) if array.job}
-        missing = sorted(wanted - written)
-        detail = (
-            f"Not submitted, or its job ID is not written: {', '.join(missing)}." if missing else "Each array once."
-        )
-        return Check.of(name, not missing and not self.obstacle, detail)
+        wanted = {array.name for array in self.arrays} | {array.name for array in self.facts.submissions if array.job}
+        missing = sorted(wanted - {array.name for array in rounds.read(self.facts.folder) if array.job})
+        detail = "Each array once."
+        if missing:
+            detail = f"Not submitted, or its job ID is not written: {', '.join(missing)}."
+        return Check.of("the chosen tests were submitted", not missing and not self.obstacle, detail)
 
     def make_true(self, world: World) -> Iterator[Effect]:
         """Write the job IDs that only the queue has, then submit the arrays.
@@ -152,23 +133,20 @@ class Submitted:
         """
         if self.obstacle:
             raise Refused(self.obstacle)
-        files.make_folder(self.facts.folder)
-        with files.locked(self.facts.folder / "lock"):
-            self._write_jobs()
+        folder, planned = self.facts.folder, self.facts.submissions
+        files.make_folder(folder)
+        with files.locked(folder / "lock"):
+            written = rounds.read(folder)
+            jobs = {array.name: array.job for array in planned}
+            if [*jobs] != [it.name for it in written] or any(it.job and not jobs[it.name] for it in written):
+                raise Refused(f"Another run has submitted tests to {folder} in the meantime. Run again.")
+            for array in written:
+                if array.job is None and (job := jobs[array.name]):
+                    rounds.write_job(array, job)
             if self.arrays:
-                yield from self._submit(world)
+                yield from self._submit()
 
-    def _write_jobs(self) -> None:
-        facts = self.facts
-        written = {array.name: array for array in rounds.read(facts.folder)}
-        planned = {array.name: array.job for array in facts.submissions}
-        if list(written) != list(planned) or any(written[name].job and not job for name, job in planned.items()):
-            raise Refused(f"Another run has submitted tests to {facts.folder} in the meantime. Run again.")
-        for name, job in planned.items():
-            if job and written[name].job is None:
-                rounds.write_job(written[name], job)
-
-    def _submit(self, world: World) -> Iterator[Effect]:
+    def _submit(self) -> Iterator[Effect]:
         facts = self.facts
         number = rounds.next_round(facts.folder)
         if facts.site.image_names:  # an archive of the tested commit: later changes to the checkout have no effect
@@ -177,9 +155,8 @@ class Submitted:
             facts.branch.checkout.archive(facts.branch.start, folder / TREE)
         try:
             for array in rounds.write_round(facts.folder, number, self.arrays):
-                (submitted,) = following.submit(facts.slurm, [array])
-                target = f"{array.name} ({display.count(len(array.entries), 'test')})"
-                yield Effect("slurm job", target, None, submitted.job)
+                target = f"{array.name} ({display.count(len(array.tests), 'test')})"
+                yield Effect("slurm job", target, None, following.submit(facts.slurm, array).job)
         except Unreachable as error:
             raise Unreachable(f"{error} {_RETRY}") from error
         except Refused:
@@ -198,7 +175,7 @@ class Cancelled:
 
     def holds(self, world: World) -> Check:
         """Query the queue."""
-        left = [entry for entry in self._unfinished() if (entry.array, entry.index) not in self._asked]
+        left = [entry for entry in self._unfinished() if (entry.array.name, entry.index) not in self._asked]
         detail = join_first([str(entry.test) for entry in left], 5) if left else "None is unfinished, or Slurm ends it."
         return Check.of("no chosen test is left on Slurm", not left, detail)
 
@@ -206,15 +183,14 @@ class Cancelled:
         """Ask Slurm to end the unfinished tests."""
         unfinished = self._unfinished()
         self.facts.slurm.cancel((entry.job or 0, entry.index) for entry in unfinished)
-        self._asked.update((entry.array, entry.index) for entry in unfinished)
+        self._asked.update((entry.array.name, entry.index) for entry in unfinished)
         listed = ", ".join(entry.test.name for entry in unfinished)
         yield Effect("cancel", f"{display.count(len(unfinished), 'test')} on Slurm: {listed}", None, "cancelled")
 
     def _unfinished(self) -> Sequence[rounds.RoundTest]:
         names = {chosen.test.name for chosen in self.facts.tests}
-        entries = list(self.facts.elsewhere)
-        for array in _submissions(self.facts):
-            entries += [entry for entry in array.entries if entry.test.name in names]
+        here = [entry for array in _submissions(self.facts) for entry in array.entries if entry.test.name in names]
+        entries = [*self.facts.elsewhere, *here]
         return following.unfinished(self.facts.slurm.queue(), entries) if entries else ()
 
 
@@ -240,19 +216,17 @@ class MatrixPassed:
             return Check(name, "waiting", self.open_point or "No test has been submitted yet.", Next.again())
         counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
         sentence = f"{display.count(len(words), 'test')} on Slurm: {counts}"
-        failed = results.names("failed") + results.names("unknown")
-        unjudged, running = results.names("to be judged"), results.names("not over")
+        left, running = results.names("failed", "unknown", "to be judged", "not over"), results.names("not over")
         next_action = Next.again() if self.open_point else Next()
         if running:
             sentence += "; waiting for Slurm"
             next_action = Next.again("To follow the tests:", wait=True)
-        elif failed or unjudged:
+        elif left:
             sentence += "; waiting for a person to judge"
             next_action = Next.again("Review the outcomes above. To submit the failed tests again:", jobs="failed")
-        if not_over := failed + unjudged + running:
-            sentence += f": {join_first(not_over, 5)}"
-        detail = f"{sentence}. {self.open_point}".rstrip()
-        evidence = self._evidence(results)
+        if left:
+            sentence += f": {join_first(left, 5)}"
+        detail, evidence = f"{sentence}. {self.open_point}".rstrip(), self._evidence(results)
         if not next_action:
             return Check(name, "passed", detail, evidence=evidence)
         is_followed = bool(running) and self.wait
@@ -287,36 +261,32 @@ class SlurmVerify:
 
     def plan(self, facts: SlurmFacts, bump: Bump) -> Plan[World]:
         """Plan the submission, or the end of all tests, and what the tests have to show."""
-        known = facts.obstacles
-        omitted = [f"Omitted: {join_first(names, 3)}. {reason}" for reason, names in facts.left_out.items()]
-        evidence = Evidence(
-            inputs={
-                "head_commit": facts.branch.start, "results": str(facts.folder),
-                "image_under_test": ", ".join(facts.site.image_names),
-            },
-            warnings=(*known.warnings, *omitted),
-        )  # fmt: skip
+        known, problem = facts.obstacles, " ".join(facts.obstacles.problems)
         planned: Plan[World] = Plan(
             Outcome("Every chosen test passed on Slurm.", Next.run(notebooks.OPEN_PR)), (facts.show(), facts.files()),
             on_branch=False,
         )  # fmt: skip
         if known.idle or bump.tag is None:
             return replace(planned, done=Outcome(known.idle or "No tag was given, so nothing is submitted."))
-        problem = " ".join(known.problems)
         open_point = f"Nothing can be submitted: {problem}" if problem else ""
         is_blocked = bool(problem and facts.new.tests) and not self.choice.cancel
-        if is_blocked and not bump.apply:
-            evidence = replace(evidence, warnings=(*evidence.warnings, *known.problems))
-        conditions: list[Condition[World]] = []
         arrays = () if self.choice.cancel or is_blocked else facts.new.arrays
-        if bump.apply and is_blocked:
-            conditions.append(Submitted(facts, (), problem))
-        elif arrays or (bump.apply and facts.submissions):
-            conditions.append(Submitted(facts, arrays))
+        conditions: list[Condition[World]] = []
+        if arrays or (bump.apply and (facts.submissions or is_blocked)):
+            conditions.append(Submitted(facts, arrays, problem if is_blocked else ""))
         if self.choice.cancel:
             conditions.append(Cancelled(facts))
         submitted = rounds.newest(facts.submissions)
         if arrays or any(chosen.test.name in submitted for chosen in facts.tests):
             conditions.append(MatrixPassed(facts, open_point, self.wait, notes=bump.apply))
         done = planned.done if conditions else Outcome(open_point or "No test has been submitted yet.")
+        omitted = [f"Omitted: {join_first(names, 3)}. {reason}" for reason, names in facts.left_out.items()]
+        prevented = known.problems if is_blocked and not bump.apply else ()
+        evidence = Evidence(
+            inputs={
+                "head_commit": facts.branch.start, "results": str(facts.folder),
+                "image_under_test": ", ".join(facts.site.image_names),
+            },
+            warnings=(*known.warnings, *omitted, *prevented),
+        )  # fmt: skip
         return replace(planned, done=done, conditions=tuple(conditions), evidence=evidence)

@@ -107,7 +107,10 @@ def search(
     )  # fmt: skip
     assert status == 0, (out + err)[-3000:]
     (ledger,) = results_of(folder).glob(f"*/{LEDGER}")
-    return "\n".join(small_runbooks.outputs(executed)), [json.loads(line) for line in ledger.read_text().splitlines()]
+    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+    runs = [line.get("run", {"point": {}}) for line in lines]
+    flat = [{**line, **run, **run["point"]} for line, run in zip(lines, runs, strict=True)]
+    return "\n".join(small_runbooks.outputs(executed)), flat
 
 
 def loaded_nccl(line: dict[str, object]) -> str:

@@ -101,10 +101,10 @@ def test_every_prefix_of_the_ledger_continues_identically(world: World) -> None:
     for length in range(1, len(lines)):
         plan.ledger.path.write_text("".join(lines[:length]))
         ledger = RunLedger(plan.folder)
-        following = json.loads(lines[length])
+        following = json.loads(lines[length]).get("run", {})
         if kinds[length] == "submit":
             answer = SearchFacts(**{**vars(plan), "ledger": ledger}).advance()
-            assert (answer.tag, list(answer.restored)) == (following["tag"], following["restored"])  # type: ignore[union-attr]
+            assert json.loads(json.dumps(vars(answer))) == following["point"]
         elif kinds[length] == "end":
             assert ledger.pending is not None
             assert ledger.pending.number == following["number"]

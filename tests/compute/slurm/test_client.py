@@ -4,13 +4,14 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from slurm_cluster import Cluster, cluster
 from slurm_runs import nap, plan, run
 
-from runbook_lib.compute.slurm import submissions
+from runbook_lib.compute.slurm import rounds
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.follow import GONE, Follower, ObservedTest, follow, saved_state, submit
 from runbook_lib.compute.slurm.states import ArrayElement
@@ -83,8 +84,7 @@ def test_variables_of_slurm_and_of_this_program_stay_behind(tmp_path: Path) -> N
 
 def test_an_empty_plan_makes_no_request(tmp_path: Path) -> None:
     slurm = Slurm({"PATH": str(tmp_path)})
-    assert submissions.read(tmp_path) == ()
-    assert submit(slurm, ()) == ()
+    assert rounds.read(tmp_path) == ()
     assert follow(Follower(slurm, ()), wait=True) == ()
     assert slurm.calls.total() == 0
 
@@ -117,9 +117,10 @@ def test_a_matrix_runs_over_two_nodes(slurm: Slurm, tmp_path: Path) -> None:
 @needs_slurm
 def test_each_poll_is_one_request_for_any_number_of_tests(slurm: Slurm, tmp_path: Path) -> None:
     plan(tmp_path, {f"t{i}": "true" for i in range(20)})
-    done = submit(slurm, submissions.read(tmp_path))
-    assert [len(it.entries) for it in done] == [20]
-    follower = Follower(slurm, submissions.newest(done).values())
+    (planned,) = rounds.read(tmp_path)
+    done = submit(slurm, planned)
+    assert len(done.entries) == 20
+    follower = Follower(slurm, done.entries)
     while not all(it.over for it in follower.tests):
         before = slurm.calls.total()
         follower.poll()
@@ -130,16 +131,17 @@ def test_each_poll_is_one_request_for_any_number_of_tests(slurm: Slurm, tmp_path
 
 @needs_slurm
 def test_a_submitted_job_is_never_submitted_again(slurm: Slurm, tmp_path: Path) -> None:
-    planned = plan(tmp_path, {"a": "sleep 60"})
-    (first,) = submit(slurm, planned)
-    assert submit(slurm, submissions.read(tmp_path)) == (first,)
+    (planned,) = plan(tmp_path, {"a": "sleep 60"})
+    first = submit(slurm, planned)
+    assert rounds.read(tmp_path) == (first,)
+    assert submit(slurm, first) == first
     (first.folder / "job").unlink()  # as if we had been killed before noting the id
-    assert submit(slurm, submissions.read(tmp_path)) == (first,)
+    assert submit(slurm, planned) == first
     slurm.cancel([(first.job or 0, None)])
     assert run(slurm, tmp_path)["a"].state == "CANCELLED"
     assert slurm.calls["sbatch"] == 1
     (first.folder / "job").unlink()
-    assert submit(slurm, submissions.read(tmp_path)) == (first,)  # ended, and known by its name
+    assert submit(slurm, planned) == first  # ended, and known by its name
     assert slurm.calls["sbatch"] == 1
 
 
@@ -149,7 +151,7 @@ def test_a_new_round_runs_some_again_and_keeps_the_old_results(slurm: Slurm, tmp
     first = run(slurm, tmp_path)
     plan(tmp_path, {"a": "true"})
     second = run(slurm, tmp_path)
-    assert {name: (it.entry.round, it.state) for name, it in second.items()} == {
+    assert {name: (it.entry.array.round, it.state) for name, it in second.items()} == {
         "a": (2, "COMPLETED"), "b": (1, "COMPLETED"),
     }  # fmt: skip
     assert first["a"].entry.exit_record is not None
@@ -189,11 +191,11 @@ def test_a_controller_that_stays_away_is_an_error(tmp_path: Path) -> None:
     slurm, said = Slurm({"PATH": f"{tmp_path}:/usr/bin:/bin"}), list[str]()
     (planned,) = plan(tmp_path, {"a": "true"})
     with pytest.raises(Unreachable, match="controller cannot be reached"):
-        submit(slurm, [planned], sleep=lambda _: None, say=lambda text: said.append(str(text)))
+        submit(slurm, planned, sleep=lambda _: None, say=lambda text: said.append(str(text)))
     assert len(said) > 5
-    assert submissions.read(tmp_path)[0].job is None
+    assert rounds.read(tmp_path)[0].job is None
     with pytest.raises(Unreachable):
-        follow(Follower(slurm, planned.with_job(3).entries), wait=True, sleep=lambda _: None, say=lambda _: None)
+        follow(Follower(slurm, replace(planned, job=3).entries), wait=True, sleep=lambda _: None, say=lambda _: None)
 
 
 class Scripted(Slurm):
@@ -232,18 +234,18 @@ def test_an_array_with_a_lost_answer_is_searched_for_before_resubmission(tmp_pat
     (planned,) = plan(tmp_path, {"a": "true"})
     listed = (ArrayElement(planned.name, 7, 0, "PENDING"),)
     slurm = Scripted((), AWAY, AWAY, (), listed)  # it is listed late
-    assert submit(slurm, [planned], sleep=lambda _: None, say=lambda _: None)[0].job == 7
+    assert submit(slurm, planned, sleep=lambda _: None, say=lambda _: None).job == 7
     assert slurm.done == ["queue", "submit", "queue", "queue", "queue"]
     (tmp_path / "1" / planned.name / "job").unlink()
     never = Scripted((), AWAY, (), (), (), 8)
-    assert submit(never, [planned], sleep=lambda _: None, say=lambda _: None)[0].job == 8
+    assert submit(never, planned, sleep=lambda _: None, say=lambda _: None).job == 8
 
 
 def test_a_number_that_slurm_gave_to_another_job_is_not_the_test(tmp_path: Path) -> None:
     (planned,) = plan(tmp_path, {"a": "true"})
     slurm = Scripted()
     slurm.shown = (ArrayElement("another", 7, 0, "RUNNING"), ArrayElement("another", 7, None, "RUNNING"))
-    follower = Follower(slurm, planned.with_job(7).entries)
+    follower = Follower(slurm, replace(planned, job=7).entries)
     for _ in range(20):
         follower.poll()
     assert [it.state for it in follower.tests] == [GONE]
@@ -251,7 +253,7 @@ def test_a_number_that_slurm_gave_to_another_job_is_not_the_test(tmp_path: Path)
 
 def test_a_test_is_noted_as_over_after_it_was_ended(tmp_path: Path) -> None:
     (planned,) = plan(tmp_path, {"a": "true"})
-    (entry,) = planned.with_job(7).entries
+    (entry,) = replace(planned, job=7).entries
     (entry.folder / "assets").mkdir()
     (entry.folder / "assets/golden.json").write_text(GOLDEN)
     running, ended = (ArrayElement(planned.name, 7, 0, it) for it in ("RUNNING", "CANCELLED"))
@@ -274,7 +276,7 @@ def test_values_that_slurm_rejects_are_reported(real: Cluster, tmp_path: Path) -
         Path(planned.path).read_text().replace("--nodes=1", "--nodes=1\n#SBATCH --partition=x")
     )
     with pytest.raises(Refused, match=r"sbatch --parsable .* failed .*invalid partition"):
-        submit(Slurm({**os.environ, **real.environment}), [planned])
+        submit(Slurm({**os.environ, **real.environment}), planned)
 
 
 @needs_slurm

@@ -10,7 +10,7 @@ import pytest
 from slurm_cluster import Cluster, cluster
 from slurm_runs import nap, plan, run
 
-from runbook_lib.compute.slurm import submissions
+from runbook_lib.compute.slurm import rounds
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.follow import GONE, Follower, earlier_attempts, follow, submit
 from runbook_lib.errors import Unreachable
@@ -34,7 +34,7 @@ def slurm(real: Cluster) -> Slurm:
 def test_a_controller_that_is_away_for_a_while(real: Cluster, slurm: Slurm, tmp_path: Path) -> None:
     plan(tmp_path, {"a": "sleep 1"})
     plan(tmp_path, {"b": "true"})
-    submit(slurm, submissions.read(tmp_path)[:1])
+    submit(slurm, rounds.read(tmp_path)[0])
     real.end("slurmctld")
     said: list[str] = []
 
@@ -45,10 +45,12 @@ def test_a_controller_that_is_away_for_a_while(real: Cluster, slurm: Slurm, tmp_
 
     with pytest.raises(Unreachable, match="controller cannot be reached"):
         slurm.queue()
-    done = submit(slurm, submissions.read(tmp_path), sleep=sleep, say=lambda text: said.append(str(text)))
+    done = []
+    for array in rounds.read(tmp_path):
+        done.append(submit(slurm, array, sleep=sleep, say=lambda text: said.append(str(text))))
     assert len({it.job for it in done}) == 2
     assert "Trying again" in said[0]
-    entries = submissions.newest(done).values()
+    entries = rounds.newest(done).values()
     tests = follow(Follower(slurm, entries), wait=True, sleep=sleep, say=lambda text: said.append(str(text)))
     assert [it.state for it in tests] == ["COMPLETED", "COMPLETED"]
 
@@ -125,7 +127,7 @@ def test_a_controller_that_forgets_finished_jobs_immediately(tmp_path: Path) -> 
         slurm = Slurm({**os.environ, **short.environment})
         plan(tmp_path, {"a": "true", "b": "sleep 60", "c": "kill -9 $PPID"})
         run(slurm, tmp_path, until=lambda tests: tests[1].state == "RUNNING" and tests[0].over)
-        (done,) = submissions.read(tmp_path)
+        (done,) = rounds.read(tmp_path)
         slurm.cancel([(done.job or 0, 1)])
         forgotten(slurm)
         found = run(slurm, tmp_path)

@@ -8,8 +8,8 @@ import pytest
 
 from runbook_lib.compute.slurm.follow import GONE, ObservedTest, saved_state
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude, outcome_word
+from runbook_lib.compute.slurm.rounds import RoundTest, Submission
 from runbook_lib.compute.slurm.states import OVER
-from runbook_lib.compute.slurm.submissions import RoundTest
 from runbook_lib.compute.slurm_verify import step
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden.form import Verdict
@@ -22,15 +22,21 @@ CONFIG = "MODEL_ARGS:\n  --tensor-model-parallel-size: 2\n  '--micro-batch-size'
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: the cause\n'
 
 
+def entry(folder: Path) -> RoundTest:
+    """A test whose results are in the folder 0."""
+    test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
+    (folder / "0").mkdir(parents=True, exist_ok=True)
+    return RoundTest(test, Submission("array", folder, 1, (test,), 7), 0)
+
+
 def look(
     folder: Path, state: str = "COMPLETED", files: Mapping[str, str] | None = None, *, reason: str = "",
     over: bool = True, more: tuple[str, ...] = (),
 ) -> MatrixOutcome:  # fmt: skip
     for name, text in (files or {}).items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
-    now = ObservedTest(RoundTest(test, 1, "array", 0, folder, 7), state, reason)
+        (folder / "0" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "0" / name).write_text(text)
+    now = ObservedTest(entry(folder), state, reason)
     assert now.over == over
     return conclude(now, {FILE: GOLDEN}, (FILE, *more), CONFIG)
 
@@ -85,16 +91,15 @@ def test_state_exit_status_and_golden_files_decide(
 def test_a_job_that_failed_never_passes_for_unchanged_values(tmp_path: Path, message: str) -> None:
     files = {"ended": "7 1\n", "job.log": f"started\n{message}", f"assets/{FILE}": GOLDEN}
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
-    outcome = conclude(saved_state(RoundTest(test, 1, "array", 0, tmp_path, 7)), {FILE: GOLDEN}, (FILE,), CONFIG)
+        (tmp_path / "0" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "0" / name).write_text(text)
+    outcome = conclude(saved_state(entry(tmp_path)), {FILE: GOLDEN}, (FILE,), CONFIG)
     assert (outcome.word, outcome.row["outcome"], outcome.row["class"]) == ("failed", "failed", "unknown")
     assert "step 5" not in str(outcome.row["next"])
 
 
 def test_a_golden_file_that_cannot_be_read_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "assets" / FILE).mkdir(parents=True)
+    (tmp_path / "0/assets" / FILE).mkdir(parents=True)
     outcome = look(tmp_path)
     assert (outcome.word, outcome.missing) == ("failed", (FILE,))
 
@@ -200,15 +205,13 @@ def test_known_problems_in_a_nodes_log_are_named(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_failed_job_is_queried_for_slurms_reason(tmp_path: Path, log: str, state: str) -> None:
-    test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
-    (tmp_path / "job.log").write_text(log)
-    (tmp_path / "ended").write_text("7 143\n")
-    assert saved_state(RoundTest(test, 1, "array", 0, tmp_path, 7)).state == state
-    (tmp_path / "ended").write_text("7 0\n")
-    assert saved_state(RoundTest(test, 1, "array", 0, tmp_path, 7)).state == "COMPLETED"
-    for damaged in ("", "7", "7 x", "a b c"):
-        (tmp_path / "ended").write_text(damaged)
-        assert saved_state(RoundTest(test, 1, "array", 0, tmp_path, 7)).state == ""
+    test, ended = entry(tmp_path), tmp_path / "0/ended"
+    (tmp_path / "0/job.log").write_text(log)
+    for text, expected in {
+        "7 143\n": state, "7 0\n": "COMPLETED", **dict.fromkeys(("", "7", "7 x", "a b c"), "")
+    }.items():  # fmt: skip
+        ended.write_text(text)
+        assert saved_state(test).state == expected
 
 
 def test_an_attempt_before_a_restart_is_named(tmp_path: Path) -> None:
@@ -216,10 +219,9 @@ def test_an_attempt_before_a_restart_is_named(tmp_path: Path) -> None:
     (tmp_path / "0.attempt-10").mkdir()
     (tmp_path / "0.attempt-2").mkdir()
     (tmp_path / "0.attempt-1/job.log").write_text("error: *** JOB 3 ON n1 CANCELLED AT … DUE TO PREEMPTION ***\n")
-    (tmp_path / "0").mkdir()
+    test = entry(tmp_path)
     (tmp_path / "0/ended").write_text("7 0\n")
-    test = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 1, 8, 60, "true")
-    now = saved_state(RoundTest(test, 1, "array", 0, tmp_path / "0", 7))
+    now = saved_state(test)
     results = step.MatrixResults((conclude(now, {}, (), CONFIG),))
     assert results.outcomes[0].row["state"] == "completed (attempt 4)"
     assert [sentence.partition("attempt ")[2].partition(".")[0] for sentence in results.restarts] == [

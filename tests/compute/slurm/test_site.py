@@ -33,13 +33,6 @@ least-gpus: 8
 options: [--qos=high]
 shared: true
 """
-MOUNTS = """\
-30 22 0:30 / /dev/shm rw - tmpfs tmpfs rw
-31 22 8:1 / /shared rw,noatime shared:1 - nfs4 server:/shared rw
-32 31 8:2 / /shared/scratch\\040space rw - xfs /dev/sdb rw
-33 22 0:40 / /lustre rw - lustre mds@o2ib:/fs rw
-22 1 0:20 / / rw - overlay overlay rw
-"""
 TEST = Workload("r", "gpt", "a", "dev", "dgx_h100", (), 2, 8, 3600, "true")
 
 
@@ -108,20 +101,21 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "on"),
+    ("said", "on"),
     [
-        ("/shared/me", ""), ("/lustre/me/x", ""), ("/dev/shm/x", "/dev/shm (tmpfs)"), ("/else/x", "/ (overlay)"),
-        ("/shared/scratch space/x", "/shared/scratch space (xfs)"), ("/shared/scratch", ""),
-        ("/lustrex", "/ (overlay)"),
+        ("tmpfs /dev/shm", "/dev/shm (tmpfs)"), ("xfs      /shared/scratch space", "/shared/scratch space (xfs)"),
+        ("overlay /", "/ (overlay)"), ("nfs4 /shared", ""), ("lustre /lustre", ""),
     ],
 )  # fmt: skip
-def test_a_file_system_of_one_machine_is_refused(path: str, on: str) -> None:
-    told = not_shared(path, MOUNTS)
-    assert told.startswith(f"{path} is on {on},") if on else told == ""
+def test_a_file_system_of_one_machine_is_refused(tmp_path: Path, said: str, on: str) -> None:
+    (tmp_path / "df").write_text(f"#!/bin/sh\necho 'Type Mounted on'; echo '{said}'; [ \"$3\" = {tmp_path} ]\n")
+    (tmp_path / "df").chmod(0o755)
+    told = not_shared(f"{tmp_path}/new/results", {"PATH": f"{tmp_path}:/bin"})
+    assert told.startswith(f"{tmp_path}/new/results is on {on},") if on else told == ""
 
 
-def test_unknown_mounts_are_not_refused() -> None:
-    assert not_shared("/x", "") == not_shared("/x", "odd\n- -\n1 2 3 4 / - \n") == ""
+def test_an_unknown_file_system_is_not_refused(tmp_path: Path) -> None:
+    assert not_shared("/x", {"PATH": str(tmp_path)}) == ""
 
 
 @pytest.mark.parametrize(

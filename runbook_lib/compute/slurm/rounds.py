@@ -1,4 +1,4 @@
-"""The matrix of tests in the results folder: the plan, the submissions, and the result of each test.
+"""The matrix of tests in the results folder: what was planned, its job IDs, and how each test ended.
 
 ``<base>/<round>/matrix.json`` lists a round's arrays, ``<base>/<round>/<array>/job`` has the ID assigned by Slurm.  A
 test belongs to its newest round: running it again creates another round, so nothing is overwritten.  The list is
@@ -8,10 +8,9 @@ written before anything is submitted and the ID right afterwards, so an interrup
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from runbook_lib.compute.slurm.batch_files import JobArray
 from runbook_lib.errors import CannotTell
@@ -19,8 +18,6 @@ from runbook_lib.recipes.workloads import Workload
 from runbook_lib.system import files
 
 _LIST = "matrix.json"
-_TEXTS = ("recipe", "model", "case", "environment", "platform")
-_NUMBERS = ("nodes", "gpus", "time_limit")
 #: Messages that Slurm writes to a job's log when it ends the job, the most reliable first.
 _LOG_SIGNS = (
     ("TIMEOUT", b"DUE TO TIME LIMIT"), ("PREEMPTED", b"DUE TO PREEMPTION"), ("NODE_FAIL", b"DUE TO NODE FAILURE"),
@@ -34,15 +31,43 @@ _LOG_TAIL = 16384  # bytes
 
 
 @dataclass(frozen=True)
+class Submission:
+    """An array of a round, in its folder.  ``job`` is None before it is submitted."""
+
+    name: str
+    folder: Path
+    round: int
+    tests: tuple[Workload, ...]
+    job: int | None = None
+
+    @property
+    def path(self) -> str:
+        """Its batch file."""
+        return str(self.folder / "array.sbatch")
+
+    @property
+    def entries(self) -> "tuple[RoundTest, ...]":
+        """Its tests, each with its place in the array."""
+        return tuple(RoundTest(test, self, index) for index, test in enumerate(self.tests))
+
+
+@dataclass(frozen=True)
 class RoundTest:
-    """A test of a round; ``folder`` contains its results.  ``job`` is None before its array is submitted."""
+    """A test of a round, as an element of its array."""
 
     test: Workload
-    round: int
-    array: str
+    array: Submission
     index: int
-    folder: Path
-    job: int | None = None
+
+    @property
+    def job(self) -> int | None:
+        """The ID of the array, None before it is submitted."""
+        return self.array.job
+
+    @property
+    def folder(self) -> Path:
+        """The folder with its results."""
+        return self.array.folder / str(self.index)
 
     @property
     def exit_record(self) -> tuple[int, int] | None:
@@ -59,25 +84,6 @@ class RoundTest:
         return tuple(sorted(folders, key=lambda path: int(re.sub(r"\D", "", path.name.rpartition("-")[2]) or 0)))
 
 
-@dataclass(frozen=True)
-class Submission:
-    """An array of a round."""
-
-    name: str
-    folder: Path
-    entries: tuple[RoundTest, ...]
-    job: int | None = None
-
-    @property
-    def path(self) -> str:
-        """Its batch file."""
-        return str(self.folder / "array.sbatch")
-
-    def with_job(self, job: int) -> "Submission":
-        """Return the array, marked as submitted with a job ID."""
-        return replace(self, job=job, entries=tuple(replace(entry, job=job) for entry in self.entries))
-
-
 def read(base: Path) -> tuple[Submission, ...]:
     """Return all arrays of all rounds, the oldest first.  Raises CannotTell for a damaged list."""
     submissions: list[Submission] = []
@@ -88,10 +94,7 @@ def read(base: Path) -> tuple[Submission, ...]:
 
 def newest(submissions: Iterable[Submission]) -> dict[str, RoundTest]:
     """Return the newest entry of each test, by the test's name."""
-    entries: dict[str, RoundTest] = {}
-    for submission in submissions:
-        entries |= {entry.test.name: entry for entry in submission.entries}
-    return entries
+    return {entry.test.name: entry for submission in submissions for entry in submission.entries}
 
 
 def next_round(base: Path) -> int:
@@ -103,13 +106,10 @@ def write_round(base: Path, number: int, arrays: Sequence[JobArray]) -> tuple[Su
     """Write a round's files, its list last.  Raises RunbookError if that fails."""
     listed = []
     for array in arrays:
-        tests = []
-        for task in array.tasks:
-            files.make_folder(Path(task.folder))
-            tests.append(_as_json(task.workload))
         for path, text in array.files.items():
+            files.make_folder(Path(path).parent)
             files.write(Path(path), text)
-        listed.append({"name": array.name, "tests": tests})
+        listed.append({"name": array.name, "tests": [asdict(task.workload) for task in array.tasks]})
     files.write(base / str(number) / _LIST, json.dumps({"arrays": listed}, indent=1))
     return tuple(_round(base / str(number), number))
 
@@ -123,7 +123,7 @@ def discard_round(base: Path, number: int) -> None:
 def write_job(submission: Submission, job: int) -> Submission:
     """Write the ID that Slurm assigned to an array; return the updated array."""
     files.write(submission.folder / "job", f"{job}\n")
-    return submission.with_job(job)
+    return replace(submission, job=job)
 
 
 def log_tail(path: Path, size: int = _LOG_TAIL) -> bytes:
@@ -144,10 +144,8 @@ def state_in_log(folder: Path) -> str:
 
 def failed_nodes(entry: RoundTest) -> set[str]:
     """Return the nodes that failed in any attempt of a test, according to Slurm; names may be lists (``n[1-2]``)."""
-    nodes: set[str] = set()
-    for folder in (entry.folder, *entry.earlier):
-        nodes |= {name.decode().rstrip(".,") for name in _FAILED_NODE.findall(log_tail(folder / "job.log"))}
-    return nodes
+    logs = b"\n".join(log_tail(folder / "job.log") for folder in (entry.folder, *entry.earlier))
+    return {name.decode().rstrip(".,") for name in _FAILED_NODE.findall(logs)}
 
 
 def _rounds(base: Path) -> list[int]:
@@ -159,11 +157,8 @@ def _round(folder: Path, number: int) -> Iterator[Submission]:
     try:
         for listed in json.loads((folder / _LIST).read_text())["arrays"]:
             array = folder / str(listed["name"])
-            entries = []
-            for index, data in enumerate(listed["tests"]):
-                entries.append(RoundTest(_from_json(data), number, array.name, index, array / str(index)))
-            submission, job = Submission(array.name, array, tuple(entries)), _job(array)
-            yield submission if job is None else submission.with_job(job)
+            tests = tuple(Workload(**{**data, "scopes": tuple(data["scopes"])}) for data in listed["tests"])
+            yield Submission(array.name, array, number, tests, _job(array))
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise CannotTell(
             f"{folder / _LIST} cannot be read ({error}). It lists the submitted tests: restore it, or choose another "
@@ -173,10 +168,8 @@ def _round(folder: Path, number: int) -> Iterator[Submission]:
 
 def _job(folder: Path) -> int | None:
     """Return the ID of an array, written after its submission or by one of its elements at the start."""
-    for file in (folder / "job", *sorted(folder.glob("*/started"))):
-        if (text := _text(file).strip()).isdecimal():
-            return int(text)
-    return None
+    texts = (_text(file).strip() for file in (folder / "job", *sorted(folder.glob("*/started"))))
+    return next((int(text) for text in texts if text.isdecimal()), None)
 
 
 def _text(path: Path) -> str:
@@ -185,13 +178,3 @@ def _text(path: Path) -> str:
             return file.read(200)
     except OSError:
         return ""
-
-
-def _as_json(test: Workload) -> dict[str, Any]:
-    return {name: getattr(test, name) for name in (*_TEXTS, *_NUMBERS)} | {"tag": test.values.get("tag", "")}
-
-
-def _from_json(data: Mapping[str, Any]) -> Workload:
-    recipe, model, case, environment, platform = (str(data[name]) for name in _TEXTS)
-    nodes, gpus, limit = (int(data[name]) for name in _NUMBERS)
-    return Workload(recipe, model, case, environment, platform, (), nodes, gpus, limit, "", {"tag": str(data["tag"])})
