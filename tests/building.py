@@ -12,9 +12,9 @@ from pathlib import Path
 
 import httpx
 import psutil
+import registry_server
 
 from runbook_lib.compute.engine import Engine
-from runbook_lib.practice.registry import images
 
 BUSYBOX = "/bin/busybox"
 ENGINE = Engine("buildah")
@@ -87,7 +87,7 @@ class Place:
             "build", "--format=docker", f"--arch={architecture}", f"--tag={named}", f"--file={context}/Dockerfile",
             str(context),
         )  # fmt: skip
-        to = f"docker://{self.registry.removeprefix('http://')}/{images.REPOSITORY}:{tag}"
+        to = f"docker://{self.registry.removeprefix('http://')}/{registry_server.REPOSITORY}:{tag}"
         if index:
             self.buildah("manifest", "create", f"list-{tag}")
             self.buildah("manifest", "add", f"list-{tag}", named)
@@ -121,7 +121,7 @@ def place(folder: Path, registry: str) -> Place:
 
 def claims(month: str) -> dict[str, str]:
     """The variables that the practice registry's image of a month names."""
-    held = images.content()
+    held = registry_server.content()
     index = json.loads(held.manifests[held.tags[f"{month}-py3"]].data)
     manifest = json.loads(held.manifests[index["manifests"][0]["digest"]].data)
     config = json.loads(held.blobs[manifest["config"]["digest"]].data)

@@ -43,6 +43,8 @@ from runbook_lib.world import commands
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.conditions import pulls
 from runbook_lib.world.outside import World as Outside
+from runbook_lib.world.ports import Services
+from runbook_lib.world.services import ONLINE
 
 REPOSITORY = "practice/Megatron-LM"
 BRANCH = "bump/main/dev-26.04-py3"
@@ -73,6 +75,7 @@ class World:
     now: list[float]
     undo: ExitStack
     steps: list[StepRecord] = field(default_factory=list)
+    services: Services = ONLINE
 
     @property
     def checkout(self) -> Checkout:
@@ -170,10 +173,16 @@ class World:
 
     def context(self, bump: Bump, token: str = "practice-token") -> Run:
         """Begin a run of a notebook; the clock moves on while it sleeps."""
-        run = Run(bump, self.checkout, self.step(bump))
+        run = Run(bump, self.checkout, self.step(bump), self.services)
         run.__dict__["forge"] = self.github(token)
         run.__dict__["world"] = Outside(
-            self.checkout, run.forge, run.record, run.record.records, sleep=self._sleep, monotonic=lambda: self.now[0]
+            self.checkout,
+            run.forge,
+            run.record,
+            self.services,
+            run.record.records,
+            sleep=self._sleep,
+            monotonic=lambda: self.now[0],
         )
         return run
 

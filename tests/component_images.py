@@ -14,9 +14,8 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import registry_server
 from building import Place, claims
-
-from runbook_lib.practice.registry import images
 
 _PROGRAMS = (
     *(
@@ -136,7 +135,7 @@ class ComponentImages:
         (self.folder / "Dockerfile").write_text("\n".join(lines) + "\n")
         local = f"localhost/components:{month}"
         self.place.buildah("build", "--layers", "--format=docker", f"--tag={local}", str(self.folder))
-        target = f"{self.place.registry.removeprefix('http://')}/{images.REPOSITORY}:{month}-py3"
+        target = f"{self.place.registry.removeprefix('http://')}/{registry_server.REPOSITORY}:{month}-py3"
         self.place.buildah("push", "--quiet", "--tls-verify=false", local, f"docker://{target}")
 
     def write_wheels(self, month: str) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -11,6 +11,11 @@ from typing import Any
 import httpx
 import pytest
 from loopback import serving
+
+from runbook_lib.clients.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
+from runbook_lib.errors import RunbookError
+from runbook_lib.transport.ranges import Web
+from runbook_lib.world.ports import SecondCi
 
 TOKEN = "secret-of-gitlab"
 
@@ -157,6 +162,77 @@ class Fault:
     late: bool = False
 
 
+class GitLabServer(httpx.BaseTransport):
+    """GitLab's REST API for a second CI of practice; every reply has only fields that GitLab documents."""
+
+    def __init__(self, second_ci: SecondCi) -> None:
+        self._second_ci = second_ci
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if request.headers.get("PRIVATE-TOKEN") != TOKEN:
+            return httpx.Response(401, json={})
+        path = request.url.path.partition("/Megatron-LM")[2].strip("/")
+        try:
+            reply = self._answer(path, request)
+        except NoSuchRef:
+            return httpx.Response(400, json={"message": {"base": ["Reference not found"]}})
+        except RunbookError:
+            return httpx.Response(404, json={"message": "404 Not Found"})
+        if isinstance(reply, bytes):
+            first, last = map(int, request.headers["Range"].removeprefix("bytes=").split("-"))
+            part = reply[first : last + 1]
+            ends = f"bytes {first}-{first + len(part) - 1}/{len(reply)}"
+            return httpx.Response(206, headers={"Content-Range": ends}, stream=httpx.ByteStream(part))
+        if reply is None:
+            return httpx.Response(404, json={"message": "404 Branch Not Found"})
+        require_published(path, reply)
+        return httpx.Response(200, json=reply)
+
+    def _answer(self, path: str, request: httpx.Request) -> Any:
+        ci = self._second_ci
+        match path.split("/"):
+            case [""]:
+                found = ci.project()
+                names = dict(zip(("ssh_url_to_repo", "http_url_to_repo"), found.addresses, strict=False))
+                return {"path_with_namespace": found.path, "default_branch": found.default_branch, **names}
+            case ["protected_branches"]:
+                return [{"name": name} for name in ci.protected()]
+            case ["repository", "branches", *names]:
+                if (branch := ci.branch("/".join(names))) is None:
+                    return None
+                shown = {"id": branch.commit, "title": branch.title, "author_name": branch.author}
+                return {"protected": branch.protected, "commit": {**shown, "committed_date": branch.when}}
+            case ["pipeline"]:
+                asked = json.loads(request.read())
+                variables = {entry["key"]: entry["value"] for entry in asked["variables"]}
+                return _shown(ci.start(asked["ref"], variables))
+            case ["pipelines"]:
+                return [_shown(each) for each in ci.pipelines(request.url.params["sha"])]
+            case ["pipelines", number]:
+                return _shown(ci.pipeline(int(number)))
+            case ["pipelines", number, "variables"]:
+                return [{"key": name, "value": value} for name, value in ci.variables(int(number)).items()]
+            case ["pipelines", number, "bridges"]:
+                return [bridge(each.name, each.pipeline, each.status) for each in ci.bridges(int(number))]
+            case ["pipelines", number, "jobs"]:
+                return [job(each.id, each.name, each.status, stage=each.stage) for each in self._jobs(int(number))]
+            case ["jobs", number, what]:
+                read = ci.log if what == "trace" else ci.artifact
+                with Web(1) as web:
+                    return read(int(number)).open(web).part(0, 2**30)
+        raise AssertionError(path)
+
+    def _jobs(self, number: int) -> Sequence[PipelineJob]:
+        try:
+            return self._second_ci.pipeline_jobs(number)
+        except RunbookError:
+            return self._second_ci.jobs(Bridge("", "", "", "", number))
+
+
+def _shown(found: Pipeline) -> dict[str, Any]:
+    return {"id": found.id, "sha": found.sha, "ref": found.ref, "status": found.status, "web_url": found.url}
+
+
 class Faulty(httpx.BaseTransport):
     """Scripted pipelines with faults; they are under way the next ``running`` times that somebody looks at one."""
 
@@ -170,8 +246,6 @@ class Faulty(httpx.BaseTransport):
         self.faults.append(Fault(method, path, status, content, **options))
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        if request.headers.get("PRIVATE-TOKEN") != TOKEN:
-            return httpx.Response(401, json={})
         for fault in self.faults:
             if fault.times and fault.method == request.method and re.search(fault.path, request.url.path):
                 fault.times -= 1
@@ -185,8 +259,6 @@ class Faulty(httpx.BaseTransport):
             asked = json.loads(request.read())
             self.started.append({entry["key"]: entry["value"] for entry in asked["variables"]})
         response = self._scripted.handle_request(request)
-        if response.status_code == 200:
-            require_published(request.url.path.partition("/Megatron-LM")[2].strip("/"), response.json())
         if self.running and "/pipelines" in request.url.path:
             self.running -= request.url.path.endswith("/jobs")
             return httpx.Response(200, content=response.content.replace(b'"success"', b'"running"'))

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import registry_server
 from bumping import World, git, world
+from registry_server import RegistryServer
 
 from runbook_lib.bump.watch import WatchOptions, WatchResult, watch
 from runbook_lib.clients.github.models import Pull
-from runbook_lib.practice.registry import images
-from runbook_lib.practice.registry.server import RegistryServer
 
 TODAY = date(2026, 6, 1)
 IMAGES = """\
@@ -37,10 +37,10 @@ class Watched:
 
     def offer(self, *months: str) -> None:
         """Serve the images of these months, those of 2026 and any later one."""
-        known: dict[str, images.Month] = {}
+        known: dict[str, registry_server.Month] = {}
         for month in months:
-            known[month] = images.MONTHS.get(month) or images.MONTHS["26.04"]
-        server = RegistryServer(stored=images.content(known))
+            known[month] = registry_server.months().get(month) or registry_server.months()["26.04"]
+        server = RegistryServer(stored=registry_server.content(known))
         self._undo.callback(server.close)
         self._patch.setenv("RUNBOOK_REGISTRY", server.url)
 

@@ -8,8 +8,6 @@ from functools import partial
 
 from runbook_lib import display
 from runbook_lib.checks import Check
-from runbook_lib.clients.registry.client import Registry
-from runbook_lib.clients.registry.lookup import verify_tag
 from runbook_lib.decisions import Decision
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.images import months
@@ -24,6 +22,8 @@ from runbook_lib.pins.sites import Sites
 from runbook_lib.text.edits import Edit
 from runbook_lib.text.markdown import unlinked
 from runbook_lib.world.bump_branch import BumpBranch, commit_titles
+from runbook_lib.world.image_lookup import verify_tag
+from runbook_lib.world.ports import Registry, Services
 
 NO_PLAN = PinPlan((), (), (), ())
 
@@ -119,7 +119,7 @@ def plan_bump(branch: BumpBranch) -> PlannedBump:
     plan, base_plan = plan_commit(branch, branch.start), plan_commit(branch, branch.base_commit)
     _refuse_other_content(branch, plan, base_plan)
     base_tag = _base_tag(bump, base_plan)
-    connection = Registry.connect(ImageRef.parse(f"{sites.image}:{bump.tag}"))
+    connection = branch.services.registry(ImageRef.parse(f"{sites.image}:{bump.tag}"))
     with connection as registry, ThreadPoolExecutor(1) as pool:  # in parallel, because a distant registry is slow
         old_image = pool.submit(_base_image, registry, base_tag)
         check, image = verify_tag(registry, bump.tag, plan.platforms, sites.family)
@@ -139,19 +139,18 @@ def plan_commit(branch: BumpBranch, commit: str) -> PinPlan:
     if commit not in branch.plans:
         texts = branch.checkout.read(sites.paths, commit)
         allow = frozenset(what for what in _OF_PINS if bump.allowed(what))
-        branch.plans[commit] = pins.plan(
-            texts, sites, bump.tag, bump.image_type, allow=allow, digest_of_target=partial(_digest, bump)
-        )
+        digest = partial(_digest, branch.services, bump)
+        branch.plans[commit] = pins.plan(texts, sites, bump.tag, bump.image_type, allow=allow, digest_of_target=digest)
     return branch.plans[commit]
 
 
-def _digest(bump: Bump) -> str:
+def _digest(services: Services, bump: Bump) -> str:
     """Return the digest of the new image index, for pins that include a digest.
 
     Raises RunbookError if it is unknown.
     """
     reference = ImageRef.parse(f"{bump.repository.sites.image}:{bump.tag}")
-    with Registry.connect(reference) as registry:
+    with services.registry(reference) as registry:
         image = registry.image(str(bump.tag))
     if image is None:
         raise CannotTell(

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Iterable
 
 from runbook_lib import notebooks
-from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import Pipeline
 from runbook_lib.git import commit_changes
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import LTS
 from runbook_lib.recipes import rows
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.ports import SecondCi
 
 #: The environment's name in recipes, GitLab bridges and golden file names.
 ENVIRONMENT = "lts"
@@ -52,7 +52,7 @@ def describe(branch: BumpBranch) -> tuple[str, ...]:
     return tuple(steps)
 
 
-def testing(gitlab: GitLab, pipelines: Iterable[Pipeline]) -> tuple[Pipeline, ...]:
+def testing(gitlab: SecondCi, pipelines: Iterable[Pipeline]) -> tuple[Pipeline, ...]:
     """Return the pipelines that are running or have run functional tests in the environment lts."""
     matching = []
     for pipeline in pipelines:

@@ -1,6 +1,5 @@
 """A bump's readiness to merge: the requirements, each checked again, and the work left to people."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,6 @@ from runbook_lib.bump import branch_history, ci_triggers, lts_validation, sync_s
 from runbook_lib.checks import Next
 from runbook_lib.clients.github.copy_pr_bot import commands
 from runbook_lib.clients.github.models import Pull
-from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import quarantines
@@ -90,7 +88,7 @@ def check(branch: BumpBranch, github: Forge | None, records: Path | None = None)
         "pins": ("", lambda: [_check_pins(branch, pull)]),
         "values": (notebooks.GOLDEN_VALUES, lambda: [_check_values(branch, records)]),
         "issues": (notebooks.BROKEN_TESTS, lambda: [_check_issues(branch, github, pull)]),
-        "second ci": (notebooks.GITLAB_PIN, lambda: [_check_gitlab(bump, pull)]),
+        "second ci": (notebooks.GITLAB_PIN, lambda: [_check_gitlab(branch, pull)]),
         "push": ("", lambda: [_check_pushed(state, pull)]),
     }
     inapplicable: dict[Kind, str] = {}
@@ -181,12 +179,12 @@ def _check_issues(branch: BumpBranch, github: Forge, pull: Pull) -> Requirement:
     return _met("issues", not problems, detail, Next("File one, and name it in the comment above the row."))
 
 
-def _check_gitlab(bump: Bump, pull: Pull) -> Requirement:
-    short = pull.head_sha[:10]
-    if not os.environ.get("GITLAB_URL"):
-        return _gitlab_unseen(bump, "GITLAB_URL is not set, so nobody looked for the pipeline.", "Set it")
+def _check_gitlab(branch: BumpBranch, pull: Pull) -> Requirement:
+    bump, short = branch.bump, pull.head_sha[:10]
     try:
-        gitlab = GitLab()
+        gitlab = branch.services.second_ci()
+        if gitlab is None:
+            return _gitlab_unseen(bump, "GITLAB_URL is not set, so nobody looked for the pipeline.", "Set it")
         pipelines = gitlab.pipelines(pull.head_sha)
     except RunbookError as error:
         return _gitlab_unseen(bump, str(error), "Run bump again")

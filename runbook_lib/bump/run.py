@@ -236,7 +236,7 @@ class Run:
     def world(self) -> World:
         """The outside, as the steps see it."""
         return World(
-            self.checkout, self.forge, self.record, self.record.records, folder=self.record.folder,
+            self.checkout, self.forge, self.record, self.services, self.record.records, folder=self.record.folder,
             sleep=self.services.sleep, monotonic=self.services.monotonic,
         )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """``runbook watch``: for each image, propose the newest tag that nothing holds back, once, as a draft pull request."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from typing import Literal
 
@@ -10,7 +10,6 @@ from papermill.execute import execute_notebook
 
 from runbook_lib import notebooks
 from runbook_lib.bump import bump_plan
-from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images import driver_check, families
@@ -26,7 +25,7 @@ from runbook_lib.text.user_file import load_schema
 from runbook_lib.world import bump_branch, commands, repository
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import find_pull, head_of
-from runbook_lib.world.ports import Forge
+from runbook_lib.world.ports import Forge, Services
 from runbook_lib.world.services import ONLINE
 
 State = Literal["up to date", "waiting", "open", "new", "needs a person", "cannot tell"]
@@ -42,6 +41,7 @@ class WatchOptions:
     remote: str = "origin"
     cool_down: int | None = None
     publish: bool = False
+    services: Services = field(default=ONLINE, repr=False)
 
 
 @dataclass(frozen=True)
@@ -101,13 +101,13 @@ def _watch_image(
         sentence = f"The pins do not agree ({result.current}). Fix them first: `runbook check` lists them."
         return replace(result, state="needs a person", sentence=sentence)
     image = replace(ImageRef.parse(pinned.name), tag=result.current)
-    with Registry.connect(image) as registry:
+    with options.services.registry(image) as registry:
         newer = families.newer_releases(pinned.family, pinned.family.read(result.current), registry.tags())
     if not newer:
         return replace(result, state="up to date", sentence=f"{result.current} is the newest release.")
     reasons: list[str] = []
     for tag in newer:
-        reason = _hold(image.with_tag(tag), rules, options.today)
+        reason = _hold(image.with_tag(tag), rules, options)
         if not reason:
             bump = _bump(options, known, ":".join(filter(None, [pinned.short, str(tag)])))
             proposed = _propose(checkout, bump, replace(result, tag=str(tag)), options)
@@ -146,13 +146,13 @@ def _rules(checkout: Checkout, known: Repository) -> WatchRules:
     return watch_rules.parse(text or "", load_schema("runbook_lib.pins", SCHEMA))
 
 
-def _hold(image: ImageRef, rules: WatchRules, today: date) -> str:
+def _hold(image: ImageRef, rules: WatchRules, options: WatchOptions) -> str:
     """Return why the rules hold a tag back today; empty if they do not."""
     if reason := rules.hold(image.tag or ""):
         return f"It is held: {reason.rstrip('.')}."
     if not rules.cool_down:
         return ""
-    with Registry.connect(image) as registry:
+    with options.services.registry(image) as registry:
         described = registry.image(image.tag or "")
     if described is None or described.built is None:
         raise CannotTell(
@@ -160,17 +160,17 @@ def _hold(image: ImageRef, rules: WatchRules, today: date) -> str:
             "cool-down 0."
         )
     end = described.built + timedelta(days=rules.cool_down)
-    if today >= end:
+    if options.today >= end:
         return ""
     return f"It was built on {described.built}, and the {rules.cool_down}-day cool-down ends on {end}."
 
 
 def _propose(checkout: Checkout, bump: Bump, result: WatchResult, options: WatchOptions) -> WatchResult | str:
     """Return the result for a tag that no rule holds back, or the reason if it is not to be proposed."""
-    github = ONLINE.forge(checkout.repository(), required=bump.publish)
+    github = options.services.forge(checkout.repository(), required=bump.publish)
     if github and (earlier := _earlier(checkout, github, bump, result)):
         return earlier
-    branch = bump_branch.find(checkout, bump)
+    branch = bump_branch.find(checkout, bump, options.services)
     planned = bump_plan.plan_bump(branch)
     if planned.check.status == "failed":
         return planned.check.detail

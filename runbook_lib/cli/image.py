@@ -8,8 +8,6 @@ from dataclasses import asdict
 import click
 
 from runbook_lib.cli.command import Command, json_option
-from runbook_lib.clients.registry.client import Registry
-from runbook_lib.clients.registry.lookup import read, reference
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.images import months
 from runbook_lib.images.compare import compare
@@ -25,6 +23,8 @@ from runbook_lib.images.driver_check import (
 from runbook_lib.images.families import COREWEAVE, OTHER, family_of
 from runbook_lib.images.reference import Image, ImageRef, Tag
 from runbook_lib.images.tags.coreweave import CoreWeaveTag, search
+from runbook_lib.world.image_lookup import read, reference
+from runbook_lib.world.services import ONLINE
 
 
 def listed(ref: ImageRef, names: Sequence[str], constraints: Sequence[str]) -> tuple[Sequence[Tag], int]:
@@ -66,7 +66,7 @@ def list_tags(name: str, constraints: tuple[str, ...], as_json: bool) -> int:
     torch=2.10; quote > and <.  Exit status: 0 found, 1 none found, 2 cannot tell.
     """
     ref = ImageRef.parse(name)
-    with Registry.connect(ref) as registry:
+    with ONLINE.registry(ref) as registry:
         names = registry.tags()
     tags, unreadable = listed(ref, names, constraints)
     if as_json:
@@ -92,7 +92,7 @@ def diff(old: str, new: str, as_json: bool) -> int:
     Their configurations are compared, which name the versions of their components; no layer is read.
     Exit status: 0 compared, 2 cannot tell.
     """
-    changes = compare(read(old), read(new), (old, new))
+    changes = compare(read(ONLINE, old), read(ONLINE, new), (old, new))
     if as_json:
         document: dict[str, object] = {"version": 1, "components": changes.rows(), "environment": changes.environment()}
         print(json.dumps(document, indent=2))
@@ -128,7 +128,7 @@ def driver(tag: str, given: tuple[str, ...], workstation: bool, as_json: bool) -
     drivers = listed_drivers(" ".join(given), "--driver")
     ref, remark = reference(tag), ""
     try:
-        found = read(tag)
+        found = read(ONLINE, tag)
     except Unreachable as error:
         documented = documented_image(ref)
         if documented is None:

@@ -11,7 +11,6 @@ from typing import NoReturn
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence
-from runbook_lib.clients.registry.client import Registry
 from runbook_lib.compute import build_plan, known_builds, run
 from runbook_lib.compute.conditions import ImageMade, VersionsMatch
 from runbook_lib.compute.engine import BuildPlan, Engine, unfit
@@ -27,6 +26,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.text.redact import Redactor
 from runbook_lib.world.outside import World
+from runbook_lib.world.ports import Services
 
 _PRACTICE = "The practice environment's images contain no programs to build on. Use your own checkout: -r repo FOLDER."
 HOW = ("build", "stack", "pull")
@@ -98,7 +98,7 @@ class BuildImage:
             url = checkout.remote_url(known_builds.GITLAB_REMOTE)
             pulled = str(known_builds.internal_image(url, repository, bump.image_type))
         commit, warnings = checkout.resolve("HEAD"), list[str]()
-        base = _base_image(builds[0], self.env, warnings)
+        base = _base_image(world.services, builds[0], warnings)
         for build in builds:
             warnings += build.warnings
         source = _source(checkout, commit, warnings)
@@ -245,11 +245,11 @@ def _build_arguments(words: Iterable[str]) -> dict[str, str]:
     return arguments
 
 
-def _base_image(build: BuildPlan, env: Mapping[str, str], warnings: list[str]) -> Image | None:
+def _base_image(services: Services, build: BuildPlan, warnings: list[str]) -> Image | None:
     """Return the registry's description of the base image, or add a warning that it is unknown."""
     try:
         reference = ImageRef.parse(build.base)
-        with Registry.connect(reference, env) as registry:
+        with services.registry(reference) as registry:
             image = registry.image(reference.digest or reference.tag or "latest")
     except RunbookError as error:
         warnings.append(f"The versions in {build.base} are unknown: {error}")

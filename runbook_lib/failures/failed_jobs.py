@@ -8,7 +8,6 @@ from pathlib import Path
 from runbook_lib import display
 from runbook_lib.clients.github.ci_status import platform_of
 from runbook_lib.clients.github.models import Artifact, Issue, WorkflowJob
-from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.display import View
 from runbook_lib.failures import history, read_logs
 from runbook_lib.failures.base_branch import BaseResult, Comparison, other_cause
@@ -18,7 +17,7 @@ from runbook_lib.golden import ci_runs, match_artifacts
 from runbook_lib.golden.ci_runs import RequestedRun, failed
 from runbook_lib.golden.collect import GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob
-from runbook_lib.world.ports import Forge
+from runbook_lib.world.ports import Forge, SecondCi
 
 #: Maximum number of characters of a cause in a table; the evidence below is complete.
 _MAX_CAUSE = 160
@@ -114,7 +113,8 @@ def diagnose_pipeline(
     source: GoldenSource, base: str, base_commit: str, say: Callable[[str], object] = print, change: str = "this image"
 ) -> tuple[DiagnosedJob, ...]:
     """Return the cause of each failed functional job of a pipeline, compared with the pipeline of ``base_commit``."""
-    gitlab = GitLab()
+    gitlab = source.second_ci
+    assert gitlab is not None, "it is a pipeline"
     jobs = [job for job in source.jobs if job.state not in ("passed", "skipped")]
     jobs.sort(key=lambda job: (job.name, job.id))
     uploads = {match.jobs[0].id: match.upload for match in source.matches}
@@ -142,7 +142,7 @@ def diagnose_pipeline(
 
 
 def _result_of_pipeline(
-    gitlab: GitLab, failure: Failure, test: FunctionalTestJob | None, place: str, change: str
+    gitlab: SecondCi, failure: Failure, test: FunctionalTestJob | None, place: str, change: str
 ) -> BaseResult:
     if test is None or test.state not in ("passed", "failed", "timed out"):
         return BaseResult("unknown", f"unknown: no job of this test has finished on {place}; one would decide")

@@ -4,8 +4,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from runbook_lib.clients.github.ci_status import branch_of
-from runbook_lib.clients.registry.client import Registry
-from runbook_lib.clients.registry.lookup import verify_tag
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.families import edition
@@ -15,7 +13,8 @@ from runbook_lib.pins.check import check_pins
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.pins.sites import PinnedImage
 from runbook_lib.world import bump_branch, pull_request
-from runbook_lib.world.ports import Forge
+from runbook_lib.world.image_lookup import verify_tag
+from runbook_lib.world.ports import Forge, Services
 
 #: Number of tags and CI runs that are offered; older ones can still be typed.
 _TAGS, _RUNS = 12, 10
@@ -52,20 +51,20 @@ def pinned_tags(checkout: Checkout, bump: Bump) -> Mapping[str, tuple[str, ...]]
     return pinned
 
 
-def tags(repository: Repository, pinned: Mapping[str, Collection[str]]) -> Choices:
+def tags(services: Services, repository: Repository, pinned: Mapping[str, Collection[str]]) -> Choices:
     """Return the releases of each image, of several images as ``name:tag``; ``pinned`` are the tags of each image."""
-    offered = [_tags(image, pinned.get(image.name, ())) for image in repository.sites.images]
+    offered = [_tags(services, image, pinned.get(image.name, ())) for image in repository.sites.images]
     notes = dict.fromkeys(filter(None, (choices.note for choices in offered)))
     return Choices(tuple(choice for choices in offered for choice in choices.choices), " ".join(notes))
 
 
-def _tags(image: PinnedImage, pinned: Collection[str]) -> Choices:
+def _tags(services: Services, image: PinnedImage, pinned: Collection[str]) -> Choices:
     """Return the image's releases without release candidates: pinned editions first, then the newest first.
 
     Other editions are for other machines.
     """
     try:
-        with Registry.connect(ImageRef.parse(image.name)) as registry:
+        with services.registry(ImageRef.parse(image.name)) as registry:
             listed = registry.tags()
     except RunbookError as error:
         return Choices((), f"The registry could not be queried: {error} Type the tag instead.")
@@ -90,7 +89,7 @@ def _tags(image: PinnedImage, pinned: Collection[str]) -> Choices:
     return Choices(tuple(offered))
 
 
-def tag_problem(bump: Bump) -> str:
+def tag_problem(services: Services, bump: Bump) -> str:
     """Return a message if the registry does not have the bump's tag; empty if it does or cannot be queried.
 
     Raises RunbookError.
@@ -98,7 +97,7 @@ def tag_problem(bump: Bump) -> str:
     sites = bump.repository.sites
     if bump.tag is None:
         return ""
-    with Registry.connect(ImageRef.parse(sites.image)) as registry:
+    with services.registry(ImageRef.parse(sites.image)) as registry:
         check, _ = verify_tag(registry, bump.tag, (), sites.family)
     return check.detail if check.status == "failed" else ""
 

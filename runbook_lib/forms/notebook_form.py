@@ -148,7 +148,7 @@ class Form:
         target = self.target()
         try:
             pinned = choices.pinned_tags(target.checkout(), target.bump(tag=False))
-            tags = choices.tags(self._repository, pinned)
+            tags = choices.tags(target.place().services, self._repository, pinned)
             if query == self._query:
                 self.view.offer("tag", tags)
         except NoSuchBranch as error:
@@ -163,10 +163,11 @@ class Form:
         """Show a problem if the registry does not have the tag; the offered tags are not checked."""
         from runbook_lib.forms import choices
 
-        bump = self.target().bump()
+        target = self.target()
+        bump = target.bump()
         if self.view.offers("tag", bump.target):
             return
-        problem = choices.tag_problem(bump)
+        problem = choices.tag_problem(target.place().services, bump)
         if problem and query == self._query:
             self._query_problems["tag"] = problem
             self._changed("query")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from runbook_lib.clients.github.ci_status import WORKFLOW, branch_of
 from runbook_lib.clients.github.models import Artifact, WorkflowJob, WorkflowRun
-from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import FunctionalJob
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import match_artifacts
@@ -16,7 +15,7 @@ from runbook_lib.golden.match_artifacts import FunctionalTestJob, TestState, Upl
 from runbook_lib.pins.bump import ImageType
 from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
 from runbook_lib.transport.ranges import Download
-from runbook_lib.world.ports import Forge
+from runbook_lib.world.ports import Forge, SecondCi
 
 _GITHUB: dict[str, TestState] = {
     "success": "passed", "failure": "failed", "cancelled": "cancelled", "timed_out": "timed out",
@@ -91,7 +90,7 @@ def _require_head(name: str, commit: str, head: str) -> None:
 
 
 def of_gitlab(
-    gitlab: GitLab, pipeline_id: int, *, image_type: ImageType, head: str, older: bool = False
+    gitlab: SecondCi, pipeline_id: int, *, image_type: ImageType, head: str, older: bool = False
 ) -> GoldenSource:
     """Return the functional tests of a pipeline for one image type; otherwise like ``of_github``."""
     pipeline = gitlab.pipeline(pipeline_id)
@@ -116,7 +115,7 @@ def of_gitlab(
     unusable = "" if bridges else f"It has no bridge functional:run_{image_type}…, so no functional test ran."
     return GoldenSource(
         name, tuple(tests), tuple(matches), lambda upload: gitlab.artifact(upload.id), image_type,
-        gitlab=True, unusable=unusable, problems=tuple(problems),
+        second_ci=gitlab, unusable=unusable, problems=tuple(problems),
     )  # fmt: skip
 
 

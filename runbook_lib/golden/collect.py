@@ -23,6 +23,7 @@ from runbook_lib.system.files import cannot_write, make_folder, write
 from runbook_lib.transport import remote_zip
 from runbook_lib.transport.ranges import Download, Web
 from runbook_lib.transport.remote_zip import Member, Tail
+from runbook_lib.world.ports import SecondCi
 
 WORKERS = 24
 _MAX_NAME = 200
@@ -78,7 +79,8 @@ class GoldenCollection:
 class GoldenSource:
     """A finished run: its functional jobs, their uploads, and where to read the files of each upload.
 
-    ``unusable`` is the reason why none of its values may be used, if any.
+    ``second_ci``: where it ran; None for a run of the forge.  ``unusable`` is the reason why none of its values may be
+    used, if any.
     """
 
     name: str
@@ -86,9 +88,14 @@ class GoldenSource:
     matches: tuple[UploadMatch, ...]
     download: Callable[[Artifact], Download] = field(repr=False)
     environment: ImageType = "dev"
-    gitlab: bool = False
+    second_ci: SecondCi | None = field(default=None, repr=False)
     unusable: str = ""
     problems: tuple[CollectionProblem, ...] = ()
+
+    @property
+    def gitlab(self) -> bool:
+        """True for a pipeline of the second CI."""
+        return self.second_ci is not None
 
 
 @dataclass(frozen=True)

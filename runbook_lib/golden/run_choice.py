@@ -1,6 +1,5 @@
 """The CI run whose golden values and failures are read."""
 
-import os
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -8,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Next, Waits
 from runbook_lib.clients.github.ci_status import branch_of, labels_at
-from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.golden import ci_runs
@@ -104,7 +102,7 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
         url = status.run.url if status.run else ""
         waits = Waits(status.sentence, for_ci=not status.is_over)
         return ChosenRun(state, problem=status.text.rstrip("."), next=status.next, url=url, waits=waits)
-    if status.state == "passed" and os.environ.get("GITLAB_URL"):
+    if status.state == "passed" and state.branch.services.second_ci():
         # GitHub's scopes are green: next are the scopes that it never runs.
         mirrored = _of_gitlab(state, "")
         if mirrored.source is not None and mirrored.failed:
@@ -192,7 +190,9 @@ def _of_gitlab(state: PullRequestState, run_id: str) -> ChosenRun:
         problem = f"waiting for branch {bump.branch}: it does not exist yet"
         return ChosenRun(state, problem=problem, next=Next.run(notebooks.OPEN_PR), waits=Waits(problem))
     head = state.pull.head_sha if state.pull else branch.start
-    gitlab = GitLab()
+    gitlab = branch.services.second_ci()
+    if gitlab is None:
+        raise RunbookError("GITLAB_URL is not set, so no pipeline can be read. Set it to the address of your GitLab.")
     pipeline = gitlab.pipeline(int(run_id)) if run_id else next(iter(gitlab.pipelines(head)), None)
     if pipeline is None:
         problem = f"waiting for a pipeline for {head[:10]} on GitLab: it has none"

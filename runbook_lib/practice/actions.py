@@ -1,49 +1,17 @@
 """The workflow runs of the practice forge, with their jobs, artifacts, logs and deployments."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from runbook_lib.clients.github.models import Artifact, WorkflowJob, WorkflowRun
 from runbook_lib.practice.access import ForgeAccess, moment, transaction
 from runbook_lib.practice.ci import evidence, plan
+from runbook_lib.practice.downloads import StoredFile
 from runbook_lib.practice.hub import JobState, PracticeRefusal, RunState
 from runbook_lib.practice.store import JobRecord
 
 #: Lifetime of artifacts and logs; seconds.
 LIFETIME = 90 * 86400.0
 RUNNERS = {"dgx_h100": "nvidia-ci-aws-gpu-x8", "dgx_gb200": "nvidia-ci-aws-use2-gpu-x4"}
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """A file of the practice forge, of which ``read`` returns the content."""
-
-    read: Callable[[], bytes]
-
-    def open(self, web: object) -> "FileInMemory":
-        """Return the file for reading.  Raises MissingFile."""
-        try:
-            return FileInMemory(self.read())
-        except PracticeRefusal as error:
-            from runbook_lib.transport.ranges import MissingFile  # takes long to import
-
-            raise MissingFile(str(error)) from error
-
-
-@dataclass(frozen=True)
-class FileInMemory:
-    """A file that is read in parts."""
-
-    content: bytes
-
-    @property
-    def size(self) -> int:
-        """The size in bytes."""
-        return len(self.content)
-
-    def part(self, start: int, size: int) -> bytes:
-        """Return ``size`` bytes from ``start``, or fewer at the end."""
-        return self.content[start : start + size]
 
 
 class Actions(ForgeAccess):

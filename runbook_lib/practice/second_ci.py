@@ -1,91 +1,144 @@
-"""The second CI of the practice environment: one scripted pipeline for each commit, answered in this process.
+"""The second CI of the practice environment: one scripted pipeline for each commit.
 
 A commit that the forge tests has one, and so has a branch of the copy for which somebody started it.  It ends at once:
 green if the pins of the commit agree, and red if one lags.
 """
 
 import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
-
+from runbook_lib.clients.gitlab.models import Branch, Bridge, FunctionalJob, NoSuchRef, Pipeline, PipelineJob, Project
+from runbook_lib.errors import RunbookError
+from runbook_lib.practice.downloads import StoredFile
 from runbook_lib.practice.git import BareRepository
+from runbook_lib.practice.hub import PracticeRefusal
 from runbook_lib.system import files
 from runbook_lib.text import yaml_spans
 
 _BUILD, _JOB = ".gitlab/stages/01.build.yml", "test:pre_build_image"
 _PINS = ("docker/.ngc_version.dev", "docker/.ngc_version.lts")
+_CHILDREN = 100  # the numbers of a pipeline's jobs, and of the pipeline that its bridges start, begin with its own
 
 
-class SecondCi(httpx.BaseTransport):
-    """GitLab's replies about ``repository``, whose ``copy`` shares the forge's objects; ``pages`` show commits."""
+@dataclass(frozen=True)
+class _Build:
+    """A job that builds an image: its name, the image it builds on, and the one that it should build on if it lags."""
+
+    name: str
+    image: str
+    pinned: str
+
+
+class PracticeSecondCi:
+    """The pipelines of ``repository``, whose ``copy`` shares the forge's objects; ``pages`` show commits."""
+
+    url = "https://gitlab.practice.invalid"
 
     def __init__(self, repository: str, forge: Path, copy: Path, pages: str) -> None:
         self._repository, self._pages = repository, pages
         self._forge, self._copy = BareRepository(forge), BareRepository(copy)
         self._file = copy / "started-pipelines.json"
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Answer one request."""
-        path = request.url.path.partition(self._repository)[2].strip("/")
-        try:
-            return httpx.Response(200, json=self._answer(path, request))
-        except LookupError:
-            return httpx.Response(404, json={"message": "404 Branch or Pipeline Not Found"})
+    def project(self) -> Project:
+        """Return the project itself."""
+        return Project(self._repository, "main", (str(self._copy.path),))
 
-    def _answer(self, path: str, request: httpx.Request) -> Any:
-        address, sha = str(self._copy.path), request.url.params.get("sha", "")
-        match path.split("/"):
-            case [""]:
-                return {"path_with_namespace": self._repository, "default_branch": "main", "ssh_url_to_repo": address}
-            case ["protected_branches"]:
-                return [{"name": "main"}, {"name": "dev"}, {"name": "core_*"}]
-            case ["repository", "branches", *names]:
-                commit = self._copy.commit(self._copy.tips()["/".join(names)])
-                shown = {"id": commit.sha, "title": commit.message.split("\n")[0], "author_name": commit.author}
-                return {"protected": False, "commit": {**shown, "committed_date": commit.committed}}
-            case ["pipeline"]:
-                asked = json.loads(request.read())
-                sha = self._copy.tips()[asked["ref"]]
-                files.write(self._file, json.dumps({**self._started(), sha: asked}))
-                return self._pipeline(sha)
-            case ["pipelines"]:
-                return [self._pipeline(sha)] if self._ref(sha) else []
-            case ["pipelines", number, *part]:
-                return self._part(int(number), "".join(part))
-        raise LookupError(path)
+    def branch(self, name: str) -> Branch | None:
+        """Return a branch of the copy; None if it does not exist."""
+        if (sha := self._copy.tips().get(name)) is None:
+            return None
+        commit = self._copy.commit(sha)
+        return Branch(sha, commit.message.split("\n")[0], commit.author, commit.committed, protected=False)
 
-    def _pipeline(self, sha: str) -> dict[str, Any]:
-        status = "failed" if "failed" in self._builds(sha).values() else "success"
-        number, page = int(f"1{sha[:8]}", 16), f"{self._pages}/{sha}.html"
-        return {"id": number, "sha": sha, "ref": self._ref(sha), "status": status, "web_url": page}
+    def protected(self) -> tuple[str, ...]:
+        """Return the names of the protected branches, in which ``*`` matches any text."""
+        return "main", "dev", "core_*"
 
-    def _part(self, number: int, part: str) -> Any:
-        """Return a pipeline or a part of it; the number of a bridge's pipeline has one digit more."""
-        if number >= 2**33:
-            return [{"id": number, "name": "gpt3_mcore_tp1_pp4", "stage": "gpt", "status": "success"}]
-        if (sha := self._copy.resolve(f"{number:x}"[1:])) is None:
-            raise LookupError(number)
-        pipeline = self._pipeline(sha)
-        if part == "variables":
-            return self._started().get(sha, {}).get("variables", [])
-        if part == "bridges":
-            child = {"id": 10 * number} if pipeline["status"] == "success" else None
-            shown = {"status": "success", "downstream_pipeline": child}
-            return [{"name": f"functional:run_{environment}_dgx_h100", **shown} for environment in ("dev", "lts")]
-        if part == "jobs":
-            builds = enumerate(self._builds(sha).items(), number)
-            return [{"id": id, "name": name, "stage": "build", "status": status} for id, (name, status) in builds]
-        return pipeline
+    def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
+        """Start a pipeline for a branch's newest commit.  Raises NoSuchRef."""
+        if (sha := self._copy.tips().get(ref)) is None:
+            raise NoSuchRef(f"Could not start a pipeline of {ref}: Reference not found. Push it, then run again.")
+        asked = {"ref": ref, "variables": dict(variables)}
+        files.write(self._file, json.dumps({**self._started(), sha: asked}))
+        return self._pipeline(sha)
 
-    def _builds(self, sha: str) -> dict[str, str]:
-        """Return the name and the status of each job that builds an image."""
-        texts, builds = self._copy.texts(sha, _BUILD, *_PINS), {}
+    def pipeline(self, number: int) -> Pipeline:
+        """Return one pipeline.  Raises RunbookError if there is none."""
+        sha = self._copy.resolve(f"{number:x}"[1:]) if 2**32 <= number < 2**33 else None
+        if sha is None or not self._ref(sha):
+            raise RunbookError(f"Could not read pipeline {number}: practice does not find it. Check the number.")
+        return self._pipeline(sha)
+
+    def pipelines(self, sha: str) -> tuple[Pipeline, ...]:
+        """Return the pipeline of a commit, if it has one."""
+        return (self._pipeline(sha),) if self._ref(sha) else ()
+
+    def variables(self, pipeline: int) -> dict[str, str]:
+        """Return the variables that a pipeline was started with."""
+        variables: dict[str, str] = self._started().get(self.pipeline(pipeline).sha, {}).get("variables", {})
+        return variables
+
+    def bridges(self, pipeline: int) -> tuple[Bridge, ...]:
+        """Return the bridges of a pipeline; they start a pipeline once all images are built."""
+        child = _CHILDREN * pipeline if self.pipeline(pipeline).status == "success" else None
+        names = ("dev", "lts")
+        return tuple(Bridge(f"functional:run_{name}_dgx_h100", "success", name, "dgx_h100", child) for name in names)
+
+    def pipeline_jobs(self, pipeline: int) -> tuple[PipelineJob, ...]:
+        """Return the jobs of a pipeline itself: one for each image that it builds."""
+        jobs = []
+        for number, build in enumerate(self._builds(self.pipeline(pipeline).sha), _CHILDREN * pipeline):
+            status = "failed" if build.pinned else "success"
+            jobs.append(PipelineJob(number, build.name, "build", status, "", 0.0, ""))
+        return tuple(jobs)
+
+    def jobs(self, bridge: Bridge) -> tuple[FunctionalJob, ...]:
+        """Return the jobs of a bridge's pipeline; none if it has started no pipeline."""
+        if bridge.pipeline is None:
+            return ()
+        number, (environment, platform) = bridge.pipeline, (bridge.environment, bridge.platform)
+        return (
+            FunctionalJob(number, "gpt3_mcore_tp1_pp4", "gpt", "success", "", 0.0, "", environment, platform, 0, False),
+        )
+
+    def artifact(self, job: int) -> StoredFile:
+        """Return the artifacts of a job, which are missing here."""
+        return StoredFile(partial(self._missing, job))
+
+    def log(self, job: int) -> StoredFile:
+        """Return the log of a job that builds an image."""
+        return StoredFile(partial(self._log, job))
+
+    def _missing(self, job: int) -> bytes:
+        raise PracticeRefusal(f"practice has no such file of job {job}", 404)
+
+    def _log(self, job: int) -> bytes:
+        pipeline, position = divmod(job, _CHILDREN)
+        builds = list(self._builds(self.pipeline(pipeline).sha))
+        if position >= len(builds):
+            return self._missing(job)
+        build = builds[position]
+        lines = [f"$ docker build --build-arg FROM_IMAGE_NAME={build.image} ."]
+        if build.pinned:
+            lines.append(f"ERROR: {build.image} is not the pinned image {build.pinned}.")
+        return "\n".join([*lines, ""]).encode()
+
+    def _pipeline(self, sha: str) -> Pipeline:
+        status = "failed" if any(build.pinned for build in self._builds(sha)) else "success"
+        return Pipeline(int(f"1{sha[:8]}", 16), sha, self._ref(sha), status, f"{self._pages}/{sha}.html")
+
+    def _builds(self, sha: str) -> Iterator[_Build]:
+        """Yield each job that builds an image."""
+        texts = self._copy.texts(sha, _BUILD, *_PINS)
+        pins = [texts[pin].strip() for pin in _PINS]
         for row in yaml_spans.load(texts[_BUILD])[_JOB]["parallel"]["matrix"]:
-            lags = "/pytorch:" in row["BASE_IMAGE"] and row["BASE_IMAGE"] not in [texts[pin].strip() for pin in _PINS]
-            builds[f"{_JOB}: [{', '.join(row.values())}]"] = "failed" if lags else "success"
-        return builds
+            image = row["BASE_IMAGE"]
+            lags = "/pytorch:" in image and image not in pins
+            yield _Build(f"{_JOB}: [{', '.join(row.values())}]", image, pins[0] if lags else "")
 
     def _ref(self, sha: str) -> str:
         """Return the branch with whose pipeline a commit was tested; empty if it was not."""

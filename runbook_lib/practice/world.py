@@ -12,11 +12,14 @@ from pathlib import Path
 
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import command
+from runbook_lib.images.reference import ImageRef
 from runbook_lib.practice import content, pages, seed
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.hub import REPOSITORY, Hub
+from runbook_lib.practice.registry import PracticeRegistry
 from runbook_lib.practice.store import Store
 from runbook_lib.system.files import locked
+from runbook_lib.world.ports import SecondCi
 
 REMOTE, COPY = "remote.git", "gitlab.git"
 _CHECKOUT, _STATE, _PAGES = "Megatron-LM", "forge.sqlite", "pages"
@@ -57,6 +60,16 @@ class PracticeWorld:
     def forge(self, repository: str = REPOSITORY, *, required: bool = True) -> PracticeForge:
         """Return the forge, as the engineer sees it."""
         return PracticeForge(self.hub, self.pages)
+
+    def registry(self, ref: ImageRef) -> PracticeRegistry:
+        """Return a repository of the registry."""
+        return PracticeRegistry(ref)
+
+    def second_ci(self, _server: str = "", _project: str = "") -> SecondCi:
+        """Return the second CI."""
+        from runbook_lib.practice.second_ci import PracticeSecondCi  # its models take long to import
+
+        return PracticeSecondCi(REPOSITORY, self.home / REMOTE, self.home / COPY, (self.pages / "commit").as_uri())
 
     def sleep(self, seconds: float) -> None:
         """Move the clock on."""

@@ -14,6 +14,8 @@ from runbook_lib.pins.plan import PinPlan
 from runbook_lib.text.lists import join_first
 from runbook_lib.text.sanitize import visible
 from runbook_lib.world.outside import World
+from runbook_lib.world.ports import Services
+from runbook_lib.world.services import ONLINE
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class BumpBranch:
     """A bump's branch and its base: ``tip`` is its newest commit, None if the branch does not exist yet.
 
     ``start`` is the commit that plans start from: the tip, else the base's.  ``remote_tip`` is the branch's newest
-    commit on its remote; None if it is not there, or could not be read.
+    commit on its remote; None if it is not there, or could not be read.  ``services`` describe its image and test it.
     """
 
     checkout: Checkout
@@ -32,6 +34,7 @@ class BumpBranch:
     tip: str | None
     warnings: tuple[str, ...] = ()
     remote_tip: str | None = None
+    services: Services = field(default=ONLINE, repr=False, compare=False)
     #: The pin plans made so far, by commit; filled by ``bump_plan.plan_commit``.
     plans: dict[str, PinPlan] = field(init=False, default_factory=dict, repr=False, compare=False)
 
@@ -54,14 +57,14 @@ class BumpBranch:
 def look(world: World, bump: Bump) -> BumpBranch:
     """Return the branch like ``find``, read once in this run."""
     if bump.branch not in world.branches:
-        world.branches[bump.branch] = find(world.checkout, bump)
+        world.branches[bump.branch] = find(world.checkout, bump, world.services)
     branch: BumpBranch = world.branches[bump.branch]
     if branch.bump != bump:  # its decisions were read again
         branch = world.branches[bump.branch] = replace(branch, bump=bump)
     return branch
 
 
-def find(checkout: Checkout, bump: Bump) -> BumpBranch:
+def find(checkout: Checkout, bump: Bump, services: Services = ONLINE) -> BumpBranch:
     """Read the base branch and the bump's branch, here and on the remotes.  Does not move refs or edit anything.
 
     If the remote is unreachable, a preview or a local run uses the last fetched state, with a warning.
@@ -76,7 +79,7 @@ def find(checkout: Checkout, bump: Bump) -> BumpBranch:
     if bump.tag or bump.change_title:
         pushed = _remote_tip(checkout, bump, warnings)
         tip = _tip(checkout, bump, base, pushed, warnings)
-    return BumpBranch(checkout, bump, remote, base, tip or base, tip, tuple(warnings), pushed)
+    return BumpBranch(checkout, bump, remote, base, tip or base, tip, tuple(warnings), pushed, services)
 
 
 def _newest(checkout: Checkout, bump: Bump, remote: str, branch: str, warnings: list[str]) -> str | None:

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Round
-from runbook_lib.world.ports import Forge
+from runbook_lib.world.ports import Forge, Services
+from runbook_lib.world.services import ONLINE
 
 
 class Journal(Protocol):
@@ -62,6 +63,7 @@ class World:
     checkout: Checkout
     github: Forge | None
     journal: Journal
+    services: Services = ONLINE
     records: Path | None = None
     changes: Changes = field(default_factory=Changes)
     branches: dict[str, Any] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""The ports: what the steps need of the world outside, as protocols that GitHub's client and practice implement."""
+"""The ports: what the steps need of the world outside, as protocols that the real clients and practice implement."""
 
-from collections.abc import Collection
-from typing import Protocol, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Protocol, Self, TypeVar
 
 from runbook_lib.clients.github.models import (
     Artifact,
@@ -13,6 +13,8 @@ from runbook_lib.clients.github.models import (
     WorkflowJob,
     WorkflowRun,
 )
+from runbook_lib.clients.gitlab.models import Branch, Bridge, FunctionalJob, Pipeline, PipelineJob, Project
+from runbook_lib.images.reference import Image, ImageRef
 from runbook_lib.transport.ranges import Download
 
 T = TypeVar("T")
@@ -142,11 +144,86 @@ class Forge(Protocol):
         """Close an issue that somebody else has just filed as well."""
 
 
+class Registry(Protocol):
+    """One repository of a registry.  Its methods raise Unreachable without a reply, CannotTell if it is invalid."""
+
+    @property
+    def name(self) -> str:
+        """Host and repository, for messages."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def image(self, reference: str) -> Image | None:
+        """Return the image of a tag or a digest, or None if the registry does not have it."""
+
+    def tags(self) -> list[str]:
+        """Return every tag; empty if there is no such repository."""
+
+
+class SecondCi(Protocol):
+    """One project on a second CI, as one token sees it.
+
+    Only ``start`` changes something.  All raise RunbookError for what does not exist or may not be seen, Unreachable
+    without a reply.
+    """
+
+    @property
+    def url(self) -> str:
+        """The address of the service."""
+
+    def project(self) -> Project:
+        """Return the project itself."""
+
+    def branch(self, name: str) -> Branch | None:
+        """Return a branch of the repository; None if it does not exist."""
+
+    def protected(self) -> tuple[str, ...]:
+        """Return the names of the protected branches, in which ``*`` matches any text."""
+
+    def start(self, ref: str, variables: Mapping[str, str]) -> Pipeline:
+        """Start a pipeline for a branch's newest commit.  Raises NoSuchRef for a branch that is not known (yet)."""
+
+    def pipeline(self, number: int) -> Pipeline:
+        """Return one pipeline."""
+
+    def pipelines(self, sha: str) -> tuple[Pipeline, ...]:
+        """Return the pipelines of a commit, newest first, without child pipelines."""
+
+    def variables(self, pipeline: int) -> dict[str, str]:
+        """Return the variables that a pipeline was started with, without those of its configuration."""
+
+    def bridges(self, pipeline: int) -> tuple[Bridge, ...]:
+        """Return the bridges of a pipeline that start functional tests of an image type."""
+
+    def pipeline_jobs(self, pipeline: int) -> tuple[PipelineJob, ...]:
+        """Return the jobs of a pipeline itself, the last attempt of each."""
+
+    def jobs(self, bridge: Bridge) -> tuple[FunctionalJob, ...]:
+        """Return the jobs of a bridge's pipeline, the last attempt of each; none if it has started no pipeline."""
+
+    def artifact(self, job: int) -> Download:
+        """Return the zip of a job's artifacts, for reading."""
+
+    def log(self, job: int) -> Download:
+        """Return the log of a job, for reading."""
+
+
 class Services(Protocol):
     """The services of a run, each connected when it is first needed.  Only `notebook` and `cli` choose which."""
 
     def forge(self, repository: str, *, required: bool) -> Forge | None:
         """Return the forge of ``owner/name``; None if there is no usable token and it is not ``required``."""
+
+    def registry(self, ref: ImageRef) -> Registry:
+        """Return the repository of an image in its registry.  Sends nothing yet."""
+
+    def second_ci(self, server: str = "", project: str = "") -> SecondCi | None:
+        """Return the second CI; None if none is configured.  Sends nothing yet.  Raises RunbookError for bad settings.
+
+        ``server`` and ``project`` are where it is, unless the settings say otherwise.
+        """
 
     def sleep(self, seconds: float) -> None:
         """Wait until the clock of the services has moved on."""

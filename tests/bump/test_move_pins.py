@@ -1,6 +1,7 @@
 """Steps 0, 1, 2 and 7 as the notebooks compose them, on the practice environment's checkout and registry."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,8 @@ def told(step: step_record.StepRecord) -> list[dict[str, object]]:
 
 
 def branch(checkout: Checkout, **asked: object) -> BumpBranch:
-    return bump_branch.find(checkout, Bump.parse(**({"tag": TAG} | asked)))  # type: ignore[arg-type]
+    bump = Bump.parse(**({"tag": TAG} | asked))  # type: ignore[arg-type]
+    return bump_branch.find(checkout, bump, find("").services)
 
 
 def run(checkout: Checkout, step: step_record.StepRecord, **asked: object) -> Run:
@@ -169,10 +171,11 @@ def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(
 def test_without_the_registry_apply_works_and_publish_requires_an_exception(
     checkout: Checkout, no_registry: None
 ) -> None:
-    bump_plan.plan_bump(branch(checkout, mode="local")).require()
+    bump_plan.plan_bump(replace(branch(checkout, mode="local"), services=ONLINE)).require()
     with pytest.raises(Refused, match="what: unverified-tag"):
-        bump_plan.plan_bump(branch(checkout, mode="publish")).require()
-    ahead = bump_plan.plan_bump(branch(checkout, mode="publish", decisions=allowed("unverified-tag")))
+        bump_plan.plan_bump(replace(branch(checkout, mode="publish"), services=ONLINE)).require()
+    here = branch(checkout, mode="publish", decisions=allowed("unverified-tag"))
+    ahead = bump_plan.plan_bump(replace(here, services=ONLINE))
     ahead.require()
     assert [each.subject for each in ahead.decided] == ["unverified-tag"]
 
@@ -193,7 +196,8 @@ def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: step
         checkout.git("config", f"user.{name}", "")
     before = state(checkout)
     for apply, status in ((False, "skipped"), (True, "failed")):
-        facts = preflight.look(World(checkout, None, step), branch(checkout, mode="local" if apply else "preview").bump)
+        world = World(checkout, None, step, find("").services)
+        facts = preflight.look(world, branch(checkout, mode="local" if apply else "preview").bump)
         (identity,) = [check for check in facts.checks if "committer identity" in check.name]
         assert identity.status == status
         assert "git config user.name" in identity.detail
@@ -295,15 +299,14 @@ def test_lines_outside_of_the_pins_that_name_the_old_tag_are_listed(
     bumped.close()
 
 
-def test_a_digest_is_that_of_the_registry(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_digest_is_that_of_the_registry(checkout: Checkout, no_registry: None) -> None:
     pin(checkout, "docker/.ngc_version.dev", "26.02-py3", f"26.02-py3@sha256:{'0' * 64}")
     planned = bump_plan.plan_bump(branch(checkout))
     assert planned.image
     written = {change.path: change.new for change in planned.plan.changes}
     assert written["docker/.ngc_version.dev"].endswith(f":{TAG}@{planned.image.digest}")
-    monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
     with pytest.raises(RunbookError, match=r"127\.0\.0\.1:9"):
-        bump_plan.plan_bump(branch(checkout))
+        bump_plan.plan_bump(replace(branch(checkout), services=ONLINE))
 
 
 def test_a_branch_without_a_pin_of_the_step_is_not_called_done(

@@ -1,12 +1,12 @@
 """``runbook image``: the tags of an image by constraint, what a month changes."""
 
 import pytest
+from registry_server import RegistryServer
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.cli.image import listed
 from runbook_lib.errors import RunbookError
 from runbook_lib.images.reference import ImageRef
-from runbook_lib.practice.registry.server import RegistryServer
 
 TORCH = "ghcr.io/coreweave/ml-containers/torch"
 OLD = "1234567-base-cuda12.9.1-ubuntu22.04-torch2.9.1"

@@ -30,9 +30,11 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import PracticeWorld, open_world
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.world.outside import World
+from runbook_lib.world.services import OnlineServices
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "26.04-py3"
+OFFLINE = OnlineServices({"RUNBOOK_REGISTRY": "none"})
 
 
 @pytest.fixture
@@ -44,8 +46,8 @@ def checkout(seeded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
 
 @pytest.fixture
 def offline(tmp_path: Path) -> dict[str, str]:
-    """An environment without an engine and a registry."""
-    return {"PATH": str(tmp_path), "RUNBOOK_REGISTRY": "none"}
+    """An environment without an engine."""
+    return {"PATH": str(tmp_path)}
 
 
 def bump(**parameters: Any) -> Bump:
@@ -54,7 +56,7 @@ def bump(**parameters: Any) -> Bump:
 
 def planned(checkout: Checkout, env: dict[str, str], options: Any = None, /, **parameters: Any) -> Plan[World]:
     """Plan with these options of the step, for a bump with these parameters."""
-    step, world = BuildImage(**{"env": env, **(options or {})}), World(checkout, None, None)  # type: ignore[arg-type]
+    step, world = BuildImage(**{"env": env, **(options or {})}), World(checkout, None, None, OFFLINE)  # type: ignore[arg-type]
     return step.plan(step.look(world, bump(**parameters)), bump(**parameters))
 
 
@@ -174,8 +176,8 @@ def test_a_failed_build_is_recorded_with_a_fix(
     monkeypatch.setattr(container, "build", lambda *_: BuildResult("", 3, 4.0, failure))
     applied = bump(tag="26.02-py3", mode="local")
     record = StepRecord("build-image", applied, checkout.repository(), tmp_path)
-    run = Run(applied, checkout, record)
-    run.step(BuildImage(env={"RUNBOOK_REGISTRY": "none"}))
+    run = Run(applied, checkout, record, OFFLINE)
+    run.step(BuildImage(env={}))
     with pytest.raises(RunbookError, match=r"It failed\."):
         run.close()
     text = record.show().text

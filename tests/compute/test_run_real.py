@@ -12,7 +12,7 @@ import psutil
 import pytest
 from building import ENGINE, Place, claims, place, start_registry
 
-from runbook_lib.clients.registry.client import Registry
+from runbook_lib.clients.registry.client import OciRegistry
 from runbook_lib.compute import run, smoke
 from runbook_lib.compute.engine import BuildCommand, BuildPlan
 from runbook_lib.errors import CannotTell, RunbookError
@@ -94,7 +94,7 @@ def test_a_build_ends_with_an_image_under_its_tag_and_its_log(built: Place, tmp_
 def test_the_smoke_check_runs_in_the_image_and_agrees_with_the_registry(built: Place, tmp_path: Path) -> None:
     done = build(built, tmp_path, FILE)
     said = run.inside(ENGINE, done.image, smoke.COMMAND, 30, built.env)
-    with Registry.connect(ImageRef.parse(BASE), built.env) as registry:
+    with OciRegistry.connect(ImageRef.parse(BASE), built.env) as registry:
         image = registry.image("26.04-py3")
     assert image is not None
     found = smoke.judge(versions(image.platforms["amd64"]), said)

@@ -2,10 +2,10 @@
 
 import contextlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import RunbookError
 from runbook_lib.forms import choices
 from runbook_lib.images.families import ALIBABA, NEMO, NGC
@@ -39,17 +39,17 @@ TWO = Sites((PinnedImage(PYTORCH, NGC, "pytorch"), PinnedImage(NEMO_IMAGE, NEMO,
         ),
     ],
 )
-def test_the_newest_is_that_of_the_pinned_edition(monkeypatch, family, names, pinned, offered):
+def test_the_newest_is_that_of_the_pinned_edition(family, names, pinned, offered):
     class Known:
         def tags(self):
             return names
 
-    monkeypatch.setattr(Registry, "connect", lambda ref: contextlib.nullcontext(Known()))
+    services = SimpleNamespace(registry=lambda ref: contextlib.nullcontext(Known()))
     repository = replace(MEGATRON_LM, sites=Sites((PinnedImage(PYTORCH, family),), ()))
-    assert [choice.label for choice in choices.tags(repository, {PYTORCH: pinned}).choices] == offered
+    assert [choice.label for choice in choices.tags(services, repository, {PYTORCH: pinned}).choices] == offered
 
 
-def test_the_tags_of_every_image_are_offered(monkeypatch):
+def test_the_tags_of_every_image_are_offered():
     published = {PYTORCH: ["26.04-py3", "26.06-py3"], NEMO_IMAGE: ["25.09", "25.11"]}
 
     class Known:
@@ -59,8 +59,10 @@ def test_the_tags_of_every_image_are_offered(monkeypatch):
         def tags(self):
             return self.names
 
-    monkeypatch.setattr(Registry, "connect", lambda ref: contextlib.nullcontext(Known(published[ref.name])))
-    offered = choices.tags(replace(MEGATRON_LM, sites=TWO), {PYTORCH: ("26.04-py3",), NEMO_IMAGE: ("25.09",)}).choices
+    services = SimpleNamespace(registry=lambda ref: contextlib.nullcontext(Known(published[ref.name])))
+    offered = choices.tags(
+        services, replace(MEGATRON_LM, sites=TWO), {PYTORCH: ("26.04-py3",), NEMO_IMAGE: ("25.09",)}
+    ).choices
     assert [(choice.value, choice.label) for choice in offered] == [
         ("pytorch:26.06-py3", "pytorch:26.06-py3 (newest)"),
         ("pytorch:26.04-py3", "pytorch:26.04-py3 (pinned now)"),
@@ -69,14 +71,15 @@ def test_the_tags_of_every_image_are_offered(monkeypatch):
     ]
 
 
-def test_a_tag_is_looked_up_at_the_image_that_it_names(monkeypatch):
+def test_a_tag_is_looked_up_at_the_image_that_it_names():
     asked = []
 
     def connect(ref):
         asked.append(ref.name)
         raise RunbookError("enough")
 
-    monkeypatch.setattr(Registry, "connect", connect)
     with pytest.raises(RunbookError):
-        choices.tag_problem(Bump.parse(tag="nemo:25.11", repository=replace(MEGATRON_LM, sites=TWO)))
+        choices.tag_problem(
+            SimpleNamespace(registry=connect), Bump.parse(tag="nemo:25.11", repository=replace(MEGATRON_LM, sites=TWO))
+        )
     assert asked == [NEMO_IMAGE]

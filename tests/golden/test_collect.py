@@ -71,7 +71,7 @@ class Run:
 
     def collect(self, *, workers: int = 4, **options: Any) -> GoldenCollection:
         pairs = match_artifacts.match_uploads(self.jobs, self.uploads, RUN)
-        source = GoldenSource("CI run 4711", tuple(self.jobs), pairs, self.address, gitlab=options.pop("gitlab", False))
+        source = GoldenSource("CI run 4711", tuple(self.jobs), pairs, self.address)
         now = [0.0]
 
         def sleep(seconds: float) -> None:

@@ -423,7 +423,7 @@ def test_values_of_the_scopes_that_github_never_runs_come_from_gitlab(gitlab: Wo
 def test_an_unreachable_gitlab_is_reported(gitlab: World) -> None:
     before = gitlab.state()
     for variable, value, says in (
-        ("GITLAB_URL", "", "GITLAB_URL is not a URL"), ("GITLAB_TOKEN", "wrong", "does not accept the token"),
+        ("GITLAB_URL", "", "GITLAB_URL is not set"), ("GITLAB_TOKEN", "wrong", "does not accept the token"),
     ):  # fmt: skip
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(variable, value)

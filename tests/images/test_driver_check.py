@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from registry_server import RegistryServer
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
 from runbook_lib.images import driver_check
 from runbook_lib.images.compare import compare
 from runbook_lib.images.reference import Image, PlatformImage
-from runbook_lib.practice.registry.server import RegistryServer
 
 
 def image(**platforms: dict[str, str]) -> Image:

@@ -22,6 +22,7 @@ from elsewhere import (
     own,
 )
 from layouts import layout
+from registry_server import RegistryServer
 
 from runbook_lib.bump.after_merge import report
 from runbook_lib.bump.sync_survey import survey
@@ -37,7 +38,6 @@ from runbook_lib.pins.finders import BuildArg
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, REPOSITORIES, Repository
 from runbook_lib.pins.sites import PinnedImage, PinSite, Sites
 from runbook_lib.practice.ci import plan as ci
-from runbook_lib.practice.registry import server as registry
 from runbook_lib.world import repository
 from runbook_lib.world.bump_branch import BumpBranch
 
@@ -324,7 +324,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
             monkeypatch.setenv("GITHUB_REPOSITORY", f"practice/{name}")
             return place
 
-        served = undo.enter_context(contextlib.closing(registry.RegistryServer()))
+        served = undo.enter_context(contextlib.closing(RegistryServer()))
         monkeypatch.setenv("GITHUB_TOKEN", "practice-token")
         monkeypatch.setenv("RUNBOOK_REGISTRY", served.url)
         monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))

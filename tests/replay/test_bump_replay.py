@@ -11,8 +11,8 @@ import executing as execute
 import pytest
 from clones import git
 from controlled_forge import ControlledForge
+from registry_server import RegistryServer
 
-from runbook_lib.practice.registry import server as registry
 from runbook_lib.record.verify import verify
 
 pytestmark = pytest.mark.replay
@@ -34,7 +34,7 @@ def remote(megatron_lm: Path, tmp_path: Path) -> Path:
 def world(remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with (
         ControlledForge(tmp_path / "forge.sqlite", remote) as hub,
-        contextlib.closing(registry.RegistryServer()) as images,
+        contextlib.closing(RegistryServer()) as images,
     ):
         monkeypatch.setenv("GITHUB_API_URL", hub.url)
         monkeypatch.setenv("GITHUB_REPOSITORY", "practice/Megatron-LM")

@@ -12,7 +12,7 @@ from pathlib import Path
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Artifact
 from runbook_lib.clients.gitlab.client import GitLab
-from runbook_lib.clients.registry.client import Registry
+from runbook_lib.clients.registry.client import OciRegistry
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import FailedJob
@@ -77,7 +77,7 @@ def gitlab_project(url: str, _: int) -> str:
 
 def registry(url: str, _: int) -> str:
     env = {"RUNBOOK_REGISTRY": url}
-    with Registry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3"), env) as client:
+    with OciRegistry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3"), env) as client:
         return str(len(client.tags()))
 
 

@@ -22,7 +22,7 @@ from loopback import serving
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.gitlab.client import GitLab
-from runbook_lib.clients.registry.client import Registry
+from runbook_lib.clients.registry.client import OciRegistry
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.git import command
 from runbook_lib.images.reference import ImageRef
@@ -69,7 +69,7 @@ def ask_gitlab(url: str, transport: httpx.BaseTransport | None = None) -> object
 
 def ask_registry(url: str) -> object:
     env = {"RUNBOOK_REGISTRY": url, "NGC_API_KEY": TOKEN}
-    return Registry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3"), env, sleep=lambda _: None).tags()
+    return OciRegistry.connect(ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3"), env, sleep=lambda _: None).tags()
 
 
 def ask_for_a_part(url: str) -> object:
@@ -208,7 +208,7 @@ def download(transport: httpx.BaseTransport) -> None:
 def tags(transport: httpx.BaseTransport) -> None:
     env = {"RUNBOOK_REGISTRY": "https://forge.example", "NGC_API_KEY": TOKEN}
     ref = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
-    with Registry.connect(ref, env, transport=transport, sleep=lambda _: None) as made:
+    with OciRegistry.connect(ref, env, transport=transport, sleep=lambda _: None) as made:
         made.tags()
 
 

@@ -11,7 +11,7 @@ from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import Artifact, Comment, WorkflowRun
 from runbook_lib.clients.gitlab import models
 from runbook_lib.clients.gitlab.client import GitLab
-from runbook_lib.clients.registry.client import Registry
+from runbook_lib.clients.registry.client import OciRegistry
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import match_artifacts
 from runbook_lib.images.reference import ImageRef
@@ -46,7 +46,7 @@ def gitlab(transport: httpx.BaseTransport) -> None:
 
 
 def registry(transport: httpx.BaseTransport) -> None:
-    with Registry.connect(IMAGE, {"RUNBOOK_REGISTRY": FORGE}, transport=transport, sleep=lambda _: None) as made:
+    with OciRegistry.connect(IMAGE, {"RUNBOOK_REGISTRY": FORGE}, transport=transport, sleep=lambda _: None) as made:
         made.tags()
 
 

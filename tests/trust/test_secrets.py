@@ -16,6 +16,7 @@ import pytest
 import seeded
 from bumping import REPOSITORY, World, git, world, written
 from github_server.server import Forge
+from registry_server import RegistryServer
 from seeded import Search, secrets, shown
 from small_runbooks import notebook
 from token_rights import Token
@@ -26,7 +27,6 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.git.commits import create_commit
 from runbook_lib.practice.accounts import ENGINEER
 from runbook_lib.practice.ci import transcripts
-from runbook_lib.practice.registry.server import RegistryServer
 from runbook_lib.record.verify import verify
 from runbook_lib.system import provenance
 

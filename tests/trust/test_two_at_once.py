@@ -17,12 +17,12 @@ import pytest
 import stopping
 import whole
 from github_server.server import Forge
+from registry_server import RegistryServer
 from stopping import Moments, Point, World, git
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.failures.broken_tests import issue
-from runbook_lib.practice.registry.server import RegistryServer
 from runbook_lib.recipes.targets import Target
 from runbook_lib.record.verify import verify
 from runbook_lib.system.files import REPORT_AFTER

@@ -16,12 +16,12 @@ from urllib.parse import quote, urlencode
 import pytest
 from bumping import World, bump_to, world, written
 from github_server.server import Forge
+from registry_server import RegistryServer
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.bump import readiness
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.forms import choices
-from runbook_lib.practice.registry.server import RegistryServer
 from runbook_lib.world import bump_branch
 
 T = TypeVar("T")

@@ -10,7 +10,6 @@ from runbook_lib.bisect.image.places import LocalPlace
 from runbook_lib.bisect.image.request import BisectRequest
 from runbook_lib.bisect.overlays import Overlay, plan_overlays
 from runbook_lib.bisect.search import Conclusion, Point, Problem, advance
-from runbook_lib.clients.registry.client import Registry
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.machine import detect_machine
 from runbook_lib.compute.places import WorkPlace
@@ -149,7 +148,7 @@ def read_search(branch: BumpBranch, request: BisectRequest, site: Site) -> Searc
 def _read_images(branch: BumpBranch, request: BisectRequest, ledger: RunLedger) -> None:
     """Add each image from good to bad to a new search's ledger; writes nothing."""
     sites, tags = branch.bump.repository.sites, []
-    with Registry.connect(ImageRef.parse(f"{sites.image}:{request.bad}")) as registry:
+    with branch.services.registry(ImageRef.parse(f"{sites.image}:{request.bad}")) as registry:
         listed = sites.family.listed(registry.tags())
         for tag in reversed((*listed.releases, *listed.specials)):
             if edition(tag) == edition(request.good) and not tag < request.good and not request.bad < tag:
@@ -167,7 +166,7 @@ def compare_neighbours(facts: SearchFacts, step: tuple[str, str]) -> tuple[tuple
     """Return overlays for the components that differ between a step's images, and those that cannot be swapped."""
     repository = facts.branch.bump.repository
     sites = repository.sites
-    with Registry.connect(ImageRef.parse(f"{sites.image}:{step[1]}")) as registry:
+    with facts.branch.services.registry(ImageRef.parse(f"{sites.image}:{step[1]}")) as registry:
         old, new = (registry.image(tag) for tag in step)
     if old is None or new is None:
         raise CannotTell(f"{registry.name} no longer has both {step[0]} and {step[1]}.")

@@ -1,6 +1,5 @@
 """The newest run of each CI, on GitHub and on GitLab, of a base-branch commit that contains the merge."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -8,14 +7,13 @@ from typing import Literal
 from runbook_lib import notebooks
 from runbook_lib.checks import Next
 from runbook_lib.clients.github.ci_status import choose, judge
-from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden.ci_runs import failed
 from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import join_first
 from runbook_lib.world.bump_branch import BumpBranch
-from runbook_lib.world.ports import Forge
+from runbook_lib.world.ports import Forge, Services
 
 #: Number of newest commits that are searched for a run: on a busy branch CI does not run for every commit.
 _COMMITS = 10
@@ -76,13 +74,13 @@ def github_run(bump: Bump, github: Forge | None, commits: Sequence[str]) -> Base
     return BaseRun(ci, "failed", f"{name} finished with conclusion {run.conclusion} ({listed}).", investigate, run.url)
 
 
-def gitlab_run(commits: Sequence[str]) -> BaseRun:
+def gitlab_run(services: Services, commits: Sequence[str]) -> BaseRun:
     """Return the pipeline of the newest commit that has one; skipped if GitLab cannot be queried."""
     ci = "GitLab"
-    if not os.environ.get("GITLAB_URL"):
-        return BaseRun(ci, "skipped", "GITLAB_URL is not set.", Next("Somebody with access to GitLab must check."))
     try:
-        gitlab = GitLab()
+        gitlab = services.second_ci()
+        if gitlab is None:
+            return BaseRun(ci, "skipped", "GITLAB_URL is not set.", Next("Somebody with access to GitLab must check."))
         pipelines = (next(iter(gitlab.pipelines(commit)), None) for commit in commits)
         newest = next(filter(None, pipelines), None)
     except RunbookError as error:

@@ -81,7 +81,7 @@ class AfterMerge:
         commits = base_ci.commits_since(branch, merge)
         runs = [base_ci.github_run(bump, github, commits)]
         if not bump.repository.inapplicable(notebooks.GITLAB_PIN):
-            runs.append(base_ci.gitlab_run(commits))
+            runs.append(base_ci.gitlab_run(world.services, commits))
         missing: _Rows = ()
         if bump.repository.tests.golden:
             missing, problem = uncovered.uncovered_rows(branch, github, files, texts, pipeline=runs[-1].pipeline)

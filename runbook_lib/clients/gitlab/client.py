@@ -7,14 +7,14 @@ and appears in no message.
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 
 from runbook_lib.clients import replies
 from runbook_lib.clients.gitlab import models
-from runbook_lib.clients.gitlab.models import Branch, Bridge, FunctionalJob, Pipeline, PipelineJob, Project
+from runbook_lib.clients.gitlab.models import Branch, Bridge, FunctionalJob, NoSuchRef, Pipeline, PipelineJob, Project
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.transport import urls
 from runbook_lib.transport.client import Client
@@ -33,15 +33,8 @@ _TOKEN_FOR = {
 T = TypeVar("T")
 
 
-class NoSuchRef(RunbookError):
-    """A branch that GitLab does not know: pushed a moment ago, or missing."""
-
-
 class GitLab:
     """One project on GitLab, as one token sees it.  For use by one thread."""
-
-    #: What answers instead of GITLAB_URL: the scripted pipelines of the practice environment.
-    scripted: ClassVar[httpx.BaseTransport | None] = None
 
     def __init__(
         self, env: Mapping[str, str] = os.environ, *, transport: httpx.BaseTransport | None = None,
@@ -58,7 +51,7 @@ class GitLab:
         self._api = f"{url.rstrip('/')}/api/v4/projects/{quote(project, safe='')}"
         self._client = Client(
             httpx.URL(url), timeout=httpx.Timeout(TIMEOUT), deadline=DEADLINE, largest=replies.LARGEST,
-            pauses=PAUSES, patience=_PATIENCE, transport=transport or self.scripted, sleep=sleep,
+            pauses=PAUSES, patience=_PATIENCE, transport=transport, sleep=sleep,
         )  # fmt: skip
 
     def project(self) -> Project:

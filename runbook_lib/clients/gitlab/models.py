@@ -10,6 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from runbook_lib.clients.replies import one_line, whole_number
+from runbook_lib.errors import RunbookError
+
+
+class NoSuchRef(RunbookError):
+    """A branch that GitLab does not know: pushed a moment ago, or missing."""
+
 
 #: What a pipeline or a job is before it has ended.
 UNDER_WAY = frozenset({

@@ -31,7 +31,7 @@ _HUB = "registry-1.docker.io"  # the host of Docker's own registry, docker.io
 T = TypeVar("T")
 
 
-class Registry:
+class OciRegistry:
     """One repository of a registry.  Its methods raise Unreachable without a reply, CannotTell if it is invalid."""
 
     def __init__(self, connection: Connection) -> None:

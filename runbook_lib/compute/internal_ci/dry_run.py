@@ -1,13 +1,11 @@
 """The dry run of a bump's internal pipeline: the planned push, and the current state of its destination on GitLab."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, urlsplit
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Next
-from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import UNDER_WAY, Branch, Pipeline
 from runbook_lib.compute.internal_ci import destination, plan
 from runbook_lib.compute.known_builds import GITLAB_REMOTE, RemoteProject, parse_remote
@@ -18,6 +16,7 @@ from runbook_lib.model import Outcome
 from runbook_lib.text.lists import capitalized
 from runbook_lib.transport import urls
 from runbook_lib.world.bump_branch import BumpBranch
+from runbook_lib.world.ports import SecondCi, Services
 
 #: Number of a commit's pipelines whose jobs are read, best first.
 _MOST = 5
@@ -33,7 +32,7 @@ class Server:
     one for the bump's commit, and ``warning`` what is unknown about it; ``busy`` is one still running there.
     """
 
-    gitlab: GitLab
+    gitlab: SecondCi
     project: RemoteProject
     settings: Mapping[str, str]
     current: str | None
@@ -80,7 +79,7 @@ class DryRun:
         return shown if existing else shown + display.note("To confirm this destination: allow internal-ci.")
 
 
-def read_dry_run(branch: BumpBranch, *, tests: str = "", env: Mapping[str, str] = os.environ) -> DryRun:
+def read_dry_run(branch: BumpBranch, *, tests: str = "") -> DryRun:
     """Return the dry run.  Changes nothing.
 
     ``tests`` is a scope of functional tests to run as well.  A run that publishes nothing continues without GitLab if
@@ -109,14 +108,14 @@ def read_dry_run(branch: BumpBranch, *, tests: str = "", env: Mapping[str, str] 
         problem = "no GitLab matrix row names this pin, so no job would build it"
         return dry_run.wait(f"waiting for a person: {problem}", Next("Build it by hand."))
     try:
-        return replace(dry_run, server=_query_gitlab(dry_run, env))
+        return replace(dry_run, server=_query_gitlab(dry_run))
     except RunbookError as error:
         if bump.publish or isinstance(error, Refused):
             raise
         return replace(dry_run, problem=f"The dry run is not possible. {error}")
 
 
-def _query_gitlab(dry_run: DryRun, env: Mapping[str, str]) -> Server:
+def _query_gitlab(dry_run: DryRun) -> Server:
     """Return the destination's state, from GitLab and its git remote."""
     checkout, name = dry_run.branch.checkout, dry_run.destination
     url = checkout.remote_url(GITLAB_REMOTE)
@@ -133,7 +132,7 @@ def _query_gitlab(dry_run: DryRun, env: Mapping[str, str]) -> Server:
             f"The remote {GITLAB_REMOTE!r} pushes to a URL it does not fetch from, or to several, so the effect of a "
             "push is unknown. See `git remote -v`."
         )
-    gitlab = _connect(project, url, env)
+    gitlab = _connect(dry_run.branch.services, project, url)
     gitlab_project = gitlab.project()
     api_project = RemoteProject(urlsplit(gitlab.url).hostname or "", gitlab_project.path)
     keys = {api_project.key, *(parse_remote(address).key for address in gitlab_project.addresses)}
@@ -178,12 +177,13 @@ def _replaces(checkout: Checkout, commit: str, current: str | None, head: Branch
     return f"{name}: replaced (force), with {display.count(dropped, 'commit')} that the bump does not contain"
 
 
-def _connect(project: RemoteProject, url: str, env: Mapping[str, str]) -> GitLab:
-    """Connect to the GitLab named in the environment, else to the remote's."""
+def _connect(services: Services, project: RemoteProject, url: str) -> SecondCi:
+    """Connect to the GitLab in the settings, else to the remote's."""
     parts = urlsplit(url)
     server = f"https://{parts.netloc.rpartition('@')[2] if parts.scheme == 'https' else project.host}"
-    configured = {name: value for name, value in env.items() if value}
-    return GitLab({"GITLAB_URL": server, "GITLAB_PROJECT": project.path, **configured})
+    gitlab = services.second_ci(server, project.path)
+    assert gitlab is not None, "it has an address"
+    return gitlab
 
 
 def _credentials(url: str, gitlab: str) -> dict[str, str]:
@@ -199,7 +199,7 @@ def _origin(parts: SplitResult) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port or {"https": 443, "http": 80}.get(parts.scheme)
 
 
-def find_pipeline(gitlab: GitLab, dry_run: DryRun) -> Pipeline | None:
+def find_pipeline(gitlab: SecondCi, dry_run: DryRun) -> Pipeline | None:
     """Return the commit's pipeline that shows, or will show, whether the pin builds, and that runs the requested tests.
 
     A pipeline whose test scope is unknown counts if it runs tests at all.
@@ -217,14 +217,14 @@ def find_pipeline(gitlab: GitLab, dry_run: DryRun) -> Pipeline | None:
     return None
 
 
-def newest_pipeline(gitlab: GitLab, dry_run: DryRun) -> Pipeline | None:
+def newest_pipeline(gitlab: SecondCi, dry_run: DryRun) -> Pipeline | None:
     """Return the pipeline that ``find_pipeline`` finds, else the newest of the commit, which may be of no use."""
     found = find_pipeline(gitlab, dry_run)
     others = plan.candidates(gitlab.pipelines(dry_run.commit), dry_run.commit, dry_run.destination)
     return found or next(iter(others), None)
 
 
-def variables(gitlab: GitLab, pipeline: Pipeline) -> dict[str, str]:
+def variables(gitlab: SecondCi, pipeline: Pipeline) -> dict[str, str]:
     """Return the variables that a pipeline was started with; none if this token may not read them."""
     try:
         return gitlab.variables(pipeline.id)

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 
 from runbook_lib import display
-from runbook_lib.clients.gitlab.client import GitLab
 from runbook_lib.clients.gitlab.models import PipelineJob
 from runbook_lib.failures import known_problems, read_logs
 from runbook_lib.failures.failure import FailedJob, Failure
 from runbook_lib.failures.known_problems import Pitfall
 from runbook_lib.failures.read_logs import JobLogs
+from runbook_lib.world.ports import SecondCi
 
 _MOST = 4  # jobs; a pin has a row for each platform
 
 
-def explain(gitlab: GitLab, jobs: Sequence[PipelineJob]) -> tuple[Failure, ...]:
+def explain(gitlab: SecondCi, jobs: Sequence[PipelineJob]) -> tuple[Failure, ...]:
     """Return the causes of failed jobs; if a log cannot be read, the cause says so."""
     logs = [JobLogs(FailedJob(job.name, job.url), log=gitlab.log(job.id)) for job in jobs[:_MOST]]
     return read_logs.diagnose_all(logs)

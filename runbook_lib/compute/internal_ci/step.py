@@ -4,16 +4,14 @@ All state is on GitLab: a later run finds the pushed commit and its pipeline the
 """
 
 import itertools
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence, Next, Status
 from runbook_lib.clients.github.client import once
-from runbook_lib.clients.gitlab.client import NoSuchRef
-from runbook_lib.clients.gitlab.models import Pipeline
+from runbook_lib.clients.gitlab.models import NoSuchRef, Pipeline
 from runbook_lib.compute.internal_ci import destination, logs, plan
 from runbook_lib.compute.internal_ci.dry_run import DryRun, Server, find_pipeline, newest_pipeline, read_dry_run
 from runbook_lib.compute.known_builds import GITLAB_REMOTE
@@ -202,11 +200,10 @@ class InternalCi:
 
     tests: str = ""
     wait: bool = False
-    env: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def look(self, world: World, bump: Bump) -> DryRun:
         """Read the branch, GitLab and its git remote.  Raises RunbookError like ``read_dry_run``."""
-        return read_dry_run(bump_branch.look(world, bump), tests=self.tests, env=self.env)
+        return read_dry_run(bump_branch.look(world, bump), tests=self.tests)
 
     def plan(self, facts: DryRun, bump: Bump) -> Plan[World]:
         """Plan the push, the pipeline, and what it has to show."""

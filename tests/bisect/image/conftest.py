@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 from bisect_world import World
-
-from runbook_lib.practice.registry.server import RegistryServer
+from registry_server import RegistryServer
 
 
 @pytest.fixture

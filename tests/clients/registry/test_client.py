@@ -8,15 +8,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+import registry_server as images
 
-from runbook_lib.clients.registry.client import Registry
+from runbook_lib.clients.registry.client import OciRegistry
 from runbook_lib.clients.registry.credentials import docker
-from runbook_lib.clients.registry.lookup import verify_tag
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.images.tags.ngc import NgcTag
-from runbook_lib.practice.registry import images
-from runbook_lib.practice.registry.server import RegistryServer
+from runbook_lib.world.image_lookup import verify_tag
 
 REF = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
 BASE = "/v2/nvidia/pytorch"
@@ -57,10 +56,10 @@ class Fake:
     def tokens(self) -> list[httpx.Request]:
         return [request for request in self.requests if request not in self.asked]
 
-    def registry(self, **env: str) -> Registry:
-        return Registry.connect(REF, env, transport=httpx.MockTransport(self.handle), sleep=self.slept.append)
+    def registry(self, **env: str) -> OciRegistry:
+        return OciRegistry.connect(REF, env, transport=httpx.MockTransport(self.handle), sleep=self.slept.append)
 
-    def manifest(self, document: object, media_type: str = images.MANIFEST) -> Registry:
+    def manifest(self, document: object, media_type: str = images.MANIFEST) -> OciRegistry:
         """The registry, with the given document behind the tag."""
         answer = httpx.Response(200, json=document, headers={"Content-Type": media_type})
         self.answers[f"{BASE}/manifests/{TAG}"] = answer
@@ -176,7 +175,7 @@ def test_no_repository_and_no_tags_are_both_an_empty_list(fake: Fake) -> None:
 def test_the_address_of_a_registry(fake: Fake, image: str, told: str, origin: str) -> None:
     fake.answers["*"] = httpx.Response(200, json={"tags": []})
     transport = httpx.MockTransport(fake.handle)
-    Registry.connect(ImageRef.parse(image), {"RUNBOOK_REGISTRY": told}, transport=transport).tags()
+    OciRegistry.connect(ImageRef.parse(image), {"RUNBOOK_REGISTRY": told}, transport=transport).tags()
     repository = "library/a" if image == "docker.io/a" else "a"
     assert [str(request.url) for request in fake.requests] == [f"{origin}/v2/{repository}/tags/list?n=1000"]
 
@@ -250,13 +249,13 @@ def test_which_credentials_the_token_service_gets(
         env |= login(tmp_path, {"auths": dict.fromkeys(hosts, AUTH)})
     ref = ImageRef.parse(f"{registry}/nvidia/pytorch:1")
     transport = httpx.MockTransport(fake.handle)
-    assert Registry.connect(ref, env, transport=transport).tags() == ["26.04-py3"]
+    assert OciRegistry.connect(ref, env, transport=transport).tags() == ["26.04-py3"]
     assert [request.headers.get("Authorization") for request in fake.tokens] == [sent]
     assert {request.headers.get("Authorization") for request in fake.asked} <= {None, "Bearer let-me-in"}
     if address == PLAIN:
         fake.answers["/token"] = httpx.Response(401)
         with pytest.raises(Unreachable, match=r"No credentials were sent.*mirror\.example\.com:5000.*HTTP"):
-            Registry.connect(ref, env, transport=transport).tags()
+            OciRegistry.connect(ref, env, transport=transport).tags()
 
 
 def test_a_blob_on_another_host_gets_no_credentials(fake: Fake) -> None:
@@ -304,9 +303,9 @@ def test_a_token_service_that_redirects_is_not_followed(fake: Fake) -> None:
 # Credentials of docker login and its kin
 
 
-def ghcr(fake: Fake, env: dict[str, str]) -> Registry:
+def ghcr(fake: Fake, env: dict[str, str]) -> OciRegistry:
     ref = ImageRef.parse("ghcr.io/coreweave/ml-containers/torch:1")
-    return Registry.connect(ref, env, transport=httpx.MockTransport(fake.handle), sleep=fake.slept.append)
+    return OciRegistry.connect(ref, env, transport=httpx.MockTransport(fake.handle), sleep=fake.slept.append)
 
 
 def login(folder: Path, document: object) -> dict[str, str]:
@@ -640,18 +639,3 @@ def test_a_tag_is_there_for_all_platforms_or_not(
     assert image == fake.registry().image(tag)
     if image:
         assert verify_tag(fake.registry(), NgcTag.parse(tag), ("amd64",))[0].status == "passed"
-
-
-# Real servers
-
-
-def test_the_practice_registry_is_read_like_any_other() -> None:
-    server = RegistryServer()
-    with Registry.connect(REF, {"RUNBOOK_REGISTRY": server.url, "NGC_API_KEY": "any"}) as registry:
-        assert registry.tags() == sorted(HELD.tags)
-        check, image = verify_tag(registry, TAG, BOTH)
-        assert check.status == "passed"
-        assert image is not None
-        assert image.platforms["arm64"].env == env_of("26.04-py3", "arm64")
-        assert registry.image("27.01-py3") is None
-    server.close()

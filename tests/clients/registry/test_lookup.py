@@ -6,18 +6,17 @@ import pytest
 
 from runbook_lib.bump import bump_plan
 from runbook_lib.cli.__main__ import main
-from runbook_lib.clients.registry.lookup import reference
 from runbook_lib.errors import RunbookError
-from runbook_lib.git.checkout import Checkout
-from runbook_lib.notebook.place import find
+from runbook_lib.notebook.place import Place, find
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world import bump_branch
+from runbook_lib.world.image_lookup import reference
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
-    return find("").checkout
+    return find("")
 
 
 def test_a_tag_alone_is_one_of_the_image_that_a_bump_moves() -> None:
@@ -49,7 +48,7 @@ def test_an_ambiguous_tag_requires_the_complete_reference(tag: str, says: str) -
         reference(tag)
 
 
-@pytest.mark.usefixtures("world")
+@pytest.mark.usefixtures("registry")
 def test_two_months_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["image", "diff", "26.02-py3", "nvcr.io/nvidia/pytorch:26.04-py3"]) == 0
     out = capsys.readouterr().out
@@ -57,7 +56,7 @@ def test_two_months_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Download for `arm64`" in out
 
 
-@pytest.mark.usefixtures("world")
+@pytest.mark.usefixtures("registry")
 @pytest.mark.parametrize(
     ("name", "says"),
     [("26.12-py3", "has no image nvcr.io/nvidia/pytorch:26.12-py3. Its newest tags are 26."), ("b@d name", "b@d name")],
@@ -67,10 +66,10 @@ def test_a_missing_image_is_reported(capsys: pytest.CaptureFixture[str], name: s
     assert says in capsys.readouterr().err
 
 
-def test_preflight_shows_what_the_image_changes(world: Checkout) -> None:
-    branch = bump_branch.find(world, Bump.parse(tag="26.04-py3"))
+def test_preflight_shows_what_the_image_changes(world: Place) -> None:
+    branch = bump_branch.find(world.checkout, Bump.parse(tag="26.04-py3"), world.services)
     ahead = bump_plan.plan_bump(branch)
     assert "Transformer Engine" in ahead.show_changes().text
     assert ahead.changes is not None
-    back = bump_plan.plan_bump(bump_branch.find(branch.checkout, Bump.parse(tag="26.02-py3")))
+    back = bump_plan.plan_bump(bump_branch.find(branch.checkout, Bump.parse(tag="26.02-py3"), world.services))
     assert "nothing to compare" in back.show_changes().text

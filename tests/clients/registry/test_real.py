@@ -15,22 +15,22 @@ from urllib.parse import parse_qs, urlsplit
 
 import jwt
 import pytest
+import registry_server
 from building import start_registry
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from loopback import serving
+from registry_server import RegistryServer
 
-from runbook_lib.clients.registry.client import Registry
-from runbook_lib.clients.registry.lookup import verify_tag
+from runbook_lib.clients.registry.client import OciRegistry
 from runbook_lib.errors import Unreachable
 from runbook_lib.images.reference import Image, ImageRef
 from runbook_lib.images.tags.ngc import NgcTag
-from runbook_lib.practice.registry import images
-from runbook_lib.practice.registry.server import RegistryServer
+from runbook_lib.world.image_lookup import verify_tag
 
 REF = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
-HELD = images.content()
+HELD = registry_server.content()
 TAG = NgcTag.parse("26.04-py3")
 BOTH = ("amd64", "arm64")
 LOOPBACK = IPv4Address("127.0.0.1")
@@ -72,7 +72,7 @@ def test_certificates_that_are_not_trusted_or_not_of_today(
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     slept: list[float] = []
     env = {"RUNBOOK_REGISTRY": f"https://127.0.0.1:{server.server_port}"}
-    with Registry.connect(REF, env, sleep=slept.append) as registry:
+    with OciRegistry.connect(REF, env, sleep=slept.append) as registry:
         if says:
             with pytest.raises(Unreachable, match=says):
                 registry.tags()
@@ -182,14 +182,14 @@ def guarded(storage: tuple[Path, str]) -> Iterator[str]:
 def practice_image() -> Image | None:
     """The same image, as our own registry shows it."""
     server = RegistryServer()
-    with Registry.connect(REF, {"RUNBOOK_REGISTRY": server.url}) as registry:
+    with OciRegistry.connect(REF, {"RUNBOOK_REGISTRY": server.url}) as registry:
         image = registry.image(str(TAG))
     server.close()
     return image
 
 
 def read_debian(url: str) -> None:
-    with Registry.connect(REF, {"RUNBOOK_REGISTRY": url}) as registry:
+    with OciRegistry.connect(REF, {"RUNBOOK_REGISTRY": url}) as registry:
         assert sorted(registry.tags()) == ["26.03-py3", "26.04-py3"]
         check, image = verify_tag(registry, TAG, BOTH)
         assert check.status == "passed"
@@ -211,9 +211,9 @@ def test_debians_registry_with_tokens(guarded: str) -> None:
 @pytest.mark.component("registry")
 def test_debians_registry_keeps_what_is_private(guarded: str) -> None:
     ref = ImageRef.parse("nvcr.io/nvidia/private:26.04-py3")
-    with Registry.connect(ref, {"RUNBOOK_REGISTRY": guarded}) as anonymous:
+    with OciRegistry.connect(ref, {"RUNBOOK_REGISTRY": guarded}) as anonymous:
         check, _ = verify_tag(anonymous, TAG, BOTH)
         assert check.status == "skipped"
         assert "refuses read access (HTTP 401). If the image is not public, set NGC_API_KEY" in check.detail
-    with Registry.connect(ref, {"RUNBOOK_REGISTRY": guarded, "NGC_API_KEY": "good"}) as signed_in:
+    with OciRegistry.connect(ref, {"RUNBOOK_REGISTRY": guarded, "NGC_API_KEY": "good"}) as signed_in:
         assert verify_tag(signed_in, TAG, BOTH)[0].status == "passed"

@@ -5,14 +5,16 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gitlab_project
 import pytest
 from bumping import REPOSITORY, World, bump_to, git, world
 from controls import Controls
-from gitlab_project import TOKEN, Faulty
+from gitlab_project import TOKEN, Faulty, GitLabServer
 
 from runbook_lib.bump.run import carry_out
 from runbook_lib.clients.github import connection
@@ -25,9 +27,9 @@ from runbook_lib.compute.internal_ci.step import InternalCi, PinBuilds
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE
-from runbook_lib.practice import second_ci
 from runbook_lib.practice.git import BareRepository
 from runbook_lib.practice.hub import Hub
+from runbook_lib.practice.second_ci import PracticeSecondCi
 from runbook_lib.practice.store import Store
 from runbook_lib.world import bump_branch
 from runbook_lib.world.conditions import pulls
@@ -63,9 +65,14 @@ class At:
     def tips(self) -> dict[str, str]:
         return dict(BareRepository(self.copy).tips())
 
-    def look(self, mode: str = "publish", tests: str = "", env: dict[str, str] | None = None, **options: Any) -> DryRun:
-        branch = bump_branch.find(self.world.checkout, bump_to(mode=mode, **{"allow": ALLOWED, **options}))
-        return internal_ci.read_dry_run(branch, tests=tests, env=self.env if env is None else env)
+    def second_ci(self, _server: str = "", _project: str = "", *, token: str = TOKEN) -> GitLab:
+        return GitLab({**self.env, "GITLAB_TOKEN": token}, transport=self.gitlab)
+
+    def look(self, mode: str = "publish", tests: str = "", token: str = TOKEN, **options: Any) -> DryRun:
+        services = SimpleNamespace(second_ci=partial(self.second_ci, token=token))
+        bump = bump_to(mode=mode, **{"allow": ALLOWED, **options})
+        branch = bump_branch.find(self.world.checkout, bump, services)  # type: ignore[arg-type]
+        return internal_ci.read_dry_run(branch, tests=tests)
 
     def carry_out(self, facts: DryRun, *, wait: bool = False, **time: Any) -> None:
         """Carry out the plan of what was seen before."""
@@ -78,7 +85,8 @@ class At:
     ) -> PipelineProgress | None:
         """As the notebook runs it; return the pipeline's progress then."""
         options = {"allow": ALLOWED, **options}
-        self.world.run(InternalCi(tests, wait, self.env), mode=mode, **options)
+        self.world.services = SimpleNamespace(second_ci=self.second_ci)  # type: ignore[assignment]
+        self.world.run(InternalCi(tests, wait), mode=mode, **options)
         facts = self.look(mode, tests, **options)
         return PinBuilds(facts, facts.server, wait=False)._read() if facts.server else None
 
@@ -106,8 +114,8 @@ def at(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     for name in ("checkout/.git/config", "gitlab.git/config", "gitlab.git/objects/info/alternates"):
         (home / name).write_text((home / name).read_text().replace(str(prepared), str(home)))
     now, copy = [START], home / "gitlab.git"
-    scripted = Faulty(second_ci.SecondCi(REPOSITORY, home / "remote.git", copy, "http://127.0.0.1/commit"))
-    monkeypatch.setattr(GitLab, "scripted", scripted)
+    practised = PracticeSecondCi(REPOSITORY, home / "remote.git", copy, "http://127.0.0.1/commit")
+    scripted = Faulty(GitLabServer(practised))
     with ExitStack() as undo:
         store = Store(home / "forge.sqlite")
         undo.callback(store.close)
@@ -167,13 +175,10 @@ def test_a_pin_that_no_job_builds_is_not_started(at: At) -> None:
 
 
 def test_a_preview_continues_without_gitlab(at: At) -> None:
-    for env, words in (
-        ({**at.env, "GITLAB_TOKEN": ""}, "no token"),
-        ({**at.env, "GITLAB_TOKEN": "wrong"}, "does not accept the token"),
-    ):
-        assert words in at.look("preview", env=env).problem
+    for token, words in (("", "no token"), ("wrong", "does not accept the token")):
+        assert words in at.look("preview", token=token).problem
         with pytest.raises(RunbookError, match=words):
-            at.look(env=env)
+            at.look(token=token)
     at.git("remote", "rename", "gitlab", "other")
     assert "no remote named 'gitlab'" in at.look("preview").problem
 
@@ -241,7 +246,7 @@ def test_a_pipeline_counts_only_if_it_runs_the_requested_tests(at: At, first: st
 
 def test_another_pipeline_starts_if_the_first_has_no_builds(at: At) -> None:
     at.git("push", "-q", "gitlab", f"{BRANCH}:refs/heads/{TO}")
-    GitLab(at.env).start(TO, {"BUILD": "no", "FUNCTIONAL_TEST": "no"})
+    at.second_ci().start(TO, {"BUILD": "no", "FUNCTIONAL_TEST": "no"})
     at.gitlab.fail("GET", "/pipelines/[0-9]+/jobs$", 200, [], times=4)
     assert at.look().server.pipeline is None  # type: ignore[union-attr]
     at.run()
@@ -345,7 +350,7 @@ def test_a_push_before_the_pipeline_starts_is_noticed(at: At, monkeypatch: pytes
 
 def test_a_running_pipeline_is_not_cancelled_without_permission(at: At) -> None:
     somebody(at, "Theirs")
-    GitLab(at.env).start(TO, {})
+    at.second_ci().start(TO, {})
     at.gitlab.running = 99
     with pytest.raises(Refused, match="push-while-running"):
         at.run()
@@ -432,7 +437,7 @@ def test_a_build_that_fails_is_explained(at: At, failed_build: gitlab_project.Pr
     assert result.state == "failed"
     (job,) = (job for job in result.jobs if job.status == "failed")
     assert job.name.endswith("nvcr.io/nvidia/pytorch:26.04-py3, arm64]")
-    (explained,) = logs.explain(GitLab(at.env), [job])
+    (explained,) = logs.explain(at.second_ci(), [job])
     assert explained.kind == "disk full"
     assert explained.evidence
     assert any("disk" in pitfall.sign for pitfall in logs.pitfalls(explained))
@@ -449,7 +454,7 @@ def test_a_build_that_fails_is_explained(at: At, failed_build: gitlab_project.Pr
 def test_an_unavailable_log_is_reported(at: At) -> None:
     result = at.run()
     assert result is not None
-    (explained,) = logs.explain(GitLab(at.env), [job for job in result.jobs if job.status == "failed"])
+    (explained,) = logs.explain(at.second_ci(), [job for job in result.jobs if job.status == "failed"])
     assert "log is unavailable" in explained.cause
 
 

@@ -82,7 +82,7 @@ def test_an_issue_for_a_gitlab_run_quotes_no_line_of_its_log(at: World) -> None:
         run_choice.choose_run(pull_request.read_state(bump_branch.find(at.checkout, bump), at.github()))
     )
     assert found.run.source is not None
-    internal = replace(found, run=replace(found.run, source=replace(found.run.source, gitlab=True)))
+    internal = replace(found, run=replace(found.run, source=replace(found.run.source, second_ci=object())))
     for seen, quoted in ((found, True), (internal, False)):
         named = decide.decide(seen)
         (issue,) = named.change.issues.values()

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from runbook_lib.checks import Check
-from runbook_lib.clients.registry.client import Registry
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.images.families import FAMILIES, NGC, AnyFamily, edition, family_of, named_image
 from runbook_lib.images.reference import Image, ImageRef, Tag, require_tag_length
 from runbook_lib.images.tags.ngc import NgcTag
+from runbook_lib.world.ports import Registry, Services
 
 
 def reference(text: str) -> ImageRef:
@@ -41,10 +41,10 @@ def _reads(family: AnyFamily, text: str) -> bool:
     return True
 
 
-def read(text: str) -> Image:
+def read(services: Services, text: str) -> Image:
     """Return the image in its registry.  Raises CannotTell if it is missing."""
     ref = reference(text)
-    with Registry.connect(ref) as registry:
+    with services.registry(ref) as registry:
         image = registry.image(ref.digest or ref.tag or "latest")
         if image is None:
             family, advice = family_of(ref), "Correct the tag or the name."

@@ -1,4 +1,4 @@
-"""An OCI registry for practice, which serves the images of ``practice.registry.images``.
+"""An OCI registry on this machine, which serves the images of practice.
 
 It implements only the read side of the OCI distribution specification, with nvcr.io's token challenge for everybody.
 """
@@ -7,14 +7,21 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
-from runbook_lib.practice.registry.images import REPOSITORY, Blob, RegistryContent, content
+from runbook_lib.practice.registry import REPOSITORY, Month, image_of, months
 from runbook_lib.practice.serving import LoopbackServer
+
+INDEX = "application/vnd.oci.image.index.v1+json"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+CONFIG = "application/vnd.oci.image.config.v1+json"
+LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 _VERSION = {"Docker-Distribution-Api-Version": "registry/2.0"}
 _ROUTES = Map(
@@ -29,8 +36,66 @@ _ROUTES = Map(
 ).bind("127.0.0.1")
 
 
+@dataclass(frozen=True)
+class Blob:
+    """Bytes with their media type, stored under their digest."""
+
+    media_type: str
+    data: bytes
+
+    @property
+    def digest(self) -> str:
+        return "sha256:" + hashlib.sha256(self.data).hexdigest()
+
+    def descriptor(self, **more: object) -> dict[str, object]:
+        """Return the descriptor by which a manifest refers to it."""
+        return {"mediaType": self.media_type, "digest": self.digest, "size": len(self.data), **more}
+
+
+class RegistryContent(NamedTuple):
+    """The content of a registry: digest → content, and tag → digest of the index."""
+
+    manifests: Mapping[str, Blob]
+    blobs: Mapping[str, Blob]
+    tags: Mapping[str, str]
+
+
+def content(offered: Mapping[str, Month] | None = None) -> RegistryContent:
+    """Return the images of the given months, complete and tiny, described like those of practice."""
+    manifests, blobs, tags = dict[str, Blob](), dict[str, Blob](), dict[str, str]()
+    for month, versions in (months() if offered is None else offered).items():
+        members = []
+        for architecture, platform in image_of(month, versions).platforms.items():
+            # Nothing unpacks it: what an image holds is read from its configuration.
+            layer = Blob(LAYER, f"practice image {month} for {architecture}\n".encode())
+            config = _blob(CONFIG, {
+                "created": platform.created, "architecture": architecture, "os": "linux",
+                "config": {
+                    "Env": [f"{name}={value}" for name, value in platform.env.items()],
+                    "Labels": dict(platform.labels),
+                },
+                # The layer is not compressed, so its digest equals its content's digest.
+                "rootfs": {"type": "layers", "diff_ids": [layer.digest]},
+            })  # fmt: skip
+            manifest = _blob(MANIFEST, {
+                "schemaVersion": 2, "mediaType": MANIFEST, "config": config.descriptor(),
+                "layers": [layer.descriptor()],
+            })  # fmt: skip
+            blobs |= {layer.digest: layer, config.digest: config}
+            manifests[manifest.digest] = manifest
+            members.append(manifest.descriptor(platform={"architecture": architecture, "os": "linux"}))
+        index = _blob(INDEX, {"schemaVersion": 2, "mediaType": INDEX, "manifests": members})
+        manifests[index.digest] = index
+        tags[f"{month}-py3"] = index.digest
+    return RegistryContent(manifests, blobs, tags)
+
+
+def _blob(media_type: str, document: Mapping[str, object]) -> Blob:
+    return Blob(media_type, json.dumps(document, separators=(",", ":")).encode())
+
+
 class RegistryServer(LoopbackServer):
-    """The practice registry.  ``stored`` is what it serves; by default the images of all practice months."""
+    """The registry.  ``stored`` is what it serves; by default the images of all practice months."""
 
     def __init__(self, port: int = 0, stored: RegistryContent | None = None) -> None:
         self._stored = stored or content()

@@ -1,1 +1,0 @@
-"""The image registry of the practice environment."""
