@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import slurm_repository
@@ -22,11 +23,13 @@ from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
+from runbook_lib.practice.registry import PracticeRegistry
 from runbook_lib.records.step_record import StepRecord
 from runbook_lib.text.notebook_file import NotebookSource
 from runbook_lib.world import bump_branch
 from runbook_lib.world.outside import World as Outside
 
+SERVICES: Any = SimpleNamespace(registry=PracticeRegistry)
 #: A test that counts its starts, and is as good as its image: NCCL of 26.05 breaks it.
 TEST = """\
 echo "$1 $2" >>'{folder}/starts'
@@ -72,7 +75,7 @@ class World:
         site = site or self.site
         request = parse(bump, SearchOptions(**{**given, **changes}), site)
         assert request is not None
-        return read_search(bump_branch.find(self.checkout, bump), request, site)
+        return read_search(bump_branch.find(self.checkout, bump, SERVICES), request, site)
 
     @property
     def site(self) -> Site:

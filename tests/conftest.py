@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -183,6 +184,14 @@ def _is_local(host: object) -> bool:
         return ipaddress.ip_address(str(name)).is_loopback
     except ValueError:
         return False
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The images of practice, for ``runbook image``."""
+    from runbook_lib.practice.registry import PracticeRegistry
+
+    monkeypatch.setattr("runbook_lib.cli.image.ONLINE", SimpleNamespace(registry=PracticeRegistry))
 
 
 @pytest.fixture

@@ -26,7 +26,6 @@ from runbook_lib.world import bump_branch, commands, repository
 from runbook_lib.world.bump_branch import BumpBranch
 from runbook_lib.world.bump_pull import find_pull, head_of
 from runbook_lib.world.ports import Forge, Services
-from runbook_lib.world.services import ONLINE
 
 State = Literal["up to date", "waiting", "open", "new", "needs a person", "cannot tell"]
 
@@ -36,12 +35,12 @@ class WatchOptions:
     """``cool_down`` overrides the rules' own; ``today`` is the day for which they are judged."""
 
     today: date
+    services: Services = field(repr=False)
     image_type: str = "dev"
     base: str = "main"
     remote: str = "origin"
     cool_down: int | None = None
     publish: bool = False
-    services: Services = field(default=ONLINE, repr=False)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from runbook_lib.cli.command import command, json_option
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.system.clock import now
 from runbook_lib.text.redact import Redactor
+from runbook_lib.world.services import ONLINE
 
 
 @command("watch", "runbook watch ~/Megatron-LM --cool-down 7")
@@ -30,7 +31,7 @@ def watch(
     2 cannot tell.
     """
     request = watching.WatchOptions(
-        today=now().date(), image_type=image_type, base=base, remote=remote, cool_down=cool_down, publish=publish,
+        now().date(), ONLINE, image_type=image_type, base=base, remote=remote, cool_down=cool_down, publish=publish,
     )  # fmt: skip
     results = watching.watch(Checkout.open(repo), request)
     redactor = Redactor(os.environ)

@@ -10,6 +10,7 @@ from bumping import BRANCH, CONTRIBUTOR, bump_to, colleague, git
 from watched import TODAY, Watched, watched
 
 from runbook_lib.cli.__main__ import main
+from runbook_lib.world.services import ONLINE
 
 __all__ = ["colleague"]
 FREEZE = "hold: [{tag: '*', reason: release freeze}]"
@@ -168,6 +169,7 @@ def test_what_cannot_be_told_is_said(
 ) -> None:
     if cause == "registry":
         monkeypatch.setenv("RUNBOOK_REGISTRY", "http://127.0.0.1:9")
+        monkeypatch.setattr(place, "registry", ONLINE.registry)
     else:
         monkeypatch.setattr("runbook_lib.images.reference._EARLIEST", date(2030, 1, 1))
     result = place.watch(**options)

@@ -1,7 +1,6 @@
 """``runbook image``: the tags of an image by constraint, what a month changes."""
 
 import pytest
-from registry_server import RegistryServer
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.cli.image import listed
@@ -44,9 +43,8 @@ def test_an_invalid_constraint_is_reported(image: str, constraint: str, says: st
         listed(ImageRef.parse(image), [OLD], [constraint])
 
 
-def test_the_command_prints_a_tag_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    server = RegistryServer()
-    monkeypatch.setenv("RUNBOOK_REGISTRY", server.url)
+@pytest.mark.usefixtures("registry")
+def test_the_command_prints_a_tag_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["image", "list", "nvcr.io/nvidia/pytorch"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines == sorted(lines, reverse=True)
@@ -55,7 +53,6 @@ def test_the_command_prints_a_tag_a_line(capsys: pytest.CaptureFixture[str], mon
     assert "nvcr.io/nvidia/other" in capsys.readouterr().err
     assert main(["image", "list", "26.04-py3"]) == 2
     assert "is not a full image reference" in capsys.readouterr().err
-    server.close()
 
 
 ALIBABA = "egslingjun-registry.cn-wulanchabu.cr.aliyuncs.com/egslingjun/training-nv-pytorch:25.05"
@@ -87,11 +84,7 @@ def test_no_verdict_is_guessed_from_a_tag_without_documents(
     assert capsys.readouterr().out == ""
 
 
-def test_what_a_month_changes_includes_its_known_issues(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = RegistryServer()
-    monkeypatch.setenv("RUNBOOK_REGISTRY", server.url)
+@pytest.mark.usefixtures("registry")
+def test_what_a_month_changes_includes_its_known_issues(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["image", "diff", "26.02-py3", "26.04-py3"]) == 0
     assert "known-issues.md" in capsys.readouterr().out
-    server.close()

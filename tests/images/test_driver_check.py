@@ -1,10 +1,8 @@
 """``runbook image driver``, and preflight's check of the drivers that RUNBOOK_DRIVERS names."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
-from registry_server import RegistryServer
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
@@ -20,14 +18,6 @@ def image(**platforms: dict[str, str]) -> Image:
 
 CUDA_12_9 = {"CUDA_VERSION": "12.9.0.043", "CUDA_DRIVER_VERSION": "575.51.03"}
 SAME = image(amd64=CUDA_12_9, arm64=CUDA_12_9)
-
-
-@pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    server = RegistryServer()
-    monkeypatch.setenv("RUNBOOK_REGISTRY", server.url)
-    yield
-    server.close()
 
 
 @pytest.mark.usefixtures("registry")

@@ -69,7 +69,7 @@ class SlurmWorld(World):
 
 
 def test_old_and_new_run_in_one_allocation_and_each_node_is_recorded(
-    registry: None, real: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    real: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = SlurmWorld(tmp_path, real, monkeypatch)
     plan = world.plan_slurm()
@@ -90,7 +90,7 @@ def test_old_and_new_run_in_one_allocation_and_each_node_is_recorded(
 
 
 def test_a_slow_run_is_ended_and_the_allocation_continues(
-    registry: None, real: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    real: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = SlurmWorld(tmp_path, real, monkeypatch)
     (tmp_path / "once").write_text("sleep 600")
@@ -104,7 +104,7 @@ def test_a_slow_run_is_ended_and_the_allocation_continues(
 
 
 def test_a_killed_notebook_finds_its_continuing_run_again(
-    registry: None, real: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    real: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, generator = SlurmWorld(tmp_path, real, monkeypatch, seconds=0.7), random.Random(3)
     for _ in range(8):
@@ -119,7 +119,7 @@ def test_a_killed_notebook_finds_its_continuing_run_again(
 
 
 def test_jobs_that_squeue_has_forgotten_are_known_by_their_files(
-    registry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with cluster(age=2) as forgetful:
         world = SlurmWorld(tmp_path, forgetful, monkeypatch, seconds=0.5)
@@ -134,7 +134,7 @@ def test_jobs_that_squeue_has_forgotten_are_known_by_their_files(
     assert len({line.partition(".")[0] for line in world.starts}) == 2  # the first allocation had ended by itself
 
 
-def test_a_lost_node_costs_one_run(registry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_node_costs_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with cluster(lost_after=3) as real:
         world = SlurmWorld(tmp_path, real, monkeypatch, seconds=0.5)
         assert kill_search(lambda: world.go(world.plan_slurm()), until=lambda: len(world.starts) == 4)

@@ -22,7 +22,7 @@ def moment(folder: Path) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_killed_at_50_random_moments_no_run_is_paid_twice(registry: None, tmp_path: Path) -> None:
+def test_killed_at_50_random_moments_no_run_is_paid_twice(tmp_path: Path) -> None:
     calm = World(tmp_path / "calm")
     expected = calm.go(calm.plan())[0]
     generator, moments, searches = random.Random(7), Counter[tuple[int, int, str]](), 0

@@ -48,7 +48,7 @@ def test_a_search_names_the_component_and_is_not_repeated(world: World) -> None:
     assert [entry for entry in entries if entry["kind"] == "effect"] == []
 
 
-def test_an_overlay_that_is_not_verified_is_a_suspect_and_never_good(registry: None, tmp_path: Path) -> None:
+def test_an_overlay_that_is_not_verified_is_a_suspect_and_never_good(tmp_path: Path) -> None:
     reports = "case $2 in nccl=*) echo runbook-overlay: nccl 2.30.3 ;; *) " + REPORTS + " ;; esac"
     result, _ = World(tmp_path, reports=reports).go(World(tmp_path / "b", reports=reports).plan())
     assert result.conclusion is not None
@@ -57,7 +57,7 @@ def test_an_overlay_that_is_not_verified_is_a_suspect_and_never_good(registry: N
 
 
 @pytest.mark.parametrize("ends", ["exit 3", "echo nothing"])
-def test_runs_without_a_value_are_paid_and_end_the_search(registry: None, tmp_path: Path, ends: str) -> None:
+def test_runs_without_a_value_are_paid_and_end_the_search(tmp_path: Path, ends: str) -> None:
     world = World(tmp_path, test=f"echo x >>'{{folder}}/starts'\n{ends}\n")
     result, _ = world.go(world.plan())
     assert result.conclusion is not None
@@ -66,14 +66,14 @@ def test_runs_without_a_value_are_paid_and_end_the_search(registry: None, tmp_pa
 
 
 @pytest.mark.parametrize("budget", ["4", "9", "17"])
-def test_a_budget_is_never_exceeded(registry: None, tmp_path: Path, budget: str) -> None:
+def test_a_budget_is_never_exceeded(tmp_path: Path, budget: str) -> None:
     world = World(tmp_path)
     result, _ = world.go(world.plan(budget=budget))
     assert len(world.starts) <= int(budget)
     assert result.conclusion is not None
 
 
-def test_runs_without_a_value_count_for_the_budget(registry: None, tmp_path: Path) -> None:
+def test_runs_without_a_value_count_for_the_budget(tmp_path: Path) -> None:
     fails = "[ $(($(wc -l <{folder}/starts) % 2)) = 1 ] && exit 3; case"
     world = World(tmp_path, test=TEST.replace("case", fails, 1))
     result, _ = world.go(world.plan(budget="9"))
@@ -132,7 +132,7 @@ exec "$@"
 
 
 def test_a_container_of_this_machine_runs_the_command_and_verifies_overlays(
-    registry: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path)
     folder = tmp_path / "bin"
