@@ -9,10 +9,10 @@ from typing import Any
 
 import token_rights
 from github_server.server import Forge, match_route, token_of
+from local_server import ApiError
 from token_rights import TOKENS, Token
 from werkzeug.wrappers import Request, Response
 
-from runbook_lib.practice.serving import ApiError
 from runbook_lib.practice.store import TicketRecord
 
 

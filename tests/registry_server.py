@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote
 
+from local_server import LoopbackServer
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.practice.registry import REPOSITORY, Month, image_of, months
-from runbook_lib.practice.serving import LoopbackServer
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from github_server.api import Route
+from local_server import ApiError, not_found
 
 from runbook_lib.practice.accounts import CONTRIBUTOR, ENGINEER, TOKEN, PracticeAccount
-from runbook_lib.practice.serving import ApiError, not_found
 
 _SSO_HELP = "https://docs.github.com/articles/authenticating-to-a-github-organization-with-saml-single-sign-on/"
 

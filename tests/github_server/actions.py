@@ -3,6 +3,7 @@
 import hashlib
 from pathlib import Path
 
+from local_server import json_response
 from werkzeug.wrappers import Response
 
 from github_server import shapes
@@ -11,7 +12,6 @@ from runbook_lib.practice.accounts import COPY_PR_BOT
 from runbook_lib.practice.actions import LIFETIME, artifact_name
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.hub import JobState, RunState
-from runbook_lib.practice.serving import json_response
 
 #: Seconds for which a download URL is valid.
 _ADDRESS_LIFETIME = 60.0

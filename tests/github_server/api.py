@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
+from local_server import ApiError, Storage, json_response
 from werkzeug.wrappers import Request, Response
 
 from runbook_lib.practice.accounts import PracticeAccount
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.hub import Hub
-from runbook_lib.practice.serving import ApiError, Storage, json_response
 
 T = TypeVar("T")
 

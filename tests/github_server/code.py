@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from local_server import ApiError, json_response, not_found
 from werkzeug.wrappers import Response
 
 from github_server import shapes
 from github_server.api import ApiCall, Route
 from runbook_lib.practice.forge import PracticeForge
-from runbook_lib.practice.serving import ApiError, json_response, not_found
 
 
 def _get_user(call: ApiCall) -> Response:

@@ -1,11 +1,11 @@
 """The pull requests of the forge's API."""
 
+from local_server import ApiError, json_response, not_found
 from werkzeug.wrappers import Response
 
 from github_server import shapes
 from github_server.api import ApiCall, Route
 from github_server.tickets import change_ticket, text_field
-from runbook_lib.practice.serving import ApiError, json_response, not_found
 from runbook_lib.practice.store import TicketRecord
 
 

@@ -7,6 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from local_server import (
+    STORAGE,
+    ApiError,
+    LoopbackServer,
+    NumberConverter,
+    invalid,
+    json_response,
+    not_found,
+)
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
@@ -16,15 +25,6 @@ from github_server.api import ApiCall, Route, ServedHub
 from runbook_lib.errors import Unreachable
 from runbook_lib.practice.accounts import ENGINEER, TOKEN
 from runbook_lib.practice.hub import CI_SECONDS, InvalidRequest, PracticeRefusal
-from runbook_lib.practice.serving import (
-    STORAGE,
-    ApiError,
-    LoopbackServer,
-    NumberConverter,
-    invalid,
-    json_response,
-    not_found,
-)
 from runbook_lib.practice.store import Store
 
 VERSION = "2022-11-28"

@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from local_server import ApiError, json_response, not_found
 from werkzeug.wrappers import Response
 
 from github_server import shapes
 from github_server.api import ApiCall, Route
 from runbook_lib.practice.accounts import ACCOUNTS
 from runbook_lib.practice.hub import InvalidRequest
-from runbook_lib.practice.serving import ApiError, json_response, not_found
 from runbook_lib.practice.store import CommentRecord, EventRecord, TicketRecord
 
 
