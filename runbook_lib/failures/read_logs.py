@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.failures import diagnose
@@ -28,8 +28,11 @@ from runbook_lib.failures.log_scanner import Scanner
 from runbook_lib.failures.log_summary import LogSummary
 from runbook_lib.text.redact import Redactor
 from runbook_lib.transport import remote_zip
-from runbook_lib.transport.ranges import Download, MissingFile, Web
+from runbook_lib.transport.downloads import Download, MissingFile
 from runbook_lib.transport.remote_zip import Tail
+
+if TYPE_CHECKING:
+    from runbook_lib.transport.ranges import Web
 
 #: Number of jobs, and of logs of all jobs, that are read concurrently.
 JOBS, WORKERS = 40, 32
@@ -96,12 +99,14 @@ class _Log:
 
 def diagnose_all(
     jobs: Sequence[JobLogs], *, hide: Callable[[str], str] | None = None, progress: ProgressReport | None = None,
-    web: Web | None = None, workers: int = WORKERS,
+    web: "Web | None" = None, workers: int = WORKERS,
 ) -> tuple[Failure, ...]:  # fmt: skip
     """Return the cause of each job's failure, in the same order.
 
     A failure reports logs that could not be read.  ``hide`` removes secrets, by default those of this environment.
     """
+    from runbook_lib.transport.ranges import Web  # its library takes longer to import than most bumps need
+
     hide = hide or Redactor(os.environ).text
     with ExitStack() as stack:
         open_web = stack.enter_context(web or Web(JOBS + workers))
@@ -143,7 +148,7 @@ def diagnose_folder(path: Path, job: FailedJob | None = None, *, hide: Callable[
 
 @dataclass(frozen=True)
 class _JobReader:
-    web: Web
+    web: "Web"
     log_pool: Executor
     tail: Tail
     hide: Callable[[str], str]

@@ -14,7 +14,7 @@ from runbook_lib.golden.collect import CollectionProblem, GoldenSource
 from runbook_lib.golden.match_artifacts import FunctionalTestJob, TestState, UploadMatch
 from runbook_lib.pins.bump import ImageType
 from runbook_lib.pins.repositories import LIGHTWEIGHT, LTS
-from runbook_lib.transport.ranges import Download
+from runbook_lib.transport.downloads import Download
 from runbook_lib.world.ports import Forge, SecondCi
 
 _GITHUB: dict[str, TestState] = {

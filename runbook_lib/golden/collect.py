@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runbook_lib.clients.github.models import Artifact
 from runbook_lib.errors import RunbookError
@@ -21,9 +22,12 @@ from runbook_lib.pins.bump import ImageType
 from runbook_lib.recipes.file_names import FOLDER, GoldenFileName
 from runbook_lib.system.files import cannot_write, make_folder, write
 from runbook_lib.transport import remote_zip
-from runbook_lib.transport.ranges import Download, Web
+from runbook_lib.transport.downloads import Download
 from runbook_lib.transport.remote_zip import Member, Tail
 from runbook_lib.world.ports import SecondCi
+
+if TYPE_CHECKING:
+    from runbook_lib.transport.ranges import Web
 
 WORKERS = 24
 _MAX_NAME = 200
@@ -107,7 +111,7 @@ class _ReadUpload:
 
 def collect(
     source: GoldenSource, into: Path, *, known: AbstractSet[str] | None = None,
-    progress: ProgressReport | None = None, workers: int = WORKERS, web: Web | None = None,
+    progress: ProgressReport | None = None, workers: int = WORKERS, web: "Web | None" = None,
 ) -> GoldenCollection:  # fmt: skip
     """Read the golden files of the jobs that failed into the folder ``into``.
 
@@ -126,6 +130,8 @@ def collect(
             sentence = f"The job {states.get(job.state, f'was {job.state}')}: its golden values are not used."
             problems.append(CollectionProblem(job.name, sentence, by_job=True))
     requested = [match for match in source.matches if not match.job_ids.isdisjoint(jobs)]
+    from runbook_lib.transport.ranges import Web  # its library takes longer to import than most bumps need
+
     make_folder(into)
     with web or Web(workers) as open_web:
         reader = _UploadReader(source, into, open_web, known, jobs.keys())
@@ -149,7 +155,7 @@ class _UploadReader:
 
     source: GoldenSource
     into: Path
-    web: Web
+    web: "Web"
     known: AbstractSet[str] | None
     usable: AbstractSet[int]
     tail: Tail = field(default_factory=Tail)

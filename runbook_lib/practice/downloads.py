@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runbook_lib.practice.hub import PracticeRefusal
+from runbook_lib.transport.downloads import MissingFile
 
 
 @dataclass(frozen=True)
@@ -17,8 +18,6 @@ class StoredFile:
         try:
             return FileInMemory(self.read())
         except PracticeRefusal as error:
-            from runbook_lib.transport.ranges import MissingFile  # takes long to import
-
             raise MissingFile(str(error)) from error
 
 

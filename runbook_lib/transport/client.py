@@ -6,14 +6,15 @@ requests that only read are tried again after a temporary failure.
 
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx
 
 from runbook_lib.transport.connections import Transport
-from runbook_lib.transport.limits import before_deadline, call_within, decompress
+from runbook_lib.transport.limits import TooLarge, before_deadline, call_within
 from runbook_lib.transport.retries import NoReply, Retries, Temporary, TooSlow, is_temporary, retry_after
 from runbook_lib.transport.urls import may_redirect
 
@@ -155,3 +156,33 @@ def join(source: httpx.URL, location: str) -> httpx.URL:
         return source.join(location)
     except httpx.InvalidURL:
         return httpx.URL("")
+
+
+def decompress(pieces: Iterable[bytes], encoding: str, largest: int) -> Iterator[bytes]:
+    """Yield the content of a reply with this Content-Encoding header: gzip or none.  Raises TooLarge."""
+    encoding = encoding.strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip"):
+        raise httpx.DecodingError(f"it is compressed as {encoding[:40]!r}, which was not requested")
+    if encoding.endswith("gzip"):
+        pieces = _decompress_gzip(pieces, largest)
+    total = 0
+    for piece in pieces:
+        total += len(piece)
+        if total > largest:
+            raise TooLarge
+        yield piece
+
+
+def _decompress_gzip(pieces: Iterable[bytes], largest: int) -> Iterator[bytes]:
+    decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    is_empty = True
+    for piece in pieces:
+        is_empty = is_empty and not piece
+        try:
+            yield decompressor.decompress(piece, largest + 1)
+        except zlib.error as error:
+            raise httpx.DecodingError("its compressed content is broken") from error
+        if decompressor.unconsumed_tail:
+            raise TooLarge
+    if not is_empty and not decompressor.eof:
+        raise httpx.DecodingError("its compressed content is incomplete")

@@ -9,11 +9,8 @@ import queue
 import re
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
-
-import httpx
 
 T = TypeVar("T")
 
@@ -56,36 +53,6 @@ def before_deadline(end: float, pieces: Iterable[bytes]) -> Iterator[bytes]:
         if time.monotonic() > end:
             raise TimeoutError
         yield piece
-
-
-def decompress(pieces: Iterable[bytes], encoding: str, largest: int) -> Iterator[bytes]:
-    """Yield the content of a reply with this Content-Encoding header: gzip or none.  Raises TooLarge."""
-    encoding = encoding.strip().lower()
-    if encoding not in ("", "identity", "gzip", "x-gzip"):
-        raise httpx.DecodingError(f"it is compressed as {encoding[:40]!r}, which was not requested")
-    if encoding.endswith("gzip"):
-        pieces = _decompress_gzip(pieces, largest)
-    total = 0
-    for piece in pieces:
-        total += len(piece)
-        if total > largest:
-            raise TooLarge
-        yield piece
-
-
-def _decompress_gzip(pieces: Iterable[bytes], largest: int) -> Iterator[bytes]:
-    decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    is_empty = True
-    for piece in pieces:
-        is_empty = is_empty and not piece
-        try:
-            yield decompressor.decompress(piece, largest + 1)
-        except zlib.error as error:
-            raise httpx.DecodingError("its compressed content is broken") from error
-        if decompressor.unconsumed_tail:
-            raise TooLarge
-    if not is_empty and not decompressor.eof:
-        raise httpx.DecodingError("its compressed content is incomplete")
 
 
 def parse_json(text: bytes) -> Any:

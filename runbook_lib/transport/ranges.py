@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Protocol, Self, TypeVar
+from typing import IO, Self, TypeVar
 
 import httpx
 
-from runbook_lib.errors import RunbookError, Unreachable
+from runbook_lib.errors import Unreachable
 from runbook_lib.transport.client import DEFAULTS, send
 from runbook_lib.transport.connections import Transport
+from runbook_lib.transport.downloads import MissingFile
 from runbook_lib.transport.limits import call_within
 from runbook_lib.transport.retries import NoReply, Retries, Temporary, is_temporary, request_of, retry_after
 from runbook_lib.transport.urls import is_private
@@ -48,27 +49,6 @@ _MISSING = {
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class MissingFile(RunbookError):
-    """A file that the server does not have (any more), or not for this token."""
-
-
-class FileInParts(Protocol):
-    """A file that is read in parts; ``size`` in bytes is known after the first part."""
-
-    @property
-    def size(self) -> int: ...
-
-    def part(self, start: int, size: int) -> bytes:
-        """Return ``size`` bytes from ``start``, or fewer at the end.  Raises MissingFile or Unreachable."""
-
-
-class Download(Protocol):
-    """A file that a service offers, of which nothing has been read yet."""
-
-    def open(self, web: "Web") -> FileInParts:
-        """Return the file for reading.  Raises Unreachable for a URL that may not be read."""
 
 
 @dataclass(frozen=True)

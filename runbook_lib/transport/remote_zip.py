@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runbook_lib.errors import CannotTell
+from runbook_lib.transport.downloads import FileInParts
 from runbook_lib.transport.range_file import LARGEST_DIRECTORY, LARGEST_MEMBER, RangeFile
-from runbook_lib.transport.ranges import FileInParts
 
 LARGEST_CHOICE = 64 * 2**20  # bytes of all chosen members, packed and unpacked: a job has two golden files
 _SMALL = 4 * 2**20  # the same, for members that many threads may have in memory at the same time

@@ -15,7 +15,7 @@ from runbook_lib.clients.github.models import (
 )
 from runbook_lib.clients.gitlab.models import Branch, Bridge, FunctionalJob, Pipeline, PipelineJob, Project
 from runbook_lib.images.reference import Image, ImageRef
-from runbook_lib.transport.ranges import Download
+from runbook_lib.transport.downloads import Download
 
 T = TypeVar("T")
 

@@ -12,7 +12,8 @@ from runbook_lib.clients.gitlab.models import NoSuchRef
 from runbook_lib.errors import RunbookError
 from runbook_lib.practice import seed
 from runbook_lib.practice.second_ci import PracticeSecondCi
-from runbook_lib.transport.ranges import Download, MissingFile, Web
+from runbook_lib.transport.downloads import Download, MissingFile
+from runbook_lib.transport.ranges import Web
 from runbook_lib.world.ports import SecondCi
 
 DEV, BUILD = "docker/.ngc_version.dev", ".gitlab/stages/01.build.yml"

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from runbook_lib.transport.limits import TooLarge, call_within, decompress, parse_json
+from runbook_lib.transport.client import decompress
+from runbook_lib.transport.limits import TooLarge, call_within, parse_json
 
 
 def pieces(data: bytes, size: int = 7) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """One repository on GitHub: its pull requests, issues, labels, comments and workflow runs."""
 
-from collections.abc import Callable, Collection
-from typing import Any, Protocol, TypeVar
+from collections.abc import Collection
+from typing import Any
 from urllib.parse import quote
 
 from runbook_lib.clients.github import models
@@ -9,18 +9,8 @@ from runbook_lib.clients.github.connection import GitHubConnection
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.clients.github.models import Artifact, Comment, Issue, LabelEvent, Pull, WorkflowJob, WorkflowRun
 from runbook_lib.clients.replies import items_of, whole_number
-from runbook_lib.errors import RunbookError
 from runbook_lib.transport.ranges import Address
 
-
-class _HasUrl(Protocol):
-    """An object on GitHub with its own URL."""
-
-    @property
-    def url(self) -> str: ...
-
-
-A = TypeVar("A", bound=_HasUrl)
 #: Where each permission to read shows: its name → a path.
 _PROBES = {
     "actions": "/actions/runs", "contents": "/commits", "deployments": "/deployments", "issues": "/issues",
@@ -220,23 +210,3 @@ class GitHub(GitHubConnection):
 
 def _unless_pull(data: Any) -> Issue | None:
     return None if "pull_request" in data else Issue.of(data)
-
-
-def once(find: Callable[[], A | None], create: Callable[[], A], withdraw: Callable[[A], object] | None = None) -> A:
-    """Return an existing object, or else create it.  After a failed creation, search again before raising.
-
-    So neither a lost reply nor a faster person leads to a second one.  Of two that were created at the same moment
-    ``find`` returns the older one, and the other is withdrawn by whoever created it, where GitHub accepts two.
-    """
-    if (existing := find()) is not None:
-        return existing
-    try:
-        created = create()
-    except RunbookError:
-        if (existing := find()) is not None:
-            return existing
-        raise
-    if withdraw is not None and (existing := find()) is not None and existing.url != created.url:
-        withdraw(created)
-        return existing
-    return created

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Check, Evidence, Next, Status
-from runbook_lib.clients.github.client import once
 from runbook_lib.clients.gitlab.models import NoSuchRef, Pipeline
 from runbook_lib.compute.internal_ci import destination, logs, plan
 from runbook_lib.compute.internal_ci.dry_run import DryRun, Server, find_pipeline, newest_pipeline, read_dry_run
@@ -22,6 +21,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.text.lists import capitalized
 from runbook_lib.transport import polling
 from runbook_lib.world import bump_branch
+from runbook_lib.world.once import once
 from runbook_lib.world.outside import World
 
 #: Seconds before each further attempt to start a pipeline: GitLab may need a moment to notice a push.

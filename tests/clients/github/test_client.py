@@ -13,9 +13,10 @@ import pytest
 
 from runbook_lib.clients import replies
 from runbook_lib.clients.github import connection
-from runbook_lib.clients.github.client import GitHub, once
+from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.errors import NotAllowed
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
+from runbook_lib.world.once import once
 
 TOKEN = "ghp_secretsecretsecret"
 ENV = {"GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": "https://forge.test/api/v3"}
@@ -247,15 +248,17 @@ def test_unreachable_hosts(env: dict[str, str], words: str, monkeypatch: pytest.
     assert "hush" not in str(caught.value)
 
 
-def test_githubkit_is_imported_with_the_first_request_alone() -> None:
+def test_libraries_of_http_are_imported_with_the_first_request_alone() -> None:
     code = (
         "import sys\n"
+        "import runbook_lib.notebook.begin\n"
+        "print('httpx' in sys.modules)\n"
         "from runbook_lib.clients.github.client import GitHub\n"
         "with GitHub('o/n', {'GITHUB_TOKEN': 't'}) as github:\n"
         "    github.artifact(1)\n"
         "print('githubkit' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\nFalse\n"
 
 
 def test_a_wrong_slug_and_a_wrong_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
