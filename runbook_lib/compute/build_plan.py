@@ -38,13 +38,9 @@ class BuildRequest:
 
 def paths(repository: Repository) -> tuple[str, ...]:
     """Return the files that ``plan`` and ``stack`` read."""
-    builds: list[KnownBuild] = []
-    if repository.name in BUILDS:
-        builds.append(BUILDS[repository.name])
-    if repository.name == MEGATRON_BRIDGE.name:
-        builds += STACK
+    builds = STACK if repository.name == MEGATRON_BRIDGE.name else (BUILDS.get(repository.name),)
     known = list(repository.sites.pin_paths)
-    for build in builds:
+    for build in filter(None, builds):
         for path in build.dockerfiles:
             known += [path.format(type="dev"), path.format(type="lts")]
     return tuple(dict.fromkeys(known))
@@ -60,7 +56,7 @@ def plan(
     RunbookError for an argument or a stage that the Dockerfile does not have.
     """
     request, platform = request or BuildRequest(), platform_of(machine)
-    build = _build(texts, repository, image_type, request.dockerfile)
+    build = _build(repository, image_type, request.dockerfile)
     path = next((path for path in build.dockerfiles if texts.get(path) is not None), build.dockerfiles[0])
     pins = _pins(texts, repository, image_type, platform.partition("/")[2], path)
     first = pins[0]
@@ -118,7 +114,7 @@ def platform_of(machine: str) -> str:
     return f"linux/{architecture}"
 
 
-def _build(texts: Texts, repository: Repository, image_type: ImageType, dockerfile: str) -> KnownBuild:
+def _build(repository: Repository, image_type: ImageType, dockerfile: str) -> KnownBuild:
     """Return the build; for a repository that declares its pins, the one whose argument is a pin."""
     known = BUILDS.get(repository.name) if not repository.origin else None
     if known is not None and not dockerfile:

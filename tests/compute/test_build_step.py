@@ -239,7 +239,7 @@ def test_the_image_of_a_bump_is_built_from_the_pin_that_it_wrote(
 
     previewed = execute("build-image", **parameters)
     assert previewed.state == "previewed", previewed.summary
-    build, look = (entry["sentence"] for entry in previewed.planned)
+    build, look = (entry["sentence"] for entry in previewed.run["planned"])
     assert f"build practice:bumped on nvcr.io/nvidia/pytorch:{TAG}, from docker/Dockerfile.ci.dev (main)" in build
     assert ", with buildah 1." in build
     assert "practice:bumped" in look

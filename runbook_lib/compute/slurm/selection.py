@@ -1,16 +1,19 @@
-"""The tests from the recipes to run on a cluster, and the obstacles to each of them.  Pure."""
+"""The tests from a commit's recipes to run on a cluster, with settings and golden files, and the obstacles to each."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.git import commit_changes
 from runbook_lib.golden import coverage
 from runbook_lib.recipes import file_names, rows
 from runbook_lib.recipes.device_connections import Connections, architecture, choose
 from runbook_lib.recipes.parallelism import Parallelism
 from runbook_lib.recipes.workloads import Workload, read
 from runbook_lib.text.suggestions import did_you_mean
+from runbook_lib.world.bump_branch import BumpBranch
 
 #: The tests that CI runs on a bump's pull request, and whose golden values the bump moves.
 BUMP = "bump"
@@ -24,6 +27,43 @@ class SelectedTest:
     test: Workload
     connections: Connections
     obstacle: str = ""
+
+
+def read_commit_tests(
+    branch: BumpBranch, site: Site, words: str
+) -> tuple[tuple[SelectedTest, ...], Mapping[str, str | None], tuple[str, ...]]:
+    """Return the tests that ``words`` select in the recipes, their settings and golden files by path, and warnings.
+
+    Raises Refused for a test that does not exist.
+    """
+    paths = commit_changes.list_files(branch.checkout, branch.start, rows.FOLDER, file_names.FOLDER)
+    candidates, problems = read_tests(branch.texts([path for path in paths if path.startswith(rows.FOLDER)]))
+    workloads = select(candidates, words, site.platform, branch.bump.image_type)
+    settings = branch.texts({config_of(test) for test in workloads})
+    tests: list[SelectedTest] = []
+    names: set[str] = set()
+    golden: set[str] = set()
+    for workload in workloads:
+        test = prepare(workload, settings[config_of(workload)], site)
+        if workload.name in names:
+            test = replace(test, obstacle=test.obstacle or "An earlier row has the same name.")
+        tests.append(test)
+        names.add(workload.name)
+        golden.update(golden_files(workload, paths))
+    used, readable = ({test.recipe for test in listed} for listed in (workloads, candidates))
+    warnings = [problems[path] for path in problems if path in used or path not in readable]
+    return tuple(tests), {**branch.texts(golden), **settings}, tuple(itertools.chain.from_iterable(warnings))
+
+
+def golden_files(test: Workload, paths: Iterable[str]) -> list[str]:
+    """Return those of ``paths`` that are the test's golden files on its platform, including a resumed training's."""
+    folder = config_of(test).removesuffix("model_config.yaml")
+    files = []
+    for path in paths:
+        file = path.startswith(folder) and file_names.GoldenFileName.of_artifact(path.removeprefix(folder))
+        if file and (file.environment, file.platform) == (test.environment, test.platform):
+            files.append(path)
+    return files
 
 
 def read_tests(texts: Mapping[str, str | None]) -> tuple[tuple[Workload, ...], Mapping[str, tuple[str, ...]]]:

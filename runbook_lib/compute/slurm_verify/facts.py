@@ -13,7 +13,6 @@ from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.cluster import find_obstacle, inspect_cluster
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.compute.slurm_verify.commit_tests import golden_files, read_commit_tests
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.text.lists import join_first
@@ -85,7 +84,7 @@ class SlurmFacts:
 
     def expected_names(self, test: Workload) -> tuple[str, ...]:
         """Return the names of the golden files that a test should write."""
-        return tuple(path.rpartition("/")[2] for path in golden_files(test, self.texts))
+        return tuple(path.rpartition("/")[2] for path in selection.golden_files(test, self.texts))
 
     def outcome(self, observed: follow.ObservedTest) -> MatrixOutcome:
         """Return a test's outcome, with its golden values judged against the commit's."""
@@ -142,7 +141,7 @@ def read_facts(branch: BumpBranch, site: Site, choice: MatrixChoice, slurm: Slur
     idle = "" if bump.repository.tests.recipes else f"{bump.repository.name} has no test recipes."
     if not site.results or idle:
         return replace(facts, obstacles=Obstacles(idle=idle or _NO_RESULTS))
-    tests, texts, found = read_commit_tests(branch, site, choice.tests)
+    tests, texts, found = selection.read_commit_tests(branch, site, choice.tests)
     problems, warnings = list[str](), [*branch.warnings, *found]
     if bump.tag is not None and branch.tip is None:
         source = f"the tests and golden values are from {bump.base} at {branch.start[:10]}"
