@@ -24,7 +24,7 @@ from runbook_lib.compute.slurm.site import Session, Site
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.registry import PracticeRegistry
-from runbook_lib.records.step_record import StepRecord
+from runbook_lib.record.recorder import Recorder
 from runbook_lib.text.notebook_file import NotebookSource
 from runbook_lib.world import bump_branch
 from runbook_lib.world.outside import World as Outside
@@ -84,7 +84,7 @@ class World:
 
     def go(self, facts: SearchFacts) -> tuple[BisectResult, list[dict[str, Any]]]:
         folder, bump = Path(tempfile.mkdtemp(prefix="record-", dir=self.folder)), facts.branch.bump
-        record = StepRecord("bisect-image", bump, "o/n", folder)
+        record = Recorder("bisect-image", bump, "o/n", folder)
         plan = BisectImage(SearchOptions()).plan(facts, bump)
         carry_out(record, plan, Outside(self.checkout, None, record), lambda view: view)
         lines = (folder / "contributions.jsonl").read_text().splitlines()

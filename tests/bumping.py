@@ -31,10 +31,9 @@ from runbook_lib.practice.accounts import ACCOUNTS, ENGINEER
 from runbook_lib.practice.accounts import CONTRIBUTOR as STRANGER
 from runbook_lib.practice.hub import Hub
 from runbook_lib.practice.store import Store
-from runbook_lib.record import run_file
+from runbook_lib.record import decisions, run_file
+from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity
-from runbook_lib.records import decisions
-from runbook_lib.records.step_record import StepRecord
 from runbook_lib.system import provenance
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.system.files import make_folder, write
@@ -74,7 +73,7 @@ class World:
     forge: Controls
     now: list[float]
     undo: ExitStack
-    steps: list[StepRecord] = field(default_factory=list)
+    steps: list[Recorder] = field(default_factory=list)
     services: Services = ONLINE
 
     @property
@@ -117,7 +116,7 @@ class World:
         """The bump's folder in the archive."""
         return self.home / "audit" / "practice-Megatron-LM" / "main" / "records"
 
-    def step(self, bump: Bump) -> StepRecord:
+    def step(self, bump: Bump) -> Recorder:
         """Begin a run, with a record that later runs can read."""
         name = f"record-{time.monotonic_ns():020}"  # steps may run side by side
         predicate = {
@@ -128,7 +127,7 @@ class World:
         folder = self.records / name
         make_folder(folder)
         write(folder / run_file.RUN, run_file.to_bytes(predicate))
-        self.steps.append(StepRecord("03-open-pr", bump, REPOSITORY, folder))
+        self.steps.append(Recorder("03-open-pr", bump, REPOSITORY, folder))
         return self.steps[-1]
 
     def said(self, kind: str) -> list[dict[str, Any]]:

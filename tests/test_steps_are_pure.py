@@ -88,4 +88,4 @@ def test_a_plan_is_pure_and_typed(step: str) -> None:
 
 @pytest.mark.parametrize("module", sorted({module_of(f"{step}.plan") for step in STEPS}))
 def test_a_step_leaves_its_record_to_those_who_carry_out_the_plan(module: str) -> None:
-    assert "runbook_lib.records.step_record.StepRecord" not in IMPORTED[module].values()
+    assert "runbook_lib.record.recorder.Recorder" not in IMPORTED[module].values()

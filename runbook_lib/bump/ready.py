@@ -12,7 +12,6 @@ from runbook_lib.decisions import Decision
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record.requirements import Kind, Requirement
-from runbook_lib.records import cards
 from runbook_lib.world import bump_branch
 from runbook_lib.world.outside import World
 
@@ -141,7 +140,7 @@ def _not_ready(missing: Sequence[Requirement], steps: Sequence[RecordedStep]) ->
     running = all(each.running for each in missing)
     waits = Waits(reason if running else names, for_ci=running)
     last = [step for step in steps if step["name"] in notebooks.CI_ROUND]
-    count = sum(len(cards.from_questions(step["decisions"])) for step in last)
+    count = sum(each["question"] != "reenable" for step in last for each in step["decisions"])
     if count:
         action = Next.run(notebooks.REVIEW, f"Make {display.count(count, 'decision')}:")
         return Outcome(names, action, replace(waits, for_ci=False))

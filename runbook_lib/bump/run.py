@@ -22,8 +22,8 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden.step import GoldenStep
 from runbook_lib.model import Condition, Outcome, Plan
 from runbook_lib.pins.bump import Bump
-from runbook_lib.records import decisions
-from runbook_lib.records.step_record import StepRecord
+from runbook_lib.record import decisions
+from runbook_lib.record.recorder import Recorder
 from runbook_lib.world import bump_branch
 from runbook_lib.world.outside import World
 from runbook_lib.world.ports import Forge, Services
@@ -51,9 +51,7 @@ class Result:
         }
 
 
-def carry_out(
-    step: StepRecord, plan: Plan[World], world: World, show: Callable[[object], object]
-) -> tuple[Result, ...]:
+def carry_out(step: Recorder, plan: Plan[World], world: World, show: Callable[[object], object]) -> tuple[Result, ...]:
     """Show the plan, make its conditions true as far as the mode allows, and record the outcome.
 
     A condition is made true only if those before it hold.  Raises RunbookError if one cannot be made true.
@@ -85,14 +83,14 @@ def carry_out(
     return tuple(results)
 
 
-def _record_evidence(step: StepRecord, plan: Plan[World]) -> None:
+def _record_evidence(step: Recorder, plan: Plan[World]) -> None:
     step.keep(plan.evidence)
     for question in plan.questions:
         step.decide(question.kind, question.subject, question.why, question.suggestion, question.facts)
     step.check(*plan.checks)
 
 
-def _treat(step: StepRecord, condition: Condition[World], world: World) -> Result:
+def _treat(step: Recorder, condition: Condition[World], world: World) -> Result:
     """Read one condition, and make it true if the mode allows it."""
     check = _read(step.bump, condition, world)
     if check.status in ("passed", "skipped"):
@@ -136,7 +134,7 @@ def _recorded(result: Result) -> Check:
     return check
 
 
-def _conclude(step: StepRecord, plan: Plan[World], results: Sequence[Result]) -> None:
+def _conclude(step: Recorder, plan: Plan[World], results: Sequence[Result]) -> None:
     """Record the outcome: what would be done, for what the step waits, or that it is done.
 
     Of several steps in one notebook the first that waits gives the outcome.
@@ -211,7 +209,7 @@ class Run:
 
     bump: Bump
     checkout: Checkout
-    record: StepRecord
+    record: Recorder
     services: Services = ONLINE
     #: Closes the record.
     end: Callable[[], None] = lambda: None

@@ -13,11 +13,11 @@ from runbook_lib import display, notebooks
 from runbook_lib.cli.command import Command, command, json_option
 from runbook_lib.errors import RunbookError
 from runbook_lib.record import archive
+from runbook_lib.record import status as records
 from runbook_lib.record import verify as verifying
 from runbook_lib.record.run_file import REPORT, parse_time
+from runbook_lib.record.status import BumpStatus
 from runbook_lib.record.store import RecordStore
-from runbook_lib.records import status as records
-from runbook_lib.records.status import BumpStatus
 from runbook_lib.system.clock import ago
 from runbook_lib.system.files import read_named
 from runbook_lib.world import commands

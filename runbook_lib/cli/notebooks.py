@@ -15,7 +15,7 @@ import platformdirs
 from runbook_lib.cli.command import command, json_option
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import papermill
-from runbook_lib.records.status import with_steps
+from runbook_lib.record.status import with_steps
 from runbook_lib.system import provenance
 from runbook_lib.text.lists import join_first
 

@@ -13,12 +13,11 @@ from runbook_lib import notebooks
 from runbook_lib.cli import style
 from runbook_lib.cli.command import command
 from runbook_lib.errors import RunbookError
-from runbook_lib.notebook import papermill
-from runbook_lib.record import archive
+from runbook_lib.notebook import cards, papermill
+from runbook_lib.notebook.cards import Card
+from runbook_lib.record import archive, decisions
 from runbook_lib.record.archive import read_records
-from runbook_lib.records import cards, decisions
-from runbook_lib.records.cards import Card
-from runbook_lib.records.status import BumpStatus, status
+from runbook_lib.record.status import BumpStatus, status
 from runbook_lib.system import provenance
 from runbook_lib.text.notebook_file import NotebookSource
 from runbook_lib.world import commands

@@ -11,24 +11,29 @@ from typing import Any
 
 from IPython.display import display as show
 
-from runbook_lib import display
+from runbook_lib import display, notebooks
 from runbook_lib.bump.run import Run
 from runbook_lib.decisions import Decisions
-from runbook_lib.errors import RunbookError
+from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.notebook import outputs, place, recording, session
 from runbook_lib.notebook.parameters import passed
 from runbook_lib.pins.bump import Bump, default_mode
 from runbook_lib.practice import PracticeWorld
-from runbook_lib.record import archive
+from runbook_lib.record import archive, decisions
+from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity
-from runbook_lib.records import decisions
-from runbook_lib.records.step_record import StepRecord
 from runbook_lib.system.files import locked
 from runbook_lib.world import repository
 
 #: The lock in a checkout's git folder, and the variable that says that the parent of this process has it.
 LOCK, LOCKED = "base-image-runbook.lock", "RUNBOOK_LOCKED"
+#: The variable with the fingerprint of a plan that a form has shown: the run leaves no record, and must plan the same.
+SHOWN = "RUNBOOK_SHOWN"
+_CHANGED = (
+    "The plan has changed since it was shown, because the checkout, its remote or CI has changed. Nothing was done. "
+    "Preview again."
+)
 
 _MODES = {
     "preview": "preview: nothing is changed",
@@ -46,11 +51,14 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
     """Start a run of ``notebook`` (a file name); ``parameters`` are the notebook's ``globals()``.
 
     Without ``repo`` the run uses the practice environment, which is created if necessary.  Without ``mode``
-    it publishes there, and is a preview elsewhere.  In JupyterLab it is a preview: the form starts a headless run.
+    it publishes there, and is a preview elsewhere.  In JupyterLab it shows the form, which starts headless runs,
+    and is a preview itself.
     Under nbval it is a preview, too, whatever ``mode`` says.
     Raises RunbookError for an invalid parameter, checkout or record.
     """
     outputs.redact(os.environ)
+    if session.interactive():
+        _show_form(notebook, parameters)
     given = passed(notebook)
     parameters.update(given)  # a number that papermill made of an ID is text again
     repo = parameters["repo"]
@@ -76,12 +84,30 @@ def begin(notebook: str, parameters: dict[str, Any]) -> Run:
     def end() -> None:
         if here.practice:
             here.practice.write_pages(record.folder)
-        recording.end_run(record.folder)
+        end_run(record)
 
     return Run(bump, checkout, record, here.services, end)
 
 
-def _decisions(parameter: str, bump: Bump, record: StepRecord) -> Decisions:
+def _show_form(notebook: str, parameters: Mapping[str, object]) -> None:
+    """Show the notebook's form; on the start page that of a bump, below the board."""
+    from runbook_lib.notebook import form, start  # a headless run does without them
+
+    if notebook == notebooks.START:
+        start.show_board()
+        form.show(notebooks.BUMP, parameters, start.refresh_board)
+    else:
+        form.show(notebook, parameters)
+
+
+def end_run(record: Recorder) -> None:
+    """Close the record.  Raises Refused for a plan that was computed again, and is not the one that was shown."""
+    if os.environ.get(SHOWN, record.fingerprint) != record.fingerprint:
+        raise Refused(_CHANGED)
+    recording.end_run(record.folder)
+
+
+def _decisions(parameter: str, bump: Bump, record: Recorder) -> Decisions:
     """Read the decisions; without a tag only those that the parameter names."""
     of_bump = record.records if bump.tag else None
     return decisions.read(decisions.path_of(parameter, of_bump), must_exist=bool(parameter))
@@ -90,16 +116,16 @@ def _decisions(parameter: str, bump: Bump, record: StepRecord) -> Decisions:
 def open_record(
     name: str, bump: Bump, *, repository: str, given: Mapping[str, object] = MappingProxyType({}),
     practice: PracticeWorld | None = None,
-) -> StepRecord:  # fmt: skip
+) -> Recorder:  # fmt: skip
     """Open the record of the notebook ``name``; ``repository`` is ``owner/name`` on the forge.
 
-    In JupyterLab nothing is recorded.
+    In JupyterLab nothing is recorded, and neither is the plan that is computed again before it is applied.
     Raises RunbookError for a record that cannot be written.
     """
     identity = Identity(repository, bump.base, bump.image_type, bump.target, practice=practice is not None)
     root = archive.default()
-    if session.interactive():
-        return StepRecord(name, bump, repository, None, root.joinpath(*identity.parts))
+    if session.interactive() or SHOWN in os.environ:
+        return Recorder(name, bump, repository, None, root.joinpath(*identity.parts))
     folder = recording.open_run(root, identity, name, given)
     print(f"Record: {folder.name}")
 
@@ -110,7 +136,7 @@ def open_record(
 
     outputs.on_failure(fail)
     atexit.register(recording.end_killed, folder)
-    return StepRecord(name, bump, repository, folder)
+    return Recorder(name, bump, repository, folder)
 
 
 def _absolute(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,10 +18,10 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.notebook import session
 from runbook_lib.record import archive
 from runbook_lib.record.run_file import Identity
-from runbook_lib.records import run_view
-from runbook_lib.records.run_view import RunView
 from runbook_lib.system import provenance
 
+#: A run, as its record has it.
+Run = Mapping[str, Any]
 #: Number of bytes shown from the end of a run's output.
 _TAIL = 20_000
 _CANCELLED_EARLY = "Cancelled before it started: nothing was done, and there is no record."
@@ -30,18 +30,20 @@ _CANCELLED_EARLY = "Cancelled before it started: nothing was done, and there is 
 class StartedRun:
     """A run that this process started.  Its output goes to unnamed files, so that none are left behind."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", err: int, folder: Path, mode: str) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", err: int, folder: Path) -> None:
         import psutil  # type: ignore[import-untyped]
 
         self._engine = provenance.describe(psutil.Process(process.pid))
-        self._process, self._err, self._folder, self._mode = process, err, folder, mode
+        self._process, self._err, self._folder = process, err, folder
         self._is_cancelled = False
 
-    def read(self) -> RunView | None:
+    def read(self) -> Run | None:
         """Read the record opened by the process; None before it exists."""
-        return run_view.find_run(self._folder, engine=self._engine, mode=self._mode)
+        return _find(
+            self._folder, lambda run: bool(run.get("engine")) and provenance.is_same(run["engine"], self._engine)
+        )
 
-    def has_ended(self, _run: RunView | None) -> bool:
+    def has_ended(self, _run: Run | None) -> bool:
         """Return True if the process has ended."""
         return self._process.poll() is not None
 
@@ -74,16 +76,16 @@ class StartedRun:
 class AttachedRun:
     """A run of this bump started elsewhere, from its open record in the bump's ``folder``."""
 
-    def __init__(self, run: Mapping[str, Any], folder: Path) -> None:
+    def __init__(self, run: Run, folder: Path) -> None:
         self._run, self._folder = run, folder
 
-    def read(self) -> RunView | None:
+    def read(self) -> Run | None:
         """Read the record by its id."""
-        return run_view.find_run(self._folder, record=str(self._run["id"]))
+        return _find(self._folder, lambda run: bool(run["id"] == self._run["id"]))
 
-    def has_ended(self, run: RunView | None) -> bool:
+    def has_ended(self, run: Run | None) -> bool:
         """Return True if the record is closed."""
-        return run is not None and run.is_closed
+        return run is not None and run["state"] != "running"
 
     def output(self) -> str:
         """Return nothing: the output belongs to whoever started the run."""
@@ -105,6 +107,12 @@ class AttachedRun:
 
 
 FollowedRun: TypeAlias = StartedRun | AttachedRun
+
+
+def _find(bump: Path, is_it: Callable[[Run], bool]) -> Run | None:
+    """Return the newest of a bump's runs of which this is true; None before it has a record."""
+    runs = archive.read_records(bump).readable if bump.is_dir() else []
+    return next(filter(is_it, reversed(runs)), None)
 
 
 def start(
@@ -130,7 +138,7 @@ def start(
                 [sys.executable, "-P", "-m", "runbook_lib.notebook.child_main", str(notebook)], env=environment,
                 stdin=request, stdout=err, stderr=err, start_new_session=True,
             )  # fmt: skip
-            return StartedRun(process, os.dup(err.fileno()), folder, str(parameters.get("mode", "")))
+            return StartedRun(process, os.dup(err.fileno()), folder)
     except OSError as error:
         raise RunbookError(f"The run could not be started: {error}. Nothing was changed.") from error
 

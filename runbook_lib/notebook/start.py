@@ -12,11 +12,11 @@ from IPython.display import update_display
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence
 from runbook_lib.model import Outcome, Plan
-from runbook_lib.notebook import session
+from runbook_lib.notebook import cards, session
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import archive
-from runbook_lib.records import cards, run_view
-from runbook_lib.records.status import BumpStatus, status
+from runbook_lib.record.archive import read_records
+from runbook_lib.record.status import BumpStatus, is_preview, status, with_steps
 from runbook_lib.system.clock import ago
 from runbook_lib.world import commands
 from runbook_lib.world.outside import World
@@ -59,15 +59,15 @@ def board() -> display.View:
 
 @dataclass(frozen=True)
 class BoardFacts:
-    """The bumps on the board, and whether it is the one in JupyterLab, which changes while it is shown."""
+    """The bumps, and the board; None in JupyterLab, where it is shown above the form and changes meanwhile."""
 
     bumps: tuple[BumpStatus, ...]
-    interactive: bool
+    board: display.View | None
 
 
 def look(world: World, bump: Bump) -> BoardFacts:
     """Read the archive."""
-    return BoardFacts(tuple(_bumps()), session.interactive())
+    return BoardFacts(tuple(_bumps()), None if session.interactive() else board())
 
 
 def plan(facts: BoardFacts, bump: Bump) -> Plan[World]:
@@ -78,9 +78,10 @@ def plan(facts: BoardFacts, bump: Bump) -> Plan[World]:
     ]
     in_flight = [f"{title(bump)} is {bump.state}" for bump in facts.bumps if bump.is_in_flight]
     sentence = f"In flight: {'; '.join(in_flight)}." if in_flight else "No bump is in flight."
-    if facts.interactive:  # this text stays as it is while the board changes
+    if facts.board is None:  # this text stays as it is while the board changes
         sentence = "The board above shows the bumps in flight."
-    return Plan(Outcome(sentence), evidence=Evidence(tables={"bumps": rows}), only_reads=True)
+    shown = (facts.board,) if facts.board else ()
+    return Plan(Outcome(sentence), shown, evidence=Evidence(tables={"bumps": rows}), only_reads=True)
 
 
 def _bumps() -> list[BumpStatus]:
@@ -97,11 +98,13 @@ def title(bump: BumpStatus) -> str:
 
 
 def _card(bump: BumpStatus) -> display.View:
-    newest = run_view.newest(Path(bump.folder), previews_last=True)
+    # A preview counts only for a notebook that was never run to apply anything.
+    runs = sorted(with_steps(read_records(Path(bump.folder)).readable), key=is_preview, reverse=True)
+    states = {run["notebook"]["name"]: run["state"] for run in runs}
     labels = []
     items = []
     for name, label in _TITLES.items():
-        state = newest[name].state if name in newest else "not run"
+        state = states.get(name, "not run")
         mark = display.MARKS.get(state, state)
         labels.append(f"{label} {mark}")
         items.append(_stepper_item(name, label, mark, is_current=name == bump.step))

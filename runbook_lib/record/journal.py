@@ -3,6 +3,7 @@
 Each line is appended at once, so that a killed notebook loses nothing.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -74,7 +75,7 @@ class _Account:
         self.identity = dict(identity or {})
         self.fields: dict[str, Any] = {
             "inputs": {}, "exceptions": [], "effects": [], "checks": [], "warnings": [], "links": {},
-            "planned": [], "decisions": [], "conditions": [], "mode": None, "error": None, "ended": None,
+            "planned": [], "diffs": [], "decisions": [], "conditions": [], "mode": None, "error": None, "ended": None,
             "outcome": _outcome(""),
         }  # fmt: skip
         self._state: State = "done"
@@ -133,6 +134,9 @@ def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
             fields["outcome"] = _outcome(entry["sentence"], entry["next"])
             if entry.get("reason"):
                 fields["outcome"] |= {"reason": str(entry["reason"]), "for_ci": bool(entry.get("for_ci"))}
+        case "diff":
+            if (digest := str(entry["digest"])) not in fields["diffs"]:
+                fields["diffs"].append(digest)
         case "progress":
             fields["progress"] = {name: int(entry[name]) for name in ("done", "total")}
         case "check":
@@ -152,6 +156,11 @@ def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
             fields["error"] = failure or None
         case "effect" | "exception":
             fields[f"{kind}s"].append(dict(entry))
+
+
+def fingerprint(fields: Mapping[str, Any]) -> str:
+    """Return the sha256 of a preview's plan; two previews with the same one would make the same changes."""
+    return hashlib.sha256(json.dumps([fields["planned"], fields["diffs"]]).encode()).hexdigest()
 
 
 def _outcome(sentence: object, following: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def _file_of_decisions(folder: Path) -> Iterable[Decision]:
     """Return the entries of the record's copy of the decisions; none if it cannot be read."""
     if not (folder / DECISIONS).is_file():
         return ()
-    from runbook_lib.records.decisions import read  # takes long to import
+    from runbook_lib.record.decisions import read  # takes long to import
 
     try:
         return read(folder / DECISIONS).entries

@@ -5,8 +5,8 @@ from archives import record
 from lab import LOOKS, TAG, Lab, Tab
 
 from runbook_lib.practice.hub import REPOSITORY
+from runbook_lib.record import decisions
 from runbook_lib.record.run_file import Identity
-from runbook_lib.records import decisions
 
 VALUES = [f"gpt/case{number}/golden_values_dev_dgx_h100.json" for number in (1, 2, 3)]
 GROUPS = ["dgx_gb200/iteration-time", "dgx_h100/iteration-time"]

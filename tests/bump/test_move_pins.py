@@ -16,8 +16,8 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.notebook.place import find
 from runbook_lib.pins.bump import Bump
+from runbook_lib.record import recorder
 from runbook_lib.record.run_file import JOURNAL
-from runbook_lib.records import step_record
 from runbook_lib.text.edits import Edit
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
@@ -35,13 +35,13 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
 
 
 @pytest.fixture
-def step(tmp_path: Path) -> step_record.StepRecord:
+def step(tmp_path: Path) -> recorder.Recorder:
     folder = tmp_path / "record"
     folder.mkdir()
-    return step_record.StepRecord("01-github-pin", Bump.parse(), "practice/Megatron-LM", folder)
+    return recorder.Recorder("01-github-pin", Bump.parse(), "practice/Megatron-LM", folder)
 
 
-def told(step: step_record.StepRecord) -> list[dict[str, object]]:
+def told(step: recorder.Recorder) -> list[dict[str, object]]:
     assert step.folder is not None
     return [json.loads(line) for line in (step.folder / JOURNAL).read_text().splitlines()]
 
@@ -51,7 +51,7 @@ def branch(checkout: Checkout, **asked: object) -> BumpBranch:
     return bump_branch.find(checkout, bump, find("").services)
 
 
-def run(checkout: Checkout, step: step_record.StepRecord, **asked: object) -> Run:
+def run(checkout: Checkout, step: recorder.Recorder, **asked: object) -> Run:
     step.bump = branch(checkout, **asked).bump
     return Run(step.bump, checkout, step, find("").services)
 
@@ -64,12 +64,12 @@ def state(checkout: Checkout) -> tuple[str, ...]:
 def commit(checkout: Checkout, branch: BumpBranch, edits: tuple[Edit, ...]) -> None:
     """Commit on the bump's branch, as its steps do."""
     tip = BranchTip(branch.bump.branch, branch.start)
-    record = step_record.StepRecord("01-github-pin", branch.bump, "practice/Megatron-LM", None)
+    record = recorder.Recorder("01-github-pin", branch.bump, "practice/Megatron-LM", None)
     Committed(tip, edits, branch.bump.title).make_true(World(checkout, None, record))
 
 
 @pytest.mark.parametrize("asked", [{}, {"tag": ""}])
-def test_a_preview_changes_nothing(checkout: Checkout, step: step_record.StepRecord, asked: dict[str, object]) -> None:
+def test_a_preview_changes_nothing(checkout: Checkout, step: recorder.Recorder, asked: dict[str, object]) -> None:
     before = state(checkout)
     for part in (move_pins.github, move_pins.gitlab):
         run(checkout, step, **asked).step(part)
@@ -77,9 +77,7 @@ def test_a_preview_changes_nothing(checkout: Checkout, step: step_record.StepRec
     assert not [it for it in told(step) if it["kind"] == "effect"]
 
 
-def test_the_first_step_moves_all_pins_and_the_second_finds_them(
-    checkout: Checkout, step: step_record.StepRecord
-) -> None:
+def test_the_first_step_moves_all_pins_and_the_second_finds_them(checkout: Checkout, step: recorder.Recorder) -> None:
     before = state(checkout)
     for part in (move_pins.github, move_pins.gitlab):
         run(checkout, step, mode="local").step(part)
@@ -137,7 +135,7 @@ def test_a_roll_back_does_not_take_up_the_branch_of_the_bump_it_goes_back_to(che
         bump_plan.plan_bump(branch(checkout, mode="local", decisions=allowed("older-tag")))
 
 
-def test_nothing_to_edit_makes_no_branch(checkout: Checkout, step: step_record.StepRecord) -> None:
+def test_nothing_to_edit_makes_no_branch(checkout: Checkout, step: recorder.Recorder) -> None:
     before = state(checkout)
     run(checkout, step, tag="26.02-py3", mode="local").step(move_pins.github)
     assert state(checkout) == before
@@ -151,7 +149,7 @@ def test_nothing_to_edit_makes_no_branch(checkout: Checkout, step: step_record.S
     ],
 )
 def test_a_tag_missing_for_a_platform_is_refused(
-    checkout: Checkout, step: step_record.StepRecord, tag: str, says: str
+    checkout: Checkout, step: recorder.Recorder, tag: str, says: str
 ) -> None:
     before = state(checkout)
     with pytest.raises(Refused, match=says):
@@ -159,9 +157,7 @@ def test_a_tag_missing_for_a_platform_is_refused(
     assert state(checkout) == before
 
 
-def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(
-    checkout: Checkout, step: step_record.StepRecord
-) -> None:
+def test_an_older_tag_needs_its_exception_and_the_record_keeps_it(checkout: Checkout, step: recorder.Recorder) -> None:
     with pytest.raises(Refused, match="what: older-tag"):
         bump_plan.plan_bump(branch(checkout, tag="26.01-py3"))
     run(checkout, step, tag="26.01-py3", decisions=allowed("older-tag"), mode="local").step(move_pins.github)
@@ -180,7 +176,7 @@ def test_without_the_registry_apply_works_and_publish_requires_an_exception(
     assert [each.subject for each in ahead.decided] == ["unverified-tag"]
 
 
-def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: step_record.StepRecord) -> None:
+def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: recorder.Recorder) -> None:
     at = run(checkout, step)
     at.step(preflight)
     checks = {str(it["name"]): it for it in told(step) if it["kind"] == "check"}
@@ -191,7 +187,7 @@ def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: s
     at.forge.close()
 
 
-def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: step_record.StepRecord) -> None:
+def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: recorder.Recorder) -> None:
     for name in ("name", "email"):
         checkout.git("config", f"user.{name}", "")
     before = state(checkout)
@@ -228,11 +224,11 @@ def pins(run: Run) -> SyncFacts:
     return SyncCheck().look(run.world, run.bump)
 
 
-def test_the_sync_check_reads_the_work_tree_without_a_tag(checkout: Checkout, step: step_record.StepRecord) -> None:
+def test_the_sync_check_reads_the_work_tree_without_a_tag(checkout: Checkout, step: recorder.Recorder) -> None:
     assert pins(run(checkout, step, tag="")).survey.outcome == "in sync"
 
 
-def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, step: step_record.StepRecord) -> None:
+def test_the_sync_check_expects_the_tag_on_the_bumps_branch(checkout: Checkout, step: recorder.Recorder) -> None:
     here = branch(checkout)
     commit(checkout, here, bump_plan.plan_bump(here).plan.part("github").edits)
     half = run(checkout, step, mode="local")
@@ -256,7 +252,7 @@ def pin(checkout: Checkout, path: str, old: str, new: str) -> None:
 
 @pytest.mark.parametrize("tag", ["26.04-py3", "26.06-py3"])
 def test_a_preview_judges_the_planned_state_of_a_base_that_is_out_of_sync(
-    checkout: Checkout, step: step_record.StepRecord, tag: str
+    checkout: Checkout, step: recorder.Recorder, tag: str
 ) -> None:
     pin(checkout, "docker/.ngc_version.dev", "26.02-py3", "26.04-py3")
     before = state(checkout)
@@ -268,7 +264,7 @@ def test_a_preview_judges_the_planned_state_of_a_base_that_is_out_of_sync(
     assert state(checkout) == before
 
 
-def test_files_that_git_cannot_search_are_a_warning(checkout: Checkout, step: step_record.StepRecord) -> None:
+def test_files_that_git_cannot_search_are_a_warning(checkout: Checkout, step: recorder.Recorder) -> None:
     (checkout.path / "notes.md").write_text("It was built for 26.02.\n")
     checkout.git("add", "notes.md")
     checkout.git("commit", "-qm", "Add notes")
@@ -283,7 +279,7 @@ def test_files_that_git_cannot_search_are_a_warning(checkout: Checkout, step: st
 
 @pytest.mark.parametrize("apply", [False, True])
 def test_lines_outside_of_the_pins_that_name_the_old_tag_are_listed(
-    checkout: Checkout, step: step_record.StepRecord, apply: bool
+    checkout: Checkout, step: recorder.Recorder, apply: bool
 ) -> None:
     (checkout.path / "notes.md").write_text("CI runs 26.04-py3.\nIt was built for 26.02-py3.\n")
     checkout.git("add", "notes.md")
@@ -309,9 +305,7 @@ def test_a_digest_is_that_of_the_registry(checkout: Checkout, no_registry: None)
         bump_plan.plan_bump(replace(branch(checkout), services=ONLINE))
 
 
-def test_a_branch_without_a_pin_of_the_step_is_not_called_done(
-    checkout: Checkout, step: step_record.StepRecord
-) -> None:
+def test_a_branch_without_a_pin_of_the_step_is_not_called_done(checkout: Checkout, step: recorder.Recorder) -> None:
     """Older release branches have no version files: nothing outside of GitLab names the image."""
     checkout.git("switch", "-q", "-c", "core_r0.14.0")
     for path in branch(checkout).bump.repository.sites.pin_paths:
@@ -328,18 +322,18 @@ def test_a_branch_without_a_pin_of_the_step_is_not_called_done(
 @pytest.mark.parametrize(("is_bump", "outcome"), [(False, "out of sync"), (True, "in sync")])
 def test_only_the_preview_of_a_bump_judges_a_branch_as_it_will_be(
     checkout: Checkout,
-    step: step_record.StepRecord,
+    step: recorder.Recorder,
     monkeypatch: pytest.MonkeyPatch,
     is_bump: bool,
     outcome: str,
 ) -> None:
-    monkeypatch.setattr(step_record.StepRecord, "is_bump", is_bump)
+    monkeypatch.setattr(recorder.Recorder, "is_bump", is_bump)
     here = branch(checkout)
     commit(checkout, here, bump_plan.plan_bump(here).plan.part("github").edits)
     assert pins(run(checkout, step)).survey.outcome == outcome
 
 
-def test_pins_of_the_other_image_type_are_findings_of_a_bump(checkout: Checkout, step: step_record.StepRecord) -> None:
+def test_pins_of_the_other_image_type_are_findings_of_a_bump(checkout: Checkout, step: recorder.Recorder) -> None:
     pin(checkout, "docker/.ngc_version.lts", "25.09-py3", "25.11-py3")
     assert pins(run(checkout, step, tag="")).survey.outcome == "out of sync"
     survey = pins(run(checkout, step)).survey

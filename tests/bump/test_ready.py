@@ -12,8 +12,8 @@ from runbook_lib.bump.ready import Ready, ReadyFacts, RecordedStep
 from runbook_lib.bump.run import carry_out
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import journal
+from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.requirements import Requirement, State
-from runbook_lib.records.step_record import StepRecord
 
 OLD, NEW = "https://gitlab/p/-/pipelines/1", "https://gitlab/p/-/pipelines/2"
 
@@ -27,7 +27,7 @@ def finish(folder: Path, found: Readiness, *steps: RecordedStep, apply: bool = T
     """Return the record's fields after the end of a bump with these steps."""
     exceptions = allowed(" ".join(decision for each in found.requirements for decision in each.decisions))
     bump = Bump.parse(tag="26.04-py3", mode="local" if apply else "preview", decisions=exceptions)
-    record = StepRecord("bump", bump, "o/r", folder)
+    record = Recorder("bump", bump, "o/r", folder)
     for each in steps:
         record.begin_step(each["name"])
         for name, url in each["links"].items():

@@ -10,7 +10,7 @@ from archives import BUMP, record
 from runbook_lib.cli.__main__ import main
 from runbook_lib.decisions import Decision, Seen
 from runbook_lib.notebook import papermill
-from runbook_lib.records import decisions
+from runbook_lib.record import decisions
 
 FILE = "gpt/a/golden_values_dev_dgx_h100.json"
 ASKED = [

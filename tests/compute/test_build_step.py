@@ -28,7 +28,7 @@ from runbook_lib.git.checkout import Checkout
 from runbook_lib.model import Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import PracticeWorld, open_world
-from runbook_lib.records.step_record import StepRecord
+from runbook_lib.record.recorder import Recorder
 from runbook_lib.world.outside import World
 from runbook_lib.world.services import OnlineServices
 
@@ -175,7 +175,7 @@ def test_a_failed_build_is_recorded_with_a_fix(
     monkeypatch.setattr(container, "image_id", lambda *_: "")
     monkeypatch.setattr(container, "build", lambda *_: BuildResult("", 3, 4.0, failure))
     applied = bump(tag="26.02-py3", mode="local")
-    record = StepRecord("build-image", applied, checkout.repository(), tmp_path)
+    record = Recorder("build-image", applied, checkout.repository(), tmp_path)
     run = Run(applied, checkout, record, OFFLINE)
     run.step(BuildImage(env={}))
     with pytest.raises(RunbookError, match=r"It failed\."):

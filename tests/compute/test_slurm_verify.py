@@ -26,7 +26,7 @@ from runbook_lib.compute.slurm_verify.step import SlurmVerify, read_results
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
-from runbook_lib.records.step_record import StepRecord
+from runbook_lib.record.recorder import Recorder
 from runbook_lib.world import bump_branch
 from runbook_lib.world.outside import World as Outside
 
@@ -56,7 +56,7 @@ class World:
         self.steps += 1
         folder, shown = self.folder / f"record-{self.steps}", list[Any]()
         folder.mkdir()
-        record = StepRecord("slurm-verify", facts.branch.bump, "o/n", folder)
+        record = Recorder("slurm-verify", facts.branch.bump, "o/n", folder)
         choice = MatrixChoice(jobs="cancel" if cancel else "")
         plan = SlurmVerify("", choice, wait).plan(facts, facts.branch.bump)
         outside = Outside(self.checkout, None, record, sleep=lambda _: time.sleep(0.2))

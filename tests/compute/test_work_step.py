@@ -21,7 +21,7 @@ from runbook_lib.compute.work_step import WorkFacts, WorkInside
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
-from runbook_lib.records.step_record import StepRecord
+from runbook_lib.record.recorder import Recorder
 from runbook_lib.world.outside import World
 
 NOTEBOOK = Path(__file__).resolve().parents[2] / "runbooks/work-inside.ipynb"
@@ -213,7 +213,7 @@ def test_a_wrong_region_variable_or_tag_is_refused(clone: Path, site: str, image
 def test_a_test_that_cannot_run_here_is_refused(clone: Path, tmp_path: Path) -> None:
     for apply in (False, True):
         bump = Bump.parse(tag=TAG, mode="local" if apply else "preview")
-        run = Run(bump, Checkout.open(clone), StepRecord("work-inside", bump, "me/x", tmp_path))
+        run = Run(bump, Checkout.open(clone), Recorder("work-inside", bump, "me/x", tmp_path))
         step = WorkInside("lock", "slurm", "nemo:26.06", machine=Machine())
         if apply:
             with pytest.raises(Refused, match="srun is not installed"):

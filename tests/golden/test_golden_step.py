@@ -29,7 +29,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.ci import evidence, measure
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.recipes.file_names import FOLDER
-from runbook_lib.records import decisions
+from runbook_lib.record import decisions
 from runbook_lib.text.edits import Edit
 from runbook_lib.world import bump_branch
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.errors import RunbookError
+from runbook_lib.notebook import form
 from runbook_lib.notebook.begin import begin
 from runbook_lib.notebook.place import find
 from runbook_lib.practice import PracticeWorld, open_world
@@ -26,10 +27,13 @@ def test_in_jupyterlab_every_run_is_a_preview(
 ) -> None:
     if interactive:
         monkeypatch.setenv("JPY_SESSION_NAME", "/x/01-github-pin.ipynb")
+    forms: list[str] = []
+    monkeypatch.setattr(form, "show", lambda name, _: forms.append(name))
     parameters = {"tag": "26.04-py3", "repo": str(world.checkout), "mode": "publish"}
     run = begin("01-github-pin", parameters)
     assert (run.bump.apply, run.bump.publish) == (not interactive, not interactive)
     assert (run.record.folder is None) is interactive
+    assert forms == ["01-github-pin"] * interactive
     assert "26.04-py3" in capsys.readouterr().out
 
 

@@ -1,4 +1,4 @@
-"""Runs in a process of their own, and the view of them that a form shows."""
+"""Runs in a process of their own, which a form follows."""
 
 import os
 import subprocess
@@ -11,14 +11,13 @@ import small_runbooks as small
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import child
-from runbook_lib.notebook.child import StartedRun
+from runbook_lib.notebook.child import Run, StartedRun
+from runbook_lib.record.journal import fingerprint
 from runbook_lib.record.verify import verify
-from runbook_lib.records import run_view
-from runbook_lib.records.run_view import RunView
 
 TAG = "26.04-py3"
 SLOW = "print('begun', flush=True)\ntime.sleep(600)"
-END = "recording.end_run(step.folder)"
+END = "begin.end_run(step)"
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def start(notebook: Path, mode: str = "local", shown: str = "") -> StartedRun:
     return child.start(notebook, {"tag": TAG, "repo": ".", "mode": mode}, folder, shown=shown)
 
 
-def finished(run: StartedRun) -> RunView | None:
+def finished(run: StartedRun) -> Run | None:
     until(lambda: run.has_ended(None))
     return run.read()
 
@@ -66,10 +65,11 @@ def test_applies_only_the_plan_that_was_shown(place: Path) -> None:
     for plan, log in (("change 9 lines", "looked "), ("change 2 lines", "looked applied ")):
         (place / "log").write_text("")
         (place / "plan").write_text(plan)
-        applied = start(step, shown=preview.fingerprint)
+        applied = start(step, shown=fingerprint(preview))
         run = finished(applied)
         assert (place / "log").read_text() == log
         assert (run is None) is (plan != "change 2 lines")
+        assert len(list((place / "audit").rglob("run.json"))) == 1 + (run is not None)
         assert run is not None or applied.failure().endswith("Preview again.")
     assert verify(place / "audit")[0] == []
 
@@ -77,23 +77,16 @@ def test_applies_only_the_plan_that_was_shown(place: Path) -> None:
 def test_follows_a_run_to_its_end(place: Path) -> None:
     step = small.notebook(
         place / "01-a.ipynb",
-        "step.would('change 2 lines'); step.decide('broken', 'x', 'why'); step.diff('--- a\\n+++ a\\n')",
-        "print(os.environ.get('JPY_SESSION_NAME')); step.done('Fine.')\n'the <b>plan</b>'",
-        "'the <b>result</b>'  # tag: done",
+        "step.would('change 2 lines')",
+        "print(os.environ.get('JPY_SESSION_NAME')); step.done('Fine.')",
         END,
     )
     launched = start(step, "preview")
     run = finished(launched)
     assert run is not None
-    assert (run.notebook, run.state, run.sentence) == ("01-a", "previewed", "Fine.")
-    assert run.planned == ({"sentence": "change 2 lines", "publish": False},)
-    assert len(run.decisions) == 1
-    assert run.diffs == ("--- a\n+++ a\n",)
+    assert (run["notebook"]["name"], run["state"], run["outcome"]["sentence"]) == ("01-a", "previewed", "Fine.")
+    assert run["planned"] == [{"sentence": "change 2 lines", "publish": False}]
     assert "None" in launched.output().splitlines()  # it does not take itself for a notebook in JupyterLab
-    assert "plan" in run.plan_html()
-    assert "result" not in run.plan_html()
-    assert run_view.newest(run.folder.parent)["01-a"] == run
-    assert run_view.find_run(run.folder.parent, record=run.folder.name) == run
     launched.close()
 
 
@@ -109,7 +102,7 @@ def test_a_run_outlives_its_starter_until_it_is_cancelled(place: Path) -> None:
     ended = finished(launched)
     found.cancel()  # once more: it is gone
     assert ended is not None
-    assert (ended.state, found.has_ended(found.read())) == ("interrupted", True)
+    assert (ended["state"], found.has_ended(found.read())) == ("interrupted", True)
     assert child.active_runs(place / "audit") == []
     launched.close()
 

@@ -7,7 +7,7 @@ from archives import READY, record, words
 
 from runbook_lib.notebook import start
 from runbook_lib.pins.bump import Bump
-from runbook_lib.records import status
+from runbook_lib.record import status
 
 CHECK = {"name": "x", "status": "passed", "detail": ""}
 DECISION = {"question": "broken", "subject": "a@h100", "why": "it hangs"}

@@ -15,9 +15,9 @@ from bumping import bump_to
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.record import archive, run_file
+from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity
 from runbook_lib.record.verify import verify
-from runbook_lib.records.step_record import StepRecord
 from runbook_lib.system import files
 
 SHA = "a" * 64
@@ -146,7 +146,7 @@ def of_record(home: Path) -> Scene:
     def act() -> None:
         identity = Identity("o/r", "main", "dev", "26.04-py3", practice=False)
         runs.append(archive.begin(folder, identity, {"name": "03-open-pr", "sha256": SHA}))
-        step = StepRecord("03-open-pr", bump_to(), "o/r", runs[-1])
+        step = Recorder("03-open-pr", bump_to(), "o/r", runs[-1])
         step.add_inputs(digest="sha256:1")
         step.effect("edit", "a.yml", "old", "new")
         step.table("changes", [{"a": 1}] * 50)

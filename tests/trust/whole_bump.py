@@ -21,7 +21,7 @@ from werkzeug.wrappers import Request, Response
 
 from runbook_lib.bump import readiness
 from runbook_lib.clients.github.client import GitHub
-from runbook_lib.forms import choices
+from runbook_lib.notebook import choices
 from runbook_lib.world import bump_branch
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from executing import Ran
 
 from runbook_lib.decisions import Decision
 from runbook_lib.practice import PracticeWorld, open_world
+from runbook_lib.record import decisions
 from runbook_lib.record.verify import verify
-from runbook_lib.records import decisions
 
 RUNBOOKS = Path(__file__).resolve().parents[3] / "runbooks"
 TAG, TO = "26.04-py3", "pull-request/bump/main/dev-26.04-py3"

@@ -30,7 +30,7 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.practice import actions
 from runbook_lib.practice.forge import PracticeForge
 from runbook_lib.practice.hub import PracticeRefusal
-from runbook_lib.records import decisions as decisions_file
+from runbook_lib.record import decisions as decisions_file
 from runbook_lib.world import bump_branch, pull_request
 from runbook_lib.world.conditions import commits
 from runbook_lib.world.outside import World as Outside

@@ -1,43 +1,37 @@
-"""The decision cards of a form: what only a person can decide, with the evidence and a button for each choice."""
+"""The decision cards of a form: evidence, a button for each choice, a reason, and the word that confirms a danger."""
 
+import html
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from runbook_lib.forms import html
-from runbook_lib.records import cards
-from runbook_lib.records.cards import Card
+import ipywidgets as widgets
+
+from runbook_lib import display
+from runbook_lib.notebook import cards
+from runbook_lib.notebook.cards import Card
 
 _WIDE = {"width": "min(46rem, 100% - 4px)"}
 
 
 class CardWidgets:
-    """One card: its evidence, a button for each choice, and fields for the reason and the word to confirm.
-
-    ``changed`` is called after each change by the user.
-    """
+    """One card; ``changed`` is called after each change by the user."""
 
     def __init__(self, card: Card, answer: Mapping[str, str], changed: Callable[[], None]) -> None:
-        import ipywidgets as widgets
-
-        self.card, self._changed = card, changed
-        self._choice = ""
+        self.card, self._changed, self._choice = card, changed, ""
         self.buttons = {}
         for option in card.options:
-            button = widgets.Button(description=option.label, layout={"width": "auto"})
-            button.on_click(lambda _, choice=option.choice: self._press(choice))
-            self.buttons[option.choice] = button
+            self.buttons[option.choice] = widgets.Button(description=option.label, layout={"width": "auto"})
+            self.buttons[option.choice].on_click(lambda _, choice=option.choice: self._press(choice))
         self.reason = widgets.Text(description="Reason", layout=_WIDE)
-        description, style = (
-            f"Type “{card.danger}” to accept the {card.danger_in_words}",
-            {"description_width": "initial"},
-        )
-        self.typed = widgets.Text(description=description, layout=_WIDE, style=style)
-        self._state = widgets.HTML(_dom_classes=["runbook-card-state"])
-        evidence = widgets.HTML(html.card(card), _dom_classes=["jp-RenderedHTMLCommon"])
+        self.typed = widgets.Text(
+            description=f"Type “{card.danger}” to accept the {card.danger_in_words}", layout=_WIDE,
+            style={"description_width": "initial"},
+        )  # fmt: skip
+        self._state = widgets.HTML()
+        evidence = widgets.HTML(evidence_of(card), _dom_classes=["jp-RenderedHTMLCommon"])
         choices = widgets.HBox([*self.buttons.values()], _dom_classes=["runbook-choices"])
-        self.root = widgets.VBox(
-            [evidence, choices, self.reason, self.typed, self._state], _dom_classes=["runbook-card"]
-        )
+        rows = [evidence, choices, self.reason, self.typed, self._state]
+        self.root = widgets.VBox(rows, _dom_classes=["runbook-card"])
         if card.option(answer.get("choice", "")):
             self._fill(answer)
         self._show()
@@ -82,25 +76,25 @@ class CardWidgets:
         option = self.card.option(self._choice)
         for choice, button in self.buttons.items():
             button.button_style = "primary" if choice == self._choice else ""
-        needs_reason = option is not None
-        needs_word = self._choice == "accept" and bool(self.card.danger)
-        for field, needed in ((self.reason, needs_reason), (self.typed, needs_word)):
-            field.layout.display = None if needed else "none"
-        self._state.value = html.card_state(option, self.reason.value, self.problem)
+        needed = {self.reason: option is not None, self.typed: self._choice == "accept" and bool(self.card.danger)}
+        for field, is_needed in needed.items():
+            field.layout.display = None if is_needed else "none"
+        state = f"✗ {self.problem}" if self.problem else "open"
+        if option and not self.problem:
+            state = f"✓ {option.label}: {self.reason.value}"
+        self._state.value = f'<span role="status">{html.escape(state)}</span>'
 
 
 class DecisionCards:
     """The cards of a form; ``changed`` is called after each change by the user."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
-        import ipywidgets as widgets
-
         self._changed = changed
         self.shown: list[CardWidgets] = []
         #: The answers that the file of decisions has.
         self.saved: dict[str, dict[str, str]] = {}
         self._count = widgets.HTML()
-        self.root = widgets.VBox([], _dom_classes=["runbook-cards"])
+        self.root = widgets.VBox([])
 
     @property
     def open(self) -> list[CardWidgets]:
@@ -137,12 +131,10 @@ class DecisionCards:
             before = known.pop(card.id, None)
             if before is not None and before.card == card:
                 shown.append(before)  # left alone: the user may be editing it at this moment
-            elif before is not None:
-                shown.append(CardWidgets(card, before.answer, self._report))
-            else:
-                shown.append(CardWidgets(card, card.answer, self._report))
-                if card.held:
-                    self.saved[card.id] = shown[-1].answer
+                continue
+            shown.append(CardWidgets(card, before.answer if before else card.answer, self._report))
+            if card.held and not before:
+                self.saved[card.id] = shown[-1].answer
         self.shown = [*shown, *(each for each in known.values() if each.answer["choice"])]
         children = [self._count, *(each.root for each in self.shown)] if self.shown else []
         if list(self.root.children) != children:
@@ -154,4 +146,31 @@ class DecisionCards:
         self._changed()
 
     def _show_count(self) -> None:
-        self._count.value = html.open_cards(len(self.shown), len(self.open))
+        sentence = f"For you to decide: {len(self.shown)}, of which {len(self.open)} open."
+        self._count.value = f'<strong role="status">{sentence}</strong>'
+
+
+def evidence_of(card: Card) -> str:
+    """Return the evidence as HTML: the numbers, the plot, what is known, and the lines of the log that matter."""
+    title = html.escape(card.title)
+    danger = f" ⚠ {card.danger_in_words}" if card.danger else ""
+    parts = [f"<h4>{title}{danger}</h4>", f"<p><strong>{display.linked(card.headline)}</strong></p>"]
+    if card.plot:
+        means = "each file, new to old" if card.files else "old and new by step, with what is expected"
+        parts.append(f'<img src="data:image/svg+xml;base64,{card.plot}" alt="{title}: {means}">')
+    parts += [f"<p><strong>{label}:</strong> {display.linked(text)}</p>" for label, text in card.details]
+    if card.lines:
+        lines = html.escape("\n".join(card.lines))
+        parts.append(f"<p><strong>The lines of the log that matter:</strong> {display.linked(card.log)}</p>")
+        parts.append(f'<div class="runbook-log" role="group" aria-label="log" tabindex="0"><pre>{lines}</pre></div>')
+    if card.files:
+        parts.append(_folded(f"{len(card.files)} files", "\n".join(card.files)))
+    if card.command:
+        parts.append(_folded("Find the change in the image that did it", card.command))
+    if card.held:
+        parts.append(f"<p>On hold: “{html.escape(card.held)}”</p>")
+    return "".join(parts)
+
+
+def _folded(summary: str, text: str) -> str:
+    return f'<details><summary>{summary}</summary><pre tabindex="0">{html.escape(text)}</pre></details>'

@@ -1,7 +1,6 @@
 """The choices that a form offers: the registry's tags, and the pull request's CI runs."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from runbook_lib.clients.github.ci_status import branch_of
 from runbook_lib.errors import RunbookError
@@ -20,20 +19,8 @@ from runbook_lib.world.ports import Forge, Services
 _TAGS, _RUNS = 12, 10
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A value and its label."""
-
-    value: str
-    label: str
-
-
-@dataclass(frozen=True)
-class Choices:
-    """Choices, the most likely first, and a note about the list."""
-
-    choices: tuple[Choice, ...]
-    note: str = ""
+#: Labels and values, the most likely first, and a note about the list.
+Choices = tuple[list[tuple[str, str]], str]
 
 
 def pinned_tags(checkout: Checkout, bump: Bump) -> Mapping[str, tuple[str, ...]]:
@@ -54,8 +41,8 @@ def pinned_tags(checkout: Checkout, bump: Bump) -> Mapping[str, tuple[str, ...]]
 def tags(services: Services, repository: Repository, pinned: Mapping[str, Collection[str]]) -> Choices:
     """Return the releases of each image, of several images as ``name:tag``; ``pinned`` are the tags of each image."""
     offered = [_tags(services, image, pinned.get(image.name, ())) for image in repository.sites.images]
-    notes = dict.fromkeys(filter(None, (choices.note for choices in offered)))
-    return Choices(tuple(choice for choices in offered for choice in choices.choices), " ".join(notes))
+    notes = dict.fromkeys(note for _, note in offered if note)
+    return [choice for choices, _ in offered for choice in choices], " ".join(notes)
 
 
 def _tags(services: Services, image: PinnedImage, pinned: Collection[str]) -> Choices:
@@ -67,7 +54,7 @@ def _tags(services: Services, image: PinnedImage, pinned: Collection[str]) -> Ch
         with services.registry(ImageRef.parse(image.name)) as registry:
             listed = registry.tags()
     except RunbookError as error:
-        return Choices((), f"The registry could not be queried: {error} Type the tag instead.")
+        return [], f"The registry could not be queried: {error} Type the tag instead."
     editions = set()
     for name in pinned:
         try:
@@ -80,13 +67,13 @@ def _tags(services: Services, image: PinnedImage, pinned: Collection[str]) -> Ch
     else:
         names = [str(tag) for tag in releases]
     if not names:
-        return Choices((), f"{image.name} has no known release. Type the tag.")
+        return [], f"{image.name} has no known release. Type the tag."
     marks = {names[0]: " (newest)"} | dict.fromkeys(pinned, " (pinned now)")
     offered = []
     for name in names[:_TAGS] + [name for name in names[_TAGS:] if name in pinned]:
         value = f"{image.short}:{name}" if image.short else name
-        offered.append(Choice(value, f"{value}{marks.get(name, '')}"))
-    return Choices(tuple(offered))
+        offered.append((f"{value}{marks.get(name, '')}", value))
+    return offered, ""
 
 
 def tag_problem(services: Services, bump: Bump) -> str:
@@ -102,18 +89,16 @@ def tag_problem(services: Services, bump: Bump) -> str:
     return check.detail if check.status == "failed" else ""
 
 
-def runs(checkout: Checkout, bump: Bump, github: Forge | None) -> Choices:
+def runs(checkout: Checkout, bump: Bump, forge: Forge | None) -> Choices:
     """Return the latest CI runs of the bump's pull request, newest first; without any, the note gives the reason."""
-    state = pull_request.read_state(bump_branch.find(checkout, bump), github)
-    if github is None or state.pull is None:
-        return Choices((), state.problem or "There is no pull request yet, so CI has not run.")
+    state = pull_request.read_state(bump_branch.find(checkout, bump), forge)
+    if forge is None or state.pull is None:
+        return [], state.problem or "There is no pull request yet, so CI has not run."
     choices = []
-    for run in github.runs(branch_of(state.pull.number))[:_RUNS]:
+    for run in forge.runs(branch_of(state.pull.number))[:_RUNS]:
         commit = run.head_sha[:10]
         if run.head_sha == state.pull.head_sha:
             commit += " (head)"
-        status = run.conclusion or run.status
-        choices.append(Choice(str(run.id), f"{run.id}: {status}, {run.created:%Y-%m-%d %H:%M} UTC, {commit}"))
-    if not choices:
-        return Choices((), f"CI has not run for #{state.pull.number} yet.")
-    return Choices(tuple(choices))
+        label = f"{run.id}: {run.conclusion or run.status}, {run.created:%Y-%m-%d %H:%M} UTC, {commit}"
+        choices.append((label, str(run.id)))
+    return choices, "" if choices else f"CI has not run for #{state.pull.number} yet."

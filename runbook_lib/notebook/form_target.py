@@ -10,10 +10,9 @@ from runbook_lib.notebook import place
 from runbook_lib.notebook.place import Place
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import Repository
-from runbook_lib.record import archive
+from runbook_lib.record import archive, decisions
 from runbook_lib.record.run_file import Identity
-from runbook_lib.records import decisions
-from runbook_lib.records.status import status
+from runbook_lib.record.status import status
 
 Values = Mapping[str, str | bool]
 
@@ -56,6 +55,11 @@ class FormTarget:
             names.append("tag")
         parameters: Any = {name: self.values[name] for name in names if name in self.values}
         return Bump.parse(**parameters, repository=self.repository)
+
+    def confirmation(self) -> str:
+        """Return the word to type to confirm: the tag, or without a tag the base branch.  Raises RunbookError."""
+        bump = self.bump()
+        return str(bump.tag or bump.base)
 
     def archive(self) -> Path:
         """Return the folder of the archive."""

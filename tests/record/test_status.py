@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from archives import READY, record
 
-from runbook_lib.records import status
-from runbook_lib.records.status import BumpStatus
+from runbook_lib.record import status
+from runbook_lib.record.status import BumpStatus
 
 STEPS = ("00-preflight", "01-github-pin", "02-gitlab-pin", "03-open-pr", "04-run-ci", "05-golden-values",
          "06-broken-tests", "07-sync-check")  # fmt: skip

@@ -13,14 +13,12 @@ import pytest
 from bumping import git
 from practice_state import fingerprint
 
-from runbook_lib.forms import notebook_form as forms
-from runbook_lib.forms.decision_cards import CardWidgets
-from runbook_lib.forms.form import offer
-from runbook_lib.forms.notebook_form import Form
-from runbook_lib.notebook import child, session
+from runbook_lib.notebook import child, form_views, session
+from runbook_lib.notebook.card_widgets import CardWidgets
+from runbook_lib.notebook.cards import make
+from runbook_lib.notebook.form import Form
 from runbook_lib.practice import PracticeWorld, open_world
-from runbook_lib.records import decisions
-from runbook_lib.records.cards import from_questions
+from runbook_lib.record import decisions
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,90 +46,78 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PracticeW
             thread.join(120)
 
 
-def create(notebook: str = "01-github-pin", *, applies: bool = True, **values: Any) -> Form:
-    form = Form(ROOT / f"runbooks/{notebook}.ipynb", {"base": "main", "image_type": "dev", **values}, applies=applies)
+def create(notebook: str = "01-github-pin", **values: Any) -> Form:
+    form = Form(ROOT / f"runbooks/{notebook}.ipynb", {"base": "main", "image_type": "dev", **values})
     form.prepare()
     return form
 
 
 def field(form: Form, name: str) -> Any:
-    return form.view.inputs[name]
+    return form.inputs[name]
 
 
 def previewed(form: Form) -> Form:
-    form.view.preview.click()
+    form.preview.click()
     until(lambda: not form.busy)
     return form
 
 
 def press(form: Form, name: str, choice: str) -> CardWidgets:
     """Press a choice of a card."""
-    (card,) = [each for each in form.view.cards.shown if each.card.id == name]
+    (card,) = [each for each in form.cards.shown if each.card.id == name]
     card.buttons[choice].click()
     return card
 
 
 def shown(form: Form, name: str) -> str:
-    (widget,) = [child for child in form.root.children if name in child._dom_classes]
-    return str(widget.value)
-
-
-def test_a_headless_run_has_no_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "Form", None)
-    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
-    offer("bump", {})
-    monkeypatch.setenv("JPY_SESSION_NAME", "/x/bump.ipynb")
-    assert session.interactive()
-    monkeypatch.setenv("RUNBOOK_ENGINE", "1")  # a run that started from there
-    offer("bump", {})
+    return str(form.parts[name].value)
 
 
 def test_a_plan_is_shown_before_apply_can_be_pressed(world: PracticeWorld) -> None:
     form = create(tag=TAG)
-    assert (form.view.preview.disabled, form.view.apply.disabled) == (False, True)
-    form.view.cancel.click()
-    assert "no run to cancel" in shown(form, "runbook-warning")
+    assert (form.preview.disabled, form.apply.disabled) == (False, True)
+    form.cancel.click()
+    assert "no run to cancel" in shown(form, "warning")
     before = git(world.checkout, "status", "--porcelain", "--branch")
     previewed(form)
     assert git(world.checkout, "status", "--porcelain", "--branch") == before
-    plan = shown(form, "runbook-plan")
-    assert f"commit 3 files on branch bump/main/dev-{TAG}" in plan
-    assert "docker/.ngc_version.dev" in plan
-    assert not form.view.apply.disabled  # nothing leaves the machine, so no confirmation is needed
+    assert f"commit 3 files on branch bump/main/dev-{TAG}" in shown(form, "plan")
+    assert "docker/.ngc_version.dev" in shown(form, "cells")
+    assert not form.apply.disabled  # nothing leaves the machine, so no confirmation is needed
     field(form, "base").value = "dev"
-    assert form.view.apply.disabled
-    assert "Preview again" in shown(form, "runbook-warning")
+    assert form.apply.disabled
+    assert "Preview again" in shown(form, "warning")
     field(form, "base").value = "main"
-    assert not form.view.apply.disabled
-    assert shown(form, "runbook-warning") == ""
-    form.view.apply.click()
-    form.view.apply.click()  # twice
+    assert not form.apply.disabled
+    assert shown(form, "warning") == ""
+    form.apply.click()
+    form.apply.click()  # twice
     until(lambda: not form.busy)
-    assert "⚠ done" in shown(form, "runbook-result")
-    assert form.view.apply.disabled
+    assert "⚠ done" in shown(form, "result")
+    assert form.apply.disabled
     assert git(world.checkout, "status", "--porcelain", "--branch") == before
     assert len(git(world.checkout, "diff", "--name-only", "main", f"bump/main/dev-{TAG}").split()) == 3
     records = list((world.home.parent / "audit").rglob("run.json"))
-    assert len(records) == 3  # the preview, and another with which Apply starts
+    assert len(records) == 2  # the preview, and the run
 
 
 def test_publishing_is_confirmed_by_typing_the_tag(world: PracticeWorld) -> None:
     form = previewed(create("03-open-pr", tag=TAG))
-    assert form.view.apply.disabled
+    assert form.apply.disabled
     for typed, ready in (("26.05-py3", False), (f" {TAG} ", True), ("", False)):
-        form.view.confirmation.value = typed
-        assert form.view.apply.disabled is not ready
+        form.confirmation.value = typed
+        assert form.apply.disabled is not ready
         differs = typed.strip() not in ("", TAG)
-        assert ("is not 26.04-py3" in shown(form, "runbook-warning")) is differs
+        assert ("is not 26.04-py3" in shown(form, "warning")) is differs
 
 
 def test_a_late_click_applies_nothing_that_was_not_shown(world: PracticeWorld) -> None:
     before = fingerprint(world)
     form = previewed(create("03-open-pr", tag=TAG))
-    form.view.apply.click()  # not confirmed: a disabled button of the browser still sends clicks
-    form.view.confirmation.value = TAG
+    form.apply.click()  # not confirmed: a disabled button of the browser still sends clicks
+    form.confirmation.value = TAG
     field(form, "base").value = "dev"
-    form.view.apply.click()
+    form.apply.click()
     assert not form.busy
     assert fingerprint(world) == before
 
@@ -147,15 +133,14 @@ def test_an_outdated_plan_is_not_applied(world: PracticeWorld, tmp_path: Path) -
     git(other, "-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qam", "Back")
     git(other, "push", "-q", "origin", "HEAD:main")
     before = git(world.checkout, "status", "--porcelain", "--branch")
-    form.view.apply.click()
+    form.apply.click()
     until(lambda: not form.busy)
-    assert "shown" in shown(form, "runbook-error")
+    assert "shown" in shown(form, "error")
     assert git(world.checkout, "status", "--porcelain", "--branch") == before
-    plan = shown(previewed(form), "runbook-plan")
-    assert "26.01-py3" in plan
-    form.view.apply.click()
+    assert "26.01-py3" in shown(previewed(form), "cells")
+    form.apply.click()
     until(lambda: not form.busy)
-    assert "⚠ done" in shown(form, "runbook-result")
+    assert "⚠ done" in shown(form, "result")
 
 
 def test_answers_become_decisions_on_one_image(world: PracticeWorld, tmp_path: Path) -> None:
@@ -165,9 +150,9 @@ def test_answers_become_decisions_on_one_image(world: PracticeWorld, tmp_path: P
         {"question": "accept", "subject": name, "why": "", "facts": {"danger": "divergence"}},
         {"question": "allow", "subject": commit, "why": "Read its diff.", "suggestion": ""},
     ]
-    form.view.cards.offer(from_questions(asked), keep=True)
+    form.cards.offer(list(map(make, asked)), keep=True)
     press(form, f"allow:{commit}", "allow").reason.value = "read"
-    form.view.cards.save(lambda: tmp_path / "decisions.yaml")
+    form.cards.save(lambda: tmp_path / "decisions.yaml")
     assert decisions.read(tmp_path / "decisions.yaml").entry("allow", commit)
     card = press(form, f"accept:{name}", "accept")
     for reason, typed, problem in (
@@ -177,22 +162,22 @@ def test_answers_become_decisions_on_one_image(world: PracticeWorld, tmp_path: P
         ("ok", "Divergence", ""),
     ):
         card.reason.value, card.typed.value = reason, typed
-        assert form.view.preview.disabled is bool(problem)
-        assert problem in form.view.problems.get("decisions", "")
-    form.view.cards.save(lambda: tmp_path / "decisions.yaml")
+        assert form.preview.disabled is bool(problem)
+        assert problem in form.problems.get("decisions", "")
+    form.cards.save(lambda: tmp_path / "decisions.yaml")
     entry = decisions.read(tmp_path / "decisions.yaml").entry("accept", name)
     assert entry
     assert (entry.reason, entry.confirm) == ("ok", "divergence")
     field(form, "base").value = "dev"
-    assert form.view.cards.shown == []
+    assert form.cards.shown == []
 
 
 def test_a_headless_kernel_does_not_load_the_form() -> None:
-    code = "import sys\nfrom runbook_lib.forms import form\nform.offer('bump', {})\nprint([*sys.modules])"
+    code = "import sys\nfrom runbook_lib.notebook import begin\nprint([*sys.modules])"
     env = {name: value for name, value in os.environ.items() if name != session.VARIABLE}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    assert "runbook_lib.forms.form" in done.stdout
-    assert "runbook_lib.forms.notebook_form" not in done.stdout
+    assert "runbook_lib.notebook.begin" in done.stdout
+    assert "runbook_lib.notebook.form'" not in done.stdout
     assert "ipywidgets" not in done.stdout
 
 
@@ -203,80 +188,79 @@ def test_a_fault_of_the_form_is_shown_and_the_run_is_followed_to_its_end(
         raise TypeError("no such thing")
 
     form = create(tag=TAG)
-    monkeypatch.setattr(forms.html, "plan", broken)
+    monkeypatch.setattr(form_views, "plan", broken)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     previewed(form)
-    assert "TypeError: no such thing" in shown(form, "runbook-error")
+    assert "TypeError: no such thing" in shown(form, "error")
     assert child.active_runs(world.home.parent / "audit") == []
 
 
 def test_a_problem_is_shown_below_its_field_and_disables_the_buttons(world: PracticeWorld, tmp_path: Path) -> None:
     form = create(tag=TAG)
     field(form, "base").value = "a..b"
-    assert "not a valid branch name" in form.view.messages["base"].value
-    assert form.view.preview.disabled
+    assert "not a valid branch name" in form.messages["base"].value
+    assert form.preview.disabled
     field(form, "base").value = "nope"
-    until(lambda: "does not exist" in form.view.messages["base"].value)
-    assert form.view.preview.disabled
+    until(lambda: "does not exist" in form.messages["base"].value)
+    assert form.preview.disabled
     field(form, "base").value = "main"
-    assert not form.view.preview.disabled
+    assert not form.preview.disabled
     field(form, "repo").value = str(tmp_path / "none")
-    assert "There is no folder" in form.view.messages["repo"].value
+    assert "There is no folder" in form.messages["repo"].value
     field(form, "remote").value = "fork"
-    assert "There is no folder" in form.view.messages["repo"].value
-    assert form.view.preview.disabled
+    assert "There is no folder" in form.messages["repo"].value
+    assert form.preview.disabled
     for wrong, why in (("~nobody-at-all/x", "~nobody-at-all"), ("/tmp/\0", "invisible")):
         field(form, "repo").value = wrong
-        assert why in form.view.messages["repo"].value
+        assert why in form.messages["repo"].value
     field(form, "repo").value = ""
-    assert form.view.messages["repo"].value == ""
-    assert not form.view.preview.disabled
-    form.view.inputs["tag"].value, form.view.other_tag.value = "(another …)", "26.12-py3"
-    until(lambda: "has no tag 26.12-py3" in form.view.messages["tag"].value)
-    assert form.view.preview.disabled
-    form.view.other_tag.value = "26.05-py3"
-    assert form.view.messages["tag"].value == ""
-    assert not form.view.preview.disabled
+    assert form.messages["repo"].value == ""
+    assert not form.preview.disabled
+    form.inputs["tag"].value, form.other_tag.value = "(another …)", "26.12-py3"
+    until(lambda: "has no tag 26.12-py3" in form.messages["tag"].value)
+    assert form.preview.disabled
+    form.other_tag.value = "26.05-py3"
+    assert form.messages["tag"].value == ""
+    assert not form.preview.disabled
 
 
 def test_a_failed_run_is_shown_in_the_form(world: PracticeWorld) -> None:
     form = previewed(create(tag="26.12-py3"))
-    assert "has no tag 26.12-py3" in shown(form, "runbook-error")
-    assert "has no tag" not in shown(form, "runbook-result")  # once
-    assert form.view.apply.disabled
+    assert "has no tag 26.12-py3" in shown(form, "result")
+    assert form.apply.disabled
     field(form, "base").value = "other"
-    assert shown(form, "runbook-error") == shown(form, "runbook-result") == ""
+    assert shown(form, "error") == shown(form, "result") == ""
     form = previewed(create(tag=""))
-    assert form.view.apply.disabled  # without a tag there is nothing to apply
+    assert form.apply.disabled  # without a tag there is nothing to apply
 
 
 def test_a_quarantined_test_is_re_enabled_without_a_tag(world: PracticeWorld) -> None:
     form = previewed(create("06-broken-tests", tag="", decisions=""))
-    assert form.view.apply.disabled
-    (name,) = [each.card.id for each in form.view.cards.shown if each.card.id.startswith("reenable:")]
+    assert form.apply.disabled
+    (name,) = [each.card.id for each in form.cards.shown if each.card.id.startswith("reenable:")]
     press(form, name, "reenable").reason.value = "fixed on main"
     previewed(form)
-    assert "quarantine/main/" in shown(form, "runbook-plan")
-    assert form.view.apply.disabled
-    form.view.confirmation.value = "main"
-    form.view.apply.click()
+    assert "quarantine/main/" in shown(form, "plan")
+    assert form.apply.disabled
+    form.confirmation.value = "main"
+    form.apply.click()
     until(lambda: not form.busy)
-    assert "Done: re-enable 1 test" in shown(form, "runbook-result")
-    assert "previewed" not in shown(form, "runbook-result")
+    assert "Done: re-enable 1 test" in shown(form, "result")
+    assert "previewed" not in shown(form, "result")
 
 
 def test_a_run_can_be_cancelled_from_another_form(world: PracticeWorld) -> None:
     form, other = create("bump", tag=TAG), create("bump", tag=TAG)
-    form.view.preview.click()
+    form.preview.click()
     audit = world.home.parent / "audit"
     until(lambda: audit.is_dir() and child.active_runs(audit))
-    other.view.preview.click()
-    assert "bump for 26.04-py3" in shown(other, "runbook-error")
+    other.preview.click()
+    assert "bump for 26.04-py3" in shown(other, "error")
     other.begin()
     until(lambda: other.busy)
-    other.view.cancel.click()
+    other.cancel.click()
     until(lambda: not form.busy and not other.busy)
-    assert "interrupted" in shown(form, "runbook-result")
+    assert "interrupted" in shown(form, "result")
     assert child.active_runs(audit) == []
 
 
@@ -287,7 +271,7 @@ def test_tags_are_offered_newest_first_and_the_pinned_one_is_marked(world: Pract
     labels = [label for label, _ in field(form, "tag").options]
     assert labels[1].endswith("(newest)")
     assert [label for label in labels if "pinned" in label] == ["26.02-py3 (pinned now)"]
-    assert form.view.values()["tag"] == ""
+    assert form.values()["tag"] == ""
     field(form, "tag").value = labels[-1]
-    form.view.other_tag.value = " 26.04-PY3"
-    assert "did you mean &#x27;26.04-py3&#x27;?" in form.view.messages["tag"].value
+    form.other_tag.value = " 26.04-PY3"
+    assert "did you mean &#x27;26.04-py3&#x27;?" in form.messages["tag"].value

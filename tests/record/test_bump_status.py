@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from archives import BUMP, record
 
-from runbook_lib.records.status import BumpStatus, status
+from runbook_lib.record.status import BumpStatus, status
 
 
 def status_after(tmp_path: Path, *runs: tuple[str, str, str, bool]) -> BumpStatus:

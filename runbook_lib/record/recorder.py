@@ -4,6 +4,7 @@
 """
 
 import csv
+import hashlib
 import io
 import itertools
 import json
@@ -18,7 +19,7 @@ from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
 from runbook_lib.model import Outcome
 from runbook_lib.notebooks import BUMP
-from runbook_lib.record.journal import CELL_REFERENCE, collect, failed_checks, file_prefix
+from runbook_lib.record.journal import CELL_REFERENCE, collect, failed_checks, file_prefix, fingerprint
 from runbook_lib.record.run_file import JOURNAL
 from runbook_lib.system.clock import now, stamp
 from runbook_lib.system.files import cannot_write, write
@@ -37,7 +38,7 @@ class Table(Protocol):
         """All rows as CSV."""
 
 
-class StepRecord:
+class Recorder:
     """The record of one run, written by its notebook: each contribution immediately, and without secrets."""
 
     def __init__(
@@ -82,6 +83,11 @@ class StepRecord:
         """The steps so far, as the record has them."""
         steps: list[Mapping[str, Any]] = collect(self._lines).fields["steps"]
         return steps
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the plan so far."""
+        return fingerprint(collect(self._lines).fields)
 
     def begin_step(self, name: str, round: int = 1) -> None:
         """Begin a step of the run, unless it is the current one: what follows belongs to it."""
@@ -164,6 +170,7 @@ class StepRecord:
     def diff(self, text: str) -> None:
         """Store the diff as ``change.diff`` in the record, unless it is empty."""
         if text:
+            self._add("diff", digest=hashlib.sha256(text.encode("utf-8", "replace")).hexdigest())
             self.store("change.diff", text)
 
     def would(self, sentence: str, *, publish: bool = False) -> None:

@@ -8,7 +8,8 @@ import pytest
 from archives import BUMP, record
 
 from runbook_lib.decisions import Decision, Seen
-from runbook_lib.records import cards, decisions
+from runbook_lib.notebook import cards
+from runbook_lib.record import decisions
 
 FILE = "gpt/a/golden_values_dev_dgx_h100.json"
 TEST = "gpt/a@dgx_h100"
@@ -41,7 +42,7 @@ def choices(card: cards.Card) -> list[tuple[str, str, str]]:
 def test_a_card_offers_the_decisions_on_its_question(
     given: dict[str, Any], expected: list[tuple[str, str, str]]
 ) -> None:
-    assert [choices(card) for card in cards.from_questions([given], offers=True)] == [expected]
+    assert [choices(card) for card in [cards.make(given)]] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_a_card_offers_the_decisions_on_its_question(
 def test_an_answer_is_complete_with_a_reason_and_the_word_of_its_danger(
     answer: dict[str, str], danger: str, problem: str
 ) -> None:
-    (card,) = cards.from_questions([question(danger=danger)])
+    card = cards.make(question(danger=danger))
     assert cards.problem(card, answer).startswith(problem)
     assert bool(cards.problem(card, answer)) is bool(problem)
 
@@ -73,7 +74,7 @@ def test_an_answer_is_bound_to_what_its_card_shows(tmp_path: Path) -> None:
         question("broken", "gpt/b@x", key="k2"),
         question("allow", "older-tag"),
     ]
-    shown, file = cards.from_questions(asked), tmp_path / decisions.NAME
+    shown, file = list(map(cards.make, asked)), tmp_path / decisions.NAME
     answers = {
         f"accept:{FILE}": {"choice": "accept", "reason": "slow  and right", "typed": "divergence"},
         "broken:gpt/b@x": {"choice": "broken", "reason": "hangs"},

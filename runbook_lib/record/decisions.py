@@ -23,7 +23,7 @@ from runbook_lib.text.redact import Redactor
 from runbook_lib.text.user_file import Keys, UserFile
 
 if TYPE_CHECKING:
-    from runbook_lib.records.step_record import StepRecord
+    from runbook_lib.record.recorder import Recorder
 
 NAME = "decisions.yaml"
 _FILE = "file of decisions"
@@ -51,7 +51,7 @@ def again(decisions: Decisions) -> Decisions:
     return read(Path(decisions.file)) if decisions.file else decisions
 
 
-def keep(decisions: Decisions, record: "StepRecord") -> None:
+def keep(decisions: Decisions, record: "Recorder") -> None:
     """Copy the file into the record of a run."""
     if decisions.file and (path := Path(decisions.file)).exists():
         record.store(NAME, _text(path), of_step=False)
@@ -67,7 +67,7 @@ def _text(path: Path) -> str:
 
 def parse(text: str, origin: str) -> Decisions:
     """Return the decisions of a text.  Raises RunbookError, with the line, for what is no decision."""
-    file = user_file.read(text, user_file.load_schema("runbook_lib.records", "decisions.schema.json"), _FILE, origin)
+    file = user_file.read(text, user_file.load_schema("runbook_lib.record", "decisions.schema.json"), _FILE, origin)
     redactor, entries = Redactor(os.environ), dict[tuple[str, str], Decision]()
     for kind, index, entry in _entries(file.values):
         keys = (kind, index)

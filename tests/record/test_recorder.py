@@ -12,9 +12,8 @@ from runbook_lib.errors import RunbookError
 from runbook_lib.model import Outcome
 from runbook_lib.notebook import begin
 from runbook_lib.pins.bump import Bump
-from runbook_lib.record import journal
+from runbook_lib.record import journal, recorder
 from runbook_lib.record.run_file import JOURNAL
-from runbook_lib.records import step_record
 
 PREVIEW = Bump.parse(tag="26.04-py3")
 APPLY = Bump.parse(tag="26.04-py3", mode="local")
@@ -48,14 +47,14 @@ def fields(folder: Path) -> dict[str, Any]:
     ],
 )
 def test_contributions_determine_the_state(
-    folder: Path, bump: Bump, account: Callable[[step_record.StepRecord], object], state: str
+    folder: Path, bump: Bump, account: Callable[[recorder.Recorder], object], state: str
 ) -> None:
-    account(step_record.StepRecord("01-github-pin", bump, "o/r", folder))
+    account(recorder.Recorder("01-github-pin", bump, "o/r", folder))
     assert journal.collect(journal.lines(folder)).state == state
 
 
 def test_stores_each_contribution_immediately(folder: Path) -> None:
-    step = step_record.StepRecord("01-github-pin", APPLY, "o/r", folder)
+    step = recorder.Recorder("01-github-pin", APPLY, "o/r", folder)
     step.add_inputs(digest="sha256:1", platforms={"b", "a"})
     step.add_inputs(base_commit="c0ffee")
     step.effect("push", "fork/bump", None, "c0ffee", url="https://github.com/o/r")
@@ -91,6 +90,7 @@ def test_stores_each_contribution_immediately(folder: Path) -> None:
         "links": {"PR": "https://github.com/o/r/pull/1"},
         "planned": [{"sentence": "change 4 lines", "publish": False}, {"sentence": "push them", "publish": True}],
         "decisions": [{"question": "broken", "subject": "a/b@h100", "why": "it hangs", "suggestion": "a hang"}],
+        "diffs": [],
         "conditions": [],
         "steps": [],
         "mode": "local",
@@ -103,7 +103,7 @@ def test_stores_each_contribution_immediately(folder: Path) -> None:
 
 
 def test_skips_a_line_that_a_killed_kernel_left_unfinished(folder: Path) -> None:
-    step = step_record.StepRecord("01-github-pin", APPLY, "o/r", folder)
+    step = recorder.Recorder("01-github-pin", APPLY, "o/r", folder)
     step.done("First.")
     with (folder / JOURNAL).open("ab") as file:
         file.write(b'{"kind": "done", "sentence": "Sec\xff')
@@ -114,7 +114,7 @@ def test_stores_tables_and_the_diff_without_secrets(folder: Path, monkeypatch: p
     import pandas as pd
 
     monkeypatch.setenv("GITHUB_TOKEN", "0123456789abc")
-    step = step_record.StepRecord("01-github-pin", APPLY, "o/r", folder)
+    step = recorder.Recorder("01-github-pin", APPLY, "o/r", folder)
     step.table("golden values", [{"a": 1, "b": "x,y"}, {"a": "0123456789abc"}])
     step.table("../frame", pd.DataFrame({"n": [1, 2]}))
     step.diff("-old 0123456789abc\n+new\n")
@@ -143,7 +143,7 @@ def test_in_jupyterlab_nothing_is_written(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_view_shows_checks_warnings_and_outcome(folder: Path) -> None:
-    step = step_record.StepRecord("03-open-pr", APPLY, "o/r", folder)
+    step = recorder.Recorder("03-open-pr", APPLY, "o/r", folder)
     step.check(Check("label", "passed", "is set"))
     step.warn("The base has moved.")
     step.waiting(Outcome("Waiting for a maintainer.", Next("ask @ada")))
@@ -156,14 +156,14 @@ def test_the_view_shows_checks_warnings_and_outcome(folder: Path) -> None:
 
 
 def test_failed_checks_are_all_named() -> None:
-    step = step_record.StepRecord("01-github-pin", APPLY, "o/r", None)
+    step = recorder.Recorder("01-github-pin", APPLY, "o/r", None)
     step.check(Check("a", "failed", "1"), Check("b", "passed", "2"), Check("c", "failed", "3"))
     with pytest.raises(RunbookError, match=r"These 2 checks failed: a \(1\); c \(3\)\."):
         step.raise_if_failed()
 
 
 def test_reports_a_missing_record_folder(folder: Path) -> None:
-    step = step_record.StepRecord("01-github-pin", APPLY, "o/r", folder)
+    step = recorder.Recorder("01-github-pin", APPLY, "o/r", folder)
     with pytest.raises(RunbookError, match="could not be written"):
-        step_record.StepRecord("01-github-pin", APPLY, "o/r", folder / "gone")
+        recorder.Recorder("01-github-pin", APPLY, "o/r", folder / "gone")
     step.done("The first goes on.")

@@ -3,14 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
-from runbook_lib.forms.decision_cards import DecisionCards
-from runbook_lib.records import decisions
-from runbook_lib.records.cards import Card, from_questions
+from runbook_lib.notebook.card_widgets import DecisionCards
+from runbook_lib.notebook.cards import Card, make
+from runbook_lib.record import decisions
 
 
 def broken(*names: str) -> tuple[Card, ...]:
     asked = [{"question": "broken", "subject": name, "why": "It failed.", "suggestion": "it fails"} for name in names]
-    return from_questions(asked)
+    return tuple(map(make, asked))
 
 
 def offered(*cards: Card) -> DecisionCards:
@@ -33,7 +33,7 @@ def test_an_answer_outlives_a_new_request() -> None:
     view.offer([second], keep=True)  # the answered one is no longer requested
     assert view.shown == [before[1], before[0]]
     (changed,) = broken("a@x")
-    changed = replace(changed, headline="It hangs.")
+    changed = replace(changed, log="https://x/2")
     view.shown[1].reason.value = "known"
     view.offer([changed], keep=True)
     assert answers(view) == {"a@x": ("broken", "known")}
@@ -57,7 +57,7 @@ def test_a_choice_is_taken_back_or_replaced() -> None:
 
 def test_a_hold_stays_until_somebody_decides_otherwise() -> None:
     asked = {"question": "accept", "subject": "gpt/a/golden_values_dev_dgx_h100.json", "why": "It moved."}
-    (card,) = from_questions([asked])
+    card = make(asked)
     held = replace(card, held="ask the owners")
     view = offered(held)
     assert (view.open, answers(view)) == ([], {card.title: ("hold", "ask the owners")})

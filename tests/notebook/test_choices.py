@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from runbook_lib.errors import RunbookError
-from runbook_lib.forms import choices
 from runbook_lib.images.families import ALIBABA, NEMO, NGC
+from runbook_lib.notebook import choices
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.pins.sites import PinnedImage, Sites
@@ -46,7 +46,7 @@ def test_the_newest_is_that_of_the_pinned_edition(family, names, pinned, offered
 
     services = SimpleNamespace(registry=lambda ref: contextlib.nullcontext(Known()))
     repository = replace(MEGATRON_LM, sites=Sites((PinnedImage(PYTORCH, family),), ()))
-    assert [choice.label for choice in choices.tags(services, repository, {PYTORCH: pinned}).choices] == offered
+    assert [label for label, _ in choices.tags(services, repository, {PYTORCH: pinned})[0]] == offered
 
 
 def test_the_tags_of_every_image_are_offered():
@@ -62,8 +62,8 @@ def test_the_tags_of_every_image_are_offered():
     services = SimpleNamespace(registry=lambda ref: contextlib.nullcontext(Known(published[ref.name])))
     offered = choices.tags(
         services, replace(MEGATRON_LM, sites=TWO), {PYTORCH: ("26.04-py3",), NEMO_IMAGE: ("25.09",)}
-    ).choices
-    assert [(choice.value, choice.label) for choice in offered] == [
+    )[0]
+    assert [(value, label) for label, value in offered] == [
         ("pytorch:26.06-py3", "pytorch:26.06-py3 (newest)"),
         ("pytorch:26.04-py3", "pytorch:26.04-py3 (pinned now)"),
         ("nemo:25.11", "nemo:25.11 (newest)"),

@@ -6,7 +6,7 @@ import pytest
 
 from runbook_lib.decisions import EXCEPTIONS, Decision, Seen
 from runbook_lib.errors import RunbookError
-from runbook_lib.records import decisions
+from runbook_lib.record import decisions
 from runbook_lib.text import user_file
 
 WRITTEN = """\
@@ -115,5 +115,5 @@ def test_what_is_no_decision_is_refused(text: str, problem: str) -> None:
 
 
 def test_the_schema_has_every_exception() -> None:
-    schema = user_file.load_schema("runbook_lib.records", "decisions.schema.json")
+    schema = user_file.load_schema("runbook_lib.record", "decisions.schema.json")
     assert schema["properties"]["allow"]["items"]["properties"]["what"]["enum"] == sorted(EXCEPTIONS)

@@ -1,0 +1,86 @@
+"""The fields of a notebook's form: labels, choices, and validation of typed values.  Pure."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from runbook_lib import notebooks
+from runbook_lib.checks import Next
+from runbook_lib.errors import RunbookError
+from runbook_lib.pins.bump import Bump
+from runbook_lib.pins.repositories import Repository
+
+#: Labels by parameter.
+LABELS = {
+    "tag": "Tag", "repo": "Checkout", "image_type": "Image type", "base": "Base branch", "remote": "Push to",
+    "decisions": "File of decisions", "mode": "Apply", "wait": "Wait for CI", "run_id": "CI run", "source": "Source",
+    "place": "Where", "task": "Task", "where": "Runs", "image": "Image", "tests": "Tests", "how": "How",
+    "arguments": "Arguments", "site": "Site file", "jobs": "Jobs", "good": "Last good tag", "test": "Test",
+    "metric": "Metric", "budget": "Runs at most",
+}  # fmt: skip
+#: Seldom needed, so hidden at first; in the bump notebook also what belongs to single steps.
+_SELDOM, _OF_STEPS = ("remote", "decisions", "source", "jobs"), ("run_id",)
+_CHOICES: Mapping[str, Mapping[str, str]] = {
+    "image_type": {
+        "dev": "dev: what CI runs in by default",
+        "lts": "lts: the long-term image, whose pins rarely move; a maintainer decides when",
+    },
+    "mode": {"": "here only: nothing leaves this machine", "publish": "publish: push, pull request, labels, comments"},
+    "source": {"github": "GitHub, then GitLab", "gitlab": "GitLab only"},
+    "how": {
+        "build": "build: the image of this checkout",
+        "stack": "stack: fw-base, Megatron-Bridge and fw-final, each built on the previous one",
+        "pull": "pull: the image that internal CI built",
+    },
+}
+_COMMON = ("tag", "image_type", "base", "remote")
+
+
+def seldom(name: str, notebook: str) -> bool:
+    """Return True for a parameter that is hidden at first."""
+    return name in _SELDOM or (notebook == notebooks.BUMP and name in _OF_STEPS)
+
+
+def choices(name: str) -> Mapping[str, str]:
+    """Return the labels of a field's values; none for a field that takes any text."""
+    if name not in ("task", "where"):
+        return _CHOICES.get(name, {})
+    # Imported for these fields only: every form waits for what is imported above.
+    from runbook_lib.compute.tasks import TABLE, TASKS
+
+    if name == "task":
+        return {task: f"{task}: {text}" for task, text in TASKS.items()}
+    return {"": "(what this machine has)"} | {target: f"{target}: {text}" for target, text in TABLE["where"].items()}
+
+
+def problem(name: str, value: str | bool, repository: Repository) -> str:
+    """Return the problem of a value, as a sentence; empty if it is valid.  ``repository`` defines its tags."""
+    if isinstance(value, bool):
+        return ""
+    if not value.isprintable():
+        return f"{value!r} contains an invisible character. Type the value again."
+    given: Any = {name: value} if name in _COMMON else {}
+    try:
+        Bump.parse(**given, repository=repository)
+        if name in ("repo", "decisions"):
+            Path(value).expanduser()
+    except RunbookError as error:
+        return str(error)
+    except RuntimeError:
+        return f"{value!r} starts with the home folder of a user who does not exist on this machine."
+    return ""
+
+
+def in_form(following: Next, notebook: str, values: Mapping[str, object]) -> str:
+    """Return what comes next in the form of ``notebook``, which has these values: what to press instead of commands."""
+    name = following.notebook
+    changes = {each: value for each, value in following.parameters.items() if values.get(each) != value}
+    filled_in = ", ".join(f"{LABELS.get(each, each)}: {value}" for each, value in changes.items())
+    action = ""
+    if name == notebooks.REVIEW:
+        action = "Decide on the cards above, then press Preview and Apply."
+    elif name == notebook:
+        action = f"{f'Choose {filled_in}. ' if filled_in else ''}Press Preview, then Apply."
+    elif name:
+        action = f"Open {name}{' with ' if filled_in else ''}{filled_in}."
+    return f"{following.because} {action}".strip()
