@@ -195,8 +195,8 @@ class Form(FormWidgets):
                 self._repository = repository.choose(self.target().checkout())
             except RunbookError as error:
                 self._query_problems["repo"] = str(error)
-        problems = {"decisions": self.cards.problem} | self._query_problems | problems
-        self.problems = {field: problem for field, problem in problems.items() if problem}
+        found = [self._query_problems, problems, {"decisions": self.cards.problem}]
+        self.problems = {field: problem for each in found for field, problem in each.items() if problem}
         for field, message in self.messages.items():
             if field in self.problems:
                 message.value = as_problem(self.problems[field])
@@ -226,8 +226,9 @@ class Form(FormWidgets):
         elif word != typed and word:
             warning = (_TYPE_PRACTICE if target.practice else _TYPE).format(word)
             warning += f" {typed!r} is not {word}." if typed and not word.startswith(typed) else ""
-        self.parts["warning"].value = "" if blocked or not self.applies else f"<em>{html.escape(warning)}</em>"
         self.preview.disabled, self.apply.disabled = blocked, blocked or bool(warning)
+        is_shown = bool(warning) and self.applies and not blocked
+        self.parts["warning"].value = f"<em>{html.escape(warning)}</em>" if is_shown else ""
         set_visible(self.confirmation, visible=bool(word))
         if not word and self.confirmation.value:
             self.confirmation.value = ""

@@ -61,7 +61,8 @@ def test_a_bump_that_is_ready_leads_to_the_last_notebook(tmp_path: Path) -> None
 def test_the_record_names_the_bumps_in_flight(tmp_path: Path) -> None:
     record(tmp_path / "audit", "04-run-ci", "waiting", "Why.", checks=[CHECK])
     (bump,) = status.status(tmp_path / "audit")
-    for interactive, expected in ((False, "In flight: o/r main dev 26.04-py3 is waiting."), (True, "The board above")):
-        planned = start.plan(start.BoardFacts((bump,), interactive), Bump.parse())
+    view = start.board()
+    for board, expected in ((view, "In flight: o/r main dev 26.04-py3 is waiting."), (None, "The board above")):
+        planned = start.plan(start.BoardFacts((bump,), board), Bump.parse())
         assert planned.done.sentence.startswith(expected)
         assert [row["state"] for row in planned.evidence.tables["bumps"]] == ["waiting"]
