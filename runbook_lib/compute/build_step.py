@@ -11,7 +11,8 @@ from typing import NoReturn
 
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence
-from runbook_lib.compute import build_plan, known_builds, run
+from runbook_lib.compute import build_plan, known_builds
+from runbook_lib.compute import engine as engines
 from runbook_lib.compute.conditions import ImageMade, VersionsMatch
 from runbook_lib.compute.engine import BuildPlan, Engine, unfit
 from runbook_lib.compute.project import missing_submodules
@@ -104,7 +105,7 @@ class BuildImage:
         source = _source(checkout, commit, warnings)
         usable, problem = None, ""
         try:  # a plan can be shown without an engine
-            usable = run.find(read_site(self.site, checkout.path, self.env).engine, self.env)
+            usable = engines.find(read_site(self.site, checkout.path, self.env).engine, self.env)
         except RunbookError as error:
             problem = str(error)
         refusal = _refusal(bump, builds[0], base)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from runbook_lib import display
 from runbook_lib.checks import Check, Evidence
-from runbook_lib.compute import run, smoke
+from runbook_lib.compute import engine as engines
+from runbook_lib.compute import smoke
 from runbook_lib.compute.build_log import BuildFailure
 from runbook_lib.compute.engine import BuildPlan, Engine
 from runbook_lib.errors import Refused, RunbookError
@@ -29,7 +30,7 @@ class ImageMade:
     source: str = ""
     obstacle: str = ""
     leaves_machine = False
-    _results: list[run.BuildResult] = field(default_factory=list, compare=False, repr=False)
+    _results: list[engines.BuildResult] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def sentence(self) -> str:
@@ -53,7 +54,7 @@ class ImageMade:
             advice = [f"{pitfall.cause} {pitfall.fix}" for pitfall in result.failure.pitfalls[:2]]
             detail = " ".join([result.failure.sentence, *advice, f"The log is {self._log}."])
             return Check(name, "failed", detail, evidence=_evidence(result.failure))
-        image = run.image_id(self.engine, self.name)
+        image = engines.image_id(self.engine, self.name)
         if image != result.image:
             return Check(name, "failed", f"The name now refers to {image or 'no image'}, not to {result.image}.")
         return Check(name, "passed", f"{image}, {result.steps} steps in {result.seconds:.0f} s.")
@@ -65,12 +66,12 @@ class ImageMade:
         world.checkout.require_work_tree()
         if self.engine is None or world.folder is None:
             raise RunbookError("Builds run only headlessly, with Apply. Nothing was built.")
-        log, before = world.folder / self._log, run.image_id(self.engine, self.name)
+        log, before = world.folder / self._log, engines.image_id(self.engine, self.name)
         print(f"{self.name} is being {'built' if self.build else 'pulled'}; the log is {log}.")
         if self.build:
-            result = run.build(self.build, self.engine, world.checkout.path, log)
+            result = engines.build(self.build, self.engine, world.checkout.path, log)
         else:
-            result = run.pull(self.name, self.engine, log)
+            result = engines.pull(self.name, self.engine, log)
         self._results.append(result)
         is_new = result.failure is None and result.image != before
         return [Effect("image", self.name, before, result.image)] if is_new else []
@@ -108,7 +109,7 @@ class VersionsMatch:
     def make_true(self, world: World) -> Sequence[Effect]:
         """Read the versions in a new container, which changes nothing.  Raises CannotTell if that is impossible."""
         print(f"Checking the versions in {self.image}.")
-        output = run.inside(self.engine, run.image_id(self.engine, self.image), smoke.COMMAND, smoke.LIMIT)
+        output = engines.inside(self.engine, engines.image_id(self.engine, self.image), smoke.COMMAND, smoke.LIMIT)
         self._found[:] = smoke.judge(self.claims, output)
         return ()
 

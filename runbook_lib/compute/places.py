@@ -1,25 +1,93 @@
-"""The places where a task can run: each step's command there, and why it cannot run there.
+"""This machine and the places where a task can run: each step's command there, and why it cannot run there.
 
 ``tasks.toml`` has the command of each place.
 """
 
 import hashlib
 import os
+import platform
 import re
-from collections.abc import Iterable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast
 
-from runbook_lib.compute import run
+from runbook_lib.compute import engine as engines
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.engine import Engine
-from runbook_lib.compute.machine import Machine, uv_refusal
 from runbook_lib.compute.tasks import TABLE, Values, WorkStep, expand
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, Repository
 from runbook_lib.system.subprocess_lines import output_of
+
+#: Files of every container: of Docker; of Podman and Buildah; of Enroot, which Pyxis starts (its ``src/runtime.sh``).
+CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv", "/.lock")
+#: Variables: systemd's convention, which Podman follows; Apptainer's and Singularity's; and that of NGC's PyTorch
+#: images, which is set regardless of how they are run.
+CONTAINER_VARIABLES = ("container", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "NVIDIA_PYTORCH_VERSION")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine of this process.
+
+    ``container`` is the sign that this process is inside a container, empty outside; ``system`` comes from
+    ``platform.system()``; ``uid`` and ``gid`` own the files that it writes.
+    """
+
+    container: str = ""
+    system: str = "Linux"
+    engine: Engine | None = None
+    slurm: bool = False
+    apptainer: bool = False
+    uid: int = 0
+    gid: int = 0
+
+
+def detect_machine() -> Machine:
+    """Return the capabilities of this machine.  Docker and podman count only if they work; buildah only builds."""
+    sign = container_sign(os.environ, os.path.exists)
+    engine = None if sign else _working_engine()
+    slurm, apptainer = (shutil.which(name) is not None for name in ("srun", "apptainer"))
+    return Machine(sign, platform.system(), engine, slurm, apptainer, os.getuid(), os.getgid())
+
+
+def container_sign(env: Mapping[str, str], exists: Callable[[str], bool]) -> str:
+    """Return the file or the variable that proves that this process is inside a container, or an empty string."""
+    for path in CONTAINER_FILES:
+        if exists(path):
+            return path
+    for name in CONTAINER_VARIABLES:
+        if env.get(name):
+            return f"${name}"
+    return ""
+
+
+def uv_refusal(machine: Machine) -> str:
+    """Return why uv must not run on this machine itself, as a sentence; an empty string inside a container."""
+    if machine.container:
+        return ""
+    if machine.system != "Linux":
+        system = "macOS" if machine.system == "Darwin" else machine.system
+        return (
+            f"uv is not run on {system}: uv.lock is for Linux and requires CUDA wheels, which do not exist for it, so "
+            "the packages locked or installed here would differ from those in CI."
+        )
+    return (
+        "uv is not run on this machine itself: CUDA, PyTorch and packages compiled against them come from the image, "
+        "and a different release of uv would write uv.lock in a different format. The container has both."
+    )
+
+
+def _working_engine() -> Engine | None:
+    for name in ("docker", "podman"):
+        with suppress(RunbookError):
+            return engines.find(name)
+    return None
+
 
 PlaceName = Literal["inside", "local", "slurm", "apptainer", "host"]
 #: The values of the notebook's parameter ``where``, with descriptions.
@@ -178,7 +246,7 @@ class WorkPlace:
         """Return the ID of an image that was built on this machine; empty for others, or if the engine lacks it."""
         if self.machine.engine is None or self.image.kind != "built":
             return ""
-        return run.image_id(self.machine.engine, self.image.name)
+        return engines.image_id(self.machine.engine, self.image.name)
 
     def image_file(self) -> dict[str, str | bool]:
         """Return the facts about the image's file on shared storage: beside uv's cache, which nodes share.

@@ -8,8 +8,7 @@ from pathlib import Path
 from runbook_lib.checks import Evidence, Next
 from runbook_lib.compute import known_builds, unit_tests
 from runbook_lib.compute.command_run import CommandRun
-from runbook_lib.compute.machine import Machine, detect_machine
-from runbook_lib.compute.places import WorkPlace, choose_place
+from runbook_lib.compute.places import Machine, WorkPlace, choose_place, detect_machine
 from runbook_lib.compute.project import read_project_state
 from runbook_lib.compute.slurm.site import Session, read_site
 from runbook_lib.compute.tasks import TABLE, TASKS, TaskPlan, Values, WorkStep, make_step, plan_task, wrap_command

@@ -16,12 +16,11 @@ from building import ANSWER, Place, claims, place, start_registry
 from executing import Ran
 
 from runbook_lib.bump.run import Run
-from runbook_lib.compute import run as container
+from runbook_lib.compute import engine as container
 from runbook_lib.compute.build_log import BuildFailure
 from runbook_lib.compute.build_plan import BuildRequest
 from runbook_lib.compute.build_step import BuildImage, parse_request
-from runbook_lib.compute.engine import Engine
-from runbook_lib.compute.run import BuildResult
+from runbook_lib.compute.engine import BuildResult, Engine
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.failures.known_problems import find
 from runbook_lib.git.checkout import Checkout

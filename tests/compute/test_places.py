@@ -10,11 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.compute import run
+from runbook_lib.compute import engine as engines
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.engine import Engine, EngineName
-from runbook_lib.compute.machine import Machine, container_sign, uv_refusal
-from runbook_lib.compute.places import PLACES, PlaceName, WorkPlace, choose_place, image_file_stem
+from runbook_lib.compute.places import (
+    PLACES,
+    Machine,
+    PlaceName,
+    WorkPlace,
+    choose_place,
+    container_sign,
+    image_file_stem,
+    uv_refusal,
+)
 from runbook_lib.compute.tasks import WorkStep, make_step, plan_task, wrap_command
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import Refused, RunbookError
@@ -253,7 +261,7 @@ def test_missing_prerequisites_are_known_before_anything_is_run(tmp_path: Path) 
 @pytest.fixture
 def identity(monkeypatch: pytest.MonkeyPatch) -> str:
     """The id that the engine knows for images that were built here."""
-    monkeypatch.setattr(run, "image_id", lambda *_: "sha256:0123456789abcdef")
+    monkeypatch.setattr(engines, "image_id", lambda *_: "sha256:0123456789abcdef")
     return "0123456789ab"
 
 
@@ -289,7 +297,7 @@ def test_the_source_is_the_engine_or_the_registry(image: str, name: PlaceName, e
 def test_a_mutable_image_is_imported_again_unless_its_id_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "image_id", lambda *_: "")
+    monkeypatch.setattr(engines, "image_id", lambda *_: "")
     for image, once in (("megatron-lm:local", False), ("nvcr.io/a/b:nightly", False), ("nemo:26.06", True)):
         there = place("slurm", image, cache=f"{tmp_path}/uv")
         Path(str(there.image_file()["file"])).touch()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.compute.pyproject import PythonProject, parse_requirement
+from runbook_lib.compute.project import PythonProject, parse_requirement
 from runbook_lib.errors import CannotTell, RunbookError
 
 CORE = """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.compute import run as container
+from runbook_lib.compute import engine as container
 from runbook_lib.compute.engine import BuildCommand, BuildPlan, Engine
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.system import subprocess_lines

@@ -13,7 +13,8 @@ import pytest
 from building import ENGINE, Place, claims, place, start_registry
 
 from runbook_lib.clients.registry.client import OciRegistry
-from runbook_lib.compute import run, smoke
+from runbook_lib.compute import engine as engines
+from runbook_lib.compute import smoke
 from runbook_lib.compute.engine import BuildCommand, BuildPlan
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.images.compare import versions
@@ -58,17 +59,19 @@ def plan(root: Path, text: str, **more: object) -> BuildPlan:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def build(built: Place, root: Path, text: str, env: dict[str, str] | None = None, **more: object) -> run.BuildResult:
+def build(
+    built: Place, root: Path, text: str, env: dict[str, str] | None = None, **more: object
+) -> engines.BuildResult:
     made = plan(root, text, **more)
-    return run.build(made, ENGINE, root, root / "build.log", lambda _: None, {**built.env, **(env or {})})
+    return engines.build(made, ENGINE, root, root / "build.log", lambda _: None, {**built.env, **(env or {})})
 
 
 def tagged(built: Place, root: Path) -> str:
-    return run.image_id(ENGINE, f"x:{root.name.lower()}", built.env)
+    return engines.image_id(ENGINE, f"x:{root.name.lower()}", built.env)
 
 
 def test_the_engine_is_found(built: Place) -> None:
-    found = run.find("buildah", built.env)
+    found = engines.find("buildah", built.env)
     assert found.name == "buildah"
     assert found.version >= (1, 20)
 
@@ -77,7 +80,7 @@ def test_a_build_ends_with_an_image_under_its_tag_and_its_log(built: Place, tmp_
     assert tagged(built, tmp_path) == ""
     said: list[str] = []
     made = plan(tmp_path, FILE, arguments=(("FROM_IMAGE_NAME", BASE), ("WORDS", "spoken words")))
-    done = run.build(made, ENGINE, tmp_path, tmp_path / "build.log", said.append, built.env)
+    done = engines.build(made, ENGINE, tmp_path, tmp_path / "build.log", said.append, built.env)
     assert done.failure is None
     assert done.image.startswith("sha256:")
     assert done.image == tagged(built, tmp_path)
@@ -85,7 +88,7 @@ def test_a_build_ends_with_an_image_under_its_tag_and_its_log(built: Place, tmp_
     assert len(said) == done.steps == 6
     log = (tmp_path / "build.log").read_text()
     assert "spoken words" in log.splitlines()
-    again = run.build(made, ENGINE, tmp_path, tmp_path / "build.log", said.append, built.env)
+    again = engines.build(made, ENGINE, tmp_path, tmp_path / "build.log", said.append, built.env)
     assert again.image == done.image  # nothing was built anew
     assert "Using cache" in (tmp_path / "build.log").read_text()
     assert built.buildah("containers", "-q") == ""
@@ -93,7 +96,7 @@ def test_a_build_ends_with_an_image_under_its_tag_and_its_log(built: Place, tmp_
 
 def test_the_smoke_check_runs_in_the_image_and_agrees_with_the_registry(built: Place, tmp_path: Path) -> None:
     done = build(built, tmp_path, FILE)
-    said = run.inside(ENGINE, done.image, smoke.COMMAND, 30, built.env)
+    said = engines.inside(ENGINE, done.image, smoke.COMMAND, 30, built.env)
     with OciRegistry.connect(ImageRef.parse(BASE), built.env) as registry:
         image = registry.image("26.04-py3")
     assert image is not None
@@ -107,9 +110,9 @@ def test_the_smoke_check_runs_in_the_image_and_agrees_with_the_registry(built: P
 def test_a_program_that_fails_in_the_image_is_reported(built: Place, tmp_path: Path) -> None:
     done = build(built, tmp_path, FILE)
     with pytest.raises(CannotTell, match=r"sh could not be run in sha256:.* with buildah.*I cannot"):
-        run.inside(ENGINE, done.image, ["sh", "-c", "echo I cannot >&2; exit 3"], 30, built.env)
+        engines.inside(ENGINE, done.image, ["sh", "-c", "echo I cannot >&2; exit 3"], 30, built.env)
     with pytest.raises(CannotTell, match="No container of localhost/none:1 could be created with buildah"):
-        run.inside(ENGINE, "localhost/none:1", ["sh"], 30, built.env)
+        engines.inside(ENGINE, "localhost/none:1", ["sh"], 30, built.env)
     assert built.buildah("containers", "-q") == ""
 
 
@@ -149,14 +152,14 @@ def test_a_stack_of_images_is_built_on_each_other(built: Place, tmp_path: Path) 
     given = {"arguments": (("BASE", "stack-one:local"),), "images": ("stack-one:local",), "target": "final"}
     second = build(built, tmp_path / "two", text, **given)
     assert (first.failure, second.failure) == (None, None)
-    assert run.inside(ENGINE, second.image, ["cat", "/again"], 30, built.env) == "made\n"
+    assert engines.inside(ENGINE, second.image, ["cat", "/again"], 30, built.env) == "made\n"
 
 
 def test_a_pulled_image_is_there_and_one_that_cannot_be_pulled_is_explained(built: Place, tmp_path: Path) -> None:
-    done = run.pull(BASE, ENGINE, tmp_path / "pull.log", lambda _: None, built.env)
+    done = engines.pull(BASE, ENGINE, tmp_path / "pull.log", lambda _: None, built.env)
     assert done.failure is None
-    assert done.image == run.image_id(ENGINE, BASE, built.env)
-    missing = run.pull(f"{BASE}x", ENGINE, tmp_path / "pull.log", lambda _: None, built.env)
+    assert done.image == engines.image_id(ENGINE, BASE, built.env)
+    missing = engines.pull(f"{BASE}x", ENGINE, tmp_path / "pull.log", lambda _: None, built.env)
     assert missing.failure is not None
     assert missing.failure.sentence == f"{BASE}x could not be pulled."
     assert [it.sign for it in missing.failure.pitfalls] == ["The registry has no such image."]
@@ -167,7 +170,7 @@ def test_a_secret_is_mounted_and_seen_nowhere(built: Place, tmp_path: Path) -> N
     env = {"INDEX_URLS": "https://user:hunter2@index.invalid\nsecond-line-of-it"}
     said: list[str] = []
     made = plan(tmp_path, text, secrets=("INDEX_URLS",))
-    done = run.build(made, ENGINE, tmp_path, tmp_path / "build.log", said.append, {**built.env, **env})
+    done = engines.build(made, ENGINE, tmp_path, tmp_path / "build.log", said.append, {**built.env, **env})
     assert done.failure is None
     log = (tmp_path / "build.log").read_text()
     assert "***" in log
@@ -176,13 +179,13 @@ def test_a_secret_is_mounted_and_seen_nowhere(built: Place, tmp_path: Path) -> N
         assert secret not in " ".join(made.command.words(ENGINE))
         assert secret not in " ".join(said)
     with pytest.raises(RunbookError, match="needs INDEX_URLS as secret"):
-        run.build(made, ENGINE, tmp_path, tmp_path / "build.log", said.append, built.env)
+        engines.build(made, ENGINE, tmp_path, tmp_path / "build.log", said.append, built.env)
 
 
 SLOW = f"{FILE}RUN echo slow > /slow && sleep 600\n"
 
 
-def slow_build(built: Place, root: Path, end: str) -> "run.BuildResult | BaseException":
+def slow_build(built: Place, root: Path, end: str) -> "engines.BuildResult | BaseException":
     """A build that is ended in its last step, by ``end``."""
 
     def say(step: str) -> None:
@@ -192,7 +195,7 @@ def slow_build(built: Place, root: Path, end: str) -> "run.BuildResult | BaseExc
             threading.Timer(0.1, lambda: engine_of(built, root).send_signal(getattr(signal, end))).start()
 
     try:
-        return run.build(plan(root, SLOW), ENGINE, root, root / "build.log", say, built.env)
+        return engines.build(plan(root, SLOW), ENGINE, root, root / "build.log", say, built.env)
     except KeyboardInterrupt as error:
         return error
 
@@ -209,7 +212,7 @@ def test_a_build_that_is_ended_leaves_no_tag_and_can_be_run_again(built: Place, 
     if end == "interrupt":
         assert isinstance(ended, KeyboardInterrupt)
     else:
-        assert isinstance(ended, run.BuildResult)
+        assert isinstance(ended, engines.BuildResult)
         assert ended.failure is not None
         assert "sleep 60" in ended.failure.sentence
     if end == "SIGKILL":
@@ -239,6 +242,6 @@ def test_a_full_disk_is_reported(built: Place, tmp_path: Path) -> None:
         assert "The disk is full." in [it.sign for it in done.failure.pitfalls], done.failure
         subprocess.run(["dd", "if=/dev/zero", f"of={disk}/fill", "bs=1M"], capture_output=True, check=False)
         with pytest.raises(RunbookError, match="The disk is full"):
-            run.build(plan(tmp_path, FILE), ENGINE, tmp_path, disk / "build.log", lambda _: None, built.env)
+            engines.build(plan(tmp_path, FILE), ENGINE, tmp_path, disk / "build.log", lambda _: None, built.env)
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=False)

@@ -16,11 +16,10 @@ import slurm_repository
 from slurm_cluster import Cluster, cluster
 
 from runbook_lib.bump.run import carry_out
-from runbook_lib.compute.slurm.client import Slurm
+from runbook_lib.compute.slurm.client import ArrayElement, Slurm
 from runbook_lib.compute.slurm.outcome import MatrixOutcome
 from runbook_lib.compute.slurm.selection import SelectedTest
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.compute.slurm.states import ArrayElement
 from runbook_lib.compute.slurm_verify.facts import MatrixChoice, SlurmFacts, read_facts
 from runbook_lib.compute.slurm_verify.step import SlurmVerify, read_results
 from runbook_lib.errors import Refused, RunbookError

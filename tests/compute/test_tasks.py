@@ -12,10 +12,8 @@ import pytest
 
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.engine import Engine
-from runbook_lib.compute.machine import Machine
-from runbook_lib.compute.places import PlaceName, WorkPlace
-from runbook_lib.compute.project import ProjectState
-from runbook_lib.compute.pyproject import PythonProject
+from runbook_lib.compute.places import Machine, PlaceName, WorkPlace
+from runbook_lib.compute.project import ProjectState, PythonProject
 from runbook_lib.compute.tasks import TABLE, TaskPlan, expand, make_step, plan_task
 from runbook_lib.compute.unit_tests import read_selection
 from runbook_lib.compute.work_image import WorkImage

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from runbook_lib.compute import run as engines
+from runbook_lib.compute import engine as engines
 from runbook_lib.compute.command_run import run_step
 from runbook_lib.compute.engine import Engine
-from runbook_lib.compute.machine import Machine
-from runbook_lib.compute.places import WorkPlace
-from runbook_lib.compute.project import read_project_state
-from runbook_lib.compute.pyproject import PythonProject
+from runbook_lib.compute.places import Machine, WorkPlace
+from runbook_lib.compute.project import PythonProject, read_project_state
 from runbook_lib.compute.tasks import make_step
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.compute.work_step import WorkFacts, WorkInside

@@ -16,7 +16,7 @@ from executing import Ran
 from slurm_cluster import cluster
 
 from runbook_lib.bump.run import Run
-from runbook_lib.compute.machine import Machine
+from runbook_lib.compute.places import Machine
 from runbook_lib.compute.work_step import WorkFacts, WorkInside
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.checkout import Checkout

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from runbook_lib.compute import unit_tests
-from runbook_lib.compute.project import LOCK, ProjectState
-from runbook_lib.compute.pyproject import PYPROJECT, PythonProject
+from runbook_lib.compute.project import LOCK, PYPROJECT, ProjectState, PythonProject
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM

@@ -14,7 +14,7 @@ from hostile import ALL, CANARY
 
 from runbook_lib.clients.github import copy_pr_bot
 from runbook_lib.clients.github.models import Comment
-from runbook_lib.compute import pyproject
+from runbook_lib.compute import project
 from runbook_lib.compute.slurm import selection, site
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures.diagnose import conclude
@@ -166,7 +166,7 @@ READERS: Mapping[str, tuple[Callable[[str], object], Callable[[str], str]]] = {
     ),
     "golden values": (parse, '{{"a": {}}}'.format),
     "model_config": (ci_rules.ComparisonConfig.parse, model),
-    "project": (pyproject.PythonProject.parse, "[project]\nname = {}".format),
+    "project": (project.PythonProject.parse, "[project]\nname = {}".format),
     "Dockerfile": (
         lambda text: dockerfile.parse(f"FROM a AS {text[:50]}\nCOPY --from={text} a b\n", "D").stage(text), str,
     ),

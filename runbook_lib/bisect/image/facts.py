@@ -4,15 +4,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runbook_lib import display
-from runbook_lib.bisect.image.allocations import SlurmPlace
 from runbook_lib.bisect.image.ledger import MAX_LOST, LedgerRun, RunLedger
-from runbook_lib.bisect.image.places import LocalPlace
+from runbook_lib.bisect.image.places import LocalPlace, SlurmPlace
 from runbook_lib.bisect.image.request import BisectRequest
 from runbook_lib.bisect.overlays import Overlay, plan_overlays
 from runbook_lib.bisect.search import Conclusion, Point, Problem, advance
 from runbook_lib.compute.allocation import Allocation
-from runbook_lib.compute.machine import detect_machine
-from runbook_lib.compute.places import WorkPlace
+from runbook_lib.compute.places import WorkPlace, detect_machine
 from runbook_lib.compute.slurm import selection
 from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.site import Site

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from runbook_lib import display, notebooks
 from runbook_lib.bisect.image import facts as searches
 from runbook_lib.bisect.image import places
-from runbook_lib.bisect.image.allocations import SlurmPlace
 from runbook_lib.bisect.image.facts import SearchFacts
 from runbook_lib.bisect.image.ledger import LEDGER, LedgerRun
+from runbook_lib.bisect.image.places import SlurmPlace
 from runbook_lib.bisect.image.report import BisectResult, read_result
 from runbook_lib.bisect.image.request import SearchOptions, parse
 from runbook_lib.bisect.search import Point

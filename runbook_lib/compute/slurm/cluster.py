@@ -9,9 +9,8 @@ from operator import itemgetter
 from pathlib import Path
 
 from runbook_lib.compute.slurm.batch_files import INSIDE
-from runbook_lib.compute.slurm.client import Slurm
+from runbook_lib.compute.slurm.client import Partition, Slurm
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.compute.slurm.states import Partition
 from runbook_lib.errors import RunbookError, Unreachable
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.system.subprocess_lines import output_of

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runbook_lib.compute.slurm import rounds
-from runbook_lib.compute.slurm.client import Slurm
+from runbook_lib.compute.slurm.client import OVER, ArrayElement, Slurm
 from runbook_lib.compute.slurm.rounds import RoundTest, Submission
-from runbook_lib.compute.slurm.states import OVER, ArrayElement
 from runbook_lib.golden.values import MAX_BYTES, BadGoldenFile, parse
 from runbook_lib.system import files
 from runbook_lib.transport import polling

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from runbook_lib import display
+from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.follow import GONE, ObservedTest
 from runbook_lib.compute.slurm.rounds import log_tail
-from runbook_lib.compute.slurm.states import OVER
 from runbook_lib.errors import CannotTell
 from runbook_lib.failures import known_problems, read_logs
 from runbook_lib.failures.failure import FailedJob, Failure

@@ -12,7 +12,7 @@ import pytest
 from bisect_world import APPTAINER, PYTHON, World, kill_search, wait_until
 from slurm_cluster import Cluster, cluster
 
-from runbook_lib.bisect.image import allocations
+from runbook_lib.bisect.image import places
 from runbook_lib.bisect.image.facts import SearchFacts
 from runbook_lib.compute.allocation import Allocation
 from runbook_lib.compute.slurm.site import Session, Site
@@ -125,7 +125,7 @@ def test_jobs_that_squeue_has_forgotten_are_known_by_their_files(
         world = SlurmWorld(tmp_path, forgetful, monkeypatch, seconds=0.5)
         plan = world.plan_slurm()
         with monkeypatch.context() as impatient:
-            impatient.setattr(allocations, "_IDLE", 2)
+            impatient.setattr(places, "_IDLE", 2)
             assert kill_search(lambda: world.go(world.plan_slurm()), until=lambda: len(world.starts) == 3)
         for file in plan.folder.glob("allocations/1/*/job"):
             file.unlink()

@@ -13,7 +13,7 @@ from runbook_lib.bisect.image.facts import SearchFacts
 from runbook_lib.bisect.image.ledger import RunLedger
 from runbook_lib.bisect.image.report import percent
 from runbook_lib.compute.engine import Engine
-from runbook_lib.compute.machine import Machine
+from runbook_lib.compute.places import Machine
 from runbook_lib.errors import CannotTell
 
 

@@ -12,9 +12,8 @@ from slurm_cluster import Cluster, cluster
 from slurm_runs import nap, plan, run
 
 from runbook_lib.compute.slurm import rounds
-from runbook_lib.compute.slurm.client import Slurm
+from runbook_lib.compute.slurm.client import ArrayElement, Slurm
 from runbook_lib.compute.slurm.follow import GONE, Follower, ObservedTest, follow, saved_state, submit
-from runbook_lib.compute.slurm.states import ArrayElement
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 
 GOLDEN = '{"lm loss": {"start_step": 1, "end_step": 1, "step_interval": 1, "values": {"1": 10.5}}}'

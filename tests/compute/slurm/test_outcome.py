@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from runbook_lib.compute.slurm.client import OVER
 from runbook_lib.compute.slurm.follow import GONE, ObservedTest, saved_state
 from runbook_lib.compute.slurm.outcome import MatrixOutcome, conclude, outcome_word
 from runbook_lib.compute.slurm.rounds import RoundTest, Submission
-from runbook_lib.compute.slurm.states import OVER
 from runbook_lib.compute.slurm_verify import step
 from runbook_lib.failures.patterns import FailureKind
 from runbook_lib.golden.form import Verdict

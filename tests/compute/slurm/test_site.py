@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runbook_lib.compute.allocation import Allocation
+from runbook_lib.compute.slurm.client import Partition
 from runbook_lib.compute.slurm.cluster import not_shared, unmet_requirements, unmounted
 from runbook_lib.compute.slurm.site import SCHEMA, Session, Site, parse
-from runbook_lib.compute.slurm.states import Partition
 from runbook_lib.errors import RunbookError
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.text.user_file import load_schema

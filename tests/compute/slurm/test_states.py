@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.compute.slurm.states import ArrayElement, Partition, elements, partitions, seconds
+from runbook_lib.compute.slurm.client import ArrayElement, Partition, elements, partitions, seconds
 from runbook_lib.errors import CannotTell
 
 
