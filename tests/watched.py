@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from bumping import World, git, world
+from registry_server import RegistryServer, content
 
 from runbook_lib.bump.watch import WatchOptions, WatchResult, watch
 from runbook_lib.clients.github.models import Pull
-from runbook_lib.images.reference import ImageRef
-from runbook_lib.practice import registry
-from runbook_lib.world.ports import Forge, Registry, SecondCi
+from runbook_lib.practice.registry import months
 from runbook_lib.world.services import ONLINE
 
 TODAY = date(2026, 6, 1)
@@ -29,40 +28,27 @@ pins:
 class Watched:
     """The world, its registry, and ``runbook watch`` on a day."""
 
-    def __init__(self, world: World, patch: pytest.MonkeyPatch) -> None:
-        self.world = world
-        patch.setattr("runbook_lib.cli.watch.ONLINE", self)
+    def __init__(self, world: World, undo: ExitStack, patch: pytest.MonkeyPatch) -> None:
+        self.world, self._undo, self._patch = world, undo, patch
         patch.setenv("GITHUB_API_URL", world.served.url)
         patch.setenv("GITHUB_TOKEN", "practice-token")
         patch.setenv("RUNBOOK_AUDIT", str(world.home / "audit"))
         patch.delenv("RUNBOOK_DRIVERS", raising=False)
         self.offer("26.02", "26.04")
 
-    def offer(self, *months: str) -> None:
+    def offer(self, *offered: str) -> None:
         """Offer the images of these months, those of 2026 and any later one."""
-        known = {month: registry.months().get(month) or registry.months()["26.04"] for month in months}
-        self._offered = lambda ref: registry.PracticeRegistry(ref, known)
+        known = {month: months().get(month) or months()["26.04"] for month in offered}
+        server = RegistryServer(stored=content(known))  # an opened pull request is the work of a kernel, which asks it
+        self._undo.callback(server.close)
+        self._patch.setenv("RUNBOOK_REGISTRY", server.url)
 
     def watch(self, day: date = TODAY, *, publish: bool = True, **options: Any) -> WatchResult:
         (result,) = self.watch_images(day, publish=publish, **options)
         return result
 
     def watch_images(self, day: date = TODAY, *, publish: bool = True, **options: Any) -> tuple[WatchResult, ...]:
-        return watch(self.world.checkout, WatchOptions(day, self, publish=publish, **options))
-
-    def registry(self, ref: ImageRef) -> Registry:
-        return self._offered(ref)
-
-    def forge(self, repository: str, *, required: bool) -> Forge | None:
-        return ONLINE.forge(repository, required=required)
-
-    def sleep(self, seconds: float) -> None: ...
-
-    def monotonic(self) -> float:
-        return 0.0
-
-    def second_ci(self, _server: str = "", _project: str = "") -> SecondCi | None:
-        return None
+        return watch(self.world.checkout, WatchOptions(day, ONLINE, publish=publish, **options))
 
     def several(self) -> str:
         """The path of a pins file with two images."""
@@ -93,4 +79,4 @@ def watched(home: Path) -> Iterator[Watched]:
     with ExitStack() as undo:
         patch = undo.enter_context(pytest.MonkeyPatch.context())
         made = undo.enter_context(world(home))
-        yield Watched(made, patch)
+        yield Watched(made, undo, patch)

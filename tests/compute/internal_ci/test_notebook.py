@@ -58,7 +58,7 @@ def test_from_the_dry_run_to_a_pin_that_builds(world: PracticeWorld, tmp_path: P
     assert "nvcr.io/nvidia/pytorch:26.04-py3 for amd64" in confirmed.summary
     effects = [(entry["effect"], entry["target"], entry["before"]) for entry in predicate(confirmed)["effects"]]
     assert effects == [("push", f"gitlab {TO}", None), ("pipeline", TO, None)]
-    assert "GitLab pipeline" in confirmed.links
+    assert "GitLab pipeline" in str(predicate(confirmed)["links"])
     head = git(world.checkout, "rev-parse", "bump/main/dev-26.04-py3")
     assert set(branches(world).splitlines()) - set(before.splitlines()) == {f"{TO} {head}"}
     assert confirmed.record is not None
