@@ -16,6 +16,11 @@ _FOLDER, _SUBMODULE = b"40000", b"160000"  # modes of entries of a tree
 
 Blob = tuple[str, str]
 
+#: What was read at commits, which never change, by clone, commit and path: each step of a bump reads the same files.
+_read: dict[tuple[Path, str, str], Blob | None] = {}
+_COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+_LARGEST_KEPT, _MOST_KEPT = 100_000, 1000  # characters of a file, files
+
 
 def read_blobs(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Blob | None]:
     """Read ``(ref, path)`` pairs in the clone at ``place``: each file's blob ID and text, or None if it does not exist.
@@ -24,12 +29,19 @@ def read_blobs(place: Path, wanted: Iterable[tuple[str, str]]) -> dict[tuple[str
     were.  Equal blobs share one string.  Raises CannotTell when git cannot read the repository or a file's object is
     missing, and for a link or a text that is too large, as ``files.read_inside`` does for the work tree.
     """
-    identities = _identities(place, list(dict.fromkeys(wanted)))
+    pairs = list(dict.fromkeys(wanted))
+    found = {pair: _read[(place, *pair)] for pair in pairs if (place, *pair) in _read}
+    identities = _identities(place, [pair for pair in pairs if pair not in found])
     _refuse_unreadable(place, [pair for pair, identity in identities.items() if not identity])
     blobs: dict[str, Blob] = {}
     for identity, content in _objects(place, filter(None, identities.values())).values():
         blobs[identity] = (identity, content.decode("utf-8", "surrogateescape"))
-    return {pair: blobs.get(identity) for pair, identity in identities.items()}
+    for pair, identity in identities.items():
+        found[pair] = blob = blobs.get(identity)
+        is_small = blob is None or len(blob[1]) < _LARGEST_KEPT
+        if is_small and _COMMIT.fullmatch(pair[0]) and len(_read) < _MOST_KEPT:
+            _read[(place, *pair)] = blob
+    return found
 
 
 def _identities(place: Path, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:

@@ -132,7 +132,7 @@ def _prepare_remote(
     keys = {key for key, _ in configured}
     name = next((word for word in arguments[1:] if f"remote.{word}.url" in keys), None)
     variables = _not_asking(env, configured) | _without_proxy(env, [*configured, *pairs])
-    used = addresses(place, name, push=arguments[0] == "push") if name else []
+    used = _used(place, configured, name, push=arguments[0] == "push") if name else []
     if used and not any(address.startswith("http://") for address in used):
         pairs.append(("protocol.http.allow", "never"))  # no redirect leads from https to plain http
     return variables
@@ -169,6 +169,14 @@ def _not_asking(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> 
 def addresses(place: Path, remote: str, *, push: bool) -> list[str]:
     """Return the addresses of a remote after git's rules (``insteadOf``) have been applied."""
     return git(place, "remote", "get-url", "--all", *(["--push"] if push else []), "--", remote).splitlines()
+
+
+def _used(place: Path, settings: Sequence[tuple[str, str]], remote: str, *, push: bool) -> list[str]:
+    """Return the addresses of a remote; git itself is asked only where a rule rewrites addresses."""
+    if any(key.startswith("url.") for key, _ in settings):
+        return addresses(place, remote, push=push)
+    pushed = [value for key, value in settings if push and key == f"remote.{remote}.pushurl"]
+    return pushed or [value for key, value in settings if key == f"remote.{remote}.url"]
 
 
 def _without_proxy(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
