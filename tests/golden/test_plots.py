@@ -45,18 +45,21 @@ def test_without_data_there_is_a_sentence(found):
     assert all(view.text.startswith("No ") and "<svg" not in view.html for view in views)
 
 
-@pytest.mark.parametrize("values", [(0.0,), (0.0, 0.0), (-4.1, 1e-12, 0.2), (1e300, math.inf)])
+@pytest.mark.parametrize("values", [(0.0,), (-4.1, 1e-12, 0.2), (1e300, math.inf)])
 def test_drift(values):
     assert "iteration-time" in drawn(plots.drift(judged(*values))).text
 
 
-@pytest.mark.parametrize("ratio", [1.0, 0.1, 4.45, 1000.0])
+@pytest.mark.parametrize("ratio", [0.1, 1000.0])
 def test_times(ratio):
     assert f"{ratio:.2f} times" in drawn(plots.times(judged(0.1, 0.2, ratio=ratio))).text
 
 
-@pytest.mark.parametrize("metric", ["iteration-time", "mem-allocated-bytes", "lm loss"])
-@pytest.mark.parametrize("values", [(1.0, 2.0), (0.0, 0.0), (math.inf, 1.0), (math.inf,), (-1.0, 2.0)])
+@pytest.mark.parametrize(
+    ("metric", "values"),
+    [("iteration-time", (1.0, 2.0)), ("lm loss", (math.inf, 1.0)), ("lm loss", (math.inf,)), ("mem-x", (0.0, 0.0)),
+     ("mem-x", (-1.0, 2.0))],
+)  # fmt: skip
 def test_trajectories_of_the_worst(metric, values):
     view = plots.worst(judged(1.0, 2.0, metric=metric), goldens(metric, *values), goldens(metric, 1.0), count=1)
     assert drawn(view).text == f"{metric} of {FILES[0]}, old and new"

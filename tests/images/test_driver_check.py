@@ -49,10 +49,7 @@ def test_the_command_answers_by_its_status(
         (["27.12-py3"], "has no image"),
         (["b@d name"], "is not a full image reference"),
         (["26.04-py3", "--driver", "535"], "'535'"),
-        (
-            ["26.04-py3", "--driver", "535.104.05\nNo devices were found\n"],
-            "--driver must be a list of driver versions",
-        ),
+        (["26.04-py3", "--driver", "535.1\nNo devices were found\n"], "--driver must be a list of driver versions"),
     ],
 )
 def test_invalid_input_is_an_error_with_status_2(
@@ -100,9 +97,6 @@ def test_an_image_without_version_variables_is_unknown() -> None:
     check = driver_check.check(image(amd64={}), "575.57.08")
     assert check.status == "skipped"
     assert driver_check.check(None, "").status == "skipped"
-
-
-def test_a_list_of_drivers_that_cannot_be_read_stops_preflight() -> None:
     with pytest.raises(RunbookError, match="RUNBOOK_DRIVERS"):
         driver_check.check(SAME, "new")
 

@@ -134,9 +134,7 @@ def reread(text: str, texts: Mapping[str, str]) -> set[tuple[str, int, str, str]
     ("texts", "lines"),
     [
         ({"Dockerfile": f"FROM {NGC}:26.04-py3\n"}, ["find: {text: 'nvcr.io/nvidia/pytorch:{tag}'}"]),
-        ({"a b.txt": f"x {NGC}:26.04-py3\ny {NGC}:26.04-py3\n"}, ["- path: 'a b.txt'", "count: 2"]),
         ({"v.yaml": f"repository: {NEMO}\ntag: 26.06\n"}, [r"""find: {regex: '^tag: ["'']?(?P<tag>"""]),
-        ({"a.lts": f"{NGC}:26.04-py3\n"}, ["type: lts"]),
         (
             {"a": f"{NGC}:26.04-py3\n{NGC}:26.04-py3\n", "b": f"FROM {NEMO}:26.06"},
             [f"image: {NGC}", f"    image: {NEMO}"],
