@@ -13,7 +13,8 @@ from runbook_lib.golden.history import GoldenHistory, PastChange
 from runbook_lib.golden.judge import judge_all
 from runbook_lib.golden.losses import loss_change
 from runbook_lib.golden.measure import Measure
-from runbook_lib.golden.noise import learn, observed_tail
+from runbook_lib.golden.noise import learn, observed_tail, probability
+from runbook_lib.golden.shifts import binomial_tail
 
 TIME, MEMORY = "iteration-time", "mem-max-allocated-bytes"
 
@@ -225,6 +226,14 @@ def test_no_values_are_too_extreme(ratios, history, metric):
     assert len(verdicts.judgements) == len(ratios)
     assert all(0 <= group.p_value < 1e-3 for group in verdicts.groups)
     assert verdicts.noise <= max(1.0, len(ratios) / 40, 0.1 * len(ratios))
+
+
+def test_probabilities():
+    assert probability(0) == pytest.approx(0.5)
+    assert 1e-3 < probability(5) < 1e-2 < probability(2.5) < 0.06
+    assert probability(-3) == pytest.approx(1 - probability(3))
+    assert binomial_tail(0, 5, 0.1) == pytest.approx(1.0)
+    assert binomial_tail(5, 5, 0.1) == pytest.approx(1e-5)
 
 
 def test_the_scale_of_a_test_is_between_its_own_and_its_familys():

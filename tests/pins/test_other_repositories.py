@@ -349,8 +349,8 @@ def test_a_complete_bump(
 
 def test_after_a_merge_the_release_branches_are_those_of_the_repository(tmp_path: Path) -> None:
     place = clone(tmp_path, bridge("25.11-py3"))
-    for name in ("r0.4.0", "r0.4.0-scan", "core_r0.1.0"):
+    for name in ("r0.3.0", "r0.4.0", "r0.4.0-scan", "core_r0.1.0"):
         git(place, "branch", name)
-    bump = Bump.parse(tag="26.02-py3", repository=MEGATRON_BRIDGE)
+    bump = Bump.parse(tag="26.02-py3", base="r0.3.0", repository=MEGATRON_BRIDGE)
     (row,), _ = report.branch_rows(BumpBranch(Checkout.open(place), bump, "", "", "", None))
     assert (row["branch"], row["image"], row["state"]) == ("r0.4.0", "25.11-py3", "older")
