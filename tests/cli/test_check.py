@@ -1,6 +1,5 @@
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -30,16 +29,6 @@ def check(capsys):
 
 
 # -- the work tree ---------------------------------------------------------------------------------------------------
-
-
-def test_the_verbose_table_of_pins_in_sync(clone, check):
-    status, out, err = check(clone, "--verbose")
-    assert (status, err) == (0, "")
-    lines = out.splitlines()
-    assert lines[0].split() == ["site", "pin", "image", "verdict"]
-    assert lines[1].split(maxsplit=4) == [f"{DEV}:1", "lockstep", "dev", image("26.02-py3"), "in sync"]
-    assert lines[-1] == "In sync: 7 of 7 pins agree."
-    assert len({line.index(image("26")[:20]) for line in lines[1:8]}) == 1  # aligned
 
 
 def test_a_repository_that_only_its_files_name_is_reported(clone, check):
@@ -264,21 +253,6 @@ def test_a_place_without_pins_is_undecided(tmp_path, clone, check, made, said):
     assert "Traceback" not in err
 
 
-def test_a_repository_does_not_speak_to_the_terminal(clone, check):
-    text = (
-        layout(4)[GITLAB]
-        .replace("test:pre_build_image:", '"te\\e[31mst":')
-        .replace("PLATFORM: arm64", "PLATFORM: amd64")
-    )
-    write(clone, {GITLAB: text.replace("[test:pre_build_image]", "[]").replace("IMAGE_TYPE: dev", 'IMAGE_TYPE: "\\e"'),
-                  DEV: "\udcff\x1b[2J"})  # fmt: skip
-    status, out, _ = check(clone)
-    assert status == 2
-    assert "te\\x1b[31mst" in out
-    assert all(char.isprintable() or char == "\n" for char in out)
-    out.encode()
-
-
 # -- for machines ----------------------------------------------------------------------------------------------------
 
 
@@ -305,23 +279,7 @@ def test_json_has_everything_in_the_table(branches, check):
     }
 
 
-def test_json_of_the_work_tree_and_of_a_ref_that_was_left_out(branches, check):
-    work_tree = json.loads(check(branches, "--json")[1])["refs"]
-    assert [(ref["ref"], ref["commit"]) for ref in work_tree] == [("work tree", None)]
-    left_out = json.loads(check(branches, "--ref", "core_r*", "--json")[1])["refs"][0]
-    assert (left_out["ref"], left_out["outcome"], left_out["pins"]) == ("core_r0.1.0", "cannot tell", [])
-
-
 # -- as a process ----------------------------------------------------------------------------------------------------
-
-
-def test_check_imports_nothing_that_only_other_commands_need(clone):
-    code = (
-        "import sys; from runbook_lib.cli.__main__ import main; main(['check', sys.argv[1]]);"
-        "print(sorted({'httpx', 'githubkit', 'IPython', 'pandas', 'nbformat', 'papermill'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(clone)], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize("unbuffered", [{}, {"PYTHONUNBUFFERED": "1"}])
@@ -341,11 +299,3 @@ def test_a_command_that_is_interrupted_ends_without_a_traceback(clone, monkeypat
 
     monkeypatch.setattr("runbook_lib.bump.sync_survey.survey", interrupt)
     assert main(["check", str(clone)]) == 130
-
-
-def test_the_version_is_shown_with_the_commit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert re.fullmatch(
-        r"base-image-runbook \d+\.\d+\.\d+( \(commit [0-9a-f]{12}(, changed)?\))?, Python 3\.\d+\.\d+\S*\n",
-        capsys.readouterr().out,
-    )

@@ -82,9 +82,3 @@ def test_no_verdict_is_guessed_from_a_tag_without_documents(
 ) -> None:
     assert main(["image", "driver", image, "--driver", "575.51.03"]) == 2
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.usefixtures("registry")
-def test_what_a_month_changes_includes_its_known_issues(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["image", "diff", "26.02-py3", "26.04-py3"]) == 0
-    assert "known-issues.md" in capsys.readouterr().out

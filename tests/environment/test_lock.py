@@ -1,11 +1,9 @@
 """The lock: exact versions and hashes for everything that pyproject.toml names, and nothing else is installed."""
 
-import ast
 import re
 import subprocess
 import sys
 import tomllib
-import warnings
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -81,14 +79,3 @@ def test_the_supported_pythons_are_stated_consistently() -> None:
     assert "--python-version 3.11 " in (ENVIRONMENT / "lock").read_text()
     assert "(3, 11)" in (ENVIRONMENT / "run").read_text()
     assert ".".join(map(str, sys.version_info[:2])) in SpecifierSet(project["project"]["requires-python"])
-
-
-def test_the_library_is_valid_for_the_oldest_python_and_without_warnings_of_newer_ones() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for path in [*ROOT.glob("runbook_lib/**/*.py"), *ENVIRONMENT.glob("*.py")]:
-            tree = ast.parse(path.read_text(), str(path), feature_version=(3, 11))
-            # Python 3.14 warns of a return in a finally clause.
-            for node in ast.walk(tree):
-                for statement in node.finalbody if isinstance(node, ast.Try) else ():
-                    assert not any(isinstance(child, ast.Return) for child in ast.walk(statement)), path

@@ -33,11 +33,6 @@ def clone(tmp_path):
     return place
 
 
-def test_nothing_wanted_is_nothing_read(clone):
-    assert blobs.read_blobs(clone, []) == {}
-    assert blobs.commits(clone, []) == {}
-
-
 def test_files_of_several_refs_are_read_as_they_are(clone):
     wanted = [("main", "docker/one"), ("HEAD~1", "docker/one"), ("main", "with space"), ("main", "empty")]
     found = blobs.read_blobs(clone, wanted)
@@ -67,11 +62,6 @@ def test_a_path_that_is_not_a_file_is_none_and_does_not_affect_the_others(clone,
     assert [blob and blob[1] for blob in found.values()] == ["", None, "two"]
 
 
-def test_equal_files_share_their_text(clone):
-    found = blobs.read_blobs(clone, [("main", "with space"), ("HEAD~1", "with space")])
-    assert found["main", "with space"][1] is found["HEAD~1", "with space"][1]
-
-
 def test_refs_name_commits(clone):
     head = git(clone, "rev-parse", "main")
     found = blobs.commits(clone, ["main", "HEAD", head[:12], "annotated", "none", "main:empty", "", "a b"])
@@ -92,14 +82,6 @@ def test_it_reads_the_given_checkout_even_in_a_hook_of_another(clone, tmp_path, 
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other" / ".git" / "index"))
     assert blobs.read_blobs(clone, [("main", "docker/one")])["main", "docker/one"][1] == "two"
-
-
-def test_bare_shallow_and_detached_clones_are_read_the_same_way(clone, tmp_path):
-    git(tmp_path, "clone", "-q", "--bare", clone.as_uri(), "bare")
-    git(tmp_path, "clone", "-q", "--depth=1", clone.as_uri(), "shallow")
-    git(tmp_path / "shallow", "checkout", "-q", "--detach")
-    for place in (tmp_path / "bare", tmp_path / "shallow"):
-        assert blobs.read_blobs(place, [("HEAD", "docker/one")])["HEAD", "docker/one"][1] == "two"
 
 
 def test_a_folder_without_a_repository_is_reported(tmp_path, monkeypatch):

@@ -49,10 +49,3 @@ def test_practice_needs_one_that_merges_without_a_work_tree(tmp_path: Path, monk
         RunbookError, match=r"The practice environment needs git 2\.38 or newer; the git on PATH is 'git ver"
     ):
         open_world(tmp_path / "practice")
-
-
-def test_it_is_requested_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend(tmp_path, "git version 2.40.0", monkeypatch)
-    command.require()
-    (tmp_path / "bin/git").write_text("#!/bin/sh\necho git version 1.0\n")
-    command.require()

@@ -99,13 +99,6 @@ def test_json_stays_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert shown == visible(shown)
 
 
-def test_json_without_secrets_is_as_it_was(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    text = json.dumps({"a": [1.0, 2e300, "b"], "c": {}}) + "\n"
-    printing(monkeypatch, text)
-    main(["check", "--json"])
-    assert capsys.readouterr().out == text
-
-
 @given(st.dictionaries(st.text(), st.recursive(st.text() | st.floats(allow_nan=False), st.lists)))
 def test_any_json_keeps_its_meaning(document: dict[str, object]) -> None:
     shown = output.safe(json.dumps(document))
@@ -116,29 +109,6 @@ def test_any_json_keeps_its_meaning(document: dict[str, object]) -> None:
 def test_any_text_steers_no_terminal(text: str) -> None:
     shown = output.safe(text)
     assert shown == visible(shown)
-
-
-def test_the_order_of_both_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal they are one."""
-    said: list[str] = []
-
-    class Terminal:
-        def write(self, text: str) -> int:
-            said.append(text)
-            return len(text)
-
-        def flush(self) -> None: ...
-
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    with output.safe_output():
-        print("one")
-        print("two", file=sys.stderr)
-        print("three")
-    assert "".join(said) == "one\ntwo\nthree\n"
 
 
 def test_a_traceback_is_without_secrets() -> None:

@@ -1,6 +1,7 @@
 """Nothing is pushed or tested that the runbook did not make, unless a person has confirmed that very commit."""
 
-from collections.abc import Callable
+import os
+import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,6 +48,12 @@ def commands(world: World) -> list[str]:
     return [it.body for it in world.github().comments(10) if it.body.startswith("/ok")]
 
 
+_SHELL = """
+evil() { printf %s "$EVIL" >>$DOCKERFILE; git add $DOCKERFILE; }
+commit() { git add -A; git commit -q -m "${1-$TITLE}"; }
+"""
+
+
 class Other:
     """Somebody else's clone, with the right to push; they commit as the engineer and with the bump's title."""
 
@@ -59,17 +66,10 @@ class Other:
     def git(self, *arguments: str) -> str:
         return git(self.path, *arguments)
 
-    def append(self, path: str = DOCKERFILE, text: str = EVIL) -> None:
-        (self.path / path).parent.mkdir(parents=True, exist_ok=True)
-        with (self.path / path).open("a") as file:
-            file.write(text)
-        self.git("add", "--", path)
-
-    def commit(self, title: str = TITLE) -> str:
-        self.git("commit", "-q", "-m", title)
-        return self.git("rev-parse", "HEAD")
-
-    def push(self) -> str:
+    def does(self, script: str) -> str:
+        """Run a script in the clone, push what it has committed, and return that commit."""
+        names = {"TITLE": TITLE, "EVIL": EVIL, "GOLDEN": GOLDEN, "PIN": PIN, "BRANCH": BRANCH, "DOCKERFILE": DOCKERFILE}
+        subprocess.run(["bash", "-ec", _SHELL + script], cwd=self.path, env={**os.environ, **names}, check=True)
         self.git("push", "-q", "--force", "origin", f"HEAD:{self.branch}")
         return self.git("rev-parse", "HEAD")
 
@@ -77,101 +77,42 @@ class Other:
 # -- what somebody else may push ----------------------------------------------------------------------------------
 
 
-def on_top(other: Other) -> None:
-    other.append()
-    other.commit()
-
-
-def amended(other: Other) -> None:
-    other.append()
-    other.git("commit", "-q", "--amend", "--no-edit")
-
-
-def golden_alone(other: Other) -> None:
-    (other.path / GOLDEN).write_text("{}\n")
-    other.git("add", GOLDEN)
-    other.commit("test: refresh golden values for 26.04-py3")
-
-
-def pin_alone(other: Other) -> None:
-    (other.path / PIN).write_text("evil.example/nvidia/pytorch:26.04-py3\n")
-    other.git("add", PIN)
-    other.commit()
-
-
-def mode(other: Other) -> None:
-    other.git("update-index", "--chmod=+x", PIN)
-    other.commit()
-
-
-def submodule(other: Other) -> None:
-    described = '[submodule "x"]\n\tpath = x\n\turl = https://evil.example/x\n\tignore = all\n'
-    (other.path / ".gitmodules").write_text(described)
-    other.git("add", ".gitmodules")
-    other.git("update-index", "--add", "--cacheinfo", f"160000,{other.git('rev-parse', 'HEAD')},x")
-    other.commit()
-
-
-def unseen_by_attributes(other: Other) -> None:
-    other.append(".gitattributes", "* -diff\n")
-    other.append()
-    other.commit()
-
-
-def evil_merge(other: Other) -> None:
-    other.git("switch", "-q", "-c", "aside", "origin/main")
-    other.append("notes", "harmless\n")
-    other.commit("docs: Notes")
-    other.git("push", "-q", "origin", "HEAD:main")
-    other.git("switch", "-q", "-")
-    other.git("merge", "-q", "--no-commit", "--no-ff", "aside")
-    other.append()
-    other.commit("Merge branch 'main' into bump")
-
-
-def merge_of_another_branch(other: Other) -> None:
-    other.git("switch", "-q", "-c", "aside", "origin/main")
-    other.append()
-    other.commit("docs: Notes")
-    other.git("switch", "-q", "-")
-    other.git("merge", "-q", "--no-ff", "-m", "Merge branch 'main'", "aside")
-
-
-def octopus(other: Other) -> None:
-    for name in ("one", "two"):
-        other.git("switch", "-q", "-c", name, "origin/main")
-        other.append(name, "x\n")
-        other.commit(name)
-    other.git("switch", "-q", BRANCH)
-    other.git("merge", "-q", "-m", "Merge branch 'main'", "one", "two")
-
-
-def orphan(other: Other) -> None:
-    tree = other.git("rev-parse", "HEAD^{tree}")
-    made = other.git("commit-tree", "-m", TITLE, tree)
-    other.git("reset", "-q", "--hard", made)
-
-
-def undone_again(other: Other) -> None:
-    other.append()
-    other.commit()
-    other.git("revert", "--no-edit", "HEAD")
-
-
-ATTACKS: list[Callable[[Other], None]] = [
-    on_top, amended, golden_alone, pin_alone, mode, submodule, unseen_by_attributes, evil_merge,
-    merge_of_another_branch, octopus, undone_again,
-]  # fmt: skip
+#: By shell, in their clone.
+ATTACKS = {
+    "on top": "evil; commit",
+    "amended": "evil; git commit -q --amend --no-edit",
+    "golden values alone": "echo {} >$GOLDEN; commit 'test: refresh golden values for 26.04-py3'",
+    "a pin alone": "echo evil.example/nvidia/pytorch:26.04-py3 >$PIN; commit",
+    "a mode": "git update-index --chmod=+x $PIN; git commit -qm x",
+    "a submodule": """
+        printf '[submodule "x"]\\n path = x\\n url = https://evil.example/x\\n ignore = all\\n' >.gitmodules
+        git add .gitmodules
+        git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),x
+        git commit -qm "$TITLE"
+    """,
+    "unseen by attributes": "echo '* -diff' >.gitattributes; evil; commit",
+    "evil merge": """
+        git switch -q -c aside origin/main; echo harmless >notes; commit 'docs: Notes'; git push -q origin HEAD:main
+        git switch -q -; git merge -q --no-commit --no-ff aside; evil; commit "Merge branch 'main' into bump"
+    """,
+    "merge of another branch": """
+        git switch -q -c aside origin/main; evil; commit 'docs: Notes'
+        git switch -q -; git merge -q --no-ff -m "Merge branch 'main'" aside
+    """,
+    "octopus": """
+        for name in one two; do git switch -q -c $name origin/main; echo x >$name; commit $name; done
+        git switch -q $BRANCH; git merge -q -m "Merge branch 'main'" one two
+    """,
+    "undone again": "evil; commit; git revert --no-edit HEAD",
+}
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_commits_pushed_by_others_are_not_tested(opened: World, attack: Callable[[Other], None]) -> None:
-    if attack is amended:  # the history is rewritten: this clone has no branch of its own then
+def test_commits_pushed_by_others_are_not_tested(opened: World, attack: str) -> None:
+    if attack == "amended":  # the history is rewritten: this clone has no branch of its own then
         git(opened.checkout.path, "switch", "-q", "main")
         git(opened.checkout.path, "branch", "-qD", BRANCH)
-    other = Other(opened)
-    attack(other)
-    other.push()
+    Other(opened).does(ATTACKS[attack])
     authorize(opened, allow="merge-base push-while-running partial-round")
     state = authorize(opened)
     assert commands(opened) == []
@@ -180,24 +121,21 @@ def test_commits_pushed_by_others_are_not_tested(opened: World, attack: Callable
     assert first.id in state.next
     assert first.id in state.review.show().text
     assert {it["subject"] for it in opened.said("decision")} == {f"{FOREIGN}:{it.id}" for it in state.review.foreign}
-    if attack in (on_top, unseen_by_attributes, amended):
+    if attack in ("on top", "unseen by attributes", "amended"):
         assert EVIL.strip() in state.review.show().text
         assert EVIL.strip() in (opened.steps[-1].folder / "change.diff").read_text()  # type: ignore[operator]
 
 
 def test_a_confirmation_holds_for_one_commit_alone(opened: World) -> None:
     other = Other(opened)
-    on_top(other)
-    first = other.push()
+    first = other.does("evil; commit")
     authorize(opened, allow=f"{FOREIGN}:{first}", mode="preview")  # which confirms nothing
     assert authorize(opened).waiting
     assert commands(opened) == []
     assert authorize(opened, allow=f"{FOREIGN}:{first}").waiting == ""
     assert commands(opened) == [f"/ok to test {first}"]
     assert [it["exception"] for it in opened.said("exception")] == [f"{FOREIGN}:{first}"]
-    other.append("setup.py")
-    second = other.commit()
-    other.push()
+    second = other.does("echo x >setup.py; commit")
     assert "waiting for a person to confirm a commit" in authorize(opened, allow=f"{FOREIGN}:{first}").waiting
     assert authorize(opened).waiting
     assert commands(opened) == [f"/ok to test {first}"]
@@ -207,9 +145,7 @@ def test_a_confirmation_holds_for_one_commit_alone(opened: World) -> None:
 
 
 def test_a_missing_commit_is_not_confirmed(opened: World) -> None:
-    other = Other(opened)
-    on_top(other)
-    other.push()
+    Other(opened).does("evil; commit")
     for commit in ("a" * 40, git(opened.remote, "rev-parse", "main")):
         with pytest.raises(Refused, match=f"{commit}, which is not a commit on"):
             authorize(opened, allow=f"{FOREIGN}:{commit}")
@@ -222,9 +158,7 @@ def test_commits_pushed_between_the_check_and_the_comment_are_not_tested(
     reviewed, comment = opened.head(), PracticeForge.comment
 
     def late(github: PracticeForge, number: int, body: str) -> object:
-        other = Other(opened)
-        on_top(other)
-        other.push()
+        Other(opened).does("evil; commit")
         return comment(github, number, body)
 
     monkeypatch.setattr(PracticeForge, "comment", late)
@@ -234,9 +168,7 @@ def test_commits_pushed_between_the_check_and_the_comment_are_not_tested(
 
 
 def test_a_fast_forward_to_a_foreign_commit_is_reported(opened: World) -> None:
-    other = Other(opened)
-    on_top(other)
-    commit = other.push()
+    commit = Other(opened).does("evil; commit")
     opened.open_pr()
     assert bump_branch.find(opened.checkout, bump_to()).start == commit
     warned = " ".join(it["sentence"] for it in opened.said("warning"))
@@ -250,9 +182,7 @@ def test_a_fast_forward_to_a_foreign_commit_is_reported(opened: World) -> None:
 
 
 def test_a_commit_without_parents_is_foreign(opened: World) -> None:
-    other = Other(opened)
-    orphan(other)
-    commit = other.push()
+    commit = Other(opened).does("git reset -q --hard $(git commit-tree -m \"$TITLE\" 'HEAD^{tree}')")
     branch = replace(bump_branch.find(opened.checkout, bump_to(tag="")), bump=bump_to())
     opened.checkout.fetch("origin", BRANCH)
     assert [it.id for it in branch_history.review(branch, commit, opened.records).foreign] == [commit]
@@ -268,24 +198,18 @@ def test_another_machine_knows_the_pins_by_planning_them(opened: World, tmp_path
 
 
 def test_empty_commits_and_clean_merges_add_nothing(opened: World) -> None:
-    other = Other(opened)
-    other.git("commit", "-q", "--allow-empty", "-m", "[skip ci] anything")
-    other.git("switch", "-q", "-c", "aside", "origin/main")
-    other.append("notes", "harmless\n")
-    other.commit("docs: Notes")
-    other.git("push", "-q", "origin", "HEAD:main")
-    other.git("switch", "-q", BRANCH)
-    other.git("merge", "-q", "--no-ff", "-m", "Merge branch 'main'", "aside")
-    other.push()
+    Other(opened).does("""
+        git commit -q --allow-empty -m '[skip ci] anything'
+        git switch -q -c aside origin/main; echo harmless >notes; commit 'docs: Notes'; git push -q origin HEAD:main
+        git switch -q $BRANCH; git merge -q --no-ff -m "Merge branch 'main'" aside
+    """)
     assert authorize(opened).waiting == ""
     assert commands(opened) == [f"/ok to test {opened.head()}"]
 
 
 def test_a_merge_by_an_older_git_is_a_persons_to_confirm(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
     opened.commit_on("main", "notes", "more\n")
-    other = Other(opened)
-    other.git("merge", "-q", "--no-ff", "-m", "Merge", "origin/main")
-    other.push()
+    Other(opened).does("git merge -q --no-ff -m Merge origin/main")
     monkeypatch.setattr(commit_changes, "is_clean_merge", lambda *_: False)  # git < 2.38 knows no merge-tree
     assert authorize(opened).waiting
 
@@ -344,9 +268,7 @@ def test_answers_to_ci_are_reviewed_before_their_push(opened: World) -> None:
 def test_an_empty_commit_is_not_made_on_a_foreign_one(opened: World) -> None:
     opened.forge.refuse_deployment()
     authorize(opened)
-    other = Other(opened)
-    on_top(other)
-    other.push()
+    Other(opened).does("evil; commit")
     before = opened.head()
     opened.forge.refuse_deployment()
     authorize(opened)
@@ -355,11 +277,8 @@ def test_an_empty_commit_is_not_made_on_a_foreign_one(opened: World) -> None:
 
 
 def test_the_reasons_of_a_foreign_commit_accept_nothing(opened: World) -> None:
-    other = Other(opened)
-    golden_alone(other)
-    told = "Accepted although held back:\n- gpt/a/g.json: fine"
-    other.git("commit", "-q", "--amend", "-m", f"test: refresh golden values for 26.04-py3\n\n{told}")
-    other.push()
+    told = "test: refresh golden values for 26.04-py3\n\nAccepted although held back:\n- gpt/a/g.json: fine"
+    Other(opened).does(f"echo {{}} >$GOLDEN; commit '{told}'")
     branch = bump_branch.find(opened.checkout, bump_to())
     table = comparison.read_table(branch, opened.records, {}, {})
     assert GOLDEN.partition("test_cases/")[2] in table.branch
@@ -372,11 +291,10 @@ def test_the_reasons_of_a_foreign_commit_accept_nothing(opened: World) -> None:
 def test_a_diff_is_bounded_redacted_and_visible(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "ghp_" + "s3cr3t" * 6)
     other = Other(opened)
-    other.append("a.txt", "x\n" * 5_000)
-    other.append("big.bin", "\x1b]0;evil\x07" + "y" * 300_000)
-    other.append("z.txt", f"\x1b[2J\u202e {'ghp_' + 's3cr3t' * 6}\n")
-    other.commit("evil \x1b[2J\u202e <script>")
-    other.push()
+    (other.path / "a.txt").write_text("x\n" * 5_000)
+    (other.path / "big.bin").write_text("\x1b]0;evil\x07" + "y" * 300_000)
+    (other.path / "z.txt").write_text(f"\x1b[2J\u202e {'ghp_' + 's3cr3t' * 6}\n")
+    other.does("commit 'evil \x1b[2J\u202e <script>'")
     review = authorize(opened).review
     shown = review.show()
     bundle = "".join(shown._repr_mimebundle_().values())
@@ -391,10 +309,7 @@ def test_a_diff_is_bounded_redacted_and_visible(opened: World, monkeypatch: pyte
 
 def test_too_many_commits_are_refused(opened: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(branch_history, "LIMIT", 2)
-    other = Other(opened)
-    for _ in range(2):
-        other.git("commit", "-q", "--allow-empty", "-m", "more")
-    other.push()
+    Other(opened).does("git commit -q --allow-empty -m more; git commit -q --allow-empty -m more")
     with pytest.raises(Refused, match="3 commits"):
         authorize(opened)
     assert commands(opened) == []

@@ -1,24 +1,17 @@
 """Where requests go: nothing for this machine to a proxy, and no redirect inwards or to plain HTTP."""
 
 import contextlib
-import datetime
 import ipaddress
-import ssl
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import httpx
 import pytest
 from bumping import git
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
-from loopback import serving
+from loopback import secured, serving
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.gitlab.client import GitLab
@@ -89,19 +82,6 @@ CLIENTS: dict[str, Callable[[str], object]] = {
 }  # fmt: skip
 
 
-@contextmanager
-def listening(host: str, handler: type[BaseHTTPRequestHandler], context: ssl.SSLContext | None = None) -> Iterator[int]:
-    server = ThreadingHTTPServer((host, 0), handler)
-    if context:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 @pytest.fixture
 def proxied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., list[str]]]:
     """Sets variables to a proxy of our own, and gives the list of what the proxy was asked."""
@@ -128,8 +108,8 @@ def test_nothing_for_this_machine_goes_to_a_proxy(
         monkeypatch.setenv("NO_PROXY", ("", "example.com", "127.0.0.1.example.com,.localhost")[number])
         direct: list[str] = []
         # "{}" is no answer of any of them
-        with listening(host, recorder(direct)) as port, contextlib.suppress(RunbookError):
-            CLIENTS[client](f"http://{host}:{port}")
+        with serving(recorder(direct), host) as url, contextlib.suppress(RunbookError):
+            CLIENTS[client](url)
         assert direct
         assert through_proxy == []
 
@@ -141,9 +121,9 @@ def test_git_uses_no_proxy_of_its_settings_for_this_machine(
     direct: list[str] = []
     through_proxy: list[str] = []
     git(tmp_path, "init", "-q")
-    with serving(recorder(through_proxy, 502)) as proxy, listening("127.0.0.2", recorder(direct)) as port:
+    with serving(recorder(through_proxy, 502)) as proxy, serving(recorder(direct), "127.0.0.2") as url:
         git(tmp_path, "config", setting, proxy)
-        ask_git(f"http://127.0.0.2:{port}")
+        ask_git(url)
     assert direct
     assert through_proxy == []
 
@@ -188,11 +168,14 @@ OUTSIDE_TO_INSIDE = [
 ]  # fmt: skip
 
 
-def answering(location: str, asked: list[str]) -> httpx.MockTransport:
-    """Everything redirects: forge.example itself, and what it leads to."""
+def answering(location: str, asked: list[str], *, asks_for_token: bool = False) -> httpx.MockTransport:
+    """Everything redirects: forge.example itself, or its token service, and what it leads to."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         asked.append(str(request.url))
+        if request.url.host == "forge.example" and asks_for_token:
+            realm = {"WWW-Authenticate": f'Bearer realm="{location}"'}
+            return httpx.Response(404 if request.url.path == "/token" else 401, headers=realm)
         if request.url.host == "forge.example":
             return httpx.Response(302, headers={"Location": location})
         return httpx.Response(206, content=b"x", headers={"Content-Range": "bytes 0-0/1"})
@@ -212,28 +195,16 @@ def tags(transport: httpx.BaseTransport) -> None:
         made.tags()
 
 
+@pytest.mark.parametrize("asks_for_token", [False, True])
 @pytest.mark.parametrize("ask", [download, tags, lambda transport: ask_gitlab("https://forge.example", transport)])
-def test_no_redirect_leads_inwards_or_to_plain_http(ask: Callable[[httpx.BaseTransport], object]) -> None:
+def test_neither_redirect_nor_token_service_leads_inwards_or_to_plain_http(
+    ask: Callable[[httpx.BaseTransport], object], asks_for_token: bool
+) -> None:
     for location in OUTSIDE_TO_INSIDE:
         asked: list[str] = []
         with pytest.raises(RunbookError):
-            ask(answering(location, asked))
+            ask(answering(location, asked, asks_for_token=asks_for_token))
         assert {(httpx.URL(url).scheme, httpx.URL(url).host) for url in asked} == {("https", "forge.example")}, location
-
-
-def test_no_token_service_leads_inwards_or_to_plain_http() -> None:
-    for location in OUTSIDE_TO_INSIDE:
-        asked: list[str] = []
-
-        def answer(request: httpx.Request, asked: list[str] = asked, location: str = location) -> httpx.Response:
-            asked.append(request.url.host)
-            if request.url.path == "/token":
-                return httpx.Response(404)
-            return httpx.Response(401, headers={"WWW-Authenticate": f'Bearer realm="{location}"'})
-
-        with pytest.raises(RunbookError):
-            tags(httpx.MockTransport(answer))
-        assert set(asked) == {"forge.example"}, location
 
 
 def test_no_redirect_leads_inwards_by_a_detour() -> None:
@@ -268,41 +239,19 @@ def test_every_spelling_of_an_address_is_read(number: int, spelled: Callable[[ip
     assert allowed == address.is_global
 
 
-def certificate(place: Path) -> Path:
-    """A key with a certificate of this machine, which signed itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-        .serial_number(1).not_valid_before(now - datetime.timedelta(1)).not_valid_after(now + datetime.timedelta(1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path = place / "both.pem"
-    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
-    return path
-
-
 @pytest.mark.parametrize("client", CLIENTS)
 def test_https_does_not_lead_to_plain_http(client: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    both = certificate(tmp_path)
+    context = secured(tmp_path / "both.pem")
     for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO"):
-        monkeypatch.setenv(name, str(both))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(both)
+        monkeypatch.setenv(name, str(tmp_path / "both.pem"))
     first: list[str] = []
     second: list[str] = []
     with serving(recorder(second)) as plain:
         # git appends nothing to a Location: it must end as what it asked for.
         location = f"{plain}/o/r.git/info/refs?service=git-upload-pack"
-        redirecting = listening("127.0.0.1", recorder(first, 302, Location=location), context)
-        with redirecting as port, pytest.raises(RunbookError):
-            CLIENTS[client](f"https://127.0.0.1:{port}")
+        redirecting = serving(recorder(first, 302, Location=location), context=context)
+        with redirecting as url, pytest.raises(RunbookError):
+            CLIENTS[client](url)
     assert first
     assert second == []

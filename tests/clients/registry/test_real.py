@@ -1,15 +1,11 @@
 """The registry client against servers that are not ours: Debian's docker-registry, and TLS that nobody trusts."""
 
 import base64
-import datetime
 import json
-import ssl
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import IPv4Address
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,10 +13,7 @@ import jwt
 import pytest
 import registry_server
 from building import start_registry
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from loopback import serving
+from loopback import key_and_certificate, secured, serving
 from registry_server import RegistryServer
 
 from runbook_lib.clients.registry.client import OciRegistry
@@ -33,7 +26,6 @@ REF = ImageRef.parse("nvcr.io/nvidia/pytorch:26.04-py3")
 HELD = registry_server.content()
 TAG = NgcTag.parse("26.04-py3")
 BOTH = ("amd64", "arm64")
-LOOPBACK = IPv4Address("127.0.0.1")
 
 
 class NoTags(BaseHTTPRequestHandler):
@@ -60,42 +52,20 @@ class NoTags(BaseHTTPRequestHandler):
 def test_certificates_that_are_not_trusted_or_not_of_today(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: tuple[int, int], trusted: bool, says: str
 ) -> None:
-    key, certificate = key_and_certificate(days)
-    (tmp_path / "both.pem").write_text(key + certificate)
+    context = secured(tmp_path / "both.pem", days)
     if trusted:
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "both.pem"))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "both.pem")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), NoTags)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     slept: list[float] = []
-    env = {"RUNBOOK_REGISTRY": f"https://127.0.0.1:{server.server_port}"}
-    with OciRegistry.connect(REF, env, sleep=slept.append) as registry:
+    with (
+        serving(NoTags, context=context) as url,
+        OciRegistry.connect(REF, {"RUNBOOK_REGISTRY": url}, sleep=slept.append) as registry,
+    ):
         if says:
             with pytest.raises(Unreachable, match=says):
                 registry.tags()
         else:
             assert registry.tags() == []
     assert slept == []
-    server.shutdown()
-    server.server_close()
-
-
-def key_and_certificate(days: tuple[int, int] = (-1, 1)) -> tuple[str, str]:
-    """A new RSA key and a certificate that it signed itself, valid from and to that many days from now, both PEM."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "practice")])
-    now = datetime.datetime.now(datetime.UTC)
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(now + datetime.timedelta(days=days[0]))
-    builder = builder.add_extension(x509.SubjectAlternativeName([x509.IPAddress(LOOPBACK)]), critical=False)
-    certificate = builder.not_valid_after(now + datetime.timedelta(days=days[1])).sign(key, hashes.SHA256())
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return secret.decode(), certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
 class TokenServer(BaseHTTPRequestHandler):
