@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 TOKEN = "practice-token"
-#: The token for GitLab, whose place the scripted pipelines take.
-GITLAB_TOKEN = "practice-gitlab-token"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from runbook_lib.clients.registry.connection import Connection, RegistryAnswer, parse_address
+from runbook_lib.clients.registry.connection import Connection, document_of, parse_address
 from runbook_lib.clients.registry.credentials import CredentialLookup, docker, ngc
 from runbook_lib.errors import CannotTell, Unreachable
 from runbook_lib.images.reference import LONGEST_TAG, Image, ImageRef, PlatformImage
@@ -108,7 +108,7 @@ class OciRegistry:
             answer = self._connection.get(path, "application/json")
             if answer is None:
                 return []
-            document = answer.json()
+            document = document_of(answer)
             # Distribution returns null after the last tag was removed.
             if document != {"name": self._connection.repository, "tags": None}:
                 listed = self._take(document, "tags", list)
@@ -128,7 +128,7 @@ class OciRegistry:
             path = f"tags/list?{query}"
         raise CannotTell(f"The list of tags of {self.name} has more than {_PAGES} pages, which were not read.")
 
-    def _next_page(self, answer: RegistryAnswer) -> str | None:
+    def _next_page(self, answer: httpx.Response) -> str | None:
         match = re.search(r'<([^<>]*)>\s*;[^,<]*\brel="?next\b', answer.headers.get("Link", ""))
         if match is None:
             return None
@@ -155,7 +155,7 @@ class OciRegistry:
         if answer is None:
             raise CannotTell(f"{self.name}@{digest} refers to a config that the registry does not have.")
         self._verify(answer, config_digest)
-        config = answer.json()
+        config = document_of(answer)
         system, architecture = (self._take(config, field, str) for field in ("os", "architecture"))
         inner = self._take(config, "config", dict, default={})
         env, labels = self._take(inner, "Env", list, default=[]), self._take(inner, "Labels", dict, default={})
@@ -181,7 +181,7 @@ class OciRegistry:
         answer = self._connection.get(f"manifests/{wanted}", ", ".join(_INDEXES + _MANIFESTS))
         if answer is None:
             return None
-        document = answer.json()
+        document = document_of(answer)
         if not isinstance(document, dict):
             raise CannotTell(f"The reply of {self.name} for {reference} is not a manifest.")
         if document.get("schemaVersion") != 2 and not _is_index(document):
@@ -190,7 +190,7 @@ class OciRegistry:
                 f"The manifest of {self.name}:{reference} has an old schema. Pull the image and push it "
                 "with a current Docker or Skopeo, which write the new schema, or choose another image."
             )
-        computed = "sha256:" + hashlib.sha256(answer.body).hexdigest()
+        computed = "sha256:" + hashlib.sha256(answer.content).hexdigest()
         digest = wanted if by_digest else self._digest(answer.headers.get("Docker-Content-Digest", computed))
         self._verify(answer, digest)
         return document, digest
@@ -200,9 +200,9 @@ class OciRegistry:
             raise CannotTell(f"{self.name} uses an invalid digest: {text[:100]!r}.")
         return text
 
-    def _verify(self, answer: RegistryAnswer, digest: str) -> None:
+    def _verify(self, answer: httpx.Response, digest: str) -> None:
         algorithm, _, expected = digest.partition(":")
-        if hashlib.new(algorithm, answer.body).hexdigest() != expected:
+        if hashlib.new(algorithm, answer.content).hexdigest() != expected:
             raise CannotTell(
                 f"The reply of {answer.url.host} for {self.name}@{digest} has a different digest: it is damaged or was "
                 "changed in transit. Try again; if it happens again, do not use this image, and report it."

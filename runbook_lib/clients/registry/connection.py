@@ -5,15 +5,14 @@ challenge of the distribution project, used by nvcr.io and most others.
 """
 
 import functools
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
-from runbook_lib.clients.registry.challenge import Challenge, is_private, token, web_address
 from runbook_lib.clients.registry.credentials import CredentialLookup
 from runbook_lib.errors import CannotTell, RunbookError, Unreachable
 from runbook_lib.transport import urls
@@ -26,25 +25,6 @@ TIMEOUT = httpx.Timeout(10, connect=5)  # seconds
 DEADLINE = 30.0  # seconds for a complete reply
 _PAUSES = (0.5, 1.5)  # seconds before each further attempt
 _PATIENCE = 10.0  # seconds; if a registry asks for a longer pause, the user has to retry
-
-
-@dataclass(frozen=True)
-class RegistryAnswer:
-    """A registry's reply; ``url`` is the final URL after redirects."""
-
-    status: int
-    url: httpx.URL
-    headers: httpx.Headers
-    body: bytes
-
-    def json(self) -> Any:
-        """Return the parsed body.  Raises Unreachable if it is not JSON, and CannotTell for too many values."""
-        try:
-            return parse_json(self.body)
-        except TooLarge:
-            raise CannotTell(f"{self.url.host} sent too much JSON for a registry, which was not read.") from None
-        except ValueError:
-            raise Unreachable(f"{self.url.host} sent something that is not JSON. Try again later.") from None
 
 
 class Connection:
@@ -77,29 +57,29 @@ class Connection:
         """Close the connections."""
         self._client.close()
 
-    def get(self, path: str, accept: str) -> RegistryAnswer | None:
+    def get(self, path: str, accept: str) -> httpx.Response | None:
         """Return the reply to GET ``/v2/<repository>/<path>``; None if the registry does not have it."""
         url = self.address.join(f"/v2/{self.repository}/{path}")
         answer = self._signed_in(url, {"Accept": accept})
-        if answer.status in (401, 403):
-            raise Unreachable(f"{self.name} refuses read access (HTTP {answer.status}). {self._advice()}")
+        if answer.status_code in (401, 403):
+            raise Unreachable(f"{self.name} refuses read access (HTTP {answer.status_code}). {self._advice()}")
         if "html" in answer.headers.get("Content-Type", ""):
             raise Unreachable(
-                f"{answer.url.host} replied with a web page (HTTP {answer.status}) instead of a registry's reply. "
+                f"{answer.url.host} replied with a web page (HTTP {answer.status_code}) instead of a registry's reply. "
                 "There may be a proxy or a login page in between, or RUNBOOK_REGISTRY may be wrong."
             )
-        if answer.status == 404:
+        if answer.status_code == 404:
             return None
-        if answer.status != 200:
-            raise Unreachable(f"{self.name} answered with an unexpected HTTP {answer.status}. Try again later.")
+        if answer.status_code != 200:
+            raise Unreachable(f"{self.name} answered with an unexpected HTTP {answer.status_code}. Try again later.")
         return answer
 
-    def _signed_in(self, address: httpx.URL, headers: Mapping[str, str]) -> RegistryAnswer:
+    def _signed_in(self, address: httpx.URL, headers: Mapping[str, str]) -> httpx.Response:
         """Return the reply to a request, after signing in if the registry wants that."""
         authorization = self._authorization
         answer = self._request(address, headers, authorization)
         # A challenge from a redirect's target is not the registry's, so it gets nothing.
-        if answer.status != 401 or not is_same_origin(answer.url, self.address):
+        if answer.status_code != 401 or not is_same_origin(answer.url, self.address):
             return answer
         with self._signing:
             if self._authorization is authorization:  # otherwise another thread has signed in in the meantime
@@ -111,30 +91,37 @@ class Connection:
 
         Credentials are sent over TLS only, for a challenge that came over TLS.
         """
-        challenge = Challenge.parse(text)
-        credential = self._credentials().credential if is_private(self.address) else None
-        if challenge.password and credential:
+        credential = self._credentials().credential if _is_private(self.address) else None
+        bearer = re.search(r"\bBearer\s+(.*)", text, re.IGNORECASE)
+        fields = dict(re.findall(r'(?<!\w)(\w+)="([^"]*)"', bearer[1])) if bearer else {}
+        realm = web_address(fields.get("realm", ""))
+        wants_password = bearer is None and re.search(r"\bBasic\b", text, re.IGNORECASE) is not None
+        if wants_password and credential:
             return {"Authorization": credential.header}
-        if challenge.realm is None:
-            kind = "a password" if challenge.password else "an unknown kind of login"
+        if realm is None:
+            kind = "a password" if wants_password else "an unknown kind of login"
             raise Unreachable(f"{self.name} requires {kind}. {self._advice()}")
         secret = {}
-        if credential and is_private(challenge.realm):
+        if credential and _is_private(realm):
             secret = {"Authorization": credential.header}
-        url = challenge.request(self.repository)
+        # Our own scope, because the challenge's may include pushing.
+        scope = f"repository:{self.repository}:pull"
+        url = realm.copy_merge_params({"service": fields.get("service", ""), "scope": scope})
         answer = self._request(url, {"Accept": "application/json"}, secret, follow=False)
-        if answer.status != 200:
-            raise Unreachable(f"{url.host} issued no token (HTTP {answer.status}). {self._advice(url)}")
-        granted = token(answer.json())
-        if granted is None:
-            raise Unreachable(f"{url.host} gave no usable token for {self.name}. Try again later.")
-        return {"Authorization": f"Bearer {granted}"}
+        if answer.status_code != 200:
+            raise Unreachable(f"{url.host} issued no token (HTTP {answer.status_code}). {self._advice(url)}")
+        document = document_of(answer)
+        if isinstance(document, dict):
+            token = document.get("token") or document.get("access_token")
+            if isinstance(token, str) and re.fullmatch(r"[\x21-\x7e]+", token):
+                return {"Authorization": f"Bearer {token}"}
+        raise Unreachable(f"{url.host} gave no usable token for {self.name}. Try again later.")
 
     def _advice(self, token_service: httpx.URL | None = None) -> str:
         """Return advice after a refusal, by the token service if one is given."""
         host = self.address.netloc.decode()
         for url in (self.address, token_service):
-            if url and not is_private(url):
+            if url and not _is_private(url):
                 return (
                     f"No credentials were sent, because {url.netloc.decode()} uses plain HTTP, where anybody "
                     "may read them or answer in its place: set RUNBOOK_REGISTRY to an https:// address of the registry."
@@ -154,7 +141,7 @@ class Connection:
 
     def _request(
         self, url: httpx.URL, headers: Mapping[str, str], secret: Mapping[str, str], *, follow: bool = True
-    ) -> RegistryAnswer:
+    ) -> httpx.Response:
         """Return the reply to GET, with any status that is not temporary.  ``secret`` goes only to this origin."""
         try:
             response = self._client.request("GET", url, headers, secret=secret, follow=follow)
@@ -165,13 +152,36 @@ class Connection:
         if is_temporary(response.status_code):
             problem = f"it answers HTTP {response.status_code}"
             raise self._unreachable(url, problem, retry_after(response.headers))
-        return RegistryAnswer(response.status_code, response.url, response.headers, response.content)
+        return response
 
     def _unreachable(self, url: httpx.URL, problem: str, pause: float = 0.0) -> Unreachable:
         return Unreachable(
             f"The registry {self.name} could not be read at {url.host}: {problem}.{request_of(pause)} "
             "Try again later, check network and proxy, or set RUNBOOK_REGISTRY to a different URL for the registry."
         )
+
+
+def document_of(answer: httpx.Response) -> Any:
+    """Return a reply's JSON.  Raises Unreachable if it is not JSON, and CannotTell for too many values."""
+    try:
+        return parse_json(answer.content)
+    except TooLarge:
+        raise CannotTell(f"{answer.url.host} sent too much JSON for a registry, which was not read.") from None
+    except ValueError:
+        raise Unreachable(f"{answer.url.host} sent something that is not JSON. Try again later.") from None
+
+
+def web_address(text: str) -> httpx.URL | None:
+    """Return a web URL; None for anything else."""
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        return None
+    return url if url.scheme in ("http", "https") and url.host else None
+
+
+def _is_private(url: httpx.URL) -> bool:
+    return urls.is_private(url.scheme, url.host)
 
 
 def parse_address(text: str) -> httpx.URL:
