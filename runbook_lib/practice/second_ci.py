@@ -6,7 +6,6 @@ green if the pins of the commit agree, and red if one lags.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,6 @@ from runbook_lib.text import yaml_spans
 _BUILD, _JOB = ".gitlab/stages/01.build.yml", "test:pre_build_image"
 _PINS = ("docker/.ngc_version.dev", "docker/.ngc_version.lts")
 _CHILDREN = 100  # the numbers of a pipeline's jobs, and of the pipeline that its bridges start, begin with its own
-
-
-@dataclass(frozen=True)
-class _Build:
-    """A job that builds an image: its name, the image it builds on, and the one that it should build on if it lags."""
-
-    name: str
-    image: str
-    pinned: str
 
 
 class PracticeSecondCi:
@@ -90,11 +80,8 @@ class PracticeSecondCi:
 
     def pipeline_jobs(self, pipeline: int) -> tuple[PipelineJob, ...]:
         """Return the jobs of a pipeline itself: one for each image that it builds."""
-        jobs = []
-        for number, build in enumerate(self._builds(self.pipeline(pipeline).sha), _CHILDREN * pipeline):
-            status = "failed" if build.pinned else "success"
-            jobs.append(PipelineJob(number, build.name, "build", status, "", 0.0, ""))
-        return tuple(jobs)
+        builds = enumerate(self._builds(self.pipeline(pipeline).sha), _CHILDREN * pipeline)
+        return tuple(PipelineJob(number, name, "build", status, "", 0.0, "") for number, (name, status, _) in builds)
 
     def jobs(self, bridge: Bridge) -> tuple[FunctionalJob, ...]:
         """Return the jobs of a bridge's pipeline; none if it has started no pipeline."""
@@ -106,39 +93,34 @@ class PracticeSecondCi:
         )
 
     def artifact(self, job: int) -> StoredFile:
-        """Return the artifacts of a job, which are missing here."""
-        return StoredFile(partial(self._missing, job))
+        """Return the artifacts of a job: none of these jobs keeps any."""
+        return StoredFile(partial(self._read, job, "artifacts"))
 
     def log(self, job: int) -> StoredFile:
         """Return the log of a job that builds an image."""
-        return StoredFile(partial(self._log, job))
+        return StoredFile(partial(self._read, job, "log"))
 
-    def _missing(self, job: int) -> bytes:
-        raise PracticeRefusal(f"practice has no such file of job {job}", 404)
-
-    def _log(self, job: int) -> bytes:
+    def _read(self, job: int, what: str) -> bytes:
         pipeline, position = divmod(job, _CHILDREN)
-        builds = list(self._builds(self.pipeline(pipeline).sha))
-        if position >= len(builds):
-            return self._missing(job)
-        build = builds[position]
-        lines = [f"$ docker build --build-arg FROM_IMAGE_NAME={build.image} ."]
-        if build.pinned:
-            lines.append(f"ERROR: {build.image} is not the pinned image {build.pinned}.")
-        return "\n".join([*lines, ""]).encode()
+        logs = [log for _, _, log in self._builds(self.pipeline(pipeline).sha)]
+        if what != "log" or position >= len(logs):
+            raise PracticeRefusal(f"there are no {what} of job {job}")
+        return logs[position].encode()
 
     def _pipeline(self, sha: str) -> Pipeline:
-        status = "failed" if any(build.pinned for build in self._builds(sha)) else "success"
+        status = "failed" if any(status == "failed" for _, status, _ in self._builds(sha)) else "success"
         return Pipeline(int(f"1{sha[:8]}", 16), sha, self._ref(sha), status, f"{self._pages}/{sha}.html")
 
-    def _builds(self, sha: str) -> Iterator[_Build]:
-        """Yield each job that builds an image."""
+    def _builds(self, sha: str) -> Iterator[tuple[str, str, str]]:
+        """Yield the name, the status and the log of each job that builds an image."""
         texts = self._copy.texts(sha, _BUILD, *_PINS)
         pins = [texts[pin].strip() for pin in _PINS]
         for row in yaml_spans.load(texts[_BUILD])[_JOB]["parallel"]["matrix"]:
-            image = row["BASE_IMAGE"]
-            lags = "/pytorch:" in image and image not in pins
-            yield _Build(f"{_JOB}: [{', '.join(row.values())}]", image, pins[0] if lags else "")
+            image, status = row["BASE_IMAGE"], "success"
+            log = f"$ docker build --build-arg FROM_IMAGE_NAME={image} .\n"
+            if "/pytorch:" in image and image not in pins:
+                status, log = "failed", f"{log}ERROR: {image} is not the pinned image {pins[0]}.\n"
+            yield f"{_JOB}: [{', '.join(row.values())}]", status, log
 
     def _ref(self, sha: str) -> str:
         """Return the branch with whose pipeline a commit was tested; empty if it was not."""
