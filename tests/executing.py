@@ -1,13 +1,17 @@
 """Notebooks run by papermill with the runbook's engine, as a person's command runs them, in the process of a test."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+from controlled_forge import ControlledForge
 from papermill.exceptions import PapermillExecutionError
 from papermill.execute import execute_notebook
+from registry_server import RegistryServer
 
 from runbook_lib.checks import Next
 from runbook_lib.notebook.engine import RunbookEngine
@@ -37,6 +41,23 @@ class Ran:
     @property
     def next(self) -> str:
         return commands.text(Next.from_json(self.run["outcome"]["next"]))
+
+
+@contextmanager
+def served(bare: Path, home: Path) -> Iterator[None]:
+    """Serve a bare repository by the practice forge, and images, as the environment of notebooks names them."""
+    name = f"practice/{bare.stem}"
+    with (
+        ControlledForge(home / "forge.sqlite", bare, repository=name) as forge,
+        closing(RegistryServer()) as images,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for variable, value in {
+            "GITHUB_API_URL": forge.url, "GITHUB_REPOSITORY": name, "GITHUB_TOKEN": "practice-token",
+            "RUNBOOK_REGISTRY": images.url, "RUNBOOK_AUDIT": str(home / "audit"),
+        }.items():  # fmt: skip
+            patch.setenv(variable, value)
+        yield
 
 
 def execute(notebook: Path, parameters: Mapping[str, Any], output: Path | None = None) -> Ran:

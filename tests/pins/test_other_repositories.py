@@ -1,16 +1,14 @@
 """Other repositories than Megatron-LM: recognized, checked, and bumped by the same notebooks on the practice forge."""
 
-import contextlib
 import dataclasses
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import executing as execute
 import pytest
 from clones import commit, git
-from controlled_forge import ControlledForge
 from elsewhere import (
     CICD,
     MEGATRON_YML,
@@ -22,7 +20,6 @@ from elsewhere import (
     own,
 )
 from layouts import layout
-from registry_server import RegistryServer
 
 from runbook_lib.bump.after_merge import report
 from runbook_lib.cli.__main__ import main
@@ -293,29 +290,6 @@ def test_a_plan_reports_a_dead_argument_and_names_the_platforms() -> None:
 # -- a whole bump, and after its merge -----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, dict[str, str]], Path]]:
-    """Makes a clone of a bare remote with these files, which the practice forge serves under this name."""
-    with contextlib.ExitStack() as undo:
-
-        def made(name: str, texts: dict[str, str]) -> Path:
-            bare = tmp_path / "practice" / f"{name}.git"
-            seed = clone(tmp_path / "seed", texts)
-            subprocess.run(["git", "clone", "-q", "--bare", str(seed), str(bare)], check=True)
-            place = tmp_path / "clone"
-            subprocess.run(["git", "clone", "-q", str(bare), str(place)], check=True)
-            hub = undo.enter_context(ControlledForge(tmp_path / "forge.sqlite", bare, repository=f"practice/{name}"))
-            monkeypatch.setenv("GITHUB_API_URL", hub.url)
-            monkeypatch.setenv("GITHUB_REPOSITORY", f"practice/{name}")
-            return place
-
-        served = undo.enter_context(contextlib.closing(RegistryServer()))
-        monkeypatch.setenv("GITHUB_TOKEN", "practice-token")
-        monkeypatch.setenv("RUNBOOK_REGISTRY", served.url)
-        monkeypatch.setenv("RUNBOOK_AUDIT", str(tmp_path / "audit"))
-        yield made
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "texts", "tag", "ci_step", "title", "labels"),
@@ -327,14 +301,17 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     ],
 )  # fmt: skip
 def test_a_complete_bump(
-    world: Callable[[str, dict[str, str]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str,
-    texts: Callable[..., dict[str, str]], tag: str, ci_step: str, title: str, labels: list[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, texts: Callable[..., dict[str, str]], tag: str,
+    ci_step: str, title: str, labels: list[str],
 ) -> None:  # fmt: skip
     monkeypatch.setattr(ci, "WORKFLOW", "CICD NeMo")
-    place, bare, branch = world(name, texts()), tmp_path / f"practice/{name}.git", f"bump/main/dev-{tag}"
-    result = execute.execute(ROOT / "runbooks/bump.ipynb", {"tag": tag, "repo": str(place), "mode": "publish"})
-    assert result.record is not None, result.summary
-    assert result.state == "waiting", result.summary
+    bare, place, branch = tmp_path / f"{name}.git", tmp_path / "clone", f"bump/main/dev-{tag}"
+    git(clone(tmp_path / "seed", texts()), "clone", "-q", "--bare", ".", str(bare))
+    git(bare, "clone", "-q", ".", str(place))
+    with execute.served(bare, tmp_path):
+        result = execute.execute(ROOT / "runbooks/bump.ipynb", {"tag": tag, "repo": str(place), "mode": "publish"})
+        (pull,) = GitHub(f"practice/{name}").pulls()
+    assert (result.state, pull.labels) == ("waiting", frozenset(labels)), result.summary
     said = {it["name"]: it["outcome"]["sentence"] for it in result.run["steps"]}
     assert said["04-run-ci"].startswith(ci_step)
     assert said["05-golden-values"].startswith("Not applicable: ")
@@ -342,9 +319,6 @@ def test_a_complete_bump(
     assert {path: git(bare, "show", f"{branch}:{path}") for path in texts()} == {
         path: text.strip() for path, text in texts(*([tag, tag] if texts is bridge else [tag])).items()
     }
-    github = GitHub(f"practice/{name}")
-    (pull,) = github.pulls()
-    assert pull.labels == frozenset(labels)
 
 
 def test_after_a_merge_the_release_branches_are_those_of_the_repository(tmp_path: Path) -> None:
