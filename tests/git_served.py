@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from loopback import serving
+from loopback import Handler, serving
 
 
 class Served:
@@ -52,14 +52,11 @@ def serve(root: Path) -> Iterator[Served]:
     """Serve the repositories below a folder."""
     made = Served(root)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Git(Handler):
         def do_GET(self) -> None:
             made.answer(self)
 
-        do_POST = do_GET  # noqa: N815 - the name that http.server calls
+        do_POST = do_GET
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with serving(Handler) as made.url:
+    with serving(Git) as made.url:
         yield made

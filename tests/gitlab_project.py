@@ -5,12 +5,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import httpx
 import pytest
-from loopback import serving
+from loopback import Handler, serving
 
 from runbook_lib.clients.gitlab.models import Bridge, NoSuchRef, Pipeline, PipelineJob
 from runbook_lib.errors import RunbookError
@@ -119,23 +118,16 @@ def served(replies: Mapping[str, Any] | None = None, name: str = "adlr/megatron-
     """Serve a project with these replies."""
     project = Project(dict(replies or {}), name)
 
-    class Handler(BaseHTTPRequestHandler):
+    class GitLabHandler(Handler):
         def do_GET(self) -> None:
             status, headers, body = project.respond(self.path, self.headers.get("PRIVATE-TOKEN"))
-            self.send_response(status)
-            for header, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(header, value)
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(body, status, headers)
 
         def do_POST(self) -> None:
             project.posts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             self.do_GET()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with serving(Handler) as project.url:
+    with serving(GitLabHandler) as project.url:
         yield project
 
 

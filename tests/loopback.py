@@ -3,7 +3,7 @@
 import datetime
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import IPv4Address
@@ -12,6 +12,22 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One that prints nothing."""
+
+    def answer(self, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        """Send an answer, whose length is right unless the headers tell another."""
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "CONNECT":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 @contextmanager

@@ -103,11 +103,18 @@ def test_fetch_reports_the_problem(
 
 
 def test_credentials_in_a_remote_never_show(checkout: Checkout) -> None:
-    checkout.git("remote", "set-url", "origin", "https://user:s3cret@127.0.0.1:1/o/n.git")
-    with pytest.raises(Unreachable) as caught:
-        checkout.remote_tip("origin", "main")
-    assert "s3cret" not in str(caught.value)
-    assert "s3cret" not in str(checkout.remote_url("origin"))
+    checkout.git("remote", "set-url", "origin", "https://user:s3cr%40t@127.0.0.1:1/o/n.git")
+    asks = (
+        lambda: checkout.remote_tip("origin", "main"),
+        lambda: checkout.fetch("origin", "main"),
+        lambda: checkout.push("origin", "main", "main"),
+    )
+    for ask in asks:
+        with pytest.raises((Unreachable, Refused)) as caught:
+            ask()
+        assert "127.0.0.1:1/o/n.git" in str(caught.value)
+        assert "s3cr" not in str(caught.value)
+    assert "s3cr" not in str(checkout.remote_url("origin"))
     assert checkout.repository({}) == "o/n"
 
 

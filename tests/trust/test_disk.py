@@ -18,7 +18,6 @@ from runbook_lib.record import archive, run_file
 from runbook_lib.record.recorder import Recorder
 from runbook_lib.record.run_file import Identity
 from runbook_lib.record.verify import verify
-from runbook_lib.system import files
 
 SHA = "a" * 64
 
@@ -107,81 +106,43 @@ def full(folder: Path, first: int = 0) -> Iterator[Writes]:
 
 
 @dataclass
-class Scene:
-    """``act`` writes below ``folder``, and may be told no; ``whole`` says that nothing is half-written."""
+class Recording:
+    """A record, opened, contributed to, and closed, as often as it takes, in an archive."""
 
     folder: Path
-    act: Callable[[], object]
-    whole: Callable[[], object]
-    completed: Callable[[], object]
+    run: Path = Path()
 
-
-def of_files(home: Path) -> Scene:
-    """One file, replaced and made."""
-    folder = home / "files"
-    folder.mkdir()
-    old, new = folder / "old", folder / "new"
-    old.write_text("before")
-
-    def act() -> None:
-        files.write(old, "after")
-        files.write(new, "made")
-
-    def whole() -> None:
-        assert old.read_text() in ("before", "after")
-        assert not new.exists() or new.read_text() == "made"
-        assert {it.name for it in folder.iterdir()} <= {"old", "new"}
-
-    def completed() -> None:
-        assert (old.read_text(), new.read_text()) == ("after", "made")
-
-    return Scene(folder, act, whole, completed)
-
-
-def of_record(home: Path) -> Scene:
-    """A record, opened, contributed to, and closed."""
-    folder = home / "audit"
-    runs: list[Path] = []
-
-    def act() -> None:
+    def act(self) -> None:
         identity = Identity("o/r", "main", "dev", "26.04-py3", practice=False)
-        runs.append(archive.begin(folder, identity, {"name": "03-open-pr", "sha256": SHA}))
-        step = Recorder("03-open-pr", bump_to(), "o/r", runs[-1])
+        self.run = archive.begin(self.folder, identity, {"name": "03-open-pr", "sha256": SHA})
+        step = Recorder("03-open-pr", bump_to(), "o/r", self.run)
         step.add_inputs(digest="sha256:1")
         step.effect("edit", "a.yml", "old", "new")
         step.table("changes", [{"a": 1}] * 50)
         step.diff("-old\n+new\n")
         step.done("Done.")
-        archive.close(runs[-1], "done")
-        archive.commit(runs[-1])
+        archive.close(self.run, "done")
+        archive.commit(self.run)
 
-    def whole() -> None:
-        problems = verify(folder)[0] if folder.exists() else []
-        assert all("not committed" in it for it in problems), problems
-
-    def completed() -> None:
-        assert not verify(folder)[0]
-        assert run_file.read(runs[-1])["state"] == "done"
-
-    return Scene(folder, act, whole, completed)
+    def require_whole(self, *, completed: bool) -> None:
+        """Nothing is half-written."""
+        assert not self.folder.exists() or verify(self.folder)[0] == []
+        assert not completed or run_file.read(self.run)["state"] == "done"
 
 
-@pytest.mark.parametrize("make", [of_files, of_record])
-def test_every_write_may_meet_a_full_disk(tmp_path: Path, make: Callable[[Path], Scene]) -> None:
-    (tmp_path / "count").mkdir()
-    counted = make(tmp_path / "count")
+def test_every_write_may_meet_a_full_disk(tmp_path: Path) -> None:
+    counted = Recording(tmp_path / "count" / "audit")
     with full(counted.folder) as writes:
         counted.act()
     total = writes.count
     assert total > 3
-    counted.completed()
+    counted.require_whole(completed=True)
     for first in range(1, total + 1):
-        home = tmp_path / str(first)
-        home.mkdir()
-        scene = make(home)
-        with full(scene.folder, first) as writes, pytest.raises(RunbookError, match=r"(?i)disk is full|no space"):
-            scene.act()
+        recording = Recording(tmp_path / str(first) / "audit")
+        refused = pytest.raises(RunbookError, match=r"(?i)disk is full|no space")
+        with full(recording.folder, first) as writes, refused:
+            recording.act()
         assert writes.count >= first, f"write {first}: not reached"
-        scene.whole()
-        scene.act()
-        scene.completed()
+        recording.require_whole(completed=False)
+        recording.act()
+        recording.require_whole(completed=True)

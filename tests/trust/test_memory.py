@@ -10,11 +10,10 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from loopback import serving
+from loopback import Handler, serving
 from stores import Store, packed, serve
 
 MB = 2**20
@@ -158,42 +157,27 @@ ANSWERS: dict[str, Callable[[], bytes]] = {
 def test_an_answer_takes_little_memory(name: str, status: int) -> None:
     body = ANSWERS[name]()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Large(Handler):
         def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(body, status, {"Content-Type": "application/json"})
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with serving(Handler) as url:
+    with serving(Large) as url:
         for what in ("github", "gitlab", "gitlab_project", "registry") if name == "lists" else ("github",):
             taken, reported = grown(what, url)
             assert taken < 200, f"{what}: {taken:.0f} MB; {reported}"
             assert ": Could not " in reported or "not" in reported
 
 
-def paged(page: bytes) -> type[BaseHTTPRequestHandler]:
+def paged(page: bytes) -> type[Handler]:
     """Pages of which each says that there is another."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Paged(Handler):
         def do_GET(self) -> None:
-            self.send_response(200)
             link = f'<http://{self.headers["Host"]}{self.path.partition("?")[0]}?page=2&n=1&last=a>; rel="next"'
-            for name, value in {"Link": link, "Content-Type": "application/json", "ETag": f'"{self.path}"',
-                                "X-Total": "9" * 18, "X-Total-Pages": "9" * 5000,
-                                "Content-Length": str(len(page))}.items():  # fmt: skip
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(page)
+            headers = {"Link": link, "Content-Type": "application/json", "ETag": f'"{self.path}"'}
+            self.answer(page, headers=headers | {"X-Total": "9" * 18, "X-Total-Pages": "9" * 5000})
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    return Handler
+    return Paged
 
 
 COMMENT = {"id": 1, "user": None, "created_at": "2026-01-01T00:00:00Z", "html_url": "", "body": "€" + "a" * 60_000}

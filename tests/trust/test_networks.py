@@ -3,7 +3,6 @@
 import contextlib
 import ipaddress
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import httpx
@@ -11,7 +10,7 @@ import pytest
 from bumping import git
 from hypothesis import given
 from hypothesis import strategies as st
-from loopback import secured, serving
+from loopback import Handler, secured, serving
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.gitlab.client import GitLab
@@ -30,25 +29,17 @@ INSIDE = [
 ]  # fmt: skip
 
 
-def recorder(into: list[str], status: int = 200, **headers: str) -> type[BaseHTTPRequestHandler]:
+def recorder(into: list[str], status: int = 200, **headers: str) -> type[Handler]:
     """A handler that notes each request with its headers, and gives always the same answer."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Recorder(Handler):
         def do_GET(self) -> None:
             into.append(f"{self.requestline}\n{self.headers}")
-            self.send_response(status)
-            for name, value in {"Content-Length": "2", **headers}.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.end_headers()
-            if self.command != "CONNECT":
-                self.wfile.write(b"{}")
+            self.answer(b"{}", status, headers)
 
-        do_POST = do_CONNECT = do_GET  # noqa: N815 - the names that http.server calls
+        do_POST = do_CONNECT = do_GET
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    return Handler
+    return Recorder
 
 
 def ask_github(url: str) -> object:

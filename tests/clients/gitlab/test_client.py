@@ -1,14 +1,13 @@
 """The GitLab client with recorded replies: pipelines, bridges, jobs and artifacts, refusals, and the token."""
 
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import gitlab_project
 import pytest
 from gitlab_project import TOKEN, Project, bridge, job, pipeline, require_published
-from loopback import serving
+from loopback import Handler, serving
 from stores import packed
 
 from runbook_lib.clients.gitlab.client import GitLab, NoSuchRef
@@ -211,17 +210,11 @@ def elsewhere() -> Iterator[tuple[str, list[str | None]]]:
     """Another host, and what it is shown."""
     seen: list[str | None] = []
 
-    class Elsewhere(BaseHTTPRequestHandler):
+    class Elsewhere(Handler):
         def do_GET(self) -> None:
             seen.append(self.headers.get("PRIVATE-TOKEN"))
             assert TOKEN not in str(self.headers)
-            self.send_response(200)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"[]")
-
-        def log_message(self, *_: object) -> None:
-            pass
+            self.answer(b"[]")
 
     with serving(Elsewhere) as url:
         yield url, seen

@@ -5,7 +5,6 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,7 +12,7 @@ import jwt
 import pytest
 import registry_server
 from building import start_registry
-from loopback import key_and_certificate, secured, serving
+from loopback import Handler, key_and_certificate, secured, serving
 from registry_server import RegistryServer
 
 from runbook_lib.clients.registry.client import OciRegistry
@@ -28,16 +27,11 @@ TAG = NgcTag.parse("26.04-py3")
 BOTH = ("amd64", "arm64")
 
 
-class NoTags(BaseHTTPRequestHandler):
+class NoTags(Handler):
     """An open registry without tags."""
 
     def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b'{"tags": []}')
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+        self.answer(b'{"tags": []}')
 
 
 @pytest.mark.parametrize(
@@ -68,7 +62,7 @@ def test_certificates_that_are_not_trusted_or_not_of_today(
     assert slept == []
 
 
-class TokenServer(BaseHTTPRequestHandler):
+class TokenServer(Handler):
     """Distribution's token service: anybody may pull nvidia/pytorch, who has the key may pull nvidia/private."""
 
     key = certificate = ""
@@ -90,14 +84,7 @@ class TokenServer(BaseHTTPRequestHandler):
             "access": [{"type": scope[0], "name": scope[1], "actions": ["pull"]}] if allowed else [],
         }
         chain = "".join(self.certificate.splitlines()[1:-1])
-        body = json.dumps({"token": jwt.encode(claims, self.key, "RS256", {"x5c": [chain]})}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+        self.answer(json.dumps({"token": jwt.encode(claims, self.key, "RS256", {"x5c": [chain]})}).encode())
 
 
 def oci_layout(folder: Path) -> None:
