@@ -1,142 +1,103 @@
-"""A practice forge with its remote and a checkout, spoken to over HTTP; GitHub's own description judges it."""
+"""A practice forge with its remote and a checkout, seen through the port: in process, or with the real client."""
 
 import shutil
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import described
-import httpx
+from bumping import CONTRIBUTOR, REPOSITORY, git
 from controlled_forge import ControlledForge
+from controls import Controls
+from werkzeug.wrappers import Request, Response
 
-from runbook_lib.practice.git import BareRepository
+from runbook_lib.clients.github.client import GitHub
+from runbook_lib.practice.accounts import ACCOUNTS, ENGINEER
+from runbook_lib.practice.forge import PracticeForge
+from runbook_lib.practice.hub import Hub
+from runbook_lib.practice.store import Store
+from runbook_lib.world.ports import Forge
 
-REPO = "/repos/practice/Megatron-LM"
 BRANCH = "bump/main/dev-26.04-py3"
-START = 1_800_000_000.0
+_TOKENS = {ENGINEER.login: "practice-token", CONTRIBUTOR: "contributor-token"}
 
 
-def problems(response: httpx.Response) -> list[str]:
-    """What is wrong with an answer's form, by the description of its operation."""
-    request = response.request
-    url = request.url.raw_path.decode()
-    judge = described.description()
-    return judge.answer(request.method, url, response.status_code, response.headers, response.content)
+class Heard(ControlledForge):
+    """A server whose requests and answers GitHub's published description judges, where that is installed."""
 
-
-# -- the world of a test --------------------------------------------------------------------------------------------
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> float:
-        return self.now
+    def answer(self, request: Request) -> Response:
+        body = request.get_data()
+        given = super().answer(request)
+        if described.FILE.exists() and not request.path.startswith("/_storage/"):
+            judge, url = described.description(), request.full_path.removesuffix("?")
+            problems = judge.request(request.method, url, dict(request.headers), body)
+            problems += judge.answer(request.method, url, given.status_code, dict(given.headers), given.get_data())
+            assert not problems, f"{request.method} {url}: {problems}"
+        return given
 
 
 class World:
-    """A forge with its remote, a checkout to push from, and clients."""
+    """The forge, a checkout to push from, and a clock; ``over_http``: accounts see it with the real client."""
 
-    def __init__(self, folder: Path) -> None:
-        self.clock = Clock()
-        self.remote, self.checkout = folder / "remote.git", folder / "checkout"
-        self.answered: list[httpx.Response] = []
-        self.clients: dict[str, httpx.Client] = {}
-        self.forge = ControlledForge(folder / "forge.sqlite", self.remote, clock=self.clock, ci_seconds=20)
+    def __init__(self, folder: Path, undo: ExitStack, *, over_http: bool) -> None:
+        self.remote, self.checkout, self.now = folder / "remote.git", folder / "checkout", 1_800_000_000.0
+        store, fork = Store(folder / "forge.sqlite"), folder / CONTRIBUTOR / "Megatron-LM.git"
+        undo.callback(store.close)
+        self.undo, self.controls = undo, Controls(
+            Hub(store, self.remote, lambda: self.now, {CONTRIBUTOR: fork}, seconds=20), folder / "pages" / REPOSITORY
+        )  # fmt: skip
+        self._served = None
+        if over_http:
+            self._served = undo.enter_context(
+                Heard(
+                    folder / "forge.sqlite", self.remote, clock=lambda: self.now, forks={CONTRIBUTOR: fork},
+                    ci_seconds=20,
+                )
+            )  # fmt: skip
+        self.fork = fork
+        self.forge = self.seen_by(ENGINEER.login)
 
-    def call(self, method: str, path: str, *, token: str = "practice-token", **options: Any) -> httpx.Response:
-        if token not in self.clients:
-            headers = {"Authorization": f"Bearer {token}"} if token else {}
-            self.clients[token] = httpx.Client(base_url=self.forge.url, headers=headers, trust_env=False)
-        response = self.clients[token].request(method, path, **options)
-        self.answered.append(response)
-        return response
+    def seen_by(self, login: str) -> Forge:
+        if self._served is None:
+            return PracticeForge(self.controls.hub, self.controls.pages, ACCOUNTS[login])
+        env = {"GITHUB_TOKEN": _TOKENS[login], "GITHUB_API_URL": self._served.url}
+        return self.undo.enter_context(GitHub(REPOSITORY, env))
 
-    def get(self, path: str, expected: int = 200, **options: Any) -> Any:
-        return self.done(self.call("GET", path, **options), expected)
+    def commit(self, revision: str) -> str | None:
+        """The commit that a revision names on the forge, or None."""
+        return self.controls.hub.home.resolve(revision)
 
-    def post(self, path: str, json: Any, expected: int = 201, **options: Any) -> Any:
-        return self.done(self.call("POST", path, json=json, **options), expected)
-
-    def done(self, response: httpx.Response, expected: int) -> Any:
-        assert response.status_code == expected, response.text
-        return response.json() if response.content else None
-
-    def git(self, *args: str) -> str:
-        command = ["git", "-C", str(self.checkout), *args]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-    def remote_commit(self, revision: str) -> str | None:
-        """The commit that a revision names in the forge's repository, or None."""
-        return BareRepository(self.remote).resolve(revision)
-
-    def push(self, branch: str = BRANCH, pin: str = "26.04-py3") -> str:
+    def push(self, branch: str = BRANCH, pin: str = "26.04-py3", to: str = "origin") -> str:
         """A commit on a branch from main, or one more on it, that sets the pin."""
-        if self.git("branch", "--list", branch):
-            self.git("checkout", "-q", branch)
-            self.git("commit", "-q", "--allow-empty", "-m", "another")
+        if git(self.checkout, "branch", "--list", branch):
+            git(self.checkout, "checkout", "-q", branch)
         else:
-            self.git("checkout", "-q", "-b", branch, "origin/main")
+            git(self.checkout, "checkout", "-q", "-b", branch, "origin/main")
         (self.checkout / "docker/.ngc_version.dev").write_text(f"nvcr.io/nvidia/pytorch:{pin}\n")
-        self.git("commit", "-q", "--allow-empty", "-am", f"chore: Update to {pin}")
-        self.git("push", "-q", "origin", f"+HEAD:refs/heads/{branch}")
-        return self.git("rev-parse", "HEAD")
+        git(self.checkout, "commit", "-q", "--allow-empty", "-am", f"chore: Update to {pin}")
+        git(self.checkout, "push", "-q", to, f"+HEAD:refs/heads/{branch}")
+        return git(self.checkout, "rev-parse", "HEAD")
 
-    def open_pull(self, **more: Any) -> Any:
-        asked = {"title": "chore: bump", "head": BRANCH, "base": "main", "body": "Why", "draft": True} | more
-        return self.post(f"{REPO}/pulls", asked)
-
-    def label(self, number: int, *names: str) -> None:
-        self.post(f"{REPO}/issues/{number}/labels", {"labels": list(names)}, 200)
-
-    def comment(self, number: int, body: str) -> list[str]:
-        """The bots' words in answer to a comment."""
-        before = len(self.comments(number))
-        self.post(f"{REPO}/issues/{number}/comments", {"body": body})
-        return [each["body"] for each in self.comments(number)[before + 1 :]]
-
-    def comments(self, number: int) -> list[Any]:
-        found: list[Any] = self.get(f"{REPO}/issues/{number}/comments")
-        return found
-
-    def authorized(self, *labels: str) -> tuple[int, int]:
-        """Number of a new pull request and id of its run."""
+    def opened(self, *labels: str) -> str:
+        """Open pull request 10; return its head."""
         sha = self.push()
-        number = self.open_pull()["number"]
-        if labels:
-            self.label(number, *labels)
-        self.comment(number, f"/ok to test {sha}")
-        return number, self.runs()[0]["id"]
+        assert self.forge.open_pull("chore: bump", f"practice:{BRANCH}", "main", "Why").number == 10
+        for label in labels:
+            self.forge.add_label(10, label)
+        return sha
 
-    def runs(self, **query: str) -> list[Any]:
-        """The runs of pull requests, unless others are asked for."""
-        found: list[Any] = self.get(f"{REPO}/actions/runs", params=query)["workflow_runs"]
-        return [run for run in found if query.get("branch") or run["head_branch"] != "main"]
-
-    def run(self, run_id: int) -> Any:
-        return self.get(f"{REPO}/actions/runs/{run_id}")
-
-    def jobs(self, run_id: int, **query: str) -> list[Any]:
-        asked = {"per_page": "100", **query}
-        found: list[Any] = self.get(f"{REPO}/actions/runs/{run_id}/jobs", params=asked)["jobs"]
-        return found
+    def tested(self, *labels: str) -> int:
+        """Number of the run of a new pull request with these labels."""
+        self.forge.comment(10, f"/ok to test {self.opened(*labels)}")
+        return self.forge.runs(branch="pull-request/10")[0].id
 
 
 @contextmanager
-def copied(seeded: Path, folder: Path) -> Iterator[World]:
+def copied(seeded: Path, folder: Path, *, over_http: bool = False) -> Iterator[World]:
     """A world of a test's own, from repositories that were seeded once."""
     shutil.copytree(seeded, folder, dirs_exist_ok=True)
-    made = World(folder)
-    made.git("remote", "set-url", "origin", str(made.remote))
-    yield made
-    for client in made.clients.values():
-        client.close()
-    made.forge.close()
-    # Whatever the test was about, the forms of the answers were right.
-    if described.FILE.exists():
-        for response in made.answered:
-            if response.headers.get("Content-Type", "").startswith("application/json"):
-                assert not problems(response), f"{response.request.method} {response.request.url}"
+    remote, fork = folder / "remote.git", folder / CONTRIBUTOR / "Megatron-LM.git"
+    git(folder, "clone", "-q", "--bare", "--shared", str(remote), str(fork))
+    git(folder / "checkout", "remote", "set-url", "origin", str(remote))
+    with ExitStack() as undo:
+        yield World(folder, undo, over_http=over_http)
