@@ -10,7 +10,7 @@ from runbook_lib.compute.slurm.client import Slurm
 from runbook_lib.compute.slurm.follow import Follower, ObservedTest, submit
 from runbook_lib.compute.slurm.rounds import Submission
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.recipes.device_connections import Connections
+from runbook_lib.recipes.parallelism import Connections
 from runbook_lib.recipes.workloads import Workload
 
 _NO_NEED = Connections(None, "Nothing requires it.")

@@ -1,17 +1,26 @@
-"""The parallelism of a test, from its ``model_config.yaml``, and the problems of running it on some GPUs.  Pure.
+"""The parallelism of a test, from its ``model_config.yaml``: what it needs of its GPUs and their connections.  Pure.
 
 The names and the rules are those of ``arguments.py``, ``parallel_state.py`` and ``transformer_config.py`` of
-Megatron-LM; a test's ``MODEL_ARGS`` are that program's options, an absent one has its default there.
+Megatron-LM; a test's ``MODEL_ARGS`` are that program's options, an absent one has its default there.  Sources of the
+value of ``CUDA_DEVICE_MAX_CONNECTIONS``: ``skills/mcore-run-on-slurm``, and the assertions and warnings of
+``validate_args``: before Blackwell TP > 1 or CP > 1 asserts 1, unless FSDP or overlapped expert communication is on;
+both kinds of FSDP assert that it is not 1, on any hardware.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from runbook_lib.errors import CannotTell
+from runbook_lib.errors import CannotTell, Refused
 from runbook_lib.text import yaml_spans
 
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
+#: The options of the sizes.
+_SIZES = {
+    "tensor": "--tensor-model-parallel-size", "context": "--context-parallel-size",
+    "pipeline": "--pipeline-model-parallel-size", "heads": "--num-attention-heads",
+    "expert": "--expert-model-parallel-size", "expert_tensor": "--expert-tensor-parallel-size",
+}  # fmt: skip
 #: The option of Megatron-FSDP, and its earlier name, as in Megatron-LM's core_v0.12.0.
 _MEGATRON_FSDP = ("--use-megatron-fsdp", "--use-custom-fsdp")
 
@@ -50,19 +59,13 @@ class Parallelism:
         if not isinstance(data, dict):
             raise CannotTell(f"{path} has no settings (expected MODEL_ARGS and ENV_VARS).")
         arguments, variables = _mapping(data, "MODEL_ARGS"), _mapping(data, "ENV_VARS")
-
-        def size(name: str, default: int) -> int:
-            value = arguments.get(name)
-            return default if value is None else _integer(value, name, path)
-
+        sizes = {}
+        for field, option in _SIZES.items():
+            if (value := arguments.get(option)) is not None:
+                sizes[field] = _integer(value, option, path)
         connections = variables.get(VARIABLE)
         return cls(
-            tensor=size("--tensor-model-parallel-size", 1),
-            context=size("--context-parallel-size", 1),
-            pipeline=size("--pipeline-model-parallel-size", 1),
-            heads=size("--num-attention-heads", 0),
-            expert=size("--expert-model-parallel-size", 1),
-            expert_tensor=size("--expert-tensor-parallel-size", 0),
+            **sizes,
             torch_fsdp2=_is_on(arguments, "--use-torch-fsdp2"),
             megatron_fsdp=any(_is_on(arguments, option) for option in _MEGATRON_FSDP),
             overlap_expert_communication=_is_on(arguments, "--overlap-moe-expert-parallel-comm"),
@@ -103,3 +106,78 @@ def _integer(value: object, name: str, path: str) -> int:
     if isinstance(value, bool) or not text.isascii() or not text.isdecimal() or len(text) > 9:
         raise CannotTell(f"{path} sets {name} to {text[:40]!r}; expected a whole number.")
     return int(text)
+
+
+Architecture = Literal["ampere", "hopper", "blackwell"]
+
+#: The GPU generation of each platform of the recipes.
+PLATFORMS: dict[str, Architecture] = {
+    "dgx_a100": "ampere", "dgx_h100": "hopper", "dgx_h200": "hopper", "dgx_b200": "blackwell",
+    "dgx_b300": "blackwell", "dgx_gb200": "blackwell", "dgx_gb300": "blackwell",
+}  # fmt: skip
+OVERLAPPED = 32
+
+
+@dataclass(frozen=True)
+class Connections:
+    """``value`` is None if the variable must stay unset; ``reason`` is a sentence."""
+
+    value: int | None
+    reason: str
+
+
+def architecture(platform: str) -> Architecture:
+    """Return the GPU generation of a platform; blanks in its name, a typo of some recipes, are ignored.
+
+    Raises CannotTell for an unknown platform.
+    """
+    name = "".join(platform.split())
+    if name in PLATFORMS:
+        return PLATFORMS[name]
+    raise CannotTell(
+        f"The GPUs of the platform {platform!r} are unknown, so {VARIABLE} cannot be chosen for it. Known are: "
+        f"{', '.join(PLATFORMS)}."
+    )
+
+
+def choose(gpus: Architecture, parallelism: Parallelism) -> Connections:
+    """Return the value to export: the test's own, if it sets one that contradicts no rule.
+
+    Raises Refused, with the reason, where two settings of the test exclude each other or its own value is wrong.
+    """
+    kinds = (("Torch-FSDP2", parallelism.torch_fsdp2), ("Megatron-FSDP", parallelism.megatron_fsdp))
+    fsdp = " and ".join(name for name, is_used in kinds if is_used)
+    if " and " in fsdp:
+        raise Refused(f"No {VARIABLE} works for {fsdp} together: a test must use only one of them.")
+    overlapped, own = parallelism.overlap_expert_communication, parallelism.connections
+    sizes = (("TP", parallelism.tensor), ("CP", parallelism.context))
+    split = " and ".join(f"{name} {size}" for name, size in sizes if size > 1)
+    if split and not fsdp and overlapped and (gpus != "blackwell" or own == 1):
+        # Before Blackwell one setting needs 1 and the other 32, and only a person can weigh.  A test has one
+        # configuration for all platforms, so its choice of 1 applies to Blackwell too.
+        if own in (1, OVERLAPPED):
+            return Connections(own, f"{split} needs 1, overlapped expert communication {OVERLAPPED}; the test chose.")
+        raise Refused(
+            f"{split} on {gpus.title()} requires {VARIABLE}=1, and overlapped MoE expert-parallel communication "
+            f"{OVERLAPPED}. Set the more important one under ENV_VARS in the test's model_config.yaml, or leave one "
+            "of the two out."
+        )
+    rule = _rule(gpus, split, fsdp, overlapped)
+    if own is None or own == rule.value:
+        return rule
+    if rule.value is not None or (fsdp and own <= 1):
+        raise Refused(f"The test sets {VARIABLE} to {own}, which contradicts the rule: {rule.reason}")
+    return Connections(own, f"The test sets it, and no rule forbids {own}.")
+
+
+def _rule(gpus: Architecture, split: str, fsdp: str, overlapped: bool) -> Connections:
+    if overlapped:
+        reason = f"Overlapped MoE expert-parallel communication needs {OVERLAPPED} for its streams."
+        return Connections(OVERLAPPED, reason)
+    if fsdp:
+        return Connections(None, f"{fsdp} must not run with 1: leave it unset, or set a greater value.")
+    if split and gpus != "blackwell":
+        return Connections(1, f"{split} on {gpus.title()} without FSDP requires 1: Megatron-LM asserts it.")
+    if gpus == "blackwell":
+        return Connections(None, "Blackwell does not need it.")
+    return Connections(None, "Neither TP nor CP is greater than 1, so nothing requires it.")

@@ -15,8 +15,7 @@ from runbook_lib.compute.slurm.site import Site
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.recipes import file_names, workloads
 from runbook_lib.recipes import rows as recipes
-from runbook_lib.recipes.device_connections import Connections, architecture, choose
-from runbook_lib.recipes.parallelism import Parallelism
+from runbook_lib.recipes.parallelism import Connections, Parallelism, architecture, choose
 from runbook_lib.recipes.workloads import Workload
 
 pytestmark = pytest.mark.replay

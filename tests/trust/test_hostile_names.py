@@ -23,7 +23,7 @@ from runbook_lib.compute.slurm.site import Site
 from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.bump import Bump
-from runbook_lib.recipes.device_connections import Connections
+from runbook_lib.recipes.parallelism import Connections
 from runbook_lib.recipes.workloads import Workload
 from runbook_lib.system.provenance import ROOT
 from runbook_lib.text.notebook_file import NotebookSource, resolve

@@ -21,7 +21,7 @@ from runbook_lib.images.compare import Component, versions
 from runbook_lib.images.families import edition
 from runbook_lib.images.reference import ImageRef
 from runbook_lib.recipes import rows, workloads
-from runbook_lib.recipes.device_connections import Connections
+from runbook_lib.recipes.parallelism import Connections
 from runbook_lib.world.bump_branch import BumpBranch
 
 #: Seconds that a run may take to end after its limit.

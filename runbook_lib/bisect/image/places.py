@@ -30,7 +30,7 @@ from runbook_lib.compute.tasks import make_step
 from runbook_lib.compute.work_image import WorkImage
 from runbook_lib.errors import RunbookError
 from runbook_lib.golden import values as golden_values
-from runbook_lib.recipes import device_connections, workloads
+from runbook_lib.recipes import parallelism, workloads
 from runbook_lib.system import environment
 from runbook_lib.system.files import make_folder, write
 from runbook_lib.transport import polling
@@ -227,7 +227,7 @@ class SlurmPlace:
     site: Site
     slurm: Slurm
     workload: workloads.Workload
-    connections: device_connections.Connections
+    connections: parallelism.Connections
     tree: Path
     _followers: dict[str, follow.Follower] = field(default_factory=dict)
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 
 from runbook_lib.compute.slurm.site import Site
-from runbook_lib.recipes.device_connections import Connections
-from runbook_lib.recipes.parallelism import VARIABLE
+from runbook_lib.recipes.parallelism import VARIABLE, Connections
 from runbook_lib.recipes.workloads import Workload
 
 #: Calls of ``sbatch`` for a matrix.  With more groups, tests that differ only in their time limit share an array.

@@ -9,8 +9,7 @@ from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git import commit_changes
 from runbook_lib.golden import coverage
 from runbook_lib.recipes import file_names, rows
-from runbook_lib.recipes.device_connections import Connections, architecture, choose
-from runbook_lib.recipes.parallelism import Parallelism
+from runbook_lib.recipes.parallelism import Connections, Parallelism, architecture, choose
 from runbook_lib.recipes.workloads import Workload, read
 from runbook_lib.text.suggestions import did_you_mean
 from runbook_lib.world.bump_branch import BumpBranch

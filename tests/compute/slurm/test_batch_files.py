@@ -13,7 +13,7 @@ import pytest
 from runbook_lib.compute.slurm.batch_files import CALLS, JobArray, arrays
 from runbook_lib.compute.slurm.site import Site
 from runbook_lib.errors import CannotTell
-from runbook_lib.recipes.device_connections import Connections
+from runbook_lib.recipes.parallelism import Connections
 from runbook_lib.recipes.workloads import Workload
 
 SITE = Site("/shared/Megatron-LM", "/shared/results")

@@ -5,8 +5,7 @@ import itertools
 import pytest
 
 from runbook_lib.errors import CannotTell, Refused
-from runbook_lib.recipes.device_connections import PLATFORMS, Architecture, architecture, choose
-from runbook_lib.recipes.parallelism import Parallelism
+from runbook_lib.recipes.parallelism import PLATFORMS, Architecture, Parallelism, architecture, choose
 
 # FSDP → overlapped → what each hardware gets: without a split, with TP > 1, with CP > 1, with both.
 # "-" unset, "?" refused: 1 or 32, a person must choose.
