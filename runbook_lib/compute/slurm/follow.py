@@ -117,6 +117,20 @@ def unfinished(elements: Iterable[ArrayElement], entries: Iterable[RoundTest]) -
     return tuple(test.entry for test in matched.values() if test.pending)
 
 
+def cancel(slurm: Slurm, entries: Sequence[RoundTest]) -> None:
+    """Ask Slurm to end tests.  It forgets at once those that had not begun, so their end is saved here."""
+    slurm.cancel((entry.job or 0, entry.index) for entry in entries)
+    listed = {(element.name, element.job, element.index) for element in slurm.queue()}
+    for test in map(ObservedTest, entries):
+        if test.key not in listed and not (test.entry.folder / "started").exists():
+            _save(replace(test, state="CANCELLED"))
+
+
+def _save(test: ObservedTest) -> None:
+    """Save how a test ended beside its results."""
+    files.write(test.entry.folder / "state.json", json.dumps({name: getattr(test, name) for name in _SAVED}))
+
+
 def _jobs_by_name(slurm: Slurm) -> dict[str, int]:
     return {element.name: element.job for element in slurm.queue()}
 
@@ -168,10 +182,9 @@ class Follower:
         return replace(test, state=rounds.state_in_log(test.entry.folder) or GONE, reason="")
 
     def _save(self, test: ObservedTest) -> None:
-        """Save how a test ended beside its results, unless its job wrote it itself."""
+        """Save how a test ended, unless its job wrote it itself."""
         if self._notes and (test.entry.exit_record is None or test.early):
-            data = {name: getattr(test, name) for name in _SAVED}
-            files.write(test.entry.folder / "state.json", json.dumps(data))
+            _save(test)
 
     def _has_values(self, test: ObservedTest) -> bool:
         """Return True if all golden files that a test should write are written to their last byte."""

@@ -182,7 +182,7 @@ class Cancelled:
     def make_true(self, world: World) -> Iterator[Effect]:
         """Ask Slurm to end the unfinished tests."""
         unfinished = self._unfinished()
-        self.facts.slurm.cancel((entry.job or 0, entry.index) for entry in unfinished)
+        following.cancel(self.facts.slurm, unfinished)
         self._asked.update((entry.array.name, entry.index) for entry in unfinished)
         listed = ", ".join(entry.test.name for entry in unfinished)
         yield Effect("cancel", f"{display.count(len(unfinished), 'test')} on Slurm: {listed}", None, "cancelled")

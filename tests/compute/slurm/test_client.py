@@ -145,18 +145,6 @@ def test_a_submitted_job_is_never_submitted_again(slurm: Slurm, tmp_path: Path) 
 
 
 @needs_slurm
-def test_a_new_round_runs_some_again_and_keeps_the_old_results(slurm: Slurm, tmp_path: Path) -> None:
-    plan(tmp_path, {"a": "exit 1", "b": "true"})
-    first = run(slurm, tmp_path)
-    plan(tmp_path, {"a": "true"})
-    second = run(slurm, tmp_path)
-    assert {name: (it.entry.array.round, it.state) for name, it in second.items()} == {
-        "a": (2, "COMPLETED"), "b": (1, "COMPLETED"),
-    }  # fmt: skip
-    assert first["a"].entry.exit_record is not None
-
-
-@needs_slurm
 def test_a_test_ends_as_soon_as_its_values_are_complete(slurm: Slurm, tmp_path: Path) -> None:
     script = "f=$LOGS/../../golden.json; printf '%s' '" + GOLDEN[:30] + '\' > "$f"'
     go = tmp_path / "go"
@@ -266,16 +254,6 @@ def test_a_test_is_noted_as_over_after_it_was_ended(tmp_path: Path) -> None:
     (now,) = follower.poll()
     assert (now.state, now.early) == ("COMPLETED", True)
     assert saved_state(entry).early
-
-
-@needs_slurm
-def test_values_that_slurm_rejects_are_reported(real: Cluster, tmp_path: Path) -> None:
-    (planned,) = plan(tmp_path, {"a": "true"})
-    Path(planned.path).write_text(
-        Path(planned.path).read_text().replace("--nodes=1", "--nodes=1\n#SBATCH --partition=x")
-    )
-    with pytest.raises(Refused, match=r"sbatch --parsable .* failed .*invalid partition"):
-        submit(Slurm({**os.environ, **real.environment}), planned)
 
 
 @needs_slurm
