@@ -286,14 +286,3 @@ def test_a_missing_image_is_reported_before_anything_is_run(clone: Path, monkeyp
     assert "build it first" in choose(clone, MEGATRON_LM, docker, task="lock").obstacle
     monkeypatch.setattr(engines, "image_id", lambda *_: "sha256:1")
     assert choose(clone, MEGATRON_LM, docker, task="lock").obstacle == ""
-
-
-def test_alibabas_image_is_never_changed(clone: Path) -> None:
-    docker = Machine(engine=Engine("docker"))
-    with pytest.raises(Refused, match="Do not reinstall PyTorch"):
-        choose(clone, MEGATRON_LM, docker, task="install", image="alibaba:25.05")
-    demo = choose(clone, MEGATRON_LM, docker, task="demo", image="alibaba:25.05")
-    assert demo.plan.steps[-1].command[-1] == "deepspeed/llama3-8b"
-    assert "Do not reinstall" in demo.show().text
-    with pytest.raises(RunbookError, match="Only Alibaba's image"):
-        choose(clone, MEGATRON_LM, docker, task="demo")
