@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.notebook import session
@@ -27,86 +27,60 @@ _TAIL = 20_000
 _CANCELLED_EARLY = "Cancelled before it started: nothing was done, and there is no record."
 
 
-class StartedRun:
-    """A run that this process started.  Its output goes to unnamed files, so that none are left behind."""
+class FollowedRun:
+    """A run in progress: one that this process has started, with its output, or one found in the archive.
 
-    def __init__(self, process: "subprocess.Popen[bytes]", err: int, folder: Path) -> None:
-        import psutil  # type: ignore[import-untyped]
+    ``engine`` is the process that runs it, and ``folder`` the bump's.  The output goes to an unnamed file ``err``, so
+    that none is left behind.
+    """
 
-        self._engine = provenance.describe(psutil.Process(process.pid))
-        self._process, self._err, self._folder = process, err, folder
+    def __init__(
+        self, folder: Path, engine: Run, process: "subprocess.Popen[bytes] | None" = None, err: int = -1
+    ) -> None:
+        self._folder, self._engine, self._process, self._err = folder, engine, process, err
         self._is_cancelled = False
 
     def read(self) -> Run | None:
-        """Read the record opened by the process; None before it exists."""
-        return _find(
-            self._folder, lambda run: bool(run.get("engine")) and provenance.is_same(run["engine"], self._engine)
-        )
+        """Read the record that the process has opened; None before it exists."""
+        return _find(self._folder, lambda run: provenance.is_same(_engine(run), self._engine))
 
-    def has_ended(self, _run: Run | None) -> bool:
-        """Return True if the process has ended."""
-        return self._process.poll() is not None
+    def has_ended(self, run: Run | None) -> bool:
+        """Return True if the process has ended, or the record of a run that was found is closed."""
+        if self._process:
+            return self._process.poll() is not None
+        return run is not None and run["state"] != "running"
 
     def output(self) -> str:
-        """Return the last lines printed by the cells."""
+        """Return the last lines printed by the cells; nothing if another process started it."""
+        if not self._process:
+            return ""
         size = os.fstat(self._err).st_size
         text = os.pread(self._err, _TAIL, max(0, size - _TAIL)).decode("utf-8", "replace")
         return text if size <= _TAIL else text.partition("\n")[2]
 
     def failure(self) -> str:
-        """Return the last line printed by the process."""
+        """Return why there is no record: the last line that the process printed."""
         if self._is_cancelled:
             return _CANCELLED_EARLY
         lines = self.output().strip().splitlines() or ["The run left no record and printed nothing."]
         return lines[-1].removeprefix("papermill: ").removeprefix("✗ failed  ")
 
     def cancel(self) -> None:
-        """Cancel the run.  If it has not opened a record yet, it has done nothing and leaves none."""
+        """Cancel the run, if it is on this machine.  Without a record it has done nothing and leaves none."""
         self._is_cancelled = True
-        with suppress(ProcessLookupError):
-            # Not SIGINT, which a process may ignore from the start.
-            self._process.send_signal(signal.SIGTERM)
-
-    def close(self) -> None:
-        """Wait until the process has ended, and discard its output."""
-        self._process.wait()
-        os.close(self._err)
-
-
-class AttachedRun:
-    """A run of this bump started elsewhere, from its open record in the bump's ``folder``."""
-
-    def __init__(self, run: Run, folder: Path) -> None:
-        self._run, self._folder = run, folder
-
-    def read(self) -> Run | None:
-        """Read the record by its id."""
-        return _find(self._folder, lambda run: bool(run["id"] == self._run["id"]))
-
-    def has_ended(self, run: Run | None) -> bool:
-        """Return True if the record is closed."""
-        return run is not None and run["state"] != "running"
-
-    def output(self) -> str:
-        """Return nothing: the output belongs to whoever started the run."""
-        return ""
-
-    def failure(self) -> str:
-        """Return the message that the record has disappeared."""
-        return "The record of the run has disappeared."
-
-    def cancel(self) -> None:
-        """Send its process a signal, if it is on this machine."""
-        process = self._run.get("engine") or self._run["process"]
-        if provenance.is_here(process) and provenance.is_alive(process):
+        if provenance.is_here(self._engine) and provenance.is_alive(self._engine):
             with suppress(ProcessLookupError):
-                os.kill(int(process["pid"]), signal.SIGTERM)
+                os.kill(int(self._engine["pid"]), signal.SIGTERM)  # not SIGINT, which a process may ignore
 
     def close(self) -> None:
-        """Do nothing: the process belongs to whoever started it."""
+        """Wait until a process that was started here has ended, and discard its output."""
+        if self._process:
+            self._process.wait()
+            os.close(self._err)
 
 
-FollowedRun: TypeAlias = StartedRun | AttachedRun
+def _engine(run: Run) -> Run:
+    return dict(run.get("engine") or run["process"])
 
 
 def _find(bump: Path, is_it: Callable[[Run], bool]) -> Run | None:
@@ -122,12 +96,14 @@ def start(
     *,
     shown: str = "",
     env: Mapping[str, str] = os.environ,
-) -> StartedRun:
+) -> FollowedRun:
     """Start a run of a notebook in this environment without the variables of JupyterLab.
 
     ``folder`` is the bump's in the archive, ``shown`` the fingerprint of the plan that a person has seen.  Raises
     RunbookError if no process can be started.
     """
+    import psutil  # type: ignore[import-untyped]
+
     environment = {name: value for name, value in env.items() if name != session.VARIABLE}
     try:
         with tempfile.TemporaryFile() as request, tempfile.TemporaryFile() as err:
@@ -138,16 +114,17 @@ def start(
                 [sys.executable, "-P", "-m", "runbook_lib.notebook.child_main", str(notebook)], env=environment,
                 stdin=request, stdout=err, stderr=err, start_new_session=True,
             )  # fmt: skip
-            return StartedRun(process, os.dup(err.fileno()), folder)
+            engine = provenance.describe(psutil.Process(process.pid))
+            return FollowedRun(folder, engine, process, os.dup(err.fileno()))
     except OSError as error:
         raise RunbookError(f"The run could not be started: {error}. Nothing was changed.") from error
 
 
-def find_run(root: Path, folder: Path) -> AttachedRun | None:
+def find_run(root: Path, folder: Path) -> FollowedRun | None:
     """Return the newest run in progress of a bump; ``folder`` is the bump's folder in the archive ``root``."""
     for run in reversed(active_runs(root)):
         if root.joinpath(*Identity.from_json(run["bump"]).parts) == folder:
-            return AttachedRun(run, folder)
+            return FollowedRun(folder, _engine(run))
     return None
 
 

@@ -78,7 +78,7 @@ def in_form(following: Next, notebook: str, values: Mapping[str, object]) -> str
     filled_in = ", ".join(f"{LABELS.get(each, each)}: {value}" for each, value in changes.items())
     action = ""
     if name == notebooks.REVIEW:
-        action = "Decide on the cards above, then press Preview and Apply."
+        action = "Decide on the cards, then press Preview and Apply."
     elif name == notebook:
         action = f"{f'Choose {filled_in}. ' if filled_in else ''}Press Preview, then Apply."
     elif name:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from IPython.display import display as show_widget
@@ -20,7 +19,7 @@ from runbook_lib import notebooks
 from runbook_lib.errors import NoSuchBranch, RunbookError
 from runbook_lib.notebook import cards, child, fields, form_views, session
 from runbook_lib.notebook.child import FollowedRun, Run
-from runbook_lib.notebook.form_target import FormTarget, Values
+from runbook_lib.notebook.form_target import FormTarget
 from runbook_lib.notebook.form_widgets import OTHER, FormWidgets, as_problem, set_visible
 from runbook_lib.pins.repositories import MEGATRON_LM
 from runbook_lib.record.journal import fingerprint
@@ -33,13 +32,9 @@ _INTERVAL = 0.2
 #: Consecutive failed reads after which a run that has ended is reported without its record.
 _MAX_FAILED_READS = 10
 _SUCCESS = ("done", "waiting", "previewed")
-_STALE = "The values have changed since the plan was shown. Preview again: Apply does exactly what was shown."
 _PREVIEW_FIRST = "Preview first: Apply does exactly what was shown."
 _TYPE = "Type {} to confirm: published changes cannot be undone."
 _TYPE_PRACTICE = "Type {} to confirm, as in a real bump. In practice nothing leaves this machine."
-#: Parameters that give a notebook something to apply without a tag.
-_WITHOUT_TAG = {notebooks.GOLDEN_VALUES: ("run_id",), notebooks.BROKEN_TESTS: ("decisions",)}
-_NO_TAG = "Choose a tag, then preview. Without a tag there is nothing to apply."
 _FALLBACK = "Run this notebook in JupyterLab to show its form here."
 
 
@@ -56,20 +51,6 @@ def show(notebook: str, namespace: Mapping[str, object], on_progress: Callable[[
     form.begin()
 
 
-@dataclass(frozen=True)
-class ShownPlan:
-    """A plan that the user has seen: the form's values and answers, and the run that made the plan."""
-
-    values: Values
-    answers: Mapping[str, Mapping[str, str]]
-    run: Run
-
-    @property
-    def publishes(self) -> bool:
-        """True if applying the plan may change something outside this machine."""
-        return any(effect["publish"] for effect in self.run["planned"])
-
-
 class Form(FormWidgets):
     """A form with the actions of its buttons.  Slow work is done in threads."""
 
@@ -78,7 +59,8 @@ class Form(FormWidgets):
     ) -> None:
         super().__init__(NotebookSource.read(notebook), namespace)
         self.notebook, self._on_progress = notebook, on_progress
-        self._plan: ShownPlan | None = None
+        #: The preview whose plan the user has seen, for the values and answers as they are.
+        self._plan: Run | None = None
         self._repository = MEGATRON_LM
         self._running: FollowedRun | None = None
         self._lock = threading.Lock()
@@ -129,7 +111,7 @@ class Form(FormWidgets):
                 return
             self._running = run
         self._refresh()
-        self._follow(run, {}, apply=True)
+        self._follow(run, target, apply=True)
 
     def _offer_choices(self, *, keep: bool) -> None:
         """Offer tags, decisions and CI runs for the current values, unless they change in the meantime."""
@@ -185,8 +167,10 @@ class Form(FormWidgets):
 
     def changed(self, name: str) -> None:
         values = self.values()
-        if name in values:
-            self.parts["error"].value = self.parts["result"].value = ""
+        if name in values:  # Apply does exactly what was shown
+            self._plan = None
+            for part in self.parts.values():
+                part.value = ""
             self._query_problems.pop(name, None)
         problems = {field: fields.problem(field, value, self._repository) for field, value in values.items()}
         if name in ("", "repo") and not problems["repo"]:
@@ -214,16 +198,11 @@ class Form(FormWidgets):
         """Enable and disable the buttons, and show why Apply is disabled."""
         plan, target, word = self._plan, self.target(), ""
         blocked = self.busy or bool(self.problems) or not self._is_prepared
-        is_current = plan is not None and plan.values == target.values and plan.answers == self.cards.answers
         typed = str(self.confirmation.value).strip()
-        if plan is not None and is_current and target.publishes and plan.publishes and not self.busy:
+        if plan and target.publishes and not self.busy and any(effect["publish"] for effect in plan["planned"]):
             word = target.confirmation()
-        warning = ""
-        if plan is None:
-            warning = _PREVIEW_FIRST if self._has_subject(target.values) else _NO_TAG
-        elif not is_current:
-            warning = _STALE
-        elif word != typed and word:
+        warning = "" if plan else _PREVIEW_FIRST
+        if word != typed and word:
             warning = (_TYPE_PRACTICE if target.practice else _TYPE).format(word)
             warning += f" {typed!r} is not {word}." if typed and not word.startswith(typed) else ""
         self.preview.disabled, self.apply.disabled = blocked, blocked or bool(warning)
@@ -235,11 +214,6 @@ class Form(FormWidgets):
         set_visible(self.other_tag, visible=self.inputs["tag"].value == OTHER)
         if "mode" in self.inputs:  # the practice environment always publishes, to its own forge
             set_visible(self.inputs["mode"], visible=not target.practice)
-
-    def _has_subject(self, values: Values) -> bool:
-        """Return True if there is something to apply: a bump, or the subject of one of these parameters."""
-        names = _WITHOUT_TAG.get(self.notebook.stem, ())
-        return any(values.get(name) for name in ("tag", *names)) or ("decisions" in names and bool(self.cards.saved))
 
     # -- runs ----------------------------------------------------------------------------------------------------
 
@@ -263,7 +237,7 @@ class Form(FormWidgets):
                     parameters["decisions"] = str(target.decisions())
                 child.require_no_other_run(target.archive(), practice=target.practice)
                 env = {**os.environ, "RUNBOOK_AUDIT": str(target.archive())}
-                shown = fingerprint(self._plan.run) if apply and self._plan else ""
+                shown = fingerprint(self._plan) if apply and self._plan else ""
                 run = child.start(self.notebook, parameters, target.folder(), shown=shown, env=env)
             except RunbookError as error:
                 self._show_error(str(error))
@@ -273,7 +247,7 @@ class Form(FormWidgets):
             part.value = ""
         self.cancel.focus()
         self._refresh()
-        self._in_background(lambda: self._follow(run, target.values, apply=apply))
+        self._in_background(lambda: self._follow(run, target, apply=apply))
 
     def _cancel(self) -> None:
         if self._running is None:
@@ -284,10 +258,10 @@ class Form(FormWidgets):
         except RunbookError as error:
             self._show_error(str(error))
 
-    def _follow(self, followed: FollowedRun, values: Values, *, apply: bool) -> None:
+    def _follow(self, followed: FollowedRun, target: FormTarget, *, apply: bool) -> None:
         try:
             run = self._watch(followed, self._on_progress if apply else lambda: None)
-            self._finish(run, followed, values, apply=apply)
+            self._finish(run, followed, target, apply=apply)
         finally:
             followed.close()
             self._running = None
@@ -314,9 +288,9 @@ class Form(FormWidgets):
                 return run
             time.sleep(_INTERVAL)
 
-    def _finish(self, run: Run | None, followed: FollowedRun, values: Values, *, apply: bool) -> None:
+    def _finish(self, run: Run | None, followed: FollowedRun, target: FormTarget, *, apply: bool) -> None:
         """Show the plan of a preview, the result of a run, or its error."""
-        target, part = self.target(), self.parts
+        part, is_current = self.parts, target == self.target() and self.cards.answers == self.cards.saved
         succeeded = run is not None and run["state"] in _SUCCESS
         with suppress(RunbookError):  # before the result, because it refers to the decisions
             self.cards.offer(self._cards(), keep=not (apply and succeeded))
@@ -328,8 +302,8 @@ class Form(FormWidgets):
         else:
             folder = target.folder() / str(run["id"])
             if succeeded and self.applies and not apply:
-                if self._has_subject(values):
-                    self._plan = ShownPlan(values, dict(self.cards.saved), run)
+                if is_current and (target.values["tag"] or run["planned"]):  # otherwise there is nothing to apply
+                    self._plan = run
                 part["plan"].value = form_views.plan(
                     run, publish=target.publishes, practice=target.practice, open_cards=count
                 )

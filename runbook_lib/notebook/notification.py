@@ -17,7 +17,7 @@ _EVENTS: Mapping[str, Event] = {"waiting": "waiting", "ready": "ready", "failed"
 def after_run(folder: Path) -> str:
     """Notify if the run with this record has changed its bump's state; return a warning, if any."""
     runs = read_records(folder.parent).readable
-    earlier = [run for run in runs if folder.name not in (run["id"], run.get("parent"))]
+    earlier = [run for run in runs if run["id"] != folder.name]
     status = bump_status(folder.parent, runs)
     event = _event(status)
     if status is None or event is None or event == _event(_status(folder.parent, earlier)):

@@ -17,10 +17,6 @@ Predicate = Mapping[str, Any]
 
 #: The advice after an interrupted run.
 RERUN = "Run the same command again: completed work is detected and kept."
-_NEXT = {
-    "failed": Next(f"Fix what failed. {RERUN}"), "interrupted": Next(RERUN),
-    "in progress": Next.run(BUMP, "To check every requirement for the merge:"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,24 +76,21 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
     if not runs:
         return _unreadable_status(folder, warning) if unreadable else None
     runs = with_steps(runs)
-    parents = {str(run.get("parent")) for run in runs}
-    applied = [run for run in runs if _has_applied(run, parents)]
+    applied = [run for run in runs if _has_applied(run)]
     applied = [run for run in applied if _is_step(run)] or applied
     state, deciding = _deciding_run(applied) if applied else _deciding_preview(runs)
     considered = applied or list(runs)
     outcome = deciding.get("outcome") or {}
-    next_action = Next.from_json(outcome.get("next")) or _NEXT.get(state, Next())
-    top = _last_started(considered)
-    if state == "waiting" and (top["notebook"]["name"], top["state"]) == (BUMP, "waiting"):
-        # The bump notebook takes all steps into account, not only the one that blocks the bump.
-        next_action = Next.from_json((top.get("outcome") or {}).get("next")) or next_action
+    # The bump notebook takes all steps into account, not only the one that blocks the bump.
+    whole = deciding.get("whole") or deciding
+    following = Next.from_json((whole.get("outcome") or {}).get("next")) or Next.from_json(outcome.get("next"))
     is_running = any(run["state"] == "running" for run in runs)
     return BumpStatus(
         **asdict(Identity.from_json(deciding["bump"])),
         state=state,
         step=deciding["notebook"]["name"],
         sentence=outcome.get("sentence") or "",
-        next=next_action,
+        next=following or _next(state, deciding),
         since=_since(considered, deciding),
         record=str(folder / deciding["id"]),
         started=str(considered[0]["started"]),
@@ -112,7 +105,7 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
 
 
 def with_steps(runs: Iterable[Predicate]) -> list[Predicate]:
-    """Return the runs, each of a bump followed by its steps as runs of their own, with the bump's as their parent.
+    """Return the runs, each of a bump followed by its steps as runs of their own, with the bump's as the ``whole``.
 
     ``prefix`` of a step is the beginning of the names of its files.
     """
@@ -121,7 +114,7 @@ def with_steps(runs: Iterable[Predicate]) -> list[Predicate]:
         entries.append(run)
         for step in run.get("steps") or () if run["notebook"]["name"] == BUMP else ():
             if step["state"] != "not run":
-                place = {"notebook": {"name": step["name"]}, "parent": run["id"], "inputs": {}}
+                place = {"notebook": {"name": step["name"]}, "whole": run, "inputs": {}}
                 entries.append({**run, **step, **place, "prefix": file_prefix(step["name"], step["round"])})
     return entries
 
@@ -154,12 +147,19 @@ def is_preview(run: Predicate) -> bool:
     return run["state"] == "previewed" or resolved.get("mode") == "preview"
 
 
-def _has_applied(run: Predicate, parents: set[str]) -> bool:
+def _next(state: str, deciding: Predicate) -> Next:
+    """Return what comes next after a run that does not say it."""
+    if state == "in progress":
+        given = (deciding.get("parameters") or {}).get("given") or {}
+        kept = {name: value for name, value in given.items() if name in ("tag", "repo", "base", "image_type", "remote")}
+        return Next("To check every requirement for the merge:", BUMP, {"tag": deciding["bump"]["tag"], **kept})
+    return Next({"failed": f"Fix what failed. {RERUN}", "interrupted": RERUN}.get(state, ""))
+
+
+def _has_applied(run: Predicate) -> bool:
     """Return True for a run that counts: neither a preview nor stopped by its inputs."""
-    if is_preview(run):
-        return False
-    has_started = run["id"] in parents or any(run.get(name) for name in ("inputs", "effects", "checks", "conditions"))
-    return run["state"] != "failed" or has_started
+    parts = ("inputs", "effects", "checks", "conditions", "steps")
+    return not is_preview(run) and (run["state"] != "failed" or any(run.get(name) for name in parts))
 
 
 def _is_step(run: Predicate) -> bool:
@@ -179,48 +179,31 @@ def _deciding_preview(runs: Sequence[Predicate]) -> tuple[str, Predicate]:
 
 
 def _last_started(runs: Sequence[Predicate]) -> Predicate:
-    """Return the last run that a person started, or the last step if its parent is not among the runs."""
-    return next((run for run in reversed(runs) if run.get("parent") is None), runs[-1])
+    """Return the last run that a person started."""
+    return next(run for run in reversed(runs) if "whole" not in run)
 
 
 def _deciding_run(runs: Sequence[Predicate]) -> tuple[str, Predicate]:
-    """Return the state of a bump, and the run that decides it."""
-    top = _last_started(runs)
-    if _found_ready(top):
-        return "ready", top
-    latest = {run["notebook"]["name"]: run for run in runs}
-    steps = [latest[name] for name in sorted(latest) if name != BUMP]
-    if top["state"] == "running":  # its current step is more specific
-        return "running", next((run for run in steps if run["state"] == "running"), top)
-    blocking = next((run for run in steps if run["state"] != "done"), None)
-    if top["state"] not in ("done", "waiting") or (blocking is None and top["state"] == "waiting") or _is_held(top):
-        return top["state"], top
-    if blocking is not None:
-        return blocking["state"], blocking
-    if (ready := _ready_run(runs, latest)) is not None:
-        return "ready", ready
-    return "in progress", top
-
-
-def _found_ready(run: Predicate) -> bool:
-    """Return True for a completed run of the bump notebook that found every requirement for the merge met."""
-    found = requirements(run)
-    is_done = run["notebook"]["name"] == BUMP and run["state"] == "done"
-    return is_done and bool(found) and not any(each.blocks for each in found)
-
-
-def _is_held(run: Predicate) -> bool:
-    """Return True for a run of the bump notebook that ended with *do not merge*."""
-    return any(each.kind == "hold" for each in requirements(run))
-
-
-def _ready_run(runs: Sequence[Predicate], latest: Mapping[str, Predicate]) -> Predicate | None:
-    """Return the run of the bump notebook that found it ready; None if a step has changed anything since."""
-    bump_run = latest.get(BUMP)
-    if bump_run is None or not _found_ready(bump_run):
-        return None
-    later = [run for run in runs[runs.index(bump_run) + 1 :] if run.get("parent") != bump_run["id"]]
-    return None if any(map(_changes, later)) else bump_run
+    """Return the state of a bump, and the run that decides it: of the last run of all steps, or of a step since."""
+    last, bump = _last_started(runs), next((run for run in reversed(runs) if run["notebook"]["name"] == BUMP), None)
+    steps = [run for run in runs if bump and run.get("whole") and run["id"] == bump["id"]]
+    since = runs[runs.index(steps[-1] if steps else bump) + 1 :] if bump else runs
+    if last["state"] == "running":  # its current step is more specific
+        return "running", next((step for step in steps if step["state"] == "running" and last is bump), last)
+    by_itself = {run["notebook"]["name"]: run for run in since}
+    for name in sorted(by_itself):
+        if by_itself[name]["state"] != "done":
+            return by_itself[name]["state"], by_itself[name]
+    found = requirements(bump) if bump and bump["state"] == "done" else ()
+    is_ready = bool(found) and not any(each.blocks for each in found)
+    if bump and is_ready and not any(map(_changes, by_itself.values())):
+        return "ready", bump
+    if bump is None or by_itself or bump["state"] == "done":
+        return "in progress", last
+    newest = {step["notebook"]["name"]: step for step in steps}
+    blocking = next((newest[name] for name in sorted(newest) if newest[name]["state"] != "done"), bump)
+    is_held = any(each.kind == "hold" for each in requirements(bump))
+    return bump["state"], blocking if bump["state"] == "waiting" and not is_held else bump
 
 
 def _changes(run: Predicate) -> bool:

@@ -83,8 +83,9 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def lab(server: Lab) -> Iterator[Lab]:
-    """The server, with nothing left of an earlier test."""
+def lab(server: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """The server, with nothing left of an earlier test, such as the commits of its archive that this machine saw."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     server.clean()
     for folder in (server.home, server.audit):
         shutil.rmtree(folder, ignore_errors=True)

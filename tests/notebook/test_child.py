@@ -11,7 +11,7 @@ import small_runbooks as small
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import child
-from runbook_lib.notebook.child import Run, StartedRun
+from runbook_lib.notebook.child import FollowedRun, Run
 from runbook_lib.record.journal import fingerprint
 from runbook_lib.record.verify import verify
 
@@ -38,12 +38,12 @@ def until(true: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def start(notebook: Path, mode: str = "local", shown: str = "") -> StartedRun:
+def start(notebook: Path, mode: str = "local", shown: str = "") -> FollowedRun:
     folder = notebook.parent / "audit/o-r/main" / f"dev-{TAG}"
     return child.start(notebook, {"tag": TAG, "repo": ".", "mode": mode}, folder, shown=shown)
 
 
-def finished(run: StartedRun) -> Run | None:
+def finished(run: FollowedRun) -> Run | None:
     until(lambda: run.has_ended(None))
     return run.read()
 

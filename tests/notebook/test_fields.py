@@ -34,7 +34,7 @@ def test_a_problem_names_the_value(name: str, value: str | bool, problem: str) -
             Next.run("bump", "To follow it:", tag="26.04-py3", wait=True),
             "To follow it: Choose Wait for CI: True. Press",
         ),
-        (Next.run("review", "Make 2 decisions:"), "Make 2 decisions: Decide on the cards above"),
+        (Next.run("review", "Make 2 decisions:"), "Make 2 decisions: Decide on the cards"),
         (Next.run("investigate-ci", place="#12"), "Open investigate-ci with Where: #12."),
     ],
 )

@@ -85,10 +85,10 @@ def test_a_plan_is_shown_before_apply_can_be_pressed(world: PracticeWorld) -> No
     assert "docker/.ngc_version.dev" in shown(form, "cells")
     assert not form.apply.disabled  # nothing leaves the machine, so no confirmation is needed
     field(form, "base").value = "dev"
-    assert form.apply.disabled
-    assert "Preview again" in shown(form, "warning")
     field(form, "base").value = "main"
-    assert not form.apply.disabled
+    assert form.apply.disabled  # the plan is gone with the values that it was made for
+    assert "Preview first" in shown(form, "warning")
+    assert not previewed(form).apply.disabled
     assert shown(form, "warning") == ""
     form.apply.click()
     form.apply.click()  # twice
@@ -98,7 +98,7 @@ def test_a_plan_is_shown_before_apply_can_be_pressed(world: PracticeWorld) -> No
     assert git(world.checkout, "status", "--porcelain", "--branch") == before
     assert len(git(world.checkout, "diff", "--name-only", "main", f"bump/main/dev-{TAG}").split()) == 3
     records = list((world.home.parent / "audit").rglob("run.json"))
-    assert len(records) == 2  # the preview, and the run
+    assert len(records) == 3  # two previews, and the run
 
 
 def test_publishing_is_confirmed_by_typing_the_tag(world: PracticeWorld) -> None:

@@ -10,7 +10,6 @@ from runbook_lib.pins.bump import Bump
 from runbook_lib.record import status
 
 CHECK = {"name": "x", "status": "passed", "detail": ""}
-DECISION = {"question": "broken", "subject": "a@h100", "why": "it hangs"}
 
 
 @pytest.fixture(autouse=True)
@@ -19,34 +18,33 @@ def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("notebook", "state", "decisions", "expected"),
+    ("state", "following", "expected"),
     [
-        ("04-run-ci", "running", [], "nothing; it is running"),
-        ("04-run-ci", "waiting for CI", [], "nothing until CI has ended; then choose 26.04-py3"),
-        ("04-run-ci", "waiting", [], "choose 26.04-py3"),
-        ("03-open-pr", "failed", [], "fix what failed; then choose 26.04-py3"),
-        ("06-broken-tests", "waiting", [DECISION], "decide 1 card in the form below; then choose 26.04-py3"),
-        ("06-broken-tests", "waiting", [{**DECISION, "question": "reenable"}], "choose 26.04-py3"),
-        ("03-open-pr", "waiting", [], "choose 26.04-py3 in the form below and press Preview, then Apply"),
+        ("running", {}, "Nothing. It is running"),
+        ("failed", {}, "Fix what failed."),
+        ("waiting", {"because": "Decide on 2:", "notebook": "review"}, "Decide on 2: Decide on the cards, then press"),
+        (
+            "waiting",
+            {"because": "To follow CI:", "notebook": "bump", "parameters": {"tag": "26.04-py3", "wait": True}},
+            "To follow CI: Choose Tag: 26.04-py3, Wait for CI: True. Press Preview, then Apply.",
+        ),
     ],
 )
-def test_the_next_action_is_specific(
-    tmp_path: Path, notebook: str, state: str, decisions: list[dict[str, str]], expected: str
+def test_the_next_action_is_told_in_the_words_of_the_form(
+    tmp_path: Path, state: str, following: dict[str, object], expected: str
 ) -> None:
-    record(tmp_path / "audit", "01-github-pin", "done", "Moved.")
-    state, for_ci, _ = state.partition(" for CI")
-    outcome = {"sentence": "Why.", "next": {}, "for_ci": bool(for_ci)}
-    record(tmp_path / "audit", notebook, state, at=1, decisions=decisions, checks=[CHECK], outcome=outcome)
+    outcome = {"sentence": "Why.", "next": following}
+    record(tmp_path / "audit", "bump", state, checks=[CHECK], outcome=outcome)
     assert f"Next: {expected}" in " ".join(words(start.board().html).split())
 
 
-def test_a_preview_takes_nothing_from_the_stepper(tmp_path: Path) -> None:
+def test_a_preview_takes_nothing_from_the_steps(tmp_path: Path) -> None:
     audit = tmp_path / "audit"
     record(audit, "01-github-pin", "done", "Moved.")
     record(audit, "04-run-ci", "waiting", "Why.", at=1)
-    before = start.board().text.splitlines()[:3]
+    before = start.board().text.splitlines()[:4]
     record(audit, "01-github-pin", "previewed", "Nothing to move.", at=2)
-    assert start.board().text.splitlines()[:3] == before
+    assert start.board().text.splitlines()[:4] == before
     assert "pin ✓ done" in " ".join(before)
 
 

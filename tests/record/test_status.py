@@ -1,5 +1,6 @@
 """When a bump is ready, from its records."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,20 @@ def waits(following: str = "") -> dict[str, Any]:
     return {"state": "waiting", "outcome": {"sentence": "Waiting.", "next": {"because": following}}}
 
 
+def steps_after(runs: tuple[Told, ...], at: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the steps of a bump, which follow it."""
+    empty = {"round": 1, "state": "done", "effects": [], "outcome": {"sentence": "", "next": {}}}
+    for name, child, fields in runs[at + 1 :]:
+        if not child:
+            return
+        yield name, {**empty, **fields}
+
+
 def stands(tmp_path: Path, *runs: Told) -> BumpStatus:
-    parent = None
     for at, (notebook, child, fields) in enumerate(runs):
-        given = {"state": "done", "sentence": f"Run {at}.", **fields}
-        name = record(tmp_path, notebook, at=at, parent=parent if child else None, **given)
-        parent = parent if child else name
+        if not child:
+            steps = [{"name": name, **step} for name, step in steps_after(runs, at)]
+            record(tmp_path, notebook, at=at, steps=steps, **{"state": "done", "sentence": f"Run {at}.", **fields})
     (found,) = status.status(tmp_path)
     return found
 
