@@ -1,17 +1,19 @@
-"""A forge and its storage on this machine: the one redirects to the other, which gives ranges, slowly if asked to."""
+"""A forge and its storage: the one redirects to the other, which gives ranges, without a server."""
 
 import io
 import re
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+import httpx
+from loopback import serving
+
 TOKEN = "secret-of-the-forge"
-Content = bytes | Callable[[int, int], bytes]
 
 
 @dataclass
@@ -27,7 +29,7 @@ class Fault:
 
 
 @dataclass
-class Store:
+class Store(httpx.BaseTransport):
     """``contents`` are the files by their number; ``sent`` counts bytes of bodies, ``seen`` holds (place, headers)."""
 
     contents: dict[int, bytes] = field(default_factory=dict)
@@ -35,8 +37,8 @@ class Store:
     ranges: bool = True
     sent: int = 0
     seen: list[tuple[str, dict[str, str]]] = field(default_factory=list)
-    forge: str = ""
-    storage: str = ""
+    forge: str = "https://forge.test"
+    storage: str = "https://storage.test"
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fault(self, place: str) -> Fault | None:
@@ -50,90 +52,81 @@ class Store:
     def content(self, number: int) -> bytes:
         return self.contents[number]
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    store: Store
-    place: str
-
-    def do_GET(self) -> None:
-        store = self.store
-        with store.lock:
-            store.seen.append((self.place, {name.lower(): value for name, value in self.headers.items()}))
-        fault = store.fault(self.place)
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        place = "storage" if request.url.path.startswith("/blob/") else "forge"
+        with self.lock:
+            self.seen.append((place, dict(request.headers)))
+        fault = self.fault(place)
         if fault and not fault.cut:
             if not fault.status:
-                self.close_connection = True
-                return
-            self.answer(fault.status, fault.body, fault.headers)
-        elif self.place == "forge":
-            if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-                self.answer(401, b"", {})
-            else:
-                number = re.findall(r"\d+", self.path)[-1]
-                self.answer(302, b"", {"Location": f"{store.storage}/blob/{number}?sig=1"})
-        else:
-            self.blob(int(re.findall(r"/blob/(\d+)", self.path)[0]), fault is not None)
+                raise httpx.RemoteProtocolError("the connection is lost")
+            return self._answer(fault.status, fault.body, fault.headers)
+        number = int(re.findall(r"\d+", request.url.path)[-1])
+        if place == "storage":
+            return self._blob(number, request.headers.get("Range", ""), fault is not None)
+        if request.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return self._answer(401, b"", {})
+        return self._answer(302, b"", {"Location": f"{self.storage}/blob/{number}?sig=1"})
 
-    def blob(self, number: int, cut: bool) -> None:
-        if number not in self.store.contents:
-            return self.answer(404, b"", {})
-        data = self.store.content(number)
+    def _blob(self, number: int, asked: str, cut: bool) -> httpx.Response:
+        if number not in self.contents:
+            return self._answer(404, b"", {})
+        data = self.content(number)
         size = len(data)
-        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        if asked is None or not self.store.ranges:
-            return self.answer(200, data, {}, cut)
-        first, last = int(asked[1]), min(int(asked[2]), size - 1)
+        match = re.fullmatch(r"bytes=(\d+)-(\d+)", asked)
+        if match is None or not self.ranges:
+            return self._answer(200, data, {}, cut)
+        first, last = int(match[1]), min(int(match[2]), size - 1)
         if first > last:
-            return self.answer(416, b"", {"Content-Range": f"bytes */{size}"})
+            return self._answer(416, b"", {"Content-Range": f"bytes */{size}"})
         headers = {"Content-Range": f"bytes {first}-{last}/{size}"}
-        return self.answer(206, memoryview(data)[first : last + 1], headers, cut)
+        return self._answer(206, memoryview(data)[first : last + 1], headers, cut)
 
-    def answer(self, status: int, body: Any, headers: Mapping[str, str], cut: bool = False) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if cut:
-            body, self.close_connection = body[: len(body) // 2], True
-        for start in range(0, len(body), 1 << 18):
-            piece = body[start : start + (1 << 18)]
+    def _answer(self, status: int, body: Any, headers: Mapping[str, str], cut: bool = False) -> httpx.Response:
+        given = {**headers, "Content-Length": str(len(body))}
+        return httpx.Response(status, headers=given, stream=_Body(self, body, cut))
+
+
+class _Body(httpx.SyncByteStream):
+    def __init__(self, store: Store, body: Any, cut: bool) -> None:
+        self.store, self.body, self.cut = store, body[: len(body) // 2] if cut else body, cut
+
+    def __iter__(self) -> Iterator[bytes]:
+        for start in range(0, len(self.body), 1 << 18):
+            piece = bytes(self.body[start : start + (1 << 18)])
             with self.store.lock:
                 self.store.sent += len(piece)
-            try:
-                self.wfile.write(piece)
-            except OSError:  # whoever asked has read enough
-                self.close_connection = True
-                return
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-
-    def handle_error(self, *_: object) -> None:
-        """A client that went away is no concern of the test."""
+            yield piece
+        if self.cut:
+            raise httpx.RemoteProtocolError("the body is incomplete")
 
 
 @contextmanager
 def serve(store: Store) -> Iterator[Store]:
-    servers = []
-    for place in ("forge", "storage"):
-        handler = type("Handler", (_Handler,), {"store": store, "place": place})
-        server = _Server(("127.0.0.1", 0), handler)
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        setattr(store, place, f"http://127.0.0.1:{server.server_address[1]}")
-        servers.append(server)
-    yield store
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    """Serve it on this machine, for another process."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            request = httpx.Request("GET", f"http://127.0.0.1{self.path}", headers=dict(self.headers))
+            response = store.handle_request(request)
+            self.send_response(response.status_code)
+            for name, value in response.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            with suppress(OSError):  # whoever asked has read enough
+                for piece in response.iter_raw():
+                    self.wfile.write(piece)
+                return
+            self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with serving(Handler) as store.forge:
+        store.storage = store.forge
+        yield store
 
 
 def packed(members: Mapping[str, bytes] | list[tuple[str, bytes]], kind: int = zipfile.ZIP_DEFLATED) -> bytes:

@@ -2,7 +2,6 @@
 
 import io
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,9 +27,8 @@ Texts = dict[str, str]
 
 
 @pytest.fixture
-def store() -> Iterator[stores.Store]:
-    with stores.serve(stores.Store()) as served:
-        yield served
+def store() -> stores.Store:
+    return stores.Store()
 
 
 def rank(number: int, stream: str, repeat: int = 1, run: str = "none_a", attempt: int = 0) -> str:
@@ -53,8 +51,8 @@ def with_log(store: stores.Store, asked: JobLogs, text: str, number: int = 99) -
     return JobLogs(asked.job, asked.artifact, asked.size, asked.expired, Address(f"{store.forge}/{number}", TOKEN))
 
 
-def find(*asked: JobLogs) -> tuple[Failure, ...]:
-    quick = Web(4, sleep=lambda _: None)
+def find(store: stores.Store | None, *asked: JobLogs) -> tuple[Failure, ...]:
+    quick = Web(4, transport=store, sleep=lambda _: None)
     return read_logs.diagnose_all(asked, hide=Redactor({}).text, web=quick, workers=4)
 
 
@@ -62,18 +60,18 @@ def find(*asked: JobLogs) -> tuple[Failure, ...]:
 
 
 def test_no_jobs() -> None:
-    assert find() == ()
+    assert find(stores.Store()) == ()
 
 
 @pytest.mark.parametrize("texts", [{}, {"golden_values_dev.json": "{}"}, {"logs/nccl_debug.log": CAUSE}])
 def test_an_artifact_without_logs(store: stores.Store, texts: Texts) -> None:
-    (found,) = find(artifact(store, texts))
+    (found,) = find(store, artifact(store, texts))
     assert (found.kind, found.evidence) == ("unknown", ())
     assert "no log" in found.cause
 
 
 def test_neither_artifact_nor_log() -> None:
-    (found,) = find(JobLogs(JOB))
+    (found,) = find(None, JobLogs(JOB))
     assert found.cause == "The job left neither an artifact nor a log."
 
 
@@ -86,7 +84,7 @@ def test_neither_artifact_nor_log() -> None:
     ],
 )
 def test_unreadable_files_are_reported(asked: JobLogs, said: str) -> None:
-    (found,) = find(asked)
+    (found,) = find(None, asked)
     assert found.kind == "unknown"
     assert said in found.cause
 
@@ -95,13 +93,13 @@ def test_unreadable_files_are_reported(asked: JobLogs, said: str) -> None:
 def test_deleted_logs(store: stores.Store, status: int) -> None:
     asked = with_log(store, JobLogs(JOB), "text")
     store.faults.append(stores.Fault("storage", status, times=9))
-    (found,) = find(asked)
+    (found,) = find(store, asked)
     assert found.kind == "unknown"
     assert "run the job again" in found.cause
 
 
 def test_an_expired_artifact_leaves_the_jobs_log(store: stores.Store) -> None:
-    (found,) = find(with_log(store, JobLogs(JOB, expired=True), CAUSE))
+    (found,) = find(store, with_log(store, JobLogs(JOB, expired=True), CAUSE))
     assert "the cause" in found.cause
     assert "has expired" in found.details["problem"]
 
@@ -110,7 +108,7 @@ def test_an_expired_artifact_leaves_the_jobs_log(store: stores.Store) -> None:
 def test_an_archive_that_is_not_a_zip(store: stores.Store, data: bytes) -> None:
     asked = artifact(store, {})
     store.contents[1] = data
-    (found,) = find(JobLogs(JOB, asked.artifact, len(data)))
+    (found,) = find(store, JobLogs(JOB, asked.artifact, len(data)))
     assert found.kind == "unknown"
     assert "archive" in found.cause or "zip" in found.cause
 
@@ -122,7 +120,7 @@ def test_a_member_that_is_broken_does_not_hide_the_others(store: stores.Store) -
     data = bytearray(store.contents[1])
     data[at : at + 4] = b"gone"
     store.contents[1] = bytes(data)
-    (found,) = find(asked)
+    (found,) = find(store, asked)
     assert found.details["rank"] == "3"
     assert "1/stderr.log" in found.details["problem"]
 
@@ -136,7 +134,7 @@ def test_the_cause_is_found_in_any_log(store: stores.Store, place: str, ranges: 
     store.ranges = ranges
     others = {f"err{it}": LOST for it in range(4)}
     middle = "talk\n" * 9000 + CAUSE
-    (found,) = find(artifact(store, all_ranks(**(others | {place: middle}))))
+    (found,) = find(store, artifact(store, all_ranks(**(others | {place: middle}))))
     assert found.cause == f"Rank {place[3]} failed in forward: ValueError: the cause." or "the cause" in found.cause
     assert found.where is not None
     assert (found.where.log, found.where.line) == (rank(int(place[3]), place[:3]), 9001)
@@ -146,7 +144,7 @@ def test_the_cause_is_found_in_any_log(store: stores.Store, place: str, ranges: 
 def test_output_is_not_read_where_errors_suffice(store: stores.Store) -> None:
     big = "".join(f"{number} {number * 7919 % 104729}\n" for number in range(200_000))
     asked = artifact(store, all_ranks(out0=big, out1=big, out2=big, out3=big, err2=CAUSE))
-    (found,) = find(asked)
+    (found,) = find(store, asked)
     assert "the cause" in found.cause
     assert store.sent < asked.size / 10
 
@@ -154,20 +152,20 @@ def test_output_is_not_read_where_errors_suffice(store: stores.Store) -> None:
 def test_the_rank_that_torchrun_saw_fail_first_is_enough(store: stores.Store) -> None:
     big = "".join(f"{number} {number * 7919 % 104729}\n" for number in range(200_000))
     asked = artifact(store, all_ranks(err0=big + LOST, err1=big + LOST, err2="x\n" + CAUSE, err3=big + LOST))
-    (found,) = find(with_log(store, asked, f"{LOST}{SUMMARY}"))
+    (found,) = find(store, with_log(store, asked, f"{LOST}{SUMMARY}"))
     assert found.details["rank"] == "2"
     assert store.sent < asked.size / 10
 
 
 def test_all_ranks_are_read_if_that_one_has_no_cause(store: stores.Store) -> None:
-    (found,) = find(with_log(store, artifact(store, all_ranks(err2=LOST, out1=CAUSE)), SUMMARY))
+    (found,) = find(store, with_log(store, artifact(store, all_ranks(err2=LOST, out1=CAUSE)), SUMMARY))
     assert found.details["rank"] == "1"
 
 
 def test_failed_golden_values_need_only_the_end_of_the_jobs_log(store: stores.Store) -> None:
     drift = "E   AssertionError: The following metrics failed: lm loss\n"
     asked = with_log(store, artifact(store, all_ranks(err0=CAUSE)), "talk\n" * 200_000 + drift)
-    (found,) = find(asked)
+    (found,) = find(store, asked)
     assert found.kind == "golden drift"
     assert store.sent < 2**19
     assert found.where is not None
@@ -175,21 +173,21 @@ def test_failed_golden_values_need_only_the_end_of_the_jobs_log(store: stores.St
 
 
 def test_a_job_without_artifact_has_its_log_read_from_the_start(store: stores.Store) -> None:
-    (found,) = find(with_log(store, JobLogs(JOB), CAUSE + "talk\n" * 120_000))
+    (found,) = find(store, with_log(store, JobLogs(JOB), CAUSE + "talk\n" * 120_000))
     assert "the cause" in found.cause
     assert found.where == LogPosition("the job's log", None, 1)
 
 
 def test_the_complete_log_is_read_where_nothing_else_has_a_cause(store: stores.Store) -> None:
     text = "fatal: Segmentation fault\n" + "talk\n" * 120_000
-    (found,) = find(with_log(store, artifact(store, all_ranks()), text))
+    (found,) = find(store, with_log(store, artifact(store, all_ranks()), text))
     assert found.kind == "crash"
 
 
 def test_a_log_from_a_server_without_ranges(store: stores.Store) -> None:
     store.ranges = False
     store.faults.append(stores.Fault("storage", 200, times=0))
-    (found,) = find(with_log(store, JobLogs(JOB), CAUSE))
+    (found,) = find(store, with_log(store, JobLogs(JOB), CAUSE))
     assert "the cause" in found.cause
 
 
@@ -199,13 +197,13 @@ def test_the_last_repeat_and_its_last_attempt_come_first(store: stores.Store) ->
         rank(0, "err", repeat=2, attempt=9): old, rank(0, "err", repeat=10, attempt=2): old,
         rank(0, "err", repeat=10, attempt=10): CAUSE,
     }  # fmt: skip
-    (found,) = find(artifact(store, texts))
+    (found,) = find(store, artifact(store, texts))
     assert "the cause" in found.cause
 
 
 def test_an_earlier_attempt_is_read_where_the_last_has_no_cause(store: stores.Store) -> None:
     texts = {rank(0, "err"): CAUSE, rank(0, "err", repeat=2): "fine\n", rank(0, "out", repeat=2): "fine\n"}
-    (found,) = find(artifact(store, texts))
+    (found,) = find(store, artifact(store, texts))
     assert found.where is not None
     assert found.where.log == rank(0, "err")
 
@@ -218,11 +216,11 @@ def test_the_folders_of_gitlab(store: stores.Store) -> None:
         place.format(1, 1) + rank(1, "err"): CAUSE,
         place.format(1, 1) + "jet_assets/output_logs/output_script-0.log": "talk\n",
     }
-    (found,) = find(artifact(store, texts))
+    (found,) = find(store, artifact(store, texts))
     assert "the cause" in found.cause
     texts[place.format(1, 1) + rank(1, "err")] = "fine\n"
     texts[place.format(1, 1) + "jet_assets/output_logs/output_script-0.log"] = CAUSE
-    (found,) = find(artifact(store, texts, 2))
+    (found,) = find(store, artifact(store, texts, 2))
     assert "the cause" in found.cause
 
 
@@ -232,13 +230,13 @@ def test_unit_tests_are_named_from_the_output(store: stores.Store) -> None:
         "1/none_a/attempt_0/0/stderr.log": CAUSE,
         "1/none_a/attempt_0/0/stdout.log": "E   assert 1 == 2\nFAILED tests/unit_tests/moe/test_a.py::test_b - x\n",
     }
-    (found,) = find(artifact(store, texts, job=job))
+    (found,) = find(store, artifact(store, texts, job=job))
     assert (found.kind, found.details["tests"]) == ("unit tests", "tests/unit_tests/moe/test_a.py::test_b")
 
 
 def test_the_arguments_explain_memory(store: stores.Store) -> None:
     oom = f"{FRAME}torch.OutOfMemoryError: CUDA out of memory.\n"
-    (found,) = find(artifact(store, all_ranks(err2=oom, out0="  tensor_model_parallel_size ......... 4\n")))
+    (found,) = find(store, artifact(store, all_ranks(err2=oom, out0="  tensor_model_parallel_size ......... 4\n")))
     assert (found.kind, found.details["parallelism"], found.details["phase"]) == ("out of memory", "TP 4", "forward")
 
 
@@ -248,7 +246,9 @@ def test_many_jobs_keep_their_order(store: stores.Store) -> None:
         for number in range(20)
     ]
     seen: list[tuple[int, int, str]] = []
-    found = read_logs.diagnose_all(asked, hide=str, web=Web(4), progress=lambda *told: seen.append(told))
+    found = read_logs.diagnose_all(
+        asked, hide=str, web=Web(4, transport=store), progress=lambda *told: seen.append(told)
+    )
     assert [it.job for it in found] == [str(number) for number in range(20)]
     assert all(f"of {it.job}" in it.cause for it in found)
     assert [it[:2] for it in seen] == [(number, 20) for number in range(1, 21)]
@@ -257,7 +257,7 @@ def test_many_jobs_keep_their_order(store: stores.Store) -> None:
 def test_secrets_are_redacted(store: stores.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "a-very-secret-value")
     asked = artifact(store, all_ranks(err1=f"{FRAME}ValueError: a-very-secret-value\n"))
-    (found,) = read_logs.diagnose_all([asked])
+    (found,) = read_logs.diagnose_all([asked], web=Web(2, transport=store))
     assert "a-very-secret-value" not in repr(found)
     assert stores.TOKEN not in repr(asked)
 
@@ -265,7 +265,7 @@ def test_secrets_are_redacted(store: stores.Store, monkeypatch: pytest.MonkeyPat
 def test_connections_that_break_are_tried_again(store: stores.Store) -> None:
     asked = artifact(store, all_ranks(err1=CAUSE))
     store.faults += [stores.Fault("storage", 0, 2), stores.Fault("storage", 206, 1, cut=True)]
-    (found,) = find(asked)
+    (found,) = find(store, asked)
     assert "the cause" in found.cause
 
 

@@ -5,13 +5,13 @@ import json
 import random
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stores import TOKEN, Fault, Store, packed, serve
+from stores import TOKEN, Fault, Store, packed
 
 from runbook_lib.clients.github.models import Artifact
 from runbook_lib.errors import RunbookError, Unreachable
@@ -45,9 +45,8 @@ def upload(number: int, case: str = "a", *, at: int = 600, unique: int | None = 
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
-    with serve(Store()) as served:
-        yield served
+def store() -> Store:
+    return Store()
 
 
 class Run:
@@ -78,7 +77,7 @@ class Run:
             self.slept.append(seconds)
             now[0] += seconds
 
-        web = Web(workers, sleep=sleep, clock=lambda: now[0])
+        web = Web(workers, transport=self.store, sleep=sleep, clock=lambda: now[0])
         progress = lambda done, total, name: self.lines.append((done, total, name))  # noqa: E731
         collected = artifacts.collect(
             source, self.place / "into", workers=workers, web=web, progress=progress, **options
@@ -536,7 +535,7 @@ def test_an_interruption_stops_everything(run: Run) -> None:
         "run", tuple(run.jobs), match_artifacts.match_uploads(run.jobs, run.uploads, RUN), run.address
     )
     with pytest.raises(Stop):
-        artifacts.collect(source, run.place / "into", workers=1, progress=stop)
+        artifacts.collect(source, run.place / "into", workers=1, progress=stop, web=Web(1, transport=run.store))
     assert sum(where == "forge" for where, _ in run.store.seen) < 10
 
 

@@ -10,13 +10,13 @@ import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hostile import NAMES
-from stores import TOKEN, Store, serve
+from stores import TOKEN, Store
 
 from runbook_lib.clients.github.models import Artifact
 from runbook_lib.errors import RunbookError
@@ -37,10 +37,9 @@ CAUSE = b'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValue
 _AUTH = {"Authorization": f"Bearer {TOKEN}"}
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[Store]:
-    with serve(Store()) as served:
-        yield served
+@pytest.fixture
+def store() -> Store:
+    return Store()
 
 
 def zipped(*members: tuple[str, bytes], change: Callable[[zipfile.ZipInfo], object] = lambda _: None) -> bytes:
@@ -147,13 +146,13 @@ def golden(store: Store, data: bytes, place: Path) -> collect.GoldenCollection:
     upload = Artifact(1, "logs-a-4711-00000001-0000-4000-8000-000000000000", len(data), False, NOON)
     pairs = match_artifacts.match_uploads([job], [upload], 4711)
     source = GoldenSource("CI run 4711", (job,), pairs, lambda _: Address(f"{store.forge}/artifacts/1", _AUTH))
-    return collect.collect(source, place, workers=1, web=Web(1, sleep=lambda _: None))
+    return collect.collect(source, place, workers=1, web=Web(1, transport=store, sleep=lambda _: None))
 
 
 def cause(store: Store, data: bytes) -> read_logs.Failure:
     store.contents[1] = data
     asked = JobLogs(FailedJob("gpt/a - latest"), Address(f"{store.forge}/1", _AUTH), len(data))
-    web = Web(2, sleep=lambda _: None)
+    web = Web(2, transport=store, sleep=lambda _: None)
     return read_logs.diagnose_all([asked], hide=Redactor({}).text, web=web, workers=2)[0]
 
 
