@@ -8,6 +8,8 @@ import re
 from collections import deque
 from dataclasses import dataclass, field
 
+from runbook_lib import display
+from runbook_lib.checks import Evidence
 from runbook_lib.failures import known_problems
 from runbook_lib.failures.known_problems import Pitfall
 from runbook_lib.failures.log_lines import clean
@@ -40,12 +42,24 @@ class BuildStep:
 
 
 @dataclass(frozen=True)
-class BuildFailure:
-    """The reason for a failed build.  ``lines`` are the last lines of its output, without secrets."""
+class CommandFailure:
+    """The reason why a program failed.  ``lines`` are the last lines of its output, without secrets."""
 
     sentence: str
     pitfalls: tuple[Pitfall, ...] = ()
     lines: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """The reason, with the known problems in the output and how to fix them."""
+        return " ".join([self.sentence, *(f"{it.sign} {it.cause} {it.fix}" for it in self.pitfalls[:2])])
+
+    @property
+    def evidence(self) -> Evidence:
+        """The failure with its last lines and the known problems, to be shown."""
+        pitfalls = display.rows(self.pitfalls, sign="sign", cause="cause", fix="fix")
+        shown = display.note(self.sentence) + display.table(pitfalls, empty="The log shows no known problem.")
+        return Evidence(shown=(shown + display.code("\n".join(self.lines), title="The last lines:"),))
 
 
 @dataclass
@@ -78,7 +92,7 @@ class BuildLog:
             self.current, self.steps = started, self.steps + 1
         return started
 
-    def explain(self, images: tuple[str, ...], killed: str = "") -> BuildFailure:
+    def explain(self, images: tuple[str, ...], killed: str = "") -> CommandFailure:
         """Return the reason for the failure.
 
         ``images`` are those that the Dockerfile pulls; ``killed`` is the signal that ended the engine itself, if any.
@@ -99,4 +113,4 @@ class BuildLog:
         else:
             status = "".join(f" with exit status {number}" for number in _STATUS.findall(output)[-1:])
             sentence = f"The build failed{status} at {step}."
-        return BuildFailure(sentence, known_problems.find(output), tuple(lines))
+        return CommandFailure(sentence, known_problems.find(output), tuple(lines))

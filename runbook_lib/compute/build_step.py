@@ -40,14 +40,13 @@ class ImageFacts:
     """The ordered ``builds``, and the image to pull instead in ``pulled``.
 
     ``base`` is the registry's description of the pinned image, if known.  ``source`` is ``commit`` with the number of
-    uncommitted files.  ``problem`` says why no engine works, ``refusal`` why nothing may be built; empty otherwise.
+    uncommitted files.  ``obstacle`` says why nothing may be built, or why no engine works; empty if it can be made.
     """
 
     builds: tuple[BuildPlan, ...]
     pulled: str
     engine: Engine | None
-    problem: str
-    refusal: str
+    obstacle: str
     base: Image | None
     commit: str
     source: str
@@ -103,18 +102,15 @@ class BuildImage:
         for build in builds:
             warnings += build.warnings
         source = _source(checkout, commit, warnings)
-        usable, problem = None, ""
+        usable, obstacles = None, [_refusal(bump, builds[0], base)]
         try:  # a plan can be shown without an engine
             usable = engines.find(read_site(self.site, checkout.path, self.env).engine, self.env)
         except RunbookError as error:
-            problem = str(error)
-        refusal = _refusal(bump, builds[0], base)
+            obstacles.append(str(error))
         if usable and not pulled:
-            reasons = filter(None, (unfit(build, usable) for build in builds))
-            refusal = refusal or next((f"{reason} Nothing was built." for reason in reasons), "")
-        return ImageFacts(
-            builds, pulled, usable, problem, refusal, base, commit, source, tuple(dict.fromkeys(warnings)),
-        )  # fmt: skip
+            obstacles += [f"{reason} Nothing was built." for build in builds if (reason := unfit(build, usable))]
+        obstacle = next(filter(None, obstacles), "")
+        return ImageFacts(builds, pulled, usable, obstacle, base, commit, source, tuple(dict.fromkeys(warnings)))
 
     def _builds(self, checkout: Checkout, bump: Bump) -> tuple[BuildPlan, ...]:
         request = parse_request(self.arguments)
@@ -140,15 +136,10 @@ class BuildImage:
         )  # fmt: skip
         if idle := self._idle(facts, bump):
             return replace(planned, done=Outcome(idle))
-        obstacle = facts.refusal or facts.problem
-        if not obstacle or bump.apply:
-            return replace(planned, conditions=_conditions(facts, obstacle))
-        warned = replace(evidence, warnings=(*facts.warnings, obstacle))
-        sentence = f"Apply would be refused. {obstacle}"
-        if not facts.refusal:
-            verb = "pull" if facts.pulled else "build"
-            sentence = f"Would {verb} {facts.image}, but that is not possible here. {obstacle}"
-        return replace(planned, done=Outcome(sentence), evidence=warned)
+        if not facts.obstacle or bump.apply:
+            return replace(planned, conditions=_conditions(facts))
+        warned = replace(evidence, warnings=(*facts.warnings, facts.obstacle))
+        return replace(planned, done=Outcome(f"Apply would be refused. {facts.obstacle}"), evidence=warned)
 
     def _idle(self, facts: ImageFacts, bump: Bump) -> str:
         """Return the reason why Apply does nothing, as a sentence; empty otherwise."""
@@ -160,8 +151,8 @@ class BuildImage:
         return f"No tag was given, so nothing is built. The work tree pins {tag}: set tag to that to build it."
 
 
-def _conditions(facts: ImageFacts, obstacle: str) -> tuple[Condition[World], ...]:
-    engine = facts.engine
+def _conditions(facts: ImageFacts) -> tuple[Condition[World], ...]:
+    engine, obstacle = facts.engine, facts.obstacle
     conditions: list[Condition[World]] = [
         ImageMade(build.command.tag, engine, build, facts.source, obstacle) for build in facts.builds
     ]
@@ -187,7 +178,7 @@ def _show(facts: ImageFacts) -> display.View:
     engine = f", with {facts.engine}" if facts.engine else ""
     commands = "\n\n".join(map(wrap_command, facts.commands))
     shown += display.code(commands, title=f"To be run in the checkout{engine}:")
-    notes = filter(None, [facts.refusal, facts.problem, *facts.warnings])
+    notes = filter(None, [facts.obstacle, *facts.warnings])
     return shown + display.notes(notes, title="Attention")
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runbook_lib import display
-from runbook_lib.checks import Check, Evidence
+from runbook_lib.checks import Check
+from runbook_lib.compute.build_log import CommandFailure
 from runbook_lib.compute.tasks import WorkStep
 from runbook_lib.errors import Refused
 from runbook_lib.failures import known_problems
@@ -22,14 +22,6 @@ _QUOTED_LINES = 30  # of a failed command's output
 
 
 @dataclass(frozen=True)
-class StepFailure:
-    """The reason for a failure and, if known, its fix; and the last lines of the output."""
-
-    message: str
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class CommandRun:
     """A command succeeded in this run.
 
@@ -40,7 +32,7 @@ class CommandRun:
     log: str
     obstacle: str = ""
     leaves_machine = False
-    _ended: list[StepFailure | None] = field(default_factory=list, compare=False, repr=False)
+    _ended: list[CommandFailure | None] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def sentence(self) -> str:
@@ -54,8 +46,8 @@ class CommandRun:
         if not self._ended:
             return Check(name, "failed", "Not done in this run.")
         if failure := self._ended[-1]:
-            shown = display.code("\n".join(failure.lines), title=f"The last lines of {name}")
-            return Check(name, "failed", failure.message, evidence=Evidence(shown=(shown,)))
+            again = "Fix the cause, then run the task again: it continues where it stopped."
+            return Check(name, "failed", f"{failure.message} {again}", evidence=failure.evidence)
         return Check(name, "passed", "It succeeded.")
 
     def make_true(self, world: World) -> Iterator[Effect]:
@@ -72,7 +64,7 @@ class CommandRun:
 
 def run_step(
     step: WorkStep, root: Path, log: Path, show: Callable[[str], object] = print, env: Mapping[str, str] | None = None
-) -> StepFailure | None:
+) -> CommandFailure | None:
     """Run a command in ``root``; its output goes, without secrets, to ``log`` and line by line to ``show``.
 
     Only the first and the last lines of long output are shown.  Raises RunbookError if the program is not installed or
@@ -93,14 +85,10 @@ def run_step(
     return _failure(step, status, tuple(lines)) if status else None
 
 
-def _failure(step: WorkStep, status: int, lines: tuple[str, ...]) -> StepFailure:
+def _failure(step: WorkStep, status: int, lines: tuple[str, ...]) -> CommandFailure:
     pitfalls = known_problems.find("\n".join([step.line, *lines]))
-    details = " ".join(f"{pitfall.sign} {pitfall.cause} {pitfall.fix}" for pitfall in pitfalls)
-    if not details:
+    sentence = f"The step “{step.title}” {subprocess_lines.ending(status)}."
+    if not pitfalls:
         said = [line.strip() for line in lines if line.strip()] or ["nothing"]
-        details = f"Its last line is: {said[-1].rstrip('.')}."
-    message = (
-        f"The step “{step.title}” {subprocess_lines.ending(status)}. {details} Fix the cause, then run the task again: "
-        "it continues where it stopped."
-    )
-    return StepFailure(message, lines[-_QUOTED_LINES:])
+        sentence += f" Its last line is: {said[-1].rstrip('.')}."
+    return CommandFailure(sentence, pitfalls, lines[-_QUOTED_LINES:])

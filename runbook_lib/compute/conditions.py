@@ -7,7 +7,6 @@ from runbook_lib import display
 from runbook_lib.checks import Check, Evidence
 from runbook_lib.compute import engine as engines
 from runbook_lib.compute import smoke
-from runbook_lib.compute.build_log import BuildFailure
 from runbook_lib.compute.engine import BuildPlan, Engine
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.model import Effect
@@ -50,10 +49,8 @@ class ImageMade:
         if not self._results or self.engine is None:
             return Check(name, "failed", _NOT_YET)
         result = self._results[-1]
-        if result.failure:
-            advice = [f"{pitfall.cause} {pitfall.fix}" for pitfall in result.failure.pitfalls[:2]]
-            detail = " ".join([result.failure.sentence, *advice, f"The log is {self._log}."])
-            return Check(name, "failed", detail, evidence=_evidence(result.failure))
+        if failure := result.failure:
+            return Check(name, "failed", f"{failure.message} The log is {self._log}.", evidence=failure.evidence)
         image = engines.image_id(self.engine, self.name)
         if image != result.image:
             return Check(name, "failed", f"The name now refers to {image or 'no image'}, not to {result.image}.")
@@ -112,10 +109,3 @@ class VersionsMatch:
         output = engines.inside(self.engine, engines.image_id(self.engine, self.image), smoke.COMMAND, smoke.LIMIT)
         self._found[:] = smoke.judge(self.claims, output)
         return ()
-
-
-def _evidence(failure: BuildFailure) -> Evidence:
-    """Return a failure with its last lines and the known problems, to be shown."""
-    pitfalls = display.rows(failure.pitfalls, sign="sign", cause="cause", fix="fix")
-    shown = display.note(failure.sentence) + display.table(pitfalls, empty="The log shows no known problem.")
-    return Evidence(shown=(shown + display.code("\n".join(failure.lines), title="The last lines:"),))

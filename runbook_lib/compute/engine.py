@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from runbook_lib.compute.build_log import BuildFailure, BuildLog
+from runbook_lib.compute.build_log import BuildLog, CommandFailure
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.system.subprocess_lines import capture, output_of, run_logged, show_excerpt, signal_name
 from runbook_lib.text.redact import Redactor
@@ -110,7 +110,7 @@ class BuildResult:
     image: str
     steps: int
     seconds: float
-    failure: BuildFailure | None = None
+    failure: CommandFailure | None = None
 
 
 def find(wanted: str = "", env: Mapping[str, str] = os.environ) -> Engine:
@@ -170,7 +170,7 @@ def build(
     if status == 0:
         # Not the ID that the engine prints at the end: docker's image store may have a different ID for the image.
         image = image_id(engine, plan.command.tag, env)
-        failure = BuildFailure(
+        failure = CommandFailure(
             f"{engine.name} built the image but cannot find {plan.command.tag}: its builder stores images elsewhere. "
             "Use the engine's own builder (`docker buildx use default`), and run the same command again."
         )

@@ -17,7 +17,7 @@ from executing import Ran
 
 from runbook_lib.bump.run import Run
 from runbook_lib.compute import engine as container
-from runbook_lib.compute.build_log import BuildFailure
+from runbook_lib.compute.build_log import CommandFailure
 from runbook_lib.compute.build_plan import BuildRequest
 from runbook_lib.compute.build_step import BuildImage, parse_request
 from runbook_lib.compute.engine import BuildResult, Engine
@@ -65,7 +65,7 @@ def planned(checkout: Checkout, env: dict[str, str], options: Any = None, /, **p
 def test_a_plan_is_shown_without_engine_and_registry(checkout: Checkout, offline: dict[str, str]) -> None:
     plan = planned(checkout, offline, tag="26.02-py3")
     assert plan.conditions == ()
-    assert plan.done.sentence.startswith("Would build megatron-lm:local, but that is not possible here. ")
+    assert plan.done.sentence.startswith("Apply would be refused. ")
     assert "docker is not installed" in plan.done.sentence
     assert "nvcr.io/nvidia/pytorch:26.02-py3" in plan.evidence.warnings[0]
     text = plan.shown[0].text
@@ -169,7 +169,7 @@ def test_the_site_file_names_the_engine(checkout: Checkout, offline: dict[str, s
 def test_a_failed_build_is_recorded_with_a_fix(
     checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failure = BuildFailure("It failed.", find("uv: command not found"), ("last words",))
+    failure = CommandFailure("It failed.", find("uv: command not found"), ("last words",))
     monkeypatch.setattr(container, "find", lambda *_: Engine("docker"))
     monkeypatch.setattr(container, "image_id", lambda *_: "")
     monkeypatch.setattr(container, "build", lambda *_: BuildResult("", 3, 4.0, failure))
