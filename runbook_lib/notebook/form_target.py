@@ -7,7 +7,7 @@ from typing import Any
 
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.notebook import place
-from runbook_lib.notebook.place import Place
+from runbook_lib.notebook.place import RunPlace
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.repositories import Repository
 from runbook_lib.record import archive, decisions
@@ -40,7 +40,7 @@ class FormTarget:
         """The mode of Apply."""
         return "publish" if self.practice else str(self.values.get("mode") or "local")
 
-    def place(self) -> Place:
+    def place(self) -> RunPlace:
         """Return the checkout with its services.  Raises RunbookError."""
         return place.find(str(self.values.get("repo", "")))
 

@@ -8,7 +8,7 @@ from runbook_lib.world.ports import Services
 
 
 @dataclass(frozen=True)
-class Place:
+class RunPlace:
     """A checkout with its services; ``practice`` is None for a real one."""
 
     checkout: Checkout
@@ -16,7 +16,7 @@ class Place:
     practice: PracticeWorld | None = None
 
 
-def find(repo: str) -> Place:
+def find(repo: str) -> RunPlace:
     """Return the place that the notebook parameter ``repo`` names; empty means the practice environment.
 
     Raises RunbookError for a path without a checkout, and for a practice environment that cannot be opened.
@@ -24,9 +24,9 @@ def find(repo: str) -> Place:
     if repo:
         from runbook_lib.world.services import ONLINE  # its clients take long to import
 
-        return Place(Checkout.open(repo), ONLINE)
+        return RunPlace(Checkout.open(repo), ONLINE)
     from runbook_lib.practice.hub import REPOSITORY
     from runbook_lib.practice.world import open_world
 
     world = open_world()
-    return Place(Checkout.open(world.checkout, REPOSITORY), world, world)
+    return RunPlace(Checkout.open(world.checkout, REPOSITORY), world, world)

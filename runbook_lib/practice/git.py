@@ -4,7 +4,6 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,17 +32,6 @@ _COMMIT = {
     "sha": "%H", "tree": "%T", "parents": "%P", "message": "%B", "author": "%an", "author_email": "%ae",
     "authored": "%ad", "committer": "%cn", "committer_email": "%ce", "committed": "%cd",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class FileChange:
-    """One file of a diff; ``additions`` and ``deletions`` are 0 for a binary file."""
-
-    path: str
-    status: str
-    blob: str
-    additions: int
-    deletions: int
 
 
 class BareRepository:
@@ -145,21 +133,10 @@ class BareRepository:
         """Return the history of a commit, newest first; with a path only the commits that changed it."""
         return self.git("--literal-pathspecs", "log", "--format=%H", tip, "--", *filter(None, [path])).split()
 
-    def _changes(self, base: str, head: str) -> tuple[FileChange, ...]:
-        """Return the files that differ between two commits."""
-        statuses = {"A": "added", "D": "removed", "M": "modified", "T": "changed"}
-        raw = iter(self.git("diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames", base, head).split("\0"))
-        blobs: dict[str, tuple[str, str]] = {}
-        changes: list[FileChange] = []
-        for entry in raw:
-            if entry.startswith(":"):
-                _, _, old, new, letter = entry.split(" ")
-                blobs[next(raw)] = (statuses[letter[0]], old if letter == "D" else new)
-            elif entry:
-                added, removed, path = entry.split("\t")
-                # A binary file has "-" for both.
-                changes.append(FileChange(path, *blobs[path], int(added.strip("-") or 0), int(removed.strip("-") or 0)))
-        return tuple(changes)
+    def _changes(self, base: str, head: str) -> tuple[str, ...]:
+        """Return the paths of the files that differ between two commits."""
+        listed = self.git("diff-tree", "-r", "-z", "--name-only", "--no-renames", base, head)
+        return tuple(filter(None, listed.split("\0")))
 
     def _texts(self, commit: str, *folders: str) -> Mapping[str, str]:
         """Return path → text of the named files, and of every file below the named folders, at a commit."""

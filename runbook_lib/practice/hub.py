@@ -222,7 +222,7 @@ class Hub:
 
     def compared_paths(self, base: str, head: str) -> list[str]:
         """Return the files and folders of test cases that a run compares: the changed ones, and those with a fate."""
-        changed = [file.path for file in self.home.changes(base, head) if file.path.startswith(plan.TEST_CASES)]
+        changed = [path for path in self.home.changes(base, head) if path.startswith(plan.TEST_CASES)]
         return [*changed, *(f"{plan.TEST_CASES}/{name}" for name in plan.FATES)]
 
     def situation(self, run: RunRecord) -> plan.Situation:

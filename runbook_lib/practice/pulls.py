@@ -52,7 +52,7 @@ class PullRequests(ForgeAccess):
         """Return the paths that a pull request changes."""
         pull = self.find_pull(number)
         _, _, fork_point = self.hub.home.compare(pull.base_sha, pull.head_sha)
-        return tuple(change.path for change in self.hub.home.changes(fork_point, pull.head_sha))
+        return self.hub.home.changes(fork_point, pull.head_sha)
 
     @transaction
     def open_pull(self, title: str, head: str, base: str, body: str, *, draft: bool = True) -> Pull:

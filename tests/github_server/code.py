@@ -7,6 +7,7 @@ from werkzeug.wrappers import Response
 
 from github_server import shapes
 from github_server.api import ApiCall, Route
+from github_server.diff import file_changes
 from runbook_lib.practice.forge import PracticeForge
 
 
@@ -40,7 +41,7 @@ def _compare(call: ApiCall, basehead: str) -> Response:
     if not fork_point:
         raise ApiError(404, f"No common ancestor between {base_name} and {head_name}.")
     commits, headers = call.select_page(hub.home.log(base, head))
-    files = hub.home.changes(fork_point, head)
+    files = file_changes(hub.home, fork_point, head)
     status = {(False, False): "identical", (True, False): "ahead", (False, True): "behind", (True, True): "diverged"}
     content = shapes.shape(
         hub, "compare", address=basehead, base=base, head=head, status=status[ahead > 0, behind > 0], ahead=ahead,

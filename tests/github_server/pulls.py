@@ -5,6 +5,7 @@ from werkzeug.wrappers import Response
 
 from github_server import shapes
 from github_server.api import ApiCall, Route
+from github_server.diff import file_changes
 from github_server.tickets import change_ticket, text_field
 from runbook_lib.practice.store import TicketRecord
 
@@ -68,7 +69,7 @@ def _update_pull(call: ApiCall, pull_number: int) -> Response:
 def _list_files(call: ApiCall, pull_number: int) -> Response:
     pull, hub = _find(call, pull_number), call.hub
     _, _, fork_point = hub.home.compare(pull.base_sha, pull.head_sha)
-    files = hub.home.changes(fork_point, pull.head_sha)
+    files = file_changes(hub.home, fork_point, pull.head_sha)
     return call.page(files, lambda file: shapes.file_change(hub, file, pull.head_sha))
 
 

@@ -6,7 +6,7 @@ which the tests check every answer.
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
 from string import Template
@@ -14,10 +14,10 @@ from typing import Any
 from urllib.parse import quote
 
 from github_server.api import ServedHub
+from github_server.diff import FileChange, file_changes
 from runbook_lib.practice.accounts import ACCOUNTS, COPY_PR_BOT, PracticeAccount
 from runbook_lib.practice.actions import RUNNERS
 from runbook_lib.practice.ci import plan
-from runbook_lib.practice.git import FileChange
 from runbook_lib.practice.hub import JobState, RunState
 from runbook_lib.practice.store import CommentRecord, EventRecord, LabelRecord, TicketRecord
 
@@ -167,7 +167,7 @@ def pull(hub: ServedHub, ticket: TicketRecord, kind: str = "pull", **values: obj
 def pull_in_full(hub: ServedHub, ticket: TicketRecord) -> Json:
     """Return a pull request on its own."""
     _, _, fork_point = hub.home.compare(ticket.base_sha, ticket.head_sha)
-    changes = hub.home.changes(fork_point, ticket.head_sha) if fork_point else ()
+    changes = file_changes(hub.home, fork_point, ticket.head_sha) if fork_point else ()
     return pull(
         hub, ticket, "pull_in_full", is_merged=ticket.merged is not None, mergeable_state=_mergeable_state(ticket),
         from_fork=ticket.head_owner != hub.owner, commits=len(hub.home.log(ticket.base_sha, ticket.head_sha)),
@@ -203,7 +203,7 @@ def file_change(hub: ServedHub, file: FileChange, sha: str) -> Json:
 def run(hub: ServedHub, state: RunState) -> Json:
     """Return a run of the workflow, at the attempt of the state."""
     record, attempt = state.run, state.attempt
-    changed = plan.changed_at((job.planned for job in state.jobs), attempt.started, hub.clock())
+    changed = _changed_at((job.planned for job in state.jobs), attempt.started, hub.clock())
     previous = None
     if attempt.attempt > 1:
         previous = f"{api_url(hub)}/actions/runs/{record.id}/attempts/{attempt.attempt - 1}"
@@ -235,3 +235,13 @@ def job(hub: ServedHub, job: JobState) -> Json:
         values |= {"steps": [shape(hub, "step", **values | step)], "runner_id": 1}
         values |= {"runner": f"{label}-practice", "runner_group": "practice"}
     return shape(hub, "job", **values)
+
+
+def _changed_at(jobs: Iterable[plan.Planned], started: float, now: float) -> float:
+    """Return when the run last changed visibly."""
+    last = started
+    for job in jobs:
+        for moment in (job.appears, job.starts, job.ends):
+            if last < started + moment <= now:
+                last = started + moment
+    return last

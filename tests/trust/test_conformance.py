@@ -100,8 +100,8 @@ def test_a_complete_bumps_messages_satisfy_githubs_description(
     assert found.missing == ()
     assert judged(played.exchanges) == []
     assert {operation(it) for it in played.exchanges} == {*OPERATIONS}
-    # Only somebody else's pull request, and issues filed at the same moment, need the other methods.
-    assert methods() - {"may_write", "withdraw_issue"} <= called
+    # Only somebody else's pull request, issues filed at the same moment, and a private repository need the others.
+    assert methods() - {"may_read", "may_write", "withdraw_issue"} <= called
     if not private:  # there the token is asked what it may read, by one request for each permission
         assert needs(played.exchanges) == {need.step: {*need.permissions} for need in token_scopes.NEEDS}
 

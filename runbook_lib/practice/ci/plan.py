@@ -315,13 +315,3 @@ def run_at(jobs: Sequence[Planned], started: float, now: float, cancelled: float
     if "waiting" in listed:
         return GitHubStatus("waiting", None, started, None)
     return GitHubStatus("in_progress" if "completed" in listed else "queued", None, started, None)
-
-
-def changed_at(jobs: Iterable[Planned], started: float, now: float) -> float:
-    """Return when the run last changed visibly."""
-    last = started
-    for job in jobs:
-        for moment in (job.appears, job.starts, job.ends):
-            if last < started + moment <= now:
-                last = started + moment
-    return last

@@ -7,14 +7,14 @@ import pytest
 from runbook_lib.bump import bump_plan
 from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import RunbookError
-from runbook_lib.notebook.place import Place, find
+from runbook_lib.notebook.place import RunPlace, find
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world import bump_branch
 from runbook_lib.world.image_lookup import reference
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPlace:
     monkeypatch.setenv("RUNBOOK_PRACTICE_HOME", str(tmp_path / "world"))
     return find("")
 
@@ -66,7 +66,7 @@ def test_a_missing_image_is_reported(capsys: pytest.CaptureFixture[str], name: s
     assert says in capsys.readouterr().err
 
 
-def test_preflight_shows_what_the_image_changes(world: Place) -> None:
+def test_preflight_shows_what_the_image_changes(world: RunPlace) -> None:
     branch = bump_branch.find(world.checkout, Bump.parse(tag="26.04-py3"), world.services)
     ahead = bump_plan.plan_bump(branch)
     assert "Transformer Engine" in ahead.show_changes().text
