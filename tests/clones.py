@@ -4,6 +4,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from runbook_lib.git.checkout import Checkout
+
 
 def git(place: Path, *arguments: str) -> str:
     done = subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True)
@@ -30,3 +32,9 @@ def commit(place: Path, texts: Mapping[str, str | None]) -> Path:
     git(place, "add", "-A")
     git(place, "commit", "-qm", "x", "--allow-empty")
     return place
+
+
+def state(checkout: Checkout) -> tuple[str, ...]:
+    """Everything that must stay as it was: files, index, branch and refs."""
+    files = [f"{path.name}={path.read_bytes()!r}" for path in sorted(checkout.path.iterdir()) if path.is_file()]
+    return (*files, checkout.git("status", "--porcelain=v2", "--branch"), checkout.git("for-each-ref"))

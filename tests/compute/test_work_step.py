@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import executing as run
 import pytest
+from clones import git
 from executing import Ran
 from slurm_cluster import cluster
 
@@ -48,10 +48,6 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(clone, "add", ".")
     git(clone, "-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-qm", "first")
     return clone
-
-
-def git(place: Path, *words: str) -> str:
-    return subprocess.run(["git", "-C", place, *words], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def execute(clone: Path, **parameters: object) -> Ran:

@@ -1,32 +1,17 @@
-import subprocess
-
 import pytest
+from clones import commit, git
 
 from runbook_lib.errors import CannotTell
 from runbook_lib.git import blobs
 
 
-def git(place, *arguments):
-    return subprocess.run(
-        ["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True
-    ).stdout.strip()
-
-
 @pytest.fixture
 def clone(tmp_path):
-    place = tmp_path / "a clone"
-    place.mkdir()
-    git(place, "init", "-q", "-b", "main")
-    (place / "docker").mkdir()
-    (place / "docker" / "one").write_bytes(b"one\r\n")
-    (place / "with space").write_bytes(b"\xff\xfe no utf-8\n\nmissing\n")
-    (place / "empty").write_bytes(b"")
-    git(place, "add", ".")
-    git(place, "commit", "-qm", "first")
+    texts = {"docker/one": "one\r\n", "with space": "\udcff\udcfe no utf-8\n\nmissing\n", "empty": ""}
+    place = commit(tmp_path / "a clone", texts)
     git(place, "branch", "core_r0.9")
     git(place, "branch", "core_r0.10")
-    (place / "docker" / "one").write_bytes(b"two")
-    git(place, "commit", "-qam", "second")
+    commit(place, {"docker/one": "two"})
     git(place, "tag", "-am", "x", "annotated")
     git(place, "update-ref", "refs/remotes/origin/main", "HEAD~1")
     git(place, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")

@@ -8,40 +8,24 @@ import time
 from pathlib import Path
 
 import pytest
+from clones import commit, git, state
 
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout, slug_of
 
 
-def git(place: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
 @pytest.fixture
 def remote(tmp_path: Path) -> Path:
-    source = tmp_path / "source"
-    subprocess.run(["git", "init", "-q", "-b", "main", str(source)], check=True)
-    (source / "pin").write_bytes(b"old\r\n")
-    (source / "odd\xa0name").write_bytes(b"\xff\xfe no utf-8")
-    git(source, "add", "-A")
-    git(source, "commit", "-qm", "first")
+    source = commit(tmp_path / "source", {"pin": "old\r\n", "odd\xa0name": "\udcff\udcfe no utf-8"})
     git(source, "branch", "core_r1")
-    bare = tmp_path / "remote.git"
-    subprocess.run(["git", "clone", "-q", "--bare", str(source), str(bare)], check=True)
-    return bare
+    git(source, "clone", "-q", "--bare", ".", str(tmp_path / "remote.git"))
+    return tmp_path / "remote.git"
 
 
 @pytest.fixture
 def checkout(tmp_path: Path, remote: Path) -> Checkout:
     subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "clone")], check=True)
     return Checkout.open(tmp_path / "clone")
-
-
-def state(checkout: Checkout) -> tuple[str, ...]:
-    """Everything that must stay as it was: files, index, branch and refs."""
-    files = [f"{path.name}={path.read_bytes()!r}" for path in sorted(checkout.path.iterdir()) if path.is_file()]
-    return (*files, checkout.git("status", "--porcelain=v2", "--branch"), checkout.git("for-each-ref"))
 
 
 def test_open_finds_the_top_from_a_folder_below(checkout: Checkout) -> None:

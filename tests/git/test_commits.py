@@ -1,9 +1,9 @@
 """Commits made without a work tree: nothing that a user has configured or left there changes them."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from clones import git
 
 from runbook_lib.errors import Refused
 from runbook_lib.git.checkout import Checkout
@@ -15,11 +15,6 @@ EDITS = (
     Edit("run.sh", "old\n", "new\n"),
     Edit("new/file", None, "\udcff\n"),
 )
-
-
-def git(place: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from archives import BUMP, edit, record
+from clones import git
 
 from runbook_lib.errors import RunbookError
 from runbook_lib.record import archive, run_file
@@ -30,10 +31,6 @@ def begin(root: Path, *lines: dict[str, Any], **fields: object) -> Path:
     folder = archive.begin(root, BUMP, {"name": "bump"}, **fields)  # type: ignore[arg-type]
     (folder / run_file.JOURNAL).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return folder
-
-
-def git(root: Path, *arguments: str) -> str:
-    return subprocess.run(["git", "-C", root, *arguments], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test_a_record_from_its_beginning_to_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from archives import BUMP, edit, record
+from clones import git
 
 from runbook_lib.record import archive, run_file
 from runbook_lib.record.verify import verify
@@ -29,10 +30,6 @@ def audit(tmp_path: Path) -> Path:
 
 def folder(audit: Path, name: str) -> Path:
     return sorted(audit.joinpath(*BUMP.parts).glob(f"*-{name}-*"))[0]
-
-
-def git(audit: Path, *arguments: str) -> str:
-    return subprocess.run(["git", "-C", audit, *arguments], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def link(path: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 from bumping import written
+from clones import git
 from small_runbooks import ROOT, command, environ
 
 from runbook_lib.practice import open_world
@@ -206,11 +207,6 @@ class World:
             if run.poll() is None:
                 run.kill()
                 run.communicate()
-
-
-def git(place: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 def template(folder: Path) -> None:

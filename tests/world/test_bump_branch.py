@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from clones import commit, git, state
 
 from runbook_lib.errors import Refused, RunbookError, Unreachable
 from runbook_lib.git.checkout import Checkout
@@ -13,33 +14,17 @@ from runbook_lib.world import bump_branch
 BUMP = Bump.parse(tag="26.04-py3", mode="local")
 
 
-def git(place: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(place), *arguments], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
 @pytest.fixture
 def remote(tmp_path: Path) -> Path:
-    source = tmp_path / "source"
-    subprocess.run(["git", "init", "-q", "-b", "main", str(source)], check=True)
-    (source / "pin").write_text("old\n")
-    (source / "other").write_text("old\n")
-    git(source, "add", "-A")
-    git(source, "commit", "-qm", "first")
-    bare = tmp_path / "remote.git"
-    subprocess.run(["git", "clone", "-q", "--bare", str(source), str(bare)], check=True)
-    return bare
+    source = commit(tmp_path / "source", {"pin": "old\n", "other": "old\n"})
+    git(source, "clone", "-q", "--bare", ".", str(tmp_path / "remote.git"))
+    return tmp_path / "remote.git"
 
 
 @pytest.fixture
 def checkout(tmp_path: Path, remote: Path) -> Checkout:
     subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / "clone")], check=True)
     return Checkout.open(tmp_path / "clone")
-
-
-def state(checkout: Checkout) -> tuple[str, ...]:
-    files = [f"{path.name}={path.read_bytes()!r}" for path in sorted(checkout.path.iterdir()) if path.is_file()]
-    return (*files, checkout.git("status", "--porcelain=v2", "--branch"), checkout.git("for-each-ref"))
 
 
 def test_looking_changes_nothing(checkout: Checkout) -> None:
