@@ -72,8 +72,9 @@ class Web:
     ) -> None:  # fmt: skip
         connections = 2 * min(workers, 2 * _THREADS_PER_POOL)
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-        self._pools = [transport or Transport(limits) for _ in range(max(1, workers // _THREADS_PER_POOL))]
-        self._next_pool = itertools.cycle(self._pools)
+        self._connect: Callable[[], httpx.BaseTransport] = lambda: transport or Transport(limits)
+        self._pools: list[httpx.BaseTransport] = []
+        self._pool_numbers = itertools.cycle(range(max(1, workers // _THREADS_PER_POOL)))
         self._retries = Retries(PAUSES, _PATIENCE, sleep, clock)
         self._lock = threading.Lock()
         self._stopped = False
@@ -90,9 +91,13 @@ class Web:
 
     @property
     def connections(self) -> httpx.BaseTransport:
-        """The connections of this thread."""
+        """The connections of this thread.  Raises RunbookError if none can be set up."""
         if not hasattr(self._of_thread, "pool"):
-            self._of_thread.pool = next(self._next_pool)
+            with self._lock:  # files in memory need no connections, which take long to set up
+                number = next(self._pool_numbers)
+                if number == len(self._pools):
+                    self._pools.append(self._connect())
+                self._of_thread.pool = self._pools[number]
         pool: httpx.BaseTransport = self._of_thread.pool
         return pool
 

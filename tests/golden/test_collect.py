@@ -542,7 +542,7 @@ def test_an_interruption_stops_everything(run: Run) -> None:
 def test_a_proxy_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "nonsense://x")
     with pytest.raises(RunbookError, match="HTTPS_PROXY"):
-        Web(1)
+        Address("https://forge.test/1").open(Web(1)).part(0, 1)
 
 
 def test_retries_have_a_limit() -> None:
