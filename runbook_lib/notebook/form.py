@@ -250,13 +250,10 @@ class Form(FormWidgets):
         self._in_background(lambda: self._follow(run, target, apply=apply))
 
     def _cancel(self) -> None:
-        if self._running is None:
-            self.parts["warning"].value = "There is no run to cancel."
-            return
-        try:
+        if self._running:
             self._running.cancel()
-        except RunbookError as error:
-            self._show_error(str(error))
+        else:
+            self.parts["warning"].value = "There is no run to cancel."
 
     def _follow(self, followed: FollowedRun, target: FormTarget, *, apply: bool) -> None:
         try:

@@ -10,7 +10,7 @@ from runbook_lib.display import count
 from runbook_lib.notebooks import BUMP, CHANGING_STEPS
 from runbook_lib.record.archive import bump_folders, read_records
 from runbook_lib.record.journal import file_prefix
-from runbook_lib.record.requirements import Kind, requirements
+from runbook_lib.record.requirements import requirements
 from runbook_lib.record.run_file import Identity
 
 Predicate = Mapping[str, Any]
@@ -28,12 +28,10 @@ class BumpStatus(Identity):
     waiting, running, failed or interrupted.  Without a run that applied anything it is ``previewed``,
     or ``not begun`` if no run got past its inputs.  It is ``unreadable`` if no record can be read.
 
-    ``started`` is the start of the first run and ``active`` that of the last, ``since`` the time when ``state`` was
-    reached, and ``last`` the end of the last run, empty while one is running.  ``links`` maps names, such as ``CI run``
-    and ``issue #12``, to URLs.  ``record`` is the folder of the record that decides the state, ``folder`` the bump's;
-    both are absolute paths.  ``blockers`` are the kinds of requirements that prevent the merge, as far as the
-    bump notebook has checked them.  ``for_ci``: it waits for CI, and nobody has to do anything.  ``warning`` names
-    unreadable records.
+    ``active`` is the start of the last run, and ``since`` the time when ``state`` was reached.  ``links`` maps names,
+    such as ``CI run`` and ``issue #12``, to URLs.  ``record`` is the folder of the record that decides the state,
+    ``folder`` the bump's; both are absolute paths.  ``for_ci``: it waits for CI, and nobody has to do anything.
+    ``warning`` names unreadable records.
     """
 
     state: str
@@ -42,12 +40,9 @@ class BumpStatus(Identity):
     next: Next
     since: str
     record: str
-    started: str
     folder: str
     links: Mapping[str, str]
-    last: str = ""
     active: str = ""
-    blockers: tuple[Kind, ...] = ()
     for_ci: bool = False
     warning: str = ""
 
@@ -84,7 +79,6 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
     # The bump notebook takes all steps into account, not only the one that blocks the bump.
     whole = deciding.get("whole") or deciding
     following = Next.from_json((whole.get("outcome") or {}).get("next")) or Next.from_json(outcome.get("next"))
-    is_running = any(run["state"] == "running" for run in runs)
     return BumpStatus(
         **asdict(Identity.from_json(deciding["bump"])),
         state=state,
@@ -93,13 +87,10 @@ def bump_status(folder: Path, runs: Sequence[Predicate], unreadable: Sequence[st
         next=following or _next(state, deciding),
         since=_since(considered, deciding),
         record=str(folder / deciding["id"]),
-        started=str(considered[0]["started"]),
         folder=str(folder),
         links=links(considered),
         active=str(runs[-1]["started"]),
         for_ci=state == "waiting" and bool(outcome.get("for_ci")),
-        blockers=tuple(each.kind for each in requirements(deciding) if each.blocks),
-        last="" if is_running else max(str(run.get("ended") or "") for run in runs),
         warning=warning,
     )
 
@@ -131,14 +122,10 @@ def links(runs: Iterable[Predicate]) -> dict[str, str]:
     return addresses
 
 
-def outcome_sentence(run: Predicate) -> str:
-    """Return the sentence of a run's outcome; empty if there is none."""
-    return str((run.get("outcome") or {}).get("sentence") or "")
-
-
-def outcome_reason(run: Predicate) -> str:
+def _reason(run: Predicate) -> str:
     """Return the reason of a run's outcome: its sentence without its progress, such as ``3 of 7 jobs done``."""
-    return str((run.get("outcome") or {}).get("reason") or "") or outcome_sentence(run)
+    outcome = run.get("outcome") or {}
+    return str(outcome.get("reason") or outcome.get("sentence") or "")
 
 
 def is_preview(run: Predicate) -> bool:
@@ -216,7 +203,7 @@ def _since(runs: Sequence[Predicate], deciding: Predicate) -> str:
     for run in reversed(runs):
         if run["notebook"]["name"] != deciding["notebook"]["name"]:
             continue
-        if (run["state"], outcome_reason(run)) != (deciding["state"], outcome_reason(deciding)):
+        if (run["state"], _reason(run)) != (deciding["state"], _reason(deciding)):
             break
         first = run
     return str(first.get("ended") or first["started"])
@@ -229,7 +216,7 @@ def _unreadable_status(folder: Path, warning: str) -> BumpStatus:
     return BumpStatus(
         repository, base, image_type, tag, practice="practice" in folder.parts[-4:-3], state="unreadable", step="",
         sentence="None of its records can be read.", next=Next("Restore it from the archive's history."), since="",
-        record=str(folder), started="", folder=str(folder), links={}, warning=warning,
+        record=str(folder), folder=str(folder), links={}, warning=warning,
     )  # fmt: skip
 
 
