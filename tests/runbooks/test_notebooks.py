@@ -285,6 +285,8 @@ def previewed(name: str, folder: Path, tag: str) -> Path:
 
 @pytest.mark.slow
 def test_nbval_runs_all_notebooks_and_compares_the_verdicts(world: PracticeWorld, tmp_path: Path) -> None:
+    with world.store.transaction():
+        world.store.set("ci seconds", 600.0)
     execute("bump", tag=TAG, wait=True)
     judged = [previewed(name, tmp_path, TAG) for name in ("05-golden-values", "06-broken-tests", "07-sync-check")]
     new = previewed("bump", tmp_path, "26.05-py3")

@@ -147,24 +147,12 @@ def test_exactly_the_locked_packages_are_installed(place: Place) -> None:
     assert place.installed - before == {"thistle-1.0"}
 
 
-def changed(place: Place) -> dict[str, str]:
-    """Somebody else's wheel under the name of the locked one."""
-    place.lock(f"snowdrop==1.0 {place.hashes['snowdrop']}")
+def another_wheel(place: Place) -> None:
+    """Somebody else's under the name of the locked one."""
     wheel(place.folder, "snowdrop", "1.0", {"snowdrop.py": "X = 2\n"}, needs="thistle")
-    return {}
 
 
-def without_hash(place: Place) -> dict[str, str]:
-    place.lock("snowdrop==1.0")
-    return {}
-
-
-def not_pinned(place: Place) -> dict[str, str]:
-    place.lock(f"snowdrop>=1.0 {place.hashes['snowdrop']}")
-    return {}
-
-
-def a_source_distribution(place: Place) -> dict[str, str]:
+def a_source_distribution(place: Place) -> None:
     """Building it would run its code, which may fetch what nothing has locked."""
     (place.folder / "snowdrop-1.0-py3-none-any.whl").unlink()
     path = place.folder / "snowdrop-1.0.tar.gz"
@@ -179,33 +167,31 @@ def a_source_distribution(place: Place) -> dict[str, str]:
             entry.size = len(text)
             archive.addfile(entry, io.BytesIO(text.encode()))
     place.lock(f"snowdrop==1.0 --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}")
-    return {}
 
 
-def the_installer_changed(place: Place) -> dict[str, str]:
-    place.lock(f"snowdrop==1.0 {place.hashes['snowdrop']}")
+def another_installer(place: Place) -> None:
     shutil.rmtree(place.checkout / "environment/.venv")
     wheel(place.folder, "uv", "1", {"uv-1.data/scripts/uv": f"#!/bin/sh\ntouch '{place.checkout}/ran'\n"})
-    return {}
 
 
-def switched_off_by_variables(place: Place) -> dict[str, str]:
-    return changed(place) | {"UV_NO_VERIFY_HASHES": "1", "UV_REQUIRE_HASHES": "0", "PIP_REQUIRE_HASHES": "0"}
+UNCHECKED = {"UV_NO_VERIFY_HASHES": "1", "UV_REQUIRE_HASHES": "0", "PIP_REQUIRE_HASHES": "0"}
+#: What is locked, what somebody does then, and the variables that are set.
+ATTACKS: dict[str, tuple[str, Callable[[Place], object], dict[str, str]]] = {
+    "changed": ("snowdrop==1.0 {hash}", another_wheel, {}),
+    "without a hash": ("snowdrop==1.0", lambda _: None, {}),
+    "not pinned": ("snowdrop>=1.0 {hash}", lambda _: None, {}),
+    "a source distribution": ("", a_source_distribution, {}),
+    "the installer changed": ("snowdrop==1.0 {hash}", another_installer, {}),
+    "switched off by variables": ("snowdrop==1.0 {hash}", another_wheel, UNCHECKED),
+}
 
 
-ATTACKS = [
-    changed,
-    without_hash,
-    not_pinned,
-    a_source_distribution,
-    the_installer_changed,
-    switched_off_by_variables,
-]
-
-
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda it: it.__name__)
-def test_nothing_else_is_installed(place: Place, attack: Callable[[Place], dict[str, str]]) -> None:
-    done = place.run(**attack(place))
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_nothing_else_is_installed(place: Place, attack: str) -> None:
+    locked, act, env = ATTACKS[attack]
+    place.lock(locked.format(hash=place.hashes["snowdrop"]))
+    act(place)
+    done = place.run(**env)
     assert (done.returncode, done.stdout) == (125, ""), done.stderr
     assert "could not be installed." in done.stderr
     assert "HTTPS_PROXY" in done.stderr
@@ -225,41 +211,26 @@ def test_the_current_folder_and_path_have_no_part_in_it(place: Place, tmp_path: 
     assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
 
 
-def settings_above(place: Place, elsewhere: Path) -> dict[str, str]:
-    """In a folder that people share, others may write beside the checkout."""
-    (place.checkout.parent / "uv.toml").write_text(f"[pip]\ntarget = '{elsewhere}'\n")
-    return {}
-
-
-def settings_of_the_checkout(place: Place, elsewhere: Path) -> dict[str, str]:
-    (place.checkout / "uv.toml").write_text(f"[pip]\ntarget = '{elsewhere}'\n")
-    return {}
-
-
-def variables(place: Place, elsewhere: Path) -> dict[str, str]:
-    (elsewhere.parent / "more.txt").write_text("thistle==1.0\n")
-    names = ("TARGET", "PREFIX", "ROOT")
-    return {f"{tool}_{name}": str(elsewhere) for tool in ("PIP", "UV") for name in names} | {
-        "PIP_REQUIREMENT": str(elsewhere.parent / "more.txt"),
-        "PIP_PYTHON": "/bin/false",
-        "UV_PYTHON": "/bin/false",
-        "UV_OVERRIDE": str(elsewhere.parent / "more.txt"),
-    }
-
-
-@pytest.mark.parametrize("setting", [settings_above, settings_of_the_checkout, variables], ids=lambda it: it.__name__)
-def test_no_setting_diverts_what_is_installed(
-    place: Place, tmp_path: Path, setting: Callable[[Place, Path], dict[str, str]]
-) -> None:
-    before = place.installed
+@pytest.mark.parametrize("setting", ["above", "of the checkout", "variables"])
+def test_no_setting_diverts_what_is_installed(place: Place, tmp_path: Path, setting: str) -> None:
+    before, elsewhere, env = place.installed, tmp_path / "elsewhere", dict[str, str]()
     place.lock(f"snowdrop==1.0 {place.hashes['snowdrop']}")
+    # In a folder that people share, others may write beside the checkout.
+    above = place.checkout.parent / "uv.toml"
+    if setting == "variables":
+        (tmp_path / "more.txt").write_text("thistle==1.0\n")
+        env = {f"{tool}_{name}": str(elsewhere) for tool in ("PIP", "UV") for name in ("TARGET", "PREFIX", "ROOT")}
+        env |= {"PIP_REQUIREMENT": str(tmp_path / "more.txt"), "UV_OVERRIDE": str(tmp_path / "more.txt")}
+        env |= {"PIP_PYTHON": "/bin/false", "UV_PYTHON": "/bin/false"}
+    else:
+        (above if setting == "above" else place.checkout / "uv.toml").write_text(f"[pip]\ntarget = '{elsewhere}'\n")
     try:
-        done = place.run(**setting(place, tmp_path / "elsewhere"))
+        done = place.run(**env)
     finally:
-        (place.checkout.parent / "uv.toml").unlink(missing_ok=True)
+        above.unlink(missing_ok=True)
     assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
     assert place.installed - before == {"snowdrop-1.0"}
-    assert not (tmp_path / "elsewhere").exists()
+    assert not elsewhere.exists()
 
 
 def test_the_base_of_the_image_is_pinned_by_digest() -> None:
