@@ -1,7 +1,5 @@
 """Pitfalls: what no log of a program that did well shows, then each sign in a line as programs print it."""
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,13 +101,8 @@ def test_a_sign_is_found_where_a_program_prints_it(log, fix, colour):
     assert found.fix.startswith(fix)
 
 
-def test_every_pitfall_has_a_log_here_and_consists_of_sentences():
+def test_every_pitfall_has_a_log_here():
     assert {it for log, _ in SIGNS for it in known_problems.find(log)} == set(PITFALLS)
-    for it in PITFALLS:
-        assert all(
-            re.match("[A-Z`]|uv|pip|pyproject", sentence) and sentence.endswith(".")
-            for sentence in (it.sign, it.cause, it.fix)
-        )
     assert len({it.sign for it in PITFALLS}) == len(PITFALLS)
 
 

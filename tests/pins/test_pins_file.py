@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import jsonschema
@@ -19,12 +20,28 @@ from runbook_lib.pins import plan as pins
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.check import check_pins, outcome
 from runbook_lib.pins.pins_file import parse
+from runbook_lib.pins.plan import PinPlan
 from runbook_lib.pins.repositories import TITLE, Repository
 
 SCHEMA = json.loads((Path(pins_file.__file__).parent / "base-image-pins.schema.json").read_text())
 SMALLEST = "version: 1\nimage: nvcr.io/nvidia/pytorch\npins:\n  - path: a/b\n    find: {arg: X}\n"
 FIELDS = SCHEMA["definitions"]["pin"]["properties"]
 TOP, PIN = "version: 1\nimage: nvcr.io/nvidia/pytorch\n", "pins:\n  - path: a\n    find: {arg: X}\n"
+
+
+DIGEST = f"sha256:{'1' * 64}"
+
+
+def planned(texts: Mapping[str, str | None], text: str, tag: str = "26.04-py3", *allowed: str) -> PinPlan:
+    """The plan of a bump of a pins file's first image."""
+    sites = parse(text, "a/b").sites
+    read = sites.family.read
+    return pins.plan(texts, sites, read(tag), "dev", allow=frozenset(allowed), digest_of_target=lambda: DIGEST)
+
+
+def bumped(texts: Mapping[str, str | None], text: str, tag: str = "26.04-py3", *allowed: str) -> dict[str, str]:
+    """The files that it changes."""
+    return {edit.path: edit.after for edit in planned(texts, text, tag, *allowed).edits}
 
 
 def valid(text: str) -> bool:
@@ -62,12 +79,7 @@ def test_every_way_finds_its_pins() -> None:
 
 
 def test_a_bump_by_it_splices_and_dumps_nothing_back() -> None:
-    it = parse(PINS_FILE, "a/b")
-    texts = {path: own().get(path) for path in it.sites.paths}
-    plan = pins.plan(texts, it.sites, it.sites.family.read("26.04-py3"), "dev")
-    assert {**texts, **{edit.path: edit.after for edit in plan.edits}} == {
-        path: own("26.04-py3").get(path) for path in it.sites.paths
-    }
+    assert own() | bumped(own(), PINS_FILE) == own("26.04-py3")
 
 
 @pytest.mark.parametrize(
@@ -97,25 +109,20 @@ def test_the_family_is_that_of_the_image_or_the_named_one(image: str, more: str,
 )
 def test_a_value_that_is_declared_twice_or_in_part_is_never_moved(more: str, says: str) -> None:
     text = f"{SMALLEST.replace('arg: X', 'arg: BASE_IMAGE')}  - path: a/b\n{more}"
-    it = parse(text, "a/b")
-    texts = {"a/b": "ARG BASE_IMAGE=nvcr.io/nvidia/pytorch:26.02-py3\nFROM $BASE_IMAGE\n"}
     with pytest.raises(RunbookError) as told:
-        pins.plan(texts, it.sites, it.sites.family.read("26.04-py3"), "dev")
+        bumped({"a/b": "ARG BASE_IMAGE=nvcr.io/nvidia/pytorch:26.02-py3\nFROM $BASE_IMAGE\n"}, text)
     assert says in str(told.value)
 
 
 def test_a_value_that_a_person_declares_twice_moves_once() -> None:
-    it = parse(f"{SMALLEST}  - path: a/b\n    find: {{build-arg: X}}\n", "a/b")
     texts = {"a/b": "ARG X=nvcr.io/nvidia/pytorch:26.02-py3\nFROM $X\n"}
-    (change,) = pins.plan(texts, it.sites, it.sites.family.read("26.04-py3"), "dev").changes
+    (change,) = planned(texts, f"{SMALLEST}  - path: a/b\n    find: {{build-arg: X}}\n").changes
     assert change.selector == "ARG X; build-arg X"
 
 
 def test_pins_that_only_people_read_move_with_the_github_step() -> None:
     it = parse(f"{SMALLEST}    read-by: people\n", "a/b")
-    plan = pins.plan(
-        {"a/b": "ARG X=nvcr.io/nvidia/pytorch:26.02-py3\n"}, it.sites, it.sites.family.read("26.04-py3"), "dev"
-    )
+    plan = planned({"a/b": "ARG X=nvcr.io/nvidia/pytorch:26.02-py3\n"}, f"{SMALLEST}    read-by: people\n")
     assert len(plan.part("github").changes) == 1
     assert (plan.part("gitlab").changes, plan.part("gitlab").edits) == ((), ())
     assert (it.inapplicable("01-github-pin"), it.inapplicable("02-gitlab-pin")[:14]) == ("", "Not applicable")
@@ -125,22 +132,10 @@ def test_pins_that_only_people_read_move_with_the_github_step() -> None:
 
 def test_tags_of_no_known_family_move_and_are_ordered_by_their_numbers() -> None:
     text = f"version: 1\nimage: docker.io/library/python\nfamily: other\n{PIN}"
-    it = parse(text, "a/b")
     texts = {"a": "ARG X=docker.io/library/python:3.9-slim\nFROM $X\n"}
-    read = it.sites.family.read
-    assert len(pins.plan(texts, it.sites, read("3.10-slim"), "dev").changes) == 1
+    assert len(planned(texts, text, "3.10-slim").changes) == 1
     with pytest.raises(RunbookError, match="older than the pin"):
-        pins.plan(texts, it.sites, read("3.8-slim"), "dev")
-
-
-DIGEST = f"sha256:{'1' * 64}"
-
-
-def bumped(texts: dict[str, str], text: str) -> dict[str, str]:
-    """The files that a bump of a pins file's first image changes."""
-    sites = parse(text, "a/b").sites
-    made = pins.plan(texts, sites, sites.family.read("26.04-py3"), "dev", digest_of_target=lambda: DIGEST)
-    return {edit.path: edit.after for edit in made.edits}
+        planned(texts, text, "3.8-slim")
 
 
 BAD = [
@@ -285,25 +280,21 @@ def test_pins_of_several_editions_are_bumped_and_compared_edition_by_edition() -
     def texts(base: str, edge: str) -> dict[str, str]:
         return {"a": f"FROM nvcr.io/nvidia/pytorch:{base} AS base\nFROM nvcr.io/nvidia/pytorch:{edge} AS edge\n"}
 
-    def planned(before: dict[str, str], tag: str, *allowed: str) -> dict[str, str]:
-        made = pins.plan(before, sites, NGC.read(tag), "dev", allow=frozenset(allowed))
-        return {edit.path: edit.after for edit in made.edits}
-
     assert valid(EDITIONS)
     sites = parse(EDITIONS, "a/b").sites
     old, half = texts("26.02-py3", "26.02-py3-igpu"), texts("26.04-py3", "26.02-py3-igpu")
     with pytest.raises(Refused, match=r"would stay behind: a:2 \(26.02-py3-igpu\).*what: other-edition"):
-        planned(old, "26.04-py3")
-    assert planned(old, "26.04-py3", "other-edition") == half
-    assert planned(half, "26.04-py3-igpu") == texts("26.04-py3", "26.04-py3-igpu")
+        bumped(old, EDITIONS, "26.04-py3")
+    assert bumped(old, EDITIONS, "26.04-py3", "other-edition") == half
+    assert bumped(half, EDITIONS, "26.04-py3-igpu") == texts("26.04-py3", "26.04-py3-igpu")
     assert [verdict.state for verdict in check_pins(half, sites)] == ["in sync", "in sync"]
     assert [verdict.state for verdict in check_pins(old, sites, NGC.read("26.04-py3"))] == ["out of sync", "in sync"]
     with pytest.raises(CannotTell, match=r"of the edition 'py3-min', and the pins of .* are of 'py3', 'py3-igpu'"):
-        planned(old, "26.04-py3-min")
+        bumped(old, EDITIONS, "26.04-py3-min")
     wrong = texts("26.02-py3-igpu", "26.02-py3-igpu")
     assert check_pins(wrong, sites)[0].sentence.endswith("and its edition should be 'py3'.")
     with pytest.raises(CannotTell, match=r"a:1 .* is of another edition than 26.04-py3"):
-        planned(wrong, "26.04-py3", "other-edition")
+        bumped(wrong, EDITIONS, "26.04-py3", "other-edition")
 
 
 @pytest.mark.parametrize(
@@ -316,9 +307,8 @@ def test_pins_of_several_editions_are_bumped_and_compared_edition_by_edition() -
 )
 def test_a_post_release_or_an_ending_suffix_is_no_other_edition(image: str, before: list[str], tag: str) -> None:
     text = f"version: 1\nimage: {image}\npins: [{{path: a, find: {{text: '{image}:{{tag}}'}}, count: {len(before)}}}]\n"
-    sites = parse(text, "a/b").sites
-    made = pins.plan({"a": "".join(f"{image}:{each}\n" for each in before)}, sites, sites.family.read(tag), "dev")
-    assert made.edits[0].after == f"{image}:{tag}\n" * len(before)
+    texts = {"a": "".join(f"{image}:{each}\n" for each in before)}
+    assert bumped(texts, text, tag) == {"a": f"{image}:{tag}\n" * len(before)}
 
 
 @pytest.mark.parametrize(
@@ -339,16 +329,15 @@ def test_a_post_release_or_an_ending_suffix_is_no_other_edition(image: str, befo
 def test_a_tag_that_yaml_reads_as_a_number_is_quoted(path: str, find: str, before: str, after: str) -> None:
     text = f"version: 1\nimage: nvcr.io/nvidia/nemo\npins: [{{path: {path}, find: {find}, value: tag}}]\n"
     sites = parse(text, "a/b").sites
-    made = pins.plan({path: before}, sites, NEMO.read("26.10"), "dev")
-    assert made.edits[0].after == after
-    assert pins.plan({path: after}, sites, NEMO.read("26.10"), "dev").edits == ()
+    assert bumped({path: before}, text, "26.10") == {path: after}
+    assert bumped({path: after}, text, "26.10") == {}
     assert [verdict.state for verdict in check_pins({path: after}, sites)] == ["in sync"]
     unquoted = after.replace('"26.10"', "26.10")
     if unquoted != after:
         (verdict,) = check_pins({path: unquoted}, sites)
         assert verdict.state == "out of sync"
         assert verdict.sentence.endswith('has no quotes, so YAML reads a number: write "26.10".')
-        assert pins.plan({path: unquoted}, sites, NEMO.read("26.10"), "dev").edits[0].after == after
+        assert bumped({path: unquoted}, text, "26.10") == {path: after}
 
 
 SEVERAL = """\
