@@ -169,9 +169,10 @@ class ProjectState:
     files: frozenset[str] = frozenset()
 
     def values(self, image_type: str = "dev") -> Values:
-        """Return the facts about the checkout, for the table of tasks; its files are facts as well."""
+        """Return the facts about the checkout, for the table of tasks; its files in folders are facts as well."""
         return {
-            **dict.fromkeys(self.files, True), "base": self.base, "base_branch": self.base.rpartition("/")[2],
+            **{path: True for path in self.files if "/" in path},
+            "base": self.base, "base_branch": self.base.rpartition("/")[2],
             "lock": self.has_lock, "lock_changed": self.lock_changed,
             "lock_conflict": self.conflict_marks or LOCK in self.unmerged,
             "project_conflict": PYPROJECT in self.unmerged,

@@ -246,6 +246,14 @@ def test_switching_megatron_core() -> None:
         plan("mcore-dev")
 
 
+def test_a_file_is_no_other_fact() -> None:
+    hostile = frozenset({"image", "bridge", "lock_conflict", "linters"})
+    assert plan("lint", repository=MEGATRON_BRIDGE, files=hostile) == plan("lint", repository=MEGATRON_BRIDGE)
+    assert not hostile & ProjectState("x/y", PythonProject.parse(CORE), files=hostile).values().keys() - {
+        "lock_conflict", "linters",
+    }  # fmt: skip
+
+
 def test_linters_come_from_the_projects_group() -> None:
     alone, script = "uv run --isolated --locked --only-group", {"files": frozenset({"tools/autoformat.sh"})}
     assert lines(plan("lint", base="upstream/core_r0.16.0", **script)) == [
