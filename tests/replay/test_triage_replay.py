@@ -9,7 +9,10 @@ import pytest
 from runbook_lib.failures import read_logs
 from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.log_lines import clean
+from runbook_lib.failures.patterns import LINES
+from runbook_lib.git.checkout import Checkout
 
+pytestmark = pytest.mark.replay
 FIXTURES = "aws/lambda/log-classifier/fixtures/classify"
 LABELLED, KNOWN = 0.92, 0.85
 
@@ -24,7 +27,15 @@ def words(text: str) -> str:
     return " ".join(text.split()).strip("_ ")[:80]
 
 
-@pytest.mark.replay
+def test_what_the_launcher_of_megatron_lm_runs_again_has_a_class(megatron_lm: Path) -> None:
+    launcher = "tests/test_utils/python_scripts/launch_nemo_run_workload.py"
+    text = Checkout.open(megatron_lm).read([launcher], "HEAD")[launcher] or ""
+    listed = re.findall(r'"([^"\n]+)"\s+in concat_allranks_logs', text)
+    assert len(listed) > 20
+    for words in listed:
+        assert {it.kind for it in LINES if it.regex.search(words)} - {"program error", "unknown"}, words
+
+
 def test_the_labelled_line_is_in_the_cause(tmp_path: Path) -> None:
     labelled = known = stable = 0
     root = os.environ.get("PYTORCH_TEST_INFRA")
