@@ -163,6 +163,8 @@ def test_the_younger_of_two_simultaneous_ones_is_withdrawn(
 
     with bumping.world(tmp_path) as at, ThreadPoolExecutor(2) as pool:
         at.open_pr()
+        at.online()
+        monkeypatch.setattr(at, "github", at.online)  # two clients of one server
         monkeypatch.setattr(Forge, "answer", meet)
         for each in [pool.submit(act, at) for _ in range(2)]:
             each.result()
