@@ -16,6 +16,7 @@ from runbook_lib.failures.failure import Failure
 from runbook_lib.failures.patterns import ADVICE, CLASSES, CONFIDENT, LINES, WORDS
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.golden import ci_runs
+from runbook_lib.practice import open_world
 from runbook_lib.record.archive import default
 
 VERSION = 1
@@ -60,6 +61,9 @@ def _failures(place: str, workflow: str) -> Sequence[Failure]:
     address = ci_runs.ADDRESS.fullmatch(place)
     if not address and not place.lstrip("#").isdigit():
         raise RunbookError(f"{place} is neither a file or folder here, nor a run, job or pull request on GitHub.")
+    if place.startswith("file:"):  # the page of a run in the practice environment
+        practice = open_world().forge()
+        return failed_jobs.causes(practice, ci_runs.find_run(practice, place, workflow))
     repository = address["repository"] if address else Checkout.open(".").repository()
     with GitHub(repository) as github:
         return failed_jobs.causes(github, ci_runs.find_run(github, place, workflow))

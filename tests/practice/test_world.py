@@ -1,6 +1,7 @@
 """The life of the practice environment: created once, opened by every command, two at once."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from runbook_lib.cli.__main__ import main
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.practice import content as template
 from runbook_lib.practice import default_home, open_world
@@ -149,3 +151,31 @@ def test_without_git_it_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(RunbookError, match="git is not on PATH"):
         open_world()
+
+
+def test_why_reads_the_run_that_a_page_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    run = open_world().forge().runs(branch="main")[0]
+    assert main(["why", run.url]) == 0
+    assert "moe/gpt3_moe_mcore_tp2_ep4_memory" in capsys.readouterr().out
+    assert main(["why", run.url.replace("practice/Megatron-LM", "other/repository")]) == 2
+    assert "belongs to other/repository" in capsys.readouterr().err
+
+
+def test_the_pages_that_urls_name_are_written_and_copied(tmp_path: Path) -> None:
+    world = open_world()
+    forge = world.forge()
+    git("-C", str(world.checkout), "push", "-q", "origin", "origin/main:refs/heads/x")
+    git("-C", str(world.checkout), "commit", "-q", "--allow-empty", "-m", "<b>bold</b>")
+    git("-C", str(world.checkout), "push", "-q", "-f", "origin", "HEAD:refs/heads/x")
+    pull = forge.open_pull("<i>title</i>", "practice:x", "main", "<script>alert(1)</script>")
+    forge.comment(pull.number, f"/ok to test {pull.head_sha}")
+    world.begin_command()
+    (run,) = forge.runs(head_sha=pull.head_sha)
+    ran = [job for job in forge.jobs(run.id) if job.conclusion != "skipped"]
+    world.write_pages(tmp_path)
+    for url in (pull.url, run.url, *(job.url for job in ran), forge.issue(8).url):
+        text = Path(url.removeprefix("file://")).read_text()
+        assert "PRACTICE" in text
+        assert not re.search("<(script|i|b)>", text)
+    copied = list((tmp_path / "practice").rglob("*.html"))
+    assert len(copied) == len(list(world.pages.rglob("*.html"))) >= len(ran) + 3
