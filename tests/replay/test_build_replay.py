@@ -8,7 +8,7 @@ import pytest
 from runbook_lib.compute import build_plan
 from runbook_lib.compute.build_plan import BuildRequest
 from runbook_lib.compute.engine import ENGINES, BuildPlan, Engine
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import RunbookError
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.pins.repositories import MEGATRON_BRIDGE, MEGATRON_LM, ML_CONTAINERS, Repository
 
@@ -61,12 +61,6 @@ def test_dev_and_lts_at_every_layout(megatron_lm, ref, image_type):
     )
     assert plan.images == (plan.base,)
     assert dict(plan.command.arguments).get("IMAGE_TYPE") == (None if own or ref == LAYOUTS["layout 1"] else image_type)
-
-
-@pytest.mark.parametrize("ref", [*LAYOUTS.values(), MAIN], ids=[*LAYOUTS, "main"])
-def test_the_stage_jet_is_refused_at_every_layout(megatron_lm, ref):
-    with pytest.raises(Refused, match=r"The stage jet of docker/Dockerfile\.ci\.dev needs the build secret"):
-        build_plan.plan(texts(megatron_lm, ref, MEGATRON_LM), MEGATRON_LM, "dev", request=BuildRequest(target="jet"))
 
 
 def test_megatron_bridge(megatron_bridge):

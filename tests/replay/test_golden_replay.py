@@ -106,15 +106,6 @@ def test_the_slowdown_of_4611_is_one_decision_for_each_platform(megatron_lm):
     assert text.index("dgx_h100: 36 of 36 tests slower") < text.index(SLOW) < text.index("| metric |")
 
 
-def test_the_judge_never_sees_the_future(megatron_lm):
-    """The history of a commit is the beginning of that of a later one, but for the names of renamed files."""
-    checkout = Checkout.open(megatron_lm)
-    early, late = (history.read(checkout, ref, None).changes for ref in ("5fe3f06658^", MAIN))
-    assert [(change.order, change.mark) for change in early] == [
-        (change.order, change.mark) for change in late if change.order <= early[-1].order
-    ]
-
-
 def test_3474(megatron_lm):
     judged = {one.file: one for one in compared(megatron_lm, "f5b2ec0130")}
     refused = [name for name, one in judged.items() if one.verdict == "refused"]

@@ -61,18 +61,6 @@ def test_every_dev_row_is_rendered_with_its_nodes_and_gpus(
     assert rendered == asked(checkout)
 
 
-def test_the_complete_matrix_takes_few_calls_for_any_platforms(
-    chosen: list[tuple[Workload, Connections]],
-) -> None:
-    tests = [it for it in chosen if it[0].gpus]
-    by_platform = {"dgx_h100": "h", "dgx_gb200": "g", "dgx_a100": "a"}
-    for partitions in ({}, by_platform, {"": "h,i", "dgx_gb200": "g"}):
-        for least in (0, 4, 8):
-            made = arrays(tests, replace(SITE, partitions=partitions, least_gpus=least))
-            assert len(made) <= CALLS
-            assert sum(len(it.tasks) for it in made) == len(tests) == 406
-
-
 def test_scripts_use_no_variable_that_nothing_sets(chosen: list[tuple[Workload, Connections]]) -> None:
     """Most begin with ``set -u``: one such variable, and all of their tests fail at once."""
     used: set[str] = set()
