@@ -122,4 +122,5 @@ def _next_action(bump: BumpStatus) -> str:
     """Return what comes next, in the words of the form below."""
     if bump.state == "running":
         return "Nothing. It is running, and the form below follows it."
-    return in_form(bump.next, notebooks.BUMP, {"tag": ""})
+    press = f"Choose {bump.tag} in the form below, and press Preview, then Apply."
+    return in_form(bump.next, notebooks.BUMP, {}) or press

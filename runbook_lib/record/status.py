@@ -15,8 +15,13 @@ from runbook_lib.record.run_file import Identity
 
 Predicate = Mapping[str, Any]
 
-#: The advice after an interrupted run.
-RERUN = "Run the same command again: completed work is detected and kept."
+_BECAUSE = {
+    "failed": "Fix what failed. Completed work is detected and kept.",
+    "interrupted": "Completed work is detected and kept.",
+    "in progress": "To check every requirement for the merge:",
+}
+#: The parameters that the bump notebook has in common with its steps.
+_OF_BUMP = ("tag", "repo", "image_type", "base", "remote", "decisions", "mode")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,12 +140,14 @@ def is_preview(run: Predicate) -> bool:
 
 
 def _next(state: str, deciding: Predicate) -> Next:
-    """Return what comes next after a run that does not say it."""
+    """Return what comes next after a run that does not say it: the same run again, or that of the whole bump."""
+    if state not in _BECAUSE:
+        return Next()
+    run = deciding.get("whole") or deciding
+    name, given = str(run["notebook"]["name"]), dict((run.get("parameters") or {}).get("given") or {})
     if state == "in progress":
-        given = (deciding.get("parameters") or {}).get("given") or {}
-        kept = {name: value for name, value in given.items() if name in ("tag", "repo", "base", "image_type", "remote")}
-        return Next("To check every requirement for the merge:", BUMP, {"tag": deciding["bump"]["tag"], **kept})
-    return Next({"failed": f"Fix what failed. {RERUN}", "interrupted": RERUN}.get(state, ""))
+        name, given = BUMP, {each: value for each, value in given.items() if each in _OF_BUMP}
+    return Next(_BECAUSE[state], name, given)
 
 
 def _has_applied(run: Predicate) -> bool:

@@ -21,7 +21,8 @@ def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("state", "following", "expected"),
     [
         ("running", {}, "Nothing. It is running"),
-        ("failed", {}, "Fix what failed."),
+        ("failed", {}, "Fix what failed. Completed work is detected and kept. Press Preview"),
+        ("waiting", {}, "Choose 26.04-py3 in the form below"),
         ("waiting", {"because": "Decide on 2:", "notebook": "review"}, "Decide on 2: Decide on the cards, then press"),
         (
             "waiting",

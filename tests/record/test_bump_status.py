@@ -90,7 +90,7 @@ def test_a_preview_does_not_change_the_status(tmp_path: Path, state: str) -> Non
 
 def test_status_of_an_interrupted_run_names_what_to_do(tmp_path: Path) -> None:
     found = status_after(tmp_path, ("bump", "interrupted", "Interrupted.", False))
-    assert "Run the same command again" in found.next.because
+    assert (found.next.notebook, "kept" in found.next.because) == ("bump", True)
 
 
 def test_status_includes_the_contributions_of_an_open_record(tmp_path: Path) -> None:
