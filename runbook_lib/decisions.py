@@ -1,7 +1,7 @@
 """What only a person can decide about a bump, as typed entries, each bound to the evidence that was seen.  Pure.
 
 An entry is used on the evidence that it is bound to, and on no other: other evidence reopens the question.  One that a
-person wrote by hand is bound to the first evidence that it meets.  ``records.decisions`` reads and writes the file.
+person wrote by hand is bound to the first evidence that it meets.  ``record.decisions`` reads and writes the file.
 """
 
 import hashlib

@@ -19,7 +19,7 @@ from runbook_lib.world.outside import World
 _LINKS: Mapping[Kind, str] = {"ci": "CI run", "second ci": "GitLab pipeline"}
 #: The questions that leave a requirement open.
 _ASKED: Mapping[Kind, str] = {"values": "accept", "issues": "broken"}
-#: A step of this run, as the record has it (``statement.collect``).
+#: A step of this run, as the record has it (``journal.collect``).
 RecordedStep = Mapping[str, Any]
 
 

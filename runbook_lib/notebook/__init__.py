@@ -1,1 +1,1 @@
-"""The beginning of a notebook's run, and the start page."""
+"""The beginning of a notebook's run, papermill's engine, the form with its cards, and the start page."""

@@ -1,1 +1,1 @@
-"""Records of runs: the archive in git, run.json, its verification, and the report."""
+"""Records of runs: the recorder, the archive in git, run.json, verification, report, decisions and status."""
