@@ -78,8 +78,8 @@ def _has_all_pins(checkout: Checkout, state: str | None, repository: Repository)
 
 
 def _remote_names(checkout: Checkout) -> set[str]:
-    """Return ``owner/name`` of each remote on a host, and of GITHUB_REPOSITORY; a path does not name a repository."""
-    names = {os.environ.get("GITHUB_REPOSITORY", "")} - {""}
+    """Return ``owner/name`` of each remote on a host, and of the checkout or GITHUB_REPOSITORY; a path names none."""
+    names = {checkout.slug or os.environ.get("GITHUB_REPOSITORY", "")} - {""}
     for url in checkout.remote_urls().values():
         if _ON_HOST.match(url):
             with contextlib.suppress(RunbookError):
