@@ -73,7 +73,9 @@ class Lab:
     def end_ci(self) -> None:
         """Let the CI runs that have started end now, and later ones before the next command."""
         self.slow_ci(CI_SECONDS)
-        self.world().store.advance(36000)
+        world = self.world()
+        while any(run.status != "completed" for run in world.forge().runs()):
+            world.store.advance(600)
 
     def records(self, notebook: str) -> list[dict[str, Any]]:
         """What the records of a notebook tell, oldest first."""
