@@ -5,8 +5,6 @@ import pytest
 from runbook_lib.pins.bump import Bump
 from runbook_lib.world import commands
 
-PREVIEW = Bump.parse(tag="26.04-py3")
-
 
 @pytest.mark.parametrize(
     ("arguments", "notebook", "changes", "words"),
@@ -27,7 +25,3 @@ def test_repeats_the_arguments_of_the_current_run(
 ) -> None:
     bump = Bump.parse(tag="26.04-py3", given=arguments)
     assert commands.command(notebook, bump, **changes) == f"environment/run papermill runbooks/{words}"
-
-
-def test_the_review_names_the_tag() -> None:
-    assert commands.review(PREVIEW) == "environment/run runbook review 26.04-py3"
