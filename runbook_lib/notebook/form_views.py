@@ -34,7 +34,8 @@ def plan(run: Mapping[str, Any], *, publish: bool, practice: bool, open_cards: i
     shown += display.notes(local, title="Apply will, in the checkout on this machine:")
     shown += display.notes(public, title=outside)
     if not run["planned"]:
-        shown += display.note(f"Apply will change nothing now: {run['outcome']['sentence']}")
+        shown += display.note("Apply will change nothing now.")
+    shown += display.note(run["outcome"]["sentence"])  # how the run ends, such as with “do not merge”
     return (shown + display.notes(run["warnings"], title="Warnings:")).html
 
 

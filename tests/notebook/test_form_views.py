@@ -36,14 +36,14 @@ def words(markup: str) -> str:
 )
 def test_a_plan_separates_local_changes_from_public_ones(publish: bool, practice: bool, outside: str) -> None:
     shown = words(form_views.plan(run(planned=PLANNED), publish=publish, practice=practice, open_cards=0))
-    assert shown == f"Apply will, in the checkout on this machine: change 2 lines {outside} push the branch"
+    assert shown == f"Apply will, in the checkout on this machine: change 2 lines {outside} push the branch Preview."
 
 
 def test_a_plan_names_open_decisions_and_warnings_or_why_nothing_changes() -> None:
     told = run(sentence="It waits.", warnings=["Look."])
     shown = words(form_views.plan(told, publish=True, practice=False, open_cards=2))
     assert shown.startswith("2 decisions open.")
-    assert shown.endswith("Apply will change nothing now: It waits. Warnings: Look.")
+    assert shown.endswith("Apply will change nothing now. It waits. Warnings: Look.")
 
 
 def test_progress_is_described() -> None:
