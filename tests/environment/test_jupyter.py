@@ -85,7 +85,7 @@ def test_only_the_start_page_that_is_shipped_runs_when_it_opens(
     folder = root if notebook == "shipped" else tmp_path
     text = (root / "runbooks/00-start.ipynb").read_text()
     if notebook == "changed by somebody":
-        text = text.replace("start.show_board()", "import os")
+        text = text.replace("run.step(start)", "import os")
     if notebook not in ("shipped", "missing"):
         (tmp_path / "00-start.ipynb").write_text(text)
     monkeypatch.chdir(folder)
