@@ -52,24 +52,8 @@ class ControlledForge(Forge):
             self.issue_token(text, token)
         self.hub.private = self.hub.store.setting("private", False)
 
-    def set_ci_seconds(self, seconds: float) -> None:
-        self._set("ci seconds", seconds)
-
-    def break_jobs(self, *names: str, how: str = "") -> None:
-        """Let every job fail whose name contains one of these.
-
-        ``linting``, ``cicd-container-build`` and the buckets of unit tests each fail in their own way; ``how`` is what
-        the log of another job says.
-        """
-        self._set("broken jobs", list(names))
-        self._set("broken how", how)
-
     def disable_issues(self, disabled: bool = True) -> None:
         self.hub.has_issues = not disabled
-
-    def refuse_deployment(self, sha: str = "next") -> None:
-        """Let the deployment to the environment ``test`` fail for this commit, or for the next one authorized."""
-        self._set("refused deployments", [*self.hub.store.setting("refused deployments", []), sha])
 
     def make_private(self, private: bool = True) -> None:
         self.hub.private = private
@@ -80,15 +64,6 @@ class ControlledForge(Forge):
         self._rights[text] = token
         if token.problem != "expired":
             self.tokens[text] = token.account
-
-    def merge(self, number: int) -> str:
-        """Merge a pull request, as the merge queue does, and return the new tip of its base branch."""
-        with self.hub.store.transaction():
-            pull = self.hub.with_merge_commit(self.hub.ticket(number))
-            if pull.merge_sha is None:
-                raise ValueError(f"#{number} conflicts with {pull.base_ref}")
-            self.hub.home.set_ref(f"refs/heads/{pull.base_ref}", pull.merge_sha)
-            return str(self.hub.refreshed(pull).merge_sha)
 
     def fail(
         self, method: str, path: str, status: int, *, content: Any = None, headers: Mapping[str, str] | None = None,

@@ -15,18 +15,6 @@ def test_as_shipped_a_bump_has_no_tag_and_changes_nothing():
     assert bump.mode == "preview"
 
 
-@pytest.mark.parametrize(
-    ("flags", "mode"),
-    [
-        ({}, "preview"),
-        ({"mode": "local"}, "local"),
-        ({"mode": "publish"}, "publish"),
-    ],
-)
-def test_the_mode_says_what_a_run_may_change(flags, mode):
-    assert Bump.parse(tag="26.04-py3", **flags).mode == mode
-
-
 def test_names_follow_from_the_parameters():
     bump = Bump.parse(tag="26.04-py3", image_type="lts", base="core_r0.18.0", remote="fork")
     assert (bump.tag, bump.image_type, bump.remote) == (NgcTag(26, 4), "lts", "fork")

@@ -7,22 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runbook_lib import display
-from runbook_lib.checks import Check
 from runbook_lib.text.edits import Edit, diff
-
-
-@pytest.mark.parametrize(
-    ("view", "text"),
-    [
-        (display.table([]), "Nothing to show."),
-        (display.table([], empty="No job."), "No job."),
-        (display.diff(""), "Nothing to change."),
-        (display.notes([]), ""),
-        (display.checks([]), "Nothing was checked."),
-    ],
-)
-def test_empty_content_shows_a_sentence(view: display.View, text: str) -> None:
-    assert view.text == text
 
 
 def test_a_table_has_its_cells_in_both_forms() -> None:
@@ -75,11 +60,6 @@ def test_words_between_stars_are_emphasized(text: str, markup: str) -> None:
     assert display.note(text).html == f"<p>{markup}</p>"
 
 
-def test_outcomes_are_shown_as_words() -> None:
-    shown = display.checks([Check("a", "passed", "x"), Check("b", "failed", "y"), Check("c", "skipped", "z")])
-    assert [word in shown.text for word in ("passed", "failed", "skipped")] == [True] * 3
-
-
 #: What a page of ours may hold: these elements, with these attributes, and links to the web alone.
 _ATTRIBUTE = r"(?: (?:class|colspan|scope|style)=(?:\"[^\"<>]*\"|'[^'<>]*')| href=\"https?://[^\"<>]*\")"
 _ALLOWED = rf"</?(?:table|thead|tbody|tr|th|td|p|pre|a|ul|li|strong|em){_ATTRIBUTE}*>"
@@ -96,8 +76,3 @@ _MARKUP = st.lists(
 def test_text_from_outside_is_escaped(text: str) -> None:
     for view in (display.note(text), display.table([{"a": text}]), display.diff(f"+{text}"), display.code(text)):
         assert not re.search("[<>]", re.sub(_ALLOWED, "", view.html))
-
-
-@pytest.mark.parametrize(("number", "text"), [(0, "0 files"), (1, "1 file"), (2, "2 files")])
-def test_count(number: int, text: str) -> None:
-    assert display.count(number, "file") == text
