@@ -163,7 +163,7 @@ def test_watch_uses_exactly_its_documented_permissions(recorded: Recorded) -> No
     assert [each.returncode for each in done] == [0, 0], done[0].stderr
     (pull,) = recorded.place.pulls()
     assert "Drivers: " in done[0].stdout
-    assert pull.url in (recorded.place.world.home / "summary.md").read_text()
+    assert f"/pull/{pull.number}\n" in (recorded.place.world.home / "summary.md").read_text()
     assert recorded.permissions == WORKFLOWS["watch"]["permissions"]
 
 

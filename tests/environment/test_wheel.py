@@ -87,7 +87,7 @@ def test_jupyterlab_gets_a_copy_that_it_may_change(site: Path, home: Path) -> No
 def test_a_folder_that_cannot_be_written_is_an_error_in_one_line(site: Path, home: Path) -> None:
     (home / "file").write_text("")
     done = runbook(site, home, "lab", "file", "--version")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert "runbook lab DIR" in done.stderr
 
@@ -99,7 +99,7 @@ def test_without_the_extra_a_command_names_what_to_install(site: Path, home: Pat
     blocker = home / "blocked"
     blocker.mkdir()
     (blocker / "sitecustomize.py").write_text(
-        "import sys\nfor name in ('httpx', 'click', 'jupyterlab'):\n    sys.modules[name] = None\n"
+        "import sys\nfor name in ('httpx', 'papermill', 'jupyterlab', 'ahocorasick_rs'):\n    sys.modules[name] = None\n"
     )
     done = runbook(site, home, *arguments, PYTHONPATH=f"{blocker}{os.pathsep}{site}")
     assert done.returncode == 2
