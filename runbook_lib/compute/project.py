@@ -50,7 +50,8 @@ class PythonProject:
         places = {}
         for kind, lists in (("extra", _table(project, "optional-dependencies")), ("group", groups)):
             places[kind] = {name: _requirements(entries) for name, entries in lists.items()}
-        return cls(str(project.get("name", "")), places)
+        name = project.get("name")
+        return cls(name if isinstance(name, str) else "", places)
 
     def kinds(self, name: str) -> tuple[str, ...]:
         """Return the kinds of a name, ``extra`` and ``group``, comparing names like uv."""

@@ -99,7 +99,7 @@ def test_without_the_extra_a_command_names_what_to_install(site: Path, home: Pat
     blocker = home / "blocked"
     blocker.mkdir()
     (blocker / "sitecustomize.py").write_text(
-        "import sys\nfor name in ('httpx', 'papermill', 'jupyterlab', 'ahocorasick_rs'):\n    sys.modules[name] = None\n"
+        "import sys\nsys.modules |= dict.fromkeys(('httpx', 'papermill', 'jupyterlab', 'ahocorasick_rs'))\n"
     )
     done = runbook(site, home, *arguments, PYTHONPATH=f"{blocker}{os.pathsep}{site}")
     assert done.returncode == 2

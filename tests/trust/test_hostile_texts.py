@@ -16,6 +16,7 @@ from runbook_lib.clients.github import copy_pr_bot
 from runbook_lib.clients.github.models import Comment
 from runbook_lib.compute import project
 from runbook_lib.compute.slurm import selection, site
+from runbook_lib.decisions import Decision
 from runbook_lib.errors import RunbookError
 from runbook_lib.failures.diagnose import conclude
 from runbook_lib.failures.failure import FailedJob
@@ -29,7 +30,6 @@ from runbook_lib.record import run_file
 from runbook_lib.record.journal import collect
 from runbook_lib.text import dockerfile, untrusted_regex, yaml_spans
 from runbook_lib.text.notebook_file import NotebookSource
-from runbook_lib.text.redact import Redactor
 
 #: Seconds of the processor, of which ordinary files take a hundredth: that something ends, not how fast.
 _ENDS = 30.0
@@ -146,8 +146,8 @@ def every_pair(text: str) -> None:
 
 def quarantined(text: str) -> None:
     rows.problems(rows.rows("tests/test_utils/recipes/x.yaml", text))
-    for target in targets.parse_targets("gpt/case@dgx_h100", "dev", Redactor({})):
-        quarantine.mark("tests/test_utils/recipes/x.yaml", text, {target: (1, "why")})  # type: ignore[arg-type]
+    target = targets.target_of(Decision("broken", "gpt/case@dgx_h100", "why"), "dev")
+    quarantine.mark("tests/test_utils/recipes/x.yaml", text, [target], 1)
 
 
 #: What reads the text, and where it looks for a value.
