@@ -32,7 +32,7 @@ def test_the_real_recipes(megatron_lm: Path) -> None:
     assert not problems
     counts = {}
     for scope in ("mr-github-slim", "mr-github"):
-        counts[scope] = [len(plan.select(found, [scope], "dev", platform)) for platform in ("dgx_h100", "dgx_gb200")]
+        counts[scope] = [len(plan.select(found, [scope], platform)) for platform in ("dgx_h100", "dgx_gb200")]
     assert (sum(counts["mr-github-slim"]), counts["mr-github"]) == (12, [77, 31])
 
 
