@@ -136,7 +136,7 @@ class Survey:
         return f"{self.outcome.capitalize()}: {', '.join(parts)}."
 
     def as_json(self) -> dict[str, object]:
-        """Return the survey for machines.  Fields may be added; a change of meaning gets a new ``format``.
+        """Return the survey for machines.  Fields may be added; a change of meaning gets a new ``version``.
 
         ``ref`` is ``work tree`` (with the commit null) or the ref's name; a ref without known pin sites has no
         ``pins``.  ``line`` is 0 and ``image`` empty where no pin could be read.

@@ -24,7 +24,7 @@ def notify(
     if not (command := env.get(VARIABLE, "").strip()):
         return ""
     document = {
-        "format": 1, "event": event, "bump": dict(bump), "sentence": sentence, "next": next_action,
+        "version": 1, "event": event, "bump": dict(bump), "sentence": sentence, "next": next_action,
         "links": dict(links or {}), "time": stamp(now()),
     }  # fmt: skip
     redactor = Redactor(env)

@@ -63,7 +63,7 @@ def test_a_change_of_state_is_heard_once(
         assert notification.after_run(tmp_path.joinpath("audit", *BUMP.parts, name)) == ""
     assert [event["event"] for event in events(heard)] == expected
     for event in events(heard):
-        assert event["format"] == 1
+        assert event["version"] == 1
         assert event["bump"]["tag"] == "26.04-py3"
 
 
