@@ -51,7 +51,10 @@ class RunbookEngine(NBClientEngine):  # type: ignore[misc]
         os.environ.update(dict.fromkeys(_VARIABLES, "1"))
         try:
             library.start()
-            super().execute_managed_notebook(nb_man, kernel_name, extra_arguments=_ARGUMENTS, **options)
+            # A kernel that is asked to end often takes seconds, and has nothing left to do: the engine closes the record.
+            super().execute_managed_notebook(
+                nb_man, kernel_name, extra_arguments=_ARGUMENTS, shutdown_kernel="immediate", **options
+            )
         except (CellTimeoutError, DeadKernelError) as error:
             message = _add_error(nb_man.nb, error, options.get("execution_timeout"))
         finally:
