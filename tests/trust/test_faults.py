@@ -20,7 +20,7 @@ T = TypeVar("T")
 Fault = Callable[[Request, Callable[[], Response]], Response]
 
 #: How often a person runs a notebook again that says that the network failed.
-_TRIES = 8
+_TRIES = 20
 _EVERY = 5  # one in so many requests fails
 _LOST = re.compile(r"cannot be reached|has an internal problem|not to be had|did not finish its answer|limits the rate")
 
