@@ -263,10 +263,12 @@ def world(tmp_path: Path) -> Iterator["World"]:
 
 
 @pytest.fixture
-def opened(world: "World") -> "World":
+def opened(tmp_path: Path) -> Iterator["World"]:
     """The same with the pull request of a bump, as step 3 leaves it."""
-    world.open_pr()
-    return world
+    from bumping import World, world
+
+    with world(tmp_path, World.open_pr) as started:
+        yield started
 
 
 def _clone(variable: str) -> Path:

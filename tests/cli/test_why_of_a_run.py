@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from bumping import World, world_after_ci
+from bumping import World, after_ci, world
 
 from runbook_lib.cli.__main__ import main
 from runbook_lib.golden import ci_runs
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A bump whose first CI run has ended, with failed jobs."""
-    with world_after_ci(tmp_path_factory.mktemp("world")) as world:
-        yield world
+    with world(tmp_path_factory.mktemp("world"), after_ci) as made:
+        yield made
 
 
 def test_the_causes_of_a_run_a_job_and_a_pull_request(

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from bumping import World, world_after_ci
+from bumping import World, after_ci, world
 
 from runbook_lib.clients.github.client import GitHub
 from runbook_lib.clients.github.models import WorkflowRun
@@ -29,7 +29,7 @@ KINDS = {
 @pytest.fixture(scope="module")
 def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A bump whose first CI run has ended.  Nothing here changes it."""
-    with world_after_ci(tmp_path_factory.mktemp("world")) as made:
+    with world(tmp_path_factory.mktemp("world"), after_ci) as made:
         yield made
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from bumping import BRANCH, World, bump_to, git, world_after_ci
+from bumping import BRANCH, World, after_ci, bump_to, git, world
 
 from runbook_lib.display import View
 from runbook_lib.errors import RunbookError
@@ -17,7 +17,7 @@ BUMP = bump_to("", mode="preview")
 @pytest.fixture(scope="module")
 def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A bump whose first CI run has ended.  Only the current branch changes here."""
-    with world_after_ci(tmp_path_factory.mktemp("world")) as made:
+    with world(tmp_path_factory.mktemp("world"), after_ci) as made:
         yield made
 
 

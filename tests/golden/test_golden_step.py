@@ -5,7 +5,6 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -95,20 +94,17 @@ def step05(
     return ran
 
 
-@contextmanager
-def after_first_run(home: Path) -> Iterator[World]:
-    """A bump whose first CI run has ended."""
-    with world(home) as made:
-        made.open_pr()
-        git(made.checkout.path, "switch", "-q", BRANCH)
-        step05(made, let_go=True)
-        made.now[0] += 1000
-        yield made
+def first_run(made: World) -> None:
+    """Open the pull request, and let its first CI run end."""
+    made.open_pr()
+    git(made.checkout.path, "switch", "-q", BRANCH)
+    step05(made, let_go=True)
+    made.now[0] += 1000
 
 
 @pytest.fixture
 def at(tmp_path: Path) -> Iterator[World]:
-    with after_first_run(tmp_path) as made:
+    with world(tmp_path, first_run) as made:
         yield made
 
 

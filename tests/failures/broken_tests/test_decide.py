@@ -10,7 +10,7 @@ import gitlab_project
 import pytest
 from bisect_world import read_offer
 from bumping import REPOSITORY, World, bump_to, git, world
-from test_golden_step import REGRESSION, after_first_run, step05
+from test_golden_step import REGRESSION, first_run, step05
 
 from runbook_lib.bump import push_round, readiness
 from runbook_lib.bump.readiness import Readiness
@@ -67,7 +67,7 @@ def shown(at: World, facts: BrokenTestFacts) -> str:
 
 @pytest.fixture
 def at(tmp_path: Path) -> Iterator[World]:
-    with after_first_run(tmp_path) as made:
+    with world(tmp_path, first_run) as made:
         yield made
 
 
