@@ -18,8 +18,6 @@ from runbook_lib.world.bump_pull import head_of
 
 _FOLDER = ".github/workflows"
 _PULL_REQUEST = ("pull_request", "pull_request_target")
-#: Seconds allowed for matching one pattern, which comes from the repository.
-_LIMIT = 1.0
 _WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "?", "+": "+"}
 
 
@@ -111,12 +109,12 @@ def _matches(value: str, patterns: Sequence[str]) -> bool:
 
 
 def _full_match(pattern: str, value: str) -> bool:
-    import regex
+    import re2  # linear in the text: the pattern comes from the repository
 
     expression = ""
     for token in re.findall(r"\*\*/?|\[[^]\[]*\]|(?s:.)", pattern):
         expression += _WILDCARDS.get(token) or (token if token.startswith("[") and len(token) > 2 else re.escape(token))
     try:
-        return regex.fullmatch(expression, value, timeout=_LIMIT) is not None
-    except (regex.error, TimeoutError) as error:
+        return re2.fullmatch(expression, value) is not None
+    except (re2.error, UnicodeEncodeError) as error:
         raise CannotTell(f"its pattern {pattern[:80]!r} cannot be used: {error}.") from error

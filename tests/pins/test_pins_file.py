@@ -175,7 +175,8 @@ BAD = [
     (f"{TOP}{PIN}    family: ngc\n", "no family in a pin without an image of its own"),
     (f"{TOP}{PIN}    image: a.b/c:1\n", "image is 'a.b/c:1'; expected a.b/c, without tag and digest."),
     (SMALLEST.replace("{arg: X}", "{yaml: a..b}"), "yaml is 'a..b'; expected keys and indexes"),
-    (SMALLEST.replace("{arg: X}", "{regex: '(?P<image>x'}"), "missing ), unterminated"),
+    (SMALLEST.replace("{arg: X}", "{regex: '(?P<image>x'}"), "it is not a valid RE2 expression: missing )"),
+    (SMALLEST.replace("{arg: X}", "{regex: '(?<=a)(?P<image>x)'}"), "RE2 has no look-around"),
     (SMALLEST.replace("{arg: X}", "{regex: 'FROM (.*)'}"), "with a group (?P<image>…)"),
     (SMALLEST.replace("{arg: X}", f"{{regex: '(?P<image>{'a' * 1000})'}}"), "of at most 1000 characters"),
 ]

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
     [
         ("(?P<image>a)", "", []),
         ("^(?P<image>a+)$", "aa\nb\na", ["aa", "a"]),
-        ("(?P<image>ä|\\ud83d\\ude00)?b", "äb b", ["ä"]),
+        ("(?P<image>ä)?b", "äb b", ["ä"]),
         ("(?P<image>[^x]+)", "\udce4 \U0001f600", ["\udce4 \U0001f600"]),
         (r"\$\{\{ (?P<image>\w{2,5}) \}\}", "${{ ab }} ${{ a }}", ["ab"]),
     ],
@@ -25,30 +25,39 @@ def test_spans_are_those_of_the_group(pattern: str, text: str, expected: list[st
     assert [text[start:end] for start, end in untrusted_regex.spans(pattern, text)] == expected
 
 
-@pytest.mark.parametrize("pattern", [r"(?P<image>(?:.*?,){50}x)", "(?P<image>(?:(?:.*?,){4}x|z))"])
-def test_a_search_ends_at_its_limit(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(untrusted_regex, "LIMIT", 0.5)
+@pytest.mark.parametrize("pattern", [r"(?P<image>(?:.*?,){50}x)", "(?P<image>(?:(?:.*?,){4}x|z))", "(?P<image>(a+)+)$"])
+def test_a_search_takes_linear_time(pattern: str) -> None:
     start = time.process_time()
+    assert len(untrusted_regex.spans(pattern, "a," * 1000 + ("a," * 60 + "z\n") * 60)) in (0, 60)
+    assert time.process_time() - start < 1
+
+
+def test_many_searches_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(untrusted_regex, "LIMIT", 0.1)
     with pytest.raises(CannotTell, match="took longer"):
-        untrusted_regex.spans(pattern, "a," * 1000 + ("a," * 60 + "z\n") * 60)
-    assert time.process_time() - start < 5
+        untrusted_regex.spans("(?P<image>a(?:[^z]*z)?)", "a" * 1_000_000)
 
 
 @pytest.mark.parametrize(
-    "pattern",
+    ("pattern", "hint"),
     [
-        "x",
-        "(",
-        "a" * 1001,
-        "(?P<image>a)(?R)",
-        "(?P<image>a){e<=3}",
-        "(?P<image>a{ 9 })",
-        "(?P<image>" + "(a)" * 10 + ")",
+        ("x", "no group"),
+        ("(", "missing )"),
+        ("a" * 1001, "1001 characters"),
+        ("(?P<image>a)(?=b)", "no look-around"),
+        ("(?P<image>a)(?P=image)", "no look-around, backreference"),
+        ("(?P<image>a++)", "possessive"),
+        ("(?x)(?P<image>a)", "(?x)"),
+        (r"(?P<image>a)\Z", "\\Z"),
+        ("(?P<image>a{2000})", "repetition size"),
+        ("(?P<image>(?:x?a?){1000})", "repetitions are too many"),
+        ("(?P<image>" + "(a)" * 10 + ")", "more than 10 groups"),
     ],
 )
-def test_a_pattern_outside_the_limits_is_refused(pattern: str) -> None:
-    with pytest.raises(CannotTell):
+def test_a_pattern_that_cannot_be_used_is_refused_with_a_hint(pattern: str, hint: str) -> None:
+    with pytest.raises(CannotTell) as told:
         untrusted_regex.validate(pattern)
+    assert hint in str(told.value)
 
 
 #: Its own process, whose memory no other test has used.
@@ -69,10 +78,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     [
         ("(?P<image>)", "y"),
         ("(?P<image>(?:" + "(" * 8 + "a" + ")" * 8 + "|b)*c)", "ab"),
-        ("(?P<image>" + "(a)?" * 8 + ")*", "aa"),
         ("(?P<image>(?:a{1000}){20000})", "a"),
         ("(?P<image>" + "(?:" * 100 + "a" + "){2}" * 100 + ")", "a"),
-        ("(?x)(?P<image>(?: a{ 9999 9999 } ) # [\n)", "a"),
+        ("(?P<image>" + "(a*)*" * 9 + ")", "aa"),
     ],
 )
 def test_no_pattern_takes_unbounded_memory(pattern: str, part: str) -> None:
