@@ -87,9 +87,3 @@ def names_a_cause(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
     """Return True if these logs show a cause, certain or not."""
     possible = evidence.candidates(logs)
     return is_settled(job, logs) or (bool(possible) and possible[0].confidence > CONFIDENT)
-
-
-def needs_arguments(job: FailedJob, logs: Sequence[LogSummary]) -> bool:
-    """Return True if the parallelism sizes help to explain the failure, and no log so far has them."""
-    verdict = judge(job, logs, "")
-    return verdict.kind in ("out of memory", "shape") and not facts.parallelism(logs)

@@ -1,4 +1,4 @@
-"""Facts for the report of a failure: numbers, phase, memory, parallelism, the rank that stopped first.  Pure."""
+"""Facts for the report of a failure: numbers, phase, memory, the rank that stopped first.  Pure."""
 
 import math
 import re
@@ -91,14 +91,6 @@ def peak_of(message: str) -> str:
     if match is None:
         match = re.search(r"allocated memory (\d[\d.]{0,12} [KMGT]iB) is allocated", message)
     return match[1] if match else ""
-
-
-def parallelism(logs: Sequence[LogSummary]) -> str:
-    """Return ``TP 2, PP 4, …`` from the arguments printed by rank 0."""
-    sizes: dict[str, str] = {}
-    for log in reversed(logs):
-        sizes.update(log.parallelism)
-    return ", ".join(f"{name} {sizes[name]}" for name in ("TP", "PP", "EP", "CP") if name in sizes)
 
 
 def driver_verdict(text: str) -> str:

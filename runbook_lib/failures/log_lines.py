@@ -35,10 +35,6 @@ _TEST = re.compile(
     r"(?:\[gw\d{1,4}\] )?(?:\[ {0,2}\d{1,3}%\] )?(?:FAILED(?: CONSISTENTLY:)?|ERROR)(?: \[[\d. s]{1,14}\])? "
     r"(?=[\w./\\-]{1,200}\.py)"
 )
-_ARGUMENT = re.compile(
-    r"\b(tensor|pipeline|context|expert)[-_](?:model[-_])?parallel(?:[-_]size|[- ]size)[ :.=]{1,80}(\d{1,5})\b"
-)
-_SHORT = {"tensor": "TP", "pipeline": "PP", "context": "CP", "expert": "EP"}
 
 
 def clean(raw: bytes) -> str:
@@ -106,11 +102,3 @@ def failed_test(bare: str) -> tuple[str, str]:
     before, failed, _ = bare.partition(" FAILED")
     name = before.rpartition(" ")[2]
     return (name, "") if failed and ".py::" in name else ("", "")
-
-
-def arguments(text: str) -> dict[str, str]:
-    """Return the parallelism sizes (TP, PP, CP, EP) in the arguments printed by rank 0."""
-    sizes: dict[str, str] = {}
-    for match in _ARGUMENT.finditer(text):
-        sizes.setdefault(_SHORT[match[1]], match[2])
-    return sizes

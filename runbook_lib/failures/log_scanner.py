@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import replace
 
 from runbook_lib.failures import evidence
-from runbook_lib.failures.log_lines import arguments, clean, failed_test, inner_time, parts, split, without_colours
+from runbook_lib.failures.log_lines import clean, failed_test, inner_time, parts, split, without_colours
 from runbook_lib.failures.log_summary import QUOTED, FailedTest, LineMatch, LogSummary, MetricComparison
 from runbook_lib.failures.patterns import GENERIC, MILD, NOISE, LogPattern, by_words, literals
 from runbook_lib.failures.traceback_reader import MAX_ENTRIES, SHOWN, LogLine, TracebackReader
@@ -56,7 +56,6 @@ class Scanner:
         self._tail = b""
         self._start_attempt()
         self._earlier: LogSummary | None = None
-        self._parallelism: dict[str, str] = {}
         self._platform: list[str] = []
 
     def _start_attempt(self) -> None:
@@ -100,7 +99,7 @@ class Scanner:
         tail = [clean(line)[:SHOWN] for line in self._tail.splitlines()[-QUOTED:]]
         return replace(
             summary, tail=tuple(line for line in tail if line.strip()), lines=self._number, problem=problem,
-            parallelism=self._parallelism, platform=tuple(self._platform),
+            platform=tuple(self._platform),
         )  # fmt: skip
 
     def _last_attempt(self) -> LogSummary:
@@ -274,8 +273,6 @@ class Scanner:
             self._matches[key] = LineMatch(pattern, text[:SHOWN], lines, line.number, rank, line.time, mild=mild)
 
     def _note_facts(self, bare: str) -> None:
-        for name, size in arguments(bare).items():
-            self._parallelism.setdefault(name, size)
         self._log.not_finite |= _NOT_FINITE.search(bare) is not None
         if _SUMMARY in bare:  # other failures are listed earlier
             self._log.first_rank = self._log.exit_code = None

@@ -1,6 +1,6 @@
 """The facts of one log, as data.  Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from runbook_lib.failures.patterns import LogPattern
@@ -81,7 +81,6 @@ class LogSummary:
     tracebacks: tuple[Traceback, ...] = ()
     matches: tuple[LineMatch, ...] = ()
     failed_tests: tuple[FailedTest, ...] = ()
-    parallelism: Mapping[str, str] = field(default_factory=dict)
     comparisons: tuple[MetricComparison, ...] = ()
     progress: str = ""
     iteration: int | None = None
@@ -116,6 +115,6 @@ def without_secrets(log: LogSummary, hide: Callable[[str], str]) -> LogSummary:
     comparisons = [replace(comparison, metric=hide(comparison.metric)) for comparison in log.comparisons]
     return replace(
         log, tracebacks=tuple(tracebacks), matches=tuple(matches), failed_tests=tuple(failed_tests),
-        parallelism={name: hide(value) for name, value in log.parallelism.items()}, comparisons=tuple(comparisons),
-        progress=hide(log.progress), tail=hide_lines(log.tail), platform=hide_lines(log.platform),
+        comparisons=tuple(comparisons), progress=hide(log.progress), tail=hide_lines(log.tail),
+        platform=hide_lines(log.platform),
     )  # fmt: skip

@@ -205,7 +205,7 @@ _OF_THE_PROGRAM = re.compile(
 _STRUCTURE = (
     "Traceback (most recent call last)", "FAILED", "ERROR ", "E   ", "attempt restart", "first observed failure",
     "rank      :", "exitcode  :", "last enqueued", "SeqNum=", "orld_size", "orld size", " values: ", "comparison of",
-    "1st vs 2nd run", "_pipeline", "against golden values", "arallel", "##[group]", "##[endgroup]",
+    "1st vs 2nd run", "_pipeline", "against golden values", "##[group]", "##[endgroup]",
     "##[error]Process completed", "passed in", "failed in", "short test summary",
     "NVIDIA Release ", "Driver Version: ", "nvcr.io/nvidia/",
 )  # fmt: skip

@@ -23,7 +23,6 @@ from typing import IO, TYPE_CHECKING, TypeVar
 from runbook_lib.errors import CannotTell, RunbookError
 from runbook_lib.failures import diagnose
 from runbook_lib.failures.failure import FailedJob, Failure
-from runbook_lib.failures.log_lines import arguments, clean
 from runbook_lib.failures.log_scanner import Scanner
 from runbook_lib.failures.log_summary import LogSummary
 from runbook_lib.text.redact import Redactor
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 JOBS, WORKERS = 40, 32
 _OWN_LOG = "the job's log"
 _END = 2**17  # bytes read from the end of a job's own log
-_HEAD = 2**15  # compressed bytes in which rank 0 prints its arguments
 _DIRECTORY = 2**14  # bytes of the directory of an archive with logs of a few dozen ranks
 _CHUNK = 2**20
 _LARGEST_LOG = 4 * 2**30
@@ -265,8 +263,6 @@ def _read(job: FailedJob, logs: Sequence[_Log], pool: Executor, first_rank: int 
     if earlier and not diagnose.names_a_cause(job, summaries):
         summaries += _scan_all(pool, [log for log in earlier if log.is_error])
     summaries.sort(key=lambda summary: (summary.rank is None, summary.rank or 0))
-    if diagnose.needs_arguments(job, summaries):
-        summaries += [_arguments(log) for log in last if log.rank == 0 and not log.is_error]
     return summaries
 
 
@@ -282,16 +278,6 @@ def _scan(log: _Log) -> LogSummary:
     except (RunbookError, OSError) as error:
         return scanner.summary(f"{log.name} could not be read to its end: {error}")
     return scanner.summary()
-
-
-def _arguments(log: _Log) -> LogSummary:
-    """Return the arguments that rank 0 prints first.  Its errors have already been read."""
-    try:
-        head = next(log.stream(_HEAD), b"")
-    except (RunbookError, OSError):
-        head = b""
-    lines = b" \t".join(line for line in head.split(b"\n") if b"arallel" in line)
-    return LogSummary(log.name, log.rank, parallelism=arguments(clean(lines)))
 
 
 def _last_attempt(logs: Iterable[_Log]) -> tuple[list[_Log], list[_Log]]:

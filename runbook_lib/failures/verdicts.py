@@ -159,7 +159,6 @@ def _of_traceback(
     phase = facts.phase_of(trace.frames)
     details = {
         "error": trace.error, "rank": _number(rank), "further tracebacks": str(further or ""), "phase": phase,
-        "parallelism": facts.parallelism(logs),
     }  # fmt: skip
     position = _position(candidate.log, trace)
     error = _decisive(trace, pattern)
@@ -240,7 +239,7 @@ def _of_line(job: FailedJob, kind: str, candidate: Candidate, match: LineMatch, 
     if pattern.kind == "hang":
         return _hang(cause, match.lines, position, details, logs, _named_rank(pattern, match.text))
     if pattern.kind == "out of memory":
-        details |= {"peak": facts.peak_of(match.text), "parallelism": facts.parallelism(logs)}
+        details["peak"] = facts.peak_of(match.text)
     if pattern.kind == "program error" and job.timed_out:
         return _hang("The job reached its time limit", match.lines, position, details, logs)
     if pattern.id == "loss-not-finite":

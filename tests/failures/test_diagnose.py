@@ -300,14 +300,9 @@ def test_phase(frames: list[tuple[str, str]], phase: str) -> None:
 
 
 def test_the_details_of_an_out_of_memory() -> None:
-    arguments = (
-        "  tensor_model_parallel_size ...................... 2\n  pipeline_model_parallel_size .... 4\n"
-        "  context_parallel_size ......... 1\nexpert-model-parallel size: 8\n"
-    )
-    found = find(arguments, raised(OOM, ("megatron/core/x.py", "forward")))
+    found = find(raised(OOM, ("megatron/core/x.py", "forward")))
     assert found.details["peak"] == "77.95 GiB"
-    assert found.details["parallelism"] == "TP 2, PP 4, EP 8, CP 1"
-    assert found.cause.startswith("Rank 1 ran out of memory in forward: torch.OutOfMemoryError")
+    assert found.cause.startswith("Rank 0 ran out of memory in forward: torch.OutOfMemoryError")
 
 
 def test_a_hang_names_the_last_progress_and_who_stopped_first() -> None:

@@ -234,12 +234,6 @@ def test_unit_tests_are_named_from_the_output(store: stores.Store) -> None:
     assert (found.kind, found.details["tests"]) == ("unit tests", "tests/unit_tests/moe/test_a.py::test_b")
 
 
-def test_the_arguments_explain_memory(store: stores.Store) -> None:
-    oom = f"{FRAME}torch.OutOfMemoryError: CUDA out of memory.\n"
-    (found,) = find(store, artifact(store, all_ranks(err2=oom, out0="  tensor_model_parallel_size ......... 4\n")))
-    assert (found.kind, found.details["parallelism"], found.details["phase"]) == ("out of memory", "TP 4", "forward")
-
-
 def test_many_jobs_keep_their_order(store: stores.Store) -> None:
     asked = [
         artifact(store, all_ranks(err1=f"{FRAME}ValueError: of {number}\n"), number, FailedJob(str(number)))
