@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.decisions import Decision
@@ -29,13 +29,6 @@ from runbook_lib.world import commands
 if TYPE_CHECKING:
     from runbook_lib.display import View
     from runbook_lib.pins.bump import Bump
-
-
-class Table(Protocol):
-    """A pandas DataFrame, without the import."""
-
-    def to_csv(self, *, index: bool) -> str:
-        """All rows as CSV."""
 
 
 class Recorder:
@@ -162,7 +155,7 @@ class Recorder:
         if url:
             self._add("link", name=name, url=url)
 
-    def table(self, name: str, rows: Table | Iterable[Mapping[str, object]]) -> None:
+    def table(self, name: str, rows: Iterable[Mapping[str, object]]) -> None:
         """Store the rows as ``<name>.csv`` in the record."""
         file_name = re.sub(r"[^A-Za-z0-9._-]+", "-", self._redactor.text(name)).strip("-.")[:80] or "table"
         self.store(f"{file_name}.csv", _csv(rows))
@@ -266,9 +259,7 @@ def _as_json(item: object) -> object:
     return sorted(map(str, item)) if isinstance(item, set | frozenset) else str(item)
 
 
-def _csv(rows: Table | Iterable[Mapping[str, object]]) -> str:
-    if hasattr(rows, "to_csv"):
-        return rows.to_csv(index=False)
+def _csv(rows: Iterable[Mapping[str, object]]) -> str:
     listed = list(rows)
     out = io.StringIO()
     names = dict.fromkeys(itertools.chain.from_iterable(listed))

@@ -111,19 +111,17 @@ def test_skips_a_line_that_a_killed_kernel_left_unfinished(folder: Path) -> None
 
 
 def test_stores_tables_and_the_diff_without_secrets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pandas as pd
-
     monkeypatch.setenv("GITHUB_TOKEN", "0123456789abc")
     step = recorder.Recorder("01-github-pin", APPLY, "o/r", folder)
     step.table("golden values", [{"a": 1, "b": "x,y"}, {"a": "0123456789abc"}])
-    step.table("../frame", pd.DataFrame({"n": [1, 2]}))
+    step.table("../rows", [{"n": 1}, {"n": 2}])
     step.diff("-old 0123456789abc\n+new\n")
     step.done("Used 0123456789abc.")
     assert (folder / "golden-values.csv").read_text() == 'a,b\n1,"x,y"\n***,\n'
-    assert (folder / "frame.csv").read_text() == "n\n1\n2\n"
+    assert (folder / "rows.csv").read_text() == "n\n1\n2\n"
     assert (folder / "change.diff").read_text() == "-old ***\n+new\n"
     assert sorted(path.name for path in folder.iterdir()) == [
-        "change.diff", JOURNAL, "frame.csv", "golden-values.csv",
+        "change.diff", JOURNAL, "golden-values.csv", "rows.csv",
     ]  # fmt: skip
     assert not any(b"0123456789abc" in path.read_bytes() for path in folder.iterdir())
 
