@@ -8,13 +8,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from runbook_lib.checks import Check
 from runbook_lib.text.sanitize import visible
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Translucent, so that text stays legible on a light and on a dark page.
 _ADDED, _REMOVED, _HUNK = "rgba(46,160,67,.18)", "rgba(248,81,73,.18)", "rgba(128,128,128,.15)"
@@ -125,18 +121,6 @@ def mapping(values: Mapping[str, object]) -> View:
 def facts(**values: object) -> View:
     """Return a table of names and values, such as validated inputs."""
     return table({"input": name.replace("_", " "), "value": value} for name, value in values.items())
-
-
-def frame(data: "pd.DataFrame") -> View:
-    """Return the first 20 rows of a frame, with numbers to three digits."""
-    import pandas as pd
-
-    first = data.head(20)
-    with pd.option_context("display.max_colwidth", None):
-        markup = first.to_html(index=False, border=0, na_rep="–", float_format="{:.3g}".format)
-    if len(data) > len(first):
-        markup += f"<p>{_omitted(len(data) - len(first))}</p>"
-    return View(markup, first.to_string(index=False, na_rep="–", float_format="{:.3g}".format))
 
 
 def note(text: str) -> View:

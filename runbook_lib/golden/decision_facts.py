@@ -54,10 +54,8 @@ def plotted_metric(judgement: Judgement, old: GoldenValues, new: GoldenValues) -
     return metric if new.series.get(metric) else ""
 
 
-def plot(judgement: Judgement, verdicts: Verdicts, old: GoldenValues, new: GoldenValues) -> Picture | None:
-    """Plot the worst metric of a file with the band that it leaves; None if no metric has steps."""
-    if not (metric := plotted_metric(judgement, old, new)):
-        return None
+def plot(metric: str, judgement: Judgement, verdicts: Verdicts, old: GoldenValues, new: GoldenValues) -> Picture:
+    """Plot the worst metric of a file with the band that it leaves."""
     before, after = old.series[metric], new.series[metric]
     loss = judgement.losses.get(metric)
     leaves = loss.leaves if loss else 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from runbook_lib.display import Picture
 from runbook_lib.golden import bisect_offer, decision_facts
@@ -17,27 +17,22 @@ from runbook_lib.recipes.file_names import GoldenFileName
 _MOST_PLOTS = 20
 
 
-def questions(values: GoldenComparison) -> tuple[tuple[Question, ...], dict[str, Callable[[], str]]]:
-    """Return a question for each group and file that needs a person, and their plots by file name.
+def questions(values: GoldenComparison) -> tuple[tuple[Question, ...], dict[str, Callable[[], Picture]]]:
+    """Return a question for each group and file that needs a person, and their plots by file name, each drawn once.
 
     Refused files cannot be accepted.
     """
-    asked, plots = [], dict[str, Callable[[], str]]()
+    asked, plots = [], dict[str, Callable[[], Picture]]()
     for question, draw in [*_of_groups(values), *_of_files(values)]:
         if draw and len(plots) < _MOST_PLOTS:
             name = f"plot-{len(plots) + 1}.svg"
-            plots[name] = partial(_svg, draw)
+            plots[name] = cache(draw)
             question = replace(question, facts={**question.facts, "plot": name})
         asked.append(question)
     return tuple(asked), plots
 
 
-def _svg(draw: Callable[[], Picture | None]) -> str:
-    picture = draw()
-    return picture.svg if picture else ""
-
-
-Asked = tuple[Question, Callable[[], Picture | None] | None]
+Asked = tuple[Question, Callable[[], Picture] | None]
 
 
 def _of_groups(values: GoldenComparison) -> Iterator[Asked]:
@@ -55,8 +50,8 @@ def _of_groups(values: GoldenComparison) -> Iterator[Asked]:
         }  # fmt: skip
         suggestion = "" if danger else group.sentence
         question = Question("accept", group.id, f"{numbers}. {offer}".rstrip(), suggestion, facts)
-        has_plot = golden_plots.has_shift(group, verdicts)
-        yield question, partial(golden_plots.shift, group, verdicts) if has_plot else None
+        ratios = golden_plots.ratios(group, verdicts)
+        yield question, partial(golden_plots.shift, group, ratios) if ratios else None
 
 
 def _of_files(values: GoldenComparison) -> Iterator[Asked]:
@@ -68,12 +63,12 @@ def _of_files(values: GoldenComparison) -> Iterator[Asked]:
         key = table.digest(file.file)
         offer, command = _search(values, file.file, _worse_metric(file))
         why = f"{sentence(file)}. {offer}" if offer else sentence(file)
-        draw: Callable[[], Picture | None] | None = None
+        draw: Callable[[], Picture] | None = None
         if file.file in values.old and file.file in values.new:
             both = values.old[file.file], values.new[file.file]
             numbers = decision_facts.numbers(file, *both)
-            if decision_facts.plotted_metric(file, *both):
-                draw = partial(decision_facts.plot, file, values.judged.measured, *both)
+            if metric := decision_facts.plotted_metric(file, *both):
+                draw = partial(decision_facts.plot, metric, file, values.judged.measured, *both)
         facts = {
             "danger": file.danger, "test": test_of(file.file), "key": key, "search": command, **_run(values),
             "judged": sentence(file) if command else why, "numbers": numbers,

@@ -158,15 +158,3 @@ def observed_tail(z: float, metric: str) -> float:
     fraction = min(position - index, 1.0)
     share: float = shares[index] ** (1 - fraction) * shares[index + 1] ** fraction
     return share if z >= 0 else 1 - share
-
-
-def calibrate(history: GoldenHistory, metric: str = "iteration-time") -> list[float]:
-    """Return past changes in standard deviations, estimated from the other changes of the test and its family."""
-    model, sizes = learn(history, {}), []
-    for (file, name), residuals in model.residuals.items():
-        if name == metric:
-            changes = [residual.change for residual in residuals]
-            for position, change in enumerate(changes):
-                rest = changes[:position] + changes[position + 1 :]
-                sizes.append(change / shrunk(rest, model.family(file, metric), metric))
-    return sizes

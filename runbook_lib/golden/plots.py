@@ -7,13 +7,10 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from runbook_lib.display import Picture, View, note
-from runbook_lib.golden import summary
 from runbook_lib.golden.form import Judgement
-from runbook_lib.golden.history import GoldenHistory
 from runbook_lib.golden.judge import Verdicts
-from runbook_lib.golden.noise import calibrate, observed_tail
 from runbook_lib.golden.shifts import Group
-from runbook_lib.golden.values import GoldenValues, Steps
+from runbook_lib.golden.values import Steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +36,7 @@ def drift(judgements: Iterable[Judgement]) -> Picture | View:
     metrics = sorted(sizes)
     if not metrics:
         return note("No metric of two golden files could be compared.")
-    figure, (axes,) = _figure(9, 1.2 + 0.55 * len(metrics), 1)
+    figure, axes = _figure(9, 1.2 + 0.55 * len(metrics))
     for row, metric in enumerate(metrics):
         values = sorted(sizes[metric])
         # Spread evenly up and down, so that equal values do not overlap.
@@ -59,7 +56,7 @@ def drift(judgements: Iterable[Judgement]) -> Picture | View:
 
 def values_by_group(groups: Mapping[str, Sequence[float]], label: str, highlighted: Container[str] = ()) -> Picture:
     """Plot the values of each group and their median, one column per group; ``highlighted`` groups in orange."""
-    figure, (axes,) = _figure(max(5.0, 1.3 * len(groups) + 1.5), 4, 1)
+    figure, axes = _figure(max(5.0, 1.3 * len(groups) + 1.5), 4)
     for column, (name, values) in enumerate(groups.items()):
         color = _NEW if name in highlighted else _OLD
         # Spread evenly to both sides, so that equal values do not overlap.
@@ -73,66 +70,11 @@ def values_by_group(groups: Mapping[str, Sequence[float]], label: str, highlight
     return _svg(figure, f"{label} of {names}")
 
 
-def times(judgements: Iterable[Judgement]) -> Picture | View:
-    """Plot the ratio of new to old iteration times, one mark per file, sorted; above 1 is slower."""
-    ratios: list[tuple[float, str]] = []
-    for judgement in judgements:
-        for measure in judgement.measures:
-            if measure.metric == "iteration-time" and measure.ratio is not None and 0 < measure.ratio < math.inf:
-                ratios.append((measure.ratio, judgement.file))
-    if not ratios:
-        return note("No iteration time could be compared.")
-    ratios.sort()
-    figure, (axes,) = _figure(9, 3.4, 1)
-    _plot_sorted(axes, [ratio for ratio, _ in ratios])
-    slowest, file = ratios[-1]
-    if slowest > summary.SLOWER:
-        axes.annotate(
-            f"{_test_name(file)}: {slowest:.2f} times", (len(ratios), slowest), xytext=(-8, 0),
-            textcoords="offset points", ha="right", va="center", fontsize=9, color=_INK,
-        )  # fmt: skip
-    axes.set_yscale("log")
-    low, high = min(ratios[0][0] / 1.15, 0.8), max(slowest * 1.25, 1.25)
-    axes.set_ylim(low, high)
-    ticks = [tick for tick in (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10) if low <= tick <= high]
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_yticks([], minor=True)
-    axes.set_xlabel(f"{len(ratios)} files, sorted")
-    axes.set_ylabel("iteration time, new / old")
-    return _svg(figure, f"Iteration time new to old of {len(ratios)} files; the slowest is {slowest:.2f} times")
-
-
-def worst(
-    judgements: Iterable[Judgement], old: Mapping[str, GoldenValues], new: Mapping[str, GoldenValues], *, count: int = 4
-) -> Picture | View:
-    """Plot old against new, step by step, for the worst metric of the ``count`` most urgent files."""
-    chosen: list[tuple[str, str]] = []
-    for judgement in summary.in_order(judgements):
-        metric = _worst_metric(judgement)
-        if metric and judgement.file in old and judgement.file in new:
-            chosen.append((judgement.file, metric))
-    chosen = chosen[:count]
-    if not chosen:
-        return note("No file has steps to show.")
-    figure, panels = _figure(9, 2.5 * len(chosen), len(chosen))
-    for axes, (file, metric) in zip(panels, chosen, strict=True):
-        _plot_steps(axes, metric, old[file].series.get(metric, {}), "old", _OLD, "-")
-        _plot_steps(axes, metric, new[file].series.get(metric, {}), "new", _NEW, "--")
-        title = f"{metric} (GiB)" if metric.startswith("mem-") else metric
-        axes.set_title(f"{_test_name(file)}\n{title}", fontsize=9, loc="left", color=_INK)
-        if "time" in metric and axes.get_ylim()[1] > 0:
-            # The first steps are warm-up, and would flatten the rest of the curve.
-            _set_log_scale(axes)
-        axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
-    panels[-1].set_xlabel("step")
-    return _svg(figure, "; ".join(f"{metric} of {file}, old and new" for file, metric in chosen))
-
-
 def decision(
     title: str, metric: str, old: Steps, new: Steps, band: Mapping[int, tuple[float, float]], leaves: int = 0
 ) -> Picture:
     """Plot one metric, old and new, with the expected ``band`` by step, and the step where it ``leaves`` the band."""
-    figure, (axes,) = _figure(5, 2.9, 1)
+    figure, axes = _figure(5, 2.9)
     unit = _GIB if metric.startswith("mem-") else 1.0
     steps = sorted(band)
     if steps:
@@ -159,32 +101,6 @@ def _plot_steps(axes: "Axes", metric: str, series: Steps, label: str, colour: st
     axes.plot(steps, [series[step] / unit for step in steps], style, color=colour, label=label, linewidth=1.5)
 
 
-def _plot_sorted(axes: "Axes", ratios: Sequence[float]) -> None:
-    axes.axhline(1, color=_INK, linewidth=1)
-    axes.plot(range(1, len(ratios) + 1), ratios, "o", color=_OLD, markersize=4)
-
-
-def _set_log_scale(axes: "Axes", unit: str = "") -> None:
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}{unit}")
-    axes.yaxis.set_minor_formatter("")
-
-
-def _worst_metric(judgement: Judgement) -> str:
-    metrics = [measure.metric for measure in judgement.measures]
-    for reason in judgement.reasons:
-        if reason.metric in metrics:
-            return reason.metric
-    # The sentence of a refused file names the metric: "NaN or infinity: lm loss at step 3".
-    for reason in judgement.reasons:
-        for metric in metrics:
-            if f"{metric} at step" in reason.sentence:
-                return metric
-    changed = [measure for measure in judgement.measures if measure.max_abs]
-    changed.sort(key=lambda measure: -abs(measure.avg_rel_diff or 0.0))
-    return changed[0].metric if changed else ""
-
-
 def _test_name(file: str) -> str:
     folders, _, name = file.rpartition("/")
     if not folders:
@@ -193,21 +109,20 @@ def _test_name(file: str) -> str:
     return f"{folders.rpartition('/')[2]}, {platform}"
 
 
-def _figure(width: float, height: float, rows: int) -> "tuple[Figure, Sequence[Axes]]":
+def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
     # Without pyplot, which keeps every figure alive and needs a display.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained", facecolor=_PAPER)
-    panels: list[Axes] = [figure.add_subplot(rows, 1, row + 1, facecolor="none") for row in range(rows)]
-    for axes in panels:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color(_INK)
-        axes.tick_params(colors=_INK, which="both", labelsize=9)
-        axes.xaxis.label.set_color(_INK)
-        axes.yaxis.label.set_color(_INK)
-        axes.grid(visible=True, color=_GRID, linewidth=0.6)
-        axes.set_axisbelow(True)
-    return figure, panels
+    axes = figure.add_subplot(facecolor="none")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(_INK)
+    axes.tick_params(colors=_INK, which="both", labelsize=9)
+    axes.xaxis.label.set_color(_INK)
+    axes.yaxis.label.set_color(_INK)
+    axes.grid(visible=True, color=_GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    return figure, axes
 
 
 def _svg(figure: "Figure", description: str) -> Picture:
@@ -230,64 +145,27 @@ def _svg(figure: "Figure", description: str) -> Picture:
     return Picture(f"<svg {attributes} {own_attributes}>{theme}{shapes}", description)
 
 
-def shifts(verdicts: Verdicts) -> Picture | View:
-    """Plot the sorted changes of each group's files and the group's median; above 1 is worse."""
-    groups = [group for group in verdicts.groups if group.ratio is not None and "loss" not in group.metric]
-    if not groups:
-        return note("No platform has a common shift of time or memory.")
-    return _plot_groups(groups, verdicts, 9, 2.4)
+def shift(group: Group, ratios: Sequence[float]) -> Picture:
+    """Plot the sorted changes of a group's files, above 1 is worse, and their median."""
+    figure, axes = _figure(5, 2.9)
+    axes.locator_params(axis="x", integer=True)
+    axes.axhline(1, color=_INK, linewidth=1)
+    axes.plot(range(1, len(ratios) + 1), ratios, "o", color=_OLD, markersize=4)
+    axes.axhline(group.ratio or 1.0, color=_NEW, linewidth=1.5, linestyle="--")
+    axes.set_title(group.sentence, fontsize=9, loc="left", color=_INK)
+    axes.set_xlabel("files, sorted; the dashed line is the median")
+    axes.set_ylabel("new / old")
+    return _svg(figure, group.sentence)
 
 
-def has_shift(group: Group, verdicts: Verdicts) -> bool:
-    """Return whether there is something to plot: more than the form of the files changed."""
-    return group.ratio is not None and bool(_ratios(group, verdicts))
-
-
-def shift(group: Group, verdicts: Verdicts) -> Picture | None:
-    """Plot the sorted changes of a group's files; None if only the form changed."""
-    if not has_shift(group, verdicts):
-        return None
-    return _plot_groups([group], verdicts, 5, 2.9)
-
-
-def _plot_groups(groups: Sequence[Group], verdicts: Verdicts, width: float, height: float) -> Picture:
-    figure, panels = _figure(width, height * len(groups), len(groups))
-    for axes, group in zip(panels, groups, strict=True):
-        axes.locator_params(axis="x", integer=True)
-        _plot_sorted(axes, _ratios(group, verdicts))
-        axes.axhline(group.ratio or 1.0, color=_NEW, linewidth=1.5, linestyle="--")
-        axes.set_title(group.sentence, fontsize=9, loc="left", color=_INK)
-        axes.set_ylabel("new / old")
-    panels[-1].set_xlabel("files, sorted; the dashed line is the median")
-    return _svg(figure, "; ".join(group.sentence for group in groups))
-
-
-def _ratios(group: Group, verdicts: Verdicts) -> list[float]:
-    """Return the sorted ratios of new to old for the files of a group; for a loss, at its end."""
-    ratios = []
-    for judgement in verdicts.judgements:
+def ratios(group: Group, verdicts: Verdicts) -> list[float]:
+    """Return the sorted ratios of new to old for a group's files: of a loss at its end, none of a changed form."""
+    found = []
+    for judgement in verdicts.judgements if group.ratio is not None else ():
         if judgement.file not in group.files:
             continue
         if group.metric in judgement.costs:
-            ratios.append(math.exp(judgement.costs[group.metric]))
+            found.append(math.exp(judgement.costs[group.metric]))
         elif group.metric in judgement.losses:
-            ratios.append(1 + judgement.losses[group.metric].tail)
-    return sorted(ratio for ratio in ratios if math.isfinite(ratio))
-
-
-def calibration(history: GoldenHistory) -> Picture | View:
-    """Plot the observed and the expected share of past changes beyond each number of standard deviations."""
-    sizes = calibrate(history)
-    if not sizes:
-        return note(f"No history to calibrate with: {history.missing or 'it has too few versions'}.")
-    figure, (axes,) = _figure(9, 3, 1)
-    points = [0.5 * position for position in range(1, 17)]
-    stated = [100 * observed_tail(point, "iteration-time") for point in points]
-    observed = [100 * sum(size >= point for size in sizes) / len(sizes) for point in points]
-    axes.plot(points, stated, "-", color=_OLD, label="stated")
-    axes.plot(points, observed, "o", color=_NEW, label=f"past changes ({len(sizes)})")
-    _set_log_scale(axes, " %")
-    axes.set_xlabel("standard deviations slower than the platform's shift")
-    axes.set_ylabel("share of changes beyond")
-    axes.legend(frameon=False, fontsize=9, labelcolor=_INK)
-    return _svg(figure, f"Calibration: {len(sizes)} past changes of iteration times, compared with the expected share")
+            found.append(1 + judgement.losses[group.metric].tail)
+    return sorted(ratio for ratio in found if math.isfinite(ratio))

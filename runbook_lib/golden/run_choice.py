@@ -96,7 +96,7 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
         problem = f"waiting for the pull request: {reason}"
         return ChosenRun(state, problem=problem, next=Next.run(notebooks.OPEN_PR, mode="publish"), waits=Waits(problem))
     if run_id:
-        return _of_github(state, github, _number(run_id, github.repository), named=True)
+        return _of_github(state, github, _named_run(state, github, run_id), named=True)
     status = ci_progress.progress(state, pull, github)
     if status.run is None or status.state not in ("passed", "failed"):
         url = status.run.url if status.run else ""
@@ -129,8 +129,7 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
         problem = "waiting for a GitHub token, without which no run can be read"
         return ChosenRun(state, problem=problem, waits=Waits(problem))
     else:
-        run_id = str(ci_runs.find_run(state.github, run_id, bump.repository.ci.workflow).run.id)
-        run = _of_github(state, state.github, int(run_id), named=True)
+        run = _of_github(state, state.github, _named_run(state, state.github, run_id), named=True)
     if run.source is None or run.tested == tip:
         return replace(run, older="")
     if checkout.has(run.tested) and checkout.is_ancestor(run.tested, tip):
@@ -147,15 +146,8 @@ def _without_bump(state: PullRequestState, run_id: str, source: str) -> ChosenRu
     return run
 
 
-def _number(run_id: str, repository: str) -> int:
-    text = run_id.strip()
-    if (match := ci_runs.ADDRESS.fullmatch(text)) and match["run"]:
-        if match["repository"].lower() != repository.lower():
-            raise Refused(f"{text} is a run in {match['repository']}, but the bump is in {repository}.")
-        text = match["run"]
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise RunbookError(f"run_id={run_id!r} is not a run number. Use the number from its URL, …/runs/<number>.")
-    return int(text)
+def _named_run(state: PullRequestState, github: Forge, run_id: str) -> int:
+    return ci_runs.find_run(github, run_id, state.bump.repository.ci.workflow).run.id
 
 
 def _of_github(state: PullRequestState, github: Forge, run_id: int, *, named: bool) -> ChosenRun:

@@ -3,8 +3,9 @@
 ``golden.comparison`` reads them, and ``golden.table`` judges them.
 """
 
+import itertools
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -32,15 +33,10 @@ from runbook_lib.world.conditions.commits import BranchTip, Committed
 from runbook_lib.world.conditions.pulls import Described, PullKey
 from runbook_lib.world.outside import World
 
+#: Plots shown in the notebook; the cards have those of all questions.
+_SHOWN_PLOTS = 4
 _COMPLETE = "every requested golden file is there"
 _WRITTEN = "the branch has the run's values byte for byte"
-
-
-@dataclass(frozen=True)
-class GoldenFacts:
-    """What was read."""
-
-    readings: GoldenReadings
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ class GoldenStep:
 
     NAME: ClassVar[str] = notebooks.GOLDEN_VALUES
 
-    def look(self, world: World, bump: Bump) -> GoldenFacts:
+    def look(self, world: World, bump: Bump) -> GoldenReadings:
         """Choose the run, and read its golden files and those on the branch.
 
         Raises Refused for a decision that names no golden file, and for an unrelated run.
@@ -60,25 +56,25 @@ class GoldenStep:
         state = pull_request.read_state(look_branch(world, bump), world.github, records=world.records)
         run = choose_run(state, run_id=self.run_id, source=self.source)
         comparison.require_known(run.branch, bump.decisions)
-        return GoldenFacts(comparison.read(run))
+        return comparison.read(run)
 
-    def plan(self, facts: GoldenFacts, bump: Bump) -> Plan[World]:
+    def plan(self, facts: GoldenReadings, bump: Bump) -> Plan[World]:
         """Plan the refresh: what drifted within tolerance is committed, and what did not is asked.
 
         Raises Refused for a decision on a group that is not held back, and for somebody else's branch.
         """
-        run = facts.readings.ci_run
+        run = facts.ci_run
         if bump.tag and (reason := bump.repository.inapplicable(notebooks.GOLDEN_VALUES)):
             return Plan(Outcome(reason), (display.note(reason),))
         if run.source is None:
             done, waiting = run.without_run("Nothing to refresh")
             return Plan(done, (run.show(),), waiting=waiting)
-        values = facts.readings.judge(partial(_decide_by, bump, run))
+        values = facts.judge(partial(_decide_by, bump, run))
         acceptance.require_met(bump.decisions, values.judged.measured)
         questions, drawings = decisions.questions(values)
         return Plan(
             _done(values),
-            _shown(values),
+            _shown(values, drawings.values()),
             conditions=_conditions(values, bump),
             questions=questions,
             waiting=_waiting(values, bump),
@@ -182,7 +178,7 @@ def _check_written(values: GoldenComparison) -> list[Check]:
     return [] if values.judged.edits else [Check(_WRITTEN, "passed", "There is nothing to write.")]
 
 
-def _evidence(values: GoldenComparison, bump: Bump, drawings: Mapping[str, Callable[[], str]]) -> Evidence:
+def _evidence(values: GoldenComparison, bump: Bump, drawings: Mapping[str, Callable[[], display.Picture]]) -> Evidence:
     run, readings, judged = values.readings.ci_run, values.readings, values.judged
     assert run.source is not None
     edits = judged.edits
@@ -205,8 +201,12 @@ def _evidence(values: GoldenComparison, bump: Bump, drawings: Mapping[str, Calla
         diff(edits) if is_short else "",
         tuple(decided),
         (*run.branch.warnings, *readings.warnings),
-        drawings,
+        {name: partial(_svg, draw) for name, draw in drawings.items()},
     )
+
+
+def _svg(draw: Callable[[], display.Picture]) -> str:
+    return draw().svg
 
 
 def _accepted_files(values: GoldenComparison) -> list[Judgement]:
@@ -295,23 +295,15 @@ def text(values: GoldenComparison) -> str:
     return written
 
 
-def _shown(values: GoldenComparison) -> tuple[display.View | display.Drawing, ...]:
-    """Return the tables and plots, each drawn when it is shown."""
-    readings, judged = values.readings, values.judged
-    files = judged.measured.judgements
+def _shown(
+    values: GoldenComparison, drawings: Iterable[Callable[[], display.Picture]]
+) -> tuple[display.View | display.Drawing, ...]:
+    """Return the tables and plots, each drawn when it is shown; ``drawings`` are those of the open questions."""
+    readings, files = values.readings, values.judged.measured.judgements
     sections: dict[str, Callable[[], display.View | display.Picture]] = {
         "The run that provides the values.": readings.ci_run.show,
         "Its golden files, read from the artifacts, and the verdict on each.": partial(_verdicts, values),
-        "The shifts of time and memory that the tests of a platform share: one decision each.": partial(
-            plots.shifts, judged.measured
-        ),
         "How far each metric moved.": partial(plots.drift, files),
-        "Files that are held back, step by step.": lambda: plots.worst(files, values.old, values.new),
-        "Iteration times; above 1, a test became slower.": partial(plots.times, files),
-        "How well the judge is calibrated: how often past changes were as improbable as the judge predicts.": partial(
-            plots.calibration, readings.history
-        ),
-        "Each metric of each file, the largest change first; the record has all rows.": partial(_listed, files),
         "The golden files of this image type that the run covered, and how to refresh the others.": lambda: (
             display.table(coverage_rows(readings.coverage), empty="No run, so nothing is covered.")
         ),
@@ -320,6 +312,8 @@ def _shown(values: GoldenComparison) -> tuple[display.View | display.Drawing, ..
     views: list[display.View | display.Drawing] = []
     for sentence, draw in sections.items():
         views += [display.note(sentence), display.Drawing(draw)]
+    if worst := list(itertools.islice(drawings, _SHOWN_PLOTS)):
+        views += [display.note("The first open questions, with what was expected."), *map(display.Drawing, worst)]
     return tuple(views)
 
 
@@ -348,14 +342,6 @@ def _verdicts(values: GoldenComparison) -> display.View:
     if unavailable:
         view += display.note("Unavailable, and therefore not used:") + display.table(unavailable)
     return view + display.notes(values.readings.warnings, title="Warnings")
-
-
-def _listed(files: Sequence[Judgement]) -> display.View:
-    """Show the first metrics of the files, most urgent first."""
-    import pandas as pd
-
-    rows = summary.rows(summary.in_order(files))
-    return display.frame(pd.DataFrame(rows, columns=list(summary.CSV_COLUMNS))) if files else display.View("", "")
 
 
 def _written_view(values: GoldenComparison) -> display.View:

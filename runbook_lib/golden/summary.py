@@ -1,7 +1,6 @@
 """The comparison of golden values for reviewers: Markdown for the pull request, and rows for tables and CSV."""
 
 import bisect
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +21,6 @@ CSV_COLUMNS = (
     "verdict", "ci",
 )  # fmt: skip
 _MAX_FILES = 20
-#: The ratio from which an iteration time counts as longer.
-SLOWER = 1.25
 _RANK: Mapping[Verdict, int] = {"refused": 0, "held back": 1, "ambiguous": 2, "refresh": 3, "unchanged": 4}
 
 
@@ -140,7 +137,7 @@ def markdown(verdicts: Verdicts, *, buckets: bool = True) -> str:
     if metrics:
         parts += [
             _table(metrics, BUCKETS if buckets else ()),
-            _interpretation(judgements, metrics),
+            _interpretation(judgements),
             _error_rates(verdicts),
         ]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -206,12 +203,10 @@ def _table(metrics: Sequence[MetricSummary], buckets: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _interpretation(judgements: Sequence[Judgement], metrics: Sequence[MetricSummary]) -> str:
+def _interpretation(judgements: Sequence[Judgement]) -> str:
     """Return only the lines that apply to the data."""
-    measures = _measures(judgements)
-    lines = [*_losses(metrics), *_times(measures)]
-    hidden = []
-    for measure in measures:
+    lines, hidden = [], []
+    for measure in _measures(judgements):
         if measure.avg_rel_diff is not None and abs(measure.avg_rel_diff) < 1e-3 and (measure.max_abs or 0.0) > 0.05:
             hidden.append(measure.metric)
     if hidden:
@@ -221,33 +216,3 @@ def _interpretation(judgements: Sequence[Judgement], metrics: Sequence[MetricSum
     if failing:
         lines.append(f"- CI fails {failing} of these tests against the old values.")
     return "\n".join(lines)
-
-
-def _losses(metrics: Sequence[MetricSummary]) -> list[str]:
-    lines = []
-    for metric in metrics:
-        if "loss" in metric.metric and metric.max_abs < 1e-3:
-            change = "is the same"
-            if metric.max_abs > 0:
-                change = f"moved by less than 1e{math.floor(math.log10(metric.max_abs)) + 1}"
-            lines.append(f"- {code(metric.metric)} {change} in all {metric.n} files.")
-    return lines
-
-
-def _times(measures: Sequence[Measure]) -> list[str]:
-    ratios = []
-    for measure in measures:
-        if measure.metric == "iteration-time" and measure.ratio is not None:
-            ratios.append(measure.ratio)
-    slower, faster = sum(ratio > SLOWER for ratio in ratios), sum(ratio < 1 / SLOWER for ratio in ratios)
-    lines = []
-    if slower:
-        lines.append(
-            f"- `iteration-time` is more than {SLOWER - 1:.0%} longer in {slower} of {len(ratios)} files "
-            f"(median of all: {median(ratios):.2f} times)."
-        )
-    if faster:
-        lines.append(
-            f"- `iteration-time` is more than {1 - 1 / SLOWER:.0%} shorter in {faster} of {len(ratios)} files."
-        )
-    return lines

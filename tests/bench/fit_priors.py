@@ -81,9 +81,21 @@ def _scale(changes: Sequence[float]) -> float:
     return _rounded(max(SIGMA * median(sizes), 0.002)) if sizes else 0.002
 
 
+def _calibrated(past: GoldenHistory, metric: str = "iteration-time") -> list[float]:
+    """Return past changes in standard deviations, estimated from the other changes of the test and its family."""
+    model, sizes = noise.learn(past, {}), []
+    for (file, name), residuals in model.residuals.items():
+        if name == metric:
+            changes = [residual.change for residual in residuals]
+            for position, change in enumerate(changes):
+                rest = changes[:position] + changes[position + 1 :]
+                sizes.append(change / noise.shrunk(rest, model.family(file, metric), metric))
+    return sizes
+
+
 def _degrees(past: GoldenHistory) -> int:
     """Return the odd degrees of freedom whose t fits the 98th percentile of iteration times, relative to the 90th."""
-    sizes = noise.calibrate(past)
+    sizes = _calibrated(past)
     steps = quantiles(sizes, n=100)
     # The ratio of these percentiles for Student's t.
     ratios = {3: 2.13, 5: 1.87, 7: 1.78, 9: 1.73}
@@ -92,7 +104,7 @@ def _degrees(past: GoldenHistory) -> int:
 
 def _tail(past: GoldenHistory, metric: str) -> list[float]:
     """Return the one-sided share of changes beyond each half standard deviation, at least that of a single change."""
-    sizes = [abs(size) for size in noise.calibrate(past, metric)]
+    sizes = [abs(size) for size in _calibrated(past, metric)]
     shares = []
     for position in range(41):
         beyond = sum(size >= position * noise.TAIL_STEP for size in sizes)

@@ -21,8 +21,8 @@ from runbook_lib.bump.run_ci import RunCi
 from runbook_lib.errors import Refused, RunbookError
 from runbook_lib.git.commit_changes import fingerprint
 from runbook_lib.golden import noise, refreshes, shifts, step
-from runbook_lib.golden.comparison import GoldenComparison
-from runbook_lib.golden.step import GoldenFacts, GoldenStep
+from runbook_lib.golden.comparison import GoldenComparison, GoldenReadings
+from runbook_lib.golden.step import GoldenStep
 from runbook_lib.model import Plan, Round
 from runbook_lib.pins.bump import Bump
 from runbook_lib.practice.ci import evidence, measure
@@ -46,15 +46,15 @@ class Ran:
     """A run of step 5: what it read and planned."""
 
     step: GoldenStep
-    facts: GoldenFacts | None = None
+    facts: GoldenReadings | None = None
     planned: Plan[Any] | None = None
     bump: Bump | None = None
 
-    def look(self, world: Any, bump: Bump) -> GoldenFacts:
+    def look(self, world: Any, bump: Bump) -> GoldenReadings:
         self.facts = self.step.look(world, bump)
         return self.facts
 
-    def plan(self, facts: GoldenFacts, bump: Bump) -> Plan[Any]:
+    def plan(self, facts: GoldenReadings, bump: Bump) -> Plan[Any]:
         self.bump, self.planned = bump, self.step.plan(facts, bump)
         return self.planned
 
@@ -62,8 +62,7 @@ class Ran:
     def values(self) -> GoldenComparison:
         assert self.facts
         assert self.bump
-        readings = self.facts.readings
-        return readings.judge(partial(step._decide_by, self.bump, readings.ci_run))
+        return self.facts.judge(partial(step._decide_by, self.bump, self.facts.ci_run))
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -326,9 +325,9 @@ def test_a_preview_announces_every_push(at: World) -> None:
 def test_a_run_of_another_branch_is_refused(at: World) -> None:
     before = at.state()
     for asked, says in (
-        ({"run_id": "twelve"}, "'twelve' is not"),
-        ({"run_id": "1" * 40}, "1' is not"),
-        ({"run_id": "https://github.com/someone/else/actions/runs/5000000010"}, "is a run in someone/else"),
+        ({"run_id": "twelve"}, "on 'twelve'"),
+        ({"run_id": "1" * 40}, "on '1"),
+        ({"run_id": "https://github.com/someone/else/actions/runs/5000000010"}, "belongs to someone/else"),
         ({"run_id": "999999999"}, "does not find it"),
         ({"source": "jenkins"}, "choose github or gitlab"),
         ({"source": "gitlab", "run_id": "x"}, "'x' is not"),
