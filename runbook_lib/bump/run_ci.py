@@ -128,8 +128,6 @@ class CiPassed:
         """Follow the run, and print each change of its state.  Raises Unreachable if GitHub stays unreachable."""
 
         def observe(progress: CiStatus) -> polling.Observation:
-            if progress.jobs:
-                world.journal.progress(progress.ended, len(progress.jobs))
             limit = _START_LIMIT if progress.state == "none" else polling.LIMIT
             return polling.Observation(progress.text, progress.is_over, progress.mark, limit)
 

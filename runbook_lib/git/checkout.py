@@ -38,7 +38,7 @@ class Checkout:
     @classmethod
     def open(cls, path: str | Path, slug: str = "") -> Self:
         """Find the repository that contains ``path``.  Raises RunbookError if there is none, or git is too old."""
-        place = Path(path).expanduser().absolute()
+        place = Path(os.path.expanduser(path)).absolute()  # which leaves the home of an unknown user as it is
         if not os.path.isdir(place):  # False for an impossible path too
             raise RunbookError(f"There is no folder {place}. Give the path of a git checkout.")
         command.require()

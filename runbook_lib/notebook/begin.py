@@ -142,7 +142,7 @@ def open_record(
 def _absolute(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters with absolute paths: the next command may be pasted in another folder."""
     return {
-        name: str(Path(value).expanduser().absolute()) if name == "repo" and value else value
+        name: os.path.abspath(os.path.expanduser(value)) if name == "repo" and value else value
         for name, value in given.items()
     }
 

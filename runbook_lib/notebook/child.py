@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from runbook_lib.errors import Refused, RunbookError
+from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import session
 from runbook_lib.record import archive
 from runbook_lib.record.run_file import Identity
@@ -132,14 +132,3 @@ def active_runs(root: Path) -> list[dict[str, Any]]:
     """Return an archive's runs that are active on this machine."""
     runs = [run for folder in archive.bump_folders(root) for run in archive.read_records(folder).readable]
     return [run for run in runs if run["state"] == "running" and provenance.is_here(run["process"])]
-
-
-def require_no_other_run(root: Path, *, practice: bool) -> None:
-    """Raise Refused while another run in this archive is active: it could change data that a new one reads."""
-    for run in active_runs(root):
-        if bool(run["bump"]["practice"]) == practice:
-            raise Refused(
-                f"A run of {run['notebook']['name']} for {run['bump']['tag'] or 'no tag'} has been active since "
-                f"{run['started']} (process {run['process']['pid']}). Nothing was started. Wait until it has "
-                "finished, or cancel it where it was started; the start page shows it."
-            )

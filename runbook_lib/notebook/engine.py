@@ -51,7 +51,7 @@ class RunbookEngine(NBClientEngine):  # type: ignore[misc]
         os.environ.update(dict.fromkeys(_VARIABLES, "1"))
         try:
             library.start()
-            # A kernel that is asked to end often takes seconds, and has nothing left to do: the engine closes the record.
+            # A kernel that is asked to end often takes seconds, and has nothing left to do.
             super().execute_managed_notebook(
                 nb_man, kernel_name, extra_arguments=_ARGUMENTS, shutdown_kernel="immediate", **options
             )

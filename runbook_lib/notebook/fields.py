@@ -1,14 +1,9 @@
-"""The fields of a notebook's form: labels, choices, and validation of typed values.  Pure."""
+"""The fields of a notebook's form: labels, choices, and what comes next in its words.  Pure."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 from runbook_lib import notebooks
 from runbook_lib.checks import Next
-from runbook_lib.errors import RunbookError
-from runbook_lib.pins.bump import Bump
-from runbook_lib.pins.repositories import Repository
 
 #: Labels by parameter.
 LABELS = {
@@ -18,8 +13,6 @@ LABELS = {
     "arguments": "Arguments", "site": "Site file", "jobs": "Jobs", "good": "Last good tag", "test": "Test",
     "metric": "Metric", "budget": "Runs at most",
 }  # fmt: skip
-#: Seldom needed, so hidden at first; in the bump notebook also what belongs to single steps.
-_SELDOM, _OF_STEPS = ("remote", "decisions", "source", "jobs"), ("run_id",)
 _CHOICES: Mapping[str, Mapping[str, str]] = {
     "image_type": {
         "dev": "dev: what CI runs in by default",
@@ -33,12 +26,6 @@ _CHOICES: Mapping[str, Mapping[str, str]] = {
         "pull": "pull: the image that internal CI built",
     },
 }
-_COMMON = ("tag", "image_type", "base", "remote")
-
-
-def seldom(name: str, notebook: str) -> bool:
-    """Return True for a parameter that is hidden at first."""
-    return name in _SELDOM or (notebook == notebooks.BUMP and name in _OF_STEPS)
 
 
 def choices(name: str) -> Mapping[str, str]:
@@ -51,24 +38,6 @@ def choices(name: str) -> Mapping[str, str]:
     if name == "task":
         return {task: f"{task}: {text}" for task, text in TASKS.items()}
     return {"": "(what this machine has)"} | {target: f"{target}: {text}" for target, text in TABLE["where"].items()}
-
-
-def problem(name: str, value: str | bool, repository: Repository) -> str:
-    """Return the problem of a value, as a sentence; empty if it is valid.  ``repository`` defines its tags."""
-    if isinstance(value, bool):
-        return ""
-    if not value.isprintable():
-        return f"{value!r} contains an invisible character. Type the value again."
-    given: Any = {name: value} if name in _COMMON else {}
-    try:
-        Bump.parse(**given, repository=repository)
-        if name in ("repo", "decisions"):
-            Path(value).expanduser()
-    except RunbookError as error:
-        return str(error)
-    except RuntimeError:
-        return f"{value!r} starts with the home folder of a user who does not exist on this machine."
-    return ""
 
 
 def in_form(following: Next, notebook: str, values: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""What a form shows of a run, as HTML: the plan of a preview, the progress, and the result."""
+"""What a form shows of a run, as HTML: its progress, its outcome, and what its cells have shown."""
 
 import html
 import json
@@ -15,74 +15,47 @@ from runbook_lib.notebook.fields import in_form
 from runbook_lib.record import report
 from runbook_lib.record.run_file import EXECUTED, REPORT
 
-#: Tags of the cells that are no part of a plan.
+#: Tags of the cells that show nothing of the run.
 _OTHER_CELLS = {"inputs", "parameters", "injected-parameters"}
 
 
-def plan(run: Mapping[str, Any], *, publish: bool, practice: bool, open_cards: int) -> str:
-    """Return what *Apply* will do, here and outside, and the warnings."""
-    local, public = ([each["sentence"] for each in run["planned"] if each["publish"] is it] for it in (False, True))
-    outside = "Apply will also, outside this machine:"
+def about_apply(plan: Mapping[str, Any] | None, *, publish: bool, practice: bool, open_cards: int, word: str) -> str:
+    """Return what a person should know before they press *Apply*; ``word`` is what they have to type first."""
+    if plan is None:
+        return display.note("Preview first: Apply does exactly what was shown.").html
+    sentences = [] if plan["planned"] else ["Apply will change nothing now."]
     if not publish:
-        outside = "Not done, because publish is not chosen:"
-    elif practice:
-        outside = "Apply will also, in the practice forge (nothing leaves this machine):"
-    shown = View("", "")
+        sentences.append("Apply will not do what leaves this machine, because publish is not chosen.")
     if open_cards:
-        count = display.count(open_cards, "decision")
-        shown += display.note(f"{count} open. Apply leaves that open; to include it, decide first and preview again.")
-    shown += display.notes(local, title="Apply will, in the checkout on this machine:")
-    shown += display.notes(public, title=outside)
-    if not run["planned"]:
-        shown += display.note("Apply will change nothing now.")
-    shown += display.note(run["outcome"]["sentence"])  # how the run ends, such as with “do not merge”
-    return (shown + display.notes(run["warnings"], title="Warnings:")).html
+        sentences.append(
+            f"{display.count(open_cards, 'decision')} open. Apply leaves that open; to include it, decide first and "
+            "preview again."
+        )
+    if word:
+        danger = "In practice nothing leaves this machine." if practice else "Published changes cannot be undone."
+        sentences.append(f"{danger} Type {word} to confirm.")
+    return display.notes(sentences).html
 
 
-def cells(folder: Path, *, unfold: bool) -> str:
-    """Return the outputs of an executed notebook's cells as harmless HTML, each below its heading, to be unfolded."""
-    markup, state = "", " open" if unfold else ""
-    for heading, shown in _outputs(folder):
-        name = html.escape(heading)
-        box = f'<div class="runbook-box" role="group" aria-label="{name}" tabindex="0">{shown}</div>'
-        markup += f"<details{state}><summary>{name}</summary>{box}</details>\n"
-    return markup
-
-
-def _outputs(folder: Path) -> Iterator[tuple[str, str]]:
-    heading = ""
-    for cell in json.loads((folder / EXECUTED).read_bytes())["cells"]:
-        lines = "".join(cell["source"]).splitlines()
-        if cell["cell_type"] == "markdown":
-            heading = next((line.lstrip("# ") for line in lines if line.startswith("#")), heading)
-        elif cell.get("outputs") and not _OTHER_CELLS.intersection(cell["metadata"].get("tags", ())):
-            yield heading, "\n".join(map(report.shown, cell["outputs"]))
-
-
-def steps(run: Mapping[str, Any]) -> View:
+def steps(run: Mapping[str, Any] | None) -> str:
     """Return the steps so far, each once although it runs in each round of CI."""
-    newest = {step["name"]: step for step in run["steps"]}
+    newest = {step["name"]: step for step in run["steps"]} if run else {}
     return display.notes(
         f"{display.mark(step['state'], step['warnings'])} {name}: {step['outcome']['sentence']}"
         for name, step in newest.items()
-    )  # fmt: skip
+    ).html  # fmt: skip
 
 
-def progress(run: Mapping[str, Any] | None, output: str, seconds: float) -> str:
-    """Return the time, the CI jobs that have ended while a run follows CI, and the last line that it printed."""
+def progress(output: str, seconds: float) -> str:
+    """Return the time, and the last line that a cell printed, such as for what it waits."""
     minutes, rest = divmod(int(seconds), 60)
     shown = display.note(f"{minutes} min {rest} s".removeprefix("0 min "))
-    if run and (jobs := run.get("progress")):
-        done, total = jobs["done"], jobs["total"]
-        bar = f'<progress max="{total}" value="{done}" aria-label="jobs done"></progress>'
-        shown += View(f"<p>{bar} {done} of {total} jobs</p>", "")
-    lines = output.split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    last = next((line.strip() for line in reversed(output.split("\n")) if line.strip()), "")
     return (shown + display.code(last)).html if last else shown.html
 
 
 def result(run: Mapping[str, Any], folder: Path, values: Mapping[str, object], *, open_cards: int) -> str:
-    """Return the outcome of a run: its sentence, what comes next, links, steps, warnings, and its record."""
+    """Return the outcome of a run: its sentence, what comes next, its warnings, links and record."""
     outcome = run["outcome"]
     state = html.escape(display.mark(run["state"], run["warnings"]))
     shown = View(f"<p><strong>{state}:</strong> {display.linked(outcome['sentence'])}</p>", "")
@@ -91,11 +64,36 @@ def result(run: Mapping[str, Any], folder: Path, values: Mapping[str, object], *
         following = "Decide on the cards above, then preview again."
     if following:
         shown += display.note(f"Next: {following}")
-    shown += display.notes(f"{name}: {url}" for name, url in run["links"].items()) + steps(run)
     shown += display.notes(run["warnings"], title="Warnings:")
+    shown += display.notes(f"{name}: {url}" for name, url in run["links"].items())
     address = _raw_address(folder / REPORT)
     link = f' <a href="{html.escape(address)}" target="_blank">Its report</a>' if address else ""
-    return f"{shown.html}<p>Record: <code>{html.escape(str(folder))}</code>{link}</p>"
+    return _linked(shown.html, folder) + f"<p>Record: <code>{html.escape(str(folder))}</code>{link}</p>"
+
+
+def cells(folder: Path, *, unfold: bool) -> str:
+    """Return the outputs of an executed notebook's cells as harmless HTML, each below its heading, to be unfolded."""
+    markup, state = "", " open" if unfold else ""
+    for heading, shown in _outputs(folder / EXECUTED):
+        name = html.escape(heading)
+        box = f'<div class="runbook-box" role="group" aria-label="{name}" tabindex="0">{shown}</div>'
+        markup += f"<details{state}><summary>{name}</summary>{box}</details>\n"
+    return _linked(markup, folder)
+
+
+def _outputs(file: Path) -> Iterator[tuple[str, str]]:
+    heading = ""
+    for cell in json.loads(file.read_bytes())["cells"] if file.is_file() else ():
+        lines = "".join(cell["source"]).splitlines()
+        if cell["cell_type"] == "markdown":
+            heading = next((line.lstrip("# ") for line in lines if line.startswith("#")), heading)
+        elif cell.get("outputs") and not _OTHER_CELLS.intersection(cell["metadata"].get("tags", ())):
+            yield heading, "\n".join(map(report.shown, cell["outputs"]))
+
+
+def _linked(markup: str, folder: Path) -> str:
+    """Link the pages of the practice environment, which a page of a server may not open from the disk."""
+    return report.link_pages(markup, folder, lambda page: _raw_address(folder / page))
 
 
 def _raw_address(file: Path) -> str:

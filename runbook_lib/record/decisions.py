@@ -33,7 +33,7 @@ _TESTS: tuple[Kind, ...] = ("broken", "rerun", "reenable")
 def path_of(parameter: str, bump: Path | None) -> Path | None:
     """Return the file that the parameter ``decisions`` names; without one that in the bump's folder of the archive."""
     if parameter:
-        return Path(parameter).expanduser().absolute()
+        return Path(os.path.expanduser(parameter)).absolute()
     return bump / NAME if bump else None
 
 

@@ -137,8 +137,6 @@ def _add(fields: dict[str, Any], kind: str, entry: dict[str, Any]) -> None:
         case "diff":
             if (digest := str(entry["digest"])) not in fields["diffs"]:
                 fields["diffs"].append(digest)
-        case "progress":
-            fields["progress"] = {name: int(entry[name]) for name in ("done", "total")}
         case "check":
             fields["checks"].append({**entry, **{name: str(entry[name]) for name in ("name", "status", "detail")}})
         case "planned":

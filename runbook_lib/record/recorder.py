@@ -105,10 +105,6 @@ class Recorder:
         self._planned_commits.append({"parent": parent, "changes": changes, "kind": kind, **known})
         self.add_inputs(planned_commits=self._planned_commits)
 
-    def progress(self, done: int, total: int) -> None:
-        """Add how many of CI's jobs have ended; a form that follows the run shows it."""
-        self._add("progress", done=done, total=total)
-
     def effect(self, kind: str, target: str, before: object, after: object, url: str = "") -> None:
         """Add a completed change; ``kind`` is edit, branch, commit, push, pull request, label, comment or issue."""
         self._add("effect", effect=kind, target=target, before=before, after=after, url=url)

@@ -6,7 +6,7 @@ A page loads nothing, and its content security policy lets nothing run that a qu
 import base64
 import html
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -35,6 +35,8 @@ _COMMITS = {
     "merge_commit": "its merge with the base, which CI tests",
 }
 _PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
+#: The address of a page of the practice environment, of which a record has a copy.
+_PAGE = re.compile(r"<[^>]*>|file:///[^\s<>\"']*/pages/[\w.-]+/[\w.-]+/([\w./-]+\.html)")
 
 
 def write_report(folder: Path, run: Mapping[str, Any]) -> None:
@@ -47,7 +49,24 @@ def write_report(folder: Path, run: Mapping[str, Any]) -> None:
     )
     title = title if len(title) <= _LONGEST_TITLE else f"{title[:_LONGEST_TITLE]} …"
     body = f"<h1>{html.escape(title)}</h1>\n{_summary(folder, run)}\n{_cells(folder / EXECUTED)}"
+    if run["bump"]["practice"]:
+        body = link_pages(body, folder, lambda page: quote(page.as_posix()))
     _write(folder / REPORT, title, body)
+
+
+def link_pages(markup: str, folder: Path, address: Callable[[Path], str]) -> str:
+    """Return HTML with links from the pages of the practice environment to their copies in the record.
+
+    ``address`` returns the URL of a copy by its path in the record; empty if there is none.
+    """
+
+    def link(match: re.Match[str]) -> str:
+        page = Path("practice", match[1] or "")
+        if not match[1] or ".." in page.parts or not (folder / page).is_file() or not (url := address(page)):
+            return match[0]
+        return f'<a href="{html.escape(url)}">{match[0]}</a>'
+
+    return _PAGE.sub(link, markup)
 
 
 def _write(file: Path, title: str, body: str) -> None:

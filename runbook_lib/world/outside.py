@@ -32,9 +32,6 @@ class Journal(Protocol):
         ``evidence`` is what later runs need to know about it.
         """
 
-    def progress(self, done: int, total: int) -> None:
-        """Note how many of CI's jobs have ended, for whoever watches the run."""
-
 
 @dataclass
 class Changes:

@@ -144,7 +144,7 @@ class Tab:
         return self.page.locator(".runbook-form")
 
     def part(self, name: str) -> Locator:
-        """A part of the form: plan, progress, error, result, warning; or ``end``, an error or else a result."""
+        """A part of the form: progress, error, result, warning, cells; or ``end``, an error or else a result."""
         return self.form.locator(self.parts(name))
 
     @staticmethod
@@ -153,12 +153,12 @@ class Tab:
         names = "error,result" if name == "end" else name
         return ",".join(f".runbook-{it}" for it in names.split(","))
 
-    def choose(self, label: str, start: str) -> None:
-        """Choose, of a list, the entry that begins so, as soon as it is offered."""
-        field = self.form.get_by_label(label, exact=True)
-        option = field.locator("option").filter(has_text=re.compile(f"^{re.escape(start)}"))
-        option.first.wait_for(state="attached")
-        field.select_option(label=option.first.evaluate("it => it.label"))
+    def choose(self, tag: str) -> None:
+        """Type a tag as soon as it is suggested."""
+        self.form.locator(f"datalist option[value='{tag}']").wait_for(state="attached")
+        field = self.form.get_by_label("Tag", exact=True)
+        field.fill(tag)
+        field.press("Enter")
 
     def card(self, name: str) -> Locator:
         """The card of a decision, by a part of its title."""

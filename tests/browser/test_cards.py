@@ -43,7 +43,7 @@ def request_decisions(lab: Lab) -> None:
 def test_cards_can_be_read_and_their_answers_are_applied(lab: Lab, tab: Tab) -> None:
     request_decisions(lab)
     tab.open("bump").run_all()
-    tab.choose("Tag", TAG)
+    tab.choose(TAG)
     tab.card(TESTS[2]).wait_for()
     assert tab.form.locator(".runbook-card").count() == 8
     for theme, width in LOOKS:
@@ -74,7 +74,7 @@ def test_cards_can_be_read_and_their_answers_are_applied(lab: Lab, tab: Tab) -> 
 def test_no_key_typed_in_the_form_leaves_it(lab: Lab, tab: Tab) -> None:
     request_decisions(lab)
     tab.open("bump").run_all()
-    tab.choose("Tag", TAG)
+    tab.choose(TAG)
     card = tab.card(VALUES[1])
     card.get_by_role("button", name="Accept").click()
     notebook = """() => {

@@ -13,7 +13,7 @@ def test_the_start_page_runs_when_it_opens_and_others_do_not(lab: Lab, tab: Tab)
     tab.page.set_viewport_size({"width": 1280, "height": 800})
     tab.open("00-start")
     expect(tab.page.get_by_text("No bump yet")).to_be_in_viewport()
-    expect(tab.form.locator("select").first).to_be_focused()
+    expect(tab.form.locator("input").first).to_be_focused()
     expect(tab.button("Apply")).to_be_in_viewport()
     clean = "!window.jupyterapp.shell.currentWidget.context.model.dirty"
     assert tab.page.evaluate(clean)
@@ -26,14 +26,14 @@ def test_the_start_page_runs_when_it_opens_and_others_do_not(lab: Lab, tab: Tab)
     assert tab.page.locator(".jp-OutputArea-output").count() == 0
     tab.page.wait_for_function(clean)
     tab.run_all()
-    expect(tab.form.locator("select").first).to_be_in_viewport()
+    expect(tab.form.locator("input").first).to_be_in_viewport()
 
 
 def test_after_a_reload_the_kernel_knows_what_the_list_shows(lab: Lab, tab: Tab) -> None:
     tab.open("00-start")
     for _ in range(3):
         tab.open("00-start")  # the kernel stays
-        tab.choose("Tag", TAG)
+        tab.choose(TAG)
         expect(tab.part("warning")).to_contain_text("Preview first", timeout=20_000)
 
 
@@ -99,8 +99,8 @@ def require_static(text: str) -> None:
 @pytest.mark.component("axe")
 def test_the_form_can_be_read_and_used_by_everybody(lab: Lab, tab: Tab) -> None:
     tab.open("bump").run_all()
-    tab.choose("Tag", TAG)
-    tab.press("Preview", "plan", says="Apply will")
+    tab.choose(TAG)
+    tab.press("Preview", "result", says="previewed")
     for theme, width in LOOKS:
         tab.look(theme, width)
         tab.shot(f"form-{theme.lower()}-{width}", tab.form)

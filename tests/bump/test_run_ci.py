@@ -287,8 +287,6 @@ def test_a_run_is_followed_to_its_end(opened: World, capsys: pytest.CaptureFixtu
     lines = capsys.readouterr().out.splitlines()
     assert 5 < len(lines) < 60
     assert any("in the test queue" in line for line in lines)
-    progress = [(entry["done"], entry["total"]) for entry in opened.said("progress")]
-    assert progress[-1][0] == progress[-1][1] > progress[0][0]
     assert waiting(opened).startswith("waiting for a person: CI run ")
     assert "05-golden-values" in opened.said("waiting")[0]["next"]
     # The base image drifts, hangs and breaks tests: the jobs are all in the record.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbook_lib.notebook import card_widgets, form_views, form_widgets
+from runbook_lib.notebook import card_widgets, form_views
 from runbook_lib.notebook.cards import Card
 
 PLANNED = [{"sentence": "change 2 lines", "publish": False}, {"sentence": "push the branch", "publish": True}]
@@ -27,32 +27,24 @@ def words(markup: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("publish", "practice", "outside"),
+    ("planned", "publish", "cards", "word", "shown"),
     [
-        (True, False, "Apply will also, outside this machine:"),
-        (False, False, "Not done, because publish is not chosen:"),
-        (True, True, "Apply will also, in the practice forge (nothing leaves this machine):"),
+        (PLANNED, True, 0, "main", ["Published", "Type main to confirm."]),
+        (PLANNED, False, 0, "", ["publish is not chosen."]),
+        ([], True, 2, "", ["Apply will change nothing now.", "2 decisions open."]),
     ],
 )
-def test_a_plan_separates_local_changes_from_public_ones(publish: bool, practice: bool, outside: str) -> None:
-    shown = words(form_views.plan(run(planned=PLANNED), publish=publish, practice=practice, open_cards=0))
-    assert shown == f"Apply will, in the checkout on this machine: change 2 lines {outside} push the branch Preview."
-
-
-def test_a_plan_names_open_decisions_and_warnings_or_why_nothing_changes() -> None:
-    told = run(sentence="It waits.", warnings=["Look."])
-    shown = words(form_views.plan(told, publish=True, practice=False, open_cards=2))
-    assert shown.startswith("2 decisions open.")
-    assert shown.endswith("Apply will change nothing now. It waits. Warnings: Look.")
+def test_what_apply_does_and_needs(planned: list[Any], publish: bool, cards: int, word: str, shown: list[str]) -> None:
+    plan = run(planned=planned)
+    told = form_views.about_apply(plan, publish=publish, practice=False, open_cards=cards, word=word)
+    assert all(each in words(told) for each in shown)
+    assert told.count("<li>") == len(shown) - bool(word)
 
 
 def test_progress_is_described() -> None:
     steps = [run("waiting", "an earlier round"), run("done", "Fine.", warnings=["Look."])]
-    assert words(form_views.steps(run(steps=steps)).html) == "⚠ done bump: Fine."
-    assert words(form_views.progress(None, "one\ntwo\n\n", 3.2)) == "3 s two"
-    shown = form_views.progress(run("running", progress={"done": 3, "total": 7}), "", 83)
-    assert words(shown) == "1 min 23 s 3 of 7 jobs"
-    assert shown.count("<progress") == 1
+    assert words(form_views.steps(run(steps=steps))) == "⚠ done bump: Fine."
+    assert words(form_views.progress("one\ntwo\n\n", 83)) == "1 min 23 s two"
 
 
 @pytest.mark.parametrize(
@@ -80,6 +72,12 @@ def test_a_result_links_the_report_as_the_server_stores_it(
     (tmp_path / "jpserver-123.json").write_text(json.dumps({"root_dir": root, "base_url": base_url}))
     shown = form_views.result(run(), Path("/home/ada/audit/x y"), {}, open_cards=0)
     assert re.findall(r'href="(.*?)"', shown) == [link] * bool(link)
+    (tmp_path / "practice/pull").mkdir(parents=True)
+    (tmp_path / "practice/pull/9.html").touch()
+    links = {"pull request": f"file://{tmp_path}/home/pages/practice/Megatron-LM/pull/9.html"}
+    (tmp_path / "jpserver-123.json").write_text(json.dumps({"root_dir": str(tmp_path), "base_url": base_url}))
+    shown = form_views.result(run(links=links), tmp_path, {}, open_cards=0)
+    assert f'href="{base_url}files/practice/pull/9.html"' in shown
 
 
 @given(st.text())
@@ -90,8 +88,7 @@ def test_untrusted_text_is_escaped(text: str) -> None:
     more = {"planned": planned, "warnings": [text], "links": {text: text}, "steps": [run("done", text)]}
     told = run("failed", text, because=text, **more)
     for shown in (
-        form_widgets.as_problem(text), form_views.steps(told).html, form_views.progress(told, text, 0),
-        form_views.plan(told, publish=True, practice=False, open_cards=0),
+        form_views.steps(told), form_views.progress(text, 0),
         form_views.result(told, HERE, {}, open_cards=0), card_widgets.evidence_of(card),
     ):  # fmt: skip
         rest = re.sub(r"</?[a-z]+4?( [a-z-]+(=(\"[^\"<>]*\"|'[^'<>]*'))?)*>", "", shown)
