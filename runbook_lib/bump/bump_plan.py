@@ -12,6 +12,7 @@ from runbook_lib.decisions import Decision
 from runbook_lib.errors import CannotTell, Refused, RunbookError, Unreachable
 from runbook_lib.images import months
 from runbook_lib.images.compare import ImageComparison, compare, merged
+from runbook_lib.images.driver_check import documented_image
 from runbook_lib.images.families import is_older
 from runbook_lib.images.reference import Image, ImageRef, Tag
 from runbook_lib.pins import plan as pins
@@ -57,9 +58,21 @@ class PlannedBump:
             raise Refused(f"The tag {self.bump.tag} was not verified: {self.check.detail}", "unverified-tag")
 
     @property
+    def documented(self) -> tuple[Image, str] | None:
+        """The image by its tag's documentation, and a sentence that cites it, if the registry could not be read."""
+        if self.check.status != "skipped" or self.bump.tag is None:
+            return None
+        return documented_image(ImageRef.parse(f"{self.bump.repository.sites.image}:{self.bump.tag}"))
+
+    @property
+    def described(self) -> Image | None:
+        """The image by the registry, or by the documentation of its tag; None if neither knows it."""
+        return self.documented[0] if self.documented else self.image
+
+    @property
     def cuda(self) -> str | None:
         """The CUDA release (``13.2``) of the image on every platform; None if unknown."""
-        platforms = self.image.platforms.values() if self.image else ()
+        platforms = self.described.platforms.values() if self.described else ()
         versions = {platform.env.get("CUDA_VERSION", "") for platform in platforms}
         if len(versions) != 1:
             return None

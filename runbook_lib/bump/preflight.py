@@ -1,7 +1,7 @@
 """Notebook 00-preflight: check the checkout, the image, the runners' drivers and the token before a bump starts."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runbook_lib import display, notebooks
 from runbook_lib.bump import bump_plan, lts_validation, token_scopes
@@ -62,7 +62,7 @@ def _require_known(branch: BumpBranch) -> None:
 def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
     """Return the checks of a bump that has not begun.  Raises Refused if this run publishes an unverified tag."""
     branch, planned = facts.branch, facts.planned
-    checks, drivers = facts.checks, driver_check.rows(planned.image, facts.drivers)
+    checks, drivers = facts.checks, driver_check.rows(planned.described, facts.drivers)
     tables = {
         "platforms": planned.platforms,
         "image changes": planned.changes.rows() if planned.changes else [],
@@ -74,7 +74,7 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
         done = Outcome("No tag was given: this is the current state.", Next.again(tag="26.04-py3"))
     else:
         done = Outcome(_sentence(planned, bump), Next.run(notebooks.BUMP, mode="publish"))
-        checks = (planned.check, *checks, driver_check.check(planned.image, facts.drivers))
+        checks = (planned.check, *checks, _driver_check(planned, facts.drivers))
         tables["drivers"] = drivers
     if bump.tag and planned.check.status == "skipped":
         if bump.publish:
@@ -105,6 +105,13 @@ def _shown(facts: PreflightFacts, drivers: list[dict[str, str]]) -> tuple[displa
         planned.show_changes(),
         display.table(drivers, empty=planned.check.detail),
     )
+
+
+def _driver_check(planned: PlannedBump, drivers: str) -> Check:
+    check = driver_check.check(planned.described, drivers)
+    if planned.documented:
+        return replace(check, detail=f"{planned.documented[1]} {check.detail}")
+    return check
 
 
 def _sentence(planned: PlannedBump, bump: Bump) -> str:

@@ -92,7 +92,7 @@ def choose_run(state: PullRequestState, *, run_id: str = "", source: str = "gith
     if source == "gitlab":
         return _of_gitlab(state, run_id)
     if github is None or pull is None:
-        reason = state.problem or f"no pull request is open for {bump.branch}"
+        reason = state.problem.rstrip(".") or f"no pull request is open for {bump.branch}"
         problem = f"waiting for the pull request: {reason}"
         return ChosenRun(state, problem=problem, next=Next.run(notebooks.OPEN_PR, mode="publish"), waits=Waits(problem))
     if run_id:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from runbook_lib.checks import Check
 from runbook_lib.errors import RunbookError
+from runbook_lib.images import months
 from runbook_lib.images.drivers import DriverJudgement, DriverRequirement, Verdict, cuda_of_month, image_notes, numbers
 from runbook_lib.images.families import OTHER, family_of
 from runbook_lib.images.reference import Image, ImageRef, PlatformImage, Tag
@@ -66,10 +67,14 @@ def documented_image(ref: ImageRef) -> tuple[Image, str] | None:
     if not isinstance(tag, NgcTag) or tag.kind != "release":
         return None
     month = str(tag).partition("-")[0]
-    if not (cuda := cuda_of_month(month)):
-        return None
     notes = image_notes("PyTorch", month)
-    steps.append(f"NGC's {tag} has CUDA {cuda} ({notes.name}, {notes.address})")
+    cuda, source = cuda_of_month(month), f"{notes.name}, {notes.address}"
+    if not cuda:
+        known = months.cuda_release(month)
+        if known is None:
+            return None
+        cuda, source = known
+    steps.append(f"NGC's {tag} has CUDA {cuda} ({source})")
     image = Image("", {"any platform": PlatformImage("", 0, {"CUDA_VERSION": cuda})})
     return image, f"Judged by the tag alone: {'; '.join(steps)}."
 

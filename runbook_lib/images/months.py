@@ -55,6 +55,19 @@ def facts(old: str, new: str) -> list[dict[str, str]]:
     return sorted(rows.values(), key=lambda row: row["component"].lower())
 
 
+def cuda_release(month: str) -> tuple[str, str] | None:
+    """Return the CUDA release of a month's image, such as ``13.3``, with its source; None if none or several are named.
+
+    The sources name CUDA's update too, but that of a related image, which may have another one.
+    """
+    named: dict[str, str] = {}
+    for entry in _data()["month"].get(month, ()):
+        if "CUDA" in entry:
+            source = _data()["source"][entry["source"]]
+            named[".".join(entry["CUDA"].split(".")[:2])] = f"{source['name']}, {source['address']}"
+    return named.popitem() if len(named) == 1 else None
+
+
 def new_issues(old: str, new: str) -> list[KnownIssue]:
     """Return the known issues of month ``new``'s image that month ``old``'s does not have."""
     issues = [KnownIssue(**fields) for fields in _data()["issue"]]

@@ -126,7 +126,9 @@ def _remote_tip(checkout: Checkout, bump: Bump, warnings: list[str]) -> str | No
     except Unreachable as error:
         if bump.publish:
             raise
-        warnings.append(str(error))
+        unknown = f"Whether {bump.branch} is on {bump.remote!r} is unknown."
+        known = any(str(error) in warning for warning in warnings)  # of the base, on the same remote
+        warnings.append(unknown if known else f"{error} {unknown}")
         return None
     if bump.publish:
         raise RunbookError(

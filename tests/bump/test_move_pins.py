@@ -176,6 +176,13 @@ def test_without_the_registry_apply_works_and_publish_requires_an_exception(
     assert [each.subject for each in ahead.decided] == ["unverified-tag"]
 
 
+@pytest.mark.parametrize(("tag", "cuda"), [("26.06-py3", "13.3"), ("26.08-py3", "13.4"), ("26.12-py3", None)])
+def test_without_the_registry_the_known_months_name_the_cuda_release(
+    tag: str, cuda: str | None, checkout: Checkout, no_registry: None
+) -> None:
+    assert bump_plan.plan_bump(replace(branch(checkout, tag=tag), services=ONLINE)).cuda == cuda
+
+
 def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: recorder.Recorder) -> None:
     at = run(checkout, step)
     at.step(preflight)
