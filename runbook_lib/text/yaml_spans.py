@@ -204,7 +204,7 @@ def _parsing(text: str) -> Iterator[None]:
     except UnicodeEncodeError as error:
         line_number = text.count("\n", 0, error.start) + 1
         raise CannotTell(f"it does not parse as YAML: line {line_number} is not UTF-8.") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: an invalid date
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a number such as 0x_
         reason = getattr(error, "reason", None) or " ".join(str(error).split())
         raise CannotTell(f"it does not parse as YAML: {reason}.") from error
 
@@ -224,8 +224,19 @@ def _values(node: Node | None, known: dict[int, int]) -> int:
     return known[id(node)]
 
 
+class _SlowLoader(yaml.SafeLoader):
+    """PyYAML's parser in Python."""
+
+
+class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """libyaml, if PyYAML was built with it."""
+
+
+# GitHub has no dates in YAML, and 0000-00-00 is a text that workflows use.
+for _each in (_SlowLoader, _FastLoader):
+    _each.add_constructor("tag:yaml.org,2002:timestamp", yaml.SafeLoader.construct_yaml_str)
+
+
 def _loader(text: str) -> Any:
     deepest = text.count("[") + text.count("{") + max(map(len, text.split("\n")))
-    if deepest >= _DEEPEST:
-        return yaml.SafeLoader
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return _SlowLoader if deepest >= _DEEPEST else _FastLoader

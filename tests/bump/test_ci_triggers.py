@@ -36,6 +36,7 @@ NOTHING = [
     "on: [workflow_dispatch]",
     "on: workflow_dispatch",
     "on: {schedule: [{cron: 0 5 * * *}]}",
+    "on: workflow_dispatch\nenv: {BUILD_DATE: 0000-00-00}",
     "on: {push: {paths: ['torch/**']}}",
     "on: {push: {branches: [main]}}",
     "on: {push: {branches: ['**', '!bump/**']}}",
