@@ -8,11 +8,13 @@ from runbook_lib.bump import bump_plan, lts_validation, token_scopes
 from runbook_lib.bump.bump_plan import PlannedBump
 from runbook_lib.checks import Check, Evidence, Next
 from runbook_lib.errors import RunbookError
+from runbook_lib.git import commit_changes
 from runbook_lib.git.commits import tree_with
 from runbook_lib.images import driver_check
 from runbook_lib.model import Outcome, Plan
 from runbook_lib.pins.bump import Bump
 from runbook_lib.pins.plan import PinPlan
+from runbook_lib.recipes import rows
 from runbook_lib.text.edits import diff
 from runbook_lib.world import bump_branch
 from runbook_lib.world.bump_branch import BumpBranch
@@ -26,7 +28,8 @@ NAME = notebooks.PREFLIGHT
 class PreflightFacts:
     """The branch, the plan and the image, the runners' drivers, and the checks of checkout and token.
 
-    ``pins`` are the present pins, and ``validation`` says how the LTS image is validated.
+    ``pins`` are the present pins, ``validation`` says how the LTS image is validated, and ``recipes`` what CI does not
+    read as it is written.
     """
 
     branch: BumpBranch
@@ -35,6 +38,7 @@ class PreflightFacts:
     checks: tuple[Check, ...]
     pins: list[dict[str, str]]
     validation: tuple[str, ...]
+    recipes: tuple[str, ...]
 
 
 def look(world: World, bump: Bump) -> PreflightFacts:
@@ -44,7 +48,17 @@ def look(world: World, bump: Bump) -> PreflightFacts:
     planned = bump_plan.plan_bump(branch)
     checks = (*_checkout_checks(branch, planned.plan), *rights(world.github, bump))
     drivers, validation = os.environ.get(driver_check.VARIABLE, ""), tuple(lts_validation.describe(branch))
-    return PreflightFacts(branch, planned, drivers, checks, bump_plan.pin_rows(branch), validation)
+    pins, recipes = bump_plan.pin_rows(branch), tuple(_recipe_problems(branch))
+    return PreflightFacts(branch, planned, drivers, checks, pins, validation, recipes)
+
+
+def _recipe_problems(branch: BumpBranch) -> list[str]:
+    """Return sentences about recipes that cannot be read, and about rows that CI does not run as they are written."""
+    if not branch.bump.repository.tests.recipes:
+        return []
+    files = commit_changes.list_files(branch.checkout, branch.start, rows.FOLDER)
+    recipes, errors = rows.read_all(branch.checkout.read(files, branch.start))
+    return [*errors, *rows.problems(recipes)]
 
 
 def _require_known(branch: BumpBranch) -> None:
@@ -68,6 +82,7 @@ def plan(facts: PreflightFacts, bump: Bump) -> Plan[World]:
         "image changes": planned.changes.rows() if planned.changes else [],
         "known issues": [issue.row() for issue in planned.known_issues],
         "validation": [{"step": sentence} for sentence in facts.validation],
+        "recipes": [{"problem": sentence} for sentence in facts.recipes],
     }
     warnings = [*branch.warnings, *planned.plan.warnings]
     if bump.tag is None:
@@ -104,6 +119,7 @@ def _shown(facts: PreflightFacts, drivers: list[dict[str, str]]) -> tuple[displa
         display.table(planned.platforms, empty=planned.check.detail),
         planned.show_changes(),
         display.table(drivers, empty=planned.check.detail),
+        display.notes(facts.recipes, title="Recipes that CI does not run as they are written"),
     )
 
 

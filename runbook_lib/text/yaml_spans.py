@@ -234,7 +234,7 @@ class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
 
 # GitHub has no dates in YAML, and 0000-00-00 is a text that workflows use.
 for _each in (_SlowLoader, _FastLoader):
-    _each.add_constructor("tag:yaml.org,2002:timestamp", yaml.SafeLoader.construct_yaml_str)
+    _each.add_constructor("tag:yaml.org,2002:timestamp", _each.construct_yaml_str)
 
 
 def _loader(text: str) -> Any:

@@ -194,6 +194,18 @@ def test_preflight_reports_checkout_image_and_rights(checkout: Checkout, step: r
     at.forge.close()
 
 
+def test_preflight_names_the_rows_that_ci_does_not_run_as_they_are_written(
+    checkout: Checkout, step: recorder.Recorder
+) -> None:
+    recipe = checkout.path / "tests/test_utils/recipes/h100/gpt.yaml"
+    recipe.write_text(recipe.read_text().replace("platforms: [dgx_h100]", "platforms: [dg  x_h100]", 1))
+    checkout.git("commit", "-qam", "misspell a platform")
+    checkout.git("push", "-q", "origin", "HEAD:main")
+    (problem,) = preflight.look(World(checkout, None, step, find("").services), branch(checkout).bump).recipes
+    assert problem.startswith("tests/test_utils/recipes/h100/gpt.yaml:")
+    assert "'dg  x_h100'" in problem
+
+
 def test_only_a_preview_works_without_an_identity(checkout: Checkout, step: recorder.Recorder) -> None:
     for name in ("name", "email"):
         checkout.git("config", f"user.{name}", "")
