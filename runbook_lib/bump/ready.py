@@ -123,7 +123,6 @@ def _table(steps: Iterable[RecordedStep]) -> display.View:
             "step": step["name"],
             "outcome": display.mark(step["state"], step["warnings"]),
             "result": step["outcome"]["sentence"],
-            "next": _next(step),
             "links": " ".join(step["links"].values()),
         }
         for step in steps

@@ -68,7 +68,7 @@ def result(run: Mapping[str, Any], folder: Path, values: Mapping[str, object], *
     shown += display.notes(f"{name}: {url}" for name, url in run["links"].items())
     address = _raw_address(folder / REPORT)
     link = f' <a href="{html.escape(address)}" target="_blank">Its report</a>' if address else ""
-    return _linked(shown.html, folder) + f"<p>Record: <code>{html.escape(str(folder))}</code>{link}</p>"
+    return linked(shown.html, folder) + f"<p>Record: <code>{html.escape(str(folder))}</code>{link}</p>"
 
 
 def cells(folder: Path, *, unfold: bool) -> str:
@@ -78,7 +78,7 @@ def cells(folder: Path, *, unfold: bool) -> str:
         name = html.escape(heading)
         box = f'<div class="runbook-box" role="group" aria-label="{name}" tabindex="0">{shown}</div>'
         markup += f"<details{state}><summary>{name}</summary>{box}</details>\n"
-    return _linked(markup, folder)
+    return linked(markup, folder)
 
 
 def _outputs(file: Path) -> Iterator[tuple[str, str]]:
@@ -91,7 +91,7 @@ def _outputs(file: Path) -> Iterator[tuple[str, str]]:
             yield heading, "\n".join(map(report.shown, cell["outputs"]))
 
 
-def _linked(markup: str, folder: Path) -> str:
+def linked(markup: str, folder: Path) -> str:
     """Link the pages of the practice environment, which a page of a server may not open from the disk."""
     return report.link_pages(markup, folder, lambda page: _raw_address(folder / page))
 

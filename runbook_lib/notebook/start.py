@@ -11,19 +11,15 @@ from IPython.display import update_display
 from runbook_lib import display, notebooks
 from runbook_lib.checks import Evidence
 from runbook_lib.model import Outcome, Plan
-from runbook_lib.notebook import session
+from runbook_lib.notebook import form_views, session
 from runbook_lib.notebook.fields import in_form
 from runbook_lib.pins.bump import Bump
 from runbook_lib.record import archive
-from runbook_lib.record.archive import read_records
-from runbook_lib.record.status import BumpStatus, is_preview, status, with_steps
+from runbook_lib.record.status import BumpStatus, status
 from runbook_lib.system.clock import ago
 from runbook_lib.world import commands
 from runbook_lib.world.outside import World
 
-#: The steps of a bump, as named on the board.
-_NAMES = ("preflight", "GitHub pin", "GitLab pin", "pull request", "CI", "golden values", "broken tests", "in sync")
-_TITLES = dict(zip(notebooks.STEPS, _NAMES, strict=True))
 _BOARD = "runbook-board"
 
 
@@ -94,28 +90,18 @@ def title(bump: BumpStatus) -> str:
 
 
 def _view(bump: BumpStatus) -> display.View:
-    """Show a bump: its state, its steps and what comes next while it is in flight, and links."""
+    """Show a bump: its state, what comes next while it is in flight, and links."""
     state, opened = display.MARKS.get(bump.state, bump.state), [notebooks.AFTER_MERGE]
-    sentence = f"{state}, {ago(bump.since)}: {bump.sentence}"
     name = display.View(f"<p><strong>{html.escape(title(bump))}</strong></p>", title(bump))
-    shown = name + display.note(sentence)
+    shown = name + display.note(f"{state}, {ago(bump.since)}: {bump.sentence}")
     if bump.is_in_flight:
-        shown += display.note(_steps(bump)) + display.note(f"Next: {_next_action(bump)}")
+        shown += display.note(f"Next: {_next_action(bump)}")
         opened = [notebooks.BUMP]
         if bump.step != notebooks.BUMP:  # the step that blocks the bump
             opened.append(bump.step)
-    links = {f"Open {each}": f"{quote(each, safe='')}.ipynb" for each in opened}
-    links |= {each: url for each, url in bump.links.items() if url.startswith(("https://", "http://", "file://"))}
-    anchors = (f'<a href="{html.escape(url)}">{html.escape(each)}</a>' for each, url in links.items())
-    return shown + display.View(f"<p>{' · '.join(anchors)}</p>", "")
-
-
-def _steps(bump: BumpStatus) -> str:
-    """Return the state of each step; a preview counts only for a step that was never run to apply anything."""
-    runs = sorted(with_steps(read_records(Path(bump.folder)).readable), key=is_preview, reverse=True)
-    states = {run["notebook"]["name"]: run["state"] for run in runs}
-    marks = ((label, states.get(name, "not run")) for name, label in _TITLES.items())
-    return " → ".join(f"{label} {display.MARKS.get(state, state)}" for label, state in marks)
+    anchors = " · ".join(f'<a href="{quote(each, safe="")}.ipynb">Open {html.escape(each)}</a>' for each in opened)
+    links = display.notes(f"{name}: {url}" for name, url in bump.links.items())
+    return shown + display.View(f"<p>{anchors}</p>{form_views.linked(links.html, Path(bump.record))}", links.text)
 
 
 def _next_action(bump: BumpStatus) -> str:

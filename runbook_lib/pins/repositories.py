@@ -152,8 +152,8 @@ MEGATRON_LM = Repository(
             "lts": (frozenset({FUNCTIONAL, LTS}), frozenset({LIGHTWEIGHT})),
         },
         offers={
-            "Run MBridge tests": "The merge queue runs the Megatron-Bridge tests: to see them before, set the label "
-            "'Run MBridge tests'."
+            label: f"Only a pull request with the label {label!r} runs the tests of {project}."
+            for label, project in (("Run MBridge tests", "Megatron-Bridge"), ("Run NeMoRL tests", "NeMo RL"))
         },
         workflow="CICD Megatron-LM",
         branches="dev core_r*",

@@ -70,7 +70,6 @@ class RecordStore:
             with temporary_folder(self.root) as draft:
                 if list(self.root.iterdir()) == [draft]:
                     self.root.chmod(0o700)
-                    self.seen_file.unlink(missing_ok=True)  # a person has removed the whole archive before
                 git(draft, "init", "--quiet", "--template=", "--", str(draft), settings=_SETTINGS)
                 git(draft, "config", _MARK, "true")
                 make_folder(draft / ".git/info")

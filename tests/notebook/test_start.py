@@ -39,16 +39,6 @@ def test_the_next_action_is_told_in_the_words_of_the_form(
     assert f"Next: {expected}" in " ".join(words(start.board().html).split())
 
 
-def test_a_preview_takes_nothing_from_the_steps(tmp_path: Path) -> None:
-    audit = tmp_path / "audit"
-    record(audit, "01-github-pin", "done", "Moved.")
-    record(audit, "04-run-ci", "waiting", "Why.", at=1)
-    before = start.board().text.splitlines()[:4]
-    record(audit, "01-github-pin", "previewed", "Nothing to move.", at=2)
-    assert start.board().text.splitlines()[:4] == before
-    assert "pin ✓ done" in " ".join(before)
-
-
 def test_a_bump_that_is_ready_leads_to_the_last_notebook(tmp_path: Path) -> None:
     record(tmp_path / "audit", "07-sync-check", "done", "In sync.", checks=[CHECK])
     record(tmp_path / "audit", "bump", "done", "Ready to merge.", at=1, **READY)

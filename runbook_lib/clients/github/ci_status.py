@@ -177,8 +177,8 @@ def _judge_completed(run: WorkflowRun, jobs: tuple[WorkflowJob, ...], head: str,
         return CiStatus(
             "failed", head, run, jobs, f"waiting for a person: {name} failed ({names})",
             Next.run(
-                notebooks.GOLDEN_VALUES, f"Triage what drifted golden values do not explain with "
-                f"{notebooks.BROKEN_TESTS} ({run.url}). First refresh those that drifted:", run_id=str(run.id),
+                notebooks.GOLDEN_VALUES, f"{notebooks.GOLDEN_VALUES} refreshes the values that drifted, and "
+                f"{notebooks.BROKEN_TESTS} triages the other failures ({run.url}).", run_id=str(run.id),
             ),
         )  # fmt: skip
     return CiStatus(
