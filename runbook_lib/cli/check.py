@@ -7,13 +7,11 @@ import click
 
 from runbook_lib.bump import sync_survey
 from runbook_lib.cli.command import command, json_option
-from runbook_lib.cli.style import paint
 from runbook_lib.git.checkout import Checkout
 from runbook_lib.images.reference import ImageType
 from runbook_lib.world.repository import choose, is_named_by_files
 
 _EXIT = {"in sync": 0, "out of sync": 1, "cannot tell": 2}
-_COLOURS = {"in sync": "green", "out of sync": "red", "cannot tell": "yellow"}
 
 
 @command("check", "runbook check ~/Megatron-LM --ref main --ref 'core_r*'")
@@ -78,7 +76,6 @@ def check(
     if as_json:
         print(json.dumps(result.as_json(), indent=2))
     else:
-        details, newline, summary = result.as_text(details=has_details).rpartition("\n")
         hint = " --verbose lists them." if result.sentences and not has_details else ""
-        print(f"{details}{newline}{paint(summary + hint, _COLOURS[result.outcome])}")
+        print(f"{result.as_text(details=has_details)}{hint}")
     return _EXIT[result.outcome]

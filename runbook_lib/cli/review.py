@@ -1,5 +1,6 @@
 """``runbook review``: the decisions of a bump, card by card in the terminal, as the form shows them."""
 
+import json
 import shutil
 import sys
 import textwrap
@@ -10,8 +11,7 @@ from typing import Any
 import click
 
 from runbook_lib import notebooks
-from runbook_lib.cli import style
-from runbook_lib.cli.command import command
+from runbook_lib.cli.command import command, json_option
 from runbook_lib.errors import RunbookError
 from runbook_lib.notebook import cards, papermill
 from runbook_lib.notebook.cards import Card
@@ -24,34 +24,36 @@ from runbook_lib.world import commands
 
 #: The widest text, the most lines of a log, and the most rows of each.
 _WIDTH, _MOST_LINES, _MOST_ROWS = 100, 6, 2
-_MOVES = {"j": 1, "": 1, "k": -1}
 
 
 @command("review", "runbook review 26.05-py3")
 @click.argument("tag", default="")
-def review(tag: str) -> int:
+@json_option
+def review(tag: str, as_json: bool) -> int:
     """Show each decision that a bump waits for, read the answers, and run the bump with them.
 
-    TAG is the tag of the bump (default: the newest bump that waits).  Exit status: 0 all decided, 1 some decisions are
-    open.
+    TAG is the tag of the bump (default: the newest bump that waits).  With --json only list them.  Exit status: 0 all
+    decided, 1 some decisions are open.
     """
     root = archive.default()
     source = NotebookSource.read(provenance.ROOT / commands.FOLDER / f"{notebooks.BUMP}.ipynb")
     bump, open_cards = _bump(root, tag)
+    if as_json:
+        asked = [{**card.question, "held": card.held} for card in open_cards]
+        print(json.dumps({"version": 1, "tag": bump.tag, "file": str(_file(bump)), "decisions": asked}, indent=2))
+        return int(not all(card.held for card in open_cards))
     if not open_cards:
         print("Nothing is left to decide.")
         return 0
-    print(style.paint(f"{bump.repository} {bump.base} {bump.image_type} {bump.tag}", "bold"))
+    print(f"{bump.repository} {bump.base} {bump.image_type} {bump.tag}")
     held = {card.id: card.answer for card in open_cards if card.held}
     answers = _ask_all(open_cards, held)
     missing = [card for card in open_cards if not answers.get(card.id) or cards.problem(card, answers[card.id])]
     print(f"\n{len(open_cards) - len(missing)} of {len(open_cards)} decided.")
     if answers == held:
         return int(bool(missing))
-    folder = Path(bump.folder)
-    given = _given(folder)
+    given, file = _given(Path(bump.folder)), _file(bump)
     new = [card for card in open_cards if answers.get(card.id) != held.get(card.id)]
-    file = Path(str(given.get("decisions") or folder / decisions.NAME)).expanduser()
     cards.save(file, new, answers)
     print(f"Written into {file}. The command that applies these decisions:\n")
     print(f"{commands.papermill(notebooks.BUMP, given)}\n")
@@ -89,43 +91,46 @@ def _given(folder: Path) -> dict[str, Any]:
     raise RunbookError(f"No run of bump was found in {folder}. Run it once: it asks for the decisions.")
 
 
+def _file(bump: BumpStatus) -> Path:
+    """Return the file of the bump's decisions."""
+    folder = Path(bump.folder)
+    return Path(str(_given(folder).get("decisions") or folder / decisions.NAME)).expanduser()
+
+
 def _ask_all(open_cards: tuple[Card, ...], held: cards.Answers) -> dict[str, Mapping[str, str]]:
     """Ask for a decision on each card; those on hold are decided, unless the user decides otherwise."""
     answers = dict(held)
-    position, shown = 0, -1
-    while 0 <= position < len(open_cards):
-        card = open_cards[position]
-        if position != shown:
-            print(f"\n[{position + 1}/{len(open_cards)}] " + "\n".join(_lines(card)))
-            shown = position
-        key = _read("> ")
+    for number, card in enumerate(open_cards, 1):
+        print(f"\n[{number}/{len(open_cards)}] " + "\n".join(_lines(card)))
+        while (key := _read("> ")) not in (None, "", "q"):
+            answer = _answer(card, key)
+            if answer is not None:
+                answers[card.id] = answer
+                break
         if key in (None, "q"):
             break
-        option = next((option for option in card.options if option.key == key), None)
-        if option is not None:
-            typed = _read(f"Reason [{option.reason}]: " if option.reason else "Reason: ")
-            answer = {"choice": option.choice, "reason": typed or option.reason}
-        elif key in _MOVES:
-            position = max(0, position + _MOVES[key])
-            continue
-        else:
-            keys = [option.key for option in card.options] + ["j", "k", "q"]
-            print(f"Type one of {', '.join(keys)}, then press Enter.")
-            continue
-        if answer["choice"] == "accept" and card.danger:
-            answer["typed"] = _read(f"Type {card.danger} to accept the {card.danger_in_words}: ") or ""
-        if problem := cards.problem(card, answer):
-            print(style.paint(f"✗ {problem}", "red"))
-            continue
-        answers[card.id] = answer
-        position += 1
     return answers
+
+
+def _answer(card: Card, key: str) -> Mapping[str, str] | None:
+    """Return the answer that a key begins; None, with a message, for an unknown key or an incomplete answer."""
+    option = next((option for option in card.options if option.key == key), None)
+    if option is None:
+        print(f"Type one of {', '.join(option.key for option in card.options)}, then press Enter.")
+        return None
+    typed = _read(f"Reason [{option.reason}]: " if option.reason else "Reason: ")
+    answer = {"choice": option.choice, "reason": typed or option.reason}
+    if answer["choice"] == "accept" and card.danger:
+        answer["typed"] = _read(f"Type {card.danger} to accept the {card.danger_in_words}: ") or ""
+    if problem := cards.problem(card, answer):
+        print(f"✗ {problem}")
+        return None
+    return answer
 
 
 def _lines(card: Card) -> Iterator[str]:
     width = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 0)).columns)
-    danger = style.paint(f"  ⚠ {card.danger_in_words}", "yellow") if card.danger else ""
-    yield style.paint(card.title, "bold") + danger
+    yield f"{card.title}{f'  ⚠ {card.danger_in_words}' if card.danger else ''}"
     yield textwrap.fill(card.headline, width, initial_indent="  ", subsequent_indent="  ")
     for label, text in card.details:
         yield textwrap.fill(f"{label}: {text}", width, initial_indent="  ", subsequent_indent="    ")
@@ -138,9 +143,8 @@ def _lines(card: Card) -> Iterator[str]:
     if card.files:
         yield f"  {len(card.files)} files, such as {card.files[0]}"
     if card.held:
-        yield style.by_mark(f"  ✓ on hold: {card.held}")
-    yield "  " + "   ".join(f"{style.paint(option.key, 'bold')} {option.label}" for option in card.options)
-    yield "  j next   k previous   q stop"
+        yield f"  ✓ on hold: {card.held}"
+    yield "  " + "   ".join(f"{option.key} {option.label}" for option in card.options) + "   Enter next   q stop"
 
 
 def _read(prompt: str) -> str | None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -12,27 +11,6 @@ from typing import Any, TextIO
 from runbook_lib.text.redact import Redactor
 from runbook_lib.text.sanitize import visible
 
-#: Characters for private use that stand for our own colours, because escape sequences in text are removed.
-COLOUR_MARKS = {"red": "\ue0f1", "green": "\ue0f2", "yellow": "\ue0f3", "bold": "\ue0f4"}
-END_MARK = "\ue0f0"
-_SEQUENCES = str.maketrans(
-    {"\ue0f0": "\x1b[0m", "\ue0f1": "\x1b[31m", "\ue0f2": "\x1b[32m", "\ue0f3": "\x1b[33m", "\ue0f4": "\x1b[1m"}
-)
-
-#: The colours of marks that report an outcome, and a line's beginning with one and its word.
-OUTCOME_COLOURS = {"✓": "green", "✗": "red", "…": "yellow", "⚠": "yellow"}
-_OUTCOME = re.compile(rf"^( *)([{''.join(OUTCOME_COLOURS)}] [a-z ]{{1,20}})(?=  )", re.MULTILINE)
-
-
-def has_colour(stream: TextIO) -> bool:
-    """Return True if the output to a stream may be coloured: only on a terminal, and never with NO_COLOR."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def _painted(match: re.Match[str]) -> str:
-    colour = COLOUR_MARKS[OUTCOME_COLOURS[match[2][0]]]
-    return f"{match[1]}{colour}{match[2]}{END_MARK}"
-
 
 class _VisibleStream:
     """A stream that writes ``visible`` text to another stream, and delegates all other attributes."""
@@ -41,12 +19,7 @@ class _VisibleStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        text = visible(text)
-        if has_colour(self._stream):
-            text = _OUTCOME.sub(_painted, text)
-            if not isinstance(self._stream, _VisibleStream):  # which would remove escape sequences
-                text = text.translate(_SEQUENCES)
-        return self._stream.write(text)
+        return self._stream.write(visible(text))
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
@@ -73,10 +46,7 @@ class _SafeStream(_VisibleStream):
         self._stream.flush()
 
     def _write_safely(self, text: str) -> None:
-        text = safe(text)
-        if self._stream.isatty():
-            text = text.translate(_SEQUENCES)
-        self._stream.write(text)
+        self._stream.write(safe(text))
 
 
 def safe(text: str) -> str:

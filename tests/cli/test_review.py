@@ -1,6 +1,7 @@
 """``runbook review``: decisions in the terminal become entries of the file, and the bump runs again."""
 
 import io
+import json
 import sys
 from pathlib import Path
 
@@ -38,20 +39,23 @@ GIVEN = {"given": {"tag": "26.04-py3", "mode": "publish"}, "resolved": {"tag": "
     [
         ("", [], 1),
         ("q\n", [], 1),
-        ("j\nb\n\n", [("broken", "it hangs", "")], 1),
+        ("\nb\n\n", [("broken", "it hangs", "")], 1),
         ("h\nask\nb\nit crashes\n", [("broken", "it crashes", ""), ("hold", "ask", "")], 0),
-        ("a\nfine\nno\nj\n", [], 1),  # a divergence needs its word
-        ("a\nfine\ndivergence\nk\nx\nj\nb\n\n", [("accept", "fine", "divergence"), ("broken", "it hangs", "")], 0),
+        ("a\nfine\nno\n\n\n", [], 1),  # a divergence needs its word
+        ("x\na\nfine\ndivergence\nb\n\n", [("accept", "fine", "divergence"), ("broken", "it hangs", "")], 0),
     ],
 )
 def test_answers_are_written_and_the_bump_runs_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, expected: list[tuple[str, str, str]], status: int
-) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str,
+    expected: list[tuple[str, str, str]], status: int,
+) -> None:  # fmt: skip
     record(tmp_path, "bump", "waiting", parameters=GIVEN, inputs={"a": "b"})
     record(tmp_path, "05-golden-values", "waiting", at=1, decisions=ASKED, inputs={"a": "b"})
     runs: list[list[str]] = []
     monkeypatch.setattr(papermill, "main", lambda arguments: runs.append(arguments) or 0)
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed + "26.04-py3\n"))
+    assert main(["review", "--json"]) == 1
+    assert [each["subject"] for each in json.loads(capsys.readouterr().out)["decisions"]] == [FILE, "gpt/b@dgx_h100"]
     assert main(["review"]) == status
     found = decisions.read(tmp_path.joinpath(*BUMP.parts) / decisions.NAME)
     assert [(each.kind, each.reason, each.confirm) for each in found.entries] == expected
@@ -60,7 +64,7 @@ def test_answers_are_written_and_the_bump_runs_again(
 
 @pytest.mark.parametrize(
     ("typed", "holds"),
-    [("j\nb\n\n26.04-py3\n", ["image", FILE]), ("a\nfine\ndivergence\nb\n\n26.04-py3\n", ["image"])],
+    [("\nb\n\n26.04-py3\n", ["image", FILE]), ("a\nfine\ndivergence\nb\n\n26.04-py3\n", ["image"])],
     ids=["left alone", "decided otherwise"],
 )
 def test_a_hold_stays_until_its_card_is_decided(
