@@ -85,6 +85,8 @@ def test_no_key_typed_in_the_form_leaves_it(lab: Lab, tab: Tab) -> None:
     reason, button, text = card.get_by_label("Reason"), card.get_by_role("button", name="Hold"), card.locator("h4")
     tag = tab.form.get_by_label("Tag", exact=True)  # last: without it there are no cards
     for place in (button, text, reason, tag):
+        if place is tag:
+            assert reason.input_value().endswith("xmddabz001")
         for key in ("x", "m", "d", "d", "a", "b", "z", "0", "0", "1", "Escape", "Shift+Enter"):
             if place is text:
                 text.click()  # what has no focus itself
@@ -93,4 +95,3 @@ def test_no_key_typed_in_the_form_leaves_it(lab: Lab, tab: Tab) -> None:
             tab.page.keyboard.press(key)
             assert tab.page.evaluate(notebook) == before, (place, key)
     assert tab.page.locator(".jp-Dialog").count() == 0
-    assert reason.input_value().endswith("xmddabz001")

@@ -14,7 +14,7 @@ def test_the_start_page_runs_when_it_opens_and_others_do_not(lab: Lab, tab: Tab)
     tab.open("00-start")
     expect(tab.page.get_by_text("No bump yet")).to_be_in_viewport()
     expect(tab.form.locator("input").first).to_be_focused()
-    expect(tab.button("Apply")).to_be_in_viewport()
+    expect(tab.button("Preview")).to_be_in_viewport()
     clean = "!window.jupyterapp.shell.currentWidget.context.model.dirty"
     assert tab.page.evaluate(clean)
     assert tab.page.locator(".jp-Dialog").count() == 0
