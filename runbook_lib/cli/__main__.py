@@ -1,5 +1,6 @@
 """The command ``runbook``.  A command's module is imported only when it is needed, so that ``check`` stays fast."""
 
+import errno
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -98,6 +99,12 @@ def _run(arguments: Sequence[str]) -> int:
         return CANNOT_TELL
     except click.Abort:
         return 130  # the status of a program killed by SIGINT
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        message = "too many files are open. Raise the limit, for example with `ulimit -n 1024`, and run again."
+        print(f"runbook: {message}", file=sys.stderr)
+        return CANNOT_TELL
     except ModuleNotFoundError as error:  # of a command's own module
         if not error.name or error.name.startswith("runbook_lib"):
             raise

@@ -299,3 +299,11 @@ def test_a_command_that_is_interrupted_ends_without_a_traceback(clone, monkeypat
 
     monkeypatch.setattr("runbook_lib.bump.sync_survey.survey", interrupt)
     assert main(["check", str(clone)]) == 130
+
+
+def test_too_few_file_descriptors_are_named(clone):
+    command = f'ulimit -n 9; exec "{sys.executable}" -P -m runbook_lib check "{clone}"'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("runbook: too many files are open.")
+    assert "Traceback" not in done.stderr
