@@ -39,6 +39,7 @@ def run(notebook: str, arguments: tuple[str, ...], as_json: bool) -> int:
     if os.sep not in notebook and not notebook.endswith(".ipynb"):
         notebook = str(shipped / f"{notebook}.ipynb")
     _prefer_this_environment()
+    os.environ["PYTHONSAFEPATH"] = "1"  # neither JupyterLab nor a kernel imports what lies in the folder
     if as_json:
         from papermill.engines import papermill_engines
 
@@ -82,6 +83,7 @@ def lab(target: str, arguments: tuple[str, ...]) -> int:
         folder = Path(target or data / provenance.library()["version"]).expanduser()
         _copy_notebooks(folder)
     _prefer_this_environment()
+    os.environ["PYTHONSAFEPATH"] = "1"  # neither JupyterLab nor a kernel imports what lies in the folder
     os.chdir(folder)
     os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *arguments])
 

@@ -79,7 +79,9 @@ def test_jupyterlab_gets_a_copy_that_it_may_change(site: Path, home: Path) -> No
     assert start.read_bytes() == (ROOT / "runbooks/00-start.ipynb").read_bytes()
     assert (home / "work/docs/tutorial.md").is_file()
     start.write_text("mine")
+    (home / "work/jupyterlab.py").write_text("print('the module in the folder')")
     done = runbook(site, home, "lab", "work", "--version")
+    assert "the module in the folder" not in done.stdout
     assert start.read_text() == "mine"
     assert "00-start.ipynb" in done.stderr
 
