@@ -176,7 +176,7 @@ def add_history(jobs: Sequence[DiagnosedJob], records: Path | None) -> tuple[Dia
     listed = []
     for job in jobs:
         flaky = earlier.flaky_runs(job.failure, job.platform)
-        listed.append(replace(job, failure=earlier.add_to(job.failure), flaky_before=flaky))
+        listed.append(replace(job, failure=earlier.add_to(job.failure, job.platform), flaky_before=flaky))
     return tuple(listed)
 
 

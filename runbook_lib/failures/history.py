@@ -21,10 +21,11 @@ class History:
 
     rows: Sequence[tuple[str, dict[str, str]]]
 
-    def add_to(self, failure: Failure) -> Failure:
+    def add_to(self, failure: Failure, platform: str = "") -> Failure:
         """Add how many earlier runs in the archive had a failure with this class and cause, or a note if it is new.
 
-        Other jobs of the same run failed at the same time, so they are no history; an earlier attempt of the job is.
+        Other jobs of the same run failed at the same time, so they are no history, nor is the job of the same name on
+        another platform; an earlier attempt of the job is.
         """
         if not self.rows:
             return failure
@@ -33,7 +34,8 @@ class History:
         for place, row in self.rows:
             url = row.get("url", "")
             run = _run_of(url)
-            is_earlier = not url or run != current or (row.get("job") == failure.job and url != failure.url)
+            is_same_job = (row.get("job"), row.get("platform", "")) == (failure.job, platform)
+            is_earlier = not url or run != current or (is_same_job and url != failure.url)
             if is_earlier and _signature(row.get("class", ""), row.get("cause", "")) == signature:
                 places[run or place] = place
         sentence = "not seen before in this archive"

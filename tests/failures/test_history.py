@@ -12,10 +12,12 @@ def failure(cause: str) -> Failure:
     return Failure("job", "https://x/1", "program error", cause)
 
 
-def record(archive: Path, name: str, cause: str, url: str, job: str = "job") -> None:
+def record(archive: Path, name: str, cause: str, url: str, job: str = "job", platform: str = "dgx_h100") -> None:
     folder = archive / "NVIDIA-Megatron-LM" / "main" / "dev-26.04-py3" / name
     folder.mkdir(parents=True)
-    (folder / "failures.csv").write_text(f"job,class,cause,url\n{job},program error,{cause},{url}\n")
+    (folder / "failures.csv").write_text(
+        f"job,class,cause,platform,url\n{job},program error,{cause},{platform},{url}\n"
+    )
 
 
 def sentence(cause: str, archive: Path) -> str | None:
@@ -37,6 +39,7 @@ def test_equal_failures_are_counted_and_a_new_one_stands_out(tmp_path: Path) -> 
     ("job", "url", "is_history"),
     [
         ("job", "https://x/runs/7/job/1", False),  # this very failure, read before
+        ("job on dgx_gb200", "https://x/runs/7/job/5", False),  # the same name, on another platform
         ("other", "https://x/runs/7/job/2", False),  # at the same time, in the same run
         ("job", "https://x/runs/7/job/3", True),  # an earlier attempt
         ("other", "https://x/runs/6/job/4", True),
@@ -44,9 +47,10 @@ def test_equal_failures_are_counted_and_a_new_one_stands_out(tmp_path: Path) -> 
     ],
 )
 def test_other_jobs_of_the_same_run_are_not_history(tmp_path: Path, job: str, url: str, is_history: bool) -> None:
-    record(tmp_path, "20260101-a", "KeyError: 12.", url, job)
+    name, _, platform = job.partition(" on ")
+    record(tmp_path, "20260101-a", "KeyError: 12.", url, name, platform or "dgx_h100")
     current = Failure("job", "https://x/runs/7/job/1", "program error", "KeyError: 12.")
-    assert history.read(tmp_path).add_to(current).details["history"].startswith("seen once") == is_history
+    assert history.read(tmp_path).add_to(current, "dgx_h100").details["history"].startswith("seen once") == is_history
 
 
 def test_a_run_counts_once(tmp_path: Path) -> None:
